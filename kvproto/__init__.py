@@ -1,0 +1,1 @@
+"""kvproto: the KV-cache transfer protocol as tables."""

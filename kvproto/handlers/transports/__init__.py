@@ -1,0 +1,1 @@
+"""Transports: one contract, several backends."""
