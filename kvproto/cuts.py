@@ -1,0 +1,172 @@
+"""How a group of engine ranks cuts its KV cache, and how a room's tokens are cut.
+
+Tensor parallelism cuts the heads, pipeline stages cut the layers, rooms are cut into cells. All cuts are *intervals*:
+
+* Heads. With tp <= heads a rank holds ``heads / tp`` consecutive heads. With tp > heads, ``tp / heads`` consecutive
+  ranks are replicas that hold the same single head. Only the rank's place in its stage counts, never its index in
+  the group. A tp that neither divides nor is a multiple of the heads is refused.
+* Layers. Stages hold consecutive blocks of ``layers // pp`` layers, and the last ``layers % pp`` stages one more (the
+  first stage also carries the embedding). An engine that cuts its layers by another rule cannot be described here.
+* Tokens. Cells start at a room's prefix, ``prefix + k * grid``, never at absolute multiples of the grid: after a
+  prefix hit both sides still name the same tokens by the same k. The grid is whole pages of both sides, so that page
+  sizes may differ.
+
+A layout comes off the wire, so it is validated where it is built, within bounds that make a hostile one cheap to
+refuse. Copies are bit copies: a dtype is a name to compare, an itemsize a number of bytes. Elements smaller than a
+byte are described by the bytes that they are packed into.
+"""
+
+from __future__ import annotations
+
+from math import lcm
+from typing import Final, Literal, get_args
+
+import msgspec
+
+Order = Literal["NHD", "HND"]
+Reason = Literal[
+    "bad-field",
+    "heads-do-not-divide",
+    "replicas-do-not-divide",
+    "too-many-ranks",
+    "fewer-layers-than-stages",
+    "layers-differ",
+    "heads-differ",
+    "k-dim-differs",
+    "v-dim-differs",
+    "itemsize-differs",
+    "dtype-differs",
+    "grid-not-positive",
+    "grid-not-whole-pages",
+    "no-such-rank",
+    "no-duty",
+    "negative-tokens",
+    "prefix-outside-room",
+    "prefix-off-page",
+    "no-such-chunk",
+    "table-too-short",
+    "negative-page",
+]
+
+DEFAULT_GRID_TOKENS: Final = 8192  #: tokens a cell aims at when the prefill side is not chunked
+MAX_RANKS: Final = 512  #: ranks in a group; a plan costs at most the product of two groups
+
+_BOUNDS: Final = (
+    ("layers", 1, 1 << 16),
+    ("heads", 1, 1 << 16),
+    ("k_dim", 1, 1 << 20),
+    ("v_dim", 0, 1 << 20),
+    ("itemsize", 1, 16),
+    ("page_size", 1, 1 << 20),
+    ("tp", 1, MAX_RANKS),
+    ("pp", 1, MAX_RANKS),
+)
+
+Interval = tuple[int, int]  #: (first, count)
+
+
+class LayoutError(ValueError):
+    """A layout, a pair of layouts or a room that is refused: ``reason`` is its name, ``sentence`` cause and remedy."""
+
+    def __init__(self, reason: Reason, sentence: str) -> None:
+        super().__init__(reason, sentence)
+        self.reason: Reason = reason
+        self.sentence = sentence
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.sentence}"
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How one group of ranks holds its KV cache. Rank index: ``stage * tp + place``. Raises `LayoutError`."""
+
+    layers: int  #: of the whole model
+    heads: int  #: KV heads of the whole model
+    k_dim: int  #: elements of K a head
+    v_dim: int  #: elements of V a head; 0: there is no V at all
+    itemsize: int  #: bytes an element
+    dtype: str  #: a name, equal on both sides
+    page_size: int  #: tokens a page
+    tp: int
+    pp: int = 1
+    order: Order = "NHD"  #: a pool tensor is [page, token, head, dim] or [page, head, token, dim]
+
+    def __post_init__(self) -> None:
+        for name, low, high in _BOUNDS:
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:
+                raise LayoutError("bad-field", f"{name} is {value!r}; it must be an int from {low} to {high}")
+        if not isinstance(self.dtype, str) or not 0 < len(self.dtype) <= 64:
+            raise LayoutError("bad-field", f"dtype is {self.dtype!r}; it must be a name of 1 to 64 characters")
+        if self.order not in get_args(Order):
+            raise LayoutError("bad-field", f"order is {self.order!r}; it must be 'NHD' or 'HND'")
+        if self.ranks > MAX_RANKS:
+            raise LayoutError("too-many-ranks", f"tp {self.tp} x pp {self.pp}; a group has at most {MAX_RANKS} ranks")
+        if self.layers < self.pp:
+            raise LayoutError("fewer-layers-than-stages", f"{self.layers} layers cannot fill {self.pp} stages; lower pp")
+        if self.tp <= self.heads and self.heads % self.tp:
+            raise LayoutError("heads-do-not-divide", f"{self.heads} heads on tp {self.tp}; tp must divide the heads")
+        if self.tp > self.heads and self.tp % self.heads:
+            raise LayoutError(
+                "replicas-do-not-divide", f"{self.heads} heads on tp {self.tp}; tp must be a multiple of the heads"
+            )
+
+    @property
+    def ranks(self) -> int:
+        return self.tp * self.pp
+
+    @property
+    def local_heads(self) -> int:
+        """Heads in the pool of each rank."""
+        return max(1, self.heads // self.tp)
+
+    @property
+    def cell_bytes(self) -> int:
+        """Bytes of K and V of one token in one head of one layer."""
+        return (self.k_dim + self.v_dim) * self.itemsize
+
+    def heads_of(self, rank: int) -> Interval:
+        """(first, count) of the heads that the rank holds."""
+        place = self._known(rank) % self.tp
+        if self.tp > self.heads:
+            return place * self.heads // self.tp, 1
+        return place * self.local_heads, self.local_heads
+
+    def layers_of(self, rank: int) -> Interval:
+        """(first, count) of the layers that the rank holds."""
+        stage = self._known(rank) // self.tp
+        each, more = divmod(self.layers, self.pp)
+        late = stage - (self.pp - more)  # how many of the larger stages come before this one, if any
+        return stage * each + max(0, late), each + (late >= 0)
+
+    def _known(self, rank: int) -> int:
+        if not 0 <= rank < self.ranks:
+            raise LayoutError("no-such-rank", f"rank {rank!r} in a group of {self.ranks}; ranks count from 0")
+        return rank
+
+
+def chunks(tokens: int, prefix: int, grid: int) -> int:
+    """The number of cells of a room of `tokens` tokens of which the first `prefix` need no transfer."""
+    if grid < 1:
+        raise LayoutError("grid-not-positive", f"the grid is {grid} tokens; derive it with grid_tokens()")
+    if not 0 <= prefix <= tokens:
+        raise LayoutError("prefix-outside-room", f"prefix {prefix} of {tokens} tokens; it must lie within them")
+    return -((prefix - tokens) // grid)
+
+
+def cell(k: int, tokens: int, prefix: int, grid: int) -> tuple[int, int]:
+    """(first token, count) of chunk k; the last one may be shorter than the grid."""
+    total = chunks(tokens, prefix, grid)
+    if not 0 <= k < total:
+        raise LayoutError("no-such-chunk", f"chunk {k} of a room of {total} chunks; both sides must derive one plan")
+    first = prefix + k * grid
+    return first, min(grid, tokens - first)
+
+
+def grid_tokens(chunked_prefill: int | None, page_p: int, page_d: int) -> int:
+    """Tokens a cell: the prefill chunk (None: not chunked) cut down to whole pages of both sides, at least one of each."""
+    aim = DEFAULT_GRID_TOKENS if chunked_prefill is None else chunked_prefill
+    if min(aim, page_p, page_d) < 1:
+        raise LayoutError("grid-not-positive", f"chunk {aim}, pages {page_p} and {page_d}; None means 'not chunked'")
+    unit = lcm(page_p, page_d)
+    return max(unit, aim // unit * unit)
