@@ -1,0 +1,245 @@
+"""The transport contract: what a rank may ask of a byte mover, and what it may believe of the answers.
+
+A transport moves bytes with one-sided writes between registered regions of two processes. The protocol above it
+decides everything; a transport only tells the truth about four things, and the truth is less than one would like:
+
+1. `Arrived(tag)` implies that every byte of that write is visible at the target.
+2. `Completed(handle)` implies that the source may be reused and that the tag was handed to the peer's transport.
+   It does not imply that the peer has *seen* the tag; only an acknowledgement of the application says that.
+3. A write is delivered at most once. There is no order between writes: consumers sort by what is in the tag, and
+   drop what is unknown, repeated or of an old epoch.
+4. Every accepted write ends in exactly one of `Completed`, `Failed(quiescent=True)`, `Failed(quiescent=False)`.
+   The last one is *in doubt*: no backend can cancel a write, so bytes may still be read here and may still land
+   there, and the tag may still arrive. `quiescent(handle)` tells when that is over; until then source and
+   destination are quarantined. `abandon(handle)` is the same doubt by the caller's own wish.
+5. Deadlines belong to the caller. A silent peer looks like a write that never ends, for ever: liveness is the
+   control plane's business.
+6. `PeerLost` comes after the failures of that peer's writes, once. The peer stays lost until `disconnect`, which
+   is refused while one of its writes may still move.
+
+`write` raises only if nothing was posted (`UsageError`, `StaleEndpoint`, `Busy`); what goes wrong afterwards, a dead
+peer included, is an event. `poll` never blocks and never raises for a peer.
+
+**Ownership.** One thread owns a transport: the one that made it, or the one that last called `adopt`. It calls
+everything. Three methods may be called from any thread, because they may block and a loop may not: `connect`, `warm`
+and `endpoint`. They may run while the owner keeps polling, and warming *needs* that the peer's owner polls.
+
+**Both sides poll.** With `caps.needs_target_progress` a write completes only if the target polls too.
+
+Units: addresses, offsets and lengths are bytes, times are seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NewType, Protocol, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Kind = Literal["DRAM", "VRAM"]
+FaultKind = Literal["unavailable", "usage", "stale_endpoint", "peer_lost", "busy", "in_doubt", "backend"]
+PeerId = NewType("PeerId", str)  # the peer's instance id: unique to one life of one process
+Handle = NewType("Handle", int)  # one accepted write; never reused within a transport
+Descs: TypeAlias = npt.NDArray[np.uint64]  # (n, 3): source offset, destination offset, length
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Why a write or a peer failed: data, so that it can be an event's field and travel."""
+
+    kind: FaultKind
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.detail}"
+
+
+class TransportError(Exception):
+    """Root of what a transport raises. `kind` is the class's word in a `Fault`."""
+
+    kind: ClassVar[FaultKind] = "backend"
+
+    def fault(self) -> Fault:
+        return Fault(self.kind, str(self))
+
+
+class BackendUnavailable(TransportError):
+    """The backend is not installed or does not start here. Choose another one."""
+
+    kind: ClassVar[FaultKind] = "unavailable"
+
+
+class UsageError(TransportError):
+    """A bug of the caller: bad descriptors, unregistered memory, too long a tag, closed transport. Never retry."""
+
+    kind: ClassVar[FaultKind] = "usage"
+
+
+class WrongThread(UsageError):
+    """An owner's method was called by another thread."""
+
+
+class StaleEndpoint(TransportError):
+    """The peer's description is not the one in force. Ask the peer for a new endpoint, then retry once."""
+
+    kind: ClassVar[FaultKind] = "stale_endpoint"
+
+
+class BadEndpoint(UsageError):
+    """Bytes that are no endpoint, or one of another backend, version or size."""
+
+
+class PeerGone(TransportError):
+    """The process or the link behind a peer is gone. Disconnect; connect to its next instance."""
+
+    kind: ClassVar[FaultKind] = "peer_lost"
+
+
+class Busy(TransportError):
+    """Nothing was done because something is still in flight or a queue is full. Retry after the next events."""
+
+    kind: ClassVar[FaultKind] = "busy"
+
+
+class Caps(msgspec.Struct, frozen=True):
+    """What a backend can do."""
+
+    backend: str
+    kinds: tuple[Kind, ...]
+    max_tag: int  # bytes
+    max_descs: int  # descriptors of one write, after joining adjacent ones
+    max_inflight_descs: int  # descriptors of all writes in flight to one peer
+    native_notify: bool  # False: tags do not travel; after Completed the control plane carries them
+    needs_target_progress: bool  # True: the target's owner must poll for a write to complete
+
+
+class Region(msgspec.Struct, frozen=True):
+    """Registered memory of this process. `index` names it to peers; an index is never given twice."""
+
+    index: int
+    addr: int
+    nbytes: int
+    kind: Kind
+    dev: int
+
+
+class RemoteRegion(msgspec.Struct, frozen=True):
+    """Registered memory of a peer, as its endpoint described it."""
+
+    peer: PeerId
+    index: int
+    addr: int
+    nbytes: int
+    kind: Kind
+    dev: int
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One pair of regions in a write of several."""
+
+    src: Region
+    dst: RemoteRegion
+    descs: Descs
+
+
+class Completed(msgspec.Struct, frozen=True):
+    handle: Handle
+
+
+class Failed(msgspec.Struct, frozen=True):
+    handle: Handle
+    error: Fault
+    quiescent: bool
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """A peer's write is here, whole. The peer need not be connected from this side. `tag` is not authenticated."""
+
+    peer: PeerId
+    tag: bytes
+
+
+class PeerLost(msgspec.Struct, frozen=True):
+    peer: PeerId
+    error: Fault
+
+
+Event: TypeAlias = Completed | Failed | Arrived | PeerLost
+
+
+class Transport(Protocol):
+    """One instance per rank."""
+
+    @property
+    def caps(self) -> Caps: ...
+    @property
+    def instance(self) -> PeerId: ...
+
+    def adopt(self) -> None:
+        """Make the calling thread the owner. The previous owner must have stopped calling."""
+
+    def register(self, addr: int, nbytes: int, kind: Kind = "DRAM", dev: int = 0) -> Region:
+        """Open memory to this transport and its peers; the caller keeps it alive until `deregister` or `close`.
+        Raises UsageError for empty, overlapping or unsupported memory."""
+
+    def deregister(self, region: Region) -> None:
+        """Raises Busy while a write that is not quiescent uses it. Peers' writes into it cannot be seen from here:
+        the caller must know that they are drained, and some backends end the process if they are not."""
+
+    def endpoint(self) -> bytes:
+        """This instance as peers must know it: identity and all regions of now. Any thread."""
+
+    def connect(self, endpoint: bytes) -> PeerId:
+        """Learn a peer, or its newer region table. May block; any thread. The same endpoint again changes nothing.
+        Raises BadEndpoint, StaleEndpoint (older than known, or the peer is lost), Busy (connecting already)."""
+
+    def warm(self, peer: PeerId, timeout_s: float = 1.0) -> bool:
+        """Bring up the wire without moving a byte, if the backend can. Blocks up to `timeout_s`; any thread.
+        False: not confirmed in time, which is no failure: the first write then pays for it."""
+
+    def disconnect(self, peer: PeerId) -> None:
+        """Forget a peer; unknown ones are ignored. Raises Busy while one of its writes is not quiescent."""
+
+    def remote(self, peer: PeerId, index: int) -> RemoteRegion:
+        """The peer's region of that index. Raises StaleEndpoint if its endpoint has none."""
+
+    def write(self, peer: PeerId, src: Region, dst: RemoteRegion, descs: npt.ArrayLike, tag: bytes) -> Handle:
+        """Post one write of n pieces, `descs` being (n, 3) integers: source offset, destination offset, length.
+        An empty tag asks for no notification."""
+
+    def write_many(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Handle:
+        """One write, one tag, pieces in several pairs of regions; all sources of one kind, all targets of one kind."""
+
+    def poll(self) -> list[Event]:
+        """What happened since the last poll; also what makes things happen. Never blocks."""
+
+    def busy(self) -> bool:
+        """True while any write, abandoned and doubtful ones included, is not quiescent: keep polling."""
+
+    def abandon(self, handle: Handle) -> None:
+        """Stop reporting this write. It goes on; its regions stay in use until `quiescent(handle)`."""
+
+    def quiescent(self, handle: Handle) -> bool:
+        """True if this write will neither read its source nor write its target any more."""
+
+    def close(self, drain_s: float = 1.0) -> None:
+        """Poll up to `drain_s` for writes in flight, then end the backend: after that all is quiescent. Repeatable."""
+
+
+class Owner:
+    """The one thread that may call a transport."""
+
+    def __init__(self) -> None:
+        self._ident = threading.get_ident()
+
+    def adopt(self) -> None:
+        self._ident = threading.get_ident()
+
+    def check(self) -> None:
+        if threading.get_ident() != self._ident:
+            raise WrongThread(
+                f"thread {threading.current_thread().name!r} is not the owner of this transport; "
+                "call adopt() on the thread that takes it over, or hand the call to the owner"
+            )

@@ -1,0 +1,62 @@
+"""What travels on a fabric: writes as bags of pieces, the steps they can take, and the news they make."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from .base import Fault, Handle, PeerId
+from .regions import Request
+
+StepKind = Literal["land", "arrive", "complete"]
+
+
+class Step(msgspec.Struct, frozen=True, order=True):
+    """`piece` is the index of the piece that lands, 0 for the other kinds."""
+
+    writer: PeerId
+    handle: Handle
+    kind: StepKind
+    piece: int = 0
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What an instance is told: the end of one of its writes, with the fault if there is one."""
+
+    handle: Handle
+    fault: Fault | None = None
+    quiescent: bool = True
+
+
+class Tag(msgspec.Struct, frozen=True):
+    peer: PeerId
+    tag: bytes
+
+
+class Lost(msgspec.Struct, frozen=True):
+    peer: PeerId
+    fault: Fault
+
+
+News: TypeAlias = Done | Tag | Lost
+
+
+class Cargo:
+    """A write on the fabric. `pieces` holds (source address, target address, length) of what has not landed."""
+
+    __slots__ = ("handle", "pieces", "tag", "target", "told", "writer")
+
+    def __init__(self, writer: PeerId, target: PeerId, handle: Handle, request: Request, piece: int, tag: bytes) -> None:
+        self.writer, self.target, self.handle, self.tag = writer, target, handle, tag
+        self.pieces = dict(enumerate(_cut(request, piece)))
+        self.told = False  # the writer knows that it is complete; the tag may still be under way
+
+
+def _cut(request: Request, piece: int) -> list[tuple[int, int, int]]:
+    rows = zip(request.local[:, 0].tolist(), request.remote[:, 0].tolist(), request.local[:, 1].tolist(), strict=True)
+    return [
+        (src + at, dst + at, min(piece or length, length - at))
+        for src, dst, length in rows
+        for at in range(0, length, piece or length)
+    ]

@@ -1,0 +1,93 @@
+"""Endpoints: how one transport instance describes itself to another, as bytes of msgpack.
+
+An endpoint comes from another process, so it is input: its size is bounded before it is parsed, its header is read
+before its body (a newer version then gets the error "version", not one about some field), and every number in it is
+checked before an address is computed from it. It holds the instance id (new with every life of a process, so an
+endpoint of a former life can be told apart), a serial that grows with every change of the region table, the table,
+and a blob that only the backend understands.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from .base import BadEndpoint, Kind
+
+VERSION = 1
+MAX_BYTES = 1 << 20
+MAX_REGIONS = 4096
+_TOP = 1 << 63
+
+Count = Annotated[int, msgspec.Meta(ge=0, lt=_TOP - 1)]
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One row of the region table."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+    addr: Count
+    nbytes: Annotated[int, msgspec.Meta(gt=0, lt=_TOP - 1)]
+    kind: Kind
+    dev: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+
+
+class Header(msgspec.Struct, frozen=True):
+    backend: str
+    version: int
+
+
+class Endpoint(Header, frozen=True):
+    instance: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+    serial: Count
+    regions: tuple[Entry, ...]
+    blob: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_header = msgspec.msgpack.Decoder(Header)
+_endpoint = msgspec.msgpack.Decoder(Endpoint)
+
+
+def encode(endpoint: Endpoint) -> bytes:
+    """Raises BadEndpoint if it is larger than a peer would accept."""
+    if len(endpoint.regions) > MAX_REGIONS:
+        raise BadEndpoint(f"{len(endpoint.regions)} regions; an endpoint holds at most {MAX_REGIONS}")
+    data = _encoder.encode(endpoint)
+    _bound(data)
+    return data
+
+
+def decode(data: bytes, backend: str) -> Endpoint:
+    """Parse and check a peer's endpoint. Raises BadEndpoint, naming what is wrong with it."""
+    _bound(data)
+    try:
+        header = _header.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadEndpoint(f"not an endpoint ({len(data)} bytes): {error}") from error
+    if header.backend != backend:
+        raise BadEndpoint(f"the peer speaks {header.backend!r}, this side {backend!r}: use one backend on both")
+    if header.version != VERSION:
+        raise BadEndpoint(f"endpoint version {header.version}, this side has {VERSION}: upgrade the older side")
+    try:
+        endpoint = _endpoint.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadEndpoint(f"malformed endpoint ({len(data)} bytes): {error}") from error
+    _check_table(endpoint.regions)
+    return endpoint
+
+
+def _bound(data: bytes) -> None:
+    if len(data) > MAX_BYTES:
+        raise BadEndpoint(f"endpoint of {len(data)} bytes; at most {MAX_BYTES}: register fewer, larger regions")
+
+
+def _check_table(regions: tuple[Entry, ...]) -> None:
+    if len(regions) > MAX_REGIONS:
+        raise BadEndpoint(f"{len(regions)} regions; at most {MAX_REGIONS}")
+    if len({entry.index for entry in regions}) != len(regions):
+        raise BadEndpoint("a region index occurs twice")
+    for entry in regions:
+        if entry.addr + entry.nbytes > _TOP:
+            raise BadEndpoint(f"region {entry.index} ends beyond the address space")

@@ -1,0 +1,239 @@
+"""The books every backend keeps: regions, peers, writes in flight, and the one outcome each write is owed.
+
+A backend adds eight hooks that touch its library; who may call, what is valid, what is pinned, what is reported and
+what is still in motion is decided here, once. A write's life in the books:
+
+    posted ──> Completed                          out of the books
+           ├─> Failed(quiescent=True)             out of the books
+           └─> Failed(quiescent=False), abandon   silent: stays, polled and pinned, until it settles; nothing reported
+
+After `close` the events that are left can still be polled, so that every write has its outcome.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import numpy.typing as npt
+
+from .base import (
+    Busy,
+    Caps,
+    Completed,
+    Event,
+    Failed,
+    Fault,
+    Handle,
+    Kind,
+    Owner,
+    Part,
+    PeerId,
+    PeerLost,
+    Region,
+    RemoteRegion,
+    StaleEndpoint,
+    UsageError,
+)
+from .endpoint import VERSION, Endpoint, decode, encode
+from .links import Flight, Link, Links
+from .regions import Request, Table, as_descs, request
+
+_DRAIN_TICK_S = 0.0005
+
+F = TypeVar("F", bound=Flight)
+
+
+class Ledger(ABC, Generic[F]):
+    """Implements `Transport` on top of the hooks at the end of this class."""
+
+    def __init__(self, caps: Caps, instance: PeerId) -> None:
+        self.caps = caps
+        self.instance = instance
+        self.closed = False
+        self._owner = Owner()
+        self._table = Table(caps.kinds)
+        self._links = Links(instance)
+        self._flights: dict[Handle, F] = {}
+        self._events: list[Event] = []
+        self._next = 0
+
+    # -- owner and regions
+
+    def adopt(self) -> None:
+        self._owner.adopt()
+
+    def register(self, addr: int, nbytes: int, kind: Kind = "DRAM", dev: int = 0) -> Region:
+        self._check_open()
+        region = self._table.plan(addr, nbytes, kind, dev)
+        self._attach(region)
+        self._table.add(region)
+        return region
+
+    def deregister(self, region: Region) -> None:
+        self._check_open()
+        self._table.check(region)
+        if any(region.index in flight.sources for flight in self._flights.values()):
+            raise Busy(f"region {region.index} is read by a write in flight: wait until it is quiescent")
+        self._table.remove(region)
+        self._detach(region)
+
+    def endpoint(self) -> bytes:
+        serial = self._table.serial
+        entries = self._table.entries()
+        return encode(Endpoint(self.caps.backend, VERSION, self.instance, serial, entries, self._blob()))
+
+    # -- peers
+
+    def connect(self, endpoint: bytes) -> PeerId:
+        new = decode(endpoint, self.caps.backend)
+        if self._links.begin(new):
+            linked = False
+            try:
+                self._link(new)
+                linked = True
+            finally:
+                self._links.end(new, linked)
+        return PeerId(new.instance)
+
+    def warm(self, peer: PeerId, timeout_s: float = 1.0) -> bool:
+        link = self._links.known(peer)
+        return link.lost is None and not self.closed and self._warm(link, timeout_s)
+
+    def disconnect(self, peer: PeerId) -> None:
+        self._check_open()
+        link = self._links.idle(peer)
+        if link is not None:
+            self._unlink(link)
+            self._links.drop(link)
+
+    def remote(self, peer: PeerId, index: int) -> RemoteRegion:
+        region = self._links.known(peer).regions.get(index)
+        if region is None:
+            raise StaleEndpoint(f"peer {peer} has no region {index} in its current endpoint: ask it for a new one")
+        return region
+
+    # -- writes
+
+    def write(self, peer: PeerId, src: Region, dst: RemoteRegion, descs: npt.ArrayLike, tag: bytes) -> Handle:
+        return self.write_many(peer, (Part(src, dst, as_descs(descs)),), tag)
+
+    def write_many(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Handle:
+        self._check_open()
+        link = self._links.known(peer)
+        checked = request(parts, tag, self._table, link.regions, self.caps)
+        if link.writes and link.count + checked.count > self.caps.max_inflight_descs:
+            raise Busy(f"{link.count} pieces are in flight to peer {peer}: at most {self.caps.max_inflight_descs}")
+        handle = Handle(self._next)
+        if link.lost is None:
+            flight = self._post(link, handle, checked, tag)
+            self._flights[handle] = flight
+            link.enter(flight)
+        else:
+            self._events.append(Failed(handle, link.lost, True))
+        self._next += 1
+        return handle
+
+    def poll(self) -> list[Event]:
+        self._owner.check()
+        if not self.closed:
+            self._progress()
+        events, self._events = self._events, []
+        return events
+
+    def busy(self) -> bool:
+        return bool(self._flights)
+
+    def abandon(self, handle: Handle) -> None:
+        self._owner.check()
+        flight = self._flights.get(handle)
+        if flight is not None:
+            flight.silent = True
+        self._events = [e for e in self._events if not (isinstance(e, Completed | Failed) and e.handle == handle)]
+
+    def quiescent(self, handle: Handle) -> bool:
+        if not 0 <= handle < self._next:
+            raise UsageError(f"handle {handle} is not of this transport")
+        return handle not in self._flights
+
+    def close(self, drain_s: float = 1.0) -> None:
+        self._owner.check()
+        if self.closed:
+            return
+        deadline = time.monotonic() + drain_s
+        while (self._flights or self._links.linking()) and time.monotonic() < deadline:
+            self._progress()
+            time.sleep(_DRAIN_TICK_S)
+        self.closed = True
+        self._links.close()
+        self._end()
+        for flight in tuple(self._flights.values()):
+            self._fail(flight, Fault("in_doubt", "the transport was closed while this write was in flight"), True)
+
+    # -- for backends
+
+    def _check_open(self) -> None:
+        self._owner.check()
+        if self.closed:
+            raise UsageError("the transport is closed")
+
+    def _complete(self, flight: F) -> None:
+        if not flight.silent:
+            self._events.append(Completed(flight.handle))
+        self._forget(flight)
+
+    def _fail(self, flight: F, fault: Fault, quiescent: bool) -> None:
+        if not flight.silent:
+            self._events.append(Failed(flight.handle, fault, quiescent))
+        flight.silent = True
+        if quiescent:
+            self._forget(flight)
+
+    def _lose(self, peer: PeerId, fault: Fault) -> None:
+        """Call it after the outcomes that are known: what is left of the peer's writes is in doubt."""
+        link = self._links.get(peer)
+        if link is None or link.lost is not None:
+            return
+        link.lost = fault
+        for flight in tuple(self._flights.values()):
+            if flight.peer == peer and not flight.silent:
+                self._fail(flight, fault, False)
+        self._events.append(PeerLost(peer, fault))
+
+    def _forget(self, flight: F) -> None:
+        del self._flights[flight.handle]
+        self._links.known(flight.peer).leave(flight)
+
+    # -- hooks
+
+    @abstractmethod
+    def _attach(self, region: Region) -> None: ...
+    @abstractmethod
+    def _detach(self, region: Region) -> None: ...
+    @abstractmethod
+    def _blob(self) -> bytes:
+        """The backend's part of the endpoint. Any thread."""
+
+    @abstractmethod
+    def _link(self, new: Endpoint) -> None:
+        """Learn a peer or its newer table. Any thread; may block."""
+
+    @abstractmethod
+    def _warm(self, link: Link, timeout_s: float) -> bool:
+        """Any thread; may block."""
+
+    @abstractmethod
+    def _unlink(self, link: Link) -> None: ...
+    @abstractmethod
+    def _post(self, link: Link, handle: Handle, request: Request, tag: bytes) -> F:
+        """Post, or raise if nothing was posted. A failure after that is for `_progress` to report."""
+
+    @abstractmethod
+    def _progress(self) -> None:
+        """One bounded pass: `_complete`, `_fail`, `_lose`, and `Arrived` into `_events`."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Stop every write and free the backend."""

@@ -1,0 +1,129 @@
+"""The peers of a transport, and what is in flight to each.
+
+`connect` runs on any thread, everything else on the owner's, so this table alone has a lock. It is held for a few
+dictionary operations, never during a call of the backend: whoever connects first marks the peer as *linking*, then
+talks to the backend unlocked, then puts the peer into the table.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from .base import Busy, Fault, Handle, PeerId, StaleEndpoint, UsageError
+from .endpoint import Endpoint
+from .regions import Request, remote_table
+
+
+class Flight:
+    """A write in flight. Backends derive from it and add what their library gave them."""
+
+    __slots__ = ("count", "handle", "peer", "silent", "sources")
+
+    def __init__(self, handle: Handle, peer: PeerId, request: Request) -> None:
+        self.handle = handle
+        self.peer = peer
+        self.sources = request.sources
+        self.count = request.count
+        self.silent = False  # its outcome was reported, or is not wanted
+
+
+class Link:
+    """A peer we can write to. Its table is replaced as a whole, so that a reader needs no lock."""
+
+    __slots__ = ("count", "endpoint", "lost", "peer", "regions", "writes")
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.peer = PeerId(endpoint.instance)
+        self.lost: Fault | None = None
+        self.count = 0  # descriptors in flight
+        self.writes = 0
+        self.update(endpoint)
+
+    def update(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.regions = remote_table(self.peer, endpoint.regions)
+
+    def enter(self, flight: Flight) -> None:
+        self.writes += 1
+        self.count += flight.count
+
+    def leave(self, flight: Flight) -> None:
+        self.writes -= 1
+        self.count -= flight.count
+
+
+class Links:
+    def __init__(self, own: PeerId) -> None:
+        self._own = own
+        self._lock = threading.Lock()
+        self._links: dict[PeerId, Link] = {}
+        self._linking: set[PeerId] = set()
+        self._closed = False
+
+    def get(self, peer: PeerId) -> Link | None:
+        return self._links.get(peer)
+
+    def known(self, peer: PeerId) -> Link:
+        link = self._links.get(peer)
+        if link is None:
+            raise StaleEndpoint(f"peer {peer} is not connected: connect() to its endpoint first")
+        return link
+
+    def all(self) -> tuple[Link, ...]:
+        return tuple(self._links.values())
+
+    def begin(self, new: Endpoint) -> bool:
+        """Mark the peer as linking. False: there is nothing to do. Raises if this endpoint must not be taken."""
+        peer = PeerId(new.instance)
+        with self._lock:
+            if self._closed:
+                raise UsageError("the transport is closed")
+            if peer == self._own:
+                raise UsageError("this endpoint is our own: a transport does not connect to itself")
+            if peer in self._linking:
+                raise Busy(f"peer {peer} is being connected by another thread")
+            known = self._links.get(peer)
+            if known is not None and not _newer(known, new):
+                return False
+            self._linking.add(peer)
+            return True
+
+    def end(self, new: Endpoint, linked: bool) -> None:
+        peer = PeerId(new.instance)
+        with self._lock:
+            self._linking.discard(peer)
+            known = self._links.get(peer)
+            if linked and known is not None:
+                known.update(new)
+            elif linked:
+                self._links[peer] = Link(new)
+
+    def idle(self, peer: PeerId) -> Link | None:
+        """The link if it may be taken down now, None if there is none. Raises Busy."""
+        link = self._links.get(peer)
+        if peer in self._linking:
+            raise Busy(f"peer {peer} is being connected: wait for connect() to return")
+        if link is not None and link.writes:
+            raise Busy(f"{link.writes} writes to peer {peer} are not quiescent: poll until they are")
+        return link
+
+    def drop(self, link: Link) -> None:
+        with self._lock:
+            del self._links[link.peer]
+
+    def linking(self) -> bool:
+        return bool(self._linking)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+
+def _newer(known: Link, new: Endpoint) -> bool:
+    if known.lost is not None:
+        raise StaleEndpoint(f"peer {known.peer} is lost ({known.lost}): disconnect it, then connect its next instance")
+    if new.serial < known.endpoint.serial:
+        raise StaleEndpoint(
+            f"endpoint {new.serial} of peer {known.peer} is older than {known.endpoint.serial}, known here: ask for a new one"
+        )
+    return new.serial > known.endpoint.serial

@@ -1,0 +1,168 @@
+"""Region tables and descriptors: everything about addresses is decided here, before a backend sees one.
+
+Backends trust what they are given. Some write through stale descriptions into memory that was given back, some end
+the *target* process. So a write is checked against both tables, ours and the one in the peer's endpoint, and only
+offsets inside a named region become addresses. A retired index is never given out again: a description that
+outlived its region names nothing, instead of naming what came after it.
+
+Adjacent pieces (the next one continues source and target of the one before) are joined: a piece costs a backend
+microseconds whatever its size, the join nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from .base import Caps, Descs, Kind, Part, PeerId, Region, RemoteRegion, StaleEndpoint, UsageError
+from .endpoint import Entry
+
+_TOP = 1 << 63
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A checked write in addresses. `local` and `remote` are (n, 3) uint64 rows of address, length, device."""
+
+    local: Descs
+    remote: Descs
+    local_kind: Kind
+    remote_kind: Kind
+    sources: tuple[int, ...]  # indices of the local regions that are read
+    nbytes: int
+
+    @property
+    def count(self) -> int:
+        return len(self.local)
+
+
+class Table:
+    """This side's regions."""
+
+    def __init__(self, kinds: tuple[Kind, ...]) -> None:
+        self._kinds = kinds
+        self._regions: dict[int, Region] = {}
+        self._next = 0
+        self.serial = 0
+
+    def plan(self, addr: int, nbytes: int, kind: Kind, dev: int) -> Region:
+        """The region these numbers would become. Raises UsageError if they cannot."""
+        if kind not in self._kinds:
+            raise UsageError(f"memory kind {kind!r} is not supported here; supported: {', '.join(self._kinds)}")
+        if addr <= 0 or nbytes <= 0 or addr + nbytes > _TOP or not 0 <= dev < 1 << 16:
+            raise UsageError(f"no memory region: addr={addr:#x} nbytes={nbytes} dev={dev}")
+        for other in self._regions.values():
+            if (other.kind, other.dev) == (kind, dev) and addr < other.addr + other.nbytes and other.addr < addr + nbytes:
+                raise UsageError(f"{addr:#x}+{nbytes} overlaps region {other.index} ({other.addr:#x}+{other.nbytes})")
+        return Region(self._next, addr, nbytes, kind, dev)
+
+    def add(self, region: Region) -> None:
+        self._regions[region.index] = region
+        self._next = region.index + 1
+        self.serial += 1
+
+    def remove(self, region: Region) -> None:
+        self.check(region)
+        del self._regions[region.index]
+        self.serial += 1
+
+    def check(self, region: Region) -> None:
+        if self._regions.get(region.index) != region:
+            raise UsageError(f"region {region.index} is not registered with this transport (or not any more)")
+
+    def regions(self) -> tuple[Region, ...]:
+        return tuple(self._regions.values())
+
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(Entry(r.index, r.addr, r.nbytes, r.kind, r.dev) for r in tuple(self._regions.values()))
+
+
+def remote_table(peer: PeerId, entries: Sequence[Entry]) -> dict[int, RemoteRegion]:
+    return {e.index: RemoteRegion(peer, e.index, e.addr, e.nbytes, e.kind, e.dev) for e in entries}
+
+
+def bulk(src_off: int, dst_off: int, nbytes: int) -> Descs:
+    """The descriptor of one contiguous piece."""
+    return np.array([[src_off, dst_off, nbytes]], dtype=np.uint64)
+
+
+def as_descs(descs: npt.ArrayLike) -> Descs:
+    """Any (n, 3) integers, n >= 1, none negative, as uint64. Raises UsageError."""
+    try:
+        array = np.asarray(descs)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"descriptors must be (n, 3) integers: {error}") from error
+    if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != 3 or not len(array):
+        raise UsageError(f"descriptors must be (n, 3) integers with n >= 1, not {array.dtype} {array.shape}")
+    if array.dtype.kind == "i" and bool((array < 0).any()):
+        raise UsageError("a descriptor has a negative offset or length")
+    return array.astype(np.uint64, copy=False)
+
+
+def joined(descs: Descs) -> Descs:
+    """The same bytes in as few pieces as their order allows."""
+    if len(descs) == 1:
+        return descs
+    src, dst, length = descs.T
+    breaks = (src[:-1] + length[:-1] != src[1:]) | (dst[:-1] + length[:-1] != dst[1:])
+    starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+    if len(starts) == len(descs):
+        return descs
+    out = descs[starts]
+    out[:, 2] = np.add.reduceat(length, starts)
+    return out
+
+
+def request(
+    parts: Sequence[Part], tag: bytes, table: Table, remotes: Mapping[int, RemoteRegion], caps: Caps
+) -> Request:
+    """Check a write and turn it into addresses. Raises UsageError, or StaleEndpoint if a target region is not in
+    the peer's current endpoint."""
+    if len(tag) > caps.max_tag:
+        raise UsageError(f"tag of {len(tag)} bytes; {caps.backend} carries at most {caps.max_tag}")
+    if not parts:
+        raise UsageError("a write needs at least one part")
+    rows = [_rows(part, table, remotes) for part in parts]
+    first = parts[0]
+    if any((p.src.kind, p.dst.kind) != (first.src.kind, first.dst.kind) for p in parts):
+        raise UsageError("one write cannot mix memory kinds: split it by the kinds of source and target")
+    local, remote = (rows[0] if len(rows) == 1 else (np.concatenate(side) for side in zip(*rows, strict=True)))
+    if len(local) > caps.max_descs:
+        raise UsageError(f"{len(local)} descriptors; {caps.backend} takes at most {caps.max_descs} a write: split it")
+    sources = tuple({part.src.index: None for part in parts})
+    return Request(local, remote, first.src.kind, first.dst.kind, sources, int(local[:, 1].sum()))
+
+
+def _rows(part: Part, table: Table, remotes: Mapping[int, RemoteRegion]) -> tuple[Descs, Descs]:
+    src, dst = part.src, part.dst
+    table.check(src)
+    if remotes.get(dst.index) != dst:
+        raise StaleEndpoint(f"region {dst.index} of peer {dst.peer} is not in its current endpoint")
+    descs = as_descs(part.descs)
+    _inside(descs, 0, src.nbytes, "source", src.index)
+    _inside(descs, 1, dst.nbytes, "target", dst.index)
+    descs = joined(descs)
+    return _addresses(descs, 0, src.addr, src.dev), _addresses(descs, 1, dst.addr, dst.dev)
+
+
+def _inside(descs: Descs, column: int, nbytes: int, side: str, index: int) -> None:
+    """Lengths are checked first, so that no sum can wrap around."""
+    offset, length = descs[:, column], descs[:, 2]
+    size = np.uint64(nbytes)
+    bad = (length == 0) | (length > size) | (offset > size - np.minimum(length, size))
+    if bool(bad.any()):
+        row = int(np.argmax(bad))
+        raise UsageError(
+            f"descriptor {row}: {side} {int(offset[row])}+{int(length[row])} is empty or not inside "
+            f"region {index} of {nbytes} bytes"
+        )
+
+
+def _addresses(descs: Descs, column: int, base: int, dev: int) -> Descs:
+    out = np.empty_like(descs)
+    np.add(descs[:, column], np.uint64(base), out=out[:, 0])
+    out[:, 1] = descs[:, 2]
+    out[:, 2] = dev
+    return out

@@ -1,0 +1,421 @@
+"""The in-memory transport: every schedule keeps the contract, and every fault looks as it does in a real backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvproto.handlers.transports import (
+    Arrived,
+    Busy,
+    Completed,
+    Failed,
+    Handle,
+    Part,
+    PeerId,
+    PeerLost,
+    StaleEndpoint,
+    UsageError,
+    WrongThread,
+    bulk,
+)
+from kvproto.handlers.transports.fabric import Fabric
+from kvproto.handlers.transports.memory import MemoryTransport
+
+SIZE = 4096
+
+
+class End:
+    """A transport with one registered buffer."""
+
+    def __init__(self, fabric: Fabric, fill: int, **options: int) -> None:
+        self.transport = MemoryTransport(fabric, **options)  # type: ignore[arg-type]
+        self.buffer: npt.NDArray[np.uint8] = np.full(SIZE, fill, dtype=np.uint8)
+        self.region = self.transport.register(self.buffer.ctypes.data, SIZE)
+
+    def write(self, to: End, descs: npt.ArrayLike, tag: bytes = b"tag") -> Handle:
+        peer = self.transport.connect(to.transport.endpoint())
+        remote = self.transport.remote(peer, to.region.index)
+        return self.transport.write(peer, self.region, remote, descs, tag)
+
+
+def ends(fabric: Fabric, **options: int) -> tuple[End, End]:
+    return End(fabric, 1, **options), End(fabric, 0)
+
+
+def peer_of(end: End) -> PeerId:
+    return end.transport.instance
+
+
+# -- the schedule
+
+
+def test_nothing_moves_until_told_and_then_piece_by_piece() -> None:
+    fabric = Fabric(piece=1000)
+    p, d = ends(fabric)
+    handle = p.write(d, bulk(0, 0, 2500))
+    assert p.transport.poll() == d.transport.poll() == []
+    landed = []
+    while any(step.kind == "land" for step in fabric.options()):
+        fabric.take(fabric.options()[0])
+        landed.append(int(d.buffer.sum()))
+    assert landed == [1000, 2000, 2500]
+    assert p.transport.poll() == d.transport.poll() == []
+    assert [s.kind for s in fabric.options()] == ["arrive", "complete"]
+    fabric.run()
+    assert p.transport.poll() == [Completed(handle)]
+    assert d.transport.poll() == [Arrived(peer_of(p), b"tag")]
+    assert fabric.options() == []
+
+
+def test_completion_may_precede_the_arrival_and_an_empty_tag_never_arrives() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric)
+    handle = p.write(d, bulk(0, 0, 8))
+    fabric.take(fabric.options()[0])
+    fabric.take(next(s for s in fabric.options() if s.kind == "complete"))
+    assert p.transport.poll() == [Completed(handle)]
+    assert not p.transport.busy()
+    assert d.transport.poll() == []
+    fabric.run()
+    assert d.transport.poll() == [Arrived(peer_of(p), b"tag")]
+    p.write(d, bulk(0, 0, 8), b"")
+    fabric.run()
+    assert d.transport.poll() == []
+
+
+def test_the_source_is_read_when_a_piece_lands() -> None:
+    fabric = Fabric(piece=4)
+    p, d = ends(fabric)
+    p.write(d, bulk(0, 0, 8))
+    fabric.take(fabric.options()[0])
+    p.buffer[:] = 9
+    fabric.run()
+    assert d.buffer[:8].tolist() == [1] * 4 + [9] * 4
+
+
+def test_without_native_notification_no_tag_travels() -> None:
+    fabric = Fabric(auto=True, native_notify=False)
+    p, d = ends(fabric)
+    assert not p.transport.caps.native_notify
+    handle = p.write(d, bulk(0, 0, 8))
+    assert p.transport.poll() == [Completed(handle)]
+    assert d.transport.poll() == []
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5), st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_whatever_the_schedule_each_write_ends_once_and_arrives_whole(seed: int, piece: int, shuffle: bool) -> None:
+    rng = Random(seed)
+    fabric = Fabric(piece=piece, shuffle=shuffle)
+    p, d = ends(fabric)
+    p.buffer[:] = np.arange(SIZE) % 251
+    expected: dict[bytes, list[tuple[int, int, int]]] = {}
+    at = 0
+    for i in range(rng.randint(1, 4)):
+        rows = []
+        for _ in range(rng.randint(1, 4)):
+            n = rng.randint(1, 9)
+            rows.append((rng.randrange(SIZE - n), at, n))
+            at += n + rng.randint(0, 2)
+        expected[b"%d" % i] = rows
+        p.write(d, rows, b"%d" % i)
+    done: list[Handle] = []
+    arrived: list[bytes] = []
+    while fabric.step(rng):
+        done += [e.handle for e in p.transport.poll() if isinstance(e, Completed)]
+        for event in d.transport.poll():
+            assert isinstance(event, Arrived)
+            arrived.append(event.tag)
+            for src, dst, n in expected[event.tag]:
+                assert (d.buffer[dst : dst + n] == p.buffer[src : src + n]).all()
+    assert sorted(done) == list(range(len(expected)))
+    assert sorted(arrived) == sorted(expected)
+    written = np.zeros(SIZE, dtype=bool)
+    for src, dst, n in (row for rows in expected.values() for row in rows):
+        written[dst : dst + n] = True
+    assert not d.buffer[~written].any()
+
+
+def test_the_same_choices_give_the_same_run() -> None:
+    def trace() -> list[object]:
+        rng = Random(7)
+        fabric = Fabric(piece=3, shuffle=True)
+        p, d = ends(fabric)
+        p.write(d, [(0, 0, 10), (100, 50, 10)], b"a")
+        p.write(d, bulk(7, 200, 20), b"b")
+        out: list[object] = []
+        while step := fabric.step(rng):
+            out += [step, *p.transport.poll(), *d.transport.poll()]
+        return out
+
+    assert trace() == trace()
+
+
+def test_a_step_that_is_not_possible_is_refused() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric)
+    p.write(d, bulk(0, 0, 8))
+    step = fabric.options()[0]
+    fabric.take(step)
+    with pytest.raises(UsageError, match="not possible"):
+        fabric.take(step)
+    fabric.run()
+    assert fabric.step(Random(0)) is None
+
+
+# -- faults
+
+
+def test_a_failed_write_is_quiescent_and_lands_no_further() -> None:
+    fabric = Fabric(piece=4)
+    p, d = ends(fabric)
+    handle = p.write(d, bulk(0, 0, 8))
+    fabric.take(fabric.options()[0])
+    fabric.fail(peer_of(p), handle)
+    (event,) = p.transport.poll()
+    assert isinstance(event, Failed)
+    assert event.quiescent
+    assert p.transport.quiescent(handle)
+    assert fabric.run() == 0
+    assert d.buffer.sum() == 4
+    assert d.transport.poll() == []
+
+
+def test_a_write_in_doubt_may_still_land_and_arrive_and_pins_its_source_meanwhile() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric)
+    handle = p.write(d, bulk(0, 0, 8))
+    fabric.doubt(peer_of(p), handle)
+    (event,) = p.transport.poll()
+    assert isinstance(event, Failed)
+    assert (event.quiescent, event.error.kind) == (False, "in_doubt")
+    assert p.transport.busy()
+    assert not p.transport.quiescent(handle)
+    with pytest.raises(Busy):
+        p.transport.deregister(p.region)
+    fabric.run()
+    assert p.transport.poll() == []  # one outcome, already reported
+    assert p.transport.quiescent(handle)
+    assert not p.transport.busy()
+    assert d.transport.poll() == [Arrived(peer_of(p), b"tag")]
+    p.transport.deregister(p.region)
+
+
+def test_abandon_is_no_cancel() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric)
+    handle = p.write(d, bulk(0, 0, 8))
+    p.transport.abandon(handle)
+    assert not p.transport.quiescent(handle)
+    with pytest.raises(Busy):
+        p.transport.disconnect(peer_of(d))
+    fabric.run()
+    assert p.transport.poll() == []
+    assert p.transport.quiescent(handle)
+    assert d.buffer.sum() == 8
+    p.transport.disconnect(peer_of(d))
+
+
+def test_a_cut_link_dooms_its_writes_but_no_others() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric)
+    other = End(fabric, 0)
+    first, second = p.write(d, bulk(0, 0, 8)), p.write(other, bulk(0, 0, 8))
+    remote = p.transport.remote(peer_of(d), d.region.index)
+    fabric.cut(peer_of(p), peer_of(d))
+    failed, lost = p.transport.poll()
+    assert isinstance(failed, Failed)
+    assert (failed.handle, failed.quiescent) == (first, False)
+    assert isinstance(lost, PeerLost)
+    assert lost.peer == peer_of(d)
+    third = p.transport.write(peer_of(d), p.region, remote, bulk(0, 0, 8), b"")
+    (event,) = p.transport.poll()
+    assert isinstance(event, Failed)
+    assert (event.handle, event.quiescent) == (third, True)
+    with pytest.raises(StaleEndpoint, match="lost"):
+        d.transport.register(*_memory())
+        p.transport.connect(d.transport.endpoint())
+    fabric.run()
+    assert p.transport.poll() == [Completed(second)]
+    p.transport.disconnect(peer_of(d))
+    assert p.transport.connect(d.transport.endpoint()) == peer_of(d)
+
+
+_KEEP: list[npt.NDArray[np.uint8]] = []
+
+
+def _memory() -> tuple[int, int]:
+    _KEEP.append(np.zeros(64, dtype=np.uint8))
+    return _KEEP[-1].ctypes.data, 64
+
+
+def test_a_killed_target_fails_what_is_in_flight_and_what_comes_after() -> None:
+    fabric = Fabric(piece=4)
+    p, d = ends(fabric)
+    first = p.write(d, bulk(0, 0, 8))
+    fabric.take(fabric.options()[0])
+    fabric.kill(peer_of(d))
+    failed, lost = p.transport.poll()
+    assert isinstance(failed, Failed)
+    assert (failed.handle, failed.error.kind, failed.quiescent) == (first, "peer_lost", True)
+    assert isinstance(lost, PeerLost)
+    p.transport.disconnect(peer_of(d))
+    assert fabric.run() == 0
+
+
+def test_an_idle_killed_target_is_noticed_at_the_next_write() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric)
+    peer = p.transport.connect(d.transport.endpoint())
+    remote = p.transport.remote(peer, 0)
+    fabric.kill(peer)
+    assert p.transport.poll() == []
+    p.transport.write(peer, p.region, remote, bulk(0, 0, 8), b"")
+    assert [type(e) for e in p.transport.poll()] == [Failed, PeerLost]
+
+
+def test_a_killed_writer_leaves_part_of_its_bytes_and_no_word() -> None:
+    fabric = Fabric(piece=4)
+    p, d = ends(fabric)
+    p.write(d, bulk(0, 0, 8))
+    fabric.take(fabric.options()[0])
+    fabric.kill(peer_of(p))
+    assert fabric.run() == 0
+    assert d.buffer.sum() == 4
+    assert d.transport.poll() == []
+
+
+def test_a_stalled_target_takes_bytes_but_confirms_nothing() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric)
+    handle = p.write(d, bulk(0, 0, 8))
+    fabric.stall(peer_of(d))
+    fabric.run()
+    assert d.buffer.sum() == 8
+    assert p.transport.poll() == d.transport.poll() == []
+    fabric.resume(peer_of(d))
+    fabric.run()
+    assert p.transport.poll() == [Completed(handle)]
+    assert d.transport.poll() == [Arrived(peer_of(p), b"tag")]
+
+
+def test_a_muted_tag_is_lost_while_the_write_completes() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric)
+    handle = p.write(d, bulk(0, 0, 8))
+    fabric.mute(peer_of(p), handle)
+    fabric.run()
+    assert p.transport.poll() == [Completed(handle)]
+    assert d.transport.poll() == []
+
+
+def test_a_write_into_memory_that_was_given_back_touches_nothing() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric)
+    p.write(d, bulk(0, 0, 8))
+    d.transport.deregister(d.region)
+    fabric.run()
+    (event,) = p.transport.poll()
+    assert isinstance(event, Failed)
+    assert event.error.kind == "stale_endpoint"
+    assert not d.buffer.any()
+
+
+# -- peers, limits, ownership
+
+
+def test_an_endpoint_of_former_tables_is_refused_and_a_newer_one_taken() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric)
+    old = d.transport.endpoint()
+    extra = d.transport.register(*_memory())
+    peer = p.transport.connect(d.transport.endpoint())
+    with pytest.raises(StaleEndpoint, match="older"):
+        p.transport.connect(old)
+    remote = p.transport.remote(peer, extra.index)
+    d.transport.deregister(extra)
+    p.transport.connect(d.transport.endpoint())
+    with pytest.raises(StaleEndpoint, match="no region"):
+        p.transport.remote(peer, extra.index)
+    with pytest.raises(StaleEndpoint, match="not in its current"):
+        p.transport.write(peer, p.region, remote, bulk(0, 0, 1), b"")
+
+
+def test_back_pressure_is_busy_and_posts_nothing() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric, max_inflight_descs=3)
+    p.write(d, [(0, 0, 1), (2, 2, 1)])
+    with pytest.raises(Busy, match="in flight"):
+        p.write(d, [(4, 4, 1), (6, 6, 1)])
+    fabric.run()
+    p.transport.poll()
+    p.write(d, [(4, 4, 1), (6, 6, 1)])
+    fabric.run()
+    assert d.buffer[:8].tolist() == [1, 0, 1, 0, 1, 0, 1, 0]
+
+
+def test_one_write_may_span_several_regions() -> None:
+    fabric = Fabric(auto=True)
+    p, d = ends(fabric)
+    low = np.zeros(64, dtype=np.uint8)
+    second = d.transport.register(low.ctypes.data, 64)
+    peer = p.transport.connect(d.transport.endpoint())
+    parts = [Part(p.region, p.transport.remote(peer, i), bulk(0, i, 4)) for i in (d.region.index, second.index)]
+    handle = p.transport.write_many(peer, parts, b"both")
+    assert p.transport.poll() == [Completed(handle)]
+    assert d.transport.poll() == [Arrived(peer_of(p), b"both")]
+    assert (d.buffer.sum(), low.tolist()[:6]) == (4, [0, 1, 1, 1, 1, 0])
+
+
+def test_an_instance_does_not_connect_to_itself_nor_write_to_strangers() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric)
+    with pytest.raises(UsageError, match="our own"):
+        p.transport.connect(p.transport.endpoint())
+    peer = p.transport.connect(d.transport.endpoint())
+    remote = p.transport.remote(peer, 0)
+    p.transport.disconnect(peer)
+    p.transport.disconnect(peer)
+    with pytest.raises(StaleEndpoint, match="not connected"):
+        p.transport.write(peer, p.region, remote, bulk(0, 0, 1), b"")
+    with pytest.raises(UsageError, match="one life"):
+        MemoryTransport(fabric, p.transport.instance)
+
+
+def _elsewhere(call: Callable[[], object]) -> BaseException | None:
+    """What `call` raises on another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).exception()
+
+
+def test_only_the_owner_polls_but_anyone_connects() -> None:
+    fabric = Fabric(auto=True)
+    p, d = ends(fabric)
+    assert isinstance(_elsewhere(p.transport.poll), WrongThread)
+    assert _elsewhere(lambda: p.transport.connect(d.transport.endpoint())) is None
+    assert _elsewhere(lambda: p.transport.warm(peer_of(d))) is None
+    assert _elsewhere(p.transport.adopt) is None
+    with pytest.raises(WrongThread, match="adopt"):
+        p.transport.poll()
+
+
+def test_close_owes_every_write_its_outcome_and_then_refuses_work() -> None:
+    fabric = Fabric()
+    p, d = ends(fabric)
+    handle = p.write(d, bulk(0, 0, 8))
+    p.transport.close(drain_s=0.01)
+    p.transport.close()
+    (event,) = p.transport.poll()
+    assert isinstance(event, Failed)
+    assert (event.handle, event.quiescent) == (handle, True)
+    assert fabric.run() == 0
+    with pytest.raises(UsageError, match="closed"):
+        p.write(d, bulk(0, 0, 8))

@@ -1,0 +1,223 @@
+"""Addresses are decided before a backend sees them; endpoints are input and treated as such."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvproto.handlers.transports import (
+    BadEndpoint,
+    Caps,
+    Part,
+    PeerId,
+    RemoteRegion,
+    StaleEndpoint,
+    UsageError,
+    bulk,
+)
+from kvproto.handlers.transports.endpoint import MAX_BYTES, VERSION, Endpoint, Entry, decode, encode
+from kvproto.handlers.transports.regions import Table, as_descs, joined, request
+
+CAPS = Caps("memory", ("DRAM", "VRAM"), 64, 100, 100, True, False)
+PEER = PeerId("peer")
+DST = RemoteRegion(PEER, 3, 0x9000, 1000, "DRAM", 0)
+
+
+def table() -> Table:
+    out = Table(CAPS.kinds)
+    out.add(out.plan(0x1000, 500, "DRAM", 0))
+    return out
+
+
+def endpoint(**changes: object) -> Endpoint:
+    base = Endpoint("memory", VERSION, "me", 1, (Entry(0, 0x1000, 16, "DRAM", 0), Entry(2, 0x2000, 8, "VRAM", 1)), b"x")
+    return msgspec.structs.replace(base, **changes)
+
+
+# -- descriptors
+
+
+@pytest.mark.parametrize(
+    "descs",
+    [[], [[1, 2]], [[0, 0, 1.5]], [[0, -1, 4]], [[0, 0, 1], [0, 0]], "abc", [[0, 0, 1 << 70]]],
+    ids=["empty", "two columns", "float", "negative", "ragged", "text", "too large"],
+)
+def test_what_is_no_descriptor_is_refused(descs: object) -> None:
+    with pytest.raises(UsageError, match="descriptor"):
+        as_descs(descs)  # type: ignore[arg-type]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 4)), min_size=1, max_size=20),
+)
+def test_joining_keeps_every_byte_and_its_order(steps: list[tuple[int, int, int]]) -> None:
+    src = dst = 0
+    rows = []
+    for gap_src, gap_dst, length in steps:
+        src, dst = src + gap_src, dst + gap_dst
+        rows.append((src, dst, length))
+        src, dst = src + length, dst + length
+    moves = [(s + i, d + i) for s, d, n in rows for i in range(n)]
+    out = joined(as_descs(rows))
+    assert [(s + i, d + i) for s, d, n in out.tolist() for i in range(n)] == moves
+    breaks = sum(1 for gap_src, gap_dst, _ in steps[1:] if gap_src or gap_dst)
+    assert len(out) == breaks + 1
+
+
+@pytest.mark.parametrize(
+    ("desc", "side"),
+    [
+        ((0, 0, 501), "source"),
+        ((500, 0, 1), "source"),
+        ((0, 1000, 1), "target"),
+        ((1, 999, 2), "target"),
+        ((0, 0, 0), "source"),
+        ((2**64 - 1, 0, 2), "source"),
+        ((0, 2**64 - 1, 2), "target"),
+        ((0, 0, 2**64 - 1), "source"),
+    ],
+)
+def test_out_of_range_is_refused_by_side_and_row(desc: tuple[int, int, int], side: str) -> None:
+    rows = np.array([(0, 0, 1), desc], dtype=np.uint64)
+    t = table()
+    with pytest.raises(UsageError, match=f"descriptor 1: {side}"):
+        request([Part(t.regions()[0], DST, rows)], b"", t, {3: DST}, CAPS)
+
+
+def test_the_last_byte_of_both_sides_is_inside() -> None:
+    t = table()
+    out = request([Part(t.regions()[0], DST, bulk(499, 999, 1))], b"", t, {3: DST}, CAPS)
+    assert out.local.tolist() == [[0x1000 + 499, 1, 0]]
+    assert out.remote.tolist() == [[0x9000 + 999, 1, 0]]
+    assert (out.count, out.nbytes, out.sources) == (1, 1, (0,))
+
+
+def test_parts_are_one_request_in_order() -> None:
+    t = table()
+    t.add(t.plan(0x4000, 100, "DRAM", 0))
+    first, second = t.regions()
+    other = RemoteRegion(PEER, 4, 0xA000, 50, "DRAM", 0)
+    parts = [Part(first, DST, bulk(0, 10, 5)), Part(second, other, bulk(1, 2, 3)), Part(first, other, bulk(9, 9, 1))]
+    out = request(parts, b"t", t, {3: DST, 4: other}, CAPS)
+    assert out.local[:, 0].tolist() == [0x1000, 0x4001, 0x1009]
+    assert out.remote[:, 0].tolist() == [0x900A, 0xA002, 0xA009]
+    assert (out.nbytes, out.sources) == (9, (0, 1))
+
+
+def test_a_write_that_mixes_kinds_is_refused() -> None:
+    t = table()
+    t.add(t.plan(0x1000, 100, "VRAM", 0))
+    host, device = t.regions()
+    with pytest.raises(UsageError, match="kinds"):
+        request([Part(host, DST, bulk(0, 0, 1)), Part(device, DST, bulk(0, 0, 1))], b"", t, {3: DST}, CAPS)
+
+
+def test_limits_of_the_backend_are_named() -> None:
+    t = table()
+    src = t.regions()[0]
+    with pytest.raises(UsageError, match="tag of 65 bytes"):
+        request([Part(src, DST, bulk(0, 0, 1))], b"x" * 65, t, {3: DST}, CAPS)
+    many = as_descs([(2 * i, 2 * i, 1) for i in range(101)])
+    with pytest.raises(UsageError, match="101 descriptors"):
+        request([Part(src, DST, many)], b"", t, {3: DST}, CAPS)
+    with pytest.raises(UsageError, match="part"):
+        request([], b"", t, {3: DST}, CAPS)
+
+
+def test_a_target_of_an_older_table_is_stale_and_a_retired_source_is_a_bug() -> None:
+    t = table()
+    src = t.regions()[0]
+    moved = RemoteRegion(PEER, 3, 0x9999, 1000, "DRAM", 0)
+    with pytest.raises(StaleEndpoint, match="region 3"):
+        request([Part(src, DST, bulk(0, 0, 1))], b"", t, {3: moved}, CAPS)
+    t.remove(src)
+    with pytest.raises(UsageError, match="not registered"):
+        request([Part(src, DST, bulk(0, 0, 1))], b"", t, {3: DST}, CAPS)
+
+
+# -- the local table
+
+
+@pytest.mark.parametrize(
+    ("addr", "nbytes", "kind", "dev"),
+    [(0, 1, "DRAM", 0), (1, 0, "DRAM", 0), (2**63 - 1, 2, "DRAM", 0), (64, 64, "FILE", 0), (64, 64, "DRAM", -1)],
+)
+def test_what_is_no_memory_is_refused(addr: int, nbytes: int, kind: str, dev: int) -> None:
+    with pytest.raises(UsageError):
+        Table(CAPS.kinds).plan(addr, nbytes, kind, dev)  # type: ignore[arg-type]
+
+
+def test_overlap_is_refused_only_in_the_same_memory() -> None:
+    t = table()
+    with pytest.raises(UsageError, match="overlaps region 0"):
+        t.plan(0x1000 + 499, 10, "DRAM", 0)
+    assert t.plan(0x1000 + 500, 10, "DRAM", 0).index == 1
+    assert t.plan(0x1000, 500, "VRAM", 0).index == 1
+
+
+def test_an_index_is_never_given_twice_and_every_change_has_a_serial() -> None:
+    t = table()
+    first = t.regions()[0]
+    serial = t.serial
+    t.remove(first)
+    again = t.plan(first.addr, first.nbytes, "DRAM", 0)
+    t.add(again)
+    assert (again.index, t.serial) == (1, serial + 2)
+    with pytest.raises(UsageError, match="not registered"):
+        t.remove(first)
+
+
+# -- endpoints
+
+
+def test_an_endpoint_round_trips() -> None:
+    assert decode(encode(endpoint()), "memory") == endpoint()
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "not an endpoint"),
+        (b"\x93\x01\x02", "not an endpoint"),
+        (b"\x00" * (MAX_BYTES + 1), "at most"),
+        (encode(endpoint())[:-3], "endpoint"),
+        (encode(endpoint(backend="nixl")), "'nixl'"),
+        (encode(endpoint(version=VERSION + 1)), "version"),
+        (msgspec.msgpack.encode({"backend": "memory", "version": 9, "regions": "new"}), "version 9"),
+        (encode(endpoint(instance="")), "instance"),
+        (encode(endpoint(regions=(Entry(1, 1, 1, "DRAM", 0), Entry(1, 9, 1, "DRAM", 0)))), "twice"),
+        (encode(endpoint(regions=(Entry(1, 2**63 - 5, 6, "DRAM", 0),))), "beyond"),
+        (encode(endpoint(regions=(Entry(1, 1, 0, "DRAM", 0),))), "regions"),
+        (encode(endpoint(regions=(Entry(1, -1, 1, "DRAM", 0),))), "regions"),
+        (encode(endpoint(regions=(Entry(1, 1, 1, "DISK", 0),))), "regions"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_bad_endpoint_says_what_is_wrong_with_it(data: bytes, says: str) -> None:
+    with pytest.raises(BadEndpoint, match=says):
+        decode(data, "memory")
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_break_the_decoder(data: bytes) -> None:
+    with pytest.raises(BadEndpoint):
+        decode(data, "memory")
+
+
+@given(st.integers(0, len(encode(endpoint())) - 1), st.integers(0, 255))
+def test_a_flipped_byte_is_refused_or_gives_a_sound_table(at: int, value: int) -> None:
+    data = bytearray(encode(endpoint()))
+    data[at] = value
+    try:
+        out = decode(bytes(data), "memory")
+    except BadEndpoint:
+        return
+    assert all(0 <= e.addr < e.addr + e.nbytes <= 2**63 for e in out.regions)
+
+
+def test_too_many_regions_are_refused_where_they_are_made() -> None:
+    rows = tuple(Entry(i, i + 1, 1, "DRAM", 0) for i in range(5000))
+    with pytest.raises(BadEndpoint, match="5000 regions"):
+        encode(endpoint(regions=rows))
