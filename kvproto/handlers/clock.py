@@ -1,0 +1,105 @@
+"""Where `now` comes from: seconds as a float, never set back, handed to the protocol as an argument.
+
+Nothing of the protocol reads a clock: the loop reads one once a pass, and a test hands in whatever time it
+likes.
+
+Two readings of the same seconds, because one word, "timeout", hides two opposite questions:
+
+- *May I give it back? May I call the other dead?* asks who waits: for a heartbeat, or for a lease to run out
+  before a region is used again. A clock that runs slow is safe here, it only waits longer; a clock that
+  counts the asker's own absence is wrong. A process that was stopped for a minute (SIGSTOP, swap, a debugger,
+  a long collection) has heard nobody for a minute, and it was not the others who were away. So a
+  `SteadyClock` counts at most `cap_s` from one reading to the next: what a pass took beyond that was our own
+  stall, and ages nobody.
+- *May I still?* asks who holds a lease, before each write. Here a slow clock is the dangerous one: on the
+  other side the lease went on running while we were stopped. This question must be put to real time:
+  `SteadyClock.real()`, or a `MonotonicClock`.
+
+Limits. A wait that the loop means to take is no stall: it says so beforehand, with `allow(seconds)`. A stop
+between the question and the write is seen by no clock; the margin of lease and quarantine is for that.
+`time.monotonic` does not count a machine's sleep; where machines sleep while leases are held, pass a source
+that does (CLOCK_BOOTTIME).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Clock(Protocol):
+    """Anything with a monotone `now()` in seconds; the origin means nothing."""
+
+    def now(self) -> float:
+        """Seconds, never less than the reading before."""
+        ...
+
+
+class MonotonicClock:
+    """The system's monotonic clock as it is."""
+
+    def now(self) -> float:
+        """Seconds of `time.monotonic`."""
+        return time.monotonic()
+
+
+class SteadyClock:
+    """Real time less our own stalls: at most `cap_s`, and what was allowed, from one reading to the next.
+
+    `cap_s` is the longest pass that still counts as running, in seconds. `source` is real time.
+    """
+
+    def __init__(self, cap_s: float, source: Callable[[], float] = time.monotonic) -> None:
+        if not cap_s > 0:
+            msg = f"cap_s={cap_s}: this clock would never end a wait; give the longest usual pass, in seconds"
+            raise ValueError(msg)
+        self._cap_s = cap_s
+        self._source = source
+        self._last = source()
+        self._allowed = 0.0
+        self._withheld = 0.0
+
+    def now(self) -> float:
+        """Steady seconds. One reading is one pass: the stall, if there was one, is taken out here."""
+        real = self._source()
+        excess = real - self._last - self._cap_s - self._allowed
+        self._last = real
+        self._allowed = 0.0
+        if excess > 0:
+            self._withheld += excess
+        return real - self._withheld
+
+    def allow(self, seconds: float) -> None:
+        """Say before a wait that it is meant: up to `seconds` more count at the next reading."""
+        self._allowed = max(self._allowed, seconds)
+
+    def real(self) -> float:
+        """Seconds of the source, stalls included: for "may I still?"."""
+        return self._source()
+
+    @property
+    def withheld(self) -> float:
+        """Seconds of stall taken out so far."""
+        return self._withheld
+
+
+class ManualClock:
+    """A clock for tests and simulations: it stands until somebody moves it."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._now = start
+
+    def now(self) -> float:
+        """Seconds set so far."""
+        return self._now
+
+    def advance(self, seconds: float) -> float:
+        """Move on by `seconds` (>= 0) and return the new reading."""
+        if seconds < 0:
+            msg = f"cannot advance by {seconds} s: time does not run back"
+            raise ValueError(msg)
+        self._now += seconds
+        return self._now

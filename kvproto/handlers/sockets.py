@@ -1,0 +1,156 @@
+"""One ZeroMQ socket of the control plane, set up so that it cannot block, lie or be flooded.
+
+What libzmq does by default would break the promises of `control`; each option here answers one of those
+defaults.
+
+ROUTER_MANDATORY   A ROUTER throws away, without a word, what it cannot send. With it a full pipe and an
+                   unknown peer are told apart, and both are told: FULL and GONE.
+ROUTER_HANDOVER    When a connection broke and its owner comes again under its own id before we noticed, the
+                   second connection is refused and that peer is deaf for ever. With it the newest connection
+                   counts.
+IMMEDIATE          A DEALER has a pipe before it has a connection, and keeps it afterwards: frames for a dead
+                   peer pile up unseen and are served to whoever binds its address next. With it a frame
+                   enters a pipe only when there is a connection, and the pipe dies with the connection.
+ROUTING_ID         Fresh and random for each connection that is opened, so that a restarted peer is another
+                   peer: a handle of its former self is answered GONE and never reaches the new one.
+MAXMSGSIZE         There is no limit by default. With it who announces a larger frame loses the connection
+                   before the frame is in memory. (The number of parts of one message has no limit in libzmq.
+                   That, and the question who may connect at all, is why the address is loopback unless told
+                   otherwise.)
+SNDHWM, RCVHWM     Count messages, not bytes. Kept short; `control` has the queue that counts both.
+LINGER 0           Closing a socket never waits for a peer.
+TCP_KEEPALIVE      The kernel clears half-open connections away. It decides nothing: heartbeats of the
+                   protocol do.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from typing import NamedTuple
+
+import zmq
+
+LOOPBACK = "tcp://127.0.0.1:*"
+WINDOW = 64  # frames in the pipe of one peer, each way
+_EVERY_SOCKET = {
+    zmq.LINGER: 0,
+    zmq.SNDHWM: WINDOW,
+    zmq.RCVHWM: WINDOW,
+    zmq.TCP_KEEPALIVE: 1,
+    zmq.TCP_KEEPALIVE_IDLE: 60,
+    zmq.TCP_KEEPALIVE_INTVL: 10,
+    zmq.TCP_KEEPALIVE_CNT: 6,
+}
+_ROUTER = {zmq.ROUTER_MANDATORY: 1, zmq.ROUTER_HANDOVER: 1}
+_DEALER = {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 20, zmq.RECONNECT_IVL_MAX: 1000}  # milliseconds
+
+
+class ControlError(RuntimeError):
+    """A mistake on this side: a bad address, a frame too large, a second thread, use after close."""
+
+
+class Sent(Enum):
+    """What became of a frame. True unless trying again would help: `if not send(...): keep it for later`."""
+
+    TAKEN = "taken"  #: queued in order; it goes when the peer has room
+    FULL = "full"  #: no room for the peer: not queued, try again later
+    GONE = "gone"  #: no such peer any more: not queued, and never will be
+
+    def __bool__(self) -> bool:
+        return self is not Sent.FULL
+
+
+class Peer(NamedTuple):
+    """Who sent, or whom to send to. Hashable; holds nothing open."""
+
+    link: int  #: 0: it connected to us; n: our n-th connection
+    name: bytes  #: routing id, unique to one connection opened by one process
+
+
+class Link:
+    """A socket and the calls the control plane makes on it. None of them waits."""
+
+    __slots__ = ("_peer", "_socket", "fd", "number")
+
+    def __init__(self, number: int, socket: zmq.Socket[bytes], peer: Peer | None) -> None:
+        self.number = number
+        self.fd = int(socket.get(zmq.FD))  #: edge-triggered: see `control`
+        self._socket = socket
+        self._peer = peer  # None: a ROUTER, where each message names its sender
+
+    def post(self, name: bytes, data: bytes) -> Sent:
+        """Send one frame, to `name` where the socket has several peers."""
+        try:
+            if self._peer is None:
+                self._socket.send(name, zmq.NOBLOCK | zmq.SNDMORE)
+            self._socket.send(data, zmq.NOBLOCK)
+        except zmq.Again:
+            return Sent.FULL
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return Sent.GONE
+            raise
+        return Sent.TAKEN
+
+    def take(self, limit: int, frames: list[tuple[Peer, bytes]]) -> bool:
+        """Append what is here until `frames` has `limit`: True, there may be more. Parts come up joined."""
+        try:
+            while len(frames) < limit:
+                parts = self._socket.recv_multipart(zmq.NOBLOCK)
+                peer = self._peer or Peer(0, parts.pop(0))
+                frames.append((peer, parts[0] if len(parts) == 1 else b"".join(parts)))
+        except zmq.Again:
+            return False
+        return True
+
+    def readable(self) -> bool:
+        """Whether something is here; after False the descriptor tells of the next."""
+        return bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
+
+    def close(self, drain_s: float = 0.0) -> None:
+        """Close; what libzmq holds of it may leave for `drain_s` seconds more while the context lives."""
+        self._socket.close(linger=round(drain_s * 1000))
+
+
+def listen(context: zmq.Context[zmq.Socket[bytes]], address: str, max_frame: int) -> tuple[Link, str]:
+    """Bind a ROUTER; also the address it got, where a `*` port has become a number."""
+    socket = _open(context, zmq.ROUTER, _ROUTER, max_frame)
+    try:
+        socket.bind(address)
+        bound = bytes(socket.get(zmq.LAST_ENDPOINT))
+        return Link(0, socket, None), bound.rstrip(b"\0").decode()
+    except (zmq.ZMQError, TypeError) as error:
+        socket.close()
+        msg = f"cannot listen on {address!r}: {error}; {LOOPBACK} takes any free port"
+        raise ControlError(msg) from error
+
+
+def dial(
+    context: zmq.Context[zmq.Socket[bytes]], number: int, address: str, max_frame: int
+) -> tuple[Link, Peer]:
+    """Connect a DEALER under a name of its own; returns at once, the connection comes when it comes."""
+    socket = _open(context, zmq.DEALER, _DEALER, max_frame)
+    name = b"k" + os.urandom(15)  # libzmq keeps names that begin with a zero byte for itself
+    try:
+        socket.set(zmq.ROUTING_ID, name)
+        socket.connect(address)
+    except (zmq.ZMQError, TypeError) as error:
+        socket.close()
+        msg = f"cannot connect to {address!r}: {error}; an address is like tcp://127.0.0.1:4000"
+        raise ControlError(msg) from error
+    peer = Peer(number, name)
+    return Link(number, socket, peer), peer
+
+
+def _open(
+    context: zmq.Context[zmq.Socket[bytes]], kind: int, options: dict[zmq.SocketOption, int], max_frame: int
+) -> zmq.Socket[bytes]:
+    try:
+        socket = context.socket(kind)
+    except zmq.ZMQError as error:
+        msg = f"no socket to be had: {error}; disconnect peers that are done, or allow more descriptors"
+        raise ControlError(msg) from error
+    for option, value in (_EVERY_SOCKET | options | {zmq.MAXMSGSIZE: max_frame}).items():
+        socket.set(option, value)
+    return socket

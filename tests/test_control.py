@@ -1,0 +1,636 @@
+"""The control plane between sockets, threads and processes; the sleep under it; the clocks beside it.
+
+Peers here really are killed, stopped, restarted and made to talk nonsense. No assertion measures speed: a wait of
+PATIENCE seconds only ends a test that hangs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import multiprocessing
+import os
+import resource
+import secrets
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import zmq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvproto.handlers.clock import ManualClock, MonotonicClock, SteadyClock
+from kvproto.handlers.control import LOOPBACK, Control, ControlError, Peer, Sent
+from kvproto.handlers.waiting import Waiter, Waker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.connection import Connection
+
+PATIENCE = 20.0
+PATIENCE_MS = 20_000
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Control]]:
+    """Make Controls that are closed at the end."""
+    controls: list[Control] = []
+
+    def make(*args: Any, **options: Any) -> Control:
+        controls.append(Control(*args, **options))
+        return controls[-1]
+
+    yield make
+    for control in controls:
+        control.adopt()
+        control.close()
+
+
+def collect(control: Control, count: int) -> list[tuple[Peer, bytes]]:
+    """Receive `count` frames, sleeping in between as a loop does."""
+    frames: list[tuple[Peer, bytes]] = []
+    deadline = time.monotonic() + PATIENCE
+    while len(frames) < count and time.monotonic() < deadline:
+        frames += control.receive(count - len(frames))
+        if len(frames) < count:
+            control.wait(0.2)
+    assert len(frames) == count
+    return frames
+
+
+def open_descriptors() -> int:
+    """How many descriptors this process has."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another thread or process does."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.002)
+
+
+def introduced(make: Callable[..., Control], **options: Any) -> tuple[Control, Peer, Control, Peer]:
+    """A listener and a connected side that know each other: (listener, its peer, connected, its peer)."""
+    listener, connected = make(LOOPBACK, **options), make(**options)
+    assert listener.address is not None
+    there = connected.connect(listener.address)
+    assert connected.send(there, b"hello") is Sent.TAKEN
+    until(lambda: connected.receive(1) == [] and connected.waiting(there) == (0, 0))
+    [(here, data)] = collect(listener, 1)
+    assert data == b"hello"
+    return listener, here, connected, there
+
+
+def echo(pipe: Connection, bind: str | None, address: str | None) -> None:
+    """Another process: answers every frame with its own pid and the frame, until told b'end'."""
+    control = Control(bind)
+    if address is not None:
+        assert control.send(control.connect(address), b"hello")
+    pipe.send(control.address)
+    while True:
+        control.wait(1.0)
+        for peer, data in control.receive(100):
+            if data == b"end":
+                control.close(drain_s=1.0)
+                return
+            assert control.send(peer, b"%d:%s" % (os.getpid(), data))
+
+
+class Other:
+    """The process that echoes."""
+
+    def __init__(self, bind: str | None = LOOPBACK, address: str | None = None) -> None:
+        pipe, theirs = SPAWN.Pipe()
+        self.process = SPAWN.Process(target=echo, args=(theirs, bind, address), daemon=True)
+        self.process.start()
+        assert pipe.poll(PATIENCE)
+        self.address: str = pipe.recv()
+        assert self.process.pid is not None
+        self.pid = self.process.pid
+
+    def kill(self) -> None:
+        """Leave no time to say goodbye."""
+        self.process.kill()
+        self.process.join(PATIENCE)
+
+
+@pytest.fixture
+def others() -> Iterator[Callable[..., Other]]:
+    """Start processes that are gone at the end."""
+    started: list[Other] = []
+
+    def start(*args: Any, **options: Any) -> Other:
+        started.append(Other(*args, **options))
+        return started[-1]
+
+    yield start
+    for other in started:
+        other.kill()
+
+
+# --- what arrives -------------------------------------------------------------------------------------------
+
+
+def test_frames_cross_processes_whole_and_in_order(
+    opened: Callable[..., Control], others: Callable[..., Other]
+) -> None:
+    control, other = opened(), others()
+    peer = control.connect(other.address)
+    sent = [b"%d" % i + secrets.token_bytes(i % 300) for i in range(500)]
+    answers: list[tuple[Peer, bytes]] = []
+    for frame in sent:
+        assert control.send(peer, frame) is Sent.TAKEN
+        answers += control.receive(100)
+    answers += collect(control, len(sent) - len(answers))
+    assert answers == [(peer, b"%d:%s" % (other.pid, frame)) for frame in sent]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [[b""], [b"\x00"], [b"\xff" * 1000], [b"a", b"b"], [b"", b"", b""], [b"|", b":"], [b"\x80\x04."]],
+    ids=repr,
+)
+@pytest.mark.parametrize("name", [None, b"with|delimiter:", b"\xff\xfe", b"x" * 255], ids=repr)
+def test_any_frame_under_any_name_comes_up_as_bytes(
+    opened: Callable[..., Control], parts: list[bytes], name: bytes | None
+) -> None:
+    control = opened(LOOPBACK)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 0
+        if name is not None:
+            stranger.routing_id = name
+        stranger.connect(str(control.address))
+        stranger.send_multipart(parts)
+        [(peer, data)] = collect(control, 1)
+        assert data == b"".join(parts)
+        assert peer.link == 0
+        assert name in {None, peer.name}
+        assert control.send(peer, b"answer") is Sent.TAKEN
+        assert stranger.poll(PATIENCE_MS)
+        assert stranger.recv() == b"answer"
+
+
+def test_what_is_too_large_never_reaches_us_and_harms_nobody(opened: Callable[..., Control]) -> None:
+    listener, here, connected, there = introduced(opened, max_frame=4096, max_bytes=4096)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 0
+        stranger.connect(str(listener.address))
+        monitor = stranger.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        stranger.send(b"x" * 4097)
+        assert monitor.poll(PATIENCE_MS), "the connection was not closed"
+        stranger.disable_monitor()
+        monitor.close()
+    assert connected.send(there, b"y" * 4096)
+    assert collect(listener, 1) == [(here, b"y" * 4096)]
+    with pytest.raises(ControlError, match="4097 bytes"):
+        connected.send(there, b"x" * 4097)
+
+
+def test_who_does_not_speak_zeromq_is_not_heard(opened: Callable[..., Control]) -> None:
+    listener, here, connected, there = introduced(opened)
+    port = int(str(listener.address).rsplit(":", 1)[1])
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port)) as raw:
+            raw.sendall(secrets.token_bytes(200))
+    assert connected.send(there, b"still here")
+    assert collect(listener, 1) == [(here, b"still here")]
+
+
+def test_a_chatty_peer_does_not_keep_the_others_out(opened: Callable[..., Control]) -> None:
+    chatty, quiet, both = opened(LOOPBACK), opened(LOOPBACK), opened()
+    ends = {both.connect(str(side.address)): side for side in (chatty, quiet)}
+    for peer in ends:
+        both.send(peer, b"hello")
+    both.wait(0.05)
+    both.receive(1)
+    [(to_chatty, _)], [(to_quiet, _)] = collect(chatty, 1), collect(quiet, 1)
+    for _ in range(60):
+        assert chatty.send(to_chatty, b"noise")
+    assert quiet.send(to_quiet, b"word")
+    names = {side: peer for peer, side in ends.items()}
+    until(lambda: both.wait(0.0))
+    time.sleep(0.1)  # both have arrived by now, or the test is only weaker
+    heard = [both.receive(10) for _ in range(3)]
+    assert (names[quiet], b"word") in [frame for part in heard for frame in part]
+
+
+# --- what cannot be sent ------------------------------------------------------------------------------------
+
+
+def fill(control: Control, peer: Peer, size: int = 8) -> list[bytes]:
+    """Send until FULL; what was taken."""
+    taken: list[bytes] = []
+    while True:
+        frame = len(taken).to_bytes(8, "big") + bytes(size - 8)
+        sent = control.send(peer, frame)
+        if not sent:
+            assert sent is Sent.FULL
+            return taken
+        taken.append(frame)
+        assert len(taken) < 1_000_000, "the queue has no end"
+
+
+@pytest.mark.parametrize(
+    ("size", "limits"),
+    [(8, {"max_queue": 100}), (60_000, {"max_bytes": 600_000, "max_frame": 60_000})],
+    ids=["frames", "bytes"],
+)
+@pytest.mark.parametrize("from_listener", [True, False])
+def test_a_full_queue_says_so_and_loses_nothing(
+    opened: Callable[..., Control], size: int, limits: dict[str, int], *, from_listener: bool
+) -> None:
+    listener, here, connected, there = introduced(opened, **limits)
+    sender, to, receiver = (listener, here, connected) if from_listener else (connected, there, listener)
+    taken = fill(sender, to, size)
+    frames, nbytes = sender.waiting(to)
+    assert frames == limits.get("max_queue", 600_000 // size)
+    assert nbytes == frames * size
+    assert sender.counts.refused == 1
+    got: list[bytes] = []
+    while len(got) < len(taken):
+        sender.wait(0.01)
+        sender.receive(10)
+        got += [data for _, data in receiver.receive(100)]
+    assert got == taken
+    assert sender.waiting(to) == (0, 0)
+    assert sender.send(to, b"again") is Sent.TAKEN
+    assert collect(receiver, 1)[0][1] == b"again"
+    assert sender.counts.lost == 0
+
+
+def test_a_peer_that_is_not_up_yet_gets_everything_in_order(opened: Callable[..., Control]) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    early = opened(max_queue=50)
+    peer = early.connect(address)
+    taken = fill(early, peer)
+    assert early.waiting(peer) == (50, 400)
+    late = opened(address)
+    got: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE
+    while len(got) < len(taken) and time.monotonic() < deadline:
+        early.wait(0.05)
+        early.receive(1)
+        got += [data for _, data in late.receive(100)]
+    assert got == taken
+
+
+@pytest.mark.parametrize("peer", [Peer(0, b"nobody"), Peer(0, b"\x00" * 5), Peer(9, b"k"), Peer(-1, b"k")])
+def test_an_unknown_peer_is_a_value(opened: Callable[..., Control], peer: Peer) -> None:
+    control = opened(LOOPBACK)
+    sent = control.send(peer, b"frame")
+    assert sent is Sent.GONE
+    assert sent, "GONE must not read as 'try again'"
+    assert control.counts.gone == 1
+    assert control.receive(1) == []
+
+
+def test_a_disconnected_peer_is_gone_with_its_queue_and_its_socket(opened: Callable[..., Control]) -> None:
+    listener, here, connected, there = introduced(opened, max_queue=10)
+    before = open_descriptors()
+    fill(connected, there)
+    connected.disconnect(there)
+    until(lambda: open_descriptors() < before)
+    assert connected.counts.lost == 10
+    assert connected.waiting(there) == (0, 0)
+    assert connected.send(there, b"frame") is Sent.GONE
+    connected.disconnect(there)
+    until(lambda: listener.send(here, b"frame") is Sent.GONE)
+
+
+# --- peers that die, stop and return ------------------------------------------------------------------------
+
+
+def ask(control: Control, peer: Peer, question: bytes) -> bytes:
+    """Ask until there is an answer, as a protocol that re-sends does."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        assert control.send(peer, question) is not Sent.GONE
+        control.wait(0.2)
+        for _, data in control.receive(100):
+            if data.endswith(question):
+                return data
+    pytest.fail("no answer")
+
+
+def test_a_listener_killed_and_restarted_at_its_address_is_reached_again(
+    opened: Callable[..., Control], others: Callable[..., Other]
+) -> None:
+    control, former = opened(), others()
+    peer = control.connect(former.address)
+    assert ask(control, peer, b"who") == b"%d:who" % former.pid
+    former.kill()
+    latter = others(former.address)
+    assert latter.pid != former.pid
+    assert ask(control, peer, b"and now") == b"%d:and now" % latter.pid
+
+
+def test_a_connected_peer_killed_and_restarted_is_another_peer(
+    opened: Callable[..., Control], others: Callable[..., Other]
+) -> None:
+    control = opened(LOOPBACK)
+    former = others(None, control.address)
+    [(ghost, _)] = collect(control, 1)
+    former.kill()
+    latter = others(None, control.address)
+    [(peer, _)] = collect(control, 1)
+    assert peer != ghost
+    until(lambda: control.send(ghost, b"for your former self") is Sent.GONE)
+    assert control.send(peer, b"for you")
+    assert collect(control, 1) == [(peer, b"%d:for you" % latter.pid)]
+
+
+def test_a_stopped_peer_fills_its_own_queue_only_and_loses_nothing(
+    opened: Callable[..., Control], others: Callable[..., Other]
+) -> None:
+    control = opened(LOOPBACK, max_queue=50)
+    stopped = others(None, control.address)
+    [(sleeper, _)] = collect(control, 1)
+    awake = others(None, control.address)
+    [(peer, _)] = collect(control, 1)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    taken = fill(control, sleeper, 100_000)
+    assert control.send(peer, b"you")
+    assert collect(control, 1) == [(peer, b"%d:you" % awake.pid)]
+    os.kill(stopped.pid, signal.SIGCONT)
+    assert [data.split(b":", 1)[1] for _, data in collect(control, len(taken))] == taken
+
+
+def test_frames_for_a_peer_that_died_are_counted_as_lost(
+    opened: Callable[..., Control], others: Callable[..., Other]
+) -> None:
+    control = opened(LOOPBACK, max_queue=50)
+    other = others(None, control.address)
+    [(peer, _)] = collect(control, 1)
+    os.kill(other.pid, signal.SIGSTOP)
+    fill(control, peer, 100_000)
+    other.kill()
+    until(lambda: control.receive(1) == [] and control.counts.lost == 50)
+    assert control.send(peer, b"frame") is Sent.GONE
+
+
+def test_of_two_connections_under_one_name_the_newer_counts(opened: Callable[..., Control]) -> None:
+    control = opened(LOOPBACK)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as old, context.socket(zmq.DEALER) as new:
+        for side in (old, new):
+            side.linger = 0
+            side.routing_id = b"same"
+            side.connect(str(control.address))
+            side.send(b"hello")
+            [(peer, _)] = collect(control, 1)
+        assert control.send(peer, b"for the newer")
+        assert new.poll(PATIENCE_MS)
+        assert new.recv() == b"for the newer"
+
+
+# --- sleeping -----------------------------------------------------------------------------------------------
+
+
+def test_no_frame_is_slept_through(opened: Callable[..., Control]) -> None:
+    listener, _, connected, there = introduced(opened)
+
+    def answer() -> None:
+        listener.adopt()
+        for _ in range(2000):
+            for peer, data in collect(listener, 1):
+                assert listener.send(peer, data)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    for i in range(2000):
+        assert connected.send(there, b"%d" % i)
+        if i % 3 == 0:
+            connected.receive(0)
+        assert connected.wait(PATIENCE), "slept with a frame in the socket"
+        assert connected.receive(10) == [(there, b"%d" % i)]
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_wait_ends_for_a_call_before_or_during_it(opened: Callable[..., Control]) -> None:
+    control = opened(LOOPBACK)
+    control.wake()
+    control.wake()
+    control.receive(1)  # must not swallow the call
+    assert control.wait(PATIENCE) is True
+    assert control.wait(0.0) is False
+    threading.Timer(0.05, control.wake).start()
+    assert control.wait(PATIENCE) is True
+
+
+def test_wait_ends_for_other_descriptors_and_at_its_time(opened: Callable[..., Control]) -> None:
+    control = opened()
+    reader, writer = os.pipe()
+    for timeout in (0.0, 20e-6, 0.002, 0.03):
+        begun = time.monotonic()
+        assert control.wait(timeout, (reader,)) is False
+        assert time.monotonic() - begun >= timeout
+    os.write(writer, b"x")
+    assert control.wait(PATIENCE, (reader,)) is True
+    os.close(reader)
+    with pytest.raises(ValueError, match="not open"):
+        control.wait(0.1, (reader,))
+    os.close(writer)
+
+
+@pytest.mark.parametrize("stalled", [False, True])
+def test_waiting_is_not_spinning(
+    opened: Callable[..., Control], monkeypatch: pytest.MonkeyPatch, *, stalled: bool
+) -> None:
+    listener, here, *_ = introduced(opened, max_queue=10)
+    if stalled:
+        fill(listener, here)
+    sleeps = []
+    ready = Waiter.ready
+
+    def counted(waiter: Waiter, fds: tuple[int, ...], timeout_s: float) -> list[int]:
+        sleeps.append(timeout_s)
+        return ready(waiter, fds, timeout_s)
+
+    monkeypatch.setattr(Waiter, "ready", counted)
+    listener.wait(0.5)
+    assert len(sleeps) <= (60 if stalled else 5)
+
+
+def test_descriptors_beyond_1024() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft <= 2000:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    low, writer = os.pipe()
+    high = fcntl.fcntl(low, fcntl.F_DUPFD, 1500)
+    try:
+        waiter = Waiter()
+        assert waiter.ready([high], 0.001) == []
+        os.write(writer, b"x")
+        assert waiter.ready([high], PATIENCE) == [high]
+        assert waiter.ready([], 0.0) == []
+    finally:
+        for fd in (low, high, writer):
+            os.close(fd)
+
+
+def test_a_waker_forgets_nothing_and_survives_its_end() -> None:
+    waker, waiter = Waker(), Waiter()
+    for _ in range(100_000):
+        waker.wake()
+    assert waiter.ready([waker.fileno()], PATIENCE) == [waker.fileno()]
+    waker.clear()
+    assert waiter.ready([waker.fileno()], 0.0) == []
+    waker.close()
+    waker.wake()
+
+
+# --- one owner, and the end ---------------------------------------------------------------------------------
+
+
+def test_a_second_thread_is_refused_until_it_adopts(opened: Callable[..., Control]) -> None:
+    control = opened(LOOPBACK)
+    control.receive(1)
+    raised: list[str] = []
+
+    def call(use: Callable[[], object]) -> None:
+        try:
+            use()
+        except ControlError as error:
+            raised.append(str(error))
+
+    for use in (
+        lambda: control.receive(1),
+        lambda: control.wait(0.0),
+        lambda: control.send(Peer(0, b"x"), b""),
+        lambda: control.connect(str(control.address)),
+        lambda: control.disconnect(Peer(0, b"x")),
+        control.close,
+    ):
+        thread = threading.Thread(target=call, args=(use,))
+        thread.start()
+        thread.join(PATIENCE)
+    assert len(raised) == 6
+    assert "adopt" in raised[0]
+
+    def take_over() -> None:
+        control.adopt()
+        call(lambda: control.receive(1))
+
+    thread = threading.Thread(target=take_over)
+    thread.start()
+    thread.join(PATIENCE)
+    assert len(raised) == 6
+    with pytest.raises(ControlError):
+        control.receive(1)
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "tcp://", "tcp://127.0.0.1:port", "carrier://pigeon"])
+def test_a_bad_address_is_refused_with_the_remedy(opened: Callable[..., Control], address: str) -> None:
+    with pytest.raises(ControlError, match=r"127\.0\.0\.1"):
+        Control(address)
+    control = opened()
+    with pytest.raises(ControlError, match=r"127\.0\.0\.1"):
+        control.connect(address)
+    assert control.wait(0.0) is False
+
+
+def test_a_taken_port_and_an_outbox_for_nothing_are_refused(opened: Callable[..., Control]) -> None:
+    control = opened(LOOPBACK)
+    assert str(control.address).startswith("tcp://127.0.0.1:")
+    with pytest.raises(ControlError, match="in use"):
+        Control(control.address)
+    with pytest.raises(ControlError, match="must hold one"):
+        Control(max_queue=0)
+    with pytest.raises(ControlError, match="must hold one"):
+        Control(max_bytes=10, max_frame=11)
+
+
+def test_nothing_is_left_open() -> None:
+    def round_trip() -> None:
+        listener, connected = Control(LOOPBACK), Control()
+        peer = connected.connect(str(listener.address))
+        assert connected.send(peer, b"hello")
+        until(lambda: connected.receive(1) == [] and connected.waiting(peer) == (0, 0))
+        collect(listener, 1)
+        listener.close()
+        listener.close()
+        connected.close()
+        with pytest.raises(ControlError, match="closed"):
+            listener.receive(1)
+        listener.wake()
+
+    round_trip()
+    before = open_descriptors(), threading.active_count()
+    for _ in range(5):
+        round_trip()
+    assert (open_descriptors(), threading.active_count()) == before
+
+
+# --- clocks -------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(0.01, 10), st.lists(st.tuples(st.floats(0, 100), st.floats(0, 5)), max_size=30))
+def test_a_steady_clock_counts_running_and_not_stalls(cap: float, passes: list[tuple[float, float]]) -> None:
+    real = ManualClock(50.0)
+    steady = SteadyClock(cap, real.now)
+    last = steady.now()
+    for took, allowed in passes:
+        if allowed > 1:
+            steady.allow(allowed)
+        real.advance(took)
+        now = steady.now()
+        limit = cap + (allowed if allowed > 1 else 0.0)
+        assert now - last == pytest.approx(min(took, limit), abs=1e-6)
+        assert now >= last
+        assert steady.real() - steady.withheld == pytest.approx(now, abs=1e-6)
+        last = now
+
+
+def test_a_clock_that_could_never_advance_is_refused() -> None:
+    for cap in (0.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="cap_s"):
+            SteadyClock(cap)
+
+
+def test_a_manual_clock_stands_and_never_runs_back() -> None:
+    clock = ManualClock(3.0)
+    assert (clock.now(), clock.advance(2.0), clock.now()) == (3.0, 5.0, 5.0)
+    with pytest.raises(ValueError, match="back"):
+        clock.advance(-1e-9)
+
+
+def test_the_monotonic_clock_is_the_systems() -> None:
+    before = time.monotonic()
+    assert before <= MonotonicClock().now() <= time.monotonic()
+
+
+def watch_time(pipe: Connection) -> None:
+    """Another process: reads both clocks in a loop; says on request by how much each went on."""
+    steady, plain = SteadyClock(0.1), MonotonicClock()
+    begun = steady.now(), plain.now()
+    pipe.send("running")
+    while not pipe.poll(0.005):
+        steady.now()
+    pipe.send((steady.now() - begun[0], plain.now() - begun[1], steady.withheld))
+
+
+def test_a_stopped_process_does_not_age_by_its_own_stop() -> None:
+    pipe, theirs = SPAWN.Pipe()
+    process = SPAWN.Process(target=watch_time, args=(theirs,), daemon=True)
+    process.start()
+    assert pipe.poll(PATIENCE)
+    pipe.recv()
+    os.kill(process.pid or 0, signal.SIGSTOP)
+    time.sleep(1.0)
+    os.kill(process.pid or 0, signal.SIGCONT)
+    pipe.send("report")
+    assert pipe.poll(PATIENCE)
+    steady, plain, withheld = pipe.recv()
+    process.join(PATIENCE)
+    assert plain >= 1.0
+    assert withheld >= 0.8
+    assert steady == pytest.approx(plain - withheld, abs=0.01)
