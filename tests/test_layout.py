@@ -1,0 +1,273 @@
+"""The plan against facts: tables of known head slices and grids, every refusal by its name, and what a plan answers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+import pytest
+
+from kvproto.handlers.slices import slices
+from kvproto.layout import Layout, LayoutError, Plan, Reason, Share, cell, chunks, grid_tokens
+from kvproto.runs import descriptors
+
+MODEL: dict[str, Any] = {"layers": 4, "heads": 8, "k_dim": 16, "v_dim": 16, "itemsize": 2, "dtype": "bfloat16"}
+
+
+def layout(tp: int = 1, heads: int = 8, page_size: int = 64, **more: Any) -> Layout:
+    return Layout(**(MODEL | {"tp": tp, "heads": heads, "page_size": page_size} | more))
+
+
+def plan(tp_p: int, tp_d: int, heads: int, pp_p: int = 1, pp_d: int = 1, **more: Any) -> Plan:
+    return Plan(layout(tp_p, heads, pp=pp_p, **more), layout(tp_d, heads, pp=pp_d, **more), 8192)
+
+
+def head_slice(share: Share | None) -> tuple[int, int, int]:
+    assert share is not None
+    return share.src_head, share.heads, share.dst_head
+
+
+@pytest.mark.parametrize(
+    ("tp_p", "tp_d", "heads", "expected"),
+    [
+        (4, 2, 8, [(0, 2, 0), (0, 2, 2), (0, 2, 0), (0, 2, 2)]),
+        (2, 4, 8, [(0, 2, 0), (2, 2, 0), (0, 2, 0), (2, 2, 0)]),
+        (1, 4, 2, [(0, 1, 0), (0, 1, 0), (1, 1, 0), (1, 1, 0)]),
+        (4, 1, 2, [(0, 1, 0), (0, 1, 0), (0, 1, 1), (0, 1, 1)]),
+        (1, 4, 4, [(0, 1, 0), (1, 1, 0), (2, 1, 0), (3, 1, 0)]),
+    ],
+)
+def test_known_head_slices(tp_p: int, tp_d: int, heads: int, expected: list[tuple[int, int, int]]) -> None:
+    subject = plan(tp_p, tp_d, heads)
+    pairs = [(w, r) for w in range(tp_p) for r in subject.linked(w)]
+    assert [head_slice(subject.overlap(*pair)) for pair in pairs] == expected
+
+
+def test_known_fan_in() -> None:
+    assert [len(plan(4, 2, 8).writers(reader)) for reader in range(2)] == [2, 2]
+    assert [len(plan(2, 4, 8).writers(reader)) for reader in range(4)] == [1, 1, 1, 1]
+    assert [share.dst_head for share in plan(4, 1, 2).writers(0)] == [0, 1]  # 4 ranks, 2 distinct heads
+
+
+def test_a_ratio_that_is_not_whole() -> None:
+    got = [(s.writer, s.reader, s.src_head, s.heads, s.dst_head) for s in plan(6, 4, 12).shares]
+    assert got == [
+        (0, 0, 0, 2, 0), (1, 0, 0, 1, 2), (1, 1, 1, 1, 0), (2, 1, 0, 2, 1),
+        (3, 2, 0, 2, 0), (4, 2, 0, 1, 2), (4, 3, 1, 1, 0), (5, 3, 0, 2, 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("chunked", "page", "expected"),
+    [(8192, 64, 8192), (None, 64, 8192), (16, 64, 64), (8200, 64, 8192), (4096, 1, 4096)],
+)
+def test_known_grids(chunked: int | None, page: int, expected: int) -> None:
+    assert grid_tokens(chunked, page, page) == expected
+
+
+def test_grids_are_whole_pages_of_both() -> None:
+    assert grid_tokens(100, 16, 64) == 64
+    assert grid_tokens(100, 12, 8) == 96
+    assert grid_tokens(10, 12, 8) == 24
+    assert grid_tokens(8192, 64, 16) == grid_tokens(8192, 16, 64) == 8192
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cells"),
+    [
+        (14336, [(6144, 8192)]),
+        (22528, [(6144, 8192), (14336, 8192)]),
+        (28672, [(6144, 8192), (14336, 8192), (22528, 6144)]),
+    ],
+)
+def test_known_cells_after_a_prefix(tokens: int, cells: list[tuple[int, int]]) -> None:
+    assert plan(4, 2, 8).admit(tokens, 6144) == len(cells)
+    assert [cell(k, tokens, 6144, 8192) for k in range(len(cells))] == cells
+
+
+def test_a_full_prefix_moves_nothing() -> None:
+    assert chunks(6144, 6144, 8192) == 0
+    assert plan(4, 2, 8).admit(6100, 6100) == 0
+    assert chunks(0, 0, 8192) == 0
+
+
+def refused(reason: Reason, **fields: Any) -> Any:
+    return pytest.param(fields, reason, id=f"{reason}-{'-'.join(fields)}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        *(refused("bad-field", **{name: 0}) for name in ("layers", "heads", "k_dim", "itemsize", "page_size", "tp", "pp")),
+        *(refused("bad-field", **{name: 1 << 40}) for name in ("layers", "heads", "k_dim", "v_dim", "tp", "pp")),
+        refused("bad-field", v_dim=-1),
+        refused("bad-field", tp=True),
+        refused("bad-field", heads=8.0),
+        refused("bad-field", dtype=""),
+        refused("bad-field", dtype="x" * 65),
+        refused("bad-field", order="DNH"),
+        refused("too-many-ranks", tp=512, pp=2, heads=512),
+        refused("fewer-layers-than-stages", pp=5),
+        refused("heads-do-not-divide", tp=3),
+        refused("replicas-do-not-divide", tp=12),
+    ],
+)
+def test_layouts_refused_by_name(fields: dict[str, Any], reason: Reason) -> None:
+    with pytest.raises(LayoutError) as caught:
+        layout(**fields)
+    assert caught.value.reason == reason
+    assert str(caught.value) == f"{reason}: {caught.value.sentence}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        refused("layers-differ", layers=5),
+        refused("heads-differ", heads=16),
+        refused("k-dim-differs", k_dim=8),
+        refused("v-dim-differs", v_dim=8),
+        refused("itemsize-differs", itemsize=1),
+        refused("dtype-differs", dtype="float16"),
+        refused("grid-not-whole-pages", page_size=48),
+    ],
+)
+def test_pairs_refused_by_name_on_both_sides(fields: dict[str, Any], reason: Reason) -> None:
+    for sides in ((layout(), layout(**fields)), (layout(**fields), layout())):
+        with pytest.raises(LayoutError) as caught:
+            Plan(*sides, 128)
+        assert caught.value.reason == reason
+
+
+def test_tp_pp_pages_and_order_may_differ() -> None:
+    Plan(layout(4, pp=2, order="HND", page_size=16), layout(2, pp=3, page_size=64), 128)
+
+
+CALLS: dict[str, tuple[Reason, Any]] = {
+    "no grid": ("grid-not-positive", lambda p: Plan(p.prefill, p.decode, 0)),
+    "no grid for chunks": ("grid-not-positive", lambda p: chunks(10, 0, 0)),
+    "not chunked is None": ("grid-not-positive", lambda p: grid_tokens(-1, 64, 64)),
+    "prefix beyond the room": ("prefix-outside-room", lambda p: p.admit(64, 128)),
+    "negative prefix": ("prefix-outside-room", lambda p: chunks(64, -64, 64)),
+    "prefix inside a page": ("prefix-off-page", lambda p: p.admit(128, 65)),
+    "chunk beyond the room": ("no-such-chunk", lambda p: cell(1, 64, 0, 64)),
+    "negative chunk": ("no-such-chunk", lambda p: cell(-1, 64, 0, 64)),
+    "chunk of a full hit": ("no-such-chunk", lambda p: cell(0, 64, 64, 64)),
+    "negative writer": ("no-such-rank", lambda p: p.duties(-1)),
+    "writer beyond the group": ("no-such-rank", lambda p: p.linked(4)),
+    "reader beyond the group": ("no-such-rank", lambda p: p.writers(2)),
+    "lead of no reader": ("no-such-rank", lambda p: p.lead(2)),
+    "rank of a layout": ("no-such-rank", lambda p: p.prefill.heads_of(4)),
+    "share of no pair": ("no-duty", lambda p: p.share(3, 0)),
+    "offset of no pair": ("no-duty", lambda p: p.part_offset(0, 3, 64)),
+    "negative part": ("negative-tokens", lambda p: p.part_bytes(p.shares[0], -1)),
+    "negative grant": ("negative-tokens", lambda p: p.grant_bytes(0, -1)),
+    "negative cell": ("negative-tokens", lambda p: slices(p, p.shares[0], [0], [0], -1, 2)),
+    "short table": ("table-too-short", lambda p: slices(p, p.shares[0], [0, 1], [0], 0, 65)),
+    "short table, plainly": ("table-too-short", lambda p: list(descriptors(p, p.shares[0], [0], [0, 1], 0, 65))),
+    "negative page": ("negative-page", lambda p: slices(p, p.shares[0], [0, -1], [0, 1], 0, 65)),
+    "negative page, plainly": ("negative-page", lambda p: list(descriptors(p, p.shares[0], [0], [-1], 0, 4))),
+}
+
+
+@pytest.mark.parametrize(("reason", "call"), CALLS.values(), ids=CALLS.keys())
+def test_calls_refused_by_name(reason: Reason, call: Any) -> None:
+    with pytest.raises(LayoutError) as caught:
+        call(plan(4, 2, 8))
+    assert caught.value.reason == reason
+
+
+def test_every_reason_is_tested() -> None:
+    marks = [*test_layouts_refused_by_name.pytestmark, *test_pairs_refused_by_name_on_both_sides.pytestmark]
+    tested = {case.values[1] for mark in marks for case in mark.args[1]} | {reason for reason, _ in CALLS.values()}
+    assert tested == set(get_args(Reason))
+
+
+def test_a_layout_travels_and_a_bad_one_is_refused_on_arrival() -> None:
+    sent = layout(4, pp=2, order="HND")
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=Layout) == sent
+    forged = msgspec.to_builtins(sent) | {"tp": 3}
+    with pytest.raises(msgspec.ValidationError, match="tp must divide the heads"):
+        msgspec.convert(forged, Layout)
+
+
+def test_the_last_stages_hold_the_layers_that_do_not_divide() -> None:
+    cut = layout(tp=2, layers=11, pp=4)
+    assert [cut.layers_of(rank) for rank in range(8)] == [
+        (0, 2), (0, 2), (2, 3), (2, 3), (5, 3), (5, 3), (8, 3), (8, 3)
+    ]  # fmt: skip
+
+
+def test_replicas_share_the_duties_and_stay_linked() -> None:
+    subject = plan(8, 4, 2)  # four replicas of each of two heads, two readers of each
+    assert [len(subject.duties(writer)) for writer in range(8)] == [1, 1, 0, 0, 1, 1, 0, 0]
+    assert [subject.linked(writer) for writer in range(8)] == [(0, 1)] * 4 + [(2, 3)] * 4
+    assert subject.linked_to(0) == subject.linked_to(1) == (0, 1, 2, 3)
+    spread = Counter(share.writer for share in plan(4, 16, 1).shares)
+    assert spread == {0: 4, 1: 4, 2: 4, 3: 4}
+
+
+def test_the_lead_is_on_the_last_stage_that_writes_to_the_reader() -> None:
+    assert plan(4, 2, 8).lead(1) == 2
+    assert plan(2, 1, 8, pp_p=2).lead(0) == 2
+    assert [plan(2, 1, 8, pp_p=2, pp_d=2).lead(reader) for reader in range(2)] == [0, 2]
+    replicated = plan(8, 4, 2)
+    assert [replicated.lead(reader) for reader in range(4)] == [0, 1, 4, 5]  # a replica with the duty, not the first
+
+
+def test_parts_are_aligned_and_fill_the_grant() -> None:
+    subject = plan(6, 4, 12, pp_p=2, k_dim=3, v_dim=2, itemsize=1)
+    for reader in range(4):
+        end = 0
+        for share in subject.writers(reader):
+            start = subject.part_offset(reader, share.writer, 7)
+            assert start == -(-end // 256) * 256
+            end = start + subject.part_bytes(share, 7)
+            assert subject.part_bytes(share, 7) == share.heads * share.layers * 7 * 5
+        assert subject.grant_bytes(reader, 7) == -(-end // 256) * 256
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (plan(2, 2, 8), True),
+        (plan(2, 2, 8, pp_p=2), True),
+        (plan(4, 2, 1, v_dim=0, k_dim=576), True),
+        (plan(4, 2, 8), False),
+        (Plan(layout(2), layout(2, order="HND"), 64), False),
+        (Plan(layout(8), layout(8, order="HND"), 64), True),
+        (Plan(layout(2, page_size=1), layout(2, page_size=1, order="HND"), 64), True),
+        (Plan(layout(2, page_size=16), layout(2), 64), False),
+    ],
+    ids=["same", "same-but-stages", "one-latent-head", "tp-differs", "order", "order-of-one-head", "order-of-one-token", "page"],
+)
+def test_direct_is_whole_rows_in_equal_pages(subject: Plan, expected: bool) -> None:
+    assert {subject.direct(share) for share in subject.shares} == {expected}
+
+
+@pytest.mark.parametrize("order", ["NHD", "HND"])
+def test_a_direct_share_goes_by_runs_of_whole_pages(order: str) -> None:
+    subject = plan(2, 2, 8, order=order)
+    page = 64 * 4 * 16 * 2
+    table, other = [5, 6, 9, 2], [0, 1, 2, 7]
+    _, src, _, dst, length = slices(subject, subject.shares[1], table, other, 0, 256)
+    assert (src[:3] // page).tolist() == [5, 9, 2]
+    assert (dst[:3] // page).tolist() == [0, 2, 7]
+    assert (length[:3] // page).tolist() == [2, 1, 1]
+    assert not np.any(np.concatenate((src, dst, length)) % page)
+
+
+def test_regions_count_k_of_every_layer_then_v() -> None:
+    subject = plan(1, 1, 8, pp_p=2)
+    share = subject.share(1, 0)
+    runs = list(descriptors(subject, share, [0], [0], 0, 1))
+    assert [(run[0], run[2]) for run in runs] == [(1, 3), (2, 4), (3, 7), (4, 8)]
+
+
+def test_the_layout_needs_no_array_library() -> None:
+    code = "import sys, kvproto.layout, kvproto.runs; print([m for m in ('numpy', 'torch', 'zmq', 'nixl') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

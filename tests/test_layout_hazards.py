@@ -1,0 +1,117 @@
+"""The layout hazards of the field, each planted: the judge accepts the case before, and must reject it after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from layout_judge import Case, judge
+
+from kvproto import layout, runs
+from kvproto.handlers import slices as slicing
+from kvproto.layout import Layout, Plan, Share
+
+MODEL: dict[str, Any] = {
+    "layers": 3, "heads": 4, "k_dim": 3, "v_dim": 3, "itemsize": 1, "dtype": "bits", "page_size": 2
+}  # fmt: skip
+
+
+def case_of(tp_p: int, tp_d: int, pp_p: int = 1, prefix: int = 0, **model: int) -> Case:
+    base = MODEL | model
+    return Case(Layout(**base, tp=tp_p, pp=pp_p), Layout(**base, tp=tp_d), grid=8, tokens=14, prefix=prefix)
+
+
+def rejects(case: Case, plant: Callable[[], None], words: str | None = None) -> None:
+    judge(case)
+    plant()
+    with pytest.raises(AssertionError, match=words):
+        judge(case)
+
+
+@pytest.mark.parametrize("tps", [(4, 2), (1, 4)], ids=["writers", "readers"])
+def test_replica_modulo(monkeypatch: pytest.MonkeyPatch, tps: tuple[int, int]) -> None:
+    """Replicated heads dealt out by modulo instead of to consecutive ranks."""
+
+    def heads_of(self: Layout, rank: int) -> tuple[int, int]:
+        return (rank % self.tp % self.heads, 1) if self.tp > self.heads else heads_in_turn(self, rank)
+
+    heads_in_turn = Layout.heads_of
+
+    rejects(case_of(*tps, heads=2), lambda: monkeypatch.setattr(Layout, "heads_of", heads_of))
+
+
+def test_heads_overestimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All heads taken for heads a rank x tp, although ranks are replicas."""
+
+    def heads_of(self: Layout, rank: int) -> tuple[int, int]:
+        return rank % self.tp * self.local_heads, self.local_heads
+
+    rejects(case_of(4, 1, heads=2), lambda: monkeypatch.setattr(Layout, "heads_of", heads_of))
+
+
+def test_heads_overestimated_is_refused_in_the_handshake() -> None:
+    told, true = case_of(4, 1, heads=4).prefill, case_of(4, 1, heads=2).decode
+    with pytest.raises(layout.LayoutError, match="heads-differ"):
+        Plan(told, true, 8)
+
+
+def test_global_rank_offset_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head block taken from the rank's index in the group, not from its place in the stage."""
+
+    def heads_of(self: Layout, rank: int) -> tuple[int, int]:
+        return rank * self.local_heads, self.local_heads
+
+    rejects(case_of(2, 1, pp_p=2), lambda: monkeypatch.setattr(Layout, "heads_of", heads_of))
+
+
+def test_global_rank_offset_beyond_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets into a pool counted from the model's first head, not from the rank's."""
+
+    def common(ours: tuple[int, int], theirs: tuple[int, int]) -> tuple[int, int, int]:
+        first = max(ours[0], theirs[0])
+        return first, first, min(sum(ours), sum(theirs)) - first
+
+    rejects(case_of(2, 4), lambda: monkeypatch.setattr(layout, "_common", common))
+
+
+@pytest.mark.parametrize("v_dim", [0, 2, 5])
+def test_kv_asymmetric_heads_in_parts(monkeypatch: pytest.MonkeyPatch, v_dim: int) -> None:
+    """V staged as if it had K's head size."""
+    symmetric = property(lambda self: 2 * self.k_dim * self.itemsize)
+    rejects(case_of(2, 1, v_dim=v_dim), lambda: monkeypatch.setattr(Layout, "cell_bytes", symmetric), "a part")
+
+
+@pytest.mark.parametrize("v_dim", [0, 2, 5])
+def test_kv_asymmetric_heads_in_runs(monkeypatch: pytest.MonkeyPatch, v_dim: int) -> None:
+    """V written page to page as if it had K's head size."""
+
+    def planes(plan: Plan, share: Share) -> list[tuple[int, int, int]]:
+        prefill, decode = (msgspec.structs.replace(side, v_dim=side.k_dim) for side in (plan.prefill, plan.decode))
+        return runs.planes(Plan(prefill, decode, plan.grid), share)
+
+    rejects(case_of(2, 1, v_dim=v_dim), lambda: monkeypatch.setattr(slicing, "planes", planes))
+
+
+def test_non_integer_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """6 ranks serve 4 as if the ratio, 1.5, were 1."""
+
+    def contacts(prefill: Layout, decode: Layout) -> Iterator[tuple[Share, list[int]]]:
+        ratio, heads = prefill.tp // decode.tp, prefill.local_heads
+        for reader in range(decode.tp):
+            for turn in range(ratio):
+                writer = reader * ratio + turn
+                yield Share(writer, reader, 0, turn * heads, heads, 0, 0, prefill.layers), [writer]
+
+    rejects(case_of(6, 4, heads=12), lambda: monkeypatch.setattr(layout, "_contacts", contacts))
+
+
+def test_off_grid_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells cut at multiples of the grid although the room begins at its prefix."""
+
+    def cell(k: int, tokens: int, prefix: int, grid: int) -> tuple[int, int]:
+        first = max(prefix, (prefix // grid + k) * grid)
+        return first, min(tokens, (first // grid + 1) * grid) - first
+
+    rejects(case_of(2, 1, prefix=6), lambda: monkeypatch.setattr(layout, "cell", cell))
