@@ -1,0 +1,13 @@
+"""The demonstration: a real transformer's KV cache carried between OS processes of different tensor parallelism.
+
+    job       what is run: model, groups, rooms (plain values; no torch)
+    model     the transformer, its per-head attention, and the unsharded reference that judges everything
+    pages     a rank's paged pool and the allocator that scatters it
+    shard     an engine rank: chunked prefill into pages, greedy continuation from pages
+    comm      the collectives inside a group (gloo, loopback)
+    group     the processes: start, talk, fail together, never outlive the parent (no torch)
+    verify    bit-for-bit comparison of what the processes report (no torch)
+    controls  what must not have changed, and the corruptions that must be found
+
+The parent process imports neither torch nor transformers: a warmed fork server does, once, for all ranks.
+"""

@@ -1,0 +1,167 @@
+"""What must not change, and what must be noticed.
+
+`Guard` remembers a whole pool. After the transfers every row of it that belongs to no room must be what it was: other
+pages, and also the rest of a room's last page. (A page's tail is where a copy of whole pages or chunks shows.)
+
+The controls put a rank's pages into a state that a faulty transfer would leave, one each: a verification that does not
+find it is worth nothing. They work on the live pool inside `tampered`, which puts everything back.
+
+    swapped-head    K of two heads of one layer are exchanged; on a rank with one head, it is given `foreign`, another's
+    swapped-chunk   two cells of the room are exchanged
+    dropped-page    one page was never written: it holds what it held before
+    stale-chunk     a cell holds the bytes of the cell before it: its ring region was read before the write landed
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kvproto.demo.pages import Kind, PagedKV
+from kvproto.demo.verify import Sheet
+
+_KINDS: tuple[Kind, Kind] = ("k", "v")
+
+
+@dataclass(frozen=True)
+class Held:
+    """A room in a pool: its page table, the tokens that are there, and the cells (first, count) that were moved.
+
+    `foreign` [tokens, dim], of the pool's dtype: K, in the pool's first layer, of a head that the pool does not hold.
+    """
+
+    table: Sequence[int]
+    tokens: int
+    cells: tuple[tuple[int, int], ...] = ()
+    foreign: Tensor | None = None
+
+
+def sheet(pool: PagedKV, held: Held, first_layer: int, first_head: int) -> Sheet:
+    """The room's bytes by (layer, kind, head) of the whole model."""
+    out: Sheet = {}
+    for kind in _KINDS:
+        for local in range(len(pool.k)):
+            rows = pool.read(kind, local, held.table, held.tokens).view(torch.uint8)
+            for head in range(rows.shape[1]):
+                out[first_layer + local, kind, first_head + head] = rows[:, head].contiguous().numpy().tobytes()
+    return out
+
+
+def truth_sheet(keys: Tensor, values: Tensor) -> Sheet:
+    """The same of the unsharded [layers, heads, tokens, dim]."""
+    layers, heads = keys.shape[:2]
+    return {
+        (layer, kind, head): x[layer, head].contiguous().view(torch.uint8).numpy().tobytes()
+        for kind, x in zip(_KINDS, (keys, values), strict=True)
+        for layer in range(layers)
+        for head in range(heads)
+    }
+
+
+class Guard:
+    """A copy of all bytes of `pool`, made now."""
+
+    def __init__(self, pool: PagedKV) -> None:
+        self.pool = pool
+        self.before = {(kind, layer): pool.rows(kind, layer).clone() for kind in _KINDS for layer in range(len(pool.k))}
+
+    def intruded(self, rooms: Iterable[Held]) -> list[str]:
+        """A sentence for every layer and kind in which a row outside `rooms` is no longer what it was."""
+        outside = torch.ones(self.pool.pages, self.pool.page_size, dtype=torch.bool)
+        for held in rooms:
+            outside[self.pool.where(held.table, 0, held.tokens)] = False
+        found = []
+        for (kind, layer), before in self.before.items():
+            changed = (self.pool.rows(kind, layer) != before).flatten(2).any(2) & outside
+            if changed.any():
+                page, slot = (int(x) for x in changed.nonzero()[0])
+                found.append(
+                    f"local layer {layer} {kind.upper()}: {int(changed.sum())} rows outside the rooms changed,"
+                    f" the first in page {page} at {slot}"
+                )
+        return found
+
+
+# ---- corruptions --------------------------------------------------------------------------------------------------
+
+
+def swapped_head(guard: Guard, held: Held) -> None:
+    first, count = _span(held)
+    where, rows = guard.pool.where(held.table, first, count), guard.pool.rows("k", 0)
+    if rows.shape[2] > 1:
+        _exchange(rows[:, :, 0], where, rows[:, :, 1], where)
+    elif held.foreign is not None:
+        rows[:, :, 0][where] = held.foreign[first:].contiguous().view(torch.uint8)
+
+
+def swapped_chunk(guard: Guard, held: Held) -> None:
+    (a, count), (b, last) = _two_cells(held)
+    pool, tokens = guard.pool, min(count, last)
+    for kind in _KINDS:
+        for layer in range(len(pool.k)):
+            rows = pool.rows(kind, layer)
+            _exchange(rows, pool.where(held.table, a, tokens), rows, pool.where(held.table, b, tokens))
+
+
+def dropped_page(guard: Guard, held: Held) -> None:
+    first, _ = _span(held)
+    page = held.table[first // guard.pool.page_size]
+    for (kind, layer), before in guard.before.items():
+        guard.pool.rows(kind, layer)[page] = before[page]
+
+
+def stale_chunk(guard: Guard, held: Held) -> None:
+    (a, count), (b, last) = _two_cells(held)
+    pool, tokens = guard.pool, min(count, last)
+    for kind in _KINDS:
+        for layer in range(len(pool.k)):
+            rows = pool.rows(kind, layer)
+            rows[pool.where(held.table, b, tokens)] = rows[pool.where(held.table, a, tokens)]
+
+
+CONTROLS: dict[str, Callable[[Guard, Held], None]] = {
+    "swapped-head": swapped_head,
+    "swapped-chunk": swapped_chunk,
+    "dropped-page": dropped_page,
+    "stale-chunk": stale_chunk,
+}
+
+
+def applicable(name: str, pool: PagedKV, held: Held) -> bool:
+    """A room of which nothing moved has nothing to corrupt; one cell, or one head, cannot be taken for another."""
+    if name == "swapped-head" and held.foreign is None and pool.rows("k", 0).shape[2] == 1:
+        return False
+    return len(held.cells) >= (2 if name in ("swapped-chunk", "stale-chunk") else 1)
+
+
+@contextlib.contextmanager
+def tampered(name: str, guard: Guard, held: Held) -> Iterator[None]:
+    """Apply the control `name` to a finished room; put the pool back on leaving. ValueError if not applicable."""
+    if not applicable(name, guard.pool, held):
+        raise ValueError(f"{name} needs more than this room has: {len(held.cells)} cells moved")
+    now = Guard(guard.pool)
+    try:
+        CONTROLS[name](guard, held)
+        yield
+    finally:
+        for (kind, layer), rows in now.before.items():
+            guard.pool.rows(kind, layer).copy_(rows)
+
+
+def _span(held: Held) -> tuple[int, int]:
+    """First moved token and how many were moved."""
+    first = held.cells[0][0]
+    return first, held.tokens - first
+
+
+def _two_cells(held: Held) -> tuple[tuple[int, int], tuple[int, int]]:
+    return held.cells[0], held.cells[1]
+
+
+def _exchange(a: Tensor, here: tuple[Tensor, Tensor], b: Tensor, there: tuple[Tensor, Tensor]) -> None:
+    x, y = a[here].clone(), b[there].clone()
+    a[here], b[there] = y, x

@@ -1,0 +1,80 @@
+"""A rank's paged KV memory: one K and one V tensor a layer, its own heads only, pages scattered at random.
+
+The pool starts full of noise, not of zeros, so that a byte that was never written is seen to be wrong, and a byte that
+had no business being written is seen to have changed. Rows move as raw bytes: a pool of any dtype, also of 8-bit
+floats, which most tensor operations refuse.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Kind = Literal["k", "v"]
+
+
+class Allocator:
+    """Hands out page ids in a seeded random order; ids given back are handed out again, in random order too."""
+
+    def __init__(self, pages: int, seed: object) -> None:
+        self._random = random.Random(repr(seed))
+        self._free = list(range(pages))
+
+    def take(self, count: int) -> list[int]:
+        """`count` page ids; MemoryError if the pool has fewer left."""
+        if count > len(self._free):
+            raise MemoryError(f"{count} pages wanted, {len(self._free)} free: make the pool larger")
+        self._random.shuffle(self._free)
+        taken, self._free = self._free[:count], self._free[count:]
+        return taken
+
+    def give(self, pages: Iterable[int]) -> None:
+        self._free.extend(pages)
+
+
+class PagedKV:
+    """`k` and `v`: a tensor a local layer, [pages, page_size, heads, dim] (NHD) or [pages, heads, page_size, dim]."""
+
+    def __init__(
+        self, *, layers: int, heads: int, dim: int, pages: int, page_size: int, dtype: torch.dtype,
+        order: Literal["NHD", "HND"] = "NHD", seed: int = 0,
+    ) -> None:  # fmt: skip
+        self.page_size, self.order, self.pages = page_size, order, pages
+        self._noise = torch.Generator().manual_seed(seed)
+        inner = (page_size, heads) if order == "NHD" else (heads, page_size)
+        self.k = [torch.empty(pages, *inner, dim, dtype=dtype) for _ in range(layers)]
+        self.v = [torch.empty(pages, *inner, dim, dtype=dtype) for _ in range(layers)]
+        self.scribble(range(pages))
+
+    def scribble(self, pages: Iterable[int]) -> None:
+        """Fill whole pages with noise, in every layer."""
+        where = torch.tensor(list(pages), dtype=torch.long)
+        for x in (*self.k, *self.v):
+            raw = x.view(torch.uint8)
+            shape = (len(where), *raw.shape[1:])
+            raw[where] = torch.randint(256, shape, dtype=torch.uint8, generator=self._noise)
+
+    def rows(self, kind: Kind, layer: int) -> Tensor:
+        """The bytes of one tensor as a writable view [pages, page_size, heads, dim * itemsize], whatever the order."""
+        raw = (self.k if kind == "k" else self.v)[layer].view(torch.uint8)
+        return raw if self.order == "NHD" else raw.transpose(1, 2)
+
+    def where(self, table: Sequence[int], first: int, count: int) -> tuple[Tensor, Tensor]:
+        """(page, slot) of the tokens [first, first + count) of a room with page table `table`."""
+        token = torch.arange(first, first + count)
+        pages = torch.tensor(list(table), dtype=torch.long)
+        return pages[token // self.page_size], token % self.page_size
+
+    def write(self, kind: Kind, layer: int, table: Sequence[int], first: int, x: Tensor) -> None:
+        """Store `x` [tokens, heads, dim], of the pool's dtype, at tokens [first, first + tokens)."""
+        page, slot = self.where(table, first, x.shape[0])
+        self.rows(kind, layer)[page, slot] = x.contiguous().view(torch.uint8)
+
+    def read(self, kind: Kind, layer: int, table: Sequence[int], tokens: int) -> Tensor:
+        """Tokens [0, tokens) as [tokens, heads, dim] of the pool's dtype, copied out of the pages."""
+        page, slot = self.where(table, 0, tokens)
+        return self.rows(kind, layer)[page, slot].view(self.k[0].dtype)

@@ -1,0 +1,252 @@
+"""The real model of the demonstration: the reference is right, and sharded ranks equal it to the bit.
+
+Where a test needs D to have what P computed, the parent carries the KV across by hand: here the model, the pages and
+the comparison are on trial, not the transfer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from kvproto.demo.comm import Comm
+from kvproto.demo.controls import CONTROLS, Guard, Held, applicable, sheet, tampered, truth_sheet
+from kvproto.demo.group import Crew, Line, Program
+from kvproto.demo.job import ITEMSIZE, GroupShape, Job, RoomSpec
+from kvproto.demo.model import Truth, build, oracle_tokens, prompt, read_aux, reference
+from kvproto.demo.pages import Allocator, PagedKV
+from kvproto.demo.shard import Shard
+from kvproto.demo.verify import Kind, Sheet, compare, compare_tokens, unequal_rows
+from kvproto.layout import LayoutError
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def one_room(p: GroupShape, d: GroupShape, tokens: int = 75, **more: Any) -> Job:
+    return Job(p, d, (RoomSpec(7, tokens, new=6),), chunk=32, layers=3, **more)
+
+
+# ---- the reference ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_reference_continues_as_the_library_does(family: Any) -> None:
+    job = Job(GroupShape(1), GroupShape(1), (RoomSpec(1, 90, new=16),), family=family, dtype="float32")
+    truth = reference(build(job), job, job.rooms[0])
+    for attention in ("eager", "sdpa"):
+        assert oracle_tokens(job, job.rooms[0], attention) == truth.tokens
+    assert len(set(truth.tokens)) > 8, "a model that repeats itself judges nothing"
+
+
+def test_reference_depends_on_seed_and_room() -> None:
+    job = Job(GroupShape(1), GroupShape(1), (RoomSpec(1, 40), RoomSpec(2, 40)), dtype="float32")
+    other = Job(GroupShape(1), GroupShape(1), job.rooms, dtype="float32", seed=1)
+    a, b = (reference(build(job), job, room) for room in job.rooms)
+    c = reference(build(other), other, other.rooms[0])
+    assert a.tokens != b.tokens and a.tokens != c.tokens
+    assert a.tokens == reference(build(job), job, job.rooms[0]).tokens
+
+
+def test_fp8_reference_is_rounded() -> None:
+    job = Job(GroupShape(1), GroupShape(1), (RoomSpec(1, 40),), dtype="float8_e4m3fn")
+    wide = Job(GroupShape(1), GroupShape(1), job.rooms, dtype="bfloat16")
+    narrow, exact = reference(build(job), job, job.rooms[0]), reference(build(wide), wide, job.rooms[0])
+    assert narrow.keys.dtype == torch.float8_e4m3fn
+    assert torch.equal(narrow.keys[0].view(torch.uint8), exact.keys[0].to(torch.float8_e4m3fn).view(torch.uint8))
+    assert narrow.logits != exact.logits
+
+
+@pytest.mark.parametrize("order", ["NHD", "HND"])
+@pytest.mark.parametrize("dtype", ITEMSIZE)
+def test_one_rank_equals_the_reference(dtype: str, order: Any) -> None:
+    """Prefill into scattered pages and continuation out of them, all bits, every dtype."""
+    job = one_room(GroupShape(1, page_size=16, order=order), GroupShape(1), dtype=dtype)
+    room, truth = job.rooms[0], reference(build(job), job, job.rooms[0])
+    shard = Shard(job, "prefill", 0, Comm(Path(), 0, 1, 1))
+    table = Allocator(shard.pool.pages, 0).take(6)
+    guard = Guard(shard.pool)
+    rows = [row for _, row in shard.prefill(prompt(job, room), table)]
+    held = Held(table, room.tokens)
+    mine = sheet(shard.pool, held, 0, 0)
+    assert compare(7, room.tokens, truth_sheet(truth.keys, truth.values), {"P0": mine}, "P", 3, 4) == []
+    assert guard.intruded([held]) == []
+    assert rows[:-1] == [None, None] and rows[-1] is not None
+    said = [rows[-1], *shard.resume(read_aux(rows[-1])[0], table, room.tokens, room.new - 1)]
+    assert [read_aux(row) for row in said] == list(zip(truth.tokens, truth.logits, strict=True))
+
+
+# ---- groups of processes ------------------------------------------------------------------------------------------
+
+
+def oracle_program(line: Line, job: Job, directory: Path) -> None:
+    truth = reference(build(job), job, job.rooms[0])
+    torch.save(truth, directory / "truth")
+    line.tell("truth", (truth.tokens, truth.logits, truth_sheet(truth.keys, truth.values)))
+
+
+def prefill_program(line: Line, job: Job, rank: int, directory: Path) -> None:
+    shape, room = job.prefill, job.rooms[0]
+    shard = Shard(job, "prefill", rank, Comm(directory / "p", rank, shape.tp, shape.pp))
+    table = Allocator(shard.pool.pages, ("P", rank)).take(job.pages_of("prefill", room))
+    guard, held = Guard(shard.pool), Held(table, room.tokens)
+    row = [row for _, row in shard.prefill(prompt(job, room), table)][-1]
+    line.tell("kv", (sheet(shard.pool, held, shard.first_layer, shard.first_head), row, guard.intruded([held])))
+
+
+def decode_program(line: Line, job: Job, rank: int, directory: Path) -> None:
+    shape, room = job.decode, job.rooms[0]
+    shard = Shard(job, "decode", rank, Comm(directory / "d", rank, shape.tp, shape.pp))
+    table = Allocator(shard.pool.pages, ("D", rank)).take(job.pages_of("decode", room))
+    token = line.hear("go")
+    shard.place(torch.load(directory / "truth", weights_only=False), table, room.tokens)
+    line.tell("tokens", [token, *(read_aux(row) for row in shard.resume(token[0], table, room.tokens, room.new - 1))])
+
+
+def run_groups(job: Job, directory: Path) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    p = [Program(f"P{r}", "test_demo_model:prefill_program", (job, r, directory)) for r in range(job.prefill.ranks)]
+    d = [Program(f"D{r}", "test_demo_model:decode_program", (job, r, directory)) for r in range(job.decode.ranks)]
+    with Crew([Program("oracle", "test_demo_model:oracle_program", (job, directory)), *p, *d]) as crew:
+        first: dict[str, Any] = {}
+        kv = crew.collect("kv", [x.name for x in p], 60, lambda name, _, data: first.update({name: data}))
+        truth = first.get("oracle") or crew.collect("truth", ["oracle"], 60)["oracle"]
+        crew.tell([x.name for x in d], "go", read_aux(kv["P0"][1]))
+        tokens = crew.collect("tokens", [x.name for x in d], 60)
+        crew.finish()
+    return truth, kv, tokens
+
+
+@pytest.mark.parametrize(
+    ("p", "d", "more"),
+    [
+        (GroupShape(4, page_size=16), GroupShape(2, page_size=64), {}),
+        (GroupShape(2, pp=2, page_size=1), GroupShape(1, pp=2, order="HND"), {"family": "qwen3", "dtype": "float32"}),
+        (GroupShape(2), GroupShape(8), {"dtype": "float8_e4m3fn"}),
+        (GroupShape(6), GroupShape(4), {"heads": 12, "dtype": "float16"}),
+    ],
+    ids=["4-2", "2x2-1x2", "2-8-replicas", "6-4-12-heads"],
+)
+def test_sharded_ranks_equal_the_reference(p: GroupShape, d: GroupShape, more: Any, tmp_path: Path) -> None:
+    job = one_room(p, d, **more)
+    (tokens, logits, truth), kv, generated = run_groups(job, tmp_path)
+    sheets = {name: got[0] for name, got in kv.items()}
+    assert compare(7, 75, truth, sheets, "P", job.layers, job.heads) == []
+    assert all(not intruded for _, _, intruded in kv.values())
+    assert max(len(s) for s in sheets.values()) < 2 * job.layers * job.heads, "a rank holds only its own"
+    for said in generated.values():
+        assert compare_tokens(7, tokens, [t for t, _ in said]) is None
+        assert [digest for _, digest in said] == logits
+
+
+# ---- verification finds what is wrong -----------------------------------------------------------------------------
+
+
+def filled(heads: int, layers: int = 2, tokens: int = 40) -> tuple[PagedKV, Guard, Held, Truth]:
+    """A D rank's pool with one room of which the tokens from 8 on came in cells of 16."""
+    pool = PagedKV(layers=layers, heads=heads, dim=4, pages=12, page_size=8, dtype=torch.bfloat16, seed=3)
+    table = Allocator(12, 0).take(5)
+    kv = torch.randn(2, layers, heads + 1, tokens, 4).to(torch.bfloat16)
+    cells = tuple((first, min(16, tokens - first)) for first in range(8, tokens, 16))
+    guard = Guard(pool)
+    for layer in range(layers):
+        pool.write("k", layer, table, 0, kv[0, layer, :heads].transpose(0, 1))
+        pool.write("v", layer, table, 0, kv[1, layer, :heads].transpose(0, 1))
+    return pool, guard, Held(table, tokens, cells, kv[0, 0, heads]), Truth([], [], kv[0, :, :heads], kv[1, :, :heads])
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("control", CONTROLS)
+def test_every_control_is_detected_and_undone(control: str, heads: int) -> None:
+    pool, guard, held, truth = filled(heads)
+    right = truth_sheet(truth.keys, truth.values)
+
+    def differences() -> list[str]:
+        found = compare(1, held.tokens, right, {"D0": sheet(pool, held, 0, 0)}, "D", 2, heads)
+        assert all(x.first >= 8 for x in found), "what did not travel is not touched"
+        return [str(x) for x in found] + guard.intruded([held])
+
+    assert differences() == []
+    with tampered(control, guard, held):
+        assert differences()
+    assert differences() == []
+
+
+def test_a_control_that_cannot_apply_is_refused() -> None:
+    pool, guard, held, _ = filled(1)
+    bare = Held(held.table, held.tokens)
+    assert not any(applicable(name, pool, bare) for name in CONTROLS)
+    for name in CONTROLS:
+        with pytest.raises(ValueError, match=name), tampered(name, guard, bare):
+            pass
+
+
+def test_a_touched_row_outside_the_room_is_found() -> None:
+    pool, guard, held, _ = filled(2, tokens=36)
+    assert guard.intruded([held]) == []
+    pool.rows("v", 1)[held.table[-1], 4, 0, 0] += 1  # the slot after the last token, in the room's own page
+    assert guard.intruded([held]) == [
+        f"local layer 1 V: 1 rows outside the rooms changed, the first in page {held.table[-1]} at 4"
+    ]
+
+
+def test_missing_head_and_wrong_length_are_differences() -> None:
+    kinds: tuple[Kind, Kind] = ("k", "v")
+    truth: Sheet = {(0, kind, head): bytes(range(12)) for kind in kinds for head in (0, 1)}
+    part = {key: value for key, value in truth.items() if key[2] == 0}
+    missing = compare(1, 3, truth, {"D0": part}, "D", 1, 2)
+    assert [str(x) for x in missing] == [f"room 1: nobody of D holds layer 0 {k} head 1" for k in "KV"]
+    assert unequal_rows(b"abcdef", b"abXdef", 3) == [1]
+    assert unequal_rows(b"abcdef", b"abcd", 3) == [0, 1, 2]
+
+
+def test_tokens_are_compared_to_the_end() -> None:
+    assert compare_tokens(1, [1, 2, 3], [1, 2, 3]) is None
+    assert "from token 2" in str(compare_tokens(1, [1, 2, 3], [1, 2]))
+    assert "from token 1" in str(compare_tokens(1, [1, 2, 3], [1, 9, 3]))
+
+
+# ---- pages and jobs -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["NHD", "HND"])
+def test_pages_give_back_what_was_written(order: Any) -> None:
+    pool = PagedKV(layers=1, heads=3, dim=5, pages=9, page_size=4, dtype=torch.float8_e4m3fn, order=order, seed=1)
+    x = torch.randn(18, 3, 5).to(torch.float8_e4m3fn)
+    pool.write("k", 0, [8, 0, 3, 7, 1], 0, x[:10])
+    pool.write("k", 0, [8, 0, 3, 7, 1], 10, x[10:])
+    assert torch.equal(pool.read("k", 0, [8, 0, 3, 7, 1], 18).view(torch.uint8), x.view(torch.uint8))
+
+
+def test_allocator_scatters_and_never_hands_out_twice() -> None:
+    allocator = Allocator(64, "seed")
+    a, b = allocator.take(20), allocator.take(20)
+    assert not set(a) & set(b) and a != sorted(a)
+    with pytest.raises(MemoryError, match="24 free"):
+        allocator.take(25)
+    allocator.give(a)
+    assert set(allocator.take(44)) | set(b) == set(range(64))
+
+
+def test_jobs_refuse_what_cannot_run() -> None:
+    one, room = GroupShape(1), RoomSpec(1, 8)
+    with pytest.raises(ValueError, match="int4"):
+        Job(one, one, (room,), dtype="int4")
+    with pytest.raises(ValueError, match="share an id"):
+        Job(one, one, (room, room))
+    with pytest.raises(ValueError, match="prefix <= tokens"):
+        Job(one, one, (RoomSpec(1, 8, prefix=9),))
+    with pytest.raises(LayoutError):
+        Job(GroupShape(3), one, (room,)).layout("prefill")
+    assert Job(GroupShape(6), GroupShape(4), (room,), heads=12).query_heads == 24
+    assert Job(GroupShape(8), GroupShape(2), (room,)).query_heads == 8

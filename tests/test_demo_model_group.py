@@ -1,0 +1,162 @@
+"""Processes of the demonstration: they end well, fail together with the first cause, and never outlive the parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from kvproto.demo.group import ORPHANED, Crew, Line, Program, RankFailed
+
+HERE = "test_demo_model_group"
+
+
+def works(line: Line, factor: int) -> None:
+    line.tell("note", "started")
+    line.tell("product", factor * line.hear("number"))
+
+
+def raises(line: Line, after: str) -> None:
+    line.hear(after)
+    raise ZeroDivisionError("on purpose")
+
+
+def waits_for_a_peer(line: Line, store: Path, rank: int) -> None:
+    """Rank 0 fails; rank 1 is in a collective with it by then."""
+    import torch
+
+    from kvproto.demo.comm import Comm
+
+    comm = Comm(store, rank, tp=2, pp=1)
+    comm.gather(torch.zeros(1, 1, 1))
+    line.tell("joined")
+    if rank == 0:
+        line.hear("fail")
+        raise ZeroDivisionError("on purpose")
+    comm.gather(torch.zeros(1, 1, 1))
+
+
+def sleeps(line: Line) -> None:
+    line.tell("pid", os.getpid())
+    time.sleep(600)
+
+
+def leaves(line: Line, code: int) -> None:
+    os._exit(code)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
+    until = time.monotonic() + within_s
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_messages_go_both_ways_and_all_end_well() -> None:
+    notes: list[tuple[str, str, Any]] = []
+    with Crew([Program(f"w{n}", f"{HERE}:works", (n,)) for n in (2, 3)]) as crew:
+        crew.tell(["w2", "w3"], "number", 7)
+        found = crew.collect("product", ["w2", "w3"], 30, lambda *note: notes.append(note))
+        crew.finish()
+        pids = crew.pids
+    assert found == {"w2": 14, "w3": 21}
+    assert sorted(notes) == [("w2", "note", "started"), ("w3", "note", "started")]
+    assert all(gone(pid) for pid in pids.values())
+
+
+def test_an_exception_arrives_with_its_traceback_and_ends_all() -> None:
+    with Crew([Program("bad", f"{HERE}:raises", ("go",)), Program("idle", f"{HERE}:sleeps")]) as crew:
+        crew.collect("pid", ["idle"], 30)
+        crew.tell("bad", "go")
+        with pytest.raises(RankFailed, match="on purpose") as caught:
+            crew.collect("never", ["idle"], 30)
+        pids = crew.pids
+    assert caught.value.name == "bad" and "ZeroDivisionError" in caught.value.why and "in raises" in caught.value.why
+    assert all(gone(pid) for pid in pids.values())
+
+
+def test_the_first_cause_is_named_not_its_consequence(tmp_path: Path) -> None:
+    """The peer's collective fails as well; who waits in it does not delay the end."""
+    ranks = [Program(f"r{r}", f"{HERE}:waits_for_a_peer", (tmp_path / "store", r)) for r in (0, 1)]
+    with Crew(ranks) as crew:
+        crew.collect("joined", ["r0", "r1"], 30)
+        crew.tell("r0", "fail")
+        with pytest.raises(RankFailed, match="on purpose"):
+            crew.finish(30)
+        pids = crew.pids
+    assert all(gone(pid) for pid in pids.values())
+
+
+def test_a_killed_rank_is_noticed_and_named(tmp_path: Path) -> None:
+    ranks = [Program(f"r{r}", f"{HERE}:waits_for_a_peer", (tmp_path / "store", r)) for r in (0, 1)]
+    with Crew(ranks) as crew:
+        crew.collect("joined", ["r0", "r1"], 30)
+        os.kill(crew.pids["r0"], signal.SIGKILL)
+        with pytest.raises(RankFailed, match="r0 failed: killed by SIGKILL"):
+            crew.finish(30)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_leaving_without_a_word_is_a_failure(code: int) -> None:
+    with Crew([Program("x", f"{HERE}:leaves", (code,))]) as crew, pytest.raises(RankFailed, match=f"exit code {code}"):
+        crew.finish()
+
+
+def test_a_message_out_of_turn_and_an_unknown_program_fail() -> None:
+    with Crew([Program("x", f"{HERE}:works", (1,))]) as crew:
+        crew.tell("x", "letter")
+        with pytest.raises(RankFailed, match="'letter' where 'number' was due"):
+            crew.finish()
+    with Crew([Program("x", "kvproto.demo:nothing")]) as crew, pytest.raises(RankFailed, match="nothing"):
+        crew.finish()
+
+
+def test_silence_is_named() -> None:
+    with Crew([Program("idle", f"{HERE}:sleeps")]) as crew, pytest.raises(TimeoutError, match="no 'word' from idle"):
+        crew.collect("word", ["idle"], 0.2)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+def test_no_rank_outlives_the_parent(sign: int) -> None:
+    here = Path(__file__)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join((str(here.parents[1]), str(here.parent)))}
+    parent = subprocess.Popen([sys.executable, here], stdout=subprocess.PIPE, text=True, env=env)
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == 2 and not any(gone(pid) for pid in pids)
+    parent.send_signal(sign)
+    parent.wait()
+    assert eventually(lambda: all(gone(pid) for pid in pids))
+    parent.stdout.close()
+
+
+def test_the_parent_loads_neither_torch_nor_transformers() -> None:
+    code = (
+        "import sys, kvproto.demo.group, kvproto.demo.job, kvproto.demo.verify;"
+        "sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=False).returncode == 0
+    assert ORPHANED not in (0, 1), "told apart from success and from an exception"
+
+
+if __name__ == "__main__":
+    with Crew([Program(name, f"{HERE}:sleeps") for name in "ab"], warm="kvproto.demo.group") as _crew:
+        print(*_crew.collect("pid", "ab", 60).values(), flush=True)
+        time.sleep(600)
