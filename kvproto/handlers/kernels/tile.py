@@ -1,0 +1,132 @@
+"""The device code: one kernel that copies tiles between pages and staging, in either direction.
+
+The staged side of a cut is dense, so it is the side that is counted along. What is contiguous in the pool is a
+*group* of heads: all of a share's heads in NHD, one head in HND. A group is split into *units*, the largest power of
+two bytes that divides it. Unit number `v` of a layer starts at byte `v * UNIT` of its staged block, whatever the
+geometry; only the pool's side needs thought, and only once a unit: which token, hence which page and slot, which
+group, which piece of it. Rows of 64 bytes and of 1,152 become full tiles alike, with no idle lanes.
+
+A program copies ROWS units of BATCH layers, K or V, of one part. Programs are numbered parts first, then along the
+tokens, then layers, then K before V: parts of one pool are neighbouring strips of the same rows, so their programs
+meet in the cache; and within one layer the staged side is one stream.
+
+Addresses are 64-bit integers until the moment of use; alignment, which no compiler can see in them, is stated. They
+enter the kernel as plain numbers: no argument is inspected or specialised on, so one compilation serves every call
+of a cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+MAX_PARTS = 8
+"""Parts that one launch can serve."""
+
+
+def _aimed(address: tl.tensor, ALIGN: tl.constexpr, WORD: tl.constexpr) -> Any:
+    """Integers to pointers to words, with the alignment stated."""
+    if WORD == 8:
+        pointer = address.to(tl.pointer_type(tl.int64))
+    elif WORD == 4:
+        pointer = address.to(tl.pointer_type(tl.int32))
+    elif WORD == 2:
+        pointer = address.to(tl.pointer_type(tl.int16))
+    else:
+        pointer = address.to(tl.pointer_type(tl.int8))
+    return tl.multiple_of(pointer, [ALIGN, ALIGN, ALIGN])
+
+
+aimed = triton.jit(_aimed)
+
+
+def _copy(
+    bases: tl.tensor, staged: tl.tensor, table: tl.tensor,
+    first: tl.tensor, tokens: tl.tensor, tile: tl.tensor, layer: tl.tensor, layers: tl.tensor, groups: tl.tensor,
+    PAGE: tl.constexpr, PAGE_STEP: tl.constexpr, TOKEN_STEP: tl.constexpr, GROUP_STEP: tl.constexpr,
+    UNIT: tl.constexpr, PIECES: tl.constexpr, ROWS: tl.constexpr, BATCH: tl.constexpr,
+    WORD: tl.constexpr, ALIGN: tl.constexpr, GATHER: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+) -> None:  # fmt: skip
+    units = groups * PIECES
+    unit = tile * ROWS + tl.arange(0, ROWS)
+    live = unit < tokens * units
+    token = first + unit // units
+    piece = unit % units
+    page = tl.load(table.to(tl.pointer_type(tl.int64)) + token // PAGE, mask=live, other=0)
+    spot = page * PAGE_STEP + ((token % PAGE).to(tl.int64) * TOKEN_STEP + (piece // PIECES).to(tl.int64) * GROUP_STEP)
+    spot += (piece % PIECES) * UNIT
+
+    at = layer + tl.arange(0, BATCH)
+    held = at < layers
+    base = tl.load(bases.to(tl.pointer_type(tl.int64)) + at, mask=held, other=0)
+    block = staged + at.to(tl.int64) * (units * UNIT) * tokens
+
+    words = tl.arange(0, UNIT // WORD)[None, None, :]
+    paged = aimed(base[:, None, None] + spot[None, :, None], ALIGN, WORD) + words
+    dense = aimed(block[:, None, None] + (unit.to(tl.int64) * UNIT)[None, :, None], ALIGN, WORD) + words
+    mask = held[:, None, None] & live[None, :, None]
+    if GATHER:
+        tl.store(dense, tl.load(paged, mask=mask, eviction_policy=LOAD), mask=mask, eviction_policy=STORE)
+    else:
+        tl.store(paged, tl.load(dense, mask=mask, eviction_policy=LOAD), mask=mask, eviction_policy=STORE)
+
+
+copy = triton.jit(_copy)
+
+
+def _move(
+    places: tl.int64, table: tl.int64, first: tl.int32, tokens: tl.int32, layers: tl.int32,
+    part0: tl.int64, part1: tl.int64, part2: tl.int64, part3: tl.int64,
+    part4: tl.int64, part5: tl.int64, part6: tl.int64, part7: tl.int64,
+    PARTS: tl.constexpr, KINDS: tl.constexpr, GROUPS: tl.constexpr, PAGE: tl.constexpr,
+    K_PAGE: tl.constexpr, K_TOKEN: tl.constexpr, K_GROUP: tl.constexpr, K_UNIT: tl.constexpr, K_PIECES: tl.constexpr,
+    V_PAGE: tl.constexpr, V_TOKEN: tl.constexpr, V_GROUP: tl.constexpr, V_UNIT: tl.constexpr, V_PIECES: tl.constexpr,
+    K_ROWS: tl.constexpr, V_ROWS: tl.constexpr, BATCH: tl.constexpr, ALIKE: tl.constexpr,
+    WORD: tl.constexpr, ALIGN: tl.constexpr, GATHER: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+) -> None:  # fmt: skip
+    """One tile. `places` is a table of int64: the pool's address of each (part, K or V, layer), with the part's first
+    head in it, `layers` a part; then each part's groups; then each part's layers. GROUPS is 0 where parts differ."""
+    part = tl.program_id(0) % PARTS
+    tile = tl.program_id(0) // PARTS
+    layer = tl.program_id(1) * BATCH
+    kind = tl.program_id(2)
+    staged = part0.to(tl.int64)
+    if PARTS > 1:
+        staged = tl.where(part == 1, part1, staged)
+        staged = tl.where(part == 2, part2, staged)
+        staged = tl.where(part == 3, part3, staged)
+    if PARTS > 4:
+        staged = tl.where(part == 4, part4, staged)
+        staged = tl.where(part == 5, part5, staged)
+        staged = tl.where(part == 6, part6, staged)
+        staged = tl.where(part == 7, part7, staged)
+    bases = places.to(tl.int64) + ((part * KINDS + kind) * layers).to(tl.int64) * 8
+    held = layers
+    groups = tl.full([], GROUPS, tl.int32)
+    if GROUPS == 0:
+        tail = places.to(tl.pointer_type(tl.int64)) + PARTS * KINDS * layers + part
+        groups = tl.load(tail).to(tl.int32)
+        held = tl.load(tail + PARTS).to(tl.int32)
+    after_k = (groups * (K_PIECES * K_UNIT)).to(tl.int64) * held * tokens
+    if ALIKE:
+        copy(
+            bases, staged + after_k * kind, table, first, tokens, tile, layer, held, groups,
+            PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES, K_ROWS, BATCH, WORD, ALIGN, GATHER, LOAD, STORE,
+        )  # fmt: skip
+    elif kind == 0:
+        copy(
+            bases, staged, table, first, tokens, tile, layer, held, groups,
+            PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES, K_ROWS, BATCH, WORD, ALIGN, GATHER, LOAD, STORE,
+        )  # fmt: skip
+    else:
+        copy(
+            bases, staged + after_k, table, first, tokens, tile, layer, held, groups,
+            PAGE, V_PAGE, V_TOKEN, V_GROUP, V_UNIT, V_PIECES, V_ROWS, BATCH, WORD, ALIGN, GATHER, LOAD, STORE,
+        )  # fmt: skip
+
+
+move: Any = triton.jit(
+    do_not_specialize=["places", "table", "first", "tokens", "layers", *(f"part{n}" for n in range(MAX_PARTS))]
+)(_move)

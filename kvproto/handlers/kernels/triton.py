@@ -1,0 +1,215 @@
+"""Gather and scatter in Triton: one launch for all layers, K and V, all pages and up to eight parts.
+
+What a cut needs on the device is made once: the table of pool addresses, with head offsets in it, and the compiled
+kernel. A call then checks its arguments, takes a dozen integers and launches the compiled kernel by itself. Triton's
+own launch path would look at each argument again to find the kernel it found last time, which costs more than
+everything else here together. No call waits for the device, allocates on it, or copies to it; the events that
+tickets hold are taken from a pool and go back when a ticket has been seen done.
+
+The compiled kernel depends on the cut and on how the staged parts are aligned. Parts at multiples of 16 bytes, as
+grants give them, move in words of 16 bytes; anything else moves in the widest words that fit it.
+
+With TRITON_INTERPRET=1, set before Triton is imported, the same code runs on CPU tensors, for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+
+from kvproto.handlers.kernels.base import (
+    Cut,
+    Done,
+    Events,
+    KernelError,
+    Part,
+    Pool,
+    Side,
+    Slice,
+    Ticket,
+    check_call,
+    need,
+)
+from kvproto.handlers.kernels.tile import MAX_PARTS, move
+
+if TYPE_CHECKING:
+    from kvproto.layout import Share
+
+INTERPRETED = not isinstance(move, triton.runtime.JITFunction)
+NOTHING = nullcontext()
+RUN_TIME_ARGUMENTS = 5 + MAX_PARTS
+MAX_ROWS = 1024
+"""Units in a program; so many only where units are of a few bytes."""
+MAX_UNITS = 2**31 - 2**16
+"""Units of one layer in one call, and tokens of a table, that 32-bit counting bears."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How work is cut into programs. The defaults were measured best on an H200; results never depend on them."""
+
+    tile: int = 8192
+    """Bytes of one layer in a program; a power of two."""
+    batch: int = 1
+    """Layers in a program; a power of two."""
+    warps: int = 4
+    load: str = ""
+    """Eviction policy of loads and of stores: '', 'evict_first' or 'evict_last'."""
+    store: str = ""
+
+
+class Batch:
+    """Up to eight parts of a cut: constants, the table of addresses, and the compiled kernels, by alignment."""
+
+    def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: Tuning) -> None:
+        self.tuning, self.parts, self.layers = tuning, len(slices), max(part.layers for part in slices)
+        dense = all(grain.head == grain.row for grain in pool.grains)
+        group = gcd(*(part.heads for part in slices)) if dense else 1
+        groups = [part.heads // group for part in slices]
+        uniform = len({(part.heads, part.layers) for part in slices}) == 1
+        units = [gcd(group * grain.row, tuning.tile) for grain in pool.grains]
+        pieces = [group * grain.row // unit for grain, unit in zip(pool.grains, units, strict=True)]
+        rows = [min(tuning.tile // unit, MAX_ROWS) for unit in units]
+        self.units, self.rows = [max(groups) * piece for piece in pieces], rows
+        addresses = _addresses(pool, slices, self.layers)
+        tail = groups + [part.layers for part in slices]
+        self._places = torch.tensor(addresses + tail, dtype=torch.int64, device=pool.device)
+        self.places, self.kinds = self._places.data_ptr(), len(units)
+        self.align = gcd(16, *addresses, *units, *(grain.align for grain in pool.grains))
+        geometry = [
+            (grain.page, grain.token, grain.head * group, unit, piece)
+            for grain, unit, piece in zip(pool.grains, units, pieces, strict=True)
+        ]
+        self._constants = (
+            self.parts, self.kinds, groups[0] if uniform else 0, pool.page_size, *geometry[0], *geometry[-1],
+            rows[0], rows[-1], tuning.batch, geometry[0] == geometry[-1],
+        )  # fmt: skip
+        self._gather = side == "gather"
+        self._launchers: dict[int, Launcher] = {}
+
+    def launcher(self, address_bits: int) -> Launcher:
+        """The compiled kernel for staged parts whose addresses, or-ed together, are these."""
+        align = gcd(self.align, address_bits)
+        found = self._launchers.get(align)
+        if found is None:
+            tail = (min(align, 8), align, self._gather, self.tuning.load, self.tuning.store)
+            found = self._launchers[align] = _launcher(self._constants + tail, self.tuning.warps)
+        return found
+
+    def grid(self, tokens: int) -> tuple[int, int, int]:
+        tiles = max(-(-tokens * unit // row) for unit, row in zip(self.units, self.rows, strict=True))
+        return self.parts * tiles, -(-self.layers // self.tuning.batch), self.kinds
+
+
+Launcher = Callable[[tuple[int, int, int], int, tuple[int, ...]], None]
+"""Launch over (grid, raw stream, the kernel's run-time arguments)."""
+
+
+def _addresses(pool: Pool, slices: Sequence[Slice], layers: int) -> list[int]:
+    """The pool's address of each (part, K or V, layer), its first head included; 0 where a part has fewer layers."""
+    return [
+        tensors[part.layer + layer].data_ptr() + part.head * grain.head if layer < part.layers else 0
+        for part in slices
+        for tensors, grain in zip(pool.kinds, pool.grains, strict=True)
+        for layer in range(layers)
+    ]
+
+
+def _launcher(constants: tuple[Any, ...], warps: int) -> Launcher:
+    """The kernel compiled for these constants, launched without Triton's look at each argument."""
+    if INTERPRETED:
+        return lambda grid, stream, arguments: move[grid](*arguments, *constants, num_warps=warps)
+    kernel = move.warmup(*[0] * RUN_TIME_ARGUMENTS, *constants, grid=(1, 1, 1), num_warps=warps)
+    run, function, packed = kernel.run, kernel.function, kernel.packed_metadata
+
+    def launch(grid: tuple[int, int, int], stream: int, arguments: tuple[int, ...]) -> None:
+        run(*grid, stream, function, packed, None, None, None, *arguments, *constants)
+
+    return launch
+
+
+class TritonKernels:
+    """Gather and scatter on one CUDA device; see `Kernels`. Of one thread."""
+
+    def __init__(self, tuning: Tuning = Tuning()) -> None:
+        need(tuning.tile & (tuning.tile - 1) == 0 and tuning.tile >= 16, "a tile is a power of two of bytes, at least 16")
+        self._tuning = tuning
+        self._events = Events()
+
+    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share]) -> None:
+        for batch in self._batches(pool, side, pool.cut(side, tuple(shares))):
+            with _current(pool):
+                batch.launcher(0)
+
+    def gather(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
+        *, stream: Any = None, after: Any = None,
+    ) -> Ticket:  # fmt: skip
+        return self._move("gather", pool, table, first, tokens, (share,), (out,), stream, after)
+
+    def gather_parts(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        *, stream: Any = None, after: Any = None,
+    ) -> Ticket:  # fmt: skip
+        shares, buffers = zip(*parts, strict=True) if parts else ((), ())
+        return self._move("gather", pool, table, first, tokens, shares, buffers, stream, after)
+
+    def scatter(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        *, stream: Any = None, after: Any = None,
+    ) -> Ticket:  # fmt: skip
+        shares, buffers = zip(*parts, strict=True) if parts else ((), ())
+        return self._move("scatter", pool, table, first, tokens, shares, buffers, stream, after)
+
+    def _batches(self, pool: Pool, side: Side, cut: Cut) -> list[Batch]:
+        plans: dict[Tuning, list[Batch]] = cut.plans
+        found = plans.get(self._tuning)
+        if found is None:
+            slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
+            found = plans[self._tuning] = [Batch(pool, part, side, self._tuning) for part in slices]
+        return found
+
+    def _move(
+        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, shares: tuple[Share, ...],
+        buffers: tuple[torch.Tensor, ...], stream: Any, after: Any,
+    ) -> Ticket:  # fmt: skip
+        cut = pool.cut(side, shares)
+        check_call(pool, cut, table, first, tokens, buffers)
+        if INTERPRETED:
+            self._launch(cut, pool, side, table, first, tokens, buffers, 0)
+            return Done()
+        with _current(pool):
+            stream = stream or torch.cuda.current_stream()
+            if after is not None:
+                stream.wait_event(after)
+            self._launch(cut, pool, side, table, first, tokens, buffers, stream.cuda_stream)
+            return self._events.ticket(stream)
+
+    def _launch(
+        self, cut: Cut, pool: Pool, side: Side, table: torch.Tensor, first: int, tokens: int,
+        buffers: tuple[torch.Tensor, ...], stream: int,
+    ) -> None:  # fmt: skip
+        pages, at = table.data_ptr(), 0
+        for batch in self._batches(pool, side, cut):
+            addresses = [buffer.data_ptr() for buffer in buffers[at : at + batch.parts]]
+            at += batch.parts
+            bits = 0
+            for address in addresses:
+                bits |= address
+            if tokens * max(batch.units) > MAX_UNITS or first + tokens > MAX_UNITS:
+                raise KernelError(f"tokens {first}..{first + tokens - 1} are too many for one call: use a smaller grid")
+            arguments = (batch.places, pages, first, tokens, batch.layers, *addresses, *[0] * (MAX_PARTS - batch.parts))
+            batch.launcher(bits)(batch.grid(tokens), stream, arguments)
+
+
+def _current(pool: Pool) -> AbstractContextManager[Any]:
+    """The pool's device as the current one, at no cost where it is already."""
+    if INTERPRETED or torch.cuda.current_device() == pool.device.index:
+        return NOTHING
+    return torch.cuda.device(pool.device)

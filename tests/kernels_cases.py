@@ -1,0 +1,220 @@
+"""What the kernels' tests share: geometries, pools with random bytes, and a copy written one head at a time.
+
+The slow copy is the only judge. It uses none of the strides, units or words of the kernels: only plain indexing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+
+from kvproto.handlers.kernels.base import Part, Pool
+from kvproto.layout import Layout, Plan, Share
+
+POISON = 0xA5
+
+
+@dataclass(frozen=True)
+class Case:
+    """One prefill and one decode group, and the cell that moves between them."""
+
+    tp: tuple[int, int] = (2, 1)
+    heads: int = 4
+    layers: int = 2
+    dims: tuple[int, int] = (8, 8)
+    dtype: torch.dtype = torch.bfloat16
+    pages: tuple[int, int] = (4, 4)
+    orders: tuple[Literal["NHD", "HND"], Literal["NHD", "HND"]] = ("NHD", "NHD")
+    pps: tuple[int, int] = (1, 1)
+    first: int = 0
+    tokens: int = 11
+
+    @property
+    def plan(self) -> Plan:
+        prefill, decode = (
+            Layout(
+                layers=self.layers, heads=self.heads, k_dim=self.dims[0], v_dim=self.dims[1],
+                itemsize=self.dtype.itemsize, dtype=str(self.dtype).removeprefix("torch."),
+                page_size=self.pages[side], tp=self.tp[side], pp=self.pps[side], order=self.orders[side],
+            )
+            for side in (0, 1)
+        )
+        return Plan(prefill, decode, self.pages[0] * self.pages[1])
+
+
+#: Every pair of tensor-parallel sizes that the design names, with the heads it names them for.
+PAIRS = [
+    Case(tp=tp, heads=heads)
+    for tp, heads in [
+        ((4, 2), 8), ((2, 4), 8), ((4, 1), 8), ((1, 4), 8), ((8, 1), 8), ((1, 8), 8), ((2, 8), 4), ((8, 2), 4),
+        ((1, 4), 2), ((4, 1), 2), ((1, 4), 4), ((6, 4), 12), ((4, 6), 12), ((2, 2), 4), ((1, 1), 1),
+    ]
+]  # fmt: skip
+BASE = Case()
+SHAPES = [
+    replace(BASE, pages=(1, 1)),
+    replace(BASE, pages=(1, 16), first=16, tokens=37),
+    replace(BASE, pages=(16, 3), first=3, tokens=50),
+    replace(BASE, pages=(64, 5), tokens=70),
+    replace(BASE, orders=("HND", "NHD")),
+    replace(BASE, orders=("NHD", "HND")),
+    replace(BASE, orders=("HND", "HND"), tp=(4, 2), dims=(16, 4), pages=(6, 4)),
+    replace(BASE, dims=(24, 16), heads=8, tp=(2, 4)),
+    replace(BASE, dims=(3, 5)),
+    replace(BASE, dims=(3, 5), dtype=torch.uint8, orders=("HND", "NHD")),
+    replace(BASE, dims=(1, 1), dtype=torch.uint8, tp=(4, 4)),
+    replace(BASE, dims=(64, 64), dtype=torch.float8_e4m3fn),
+    replace(BASE, dims=(64, 64), dtype=torch.float32, heads=2, tp=(2, 2)),
+    replace(BASE, dims=(576, 0), heads=1, tp=(1, 1)),
+    replace(BASE, dims=(576, 0), heads=1, tp=(2, 2), dtype=torch.float8_e5m2),
+    replace(BASE, layers=5, pps=(2, 1)),
+    replace(BASE, layers=5, pps=(1, 2), tp=(4, 2)),
+    replace(BASE, layers=5, pps=(2, 3), tp=(6, 4), heads=12),
+    replace(BASE, first=8, tokens=1),
+    replace(BASE, dims=(192, 128), heads=2, tokens=9),
+    replace(BASE, heads=16, tp=(16, 1), tokens=5),
+]
+
+
+def random_bytes(generator: torch.Generator, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of any bit pattern, NaNs included."""
+    raw = torch.randint(0, 256, (*shape[:-1], shape[-1] * dtype.itemsize), dtype=torch.uint8, generator=generator)
+    return raw.view(dtype)
+
+
+def pool_of(layout: Layout, rank: int, pages: int, seed: int, device: str = "cpu") -> Pool:
+    """A rank's pool of random bytes."""
+    generator = torch.Generator().manual_seed(seed * 1000 + rank)
+    heads, layers = layout.heads_of(rank)[1], layout.layers_of(rank)[1]
+    inner = (layout.page_size, heads) if layout.order == "NHD" else (heads, layout.page_size)
+    dtype = getattr(torch, layout.dtype)
+
+    def tensors(dim: int) -> list[torch.Tensor]:
+        made = [random_bytes(generator, (pages, *inner, dim), dtype) for _ in range(layers)] if dim else []
+        return [tensor.to(device) for tensor in made]
+
+    return Pool(tensors(layout.k_dim), tensors(layout.v_dim), layout.order, layout.page_size)
+
+
+def table_of(pages: int, size: int, tokens: int, seed: int, device: str = "cpu") -> torch.Tensor:
+    """Distinct random pages for so many tokens."""
+    need = -(-tokens // size)
+    return torch.tensor(random.Random(seed).sample(range(pages), need), dtype=torch.int64, device=device)
+
+
+def pages_for(case: Case, side: int) -> int:
+    return -(-(case.first + case.tokens) // case.pages[side]) + 5
+
+
+def rows(pool: Pool, part_layers: range, heads: range, table: torch.Tensor, tokens: range) -> Iterator[torch.Tensor]:
+    """The bytes of each (K or V, layer, token, head), in staged order; views of the pool, so they can be written."""
+    for tensors in pool.kinds:
+        for layer in part_layers:
+            for token in tokens:
+                page, slot = int(table[token // pool.page_size]), token % pool.page_size
+                for head in heads:
+                    where = (page, slot, head) if pool.order == "NHD" else (page, head, slot)
+                    yield tensors[layer][where].view(torch.uint8)
+
+
+def slow_gather(pool: Pool, table: torch.Tensor, case: Case, share: Share) -> torch.Tensor:
+    layers = range(share.src_layer, share.src_layer + share.layers)
+    heads = range(share.src_head, share.src_head + share.heads)
+    return torch.cat(list(rows(pool, layers, heads, table, range(case.first, case.first + case.tokens))))
+
+
+def slow_scatter(pool: Pool, table: torch.Tensor, case: Case, parts: list[Part]) -> None:
+    for share, staged in parts:
+        layers = range(share.dst_layer, share.dst_layer + share.layers)
+        heads = range(share.dst_head, share.dst_head + share.heads)
+        at = 0
+        for row in rows(pool, layers, heads, table, range(case.first, case.first + case.tokens)):
+            row.copy_(staged[at : at + row.numel()])
+            at += row.numel()
+        assert at == staged.numel()
+
+
+def copy_of(pool: Pool, device: str = "cpu") -> Pool:
+    return Pool([t.to(device, copy=True) for t in pool.k], [t.to(device, copy=True) for t in pool.v], pool.order)
+
+
+def same(a: Pool, b: Pool) -> bool:
+    """Whether two pools hold the same bytes, everywhere."""
+    pairs = zip(a.k + a.v, b.k + b.v, strict=True)
+    return all(torch.equal(x.cpu().view(torch.uint8), y.cpu().view(torch.uint8)) for x, y in pairs)
+
+
+def staging(nbytes: int, shift: int = 0, device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
+    """A poisoned buffer with room before and after, and the view of `nbytes` at `64 + shift` in it."""
+    whole = torch.full((nbytes + 192,), POISON, dtype=torch.uint8, device=device)
+    return whole, whole[64 + shift : 64 + shift + nbytes]
+
+
+def untouched_around(whole: torch.Tensor, nbytes: int, shift: int = 0) -> bool:
+    outside = torch.cat([whole[: 64 + shift], whole[64 + shift + nbytes :]])
+    return bool((outside == POISON).all())
+
+
+def synchronize(device: str) -> Callable[[], object]:
+    """What waits for the device; nothing to wait for on a CPU."""
+    return torch.cuda.synchronize if device != "cpu" else object
+
+
+def check_gathers(kernels: Any, case: Case, device: str = "cpu", shift: int = 0) -> None:
+    """Every share of the case's plan, gathered alone and, per writer, together, against the slow copy."""
+    plan, sync = case.plan, synchronize(device)
+    for writer in range(plan.prefill.ranks):
+        host = pool_of(plan.prefill, writer, pages_for(case, 0), 1)
+        table = table_of(host.pages, host.page_size, case.first + case.tokens, 7)
+        pool, there = copy_of(host, device), table.to(device)
+        duties = plan.duties(writer)
+        expected = [slow_gather(host, table, case, share) for share in duties]
+        together = [staging(want.numel(), shift, device) for want in expected]
+        for share, want in zip(duties, expected, strict=True):
+            whole, out = staging(want.numel(), shift, device)
+            ticket = kernels.gather(pool, there, case.first, case.tokens, share, out)
+            sync()
+            assert ticket.done()
+            assert torch.equal(out.cpu(), want)
+            assert untouched_around(whole, want.numel(), shift)
+        if duties:
+            parts = [(share, out) for share, (_, out) in zip(duties, together, strict=True)]
+            kernels.gather_parts(pool, there, case.first, case.tokens, parts)
+            sync()
+        for want, (whole, out) in zip(expected, together, strict=True):
+            assert torch.equal(out.cpu(), want)
+            assert untouched_around(whole, want.numel(), shift)
+        assert same(pool, host)
+
+
+def check_scatters(kernels: Any, case: Case, device: str = "cpu", shift: int = 0) -> None:
+    """All writers of each reader at once, and one after the other, against the slow copy: whole pools compared."""
+    plan, sync = case.plan, synchronize(device)
+    for reader in range(plan.decode.ranks):
+        host = pool_of(plan.decode, reader, pages_for(case, 1), 2)
+        table = table_of(host.pages, host.page_size, case.first + case.tokens, 9)
+        generator = torch.Generator().manual_seed(reader)
+        parts: list[Part] = []
+        for share in plan.writers(reader):
+            _, view = staging(plan.part_bytes(share, case.tokens), shift)
+            view.copy_(torch.randint(0, 256, view.shape, dtype=torch.uint8, generator=generator))
+            parts.append((share, view))
+        want = copy_of(host)
+        slow_scatter(want, table, case, parts)
+        at_once, one_by_one, there = copy_of(host, device), copy_of(host, device), table.to(device)
+        sent: list[Part] = []
+        for share, view in parts:
+            _, moved = staging(view.numel(), shift, device)
+            moved.copy_(view)
+            sent.append((share, moved))
+        kernels.scatter(at_once, there, case.first, case.tokens, sent)
+        for part in sent:
+            kernels.scatter(one_by_one, there, case.first, case.tokens, [part])
+        sync()
+        assert not same(want, host)
+        assert same(at_once, want)
+        assert same(one_by_one, want)

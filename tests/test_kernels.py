@@ -1,0 +1,142 @@
+"""The torch reference against a copy written one head at a time, and what pools and calls refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from kernels_cases import BASE, PAIRS, SHAPES, Case, check_gathers, check_scatters, pool_of, staging, table_of
+
+from kvproto.handlers.kernels.base import KernelError, Pool
+from kvproto.handlers.kernels.torch import TorchKernels
+from kvproto.layout import Share
+
+TORCH = TorchKernels()
+SHARE = Share(writer=0, reader=0, src_head=0, dst_head=0, heads=2, src_layer=0, dst_layer=0, layers=2)
+
+
+@pytest.mark.parametrize("case", PAIRS + SHAPES, ids=str)
+def test_gather(case: Case) -> None:
+    check_gathers(TORCH, case)
+
+
+@pytest.mark.parametrize("case", PAIRS + SHAPES, ids=str)
+def test_scatter(case: Case) -> None:
+    check_scatters(TORCH, case)
+
+
+@pytest.mark.parametrize("shift", [1, 2, 4, 8])
+def test_staging_at_any_byte(shift: int) -> None:
+    check_gathers(TORCH, BASE, shift=shift)
+    check_scatters(TORCH, BASE, shift=shift)
+
+
+def test_views_of_one_interleaved_tensor() -> None:
+    """An engine that keeps K and V of a page side by side hands out views with a page stride of its own."""
+    whole = torch.randint(0, 256, (9, 2, 4, 2, 16), dtype=torch.uint8)
+    pool = Pool([whole[:, 0]], [whole[:, 1]])
+    plain = Pool([whole[:, 0].clone()], [whole[:, 1].clone()])
+    share = replace_share(layers=1)
+    table = table_of(9, 4, 30, 3)
+    outs = [torch.zeros(pool.part_bytes(share, 30), dtype=torch.uint8) for _ in range(2)]
+    TORCH.gather(pool, table, 0, 30, share, outs[0])
+    TORCH.gather(plain, table, 0, 30, share, outs[1])
+    assert torch.equal(*outs)
+
+
+def replace_share(**changes: int) -> Share:
+    fields = {name: getattr(SHARE, name) for name in SHARE.__struct_fields__}
+    return Share(**{**fields, **changes})
+
+
+def ordinary() -> tuple[Pool, torch.Tensor, torch.Tensor]:
+    pool = pool_of(BASE.plan.prefill, 0, 8, 1)
+    return pool, table_of(8, 4, 11, 1), staging(pool.part_bytes(SHARE, 11))[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokens": 13}, "of a table of 3 pages"),
+        ({"tokens": 0}, "tokens 0..-1"),
+        ({"first": -1}, "tokens -1"),
+        ({"table": torch.zeros(3, dtype=torch.int32)}, "int64"),
+        ({"table": torch.zeros((3, 1), dtype=torch.int64)}, "1-D"),
+        ({"table": torch.tensor([0, 8, 1])}, "pages 0..8 of 8"),
+        ({"table": torch.tensor([0, -1, 1])}, "pages -1..1 of 8"),
+        ({"out": torch.zeros(10, dtype=torch.uint8)}, "needs a 1-D uint8 view"),
+        ({"out": torch.zeros(2 * 1408, dtype=torch.uint8)[::2]}, "must be dense"),
+        ({"out": torch.zeros(1408, dtype=torch.int8)}, "uint8"),
+        ({"share": replace_share(src_head=1)}, "heads 1..2 of a pool of 2"),
+        ({"share": replace_share(src_layer=1)}, "layers 1..2 of a pool of 2"),
+        ({"share": replace_share(heads=0)}, "heads"),
+    ],
+)
+def test_a_call_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+    pool, table, out = ordinary()
+    call: dict[str, Any] = {"table": table, "first": 0, "tokens": 11, "share": SHARE, "out": out}
+    with pytest.raises(KernelError, match=message):
+        TORCH.gather(pool, **{**call, **changes})
+
+
+def test_parts_that_overlap() -> None:
+    pool, table, out = ordinary()
+    with pytest.raises(KernelError, match="two parts of one scatter"):
+        TORCH.scatter(pool, table, 0, 11, [(SHARE, out), (SHARE, out)])
+    with pytest.raises(KernelError, match="at least one part"):
+        TORCH.scatter(pool, table, 0, 11, [])
+
+
+def zeros(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("k", "v", "more", "message"),
+    [
+        ([], [], {}, "at least one layer"),
+        ([zeros(2, 2, 2, 4)], [zeros(2, 2, 2, 4)] * 2, {}, "1 K tensors but 2 V"),
+        ([zeros(2, 2, 4)], [], {}, "four dimensions"),
+        ([zeros(2, 2, 2, 0)], [], {}, "must not be empty"),
+        ([zeros(2, 2, 2, 8)[..., ::2]], [], {}, "must be dense"),
+        ([zeros(2, 2, 2, 4), zeros(3, 2, 2, 4)], [], {}, "layer 1 differs"),
+        ([zeros(2, 2, 2, 4)], [zeros(2, 2, 1, 4)], {}, "last dimension only"),
+        ([zeros(2, 2, 2, 4)], [zeros(2, 2, 2, 4, dtype=torch.uint8)], {}, "same size"),
+        ([zeros(2, 2, 2, 4)], [], {"page_size": 4}, "pages of 4 tokens"),
+        ([zeros(2, 2, 2, 4)], [], {"order": "DHN"}, "'NHD' or 'HND'"),
+    ],
+)
+def test_a_pool_that_cannot_be(k: Any, v: Any, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(KernelError, match=message):
+        Pool(k, v, **more)
+
+
+def test_what_was_gathered_can_be_scattered() -> None:
+    """P's pages to D's pages through staging, across page sizes and orders: head for head, token for token."""
+    case = replace(BASE, tp=(4, 2), heads=8, pages=(3, 4), orders=("NHD", "HND"), tokens=23)
+    plan = case.plan
+    whole = torch.randint(-(2**15), 2**15, (case.layers, 2, 24, case.heads, 8), dtype=torch.int16)
+    tables = [table_of(20, case.pages[side], 24, side) for side in (0, 1)]
+    sources = []
+    for writer in range(4):
+        pool = pool_of(plan.prefill, writer, 20, 5)
+        heads = slice(2 * writer, 2 * writer + 2)
+        for layer in range(case.layers):
+            for kind, tensors in enumerate(pool.kinds):
+                rows = whole[layer, kind, :, heads].reshape(8, 3, 2, 8)
+                tensors[layer][tables[0]] = rows.view(torch.bfloat16)
+        sources.append(pool)
+    for reader in range(2):
+        parts = []
+        for share in plan.writers(reader):
+            out = torch.empty(plan.part_bytes(share, 23), dtype=torch.uint8)
+            TORCH.gather(sources[share.writer], tables[0], 0, 23, share, out)
+            parts.append((share, out))
+        target = pool_of(plan.decode, reader, 20, 6)
+        TORCH.scatter(target, tables[1], 0, 23, parts)
+        for layer in range(case.layers):
+            for kind, tensors in enumerate(target.kinds):
+                found = tensors[layer][tables[1]].transpose(1, 2).reshape(24, 4, 8).view(torch.int16)
+                assert torch.equal(found[:23], whole[layer, kind, :23, 4 * reader : 4 * reader + 4])
