@@ -193,7 +193,7 @@ class Transport(Protocol):
 
     def connect(self, endpoint: bytes) -> PeerId:
         """Learn a peer, or its newer region table. May block; any thread. The same endpoint again changes nothing.
-        Raises BadEndpoint, StaleEndpoint (older than known, or the peer is lost), Busy (connecting already)."""
+        Raises BadEndpoint, StaleEndpoint (older than known, or the peer is lost), Busy (connecting already), PeerGone."""
 
     def warm(self, peer: PeerId, timeout_s: float = 1.0) -> bool:
         """Bring up the wire without moving a byte, if the backend can. Blocks up to `timeout_s`; any thread.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
@@ -57,6 +58,7 @@ class Ledger(ABC, Generic[F]):
         self._table = Table(caps.kinds)
         self._links = Links(instance)
         self._flights: dict[Handle, F] = {}
+        self._strays: deque[F] = deque()  # writes that another thread left in flight, for the owner to take over
         self._events: list[Event] = []
         self._next = 0
 
@@ -75,12 +77,15 @@ class Ledger(ABC, Generic[F]):
     def deregister(self, region: Region) -> None:
         self._check_open()
         self._table.check(region)
+        self._gather()
         if any(region.index in flight.sources for flight in self._flights.values()):
             raise Busy(f"region {region.index} is read by a write in flight: wait until it is quiescent")
         self._table.remove(region)
         self._detach(region)
 
     def endpoint(self) -> bytes:
+        if self.closed:
+            raise UsageError("the transport is closed")
         serial = self._table.serial
         entries = self._table.entries()
         return encode(Endpoint(self.caps.backend, VERSION, self.instance, serial, entries, self._blob()))
@@ -99,15 +104,21 @@ class Ledger(ABC, Generic[F]):
         return PeerId(new.instance)
 
     def warm(self, peer: PeerId, timeout_s: float = 1.0) -> bool:
-        link = self._links.known(peer)
-        return link.lost is None and not self.closed and self._warm(link, timeout_s)
+        link = self._links.hold(peer)
+        try:
+            return link.lost is None and not self.closed and self._warm(link, timeout_s)
+        finally:
+            self._links.release(peer)
 
     def disconnect(self, peer: PeerId) -> None:
         self._check_open()
-        link = self._links.idle(peer)
+        self._gather()
+        link = self._links.drop(peer)
         if link is not None:
-            self._unlink(link)
-            self._links.drop(link)
+            try:
+                self._unlink(link)
+            finally:
+                self._links.release(peer)
 
     def remote(self, peer: PeerId, index: int) -> RemoteRegion:
         region = self._links.known(peer).regions.get(index)
@@ -139,12 +150,13 @@ class Ledger(ABC, Generic[F]):
     def poll(self) -> list[Event]:
         self._owner.check()
         if not self.closed:
+            self._gather()
             self._progress()
         events, self._events = self._events, []
         return events
 
     def busy(self) -> bool:
-        return bool(self._flights)
+        return bool(self._flights or self._strays)
 
     def abandon(self, handle: Handle) -> None:
         self._owner.check()
@@ -163,7 +175,8 @@ class Ledger(ABC, Generic[F]):
         if self.closed:
             return
         deadline = time.monotonic() + drain_s
-        while (self._flights or self._links.linking()) and time.monotonic() < deadline:
+        while (self._flights or self._links.held()) and time.monotonic() < deadline:
+            self._gather()
             self._progress()
             time.sleep(_DRAIN_TICK_S)
         self.closed = True
@@ -178,6 +191,14 @@ class Ledger(ABC, Generic[F]):
         self._owner.check()
         if self.closed:
             raise UsageError("the transport is closed")
+
+    def _gather(self) -> None:
+        while self._strays:
+            flight = self._strays.popleft()
+            flight.handle, flight.silent = Handle(self._next), True
+            self._next += 1
+            self._flights[flight.handle] = flight
+            self._links.known(flight.peer).enter(flight)
 
     def _complete(self, flight: F) -> None:
         if not flight.silent:

@@ -1,8 +1,8 @@
 """The peers of a transport, and what is in flight to each.
 
 `connect` runs on any thread, everything else on the owner's, so this table alone has a lock. It is held for a few
-dictionary operations, never during a call of the backend: whoever connects first marks the peer as *linking*, then
-talks to the backend unlocked, then puts the peer into the table.
+dictionary operations, never during a call of the backend: whoever connects or warms a peer first *holds* it, then
+talks to the backend unlocked, then lets it go. A held peer cannot be held, connected or dropped by anybody else.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Links:
         self._own = own
         self._lock = threading.Lock()
         self._links: dict[PeerId, Link] = {}
-        self._linking: set[PeerId] = set()
+        self._held: set[PeerId] = set()
         self._closed = False
 
     def get(self, peer: PeerId) -> Link | None:
@@ -73,46 +73,59 @@ class Links:
         return tuple(self._links.values())
 
     def begin(self, new: Endpoint) -> bool:
-        """Mark the peer as linking. False: there is nothing to do. Raises if this endpoint must not be taken."""
+        """Hold the peer to connect it. False: there is nothing to do. Raises if this endpoint must not be taken."""
         peer = PeerId(new.instance)
         with self._lock:
-            if self._closed:
-                raise UsageError("the transport is closed")
             if peer == self._own:
                 raise UsageError("this endpoint is our own: a transport does not connect to itself")
-            if peer in self._linking:
-                raise Busy(f"peer {peer} is being connected by another thread")
+            self._free(peer)
             known = self._links.get(peer)
             if known is not None and not _newer(known, new):
                 return False
-            self._linking.add(peer)
+            self._held.add(peer)
             return True
 
     def end(self, new: Endpoint, linked: bool) -> None:
         peer = PeerId(new.instance)
         with self._lock:
-            self._linking.discard(peer)
+            self._held.discard(peer)
             known = self._links.get(peer)
             if linked and known is not None:
                 known.update(new)
             elif linked:
                 self._links[peer] = Link(new)
 
-    def idle(self, peer: PeerId) -> Link | None:
-        """The link if it may be taken down now, None if there is none. Raises Busy."""
-        link = self._links.get(peer)
-        if peer in self._linking:
-            raise Busy(f"peer {peer} is being connected: wait for connect() to return")
-        if link is not None and link.writes:
-            raise Busy(f"{link.writes} writes to peer {peer} are not quiescent: poll until they are")
-        return link
-
-    def drop(self, link: Link) -> None:
+    def hold(self, peer: PeerId) -> Link:
         with self._lock:
-            del self._links[link.peer]
+            self._free(peer)
+            link = self.known(peer)
+            self._held.add(peer)
+            return link
 
-    def linking(self) -> bool:
-        return bool(self._linking)
+    def release(self, peer: PeerId) -> None:
+        with self._lock:
+            self._held.discard(peer)
+
+    def _free(self, peer: PeerId) -> None:
+        if self._closed:
+            raise UsageError("the transport is closed")
+        if peer in self._held:
+            raise Busy(f"peer {peer} is being connected or warmed by another thread: wait for that to return")
+
+    def drop(self, peer: PeerId) -> Link | None:
+        """Take a link out and hold the peer; None if there is none. Raises Busy while anything of it moves."""
+        with self._lock:
+            self._free(peer)
+            link = self._links.get(peer)
+            if link is not None and link.writes:
+                raise Busy(f"{link.writes} writes to peer {peer} are not quiescent: poll until they are")
+            if link is not None:
+                del self._links[peer]
+                self._held.add(peer)
+            return link
+
+    def held(self) -> bool:
+        return bool(self._held)
 
     def close(self) -> None:
         with self._lock:
