@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -20,9 +20,11 @@ from kvproto.demo.controls import CONTROLS, Guard, Held, applicable, sheet, tamp
 from kvproto.demo.group import Crew, Line, Program
 from kvproto.demo.job import ITEMSIZE, GroupShape, Job, RoomSpec
 from kvproto.demo.model import Truth, build, oracle_tokens, prompt, read_aux, reference
+from kvproto.demo.oracle import load_truth, truth_file
 from kvproto.demo.pages import Allocator, PagedKV
+from kvproto.demo.rank import Rank
 from kvproto.demo.shard import Shard
-from kvproto.demo.verify import Kind, Sheet, compare, compare_tokens, unequal_rows
+from kvproto.demo.verify import Judge, Kind, Sheet, Verdict, compare, unequal_rows
 from kvproto.layout import LayoutError
 
 
@@ -90,41 +92,36 @@ def test_one_rank_equals_the_reference(dtype: str, order: Any) -> None:
 # ---- groups of processes ------------------------------------------------------------------------------------------
 
 
-def oracle_program(line: Line, job: Job, directory: Path) -> None:
-    truth = reference(build(job), job, job.rooms[0])
-    torch.save(truth, directory / "truth")
-    line.tell("truth", (truth.tokens, truth.logits, truth_sheet(truth.keys, truth.values)))
-
-
 def prefill_program(line: Line, job: Job, rank: int, directory: Path) -> None:
-    shape, room = job.prefill, job.rooms[0]
-    shard = Shard(job, "prefill", rank, Comm(directory / "p", rank, shape.tp, shape.pp))
-    table = Allocator(shard.pool.pages, ("P", rank)).take(job.pages_of("prefill", room))
-    guard, held = Guard(shard.pool), Held(table, room.tokens)
-    row = [row for _, row in shard.prefill(prompt(job, room), table)][-1]
-    line.tell("kv", (sheet(shard.pool, held, shard.first_layer, shard.first_head), row, guard.intruded([held])))
+    me = Rank(job, "prefill", rank, directory)
+    for room in job.rooms:
+        me.allocate(room)
+        row = [row for _, row in me.prefill(room.room)][-1]
+        line.tell("kv", (me.sheet(room.room), row, me.intruded()))
+        me.give_back(room.room)
 
 
 def decode_program(line: Line, job: Job, rank: int, directory: Path) -> None:
-    shape, room = job.decode, job.rooms[0]
-    shard = Shard(job, "decode", rank, Comm(directory / "d", rank, shape.tp, shape.pp))
-    table = Allocator(shard.pool.pages, ("D", rank)).take(job.pages_of("decode", room))
+    me = Rank(job, "decode", rank, directory)
     token = line.hear("go")
-    shard.place(torch.load(directory / "truth", weights_only=False), table, room.tokens)
-    line.tell("tokens", [token, *(read_aux(row) for row in shard.resume(token[0], table, room.tokens, room.new - 1))])
+    for room in job.rooms:
+        table = me.allocate(room)
+        me.shard.place(load_truth(directory, room.room), table, room.tokens)
+        line.tell("tokens", [token, *(read_aux(row) for row in me.resume(room.room, token[0]))])
+        assert me.intruded() == []
 
 
-def run_groups(job: Job, directory: Path) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+def run_groups(job: Job, directory: Path) -> tuple[Verdict, dict[str, Any], dict[str, Any]]:
     p = [Program(f"P{r}", "test_demo_model:prefill_program", (job, r, directory)) for r in range(job.prefill.ranks)]
     d = [Program(f"D{r}", "test_demo_model:decode_program", (job, r, directory)) for r in range(job.decode.ranks)]
-    with Crew([Program("oracle", "test_demo_model:oracle_program", (job, directory)), *p, *d]) as crew:
+    with Crew([Program("oracle", "kvproto.demo.oracle:program", (job, directory)), *p, *d]) as crew:
         first: dict[str, Any] = {}
         kv = crew.collect("kv", [x.name for x in p], 60, lambda name, _, data: first.update({name: data}))
-        truth = first.get("oracle") or crew.collect("truth", ["oracle"], 60)["oracle"]
+        _, verdict = first.get("oracle") or crew.collect("verdict", ["oracle"], 60)["oracle"]
         crew.tell([x.name for x in d], "go", read_aux(kv["P0"][1]))
         tokens = crew.collect("tokens", [x.name for x in d], 60)
         crew.finish()
-    return truth, kv, tokens
+    return verdict, kv, tokens
 
 
 @pytest.mark.parametrize(
@@ -139,14 +136,15 @@ def run_groups(job: Job, directory: Path) -> tuple[Any, dict[str, Any], dict[str
 )
 def test_sharded_ranks_equal_the_reference(p: GroupShape, d: GroupShape, more: Any, tmp_path: Path) -> None:
     job = one_room(p, d, **more)
-    (tokens, logits, truth), kv, generated = run_groups(job, tmp_path)
-    sheets = {name: got[0] for name, got in kv.items()}
-    assert compare(7, 75, truth, sheets, "P", job.layers, job.heads) == []
+    verdict, kv, generated = run_groups(job, tmp_path)
+    judge, sheets = Judge(job), {name: got[0] for name, got in kv.items()}
+    assert judge.learn(7, verdict) == []
+    assert judge.kv("P", 7, sheets) == []
     assert all(not intruded for _, _, intruded in kv.values())
     assert max(len(s) for s in sheets.values()) < 2 * job.layers * job.heads, "a rank holds only its own"
-    for said in generated.values():
-        assert compare_tokens(7, tokens, [t for t, _ in said]) is None
-        assert [digest for _, digest in said] == logits
+    for name, said in generated.items():
+        assert judge.said(name, 7, said, 6) == []
+    assert verdict.library == (verdict.tokens if job.dtype == "float32" else None)
 
 
 # ---- verification finds what is wrong -----------------------------------------------------------------------------
@@ -210,10 +208,25 @@ def test_missing_head_and_wrong_length_are_differences() -> None:
     assert unequal_rows(b"abcdef", b"abcd", 3) == [0, 1, 2]
 
 
-def test_tokens_are_compared_to_the_end() -> None:
-    assert compare_tokens(1, [1, 2, 3], [1, 2, 3]) is None
-    assert "from token 2" in str(compare_tokens(1, [1, 2, 3], [1, 2]))
-    assert "from token 1" in str(compare_tokens(1, [1, 2, 3], [1, 9, 3]))
+def test_the_judge_names_what_differs() -> None:
+    job = Job(GroupShape(1), GroupShape(1), (RoomSpec(1, 3, new=3),), layers=1, heads=1)
+    judge, kinds = Judge(job), get_args(Kind)
+    sheet_: Sheet = {(0, kind, 0): b"abcdef" for kind in kinds}
+    assert judge.learn(1, Verdict([4, 5, 6], [b"x", b"y", b"z"], sheet_, [4, 5, 6])) == []
+    assert judge.learn(1, Verdict([4, 5, 6], [b"x", b"y", b"z"], sheet_, [4, 5, 7])) == [
+        "room 1: the library's own generation differs from token 2 on: [6] expected, [7] generated"
+    ]
+    assert judge.said("D0", 1, [(4, b"x")], 1) == [] == judge.said("D0", 1, [(4, b"x"), (5, b"y"), (6, b"z")], 3)
+    assert "from token 1 on: [5]" in judge.said("D0", 1, [(4, b"x")], 2)[0]
+    assert judge.said("D0", 1, [(4, b"x"), (5, b"-")], 2) == ["room 1: D0: logits of token 1 differ"]
+    assert judge.said("D0", 1, [(4, b"x"), (8, b"y")], 2) == [
+        "room 1: D0 differs from token 1 on: [5] expected, [8] generated"
+    ]
+    assert judge.kv("D", 1, {"D0": sheet_}) == []
+    assert judge.kv("D", 1, {"D0": sheet_ | {(0, "v", 0): b"abcdeX"}}) == [
+        "room 1: D0 differs in layer 0 V head 0 in 1 tokens, the first of them 2"
+    ]
+    assert len(judge.kv("D", 1, {})) == len(kinds)
 
 
 # ---- pages and jobs -----------------------------------------------------------------------------------------------
@@ -250,3 +263,68 @@ def test_jobs_refuse_what_cannot_run() -> None:
         Job(GroupShape(3), one, (room,)).layout("prefill")
     assert Job(GroupShape(6), GroupShape(4), (room,), heads=12).query_heads == 24
     assert Job(GroupShape(8), GroupShape(2), (room,)).query_heads == 8
+
+
+# ---- a rank but for its endpoint ----------------------------------------------------------------------------------
+
+
+def test_a_rank_starts_from_its_prefix_and_names_its_cells(tmp_path: Path) -> None:
+    room = RoomSpec(5, 100, prefix=32, new=4)
+    job = Job(GroupShape(1, page_size=8), GroupShape(1, page_size=16), (room, RoomSpec(6, 20)), layers=2, chunk=50)
+    truth = reference(build(job), job, room)
+    torch.save(truth, truth_file(tmp_path, 5))
+    me = Rank(job, "decode", 0, tmp_path)
+    table = me.allocate(room)
+    assert me.held(5).cells == ((32, 48), (80, 20)) and len(table) == 7
+    assert torch.equal(me.pool.read("k", 1, table, 32), truth.keys[1, :, :32].transpose(0, 1))
+    right = truth_sheet(truth.keys, truth.values)
+    missing = compare(5, 100, right, {"D0": me.sheet(5)}, "D", 2, 4)
+    assert {(x.first, x.tokens) for x in missing} == {(32, 68)}, "only what has yet to come differs"
+    me.shard.place(truth, table, 100)
+    assert me.controls(5, list(CONTROLS)) == list(CONTROLS)
+    for name in CONTROLS:
+        with me.tampered(name, 5):
+            assert compare(5, 100, right, {"D0": me.sheet(5)}, "D", 2, 4)
+    said = [read_aux(row) for row in me.resume(5, truth.tokens[0])]
+    assert [token for token, _ in said] == truth.tokens[1:] and me.intruded() == []
+    assert compare(5, 100, right, {"D0": me.sheet(5)}, "D", 2, 4) == []
+
+
+def test_pages_given_back_are_noise_and_are_reused(tmp_path: Path) -> None:
+    job = Job(GroupShape(1), GroupShape(1), (RoomSpec(1, 40), RoomSpec(2, 40)), layers=1)
+    me = Rank(job, "prefill", 0, tmp_path)
+    table = me.allocate(job.rooms[0])
+    list(me.prefill(1))
+    before = me.pool.rows("k", 0)[table].clone()
+    me.give_back(1)
+    assert not torch.equal(before, me.pool.rows("k", 0)[table]) and me.intruded() == [] and not me.tables
+    me.pool.rows("v", 0)[table[0], 0, 0, 0] ^= 1
+    assert len(me.intruded()) == 1, "a write into pages that were given back is found"
+
+
+def control_program(line: Line, job: Job, rank: int, directory: Path) -> None:
+    me, room = Rank(job, "decode", rank, directory), job.rooms[0]
+    me.shard.place(load_truth(directory, room.room), me.allocate(room), room.tokens)
+    line.tell("sheet", me.sheet(room.room))
+    for name in me.controls(room.room, list(CONTROLS)):
+        with me.tampered(name, room.room):
+            line.tell(name, me.sheet(room.room))
+
+
+def test_ranks_with_one_head_are_controlled_too(tmp_path: Path) -> None:
+    """The head that a rank is given in the place of its own is one that it does not hold."""
+    job = Job(GroupShape(1), GroupShape(2), (RoomSpec(1, 100),), layers=1, heads=2, chunk=32)
+    truth = reference(build(job), job, job.rooms[0])
+    torch.save(truth, truth_file(tmp_path, 1))
+    right, names = truth_sheet(truth.keys, truth.values), ["D0", "D1"]
+    with Crew([Program(f"D{r}", "test_demo_model:control_program", (job, r, tmp_path)) for r in (0, 1)]) as crew:
+        said: list[tuple[str, str, Any]] = []
+        crew.collect("ended", names, 60, lambda *message: said.append(message))
+    assert {(name, kind) for name, kind, _ in said} == {(n, k) for n in names for k in ("sheet", *CONTROLS)}
+    for name, kind, sheet_ in said:
+        found = unequal(right, sheet_, 100)
+        assert bool(found) == (kind != "sheet"), (name, kind)
+
+
+def unequal(right: Sheet, held: Sheet, tokens: int) -> list[int]:
+    return [row for key in held for row in unequal_rows(right[key], held[key], tokens)]

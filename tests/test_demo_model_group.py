@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from kvproto.demo.group import ORPHANED, Crew, Line, Program, RankFailed
 
 HERE = "test_demo_model_group"
@@ -94,6 +91,7 @@ def test_an_exception_arrives_with_its_traceback_and_ends_all() -> None:
 
 def test_the_first_cause_is_named_not_its_consequence(tmp_path: Path) -> None:
     """The peer's collective fails as well; who waits in it does not delay the end."""
+    pytest.importorskip("torch")
     ranks = [Program(f"r{r}", f"{HERE}:waits_for_a_peer", (tmp_path / "store", r)) for r in (0, 1)]
     with Crew(ranks) as crew:
         crew.collect("joined", ["r0", "r1"], 30)
@@ -105,6 +103,7 @@ def test_the_first_cause_is_named_not_its_consequence(tmp_path: Path) -> None:
 
 
 def test_a_killed_rank_is_noticed_and_named(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     ranks = [Program(f"r{r}", f"{HERE}:waits_for_a_peer", (tmp_path / "store", r)) for r in (0, 1)]
     with Crew(ranks) as crew:
         crew.collect("joined", ["r0", "r1"], 30)
@@ -128,6 +127,13 @@ def test_a_message_out_of_turn_and_an_unknown_program_fail() -> None:
         crew.finish()
 
 
+def test_ending_without_the_awaited_word_is_a_failure() -> None:
+    with Crew([Program("x", f"{HERE}:works", (1,))]) as crew:
+        crew.tell("x", "number", 2)
+        with pytest.raises(RankFailed, match="without a word of 'quotient'"):
+            crew.collect("quotient", ["x"], 30)
+
+
 def test_silence_is_named() -> None:
     with Crew([Program("idle", f"{HERE}:sleeps")]) as crew, pytest.raises(TimeoutError, match="no 'word' from idle"):
         crew.collect("word", ["idle"], 0.2)
@@ -149,7 +155,7 @@ def test_no_rank_outlives_the_parent(sign: int) -> None:
 
 def test_the_parent_loads_neither_torch_nor_transformers() -> None:
     code = (
-        "import sys, kvproto.demo.group, kvproto.demo.job, kvproto.demo.verify;"
+        "import sys, kvproto.demo.group, kvproto.demo.job, kvproto.demo.verify;"  # all that the parent needs
         "sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=False).returncode == 0

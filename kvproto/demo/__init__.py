@@ -5,6 +5,8 @@
     pages     a rank's paged pool and the allocator that scatters it
     shard     an engine rank: chunked prefill into pages, greedy continuation from pages
     comm      the collectives inside a group (gloo, loopback)
+    rank      a rank but for its endpoint: shard, page tables, reports
+    oracle    the judge's process
     group     the processes: start, talk, fail together, never outlive the parent (no torch)
     verify    bit-for-bit comparison of what the processes report (no torch)
     controls  what must not have changed, and the corruptions that must be found

@@ -69,6 +69,11 @@ class Guard:
         self.pool = pool
         self.before = {(kind, layer): pool.rows(kind, layer).clone() for kind in _KINDS for layer in range(len(pool.k))}
 
+    def renew(self, pages: Sequence[int]) -> None:
+        """What lies in these pages now is what counts as old in them."""
+        for (kind, layer), before in self.before.items():
+            before[list(pages)] = self.pool.rows(kind, layer)[list(pages)]
+
     def intruded(self, rooms: Iterable[Held]) -> list[str]:
         """A sentence for every layer and kind in which a row outside `rooms` is no longer what it was."""
         outside = torch.ones(self.pool.pages, self.pool.page_size, dtype=torch.bool)

@@ -174,6 +174,8 @@ class Crew:
                     found[name] = data
                 elif other is not None and got != "ended":
                     other(name, got, data)
+            if silent := due & self._over:
+                raise RankFailed(min(silent), f"it ended without a word of {kind!r}")
         return found
 
     def finish(self, timeout_s: float = 10.0) -> None:

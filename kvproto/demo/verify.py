@@ -10,13 +10,28 @@ A (layer, kind, head) that several ranks hold must be the same in all; one that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
+from kvproto.demo.job import Job
+
 Kind = Literal["k", "v"]
 Sheet = dict[tuple[int, Kind, int], bytes]  # (layer, kind, head) of the whole model -> tokens * dim * itemsize bytes
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the unsharded model says of a room: tokens, digests of their logits, KV of the prompt.
+
+    `library` is None where the library's own tokens were not asked for.
+    """
+
+    tokens: list[int]
+    logits: list[bytes]
+    sheet: Sheet
+    library: list[int] | None
 
 
 @dataclass(frozen=True)
@@ -68,10 +83,39 @@ def unequal_rows(a: bytes, b: bytes, rows: int) -> list[int]:
     return [r for r in range(rows) if a[r * size : (r + 1) * size] != b[r * size : (r + 1) * size]]
 
 
-def compare_tokens(room: int, right: Iterable[int], got: Iterable[int]) -> str | None:
-    """None if the continuations are equal, else a sentence."""
-    a, b = list(right), list(got)
-    if a == b:
-        return None
-    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    return f"room {room}: continuation differs from token {at} on: {a[at : at + 4]} expected, {b[at : at + 4]} generated"
+class Judge:
+    """The unsharded model's verdicts on all rooms, and what contradicts them, as sentences."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._rooms = {room.room: room for room in job.rooms}
+        self.verdicts: dict[int, Verdict] = {}
+
+    def learn(self, room: int, verdict: Verdict) -> list[str]:
+        """Take a verdict; complain if the library's own generation does not agree with it."""
+        self.verdicts[room] = verdict
+        if verdict.library is None:
+            return []
+        return _tokens_differ(f"room {room}: the library's own generation", verdict.tokens, verdict.library)
+
+    def kv(self, group: str, room: int, sheets: Mapping[str, Sheet]) -> list[str]:
+        """What is wrong with the prompt's KV in the ranks of one group, by rank name; all of them are needed."""
+        tokens, job = self._rooms[room].tokens, self._job
+        found = compare(room, tokens, self.verdicts[room].sheet, sheets, group, job.layers, job.heads)
+        return [str(difference) for difference in found]
+
+    def said(self, name: str, room: int, rows: Sequence[tuple[int, bytes]], due: int) -> list[str]:
+        """What is wrong with generated (token, digest of its logits), from the room's first one on, `due` of them."""
+        verdict, who = self.verdicts[room], f"room {room}: {name}"
+        right = list(zip(verdict.tokens, verdict.logits, strict=True))
+        wrong = _tokens_differ(who, verdict.tokens[:due], [token for token, _ in rows])
+        wrong += [f"{who}: logits of token {n} differ" for n, (a, b) in enumerate(zip(right, rows, strict=False)) if a[1] != b[1]]
+        return wrong
+
+
+def _tokens_differ(who: str, right: Sequence[int], got: Sequence[int]) -> list[str]:
+    if list(right) == list(got):
+        return []
+    both = enumerate(zip(right, got, strict=False))
+    at = next((n for n, (a, b) in both if a != b), min(len(right), len(got)))
+    return [f"{who} differs from token {at} on: {right[at : at + 4]} expected, {got[at : at + 4]} generated"]

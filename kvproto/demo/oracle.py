@@ -1,0 +1,41 @@
+"""The judge's process: every room of the job, unsharded, told to the parent and left in files for prefixes.
+
+It shares no memory, no pool and no connection with the ranks. What a D rank "already holds" of a room comes from its
+file: a prefix is KV that some earlier request left behind, and here the judge was that request.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from kvproto.demo.controls import truth_sheet
+from kvproto.demo.group import Line
+from kvproto.demo.job import Job
+from kvproto.demo.model import Truth, build, oracle_tokens, reference
+from kvproto.demo.verify import Sheet, Verdict
+
+
+def truth_file(directory: Path, room: int) -> Path:
+    return directory / f"room-{room}.truth"
+
+
+def load_truth(directory: Path, room: int) -> Truth:
+    truth = torch.load(truth_file(directory, room), weights_only=False)
+    assert isinstance(truth, Truth)
+    return truth
+
+
+def program(line: Line, job: Job, directory: Path) -> None:
+    """Tell ("verdict", (room, Verdict)) for each room, prefixed ones first; each file is there before it is told."""
+    model = build(job)
+    for room in sorted(job.rooms, key=lambda r: r.prefix == 0):
+        truth = reference(model, job, room)
+        torch.save(truth, truth_file(directory, room.room))
+        library = oracle_tokens(job, room) if job.dtype == "float32" else None
+        line.tell("verdict", (room.room, Verdict(truth.tokens, truth.logits, _sheet(truth), library)))
+
+
+def _sheet(truth: Truth) -> Sheet:
+    return truth_sheet(truth.keys, truth.values)

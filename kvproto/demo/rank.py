@@ -1,0 +1,96 @@
+"""A rank of the demonstration without its endpoint: a shard, its page tables, and what can be reported of them.
+
+Every rank draws its own page tables, from a seed of its own: nothing may rest on two ranks having the same ones. A
+prefill rank that is told that a room is released fills the room's pages with noise at once and hands them to the next
+room. An endpoint that said so too early would be found out by the comparison.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from kvproto.demo.comm import Comm
+from kvproto.demo.controls import Guard, Held, applicable, sheet, tampered
+from kvproto.demo.job import Job, RoomSpec, Side
+from kvproto.demo.model import prompt
+from kvproto.demo.oracle import load_truth
+from kvproto.demo.pages import Allocator
+from kvproto.demo.shard import Shard
+from kvproto.demo.verify import Sheet
+from kvproto.layout import cell, chunks, grid_tokens
+
+
+class Rank:
+    """Rank `rank` of the group of `side`. Constructing it joins the group's collectives: all ranks do, at once."""
+
+    def __init__(self, job: Job, side: Side, rank: int, directory: Path) -> None:
+        shape = job.shape(side)
+        self.job, self.side, self.rank, self.directory = job, side, rank, directory
+        self.shard = Shard(job, side, rank, Comm(directory / f"{side}.store", rank, shape.tp, shape.pp))
+        self.pool, self.layout = self.shard.pool, self.shard.layout
+        self.grid = grid_tokens(job.chunk, job.prefill.page_size, job.decode.page_size)
+        self.rooms = {room.room: room for room in job.rooms}
+        self.tables: dict[int, list[int]] = {}
+        self._grown: dict[int, int] = {}  # tokens generated after the prompt, by room
+        self._allocator = Allocator(self.pool.pages, (job.seed, side, rank))
+        self._guard = Guard(self.pool)
+
+    def allocate(self, room: RoomSpec) -> list[int]:
+        """Pages for all of the room; MemoryError if the pool is full. What lies in them counts as old from now on."""
+        table = self.tables[room.room] = self._allocator.take(self.job.pages_of(self.side, room))
+        if self.side == "decode" and room.prefix:
+            self.shard.place(load_truth(self.directory, room.room), table, room.prefix)
+        self._guard.renew(table)
+        return table
+
+    def give_back(self, room: int) -> None:
+        """The room's pages may be reused: they are, and noise is what a late reader or writer would meet there."""
+        table = self.tables.pop(room)
+        self.pool.scribble(table)
+        self._guard.renew(table)
+        self._allocator.give(table)
+
+    def prefill(self, room: int) -> Iterator[tuple[int, bytes | None]]:
+        """`Shard.prefill` of the room's prompt into its pages."""
+        return self.shard.prefill(prompt(self.job, self.rooms[room]), self.tables[room])
+
+    def resume(self, room: int, token: int) -> Iterator[bytes]:
+        """`Shard.resume` of the room after its first generated token."""
+        spec = self.rooms[room]
+        self._grown[room] = spec.new - 1
+        return self.shard.resume(token, self.tables[room], spec.tokens, spec.new - 1)
+
+    def sheet(self, room: int) -> Sheet:
+        return sheet(self.pool, self.held(room), self.shard.first_layer, self.shard.first_head)
+
+    def intruded(self) -> list[str]:
+        """Changes outside the tokens of the rooms that hold pages now: prompts, and what was generated here."""
+        held = {room: self.held(room) for room in self.tables}
+        grown = [Held(x.table, x.tokens + self._grown.get(room, 0)) for room, x in held.items()]
+        return self._guard.intruded(grown)
+
+    def controls(self, room: int, names: list[str]) -> list[str]:
+        """Which of the controls this room and rank can be put through."""
+        return [name for name in names if applicable(name, self.pool, self._marked(room))]
+
+    @contextlib.contextmanager
+    def tampered(self, name: str, room: int) -> Iterator[None]:
+        with tampered(name, self._guard, self._marked(room)):
+            yield
+
+    def held(self, room: int) -> Held:
+        spec = self.rooms[room]
+        total = chunks(spec.tokens, spec.prefix, self.grid)
+        cells = tuple(cell(k, spec.tokens, spec.prefix, self.grid) for k in range(total))
+        return Held(self.tables[room], spec.tokens, cells)
+
+    def _marked(self, room: int) -> Held:
+        """The room with K of a head that this rank does not hold, for the control that needs one."""
+        held, heads = self.held(room), self.job.heads
+        if self.shard.heads > 1 or heads == 1:
+            return held
+        other = (self.shard.first_head + 1) % heads
+        foreign = load_truth(self.directory, room).keys[self.shard.first_layer, other]
+        return Held(held.table, held.tokens, held.cells, foreign)
