@@ -81,14 +81,16 @@ class Table(Generic[V]):
 
     def __init__(
         self, name: str, value: type[V], states: type[State], *, initial: State,
-        events: Iterable[type[Event]], timers: dict[State, str],
+        events: Iterable[type[Event]], timers: dict[State, str], tombstones: bool = False,
     ) -> None:  # fmt: skip
+        """`tombstones`: final values are kept for a while and still answer; else they are deleted at once."""
         self.name = name
         self.value = value
         self.states = states
         self.initial = initial
         self.events = tuple(events)
         self.timers = timers
+        self.tombstones = tombstones
         self.rows: list[Row] = []
 
     @property

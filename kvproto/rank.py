@@ -1,0 +1,317 @@
+"""The rank: the machines of one process, put together.  Pure: time comes in as an argument, effects go out.
+
+A rank finds the machine that an event concerns, fires it, keeps the new value, and carries out the internal
+effects at once (they raise further events for its other machines, first in, first out); what remains goes to
+the caller.  It holds what several machines share: the tables of rooms, links, sends or grants, the timers' heap,
+the tombstones.  It decides nothing: what depends on a state is a row, what is put into an event is a fact.
+
+The loop and the checker drive this same object.  `handle` takes an event, `receive` a message, `tick` fires the
+timers that are due; each returns the effects to be carried out, in order.
+
+Cost: every operation is O(events that it causes).  Only the loss or the return of a link looks at every room of
+the rank.  Each armed value has one entry in the heap that is not later than its `due`; an entry that comes up
+early is put back, one whose value is gone is dropped, so that moving a timer costs nothing.
+
+Bounds: tombstones, rooms that only the other side has opened, links and the trace are all bounded; a message that
+would go beyond is dropped and counted, and its sender repeats it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto.digest import tables_digest
+from kvproto.effects import Effect, Internal
+from kvproto.events import Event, Terms
+from kvproto.layout import Layout, LayoutError, Plan
+from kvproto.machine import Machine
+from kvproto.messages import VERSION, Hello, Message, Welcome
+from kvproto.rows import Row, Table, Value
+from kvproto.states import State
+from kvproto.timing import Timing
+
+INFINITY = float("inf")
+ROOM_QUANTUM = 1 / 16
+X = TypeVar("X", bound=Value)
+Key = tuple[int, int, int]
+Step = tuple[float, Row | None, Event, State, State]
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What an engine chooses for a rank; sizes in bytes."""
+
+    timing: Timing = Timing()
+    #: chunks of a room that are asked for at a time
+    window: int = 4
+    #: local staging slots of a prefill rank, and the size of each
+    slots: int = 4
+    slot_bytes: int = 1 << 62
+    #: staging ring of a decode rank, and how many rounds its promises may run ahead
+    ring_bytes: int = 1 << 30
+    ahead: int = 2
+    #: every part goes over pages, nothing is staged
+    pages_only: bool = False
+    #: ended rooms that still answer
+    tombstones: int = 4096
+    #: rooms that only the other side has opened
+    early: int = 4096
+    #: links of a rank
+    links: int = 1024
+    #: steps that the trace keeps
+    trace: int = 8192
+
+
+class Peer(msgspec.Struct):
+    """What a rank knows of the other end of a link."""
+
+    group: int
+    rank: int
+    plan: Plan | None = None
+    terms: Terms | None = None
+    #: prefill: the transport's description of the decode rank; posted writes that have not ended
+    endpoint: bytes = b""
+    flying: int = 0
+
+
+class Rank:
+    """Base of both kinds of rank; `group` and `index` say which one it is."""
+
+    ROOM: ClassVar[Table[Any]]
+    LINK: ClassVar[Table[Any]]
+
+    def __init__(
+        self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
+    ) -> None:  # fmt: skip
+        """`grid`: tokens a chunk; `incarnation`: a number that no earlier life of this rank has used (u48)."""
+        self.layout, self.index, self.group, self.grid = layout, index, group, grid
+        self.incarnation = incarnation
+        self.settings = settings or Settings()
+        timing = self.settings.timing
+        self.room_machine: Machine[Any] = Machine(self.ROOM, timing, quantum=ROOM_QUANTUM)
+        self.link_machine: Machine[Any] = Machine(self.LINK, timing)
+        self.rooms: dict[int, Any] = {}
+        self.tombs: dict[int, Any] = {}
+        self.links: dict[int, Any] = {}
+        self.peers: dict[int, Peer] = {}
+        self.link_of: dict[tuple[int, int], int] = {}
+        self.next_link = 1
+        self.heap: list[tuple[float, int, int, int, int]] = []
+        self.trace: deque[Step] = deque(maxlen=self.settings.trace)
+        self.counts: Counter[str] = Counter()
+        self._queue: deque[Event] = deque()
+        self._out: list[Effect] = []
+        self._from = 0
+        self._now = 0.0
+        self._inner: dict[type[Internal], Callable[[Any], None]] = {
+            do.Send: self._send, do.Reply: self._reply, do.FailRoom: self._fail_room,
+            do.RaiseLinkUp: self._raise_up, do.RaiseLinkDown: self._raise_down,
+        }  # fmt: skip
+
+    # ------------------------------------------------------------------------------------ what drives it
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take one event; returns the effects that others have to carry out."""
+        out = self._out = []
+        self._now = now
+        queue = self._queue
+        queue.append(event)
+        while queue:
+            self._dispatch(queue.popleft(), now)
+        return out
+
+    def receive(self, link: int, epoch: int, room: int, body: Message, now: float) -> list[Effect]:
+        """Take one message of this link; a stale or foreign one is counted and dropped."""
+        event = self._hear(link, epoch, room, body)
+        if event is None:
+            self.counts["stale messages"] += 1
+            return []
+        self._from = link
+        return self.handle(event, now)
+
+    def tick(self, now: float, limit: int = 256) -> list[Effect]:
+        """Fire at most `limit` timers that are due."""
+        out: list[Effect] = []
+        heap = self.heap
+        while heap and heap[0][0] <= now and limit:
+            due, kind, *key = heappop(heap)
+            value, machine = self._armed(kind, (key[0], key[1], key[2]))
+            if value is None or value.due == INFINITY:
+                continue
+            if value.due > due:
+                heappush(heap, (value.due, kind, key[0], key[1], key[2]))
+                continue
+            limit -= 1
+            timer = machine.timers[value.state]
+            event = ev.TimerFired(key[0], key[1], key[2], timer.tries, kind == 1 and self.peers[key[2]].flying > 0)
+            out += self._fire_timer(kind, event, now)
+        return out
+
+    @property
+    def next_deadline(self) -> float:
+        """When `tick` should be called at the latest (it may find nothing to do); infinity: no timer runs."""
+        return self.heap[0][0] if self.heap else INFINITY
+
+    def _fire_timer(self, kind: int, event: ev.TimerFired, now: float) -> list[Effect]:
+        self._out = []
+        self._now = now
+        self._timed(kind, event, now)
+        while self._queue:
+            self._dispatch(self._queue.popleft(), now)
+        return self._out
+
+    # --------------------------------------------------------------------------------- finding and keeping
+    def _dispatch(self, event: Event, now: float) -> None:
+        if event.machine == "room":
+            self._room(event.room, event, now)  # type: ignore[attr-defined]
+        elif event.machine == "link":
+            self._link(event.peer, event, now)  # type: ignore[attr-defined]
+        else:
+            self._part(event, now)
+
+    def _part(self, event: Event, now: float) -> None:
+        raise NotImplementedError
+
+    def _timed(self, kind: int, event: ev.TimerFired, now: float) -> None:
+        if kind == 0:
+            self._room(event.room, event, now)
+        else:
+            self._link(event.peer, event, now)
+
+    def _armed(self, kind: int, key: Key) -> tuple[Any, Machine[Any]]:
+        if kind == 0:
+            return self.rooms.get(key[0]), self.room_machine
+        return self.links.get(key[2]), self.link_machine
+
+    def _room(self, key: int, event: Event, now: float) -> None:
+        machine = self.room_machine
+        old = self.rooms.get(key)
+        if old is None:
+            old = self.tombs.get(key) or machine.initial
+        row, new, effects = machine.fire(old, event, now)
+        self.trace.append((now, row, event, old.state, new.state))
+        if new is not old:
+            if new.state in machine.table.final:
+                self.rooms.pop(key, None)
+                self._entomb(key, new)
+            elif new.state != machine.table.initial:
+                self.rooms[key] = new
+                self._arm(old.due, new.due, 0, key, 0, 0)
+        if effects:
+            self._carry_out(effects)
+
+    def _entomb(self, key: int, value: Any) -> None:
+        self.tombs[key] = value
+        if len(self.tombs) > self.settings.tombstones:
+            del self.tombs[next(iter(self.tombs))]
+
+    def _link(self, link: int, event: Event, now: float) -> None:
+        machine = self.link_machine
+        old = self.links.get(link, machine.initial)
+        row, new, effects = machine.fire(old, event, now)
+        self.trace.append((now, row, event, old.state, new.state))
+        if new is not old:
+            if new.state in machine.table.final:
+                self._forget(link)
+            elif new.state != machine.table.initial:
+                self.links[link] = new
+                self._arm(old.due, new.due, 1, 0, 0, link)
+        if effects:
+            self._carry_out(effects)
+
+    def _forget(self, link: int) -> None:
+        self.links.pop(link, None)
+        peer = self.peers.pop(link, None)
+        if peer is not None:
+            del self.link_of[peer.group, peer.rank]
+
+    def _arm(self, old: float, new: float, kind: int, room: int, chunk: int, peer: int) -> None:
+        if new < old:
+            heappush(self.heap, (new, kind, room, chunk, peer))
+
+    def _carry_out(self, effects: tuple[Effect, ...]) -> None:
+        inner, out = self._inner, self._out
+        for effect in effects:
+            if isinstance(effect, Internal):
+                inner[type(effect)](effect)
+            else:
+                out.append(effect)
+
+    # -------------------------------------------------------------------------------- what both kinds share
+    def _hear(self, link: int, epoch: int, room: int, body: Message) -> Event | None:
+        raise NotImplementedError
+
+    def value_of(self, room: int) -> Any:
+        """The room's value, also of one that has ended; None if it is not known."""
+        return self.rooms.get(room) or self.tombs.get(room)
+
+    def link_to(self, room: int, peer: int) -> int | None:
+        """The link to this rank of the room's other group."""
+        value = self.value_of(room)
+        if value is None or value.terms is None:
+            return None
+        return self.link_of.get((value.terms.group, peer))
+
+    def _up(self, link: int | None) -> Any:
+        value = self.links.get(link) if link is not None else None
+        return value if value is not None and value.state.name == "UP" else None
+
+    def _to(self, link: int | None, room: int, body: Message) -> None:
+        value = self._up(link)
+        if value is not None and link is not None:
+            self._out.append(do.Transmit(link, value.epoch, room, body))
+
+    def _send(self, effect: do.Send) -> None:
+        peers = effect.peers
+        while peers:
+            low = peers & -peers
+            peers ^= low
+            self._to(self.link_to(effect.room, low.bit_length() - 1), effect.room, effect.body)
+
+    def _reply(self, effect: do.Reply) -> None:
+        self._to(self._from, effect.room, effect.body)
+
+    def _fail_room(self, effect: do.FailRoom) -> None:
+        self._queue.append(ev.RoomFailed(effect.room, effect.cause))
+
+    def _rooms_of(self, link: int) -> list[int]:
+        group = self.peers[link].group
+        return [key for key, value in self.rooms.items() if value.terms is not None and value.terms.group == group]
+
+    def _raise_up(self, effect: do.RaiseLinkUp) -> None:
+        peer = self.peers[effect.link].rank
+        self._queue += [ev.LinkCameUp(room, peer) for room in self._rooms_of(effect.link)]
+
+    def _raise_down(self, effect: do.RaiseLinkDown) -> None:
+        peer = self.peers[effect.link].rank
+        self._queue += [ev.LinkWentDown(room, peer, effect.cause) for room in self._rooms_of(effect.link)]
+
+    def misfit(self, said: Hello | Welcome) -> tuple[str, Plan | None]:
+        """Why this rank cannot work with one that says this (empty: it can), and the plan."""
+        if said.version != VERSION:
+            return f"wire version {said.version} against {VERSION}", None
+        if said.digest != tables_digest():
+            return f"tables {said.digest} against {tables_digest()}", None
+        if said.grid != self.grid:
+            return f"grid of {said.grid} tokens against {self.grid}", None
+        if said.lease != self.settings.timing.lease.period:
+            return f"lease of {said.lease} s against {self.settings.timing.lease.period} s", None
+        if not 0 <= said.rank < said.layout.ranks:
+            return f"rank {said.rank} of {said.layout.ranks}", None
+        try:
+            return "", self._plan(said.layout)
+        except LayoutError as error:
+            return str(error), None
+
+    def _plan(self, other: Layout) -> Plan:
+        raise NotImplementedError
+
+
+def mask(ranks: tuple[int, ...]) -> int:
+    """The bits of these rank indices."""
+    return sum(1 << rank for rank in ranks)

@@ -1,0 +1,250 @@
+"""The decode rank: rooms, grants and the ring.
+
+Beside its machines it owns the ring and the queue for it.  A region is asked for by a grant (`ReserveSpace`),
+and answered in the same pass if the ring may promise it; else the grant queues, first come first served, and a
+free serves the queue.  When a free lets regions become usable, their grants are told (`SpaceUsable`), and they
+tell the writers that wait.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto import messages as msg
+from kvproto.digest import tables_digest
+from kvproto.effects import Effect
+from kvproto.events import Event, Terms
+from kvproto.layout import Layout, Plan, cell
+from kvproto.machine import Machine
+from kvproto.messages import Message
+from kvproto.rank import Key, Peer, Rank, Settings, mask
+from kvproto.ring import Ring
+from kvproto.states import Cause, DGrant, DLink
+from kvproto.tables.decode_grant import DGrantValue, decode_grant
+from kvproto.tables.decode_room import decode_room
+from kvproto.tables.links import decode_link
+
+BOUND = (DLink.UP, DLink.AWAIT_RETURN)
+
+
+class DecodeRank(Rank):
+    """One decode rank."""
+
+    ROOM, LINK = decode_room, decode_link
+
+    def __init__(
+        self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
+        self.grant_machine: Machine[DGrantValue] = Machine(decode_grant, self.settings.timing)
+        self.grants: dict[int, dict[int, DGrantValue]] = {}
+        self.ring = Ring(self.settings.ring_bytes, ahead=self.settings.ahead)
+        self.chunk_of: dict[int, tuple[int, int]] = {}
+        self.space_queue: dict[tuple[int, int], int] = {}
+        self.endpoint = b""
+        self._inner |= {
+            do.OpenGrant: self._open_grant, do.StopGrants: self._stop_grants, do.DrainGrants: self._drain_grants,
+            do.ReserveSpace: self._reserve, do.CancelSpace: self._cancel, do.FreeSpace: self._free,
+            do.LandChunk: self._land, do.CloseGrant: self._close, do.SendGrant: self._send_grant,
+            do.SendWatermark: self._send_watermark, do.ReplyWatermark: self._reply_watermark,
+            do.SendPages: self._send_pages, do.CheckLinks: self._check_links, do.CountQuiet: self._count_quiet,
+            do.RaisePeerQuiet: self._raise_quiet,
+        }  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------- links
+    def call(self, group: int, rank: int, plan: Plan, now: float) -> tuple[int, list[Effect]]:
+        """Call a prefill rank; returns the link's number and the effects."""
+        link = self.link_of.get((group, rank))
+        if link is None:
+            if len(self.links) >= self.settings.links:
+                raise ValueError(f"more than {self.settings.links} links: raise Settings.links")
+            link, self.next_link = self.next_link, self.next_link + 1
+            self.link_of[group, rank] = link
+            self.peers[link] = Peer(group, rank, plan)
+        self.peers[link].terms = self.terms(group, plan)
+        session = (self.incarnation << 16) + (link << 32 & 0xFFFF)
+        return link, self.handle(ev.CallAsked(link, session), now)
+
+    def terms(self, group: int, plan: Plan) -> Terms:
+        """What this rank has to do with that group; the same object for all of its links."""
+        writers = mask(tuple(share.writer for share in plan.writers(self.index)))
+        terms = Terms(group, mask(plan.linked_to(self.index)), writers, 1 << plan.lead(self.index), self.grid)
+        return next((p.terms for p in self.peers.values() if p.terms == terms), None) or terms
+
+    def hello(self, session: int) -> msg.Hello:
+        """What a `SayHello` says."""
+        lease = self.settings.timing.lease.period
+        return msg.Hello(
+            msg.VERSION, tables_digest(), session, self.group, self.index, self.layout, self.grid, lease, self.endpoint
+        )
+
+    def _plan(self, other: Layout) -> Plan:
+        return Plan(other, self.layout, self.grid)
+
+    # ---------------------------------------------------------------------------------------- messages
+    def _hear(self, link: int, epoch: int, room: int, body: Message) -> Event | None:
+        value, peer = self.links.get(link), self.peers.get(link)
+        if value is None or peer is None or peer.terms is None:
+            return None
+        match body:
+            case msg.Welcome():
+                fault, plan = self.misfit(body)
+                if not fault and (body.group, body.rank) != (peer.group, peer.rank):
+                    fault = f"group {body.group} rank {body.rank} answers for {peer.group} rank {peer.rank}"
+                if not fault and plan is not None and self.terms(peer.group, plan) != peer.terms:
+                    fault = "the prefill group's layout is not the one that was called"
+                return ev.WelcomeReceived(link, body.session, body.epoch, fault)
+            case msg.Refusal():
+                return ev.RefusalReceived(link, body.session, body.why)
+            case msg.Heartbeat():
+                return ev.HeartbeatReceived(link, epoch)
+            case msg.Reset():
+                return ev.ResetReceived(link, epoch)
+        if epoch != value.epoch or value.state is not DLink.UP:
+            return None
+        if isinstance(body, msg.WatermarkReq):
+            return ev.WatermarkAsked(link)
+        return self._hear_room(peer, peer.terms, room, body)
+
+    def _hear_room(self, peer: Peer, terms: Terms, room: int, body: Message) -> Event | None:
+        at, writers = peer.rank, terms.writes
+        match body:
+            case msg.StagingReq():
+                if self._grant(room, body.chunk) is not None:
+                    return ev.StagingRequested(room, body.chunk, at, writers)
+                return ev.ChunkRequested(room, body.chunk, at, pages=False)
+            case msg.PagesReq():
+                if self._grant(room, body.chunk) is not None:
+                    return ev.PagesRequested(room, body.chunk, at, writers)
+                return ev.ChunkRequested(room, body.chunk, at, pages=True)
+            case msg.StgNotify():
+                if self._grant(room, body.chunk) is not None:
+                    return ev.PartArrived(room, body.chunk, at, body.grant)
+                return ev.ChunkNotified(room, body.chunk, at)
+            case msg.Opened():
+                return ev.PeerReady(room, at)
+            case msg.Aux():
+                return ev.AuxLanded(room, at, body.data)
+            case msg.Drained():
+                return ev.PeerDrained(room, at, body.cause)
+        return None
+
+    # ------------------------------------------------------------------------------------------ grants
+    def _grant(self, room: int, chunk: int) -> DGrantValue | None:
+        return self.grants.get(room, {}).get(chunk)
+
+    def _part(self, event: Event, now: float) -> None:
+        assert isinstance(event, ev.GrantEvent)
+        room, chunk = event.room, event.chunk
+        old = self._grant(room, chunk)
+        if old is None:
+            if not isinstance(event, ev.StagingRequested | ev.PagesRequested):
+                self.counts["late events"] += 1
+                return
+            old = self.grant_machine.initial
+        row, new, effects = self.grant_machine.fire(old, event, now)
+        self.trace.append((now, row, event, old.state, new.state))
+        if new is not old:
+            if new.state is DGrant.FREED:
+                grants = self.grants[room]
+                del grants[chunk]
+                if not grants:
+                    del self.grants[room]
+            else:
+                self.grants.setdefault(room, {})[chunk] = new
+        if effects:
+            self._carry_out(effects)
+
+    def _open_grant(self, effect: do.OpenGrant) -> None:
+        writers = self.rooms[effect.room].terms.writes
+        kind = ev.PagesRequested if effect.pages else ev.StagingRequested
+        self._queue.append(kind(effect.room, effect.chunk, effect.peer, writers))
+
+    def _stop_grants(self, effect: do.StopGrants) -> None:
+        self._queue += [ev.RoomStopped(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
+
+    def _drain_grants(self, effect: do.DrainGrants) -> None:
+        self._queue += [ev.RoomDrained(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
+
+    def _land(self, effect: do.LandChunk) -> None:
+        self._queue.append(ev.ChunkLanded(effect.room, effect.chunk))
+
+    def _close(self, effect: do.CloseGrant) -> None:
+        self._queue.append(ev.GrantClosed(effect.room, effect.chunk))
+
+    # -------------------------------------------------------------------------------------------- ring
+    def _reserve(self, effect: do.ReserveSpace) -> None:
+        value, key = self.value_of(effect.room), (effect.room, effect.chunk)
+        _, tokens = cell(effect.chunk, value.tokens, value.prefix, self.grid)
+        plan = next(p.plan for p in self.peers.values() if p.group == value.terms.group and p.plan is not None)
+        size = plan.grant_bytes(self.index, tokens)
+        if size > self.ring.size:
+            self._queue.append(ev.SpaceDenied(*key))
+        else:
+            self.space_queue[key] = size
+            self._serve()
+
+    def _serve(self) -> None:
+        while self.space_queue:
+            key, size = next(iter(self.space_queue.items()))
+            region = self.ring.reserve(size)
+            if region is None:
+                return
+            del self.space_queue[key]
+            self.chunk_of[region.grant] = key
+            self._queue.append(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
+
+    def _cancel(self, effect: do.CancelSpace) -> None:
+        self.space_queue.pop((effect.room, effect.chunk), None)
+
+    def _free(self, effect: do.FreeSpace) -> None:
+        del self.chunk_of[effect.grant]
+        for grant in self.ring.free(effect.grant):
+            self._queue.append(ev.SpaceUsable(*self.chunk_of[grant]))
+        self._serve()
+
+    def _send_grant(self, effect: do.SendGrant) -> None:
+        round_, tail = self.ring.mark
+        body = msg.StagingRsp(effect.chunk, effect.grant, effect.offset, effect.round, effect.end, round_, tail)
+        self._send(do.Send(effect.room, effect.peers, body))
+
+    def _send_watermark(self, effect: do.SendWatermark) -> None:
+        self._send(do.Send(effect.room, effect.peers, msg.Watermark(*self.ring.mark)))
+
+    def _reply_watermark(self, effect: do.ReplyWatermark) -> None:
+        self._to(self._from, 0, msg.Watermark(*self.ring.mark))
+
+    # ------------------------------------------------------------------------------------------- peers
+    def _send(self, effect: do.Send) -> None:
+        super()._send(effect)
+        if isinstance(effect.body, msg.Open):
+            self._queue += [
+                ev.LinkWentDown(effect.room, peer.rank, Cause.REFUSED)
+                for link, peer in self.peers.items()
+                if effect.peers >> peer.rank & 1
+                and self.link_to(effect.room, peer.rank) == link
+                and self.links[link].state is DLink.REFUSED
+            ]
+
+    def _send_pages(self, effect: do.SendPages) -> None:
+        link = self.link_to(effect.room, effect.peer)
+        value = self._up(link)
+        if value is not None and link is not None:
+            self._out.append(do.TransmitPages(link, value.epoch, effect.room, effect.chunk))
+
+    def _check_links(self, effect: do.CheckLinks) -> None:
+        everyone: int = self.rooms[effect.room].terms.everyone
+        for rank in range(everyone.bit_length()):
+            link = self.link_to(effect.room, rank)
+            value: Any = self.links.get(link) if link is not None else None
+            if everyone >> rank & 1 and (value is None or value.state not in BOUND):
+                self._queue.append(ev.PeerQuiet(effect.room, rank))
+
+    def _count_quiet(self, effect: do.CountQuiet) -> None:
+        self._queue.append(ev.PeerQuiet(effect.room, effect.peer))
+
+    def _raise_quiet(self, effect: do.RaisePeerQuiet) -> None:
+        rank = self.peers[effect.link].rank
+        self._queue += [ev.PeerQuiet(room, rank) for room in self._rooms_of(effect.link)]

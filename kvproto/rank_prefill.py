@@ -1,0 +1,308 @@
+"""The prefill rank: rooms, sends and local staging slots.
+
+Beside its machines it owns the slots (which send holds one, which queue for one, first come first served) and,
+a link, the sends that wait for the watermark, ordered by their regions, so that a watermark costs only the sends
+that it lets go.  A send's key within its room is one number, `chunk` above 16 bits of peer.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Any
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto import messages as msg
+from kvproto.digest import tables_digest
+from kvproto.effects import Effect
+from kvproto.events import Event, Route, Terms
+from kvproto.layout import Layout, Plan, cell
+from kvproto.machine import Machine
+from kvproto.messages import AUX_CHUNK, Message
+from kvproto.rank import Key, Peer, Rank, Settings, mask
+from kvproto.ring import usable
+from kvproto.states import PLink, PRoom, PSend
+from kvproto.tables.links import prefill_link
+from kvproto.tables.prefill_room import prefill_room
+from kvproto.tables.prefill_send import PSendValue, prefill_send
+
+
+
+def _key(chunk: int, peer: int) -> int:
+    return chunk << 16 | peer
+
+
+class PrefillRank(Rank):
+    """One prefill rank."""
+
+    ROOM, LINK = prefill_room, prefill_link
+
+    def __init__(
+        self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
+        self.send_machine: Machine[PSendValue] = Machine(prefill_send, self.settings.timing)
+        self.sends: dict[int, dict[int, PSendValue]] = {}
+        self.free_slots = list(range(self.settings.slots))
+        self.slot_of: dict[Key, int] = {}
+        self.slot_queue: dict[Key, None] = {}
+        self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
+        self.early: set[int] = set()
+        self.calls: dict[int, tuple[msg.Hello, Plan | None]] = {}
+        self.next_epoch = self.incarnation << 16
+        self._inner |= {
+            do.OpenWindow: self._open_window, do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux,
+            do.StopSends: self._stop_sends, do.FinishSend: self._finish_send, do.TakeSlot: self._take_slot,
+            do.LeaveQueue: self._leave_queue, do.FreeSlot: self._free_slot, do.WatchWatermark: self._watch,
+            do.ReleaseWaiting: self._release, do.AskWatermark: self._ask_watermark, do.SendAux: self._send_aux,
+        }  # fmt: skip
+
+    # ---------------------------------------------------------------------------------------- messages
+    def hello(self, said: msg.Hello, now: float) -> tuple[int, list[Effect]]:
+        """A decode rank calls; returns the link's number (0: there are too many links) and the effects."""
+        link = self.link_of.get((said.group, said.rank))
+        if link is None:
+            if len(self.links) >= self.settings.links:
+                self.counts["calls beyond the bound"] += 1
+                return 0, []
+            link, self.next_link = self.next_link, self.next_link + 1
+            self.link_of[said.group, said.rank] = link
+            self.peers[link] = Peer(said.group, said.rank)
+        fault, plan = self.misfit(said)
+        self.next_epoch += 1
+        self.calls[link] = said, plan
+        quiet = not self.peers[link].flying
+        return link, self.handle(ev.HelloReceived(link, said.session, self.next_epoch, fault, quiet), now)
+
+    def _plan(self, other: Layout) -> Plan:
+        return Plan(self.layout, other, self.grid)
+
+    def welcome(self, link: int, session: int, epoch: int) -> msg.Welcome:
+        """What a `SayWelcome` says."""
+        lease = self.settings.timing.lease.period
+        return msg.Welcome(
+            msg.VERSION, tables_digest(), session, epoch, self.group, self.index, self.layout, self.grid, lease
+        )
+
+    def _hear(self, link: int, epoch: int, room: int, body: Message) -> Event | None:
+        value, peer = self.links.get(link), self.peers.get(link)
+        if value is None or peer is None:
+            return None
+        if isinstance(body, msg.Heartbeat):
+            return ev.HeartbeatReceived(link, epoch)
+        if isinstance(body, msg.Reset):
+            return ev.ResetReceived(link, epoch)
+        if epoch != value.epoch or value.state is not PLink.UP or peer.terms is None:
+            return None
+        if isinstance(body, msg.Watermark):
+            return ev.WatermarkSeen(link, body.round, body.tail)
+        return self._hear_room(peer, peer.terms, link, room, body)
+
+    def _hear_room(self, peer: Peer, terms: Terms, link: int, room: int, body: Message) -> Event | None:
+        at, lease = peer.rank, self.settings.timing.lease.period
+        match body:
+            case msg.StagingRsp():
+                self._queue.append(ev.WatermarkSeen(link, body.mark_round, body.mark_tail))
+                mark = max((body.mark_round, body.mark_tail), (self.links[link].mark_round, self.links[link].mark_tail))
+                ready = usable(body.round, body.end, mark)
+                return ev.StagingGranted(
+                    room, body.chunk, at, body.grant, body.offset, body.round, body.end, ready, lease
+                )
+            case msg.ChunkAck():
+                return ev.ChunkAcked(room, body.chunk, at)
+            case msg.AuxAck():
+                return ev.ChunkAcked(room, AUX_CHUNK, at)
+            case msg.StagingRefused():
+                return ev.StagingDenied(room, body.chunk, at)
+            case msg.PagesRsp():
+                return ev.PagesGranted(room, body.chunk, at, body.pages, lease)
+            case msg.Open():
+                return self._hear_open(peer, terms, room, body)
+            case msg.Abort():
+                return ev.AbortAsked(room, at, terms, body.cause)
+            case msg.Noted():
+                return ev.PeerNoted(room, at)
+            case msg.Gone():
+                return ev.PeerForgot(room, at)
+        return None
+
+    def _hear_open(self, peer: Peer, terms: Terms, room: int, body: msg.Open) -> Event | None:
+        if room not in self.rooms and room not in self.tombs and len(self.early) >= self.settings.early:
+            self.counts["rooms beyond the bound"] += 1
+            return None
+        return ev.PeerOpened(room, peer.rank, terms, body.tokens, body.prefix)
+
+    def _room(self, key: int, event: Event, now: float) -> None:
+        super()._room(key, event, now)
+        value = self.rooms.get(key)
+        if value is not None and value.state is PRoom.AWAIT_ENGINE:
+            self.early.add(key)
+        elif self.early:
+            self.early.discard(key)
+
+    # ------------------------------------------------------------------------------------------- links
+    def _carry_out(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            if isinstance(effect, do.Connect):
+                self._adopt(effect.link)
+            elif isinstance(effect, do.PostWrite | do.PostPages):
+                self.peers[self._link_of(effect.room, effect.peer)].flying += 1
+        super()._carry_out(effects)
+
+    def _adopt(self, link: int) -> None:
+        said, plan = self.calls[link]
+        assert plan is not None
+        duties = mask(tuple(share.reader for share in plan.duties(self.index)))
+        leads = mask(tuple(r for r in plan.linked(self.index) if plan.lead(r) == self.index))
+        terms = Terms(said.group, mask(plan.linked(self.index)), duties, leads, self.grid, self.settings.window)
+        peer = self.peers[link]
+        shared = next((p.terms for p in self.peers.values() if p.terms == terms), terms)
+        peer.plan, peer.terms, peer.endpoint = plan, shared, said.endpoint
+        self.watch[link] = []
+
+    def _forget(self, link: int) -> None:
+        super()._forget(link)
+        self.calls.pop(link, None)
+        self.watch.pop(link, None)
+
+    def _link_of(self, room: int, peer: int) -> int:
+        link = self.link_to(room, peer)
+        assert link is not None
+        return link
+
+    # ------------------------------------------------------------------------------------------- sends
+    def _part(self, event: Event, now: float) -> None:
+        assert isinstance(event, ev.SendEvent)
+        ended = isinstance(event, ev.WriteCompleted) or (isinstance(event, ev.WriteFailed) and event.settled)
+        if ended:
+            self.peers[self._link_of(event.room, event.peer)].flying -= 1
+        self._send_step(event.room, event.chunk, event.peer, event, now)
+
+    def _send_step(self, room: int, chunk: int, peer: int, event: Event, now: float) -> None:
+        sends = self.sends.get(room)
+        old = sends.get(_key(chunk, peer)) if sends is not None else None
+        if old is None:
+            if not isinstance(event, ev.SendOpened):
+                self.counts["late events"] += 1
+                return
+            old = self.send_machine.initial
+        row, new, effects = self.send_machine.fire(old, event, now)
+        self.trace.append((now, row, event, old.state, new.state))
+        if new is not old:
+            if new.state in (PSend.DONE, PSend.STOPPED):
+                self._drop_send(room, _key(chunk, peer))
+            else:
+                self.sends.setdefault(room, {})[_key(chunk, peer)] = new
+                self._arm(old.due, new.due, 2, room, chunk, peer)
+        if effects:
+            self._carry_out(effects)
+
+    def _drop_send(self, room: int, key: int) -> None:
+        sends = self.sends[room]
+        del sends[key]
+        if not sends:
+            del self.sends[room]
+
+    def _timed(self, kind: int, event: ev.TimerFired, now: float) -> None:
+        if kind == 2:
+            self._send_step(event.room, event.chunk, event.peer, event, now)
+        else:
+            super()._timed(kind, event, now)
+
+    def _armed(self, kind: int, key: Key) -> tuple[Any, Machine[Any]]:
+        if kind == 2:
+            return self.sends.get(key[0], {}).get(_key(key[1], key[2])), self.send_machine
+        return super()._armed(kind, key)
+
+    def _open_window(self, effect: do.OpenWindow) -> None:
+        value = self.rooms[effect.room]
+        for chunk in range(effect.first, effect.last):
+            first, count = cell(chunk, value.tokens, value.prefix, self.grid)
+            ready = value.produced >= first + count
+            for peer in _bits(value.terms.writes):
+                route = self._route(effect.room, peer, count)
+                self._queue.append(ev.SendOpened(effect.room, chunk, peer, route, ready))
+        if effect.aux:
+            ready = value.work is not None and value.work.aux
+            for peer in _bits(value.terms.aux):
+                self._queue.append(ev.SendOpened(effect.room, AUX_CHUNK, peer, Route.AUX, ready))
+
+    def _route(self, room: int, peer: int, tokens: int) -> Route:
+        link = self.link_to(room, peer)
+        plan = self.peers[link].plan if link is not None else None
+        if plan is None:
+            return Route.STAGED
+        share = plan.share(self.index, peer)
+        large = plan.part_bytes(share, tokens) > self.settings.slot_bytes
+        return Route.PAGES if self.settings.pages_only or large or plan.direct(share) else Route.STAGED
+
+    def _offer_kv(self, effect: do.OfferKv) -> None:
+        value = self.rooms[effect.room]
+        for key, send in self.sends.get(effect.room, {}).items():
+            chunk, peer = key >> 16, key & 0xFFFF
+            if chunk != AUX_CHUNK and not send.kv:
+                first, count = cell(chunk, value.tokens, value.prefix, self.grid)
+                if value.produced >= first + count:
+                    self._queue.append(ev.KvProduced(effect.room, chunk, peer))
+
+    def _offer_aux(self, effect: do.OfferAux) -> None:
+        for key in self.sends.get(effect.room, {}):
+            if key >> 16 == AUX_CHUNK:
+                self._queue.append(ev.AuxReady(effect.room, AUX_CHUNK, key & 0xFFFF))
+
+    def _stop_sends(self, effect: do.StopSends) -> None:
+        for key in self.sends.get(effect.room, {}):
+            self._queue.append(ev.SendStopped(effect.room, key >> 16, key & 0xFFFF))
+        self._queue.append(ev.SendsStopped(effect.room))
+
+    def _finish_send(self, effect: do.FinishSend) -> None:
+        self._queue.append(ev.SendFinished(effect.room, effect.chunk, effect.peer))
+
+    def _send_aux(self, effect: do.SendAux) -> None:
+        link = self.link_to(effect.room, effect.peer)
+        value = self._up(link)
+        if value is not None and link is not None:
+            self._out.append(do.TransmitAux(link, value.epoch, effect.room))
+
+    # ------------------------------------------------------------------------------- slots and watermarks
+    def _take_slot(self, effect: do.TakeSlot) -> None:
+        key = effect.room, effect.chunk, effect.peer
+        if self.free_slots:
+            self._give_slot(key, self.free_slots.pop())
+        else:
+            self.slot_queue[key] = None
+
+    def _give_slot(self, key: Key, slot: int) -> None:
+        self.slot_of[key] = slot
+        self._queue.append(ev.SlotTaken(*key, slot))
+
+    def _leave_queue(self, effect: do.LeaveQueue) -> None:
+        self.slot_queue.pop((effect.room, effect.chunk, effect.peer), None)
+
+    def _free_slot(self, effect: do.FreeSlot) -> None:
+        slot = self.slot_of.pop((effect.room, effect.chunk, effect.peer), None)
+        if slot is None:
+            return
+        if self.slot_queue:
+            key = next(iter(self.slot_queue))
+            del self.slot_queue[key]
+            self._give_slot(key, slot)
+        else:
+            self.free_slots.append(slot)
+
+    def _watch(self, effect: do.WatchWatermark) -> None:
+        link = self._link_of(effect.room, effect.peer)
+        heappush(self.watch[link], (effect.round, effect.end, effect.room, effect.chunk, effect.peer))
+
+    def _release(self, effect: do.ReleaseWaiting) -> None:
+        waiting, value = self.watch.get(effect.link, []), self.links[effect.link]
+        while waiting and usable(waiting[0][0], waiting[0][1], (value.mark_round, value.mark_tail)):
+            _, _, room, chunk, peer = heappop(waiting)
+            self._queue.append(ev.WatermarkReached(room, chunk, peer))
+
+    def _ask_watermark(self, effect: do.AskWatermark) -> None:
+        self._to(self.link_to(effect.room, effect.peer), 0, msg.WatermarkReq())
+
+
+def _bits(bits: int) -> list[int]:
+    return [i for i in range(bits.bit_length()) if bits >> i & 1]

@@ -1,0 +1,354 @@
+"""The prefill rank's send: one chunk of one room to one decode rank.
+
+A send waits for three things of its own, a grant, the watermark that makes it usable and the chunk's KV, and
+for no other send.  Only when all three are there does it take a local staging slot, so nothing is held while
+waiting; then gather, write, notify, and the decode rank's confirmation.
+
+It does not wait for ever.  Each timer's end asks again (every request may be repeated); when the tries are used
+up while the KV lies ready, or the region is refused, or the lease of the region ends before the write can be
+posted, the send gives the ring up and asks for the chunk's *pages*: the decode rank marks this part as not
+staged before it answers, so the fan-in still completes and no cycle of waits can close.  The way over pages
+is also the direct route (same sharding, unsharded KV), which begins there.
+
+At most one staged write is ever posted: the only row that posts one leaves `GATHERING` for `WRITING`, and no
+row leads back.  A write that fails is never repeated; it fails its room.  The lease runs from the sending of
+the request (`asked`), so this rank's always ends before the decode rank's; it is looked at in the same step
+that posts.
+
+When the room ends, a send that only waits stops at once; one with a gather or a write in flight drains.  The
+aux row travels as a send too: without ring and pages, but asked for, confirmed and repeated like the others.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto import effects as do
+from kvproto.effects import Effect
+from kvproto.events import (
+    AuxReady, ChunkAcked, Gathered, GatherFailed, KvProduced, PagesGranted, Route, SendEvent, SendOpened,
+    SendStopped, SlotTaken, StagingDenied, StagingGranted, TimerFired, WatermarkReached, WriteCompleted,
+    WriteFailed,
+)  # fmt: skip
+from kvproto.messages import PagesReq, StagingReq, StgNotify
+from kvproto.rows import Table, Value
+from kvproto.states import Cause
+from kvproto.states import PSend as S
+
+
+class PSendValue(Value, frozen=True, gc=False):
+    """One send; times in seconds of this rank's clock, sizes in bytes."""
+
+    #: the chunk's KV is computed
+    kv: bool = False
+    #: how often the state's timer has ended while it counted
+    tries: int = 0
+    #: when the grant or the pages were first asked for
+    asked: float = 0.0
+    #: when what was given can no longer be used
+    lease: float = 0.0
+    grant: int = 0
+    offset: int = 0
+    round: int = 0
+    end: int = 0
+    slot: int = -1
+    #: the chunk's pages, u32 little-endian each
+    pages: bytes = b""
+
+
+V = PSendValue
+On = SendEvent | TimerFired
+
+
+# ------------------------------------------------------------------------------------------- guards
+def staged(v: V, e: SendOpened, now: float) -> bool:
+    """It travels through the ring."""
+    return e.route is Route.STAGED
+
+
+def paged(v: V, e: SendOpened, now: float) -> bool:
+    """It travels page to page."""
+    return e.route is Route.PAGES
+
+
+def aux_ready(v: V, e: SendOpened, now: float) -> bool:
+    """The aux row is there already."""
+    return e.ready
+
+
+def usable_and_produced(v: V, e: StagingGranted, now: float) -> bool:
+    """The region may be written, and the KV is there."""
+    return e.usable and v.kv
+
+
+def usable(v: V, e: StagingGranted, now: float) -> bool:
+    """The region may be written."""
+    return e.usable
+
+
+def produced(v: V, e: On, now: float) -> bool:
+    """The KV is there."""
+    return v.kv
+
+
+def lease_holds(v: V, e: SendEvent, now: float) -> bool:
+    """What was given may still be used."""
+    return now < v.lease
+
+
+def patient(v: V, e: TimerFired, now: float) -> bool:
+    """The KV is not there yet, or there are tries left."""
+    return not v.kv or v.tries < e.tries
+
+
+def tries_left(v: V, e: TimerFired, now: float) -> bool:
+    """There are tries left."""
+    return v.tries < e.tries
+
+
+def settled(v: V, e: WriteFailed, now: float) -> bool:
+    """No byte of the failed write can land any more."""
+    return e.settled
+
+
+# --------------------------------------------------------------------------------------------- lets
+def ask(v: V, e: SendOpened, now: float) -> V:
+    """The request's time is the lease's beginning."""
+    return replace(v, kv=e.ready, asked=now)
+
+
+def take_grant(v: V, e: StagingGranted, now: float) -> V:
+    """The region is ours until the lease ends."""
+    return replace(v, grant=e.grant, offset=e.offset, round=e.round, end=e.end, lease=v.asked + e.lease, tries=0)
+
+
+def take_pages(v: V, e: PagesGranted, now: float) -> V:
+    """The pages are ours until the lease ends."""
+    return replace(v, pages=e.pages, lease=v.asked + e.lease)
+
+
+def have_kv(v: V, e: KvProduced, now: float) -> V:
+    """The KV is there."""
+    return replace(v, kv=True)
+
+
+def have_slot(v: V, e: SlotTaken, now: float) -> V:
+    """The slot is ours."""
+    return replace(v, slot=e.slot)
+
+
+def ask_anew(v: V, e: On, now: float) -> V:
+    """What was granted is given up; the new request begins a new lease."""
+    return replace(v, grant=0, slot=-1, tries=0, asked=now)
+
+
+def ask_anew_with_kv(v: V, e: KvProduced, now: float) -> V:
+    """As `ask_anew`; the KV is there."""
+    return replace(v, kv=True, grant=0, slot=-1, tries=0, asked=now)
+
+
+def tried(v: V, e: TimerFired, now: float) -> V:
+    """One try fewer."""
+    return replace(v, tries=v.tries + 1)
+
+
+def tried_if_late(v: V, e: TimerFired, now: float) -> V:
+    """One try fewer, if the KV lies waiting."""
+    return replace(v, tries=v.tries + 1) if v.kv else v
+
+
+def begin_ack(v: V, e: WriteCompleted, now: float) -> V:
+    """The part is in place; the confirmation may be asked for anew."""
+    return replace(v, tries=0)
+
+
+# ------------------------------------------------------------------------------------------ effects
+def ask_grant(v: V, e: On) -> Effect:
+    """Ask for a region."""
+    return do.Send(e.room, 1 << e.peer, StagingReq(e.chunk))
+
+
+def ask_pages(v: V, e: On) -> Effect:
+    """Ask for the pages, and say thereby that this part will not be staged."""
+    return do.Send(e.room, 1 << e.peer, PagesReq(e.chunk))
+
+
+def ask_watermark(v: V, e: TimerFired) -> Effect:
+    """Pull the watermark."""
+    return do.AskWatermark(e.room, e.peer)
+
+
+def watch(v: V, e: StagingGranted) -> Effect:
+    """Be told when the watermark passes."""
+    return do.WatchWatermark(e.room, e.chunk, e.peer, v.round, v.end)
+
+
+def take_slot(v: V, e: SendEvent) -> Effect:
+    """Take a slot, or queue for one."""
+    return do.TakeSlot(e.room, e.chunk, e.peer)
+
+
+def leave_queue(v: V, e: On) -> Effect:
+    """Queue no more."""
+    return do.LeaveQueue(e.room, e.chunk, e.peer)
+
+
+def free_slot(v: V, e: On) -> Effect:
+    """Give the slot back, if there is one."""
+    return do.FreeSlot(e.room, e.chunk, e.peer)
+
+
+def gather(v: V, e: SlotTaken) -> Effect:
+    """Gather into the slot."""
+    return do.LaunchGather(e.room, e.chunk, e.peer, v.slot)
+
+
+def write(v: V, e: Gathered) -> Effect:
+    """Post the one write."""
+    return do.PostWrite(e.room, e.chunk, e.peer, v.slot, v.offset)
+
+
+def write_pages(v: V, e: SendEvent) -> Effect:
+    """Post the small writes."""
+    return do.PostPages(e.room, e.chunk, e.peer, v.pages)
+
+
+def notify(v: V, e: On) -> Effect:
+    """Say that the part is in place."""
+    return do.Send(e.room, 1 << e.peer, StgNotify(e.chunk, v.grant))
+
+
+def send_aux(v: V, e: On) -> Effect:
+    """Send the aux row."""
+    return do.SendAux(e.room, e.peer)
+
+
+def finish(v: V, e: On) -> Effect:
+    """Tell the room that this send has ended."""
+    return do.FinishSend(e.room, e.chunk, e.peer)
+
+
+def fail_write(v: V, e: On) -> Effect:
+    """Tell the room that the write failed."""
+    return do.FailRoom(e.room, Cause.WRITE_FAILED)
+
+
+def fail_gather(v: V, e: On) -> Effect:
+    """Tell the room that the gather failed."""
+    return do.FailRoom(e.room, Cause.KERNEL_FAILED)
+
+
+def fail_silent(v: V, e: TimerFired) -> Effect:
+    """Tell the room that the decode rank does not answer."""
+    return do.FailRoom(e.room, Cause.NO_ANSWER)
+
+
+prefill_send = Table(
+    "prefill_send", PSendValue, S, initial=S.NEW,
+    events=(
+        SendOpened, StagingGranted, StagingDenied, WatermarkReached, KvProduced, SlotTaken, Gathered, GatherFailed,
+        WriteCompleted, WriteFailed, PagesGranted, ChunkAcked, AuxReady, SendStopped, TimerFired,
+    ),
+    timers={
+        S.AWAIT_GRANT: "patience", S.AWAIT_WATERMARK: "patience", S.AWAIT_KV: "lease", S.AWAIT_SLOT: "lease",
+        S.GATHERING: "kernel", S.WRITING: "write", S.SLICING: "write", S.AWAIT_PAGES: "resend",
+        S.AWAIT_ACK: "resend", S.AWAIT_AUX_ACK: "resend",
+    },
+)  # fmt: skip
+row, ignore, refuse = prefill_send.row, prefill_send.ignore, prefill_send.refuse
+
+BEFORE = (S.AWAIT_GRANT, S.AWAIT_WATERMARK)
+PAGES = (S.AWAIT_PAGES, S.AWAIT_PAGES_KV)
+AUX = (S.AWAIT_AUX, S.AWAIT_AUX_ACK)
+FLYING = (S.WRITING, S.SLICING)
+STAGED = (*BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
+LATER = (*PAGES, S.SLICING, S.AWAIT_ACK, S.DRAINING)
+
+# fmt: off
+# ---------------------------------------------------------------------------------------- the staged way
+row(S.NEW,             SendOpened,       S.AWAIT_GRANT,     when=staged, let=ask, do=(ask_grant,))
+row(S.NEW,             SendOpened,       S.AWAIT_PAGES,     when=paged, let=ask, do=(ask_pages,))
+row(S.NEW,             SendOpened,       S.AWAIT_AUX_ACK,   when=aux_ready, do=(send_aux,))
+row(S.NEW,             SendOpened,       S.AWAIT_AUX)
+row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_SLOT,      when=usable_and_produced, let=take_grant, do=(take_slot,))
+row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_KV,        when=usable, let=take_grant)
+row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_WATERMARK, let=take_grant, do=(watch,))
+row(S.AWAIT_WATERMARK, WatermarkReached, S.AWAIT_SLOT,      when=produced, do=(take_slot,))
+row(S.AWAIT_WATERMARK, WatermarkReached, S.AWAIT_KV)
+row(BEFORE,            KvProduced,                          let=have_kv)
+row(S.AWAIT_KV,        KvProduced,       S.AWAIT_SLOT,      when=lease_holds, let=have_kv, do=(take_slot,))
+row(S.AWAIT_SLOT,      SlotTaken,        S.GATHERING,       when=lease_holds, let=have_slot, do=(gather,))
+row(S.GATHERING,       Gathered,         S.WRITING,         when=lease_holds, do=(write,))
+row(S.WRITING,         WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(free_slot, notify))
+row(S.AWAIT_ACK,       ChunkAcked,       S.DONE,            do=(finish,))
+
+# ------------------------------------------------------------------------- asking again, and giving the ring up
+row(S.AWAIT_GRANT,     TimerFired,                          when=patient, let=tried_if_late, do=(ask_grant,))
+row(S.AWAIT_GRANT,     TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(S.AWAIT_GRANT,     StagingDenied,    S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(S.AWAIT_WATERMARK, TimerFired,                          when=patient, let=tried_if_late, do=(ask_watermark,))
+row(S.AWAIT_WATERMARK, TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(S.AWAIT_KV,        TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(S.AWAIT_KV,        KvProduced,       S.AWAIT_PAGES,     let=ask_anew_with_kv, do=(ask_pages,))
+row(S.AWAIT_SLOT,      TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(leave_queue, ask_pages))
+row(S.AWAIT_SLOT,      SlotTaken,        S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
+row(S.GATHERING,       Gathered,         S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
+
+# ------------------------------------------------------------------------------------- the way over pages
+row(S.AWAIT_PAGES,     PagesGranted,     S.SLICING,         when=produced, let=take_pages, do=(write_pages,))
+row(S.AWAIT_PAGES,     PagesGranted,     S.AWAIT_PAGES_KV,  let=take_pages)
+row(S.AWAIT_PAGES,     KvProduced,                          let=have_kv)
+row(S.AWAIT_PAGES_KV,  KvProduced,       S.SLICING,         when=lease_holds, let=have_kv, do=(write_pages,))
+row(S.AWAIT_PAGES_KV,  KvProduced,       S.AWAIT_PAGES,     let=ask_anew_with_kv, do=(ask_pages,))
+row(S.SLICING,         WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(notify,))
+row(S.AWAIT_PAGES,     TimerFired,                          when=tries_left, let=tried, do=(ask_pages,))
+row(S.AWAIT_PAGES,     TimerFired,                          do=(fail_silent,))
+
+# --------------------------------------------------------------------------------------------- the aux row
+row(S.AWAIT_AUX,       AuxReady,         S.AWAIT_AUX_ACK,   do=(send_aux,))
+row(S.AWAIT_AUX_ACK,   ChunkAcked,       S.DONE,            do=(finish,))
+row(S.AWAIT_AUX_ACK,   TimerFired,                          when=tries_left, let=tried, do=(send_aux,))
+row(S.AWAIT_AUX_ACK,   TimerFired,                          do=(fail_silent,))
+row(S.AWAIT_ACK,       TimerFired,                          when=tries_left, let=tried, do=(notify,))
+row(S.AWAIT_ACK,       TimerFired,                          do=(fail_silent,))
+
+# ---------------------------------------------------------------------------------------------- what fails
+row(S.GATHERING,       GatherFailed,     S.STOPPED,         do=(free_slot, fail_gather, finish))
+row(S.GATHERING,       TimerFired,       S.DRAINING,        do=(fail_gather,))
+row(S.WRITING,         WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, fail_write, finish))
+row(S.SLICING,         WriteFailed,      S.STOPPED,         when=settled, do=(fail_write, finish))
+row(FLYING,            WriteFailed,      S.DRAINING,        do=(fail_write,))
+row(FLYING,            TimerFired,       S.DRAINING,        do=(fail_write,))
+
+# ------------------------------------------------------------------------------------------- the room has ended
+row((*BEFORE, S.AWAIT_KV, *PAGES, S.AWAIT_ACK, *AUX), SendStopped, S.STOPPED, do=(finish,))
+row(S.AWAIT_SLOT,      SendStopped,      S.STOPPED,         do=(leave_queue, finish))
+row((S.GATHERING, *FLYING), SendStopped, S.DRAINING)
+row(S.DRAINING,        Gathered,         S.STOPPED,         do=(free_slot, finish))
+row(S.DRAINING,        GatherFailed,     S.STOPPED,         do=(free_slot, finish))
+row(S.DRAINING,        WriteCompleted,   S.STOPPED,         do=(free_slot, finish))
+row(S.DRAINING,        WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, finish))
+ignore(S.DRAINING,     WriteFailed,      "bytes may still land: wait until they cannot")
+ignore(S.DRAINING,     (SendStopped, TimerFired), "it is draining")
+
+# --------------------------------------------------------------------------------------- what means nothing
+ignore((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), StagingGranted, "a repeated answer")
+ignore(LATER,          StagingDenied,    "a repeated answer")
+ignore((S.AWAIT_PAGES_KV, S.SLICING, S.AWAIT_ACK, S.DRAINING), PagesGranted, "a repeated answer")
+ignore((S.AWAIT_GRANT, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), WatermarkReached, "it no longer waits for the watermark")
+ignore((S.AWAIT_SLOT, S.GATHERING, *FLYING, S.AWAIT_ACK, S.DRAINING), KvProduced, "the KV is there")
+ignore(S.AWAIT_AUX_ACK, AuxReady,        "the row was sent")
+ignore(S.DRAINING,     ChunkAcked,       "the room is over")
+
+# ------------------------------------------------------------------------------- what breaks the protocol
+refuse((S.NEW, *AUX), (StagingGranted, StagingDenied, PagesGranted, WatermarkReached, KvProduced), "nothing of the kind was asked for")
+refuse((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING), StagingDenied, "the region was granted")
+refuse(STAGED,         PagesGranted,     "no pages were asked for")
+refuse((S.NEW, *STAGED, *PAGES, S.SLICING, S.AWAIT_AUX), ChunkAcked, "nothing was notified")
+refuse((S.NEW, *STAGED, *LATER), AuxReady, "it is not the aux row")
+refuse((*STAGED, *LATER, *AUX), SendOpened, "it is open")
+refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.GATHERING, S.WRITING, *LATER, *AUX), SlotTaken, "it does not queue for a slot")
+refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, *FLYING, *PAGES, S.AWAIT_ACK, *AUX), (Gathered, GatherFailed), "nothing is being gathered")
+refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, *PAGES, S.AWAIT_ACK, *AUX), (WriteCompleted, WriteFailed), "nothing was posted")
+refuse(S.NEW,          SendStopped,      "it is not open")
+# fmt: on
