@@ -132,6 +132,8 @@ class Pool:
         self.axes = (0, token_axis, head_axis, 3)
         first = k[0]
         self.device, self.itemsize, self.layers = first.device, first.element_size(), len(k)
+        self.place = first.get_device()
+        """The device's index, -1 for the CPU: quick to compare."""
         self.pages, self.page_size, self.heads = (first.shape[axis] for axis in self.axes[:3])
         if page_size is not None:
             need(page_size == self.page_size, f"pages of {page_size} tokens, but {order} tensors {tuple(first.shape)}")
@@ -221,7 +223,7 @@ class Cut:
 
 def check_call(pool: Pool, cut: Cut, table: torch.Tensor, first: int, tokens: int, outs: Sequence[torch.Tensor]) -> None:
     """The checks of every call: all that can be known without looking into device memory."""
-    if table.dtype is not torch.int64 or table.dim() != 1 or table.device != pool.device or not table.is_contiguous():
+    if table.dtype is not torch.int64 or table.dim() != 1 or table.get_device() != pool.place or not table.is_contiguous():
         raise KernelError(
             f"the page table must be dense 1-D int64 on {pool.device}, "
             f"not {table.dim()}-D {table.dtype} on {table.device}"
@@ -240,7 +242,7 @@ def check_call(pool: Pool, cut: Cut, table: torch.Tensor, first: int, tokens: in
             )
         if not buffer.is_contiguous():
             raise KernelError(f"a staged part must be dense; its stride is {buffer.stride(0)}")
-        if buffer.device != pool.device and not buffer.is_pinned():
+        if buffer.get_device() != pool.place and not buffer.is_pinned():
             raise KernelError(f"staging on {buffer.device} is not reachable from a pool on {pool.device}")
 
 

@@ -47,7 +47,7 @@ def _copy(
     first: tl.tensor, tokens: tl.tensor, tile: tl.tensor, layer: tl.tensor, layers: tl.tensor, groups: tl.tensor,
     PAGE: tl.constexpr, PAGE_STEP: tl.constexpr, TOKEN_STEP: tl.constexpr, GROUP_STEP: tl.constexpr,
     UNIT: tl.constexpr, PIECES: tl.constexpr, ROWS: tl.constexpr, BATCH: tl.constexpr,
-    WORD: tl.constexpr, ALIGN: tl.constexpr, GATHER: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+    GATHER: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
 ) -> None:  # fmt: skip
     units = groups * PIECES
     unit = tile * ROWS + tl.arange(0, ROWS)
@@ -68,9 +68,9 @@ def _copy(
     dense = aimed(block[:, None, None] + (unit.to(tl.int64) * UNIT)[None, :, None], ALIGN, WORD) + words
     mask = held[:, None, None] & live[None, :, None]
     if GATHER:
-        tl.store(dense, tl.load(paged, mask=mask, eviction_policy=LOAD), mask=mask, eviction_policy=STORE)
+        tl.store(dense, tl.load(paged, mask=mask), mask=mask)
     else:
-        tl.store(paged, tl.load(dense, mask=mask, eviction_policy=LOAD), mask=mask, eviction_policy=STORE)
+        tl.store(paged, tl.load(dense, mask=mask), mask=mask)
 
 
 copy = triton.jit(_copy)
@@ -84,7 +84,7 @@ def _move(
     K_PAGE: tl.constexpr, K_TOKEN: tl.constexpr, K_GROUP: tl.constexpr, K_UNIT: tl.constexpr, K_PIECES: tl.constexpr,
     V_PAGE: tl.constexpr, V_TOKEN: tl.constexpr, V_GROUP: tl.constexpr, V_UNIT: tl.constexpr, V_PIECES: tl.constexpr,
     K_ROWS: tl.constexpr, V_ROWS: tl.constexpr, BATCH: tl.constexpr, ALIKE: tl.constexpr,
-    WORD: tl.constexpr, ALIGN: tl.constexpr, GATHER: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+    GATHER: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
 ) -> None:  # fmt: skip
     """One tile. `places` is a table of int64: the pool's address of each (part, K or V, layer), with the part's first
     head in it, `layers` a part; then each part's groups; then each part's layers. GROUPS is 0 where parts differ."""
@@ -113,17 +113,17 @@ def _move(
     if ALIKE:
         copy(
             bases, staged + after_k * kind, table, first, tokens, tile, layer, held, groups,
-            PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES, K_ROWS, BATCH, WORD, ALIGN, GATHER, LOAD, STORE,
+            PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES, K_ROWS, BATCH, GATHER, WORD, ALIGN,
         )  # fmt: skip
     elif kind == 0:
         copy(
             bases, staged, table, first, tokens, tile, layer, held, groups,
-            PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES, K_ROWS, BATCH, WORD, ALIGN, GATHER, LOAD, STORE,
+            PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES, K_ROWS, BATCH, GATHER, WORD, ALIGN,
         )  # fmt: skip
     else:
         copy(
             bases, staged + after_k, table, first, tokens, tile, layer, held, groups,
-            PAGE, V_PAGE, V_TOKEN, V_GROUP, V_UNIT, V_PIECES, V_ROWS, BATCH, WORD, ALIGN, GATHER, LOAD, STORE,
+            PAGE, V_PAGE, V_TOKEN, V_GROUP, V_UNIT, V_PIECES, V_ROWS, BATCH, GATHER, WORD, ALIGN,
         )  # fmt: skip
 
 

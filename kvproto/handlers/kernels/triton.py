@@ -15,7 +15,7 @@ With TRITON_INTERPRET=1, set before Triton is imported, the same code runs on CP
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from kvproto.layout import Share
 
 INTERPRETED = not isinstance(move, triton.runtime.JITFunction)
-NOTHING = nullcontext()
 RUN_TIME_ARGUMENTS = 5 + MAX_PARTS
 MAX_ROWS = 1024
 """Units in a program; so many only where units are of a few bytes."""
@@ -54,61 +53,67 @@ MAX_UNITS = 2**31 - 2**16
 class Tuning:
     """How work is cut into programs. The defaults were measured best on an H200; results never depend on them."""
 
-    tile: int = 8192
+    tile: int = 4096
     """Bytes of one layer in a program; a power of two."""
     batch: int = 1
     """Layers in a program; a power of two."""
     warps: int = 4
-    load: str = ""
-    """Eviction policy of loads and of stores: '', 'evict_first' or 'evict_last'."""
-    store: str = ""
 
 
 class Batch:
     """Up to eight parts of a cut: constants, the table of addresses, and the compiled kernels, by alignment."""
 
     def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: Tuning) -> None:
-        self.tuning, self.parts, self.layers = tuning, len(slices), max(part.layers for part in slices)
+        self.parts, self._layers, self._warps = len(slices), max(part.layers for part in slices), tuning.warps
         dense = all(grain.head == grain.row for grain in pool.grains)
         group = gcd(*(part.heads for part in slices)) if dense else 1
         groups = [part.heads // group for part in slices]
         uniform = len({(part.heads, part.layers) for part in slices}) == 1
-        units = [gcd(group * grain.row, tuning.tile) for grain in pool.grains]
+        units = [gcd(group * grain.row, tuning.tile // 2) for grain in pool.grains]
         pieces = [group * grain.row // unit for grain, unit in zip(pool.grains, units, strict=True)]
         rows = [min(tuning.tile // unit, MAX_ROWS) for unit in units]
-        self.units, self.rows = [max(groups) * piece for piece in pieces], rows
-        addresses = _addresses(pool, slices, self.layers)
+        #: Distinct (units of a token, units of a program), of K and of V.
+        self._paces = tuple({(max(groups) * piece, row) for piece, row in zip(pieces, rows, strict=True)})
+        self.max_tokens = MAX_UNITS // max(units for units, _ in self._paces)
+        self._grid = -(-self._layers // tuning.batch), len(units)
+        addresses = _addresses(pool, slices, self._layers)
         tail = groups + [part.layers for part in slices]
-        self._places = torch.tensor(addresses + tail, dtype=torch.int64, device=pool.device)
-        self.places, self.kinds = self._places.data_ptr(), len(units)
-        self.align = gcd(16, *addresses, *units, *(grain.align for grain in pool.grains))
+        self._table = torch.tensor(addresses + tail, dtype=torch.int64, device=pool.device)
+        self._places, self._unused = self._table.data_ptr(), (0,) * (MAX_PARTS - self.parts)
+        self._align = gcd(16, *addresses, *units, *(grain.align for grain in pool.grains))
         geometry = [
             (grain.page, grain.token, grain.head * group, unit, piece)
             for grain, unit, piece in zip(pool.grains, units, pieces, strict=True)
         ]
         self._constants = (
-            self.parts, self.kinds, groups[0] if uniform else 0, pool.page_size, *geometry[0], *geometry[-1],
-            rows[0], rows[-1], tuning.batch, geometry[0] == geometry[-1],
+            self.parts, len(units), groups[0] if uniform else 0, pool.page_size, *geometry[0], *geometry[-1],
+            rows[0], rows[-1], tuning.batch, geometry[0] == geometry[-1], side == "gather",
         )  # fmt: skip
-        self._gather = side == "gather"
         self._launchers: dict[int, Launcher] = {}
 
-    def launcher(self, address_bits: int) -> Launcher:
-        """The compiled kernel for staged parts whose addresses, or-ed together, are these."""
-        align = gcd(self.align, address_bits)
-        found = self._launchers.get(align)
+    def launcher(self, low_bits: int) -> Launcher:
+        """The compiled kernel for staged parts whose addresses, or-ed together, end in these four bits."""
+        found = self._launchers.get(low_bits)
         if found is None:
-            tail = (min(align, 8), align, self._gather, self.tuning.load, self.tuning.store)
-            found = self._launchers[align] = _launcher(self._constants + tail, self.tuning.warps)
+            align = gcd(self._align, low_bits)
+            found = self._launchers[low_bits] = _launcher((*self._constants, min(align, 8), align), self._warps)
         return found
 
-    def grid(self, tokens: int) -> tuple[int, int, int]:
-        tiles = max(-(-tokens * unit // row) for unit, row in zip(self.units, self.rows, strict=True))
-        return self.parts * tiles, -(-self.layers // self.tuning.batch), self.kinds
+    def launch(self, pages: int, first: int, tokens: int, staged: Sequence[int], stream: int) -> None:
+        """Queue the copy. `pages` and `staged` are addresses: of the page table, and of each staged part."""
+        bits, tiles = 0, 0
+        for address in staged:
+            bits |= address
+        for units, rows in self._paces:
+            tiles = max(tiles, -(-tokens * units // rows))
+        self.launcher(bits & 15)(
+            self.parts * tiles, *self._grid, stream,
+            self._places, pages, first, tokens, self._layers, *staged, *self._unused,
+        )  # fmt: skip
 
 
-Launcher = Callable[[tuple[int, int, int], int, tuple[int, ...]], None]
-"""Launch over (grid, raw stream, the kernel's run-time arguments)."""
+Launcher = Callable[..., None]
+"""Takes the grid's three sizes, the raw stream and the kernel's run-time arguments, one after the other."""
 
 
 def _addresses(pool: Pool, slices: Sequence[Slice], layers: int) -> list[int]:
@@ -124,12 +129,12 @@ def _addresses(pool: Pool, slices: Sequence[Slice], layers: int) -> list[int]:
 def _launcher(constants: tuple[Any, ...], warps: int) -> Launcher:
     """The kernel compiled for these constants, launched without Triton's look at each argument."""
     if INTERPRETED:
-        return lambda grid, stream, arguments: move[grid](*arguments, *constants, num_warps=warps)
+        return lambda x, y, z, _, *arguments: move[x, y, z](*arguments, *constants, num_warps=warps)
     kernel = move.warmup(*[0] * RUN_TIME_ARGUMENTS, *constants, grid=(1, 1, 1), num_warps=warps)
     run, function, packed = kernel.run, kernel.function, kernel.packed_metadata
 
-    def launch(grid: tuple[int, int, int], stream: int, arguments: tuple[int, ...]) -> None:
-        run(*grid, stream, function, packed, None, None, None, *arguments, *constants)
+    def launch(x: int, y: int, z: int, stream: int, *arguments: int) -> None:
+        run(x, y, z, stream, function, packed, None, None, None, *arguments, *constants)
 
     return launch
 
@@ -141,10 +146,11 @@ class TritonKernels:
         need(tuning.tile & (tuning.tile - 1) == 0 and tuning.tile >= 16, "a tile is a power of two of bytes, at least 16")
         self._tuning = tuning
         self._events = Events()
+        self._streams: dict[int, Any] = {}
 
     def prepare(self, pool: Pool, side: Side, shares: Sequence[Share]) -> None:
-        for batch in self._batches(pool, side, pool.cut(side, tuple(shares))):
-            with _current(pool):
+        with nullcontext() if INTERPRETED else torch.cuda.device(pool.place):
+            for batch in self._batches(pool, side, pool.cut(side, tuple(shares))):
                 batch.launcher(0)
 
     def gather(
@@ -168,11 +174,10 @@ class TritonKernels:
         return self._move("scatter", pool, table, first, tokens, shares, buffers, stream, after)
 
     def _batches(self, pool: Pool, side: Side, cut: Cut) -> list[Batch]:
-        plans: dict[Tuning, list[Batch]] = cut.plans
-        found = plans.get(self._tuning)
+        found: list[Batch] | None = cut.plans.get(self)
         if found is None:
             slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
-            found = plans[self._tuning] = [Batch(pool, part, side, self._tuning) for part in slices]
+            found = cut.plans[self] = [Batch(pool, part, side, self._tuning) for part in slices]
         return found
 
     def _move(
@@ -181,35 +186,40 @@ class TritonKernels:
     ) -> Ticket:  # fmt: skip
         cut = pool.cut(side, shares)
         check_call(pool, cut, table, first, tokens, buffers)
+        staged = [buffer.data_ptr() for buffer in buffers]
         if INTERPRETED:
-            self._launch(cut, pool, side, table, first, tokens, buffers, 0)
+            self._launch(cut, pool, side, table.data_ptr(), first, tokens, staged, 0)
             return Done()
-        with _current(pool):
-            stream = stream or torch.cuda.current_stream()
-            if after is not None:
-                stream.wait_event(after)
-            self._launch(cut, pool, side, table, first, tokens, buffers, stream.cuda_stream)
-            return self._events.ticket(stream)
+        if torch.cuda.current_device() != pool.place:
+            with torch.cuda.device(pool.place):
+                return self._queue(cut, pool, side, table.data_ptr(), first, tokens, staged, stream, after)
+        return self._queue(cut, pool, side, table.data_ptr(), first, tokens, staged, stream, after)
+
+    def _queue(
+        self, cut: Cut, pool: Pool, side: Side, pages: int, first: int, tokens: int, staged: list[int],
+        stream: Any, after: Any,
+    ) -> Ticket:  # fmt: skip
+        if stream is None:
+            stream = self._current(pool.place)
+        if after is not None:
+            stream.wait_event(after)
+        self._launch(cut, pool, side, pages, first, tokens, staged, stream.cuda_stream)
+        return self._events.ticket(stream)
 
     def _launch(
-        self, cut: Cut, pool: Pool, side: Side, table: torch.Tensor, first: int, tokens: int,
-        buffers: tuple[torch.Tensor, ...], stream: int,
-    ) -> None:  # fmt: skip
-        pages, at = table.data_ptr(), 0
+        self, cut: Cut, pool: Pool, side: Side, pages: int, first: int, tokens: int, staged: list[int], stream: int
+    ) -> None:
+        at = 0
         for batch in self._batches(pool, side, cut):
-            addresses = [buffer.data_ptr() for buffer in buffers[at : at + batch.parts]]
-            at += batch.parts
-            bits = 0
-            for address in addresses:
-                bits |= address
-            if tokens * max(batch.units) > MAX_UNITS or first + tokens > MAX_UNITS:
+            if tokens > batch.max_tokens or first + tokens > MAX_UNITS:
                 raise KernelError(f"tokens {first}..{first + tokens - 1} are too many for one call: use a smaller grid")
-            arguments = (batch.places, pages, first, tokens, batch.layers, *addresses, *[0] * (MAX_PARTS - batch.parts))
-            batch.launcher(bits)(batch.grid(tokens), stream, arguments)
+            batch.launch(pages, first, tokens, staged[at : at + batch.parts], stream)
+            at += batch.parts
 
-
-def _current(pool: Pool) -> AbstractContextManager[Any]:
-    """The pool's device as the current one, at no cost where it is already."""
-    if INTERPRETED or torch.cuda.current_device() == pool.device.index:
-        return NOTHING
-    return torch.cuda.device(pool.device)
+    def _current(self, device: int) -> Any:
+        """The caller's stream. Asking torch for it by name is slow; asking for its handle is not."""
+        handle = torch._C._cuda_getCurrentRawStream(device)
+        found = self._streams.get(handle)
+        if found is None:
+            found = self._streams[handle] = torch.cuda.current_stream(device)
+        return found

@@ -1,0 +1,1 @@
+"""Benchmarks: what the parts reach on a machine, beside what the machine reaches."""

@@ -1,0 +1,268 @@
+"""What gather and scatter reach on a GPU, beside a device-to-device copy of as many bytes, in the same run.
+
+A row is one direction of one pair of tensor-parallel sizes, at one page size, with random distinct pages. `one` is a
+single share, as when each writer's part is handled as it comes; `all` is every share of the rank in one launch. The
+figure is bytes read plus bytes written, over the median of the device's own time for a call; copy and kernel take
+turns, so that both see the same clocks and the same neighbours. The size is that of the staged bytes, the same for
+copy and kernel.
+
+Each row is checked before it is timed, on random bytes: the outputs are filled with a marker, and then compared in
+full with what plain indexing gives, pages that must not change included.
+
+The host's part is measured apart: the time a call takes until it returns, for a chunk small enough that it matters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+
+from kvproto.handlers.kernels.base import Kernels, Part, Pool, Side
+from kvproto.handlers.kernels.torch import TorchKernels
+from kvproto.layout import Layout, Plan
+
+MARKER = 0xA5
+SPARE = 1.25
+"""Pages of a pool over pages of a table, so that random pages are spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A row of the table: who sends to whom, and what."""
+
+    prefill: int
+    decode: int
+    heads: int = 8
+    page: int = 16
+    k_dim: int = 128
+    v_dim: int = 128
+    dtype: str = "bfloat16"
+    order: Literal["NHD", "HND"] = "NHD"
+    layers: int = 64
+
+    @property
+    def name(self) -> str:
+        extra = "" if self.order == "NHD" else " HND"
+        extra += "" if self.dtype == "bfloat16" else f" {self.dtype}"
+        extra += "" if (self.k_dim, self.v_dim) == (128, 128) else f" dims {self.k_dim}/{self.v_dim}"
+        return f"{self.prefill}->{self.decode} of {self.heads}{extra}"
+
+    def plan(self) -> Plan:
+        def layout(tp: int) -> Layout:
+            return Layout(
+                layers=self.layers, heads=self.heads, k_dim=self.k_dim, v_dim=self.v_dim,
+                itemsize=getattr(torch, self.dtype).itemsize, dtype=self.dtype, page_size=self.page, tp=tp,
+                order=self.order,
+            )  # fmt: skip
+
+        return Plan(layout(self.prefill), layout(self.decode), self.page)
+
+
+PAIRS = ((4, 2, 8), (2, 4, 8), (4, 1, 8), (1, 4, 8), (8, 1, 8), (1, 8, 8), (2, 8, 4))
+OTHERS = (
+    Shape(4, 2, order="HND"), Shape(1, 8, order="HND"), Shape(8, 1, dtype="float8_e4m3fn"),
+    Shape(4, 2, k_dim=192, v_dim=128), Shape(1, 1, heads=1, k_dim=576, v_dim=0), Shape(6, 4, heads=12),
+)  # fmt: skip
+
+
+def shapes(quick: bool) -> list[Shape]:
+    pages = (16,) if quick else (1, 16, 64)
+    wanted = [Shape(prefill, decode, heads, page) for prefill, decode, heads in PAIRS for page in pages]
+    return wanted if quick else wanted + list(OTHERS)
+
+
+@dataclass(slots=True)
+class Work:
+    """One call, ready to be made again and again."""
+
+    side: Side
+    pool: Pool
+    table: torch.Tensor
+    tokens: int
+    parts: list[Part]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(buffer.numel() for _, buffer in self.parts)
+
+    def run(self, kernels: Kernels) -> Any:
+        if self.side == "gather":
+            if len(self.parts) == 1:
+                return kernels.gather(self.pool, self.table, 0, self.tokens, *self.parts[0])
+            return kernels.gather_parts(self.pool, self.table, 0, self.tokens, self.parts)
+        return kernels.scatter(self.pool, self.table, 0, self.tokens, self.parts)
+
+
+def random_bytes(*shape: int) -> torch.Tensor:
+    """Random bytes, made eight at a time."""
+    made = torch.empty(shape, dtype=torch.uint8, device="cuda")
+    made.view(torch.int64).random_()
+    return made
+
+
+def make_pool(layout: Layout, pages: int) -> Pool:
+    heads, dtype = layout.heads_of(0)[1], getattr(torch, layout.dtype)
+    inner = (layout.page_size, heads) if layout.order == "NHD" else (heads, layout.page_size)
+
+    def tensors(dim: int) -> list[torch.Tensor]:
+        return [random_bytes(pages, *inner, dim * layout.itemsize).view(dtype) for _ in range(layout.layers if dim else 0)]
+
+    return Pool(tensors(layout.k_dim), tensors(layout.v_dim), layout.order, layout.page_size)
+
+
+def make_work(shape: Shape, side: Side, every: bool, nbytes: int) -> Work:
+    """The busiest rank's call of this direction, with about `nbytes` staged."""
+    plan = shape.plan()
+    layout = plan.prefill if side == "gather" else plan.decode
+    shares = plan.duties(0) if side == "gather" else plan.writers(0)
+    shares = shares if every else shares[:1]
+    tokens = nbytes // sum(plan.part_bytes(share, 1) for share in shares)
+    used = -(-tokens // shape.page)
+    pool = make_pool(layout, int(used * SPARE))
+    table = torch.randperm(pool.pages, device="cuda")[:used]
+    return Work(side, pool, table, tokens, [(share, random_bytes(plan.part_bytes(share, tokens))) for share in shares])
+
+
+def check(work: Work, kernels: Kernels) -> bool:
+    """Whether the call does what plain indexing does, and touches nothing else."""
+    reference = TorchKernels()
+    if work.side == "gather":
+        parts = [(share, torch.full_like(buffer, MARKER)) for share, buffer in work.parts]
+        for _, buffer in work.parts:
+            buffer.fill_(MARKER ^ 0xFF)
+        for share, buffer in parts:
+            reference.gather(work.pool, work.table, 0, work.tokens, share, buffer)
+        work.run(kernels)
+        return all(torch.equal(a, b) for (_, a), (_, b) in zip(parts, work.parts, strict=True))
+    for tensor in work.pool.k + work.pool.v:
+        tensor.view(torch.uint8).fill_(MARKER)
+    pool = Pool([t.clone() for t in work.pool.k], [t.clone() for t in work.pool.v], work.pool.order)
+    reference.scatter(pool, work.table, 0, work.tokens, work.parts)
+    work.run(kernels)
+    pairs = zip(pool.k + pool.v, work.pool.k + work.pool.v, strict=True)
+    return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)
+
+
+def device_times(calls: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
+    """The median seconds on the device of each call, the calls taking turns."""
+    event: Callable[..., Any] = torch.cuda.Event
+    for call in calls:
+        call()
+    marks = [[(event(enable_timing=True), event(enable_timing=True)) for _ in range(repeats)] for _ in calls]
+    for turn in range(repeats):
+        for call, pairs in zip(calls, marks, strict=True):
+            pairs[turn][0].record()
+            call()
+            pairs[turn][1].record()
+    torch.cuda.synchronize()
+    return [statistics.median(a.elapsed_time(b) for a, b in pairs) * 1e-3 for pairs in marks]
+
+
+def measure(shape: Shape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
+    work = make_work(shape, side, every, nbytes)
+    right = check(work, kernels)
+    source, target = random_bytes(work.nbytes), random_bytes(work.nbytes)
+    copy, kernel = device_times([lambda: target.copy_(source), lambda: work.run(kernels)], repeats)
+    moved = 2e-9 * work.nbytes
+    return {
+        "what": side, "pair": shape.name, "page": shape.page, "parts": len(work.parts),
+        "row": work.parts[0][0].heads * work.pool.grains[0].row, "tokens": work.tokens, "bytes": work.nbytes,
+        "copy_gbs": moved / copy, "kernel_gbs": moved / kernel, "ratio": copy / kernel, "right": right,
+        "shape": asdict(shape),
+    }  # fmt: skip
+
+
+def host_times(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
+    """Seconds until a call of a chunk of 512 tokens and 32 layers returns: median and 99th percentile."""
+    found: list[dict[str, Any]] = []
+    for side, shape, every in (
+        ("gather", Shape(4, 2, layers=32), False), ("gather", Shape(1, 4, layers=32), True),
+        ("scatter", Shape(4, 2, layers=32), False), ("scatter", Shape(4, 2, layers=32), True),
+        ("scatter", Shape(8, 1, layers=32), True),
+    ):  # fmt: skip
+        plan = shape.plan()
+        shares = plan.duties(0) if side == "gather" else plan.writers(0)
+        shares = shares if every else shares[:1]
+        work = make_work(shape, side, every, 512 * sum(plan.part_bytes(share, 1) for share in shares))  # type: ignore[arg-type]
+        spent = []
+        for turn in range(calls + 50):
+            begin = time.perf_counter()
+            ticket = work.run(kernels)
+            spent.append(time.perf_counter() - begin)
+            if turn % 16 == 15:
+                torch.cuda.synchronize()
+            ticket.done()
+        spent = sorted(spent[50:])
+        found.append({
+            "what": side, "pair": shape.name, "parts": len(shares), "tokens": work.tokens,
+            "median_us": 1e6 * spent[len(spent) // 2], "p99_us": 1e6 * spent[len(spent) * 99 // 100],
+        })  # fmt: skip
+    return found
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version(),
+        "multiprocessors": torch.cuda.get_device_properties(0).multi_processor_count,
+    }  # fmt: skip
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    lines = [f"{'':8} {'heads':34} {'page':>4} {'parts':>5} {'row B':>6} {'MiB':>5} {'copy':>6} {'kernel':>6} GB/s  ratio"]
+    lines += [
+        f"{row['what']:8} {row['pair']:34} {row['page']:4} {row['parts']:5} {row['row']:6} {row['bytes'] >> 20:5} "
+        f"{row['copy_gbs']:6.0f} {row['kernel_gbs']:6.0f}       {row['ratio']:.3f}{'' if row['right'] else '  WRONG'}"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables; 1 if any row was wrong, 2 if there is no GPU."""
+    parser = argparse.ArgumentParser(prog="kvproto bench kernels", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--mib", type=int, default=512, help="staged MiB of a call (default 512)")
+    parser.add_argument("--repeats", type=int, default=30, help="timed calls of copy and of kernel, each")
+    parser.add_argument("--quick", action="store_true", help="page 16 only, fewer calls")
+    parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
+    options = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)
+        return 2
+    from kvproto.handlers.kernels.triton import TritonKernels
+
+    kernels, repeats = TritonKernels(), 8 if options.quick else options.repeats
+    rows = []
+    sides: tuple[Side, ...] = ("gather", "scatter")
+    for side in sides:
+        for shape in shapes(options.quick):
+            shares = shape.plan().duties(0) if side == "gather" else shape.plan().writers(0)
+            for every in (False, True) if len(shares) > 1 else (False,):
+                rows.append(measure(shape, side, every, options.mib << 20, kernels, repeats))
+                torch.cuda.empty_cache()
+    host = host_times(kernels, 200 if options.quick else 2000)
+    results = {"machine": machine(), "kernels": rows, "host": host}
+    if options.json == "-":
+        print(json.dumps(results, indent=1))
+    else:
+        print(table(rows))
+        print("\nhost time of a call, 512 tokens x 32 layers")
+        for row in host:
+            print(f"{row['what']:8} {row['pair']:10} {row['parts']} parts: median {row['median_us']:.1f} us, "
+                  f"p99 {row['p99_us']:.1f} us")  # fmt: skip
+        if options.json:
+            with open(options.json, "w") as out:
+                json.dump(results, out, indent=1)
+    return 0 if all(row["right"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
