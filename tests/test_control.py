@@ -391,8 +391,8 @@ def test_of_two_connections_under_one_name_the_newer_counts(opened: Callable[...
             side.routing_id = b"same"
             side.connect(str(control.address))
             side.send(b"hello")
-            [(peer, _)] = collect(control, 1)
-        assert control.send(peer, b"for the newer")
+            assert collect(control, 1) == [(Peer(0, b"same"), b"hello")]
+        assert control.send(Peer(0, b"same"), b"for the newer")
         assert new.poll(PATIENCE_MS)
         assert new.recv() == b"for the newer"
 

@@ -39,9 +39,7 @@ class _Outbox:
 class Outboxes:
     """One queue for each peer in front of `post`, which takes a frame or answers FULL or GONE at once."""
 
-    def __init__(
-        self, post: Callable[[Peer, bytes], Sent], counts: Counts, max_queue: int, max_bytes: int
-    ) -> None:
+    def __init__(self, post: Callable[[Peer, bytes], Sent], counts: Counts, max_queue: int, max_bytes: int) -> None:
         self._post = post
         self._counts = counts
         self._max_queue, self._max_bytes = max_queue, max_bytes

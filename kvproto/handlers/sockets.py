@@ -126,9 +126,7 @@ def listen(context: zmq.Context[zmq.Socket[bytes]], address: str, max_frame: int
         raise ControlError(msg) from error
 
 
-def dial(
-    context: zmq.Context[zmq.Socket[bytes]], number: int, address: str, max_frame: int
-) -> tuple[Link, Peer]:
+def dial(context: zmq.Context[zmq.Socket[bytes]], number: int, address: str, max_frame: int) -> tuple[Link, Peer]:
     """Connect a DEALER under a name of its own; returns at once, the connection comes when it comes."""
     socket = _open(context, zmq.DEALER, _DEALER, max_frame)
     name = b"k" + os.urandom(15)  # libzmq keeps names that begin with a zero byte for itself

@@ -1,0 +1,61 @@
+# On a bare machine with Python 3.11 or newer:   make demo   make test
+#
+# Both make .venv by themselves, from the versions pinned in requirements/constraints.txt; nothing outside this directory
+# is touched. Torch is installed first and alone, so that whatever else asks for it finds the pinned one. Where the
+# package index offers only the CUDA build of torch, point PIP_EXTRA_INDEX_URL at PyTorch's index of CPU builds.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PINS := requirements/constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The first interpreter that starts, is new enough and can make an environment. A name that only pretends (a version
+# manager's shim for a version that is not there) fails the question and is passed over.
+PYTHON ?= $(shell for p in python3.11 /usr/bin/python3.11 python3 python3.12 python3.13; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+JOBS ?= 2
+ARGS ?=
+
+.PHONY: help demo test lint check lock clean
+help:
+	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
+	@echo "make test   ruff, mypy and every test"
+	@echo "make lint   ruff and mypy alone;  make check   the tables' own lint;  make clean   remove what make made"
+
+demo: $(VENV)/.demo
+	$(BIN)/kvproto demo $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+check: $(VENV)/.test
+	$(BIN)/kvproto lint
+
+# A stamp stands for an installation that went through; one that was interrupted is done again.
+$(VENV)/.torch: $(PINS)
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer with venv found: install one (Debian: apt-get install" \
+		"python3 python3-venv), or name yours: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "making $(VENV) with $(PYTHON)"
+	@"$(PYTHON)" -m venv $(VENV)
+	@$(PIP) install --constraint $(PINS) torch setuptools
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	@$(PIP) install --constraint $(PINS) --no-build-isolation --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.torch pyproject.toml
+	@$(PIP) install --constraint $(PINS) --no-build-isolation --editable '.[test]'
+	@touch $@ $(VENV)/.demo
+
+# Pin what .venv has now, after an upgrade was tried there. Without the local part of a version: "+cpu" is a build, not a pin.
+lock: $(VENV)/.test
+	@{ sed -n '/^#/p' $(PINS); $(BIN)/python -m pip freeze --all --exclude-editable | grep -v '^pip==' | sed 's/+[a-z0-9.]*$$//'; } > $(PINS).new
+	@mv $(PINS).new $(PINS)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis kvproto.egg-info
+	find kvproto tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
