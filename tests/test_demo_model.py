@@ -57,7 +57,7 @@ def test_reference_depends_on_seed_and_room() -> None:
     other = Job(GroupShape(1), GroupShape(1), job.rooms, dtype="float32", seed=1)
     a, b = (reference(build(job), job, room) for room in job.rooms)
     c = reference(build(other), other, other.rooms[0])
-    assert a.tokens != b.tokens and a.tokens != c.tokens
+    assert a.tokens not in (b.tokens, c.tokens)
     assert a.tokens == reference(build(job), job, job.rooms[0]).tokens
 
 

@@ -1,8 +1,8 @@
 """The collectives inside one group: gloo between OS processes, over loopback, found through a file.
 
 Three things cross ranks of a group: attention outputs (between the tensor-parallel ranks of a stage), hidden states
-(from a stage to the next), and the row of the token that the last stage chose (to everybody). All travel as bytes: gloo then
-cannot reduce, convert or refuse a dtype, and what arrives is what was sent.
+(from a stage to the next), and the row of the token that the last stage chose (to everybody). All travel as bytes:
+gloo then cannot reduce, convert or refuse a dtype, and what arrives is what was sent.
 """
 
 from __future__ import annotations
@@ -50,12 +50,11 @@ class Comm:
     def send_hidden(self, x: Tensor) -> None:
         dist.send(x.contiguous().view(torch.uint8), dst=self.rank + self.tp)
 
-    def share(self, row: bytes | None, size: int) -> bytes:
-        """The last stage's `row` of `size` bytes, told to every rank of the group; earlier stages give None."""
+    def share(self, row: bytes) -> bytes:
+        """The last stage's `row`, told to every rank of the group; what earlier stages give counts for its length."""
         if self.pp == 1:
-            assert row is not None
             return row
-        box = torch.zeros(size, dtype=torch.uint8) if row is None else torch.frombuffer(bytearray(row), dtype=torch.uint8)
+        box = torch.frombuffer(bytearray(row), dtype=torch.uint8)
         dist.broadcast(box, src=(self.pp - 1) * self.tp)
         return box.numpy().tobytes()
 

@@ -36,7 +36,8 @@ SETTLE_S = 0.3  # after a failure: how long to listen for an earlier cause befor
 def _environment() -> dict[str, str]:
     env = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     env |= {"GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    if not os.path.isdir("/sys/class/infiniband") or not os.listdir("/sys/class/infiniband"):
+    env |= {"TORCH_CPP_LOG_LEVEL": "FATAL", "NIXL_LOG_LEVEL": "WARN"}  # what matters arrives as a traceback
+    if not any(Path("/sys/class").glob("infiniband/*")):
         env["UCX_MODULES"] = os.environ.get("UCX_MODULES", "^ib")  # without such a device it crashes when unloaded
     package = str(Path(__file__).resolve().parents[2])
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
@@ -82,9 +83,8 @@ class Line:
 
 
 def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
+    if (parent := multiprocessing.parent_process()) is not None:
+        wait([parent.sentinel])
     os._exit(ORPHANED)
 
 
@@ -113,7 +113,7 @@ class Program:
     args: tuple[Any, ...] = ()
 
 
-class RankFailed(RuntimeError):
+class RankError(RuntimeError):
     """A process of the crew ended before its time: `name`, and why (a traceback, or how it died)."""
 
     def __init__(self, name: str, why: str) -> None:
@@ -159,7 +159,7 @@ class Crew:
     ) -> dict[str, Any]:  # fmt: skip
         """Wait until each of `names` has sent a message of `kind`; give their data.
 
-        Other messages go to `other(name, kind, data)` as they come. RankFailed as soon as any process fails;
+        Other messages go to `other(name, kind, data)` as they come. RankError as soon as any process fails;
         TimeoutError, naming who is silent, after `timeout_s`.
         """
         due, found = set(names), dict[str, Any]()
@@ -175,16 +175,16 @@ class Crew:
                 elif other is not None and got != "ended":
                     other(name, got, data)
             if silent := due & self._over:
-                raise RankFailed(min(silent), f"it ended without a word of {kind!r}")
+                raise RankError(min(silent), f"it ended without a word of {kind!r}")
         return found
 
     def finish(self, timeout_s: float = 10.0) -> None:
-        """Wait for every process to return from its program; RankFailed or TimeoutError otherwise."""
+        """Wait for every process to return from its program; RankError or TimeoutError otherwise."""
         self.collect("ended", set(self._ends) - self._over, timeout_s)
         for name, process in self._ends.items():
             process.join(timeout_s)
             if process.exitcode != 0:
-                raise RankFailed(name, _died(process.exitcode))
+                raise RankError(name, _died(process.exitcode))
 
     def kill(self) -> None:
         """End what still runs, at once, and wait until it has ended."""
@@ -203,7 +203,7 @@ class Crew:
         self.kill()
 
     def _next(self, timeout_s: float) -> list[tuple[str, str, Any]]:
-        """Messages that have come, at least one unless time is over; raises RankFailed for a failure among them."""
+        """Messages that have come, at least one unless time is over; raises RankError for a failure among them."""
         live = {self._pipes[n]: n for n in self._ends if n not in self._over}
         ends = {self._ends[n].sentinel: n for n in live.values()}
         ready = wait([*live, *ends], timeout_s)
@@ -229,7 +229,7 @@ class Crew:
                 yield self._pipes[name].recv()
 
     def _fail(self, failed: dict[str, tuple[float, str]]) -> None:
-        """Raise RankFailed for the first cause: who died without a word, else whose exception is the earliest."""
+        """Raise RankError for the first cause: who died without a word, else whose exception is the earliest."""
         until = time.monotonic() + SETTLE_S
         while (left := until - time.monotonic()) > 0:
             rest = {self._ends[n].sentinel: n for n in self._ends if n not in failed and n not in self._over}
@@ -242,7 +242,7 @@ class Crew:
                     self._ends[name].join()
                     failed[name] = said.get("failed", (0.0, _died(self._ends[name].exitcode)))
         name = min(failed, key=lambda n: failed[n][0]) if failed else "a process"
-        raise RankFailed(name, failed[name][1] if failed else "its pipe is closed")
+        raise RankError(name, failed[name][1] if failed else "its pipe is closed")
 
 
 def _died(code: int | None) -> str:

@@ -39,8 +39,7 @@ F8_MAX = 448.0
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    dtype = getattr(torch, name)
-    assert isinstance(dtype, torch.dtype)
+    dtype: torch.dtype = getattr(torch, name)
     return dtype
 
 
@@ -58,10 +57,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
 
 
 def _attention(
-    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-    scaling: float, dropout: float = 0.0, heads: Any = None, **_: Any,
+    _module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, _mask: Tensor | None,
+    scaling: float, heads: Any = None, **_: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """The signature of transformers: query [1, heads, t, d], key and value [1, kv heads, n, d] -> [1, t, heads, d].
+    """As transformers calls it: query [1, heads, t, d], key and value [1, kv heads, n, d] -> [1, t, heads, d].
 
     `heads`, passed by a rank, says which query heads are its own, which of the local KV heads each of them reads,
     and joins the outputs of all ranks; without it all heads are computed here.

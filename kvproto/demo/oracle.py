@@ -22,8 +22,7 @@ def truth_file(directory: Path, room: int) -> Path:
 
 
 def load_truth(directory: Path, room: int) -> Truth:
-    truth = torch.load(truth_file(directory, room), weights_only=False)
-    assert isinstance(truth, Truth)
+    truth: Truth = torch.load(truth_file(directory, room), weights_only=False)
     return truth
 
 

@@ -108,8 +108,7 @@ class Shard:
             self.pool.write("v", local, table, 0, truth.values[own].transpose(0, 1))
 
     def _chosen(self, logits: Tensor | None) -> bytes:
-        row = None if logits is None else aux_row(int(logits.argmax()), logits)
-        return self.comm.share(row, AUX.size)
+        return self.comm.share(bytes(AUX.size) if logits is None else aux_row(int(logits.argmax()), logits))
 
     @torch.inference_mode()
     def _forward(self, ids: Tensor, table: Sequence[int], first: int) -> Tensor | None:

@@ -47,12 +47,11 @@ class Difference:
     tokens: int
 
     def __str__(self) -> str:
+        place = f"layer {self.layer} {self.kind.upper()} head {self.head}"
         if self.first < 0:
-            return f"room {self.room}: nobody of {self.holder} holds layer {self.layer} {self.kind.upper()} head {self.head}"
-        return (
-            f"room {self.room}: {self.holder} differs in layer {self.layer} {self.kind.upper()} head {self.head}"
-            f" in {self.tokens} tokens, the first of them {self.first}"
-        )
+            return f"room {self.room}: nobody of {self.holder} holds {place}"
+        which = f"in {self.tokens} tokens, the first of them {self.first}"
+        return f"room {self.room}: {self.holder} differs in {place} {which}"
 
 
 def compare(
@@ -107,10 +106,9 @@ class Judge:
     def said(self, name: str, room: int, rows: Sequence[tuple[int, bytes]], due: int) -> list[str]:
         """What is wrong with generated (token, digest of its logits), from the room's first one on, `due` of them."""
         verdict, who = self.verdicts[room], f"room {room}: {name}"
-        right = list(zip(verdict.tokens, verdict.logits, strict=True))
         wrong = _tokens_differ(who, verdict.tokens[:due], [token for token, _ in rows])
-        wrong += [f"{who}: logits of token {n} differ" for n, (a, b) in enumerate(zip(right, rows, strict=False)) if a[1] != b[1]]
-        return wrong
+        both = enumerate(zip(verdict.logits, (digest for _, digest in rows), strict=False))
+        return wrong + [f"{who}: logits of token {n} differ" for n, (a, b) in both if a != b]
 
 
 def _tokens_differ(who: str, right: Sequence[int], got: Sequence[int]) -> list[str]:
