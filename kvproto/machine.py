@@ -60,7 +60,7 @@ class Machine(Generic[V]):
 
     def _compile(self) -> Callable[[V, Event, float], Fired[V]]:
         matrix, quantum, name = self.matrix, self.quantum, self.table.name
-        shared = 0.0
+        shared, inf = 0.0, float("inf")
 
         def fire(value: V, event: Event, now: float) -> Fired[V]:
             nonlocal shared
@@ -72,7 +72,7 @@ class Machine(Generic[V]):
                 new = value if let is None else let(value, event, now)
                 if period is not None:
                     due = now + period
-                    if quantum:
+                    if quantum and period < inf:
                         due = due // quantum * quantum + quantum
                         if due == shared:
                             due = shared

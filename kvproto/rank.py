@@ -150,6 +150,9 @@ class Rank:
             timer = machine.timers[value.state]
             event = ev.TimerFired(key[0], key[1], key[2], timer.tries, kind == 1 and self.peers[key[2]].flying > 0)
             out += self._fire_timer(kind, event, now)
+            value, _ = self._armed(kind, (key[0], key[1], key[2]))
+            if value is not None and value.due < INFINITY:
+                heappush(heap, (value.due, kind, key[0], key[1], key[2]))
         return out
 
     @property

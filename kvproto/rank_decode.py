@@ -64,7 +64,8 @@ class DecodeRank(Rank):
             self.link_of[group, rank] = link
             self.peers[link] = Peer(group, rank, plan)
         self.peers[link].terms = self.terms(group, plan)
-        session = (self.incarnation << 16) + (link << 32 & 0xFFFF)
+        old = self.links.get(link)
+        session = old.session + 1 if old is not None else self.incarnation << 16
         return link, self.handle(ev.CallAsked(link, session), now)
 
     def terms(self, group: int, plan: Plan) -> Terms:

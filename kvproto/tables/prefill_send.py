@@ -329,7 +329,7 @@ row(S.DRAINING,        GatherFailed,     S.STOPPED,         do=(free_slot, finis
 row(S.DRAINING,        WriteCompleted,   S.STOPPED,         do=(free_slot, finish))
 row(S.DRAINING,        WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, finish))
 ignore(S.DRAINING,     WriteFailed,      "bytes may still land: wait until they cannot")
-ignore(S.DRAINING,     (SendStopped, TimerFired), "it is draining")
+ignore(S.DRAINING,     SendStopped,      "it is draining")
 
 # --------------------------------------------------------------------------------------- what means nothing
 ignore((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), StagingGranted, "a repeated answer")
