@@ -5,7 +5,6 @@ The writer is this process; the target is another one, except on the in-memory f
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 from collections.abc import Iterator
 
@@ -13,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
-from transport_peer import LocalPeer, ProcessPeer, Rank, local_pair, make, wait
+from transport_peer import LocalPeer, ProcessPeer, Rank, local_pair, make_or_skip, wait
 
 from kvproto.handlers.transports import (
     BadEndpoint,
@@ -29,17 +28,6 @@ from kvproto.handlers.transports import (
     bulk,
 )
 from kvproto.handlers.transports.endpoint import decode, encode
-
-
-def installed(backend: str) -> bool:
-    return importlib.util.find_spec(backend) is not None
-
-
-BACKENDS = [
-    "memory",
-    pytest.param("nixl", marks=pytest.mark.skipif(not installed("nixl"), reason="nixl is not installed")),
-]
-
 
 PIECES = np.array([(0, 8, 16), (100, 64, 8)], dtype=np.uint64)
 
@@ -85,14 +73,14 @@ class Rig:
         return got
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
+@pytest.fixture(scope="module", params=["memory", "nixl", "mooncake"])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Rank, LocalPeer | ProcessPeer]]:
     if request.param == "memory":
         transport, local = local_pair()
         yield Rank(transport), local
         return
+    rank = Rank(make_or_skip(request.param))
     remote = ProcessPeer(request.param)
-    rank = Rank(make(request.param))
     yield rank, remote.ready()
     rank.close()
     assert remote.end() == 0

@@ -139,7 +139,7 @@ def test_whatever_the_schedule_each_write_ends_once_and_arrives_whole(seed: int,
     assert sorted(done) == list(range(len(expected)))
     assert sorted(arrived) == sorted(expected)
     written = np.zeros(SIZE, dtype=bool)
-    for src, dst, n in (row for rows in expected.values() for row in rows):
+    for _src, dst, n in (row for rows in expected.values() for row in rows):
         written[dst : dst + n] = True
     assert not d.buffer[~written].any()
 
@@ -240,8 +240,8 @@ def test_a_cut_link_dooms_its_writes_but_no_others() -> None:
     (event,) = p.transport.poll()
     assert isinstance(event, Failed)
     assert (event.handle, event.quiescent) == (third, True)
+    d.transport.register(*_memory())
     with pytest.raises(StaleEndpoint, match="lost"):
-        d.transport.register(*_memory())
         p.transport.connect(d.transport.endpoint())
     fabric.run()
     assert p.transport.poll() == [Completed(second)]

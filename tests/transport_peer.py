@@ -12,12 +12,14 @@ import signal
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
-from kvproto.handlers.transports import Arrived, Event, Region, Transport
+from kvproto.handlers.transports import Arrived, BackendUnavailable, Event, Region, Transport
 from kvproto.handlers.transports.fabric import Fabric
 from kvproto.handlers.transports.memory import MemoryTransport
 
@@ -29,11 +31,21 @@ _spawn = multiprocessing.get_context("spawn")
 
 def make(backend: str) -> Transport:
     """A transport of this process. The backend is imported only if it is asked for."""
-    assert backend == "nixl"
     os.environ.setdefault("UCX_NET_DEVICES", "lo")
-    from kvproto.handlers.transports.nixl import NixlTransport
+    if backend == "nixl":
+        from kvproto.handlers.transports.nixl import NixlTransport
 
-    return NixlTransport()
+        return NixlTransport()
+    from kvproto.handlers.transports.mooncake import MooncakeTransport
+
+    return MooncakeTransport("127.0.0.1")
+
+
+def make_or_skip(backend: str) -> Transport:
+    try:
+        return make(backend)
+    except BackendUnavailable as error:
+        pytest.skip(str(error))
 
 
 class Rank:
@@ -156,8 +168,7 @@ class ProcessPeer:
 
 
 def _state(pid: int | None) -> str:
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rsplit(")", 1)[1].split()[0]
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 def wait(done: Callable[[], T], what: str, timeout_s: float = 15.0) -> T:

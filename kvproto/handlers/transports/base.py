@@ -145,10 +145,14 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Completed(msgspec.Struct, frozen=True):
+    """A write is through: its source is free, its bytes are visible at the target."""
+
     handle: Handle
 
 
 class Failed(msgspec.Struct, frozen=True):
+    """A write failed. If it is not quiescent it is in doubt: see property 4."""
+
     handle: Handle
     error: Fault
     quiescent: bool
@@ -162,6 +166,8 @@ class Arrived(msgspec.Struct, frozen=True):
 
 
 class PeerLost(msgspec.Struct, frozen=True):
+    """A peer's process or link is gone; the outcomes of its writes came before."""
+
     peer: PeerId
     error: Fault
 
@@ -193,7 +199,7 @@ class Transport(Protocol):
 
     def connect(self, endpoint: bytes) -> PeerId:
         """Learn a peer, or its newer region table. May block; any thread. The same endpoint again changes nothing.
-        Raises BadEndpoint, StaleEndpoint (older than known, or the peer is lost), Busy (connecting already), PeerGone."""
+        Raises BadEndpoint, PeerGone, StaleEndpoint (older than known, or the peer is lost), Busy (connecting)."""
 
     def warm(self, peer: PeerId, timeout_s: float = 1.0) -> bool:
         """Bring up the wire without moving a byte, if the backend can. Blocks up to `timeout_s`; any thread.

@@ -30,11 +30,15 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Tag(msgspec.Struct, frozen=True):
+    """A peer's write arrived."""
+
     peer: PeerId
     tag: bytes
 
 
 class Lost(msgspec.Struct, frozen=True):
+    """A peer is gone."""
+
     peer: PeerId
     fault: Fault
 
@@ -47,7 +51,9 @@ class Cargo:
 
     __slots__ = ("handle", "pieces", "tag", "target", "told", "writer")
 
-    def __init__(self, writer: PeerId, target: PeerId, handle: Handle, request: Request, piece: int, tag: bytes) -> None:
+    def __init__(
+        self, writer: PeerId, target: PeerId, handle: Handle, request: Request, piece: int, tag: bytes
+    ) -> None:
         self.writer, self.target, self.handle, self.tag = writer, target, handle, tag
         self.pieces = dict(enumerate(_cut(request, piece)))
         self.told = False  # the writer knows that it is complete; the tag may still be under way

@@ -34,11 +34,15 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Header(msgspec.Struct, frozen=True):
+    """What every version has."""
+
     backend: str
     version: int
 
 
 class Endpoint(Header, frozen=True):
+    """One life of one instance, as of `serial`."""
+
     instance: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
     serial: Count
     regions: tuple[Entry, ...]

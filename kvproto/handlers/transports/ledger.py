@@ -100,7 +100,7 @@ class Ledger(ABC, Generic[F]):
                 self._link(new)
                 linked = True
             finally:
-                self._links.end(new, linked)
+                self._links.end(new, linked=linked)
         return PeerId(new.instance)
 
     def warm(self, peer: PeerId, timeout_s: float = 1.0) -> bool:
@@ -182,8 +182,9 @@ class Ledger(ABC, Generic[F]):
         self.closed = True
         self._links.close()
         self._end()
+        fault = Fault("in_doubt", "the transport was closed while this write was in flight")
         for flight in tuple(self._flights.values()):
-            self._fail(flight, Fault("in_doubt", "the transport was closed while this write was in flight"), True)
+            self._fail(flight, fault, quiescent=True)
 
     # -- for backends
 
@@ -205,7 +206,7 @@ class Ledger(ABC, Generic[F]):
             self._events.append(Completed(flight.handle))
         self._forget(flight)
 
-    def _fail(self, flight: F, fault: Fault, quiescent: bool) -> None:
+    def _fail(self, flight: F, fault: Fault, *, quiescent: bool) -> None:
         if not flight.silent:
             self._events.append(Failed(flight.handle, fault, quiescent))
         flight.silent = True
@@ -220,7 +221,7 @@ class Ledger(ABC, Generic[F]):
         link.lost = fault
         for flight in tuple(self._flights.values()):
             if flight.peer == peer and not flight.silent:
-                self._fail(flight, fault, False)
+                self._fail(flight, fault, quiescent=False)
         self._events.append(PeerLost(peer, fault))
 
     def _forget(self, flight: F) -> None:

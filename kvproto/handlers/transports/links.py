@@ -53,6 +53,8 @@ class Link:
 
 
 class Links:
+    """All peers. A method that takes an endpoint or holds a peer may run on any thread."""
+
     def __init__(self, own: PeerId) -> None:
         self._own = own
         self._lock = threading.Lock()
@@ -85,7 +87,7 @@ class Links:
             self._held.add(peer)
             return True
 
-    def end(self, new: Endpoint, linked: bool) -> None:
+    def end(self, new: Endpoint, *, linked: bool) -> None:
         peer = PeerId(new.instance)
         with self._lock:
             self._held.discard(peer)
@@ -137,6 +139,7 @@ def _newer(known: Link, new: Endpoint) -> bool:
         raise StaleEndpoint(f"peer {known.peer} is lost ({known.lost}): disconnect it, then connect its next instance")
     if new.serial < known.endpoint.serial:
         raise StaleEndpoint(
-            f"endpoint {new.serial} of peer {known.peer} is older than {known.endpoint.serial}, known here: ask for a new one"
+            f"endpoint {new.serial} of peer {known.peer} is older than {known.endpoint.serial}, which is known here: "
+            "ask the peer for its current one"
         )
     return new.serial > known.endpoint.serial

@@ -50,7 +50,7 @@ class MemoryTransport(Ledger[Flight]):
     def _link(self, new: Endpoint) -> None:
         pass
 
-    def _warm(self, link: Link, timeout_s: float) -> bool:
+    def _warm(self, _link: Link, _timeout_s: float) -> bool:
         return True
 
     def _unlink(self, link: Link) -> None:
@@ -73,7 +73,7 @@ class MemoryTransport(Ledger[Flight]):
             if news.fault is None:
                 self._complete(flight)
             else:
-                self._fail(flight, news.fault, news.quiescent)
+                self._fail(flight, news.fault, quiescent=news.quiescent)
 
     def _end(self) -> None:
         self.fabric.kill(self.instance)

@@ -26,11 +26,6 @@ is added to the old one by NIXL; what the peer has deregistered is refused by ou
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
-import logging
-import os
-import sys
 import time
 import uuid
 from collections.abc import Mapping
@@ -56,15 +51,14 @@ from .base import (
 from .endpoint import Endpoint
 from .ledger import Ledger
 from .links import Flight, Link
+from .nixl_load import load
 from .regions import Request
 
 MAX_TAG = 8192  # one eager fragment
 MAX_DESCS = 1 << 20
 MAX_INFLIGHT_DESCS = 1 << 21
 _WARM_TICK_S = 0.0002
-_INFINIBAND = "/sys/class/infiniband"
 _MEMORY: tuple[Kind, ...] = ("DRAM", "VRAM")
-_NVIDIA = "/dev/nvidiactl"
 
 # What an exception of a posted write says. Anything else is "backend".
 _KINDS: dict[str, FaultKind] = {
@@ -90,33 +84,12 @@ class _Write(Flight):
         self.error = error  # what posting it raised
 
 
-def _load() -> tuple[Any, Any]:
-    """NIXL's API and bindings, with the environment it reads at start set first."""
-    if "NIXL_LOG_LEVEL" not in os.environ:  # its INFO lines go to stdout
-        os.environ["NIXL_LOG_LEVEL"] = "WARN"
-        logging.getLogger("nixl").setLevel(logging.WARNING)  # it may have been imported before
-    if not os.path.isdir(_INFINIBAND) or not os.listdir(_INFINIBAND):
-        os.environ.setdefault("UCX_MODULES", "^ib")
-    package = _package()
-    try:
-        return importlib.import_module(f"{package}._api"), importlib.import_module(f"{package}._bindings")
-    except ImportError as error:
-        raise BackendUnavailable(f"NIXL cannot be imported ({error}): pip install 'nixl>=1.5,<2'") from error
-
-
-def _package() -> str:
-    """`nixl` picks the wheel of this machine's CUDA. Without a device any wheel will do, and asking `nixl` would
-    import torch only to learn that there is none."""
-    wheels = () if "nixl" in sys.modules or os.path.exists(_NVIDIA) else ("nixl_cu13", "nixl_cu12")
-    return next((w for w in wheels if importlib.util.find_spec(w) is not None), "nixl")
-
-
 class NixlTransport(Ledger[_Write]):
     """`instance` names the agent and must be new with every life (default: a UUID); `params` are NIXL's parameters of
     the UCX backend. Raises BackendUnavailable."""
 
     def __init__(self, instance: str | None = None, params: Mapping[str, str] | None = None) -> None:
-        api, self._nixl = _load()
+        api, self._nixl = load()
         named = vars(self._nixl).values()
         self._errors: tuple[type[Exception], ...] = tuple(
             e for e in named if isinstance(e, type) and issubclass(e, Exception)
@@ -253,7 +226,7 @@ class NixlTransport(Ledger[_Write]):
             fault = write.error or self._fault(error)
         if fault is not None:
             self._release(write)
-            self._fail(write, fault, True)
+            self._fail(write, fault, quiescent=True)
             return fault
         self._release(write)
         self._complete(write)

@@ -21,6 +21,7 @@ from .base import Caps, Descs, Kind, Part, PeerId, Region, RemoteRegion, StaleEn
 from .endpoint import Entry
 
 _TOP = 1 << 63
+_COLUMNS = 3
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -54,7 +55,8 @@ class Table:
         if addr <= 0 or nbytes <= 0 or addr + nbytes > _TOP or not 0 <= dev < 1 << 16:
             raise UsageError(f"no memory region: addr={addr:#x} nbytes={nbytes} dev={dev}")
         for other in self._regions.values():
-            if (other.kind, other.dev) == (kind, dev) and addr < other.addr + other.nbytes and other.addr < addr + nbytes:
+            apart = other.addr + other.nbytes <= addr or addr + nbytes <= other.addr
+            if (other.kind, other.dev) == (kind, dev) and not apart:
                 raise UsageError(f"{addr:#x}+{nbytes} overlaps region {other.index} ({other.addr:#x}+{other.nbytes})")
         return Region(self._next, addr, nbytes, kind, dev)
 
@@ -80,6 +82,7 @@ class Table:
 
 
 def remote_table(peer: PeerId, entries: Sequence[Entry]) -> dict[int, RemoteRegion]:
+    """A peer's regions by index."""
     return {e.index: RemoteRegion(peer, e.index, e.addr, e.nbytes, e.kind, e.dev) for e in entries}
 
 
@@ -94,7 +97,7 @@ def as_descs(descs: npt.ArrayLike) -> Descs:
         array = np.asarray(descs)
     except (ValueError, OverflowError) as error:
         raise UsageError(f"descriptors must be (n, 3) integers: {error}") from error
-    if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != 3 or not len(array):
+    if array.dtype.kind not in "iu" or array.shape[1:] != (_COLUMNS,) or not len(array):
         raise UsageError(f"descriptors must be (n, 3) integers with n >= 1, not {array.dtype} {array.shape}")
     if array.dtype.kind == "i" and bool((array < 0).any()):
         raise UsageError("a descriptor has a negative offset or length")
