@@ -58,4 +58,4 @@ lock: $(VENV)/.test
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis kvproto.egg-info
-	find kvproto tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
