@@ -52,8 +52,8 @@ else:
 
     #: Small tiles, so that a cell of a few tokens has inner tiles, last tiles and idle lanes.
     SMALL: dict[str, Any] = {"tile": 256}
-    PAIRED: dict[str, Any] = {"tile": 512, "batch": 2}
-    RUNS = [(case, SMALL) for case in PAIRS + SHAPES] + [(case, PAIRED) for case in SHAPES]
+    LARGE: dict[str, Any] = {"tile": 4096}
+    RUNS = [(case, SMALL) for case in PAIRS + SHAPES] + [(case, LARGE) for case in SHAPES]
 
     @pytest.mark.parametrize(("case", "tuning"), RUNS, ids=str)
     def test_gather(case: Case, tuning: dict[str, Any]) -> None:

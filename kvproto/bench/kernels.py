@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -114,13 +115,14 @@ def make_pool(layout: Layout, pages: int) -> Pool:
     inner = (layout.page_size, heads) if layout.order == "NHD" else (heads, layout.page_size)
 
     def tensors(dim: int) -> list[torch.Tensor]:
-        return [random_bytes(pages, *inner, dim * layout.itemsize).view(dtype) for _ in range(layout.layers if dim else 0)]
+        layers = range(layout.layers if dim else 0)
+        return [random_bytes(pages, *inner, dim * layout.itemsize).view(dtype) for _ in layers]
 
     return Pool(tensors(layout.k_dim), tensors(layout.v_dim), layout.order, layout.page_size)
 
 
-def make_work(shape: Shape, side: Side, every: bool, nbytes: int) -> Work:
-    """The busiest rank's call of this direction, with about `nbytes` staged."""
+def make_work(shape: Shape, side: Side, every: bool, nbytes: int, *, pinned: bool = False) -> Work:
+    """The first rank's call of this direction, with about `nbytes` staged, on the device or in pinned host memory."""
     plan = shape.plan()
     layout = plan.prefill if side == "gather" else plan.decode
     shares = plan.duties(0) if side == "gather" else plan.writers(0)
@@ -129,24 +131,28 @@ def make_work(shape: Shape, side: Side, every: bool, nbytes: int) -> Work:
     used = -(-tokens // shape.page)
     pool = make_pool(layout, int(used * SPARE))
     table = torch.randperm(pool.pages, device="cuda")[:used]
-    return Work(side, pool, table, tokens, [(share, random_bytes(plan.part_bytes(share, tokens))) for share in shares])
+    parts = [(share, random_bytes(plan.part_bytes(share, tokens))) for share in shares]
+    if pinned:
+        parts = [(share, buffer.cpu().pin_memory()) for share, buffer in parts]
+    return Work(side, pool, table, tokens, parts)
 
 
 def check(work: Work, kernels: Kernels) -> bool:
     """Whether the call does what plain indexing does, and touches nothing else."""
     reference = TorchKernels()
     if work.side == "gather":
-        parts = [(share, torch.full_like(buffer, MARKER)) for share, buffer in work.parts]
+        parts = [(share, torch.full_like(buffer, MARKER, device="cuda")) for share, buffer in work.parts]
         for _, buffer in work.parts:
             buffer.fill_(MARKER ^ 0xFF)
         for share, buffer in parts:
             reference.gather(work.pool, work.table, 0, work.tokens, share, buffer)
         work.run(kernels)
-        return all(torch.equal(a, b) for (_, a), (_, b) in zip(parts, work.parts, strict=True))
+        torch.cuda.synchronize()
+        return all(torch.equal(a, b.cuda()) for (_, a), (_, b) in zip(parts, work.parts, strict=True))
     for tensor in work.pool.k + work.pool.v:
         tensor.view(torch.uint8).fill_(MARKER)
     pool = Pool([t.clone() for t in work.pool.k], [t.clone() for t in work.pool.v], work.pool.order)
-    reference.scatter(pool, work.table, 0, work.tokens, work.parts)
+    reference.scatter(pool, work.table, 0, work.tokens, [(share, buffer.cuda()) for share, buffer in work.parts])
     work.run(kernels)
     pairs = zip(pool.k + pool.v, work.pool.k + work.pool.v, strict=True)
     return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)
@@ -167,14 +173,22 @@ def device_times(calls: Sequence[Callable[[], Any]], repeats: int) -> list[float
     return [statistics.median(a.elapsed_time(b) for a, b in pairs) * 1e-3 for pairs in marks]
 
 
-def measure(shape: Shape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
-    work = make_work(shape, side, every, nbytes)
+def measure(
+    shape: Shape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int, *, pinned: bool = False
+) -> dict[str, Any]:
+    """One row. With pinned host memory the bytes are counted once, as they cross the bus once."""
+    work = make_work(shape, side, every, nbytes, pinned=pinned)
     right = check(work, kernels)
     source, target = random_bytes(work.nbytes), random_bytes(work.nbytes)
-    copy, kernel = device_times([lambda: target.copy_(source), lambda: work.run(kernels)], repeats)
-    moved = 2e-9 * work.nbytes
+    if pinned and side == "gather":
+        target = target.cpu().pin_memory()
+    elif pinned:
+        source = source.cpu().pin_memory()
+    calls = [lambda: target.copy_(source, non_blocking=True), lambda: work.run(kernels)]
+    copy, kernel = device_times(calls, repeats)
+    moved = (1e-9 if pinned else 2e-9) * work.nbytes
     return {
-        "what": side, "pair": shape.name, "page": shape.page, "parts": len(work.parts),
+        "what": side, "pair": shape.name, "page": shape.page, "parts": len(work.parts), "pinned": pinned,
         "row": work.parts[0][0].heads * work.pool.grains[0].row, "tokens": work.tokens, "bytes": work.nbytes,
         "copy_gbs": moved / copy, "kernel_gbs": moved / kernel, "ratio": copy / kernel, "right": right,
         "shape": asdict(shape),
@@ -184,15 +198,16 @@ def measure(shape: Shape, side: Side, every: bool, nbytes: int, kernels: Kernels
 def host_times(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
     """Seconds until a call of a chunk of 512 tokens and 32 layers returns: median and 99th percentile."""
     found: list[dict[str, Any]] = []
-    for side, shape, every in (
+    cases: tuple[tuple[Side, Shape, bool], ...] = (
         ("gather", Shape(4, 2, layers=32), False), ("gather", Shape(1, 4, layers=32), True),
         ("scatter", Shape(4, 2, layers=32), False), ("scatter", Shape(4, 2, layers=32), True),
         ("scatter", Shape(8, 1, layers=32), True),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for side, shape, every in cases:
         plan = shape.plan()
         shares = plan.duties(0) if side == "gather" else plan.writers(0)
         shares = shares if every else shares[:1]
-        work = make_work(shape, side, every, 512 * sum(plan.part_bytes(share, 1) for share in shares))  # type: ignore[arg-type]
+        work = make_work(shape, side, every, 512 * sum(plan.part_bytes(share, 1) for share in shares))
         spent = []
         for turn in range(calls + 50):
             begin = time.perf_counter()
@@ -216,8 +231,18 @@ def machine() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def plan_rows(side: Side, mib: int, quick: bool) -> list[tuple[Shape, bool, int]]:
+    """The rows of a direction: each shape with one share and, where there are more, with all; then smaller sizes."""
+    wanted = []
+    for shape in shapes(quick):
+        plan = shape.plan()
+        several = len(plan.duties(0) if side == "gather" else plan.writers(0)) > 1
+        wanted += [(shape, every, mib) for every in ((False, True) if several else (False,))]
+    return wanted + [(Shape(4, 2), side == "scatter", size) for size in (16, 64, 256) if size < mib and not quick]
+
+
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [f"{'':8} {'heads':34} {'page':>4} {'parts':>5} {'row B':>6} {'MiB':>5} {'copy':>6} {'kernel':>6} GB/s  ratio"]
+    lines = [f"{'':8} {'heads':34} page parts  row B   MiB   copy kernel GB/s  ratio"]
     lines += [
         f"{row['what']:8} {row['pair']:34} {row['page']:4} {row['parts']:5} {row['row']:6} {row['bytes'] >> 20:5} "
         f"{row['copy_gbs']:6.0f} {row['kernel_gbs']:6.0f}       {row['ratio']:.3f}{'' if row['right'] else '  WRONG'}"
@@ -243,25 +268,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     sides: tuple[Side, ...] = ("gather", "scatter")
     for side in sides:
-        for shape in shapes(options.quick):
-            shares = shape.plan().duties(0) if side == "gather" else shape.plan().writers(0)
-            for every in (False, True) if len(shares) > 1 else (False,):
-                rows.append(measure(shape, side, every, options.mib << 20, kernels, repeats))
-                torch.cuda.empty_cache()
+        for shape, every, mib in plan_rows(side, options.mib, options.quick):
+            rows.append(measure(shape, side, every, mib << 20, kernels, repeats))
+            torch.cuda.empty_cache()
+    pinned = [
+        measure(shape, side, False, 64 << 20, kernels, min(repeats, 12), pinned=True)
+        for side in sides for shape in (Shape(4, 2), Shape(8, 1))
+    ]  # fmt: skip
     host = host_times(kernels, 200 if options.quick else 2000)
-    results = {"machine": machine(), "kernels": rows, "host": host}
+    results = {"machine": machine(), "kernels": rows, "pinned": pinned, "host": host}
     if options.json == "-":
         print(json.dumps(results, indent=1))
     else:
         print(table(rows))
+        print("\nstaging in pinned host memory, beside a plain copy to or from the host; bytes counted once")
+        print(table(pinned))
         print("\nhost time of a call, 512 tokens x 32 layers")
         for row in host:
             print(f"{row['what']:8} {row['pair']:10} {row['parts']} parts: median {row['median_us']:.1f} us, "
                   f"p99 {row['p99_us']:.1f} us")  # fmt: skip
         if options.json:
-            with open(options.json, "w") as out:
-                json.dump(results, out, indent=1)
-    return 0 if all(row["right"] for row in rows) else 1
+            Path(options.json).write_text(json.dumps(results, indent=1))
+    return 0 if all(row["right"] for row in rows + pinned) else 1
 
 
 if __name__ == "__main__":

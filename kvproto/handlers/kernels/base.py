@@ -34,7 +34,7 @@ class KernelError(ValueError):
     """A pool, share, table or buffer that a gather or scatter cannot work with; the message says why."""
 
 
-def need(condition: bool, message: str) -> None:
+def need(condition: object, message: str) -> None:
     """Raise `KernelError(message)` unless the condition holds."""
     if not condition:
         raise KernelError(message)
@@ -206,9 +206,9 @@ class Cut:
         gather = side == "gather"
         head = share.src_head if gather else share.dst_head
         layer = share.src_layer if gather else share.dst_layer
-        fits = 0 <= head and share.heads > 0 and head + share.heads <= pool.heads
+        fits = head >= 0 and share.heads > 0 and head + share.heads <= pool.heads
         need(fits, f"share takes heads {head}..{head + share.heads - 1} of a pool of {pool.heads}")
-        fits = 0 <= layer and share.layers > 0 and layer + share.layers <= pool.layers
+        fits = layer >= 0 and share.layers > 0 and layer + share.layers <= pool.layers
         need(fits, f"share takes layers {layer}..{layer + share.layers - 1} of a pool of {pool.layers}")
         widths = tuple(share.heads * grain.row for grain in pool.grains)
         return Slice(head, share.heads, layer, share.layers, widths)
@@ -221,9 +221,12 @@ class Cut:
                 need(not (heads and layers), "two parts of one scatter write the same head of the same layer")
 
 
-def check_call(pool: Pool, cut: Cut, table: torch.Tensor, first: int, tokens: int, outs: Sequence[torch.Tensor]) -> None:
+def check_call(
+    pool: Pool, cut: Cut, table: torch.Tensor, first: int, tokens: int, outs: Sequence[torch.Tensor]
+) -> None:
     """The checks of every call: all that can be known without looking into device memory."""
-    if table.dtype is not torch.int64 or table.dim() != 1 or table.get_device() != pool.place or not table.is_contiguous():
+    near = table.get_device() == pool.place
+    if table.dtype is not torch.int64 or table.dim() != 1 or not near or not table.is_contiguous():
         raise KernelError(
             f"the page table must be dense 1-D int64 on {pool.device}, "
             f"not {table.dim()}-D {table.dtype} on {table.device}"

@@ -18,13 +18,13 @@ import torch
 from kvproto.handlers.kernels.base import (
     Done,
     Events,
-    KernelError,
     Part,
     Pool,
     Side,
     Slice,
     Ticket,
     check_call,
+    need,
 )
 
 if TYPE_CHECKING:
@@ -91,8 +91,9 @@ def _places(pool: Pool, table: torch.Tensor, first: int, tokens: int) -> tuple[t
     size = pool.page_size
     token = torch.arange(first, first + tokens, device=table.device)
     pages = table[token // size]
-    if table.device.type == "cpu" and not (0 <= int(pages.min()) and int(pages.max()) < pool.pages):
-        raise KernelError(f"the page table names pages {int(pages.min())}..{int(pages.max())} of {pool.pages}")
+    if table.device.type == "cpu":
+        low, high = int(pages.min()), int(pages.max())
+        need(low >= 0 and high < pool.pages, f"the page table names pages {low}..{high} of {pool.pages}")
     return pages, token % size
 
 

@@ -1,0 +1,155 @@
+"""The kernels on a GPU, where there is one: the CPU's cases again, and what only a device can show.
+
+That a gather waits for the event it is given, that no call waits for the device or allocates on it, that addresses
+beyond 32 bits are reached, and that pinned host memory serves as staging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from kernels_cases import BASE, PAIRS, SHAPES, Case, check_gathers, check_scatters, pool_of, table_of
+
+if not torch.cuda.is_available():
+    pytest.skip("torch sees no GPU here", allow_module_level=True)
+
+from kvproto.handlers.kernels.base import Kernels, Pool
+from kvproto.handlers.kernels.torch import TorchKernels
+from kvproto.handlers.kernels.triton import INTERPRETED, TritonKernels, Tuning
+from kvproto.layout import Share
+
+if INTERPRETED:
+    pytest.skip("the interpreter was chosen for this process", allow_module_level=True)
+
+MAKERS: list[Callable[[], Kernels]] = [TritonKernels, lambda: TritonKernels(Tuning(tile=512)), TorchKernels]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=["triton", "small-tiles", "torch"])
+@pytest.mark.parametrize("case", PAIRS + SHAPES, ids=str)
+def test_the_cases_of_the_cpu(case: Case, make: Callable[[], Kernels]) -> None:
+    check_gathers(make(), case, "cuda")
+    check_scatters(make(), case, "cuda")
+
+
+@pytest.mark.parametrize("shift", [1, 2, 4, 8])
+def test_staging_at_any_byte(shift: int) -> None:
+    check_gathers(TritonKernels(), BASE, "cuda", shift)
+    check_scatters(TritonKernels(), BASE, "cuda", shift)
+
+
+def small() -> tuple[Pool, torch.Tensor, Share, torch.Tensor]:
+    case = replace(BASE, dims=(64, 64), tokens=32)
+    host = pool_of(case.plan.prefill, 0, 16, 1)
+    pool = Pool([t.cuda() for t in host.k], [t.cuda() for t in host.v])
+    share = case.plan.duties(0)[0]
+    return pool, table_of(16, 4, 32, 1).cuda(), share, torch.zeros(pool.part_bytes(share, 32), dtype=torch.uint8).cuda()
+
+
+def test_a_gather_waits_for_its_event_and_its_ticket_for_the_gather() -> None:
+    kernels, (pool, table, share, out) = TritonKernels(), small()
+    kernels.prepare(pool, "gather", [share])
+    kernels.gather(pool, table, 0, 32, share, out)
+    torch.cuda.synchronize()
+    sleep: Callable[[int], None] = torch.cuda._sleep
+    stream: Callable[[], Any] = torch.cuda.Stream
+    event: Callable[[], Any] = torch.cuda.Event
+    producer, mover, produced = stream(), stream(), event()
+    with torch.cuda.stream(producer):
+        sleep(400_000_000)
+        for tensor in pool.k + pool.v:
+            tensor.view(torch.uint8).fill_(0x3C)
+        produced.record()
+    ticket = kernels.gather(pool, table, 0, 32, share, out, stream=mover, after=produced)
+    assert not ticket.done()
+    mover.synchronize()
+    assert ticket.done()
+    assert ticket.done()
+    assert bool((out == 0x3C).all())
+
+
+def test_a_call_neither_waits_nor_allocates() -> None:
+    kernels, (pool, table, share, out) = TritonKernels(), small()
+    for _ in range(2):
+        kernels.gather(pool, table, 0, 32, share, out)
+        torch.cuda.synchronize()
+    statistics: Callable[[], dict[str, Any]] = torch.cuda.memory_stats
+    before = statistics()["allocation.all.allocated"]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        tickets = [kernels.gather(pool, table, 0, 32, share, out) for _ in range(5)]
+        tickets += [kernels.scatter(pool, table, 0, 32, [(share, out)]) for _ in range(5)]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert statistics()["allocation.all.allocated"] == before + 1, "one table of addresses, for the scatter's cut"
+    torch.cuda.synchronize()
+    assert all(ticket.done() for ticket in tickets)
+
+
+def test_other_current_device_and_stream_are_the_callers() -> None:
+    kernels, (pool, table, share, out) = TritonKernels(), small()
+    stream: Callable[[], Any] = torch.cuda.Stream
+    side = stream()
+    with torch.cuda.stream(side):
+        kernels.gather(pool, table, 0, 32, share, out)
+        assert torch.cuda.current_stream() == side
+    side.synchronize()
+    again = torch.zeros_like(out)
+    TorchKernels().gather(pool, table, 0, 32, share, again)
+    assert torch.equal(out, again)
+
+
+def test_pinned_host_memory_is_staging_too() -> None:
+    pool, table, share, out = small()
+    host = torch.zeros(out.numel(), dtype=torch.uint8).pin_memory()
+    kernels = TritonKernels()
+    kernels.gather(pool, table, 0, 32, share, host)
+    kernels.gather(pool, table, 0, 32, share, out)
+    torch.cuda.synchronize()
+    assert torch.equal(host, out.cpu())
+    others = [Pool([torch.zeros_like(t) for t in pool.k], [torch.zeros_like(t) for t in pool.v]) for _ in range(2)]
+    put = replace_offsets(share)
+    kernels.scatter(others[0], table, 0, 32, [(put, host)])
+    kernels.scatter(others[1], table, 0, 32, [(put, out)])
+    torch.cuda.synchronize()
+    pairs = zip(others[0].k + others[0].v, others[1].k + others[1].v, strict=True)
+    assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)
+
+
+def replace_offsets(share: Share) -> Share:
+    """The same heads and layers, at the same place of the reader's pool as of the writer's."""
+    return Share(share.writer, share.reader, 0, share.src_head, share.heads, 0, share.src_layer, share.layers)
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.mem_get_info()[0] < 40 << 30, reason="needs 40 GiB of device memory"
+)
+def test_beyond_four_gibibytes() -> None:
+    """Pool and staging offsets of one layer both exceed 32 bits; the last pages and the last tokens are right."""
+    pages, heads = 90_000, 4
+    k, v = (torch.empty((pages, 64, heads, 256), dtype=torch.uint8, device="cuda") for _ in range(2))
+    k.view(torch.int64).random_()
+    v.view(torch.int64).random_()
+    pool, tokens = Pool([k], [v]), 80_000 * 64
+    share = Share(0, 0, 1, 1, 2, 0, 0, 1)
+    table = torch.randperm(pages, device="cuda")[:80_000]
+    out = torch.full((pool.part_bytes(share, tokens),), 0xA5, dtype=torch.uint8, device="cuda")
+    TritonKernels().gather(pool, table, 0, tokens, share, out)
+    halves = out.view(2, tokens, 2, 256)
+    for kind, tensor in enumerate((k, v)):
+        for at in range(0, 80_000, 8_000):
+            want = tensor[table[at : at + 8_000], :, 1:3].reshape(-1, 2, 256)
+            assert torch.equal(halves[kind, at * 64 : (at + 8_000) * 64], want)
+    back = Pool([torch.full_like(k, 0xA5)], [torch.full_like(v, 0xA5)])
+    TritonKernels().scatter(back, table, 0, tokens, [(share, out)])
+    rest = torch.ones(pages, dtype=torch.bool, device="cuda")
+    rest[table] = False
+    for tensor, found in ((k, back.k[0]), (v, back.v[0])):
+        assert bool((found[rest] == 0xA5).all())
+        assert bool((found[:, :, [0, 3]] == 0xA5).all())
+        for at in range(0, 80_000, 8_000):
+            some = table[at : at + 8_000]
+            assert torch.equal(found[some][:, :, 1:3], tensor[some][:, :, 1:3])
