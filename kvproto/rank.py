@@ -34,14 +34,16 @@ from kvproto.layout import Layout, LayoutError, Plan
 from kvproto.machine import Machine
 from kvproto.messages import VERSION, Hello, Message, Welcome
 from kvproto.rows import Row, Table, Value
-from kvproto.states import State
 from kvproto.timing import Timing
 
 INFINITY = float("inf")
 ROOM_QUANTUM = 1 / 16
 X = TypeVar("X", bound=Value)
 Key = tuple[int, int, int]
-Step = tuple[float, Row | None, Event, State, State]
+#: (when, row, event, value before, value after, effects); (when, link, epoch, room, body); a message that left
+Step = tuple[float, Row | None, Event, Any, Any, tuple[Effect, ...]]
+Heard = tuple[float, int, int, int, Message]
+Trace = deque[Step | Heard | Effect]
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -64,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True):
     early: int = 4096
     #: links of a rank
     links: int = 1024
-    #: steps that the trace keeps
+    #: entries that the trace keeps: steps, and the messages between them
     trace: int = 8192
 
 
@@ -103,7 +105,7 @@ class Rank:
         self.link_of: dict[tuple[int, int], int] = {}
         self.next_link = 1
         self.heap: list[tuple[float, int, int, int, int]] = []
-        self.trace: deque[Step] = deque(maxlen=self.settings.trace)
+        self.trace: Trace = deque(maxlen=self.settings.trace)
         self.counts: Counter[str] = Counter()
         self._queue: deque[Event] = deque()
         self._out: list[Effect] = []
@@ -127,6 +129,7 @@ class Rank:
 
     def receive(self, link: int, epoch: int, room: int, body: Message, now: float) -> list[Effect]:
         """Take one message of this link; a stale or foreign one is counted and dropped."""
+        self.trace.append((now, link, epoch, room, body))
         event = self._hear(link, epoch, room, body)
         if event is None:
             self.counts["stale messages"] += 1
@@ -197,7 +200,7 @@ class Rank:
         if old is None:
             old = self.tombs.get(key) or machine.initial
         row, new, effects = machine.fire(old, event, now)
-        self.trace.append((now, row, event, old.state, new.state))
+        self.trace.append((now, row, event, old, new, effects))
         if new is not old:
             if new.state in machine.table.final:
                 self.rooms.pop(key, None)
@@ -217,7 +220,7 @@ class Rank:
         machine = self.link_machine
         old = self.links.get(link, machine.initial)
         row, new, effects = machine.fire(old, event, now)
-        self.trace.append((now, row, event, old.state, new.state))
+        self.trace.append((now, row, event, old, new, effects))
         if new is not old:
             if new.state in machine.table.final:
                 self._forget(link)
@@ -267,7 +270,11 @@ class Rank:
     def _to(self, link: int | None, room: int, body: Message) -> None:
         value = self._up(link)
         if value is not None and link is not None:
-            self._out.append(do.Transmit(link, value.epoch, room, body))
+            self._leave(do.Transmit(link, value.epoch, room, body))
+
+    def _leave(self, message: Effect) -> None:
+        self._out.append(message)
+        self.trace.append(message)
 
     def _send(self, effect: do.Send) -> None:
         peers = effect.peers

@@ -146,7 +146,7 @@ class DecodeRank(Rank):
                 return
             old = self.grant_machine.initial
         row, new, effects = self.grant_machine.fire(old, event, now)
-        self.trace.append((now, row, event, old.state, new.state))
+        self.trace.append((now, row, event, old, new, effects))
         if new is not old:
             if new.state is DGrant.FREED:
                 grants = self.grants[room]
@@ -233,7 +233,7 @@ class DecodeRank(Rank):
         link = self.link_to(effect.room, effect.peer)
         value = self._up(link)
         if value is not None and link is not None:
-            self._out.append(do.TransmitPages(link, value.epoch, effect.room, effect.chunk))
+            self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk))
 
     def _check_links(self, effect: do.CheckLinks) -> None:
         everyone: int = self.rooms[effect.room].terms.everyone

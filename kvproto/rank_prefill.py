@@ -10,6 +10,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
@@ -72,6 +74,7 @@ class PrefillRank(Rank):
         self.next_epoch += 1
         self.calls[link] = said, plan
         quiet = not self.peers[link].flying
+        self.trace.append((now, link, 0, 0, replace(said, endpoint=b"")))
         return link, self.handle(ev.HelloReceived(link, said.session, self.next_epoch, fault, quiet), now)
 
     def _plan(self, other: Layout) -> Plan:
@@ -187,7 +190,7 @@ class PrefillRank(Rank):
                 return
             old = self.send_machine.initial
         row, new, effects = self.send_machine.fire(old, event, now)
-        self.trace.append((now, row, event, old.state, new.state))
+        self.trace.append((now, row, event, old, new, effects))
         if new is not old:
             if new.state in (PSend.DONE, PSend.STOPPED):
                 self._drop_send(room, _key(chunk, peer))
@@ -262,7 +265,7 @@ class PrefillRank(Rank):
         link = self.link_to(effect.room, effect.peer)
         value = self._up(link)
         if value is not None and link is not None:
-            self._out.append(do.TransmitAux(link, value.epoch, effect.room))
+            self._leave(do.TransmitAux(link, value.epoch, effect.room))
 
     # ------------------------------------------------------------------------------- slots and watermarks
     def _take_slot(self, effect: do.TakeSlot) -> None:
