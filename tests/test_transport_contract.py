@@ -107,6 +107,19 @@ def test_one_bulk_write_is_there_whole_when_its_tag_is(rig: Rig) -> None:
     assert not rig.transport.busy()
 
 
+def test_a_tag_never_comes_before_its_bytes(rig: Rig) -> None:
+    """Each round fills the target with a higher value; a tag that is early finds too low a sum."""
+    if not rig.transport.caps.native_notify:
+        pytest.skip("the control plane carries the tags, after Completed")
+    size = len(rig.source)
+    slots = np.random.default_rng(3).permutation(256) * (size // 256)
+    rows = [(int(at), int(at), size // 256) for at in slots]
+    for value in range(1, 31):
+        rig.source[:] = value
+        rig.finish(rig.write(rows, b"%d" % value))
+    assert [(tag, total) for _, tag, total in rig.arrived(30)] == [(b"%d" % v, v * size) for v in range(1, 31)]
+
+
 def test_many_pieces_land_where_they_should_and_nowhere_else(rig: Rig) -> None:
     rng = np.random.default_rng(2)
     slots = rng.permutation(1000)

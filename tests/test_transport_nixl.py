@@ -9,7 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transport_peer import ProcessPeer, Rank, make, wait
@@ -199,6 +201,66 @@ def test_warming_gives_up_on_a_stopped_peer_and_leaves_nothing_behind(rank: Rank
     peer.resume()
     assert drain(rank) == []
     rank.transport.disconnect(name)
+
+
+class Spy:
+    """NIXL's agent, with a note of every handle that is released before its end was seen."""
+
+    def __init__(self, raw: Any, success: object) -> None:
+        self._raw, self._success = raw, success
+        self.ended: set[int] = set()
+        self.released: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def getXferStatus(self, handle: int) -> object:  # noqa: N802 (NIXL's name)
+        try:
+            status = self._raw.getXferStatus(handle)
+        except Exception:
+            self.ended.add(handle)
+            raise
+        if status == self._success:
+            self.ended.add(handle)
+        return status
+
+    def releaseXferReq(self, handle: int) -> None:  # noqa: N802 (NIXL's name)
+        assert handle in self.ended, "a handle was released in flight"
+        self.released.append(handle)
+        self._raw.releaseXferReq(handle)
+
+
+def test_a_handle_is_released_once_and_never_in_flight(rank: Rank, peer: ProcessPeer) -> None:
+    name = link(rank, peer)
+    transport: Any = rank.transport
+    transport._raw = spy = Spy(transport._raw, transport._nixl.NIXL_SUCCESS)
+    peer.stop()
+    kept, dropped = write(rank, name, b"kept", BIG), write(rank, name, b"dropped", BIG)
+    rank.transport.abandon(dropped)
+    for _ in range(50):
+        assert rank.poll() == []
+    assert spy.released == []
+    peer.resume()
+    assert drain(rank) == [Completed(kept)]
+    assert len(spy.released) == len(set(spy.released)) == 2
+    transport._raw = spy._raw
+
+
+def test_links_come_and_go_on_another_thread_under_traffic(rank: Rank, peer: ProcessPeer) -> None:
+    other = start()
+    name, endpoint = link(rank, peer), other.ask("endpoint")
+    done = 0
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(10):
+            up = pool.submit(lambda: rank.transport.warm(rank.transport.connect(endpoint), 5.0))
+            while not up.done():
+                handle = write(rank, name, b"")
+                assert drain(rank) == [Completed(handle)]
+                done += 1
+            assert up.result() is True
+            rank.transport.disconnect(rank.transport.connect(endpoint))
+    assert done >= 10
+    assert other.end() == 0
 
 
 def test_closing_with_writes_in_flight_ends_them_and_the_process_survives(rank: Rank, peer: ProcessPeer) -> None:

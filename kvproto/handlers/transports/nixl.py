@@ -150,7 +150,7 @@ class NixlTransport(Ledger[_Write]):
         if remote is None or local is None:
             return False
         row = [np.array([[r.addr, 0, r.dev]], dtype=np.uint64) for r in (local, remote)]
-        request = Request(row[0], row[1], local.kind, remote.kind, (local.index,), 0)
+        request = Request(row[0], row[1], local.kind, remote.kind, (local.index,))
         raw = self._raw
         try:
             write = self._start(raw, link, Handle(-1), request, b"")

@@ -37,5 +37,7 @@ def load() -> tuple[Any, Any]:
 def _package() -> str:
     """`nixl` picks the wheel of this machine's CUDA. Without a device any wheel will do, and asking `nixl` would
     import torch only to learn that there is none."""
-    wheels = () if "nixl" in sys.modules or _NVIDIA.exists() else ("nixl_cu13", "nixl_cu12")
-    return next((w for w in wheels if importlib.util.find_spec(w) is not None), "nixl")
+    wheels = ("nixl_cu13", "nixl_cu12")
+    meta_first = "nixl" in sys.modules or _NVIDIA.exists()
+    order = ("nixl", *wheels) if meta_first else (*wheels, "nixl")
+    return next((name for name in order if importlib.util.find_spec(name) is not None), "nixl")
