@@ -96,7 +96,7 @@ class Table(Generic[V]):
     @property
     def final(self) -> tuple[State, ...]:
         """The states that end the machine."""
-        return tuple(s for s in self.states if s in FINAL)
+        return tuple(s for s in self.states if any(s is final for final in FINAL))
 
     def row(
         self, source: State | tuple[State, ...], event: type[E], target: State | None = None, *,

@@ -188,12 +188,11 @@ class Cause(IntEnum):
         return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED)
 
 
-FINAL: frozenset[State] = frozenset(
-    {
-        PRoom.DONE, PRoom.FAILED, PRoom.ABORTED,
-        PSend.DONE, PSend.STOPPED,
-        DRoom.DONE, DRoom.FAILED, DRoom.ABORTED,
-        DGrant.FREED,
-        PLink.FORGOTTEN,
-    }
+#: a tuple, looked through by identity: states of different machines are equal as numbers
+FINAL: tuple[State, ...] = (
+    PRoom.DONE, PRoom.FAILED, PRoom.ABORTED,
+    PSend.DONE, PSend.STOPPED,
+    DRoom.DONE, DRoom.FAILED, DRoom.ABORTED,
+    DGrant.FREED,
+    PLink.FORGOTTEN,
 )  # fmt: skip
