@@ -32,7 +32,8 @@ from msgspec import Meta
 from kvproto.layout import Layout
 from kvproto.states import Cause
 
-U64 = Annotated[int, Meta(ge=0, le=2**64 - 1)]
+#: MessagePack itself has no larger integers
+U64 = Annotated[int, Meta(ge=0)]
 U32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 U8 = Annotated[int, Meta(ge=0, le=255)]
 Chunk = Annotated[int, Meta(ge=0, lt=2**24)]

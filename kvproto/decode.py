@@ -1,0 +1,116 @@
+"""The decode engine's endpoint.
+
+`connect` names a prefill group once: its layout and where its ranks listen.  For a room: `open` when its pages are
+allocated; then `finished` and `released` tell the rest, and `aux` has the aux row of one that succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto.endpoint import Endpoint, Room, check_pool, make_control, need_room, new_incarnation, pick_kernels
+from kvproto.handlers.book import Entry
+from kvproto.handlers.clock import Clock, SteadyClock
+from kvproto.handlers.decode import DecodeData
+from kvproto.handlers.kernels.base import Kernels, Pool
+from kvproto.handlers.transports.base import Transport
+from kvproto.layout import Layout, Plan
+from kvproto.rank import Settings
+from kvproto.rank_decode import DecodeRank
+from kvproto.states import Cause
+
+STALL_S = 1.0
+
+
+class DecodeEndpoint(Endpoint):
+    """One decode rank of an engine."""
+
+    rank: DecodeRank
+    _abort_cause = Cause.DECODE_ABORTED
+
+    def __init__(
+        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = 2,
+        settings: Settings | None = None, kernels: Kernels | None = None, clock: Clock | None = None,
+        incarnation: int | None = None,
+    ) -> None:  # fmt: skip
+        """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
+        instance's number (u64); the ring's size is in the settings.
+
+        ValueError: the pool is not this rank's share of the layout.
+        """
+        check_pool(layout, index, pool)
+        rank = DecodeRank(
+            layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
+        )
+        super().__init__(rank, pool, make_control(None), clock or SteadyClock(STALL_S))
+        self.data = DecodeData(self.loop, rank, pool, kernels or pick_kernels(pool), transport, self.book)
+        self.plans: dict[int, Plan] = {}
+        self.loop.handlers |= {do.SayHello: self._say_hello, do.DeliverAux: self._deliver_aux}
+
+    # ------------------------------------------------------------------------------------ the engine's calls
+    def connect(self, layout: Layout, addresses: Sequence[str], *, group: int = 1) -> None:
+        """Call the prefill group of this layout; `addresses` of its ranks, in their order.
+
+        LayoutError: the two layouts cannot work together.  Whether the ranks answer shows in `ready`.
+        """
+        if len(addresses) != layout.ranks:
+            raise ValueError(f"{len(addresses)} addresses for {layout.ranks} prefill ranks")
+        plan = Plan(layout, self.rank.layout, self.rank.grid)
+        self.plans[group] = plan
+
+        def call() -> None:
+            for index in plan.linked_to(self.rank.index):
+                peer = self.loop.control.connect(addresses[index])
+                link = self.rank.next_link if (group, index) not in self.rank.link_of else self.rank.link_of[group, index]
+                self.loop.bind(link, peer)
+                self.loop.submit(self.rank.call(group, index, plan, self.loop.now)[1])
+
+        self.loop.call(call)
+
+    def ready(self, group: int = 1) -> bool:
+        """Whether every link to the group is up; ConnectionError names the link that was refused, and why."""
+        refused = [why for why in self.links.values() if why.startswith("refused")]
+        if refused:
+            raise ConnectionError(refused[0])
+        ranks = self.plans[group].linked_to(self.rank.index)
+        links = [self.rank.link_of.get((group, rank)) for rank in ranks]
+        return all(link is not None and self.links.get(link) == "up" for link in links)
+
+    def open(self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = 1) -> None:
+        """Pages (ids in token order) for `tokens` tokens; the KV of the first `prefix` is in them already.
+
+        LayoutError: the prefix ends inside a page.  KeyError: the group was never connected.
+        """
+        if group not in self.plans:
+            raise KeyError(f"prefill group {group} is not connected: call connect first")
+        self.plans[group].admit(tokens, prefix)
+        table, host = need_room(self.rank.layout, tokens, pages, self.pool)
+        terms = self.rank.terms(group, self.plans[group])
+        entry = Entry(tokens, table, host, prefix, group)
+        self._enter(room, entry, lambda: ev.RoomOpened(room.key, terms, tokens, prefix))
+
+    def aux(self, room: Room) -> bytes:
+        """The aux row; KeyError until it has landed, and after the room was handed out by `released`."""
+        entry = self._entry(room)
+        if entry is None or entry.aux is None:
+            raise KeyError(f"the aux row of {room} has not landed")
+        return entry.aux
+
+    # ------------------------------------------------------------------------------------------ the loop's
+    def _known(self, key: int) -> bool:
+        return True
+
+    def _stage(self, value: Any) -> int:
+        stage = super()._stage(value)
+        return stage - 1 if value.state.name == "OPEN" and value.work is None else stage
+
+    def _say_hello(self, effect: do.SayHello) -> None:
+        self.loop.send(effect.link, 0, 0, self.rank.hello(effect.session))
+
+    def _deliver_aux(self, effect: do.DeliverAux) -> None:
+        entry = self.book.get(effect.room)
+        if entry is not None:
+            entry.aux = effect.data

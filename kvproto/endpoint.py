@@ -1,0 +1,247 @@
+"""The endpoints: what an engine holds.
+
+One endpoint a rank.  `PrefillEndpoint` and `DecodeEndpoint` put a rank, a loop and its handlers together and offer
+the engine what it needs, all of it non-blocking:
+
+* open a room, give tokens and the aux row, abort;
+* `status(room)`: cheap, never goes back except to FAILED, sticky;
+* `finished()`: each room's outcome, handed out once;  `released()`: rooms whose pages may be used for something
+  else, handed out once.  They are two things: a room that failed is finished at once and released when no write
+  of it can land any more;
+* `explain(room)`: what it waits for, from whom, since when.
+
+Either the engine calls `poll()` in its own loop (one bounded pass; `wait()` sleeps until there is something to do),
+or `start()` runs the loop on a thread of its own, and the engine's calls are handed over.
+
+The loop's work is in `kvproto.loop`, the protocol's in the tables; here is only the engine's side: arguments are
+checked, entries made and kept until the engine has been told everything.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Self
+
+import msgspec
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto.events import room_key, room_of
+from kvproto.explain import explain
+from kvproto.handlers.book import Entry, as_table, need_pages
+from kvproto.handlers.clock import Clock
+from kvproto.handlers.control import Control
+from kvproto.handlers.kernels.base import Kernels, Pool
+from kvproto.layout import Layout
+from kvproto.loop import Loop
+from kvproto.rank import Rank
+from kvproto.states import Cause
+from kvproto.wire import MAX_FRAME
+
+MAX_QUEUE_BYTES = 8 * MAX_FRAME
+
+
+class Status(IntEnum):
+    """Where a room is; only FAILED may follow a higher one."""
+
+    FAILED = 0
+    #: some rank has not opened the room
+    BOOTSTRAPPING = 1
+    #: every rank knows it; the forward has not begun
+    WAITING = 2
+    #: under way
+    TRANSFERRING = 3
+    SUCCESS = 4
+
+
+class Room(msgspec.Struct, frozen=True):
+    """A room's name."""
+
+    id: int
+    gen: int = 0
+
+    @property
+    def key(self) -> int:
+        """The room key."""
+        return room_key(self.id, self.gen)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a room ended; `cause` is NONE for success; `aux` is the aux row that a decode rank received."""
+
+    room: Room
+    cause: Cause
+    aux: bytes = b""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it succeeded."""
+        return self.cause is Cause.NONE
+
+
+def new_incarnation() -> int:
+    """A number (u48) that no earlier life of this rank has used: the time, and the process."""
+    return (time.time_ns() >> 20 & (1 << 32) - 1) << 16 | os.getpid() & 0xFFFF
+
+
+def pick_kernels(pool: Pool) -> Kernels:
+    """Triton on a GPU, torch on the CPU."""
+    if pool.device.type == "cuda":
+        from kvproto.handlers.kernels.triton import TritonKernels
+
+        return TritonKernels()
+    from kvproto.handlers.kernels.torch import TorchKernels
+
+    return TorchKernels()
+
+
+def check_pool(layout: Layout, index: int, pool: Pool) -> None:
+    """Raise ValueError unless the pool is this rank's share of the layout."""
+    _, heads = layout.heads_of(index)
+    _, layers = layout.layers_of(index)
+    told = (layers, heads, layout.page_size, layout.itemsize, layout.order)
+    found = (pool.layers, pool.heads, pool.page_size, pool.itemsize, pool.order)
+    if told != found:
+        names = "(layers, heads, page size, element bytes, order)"
+        raise ValueError(f"the layout gives rank {index} {names} = {told}, the pool has {found}")
+
+
+class Endpoint:
+    """What both sides have in common."""
+
+    def __init__(self, rank: Rank, pool: Pool, control: Control, clock: Clock) -> None:
+        """The subclasses make these."""
+        self.rank, self.pool = rank, pool
+        self.loop = Loop(rank, control, clock)
+        self.book: dict[int, Entry] = {}
+        self.links: dict[int, str] = {}
+        self._finished: deque[Outcome] = deque()
+        self._released: deque[Room] = deque()
+        self.loop.handlers |= {
+            do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release, do.AnnounceLink: self._link,
+        }  # fmt: skip
+
+    # -------------------------------------------------------------------------------------- driving it
+    def poll(self) -> bool:
+        """One bounded pass; whether anything happened."""
+        return self.loop.poll()
+
+    def wait(self, timeout: float = 1.0) -> None:
+        """Sleep until there may be something to do, `timeout` seconds at most."""
+        self.loop.wait(timeout)
+
+    def start(self) -> None:
+        """Run the loop on a thread of its own."""
+        self.loop.run(f"kvproto-{type(self).__name__}-{self.rank.index}")
+
+    def close(self) -> None:
+        """Stop, and let go of everything; rooms that are open are simply gone."""
+        self.loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------- rooms
+    def _enter(self, room: Room, entry: Entry, event: Callable[[], ev.Event]) -> None:
+        if room.key in self.book or (self.rank.value_of(room.key) is not None and self._known(room.key)):
+            raise ValueError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
+        self.book[room.key] = entry
+        self._do(event)
+
+    def _known(self, key: int) -> bool:
+        raise NotImplementedError
+
+    def _do(self, event: Callable[[], ev.Event]) -> None:
+        self.loop.call(lambda: self.loop.submit(self.rank.handle(event(), self.loop.now)))
+
+    def _entry(self, room: Room) -> Entry | None:
+        """The room's entry; None for one that is over and was handed out; KeyError for one never opened."""
+        entry = self.book.get(room.key)
+        if entry is None and self.rank.value_of(room.key) is None:
+            raise KeyError(f"{room} is not open here: open it first (or it has been over for long)")
+        return entry
+
+    def status(self, room: Room) -> Status:
+        """Where the room is; KeyError for one that is unknown or long over."""
+        entry = self.book.get(room.key)
+        if entry is not None and entry.cause is not None:
+            return Status.FAILED if entry.cause else Status.SUCCESS
+        value = self.rank.value_of(room.key)
+        if value is None:
+            if entry is None:
+                raise KeyError(f"{room} is unknown, or long over")
+            return Status.BOOTSTRAPPING
+        if entry is None and value.due == float("inf"):
+            return Status.SUCCESS if value.state.name == "DONE" else Status.FAILED
+        at = self._stage(value)
+        if entry is not None:
+            entry.told = at = max(at, entry.told)
+        return Status(at)
+
+    def _stage(self, value: Any) -> int:
+        stages = {"AWAIT_FORWARD": Status.WAITING, "OPEN": Status.TRANSFERRING, "DONE": Status.TRANSFERRING}
+        return stages.get(value.state.name, Status.BOOTSTRAPPING)
+
+    def finished(self) -> list[Outcome]:
+        """Outcomes since the last call; each room once."""
+        return _drain(self._finished)
+
+    def released(self) -> list[Room]:
+        """Rooms released since the last call: nothing reads or writes their pages any more; each room once."""
+        rooms = _drain(self._released)
+        for room in rooms:
+            self.book.pop(room.key, None)
+        return rooms
+
+    def abort(self, room: Room) -> None:
+        """Give the room up; nothing happens if it is over."""
+        cause = self._abort_cause
+        if self._entry(room) is not None:
+            self._do(lambda: ev.EngineAborted(room.key, cause))
+
+    _abort_cause: Cause
+
+    def explain(self, room: Room) -> str:
+        """What the room waits for, from whom, since when."""
+        return explain(self.rank, room.key, self.loop.now)
+
+    # ----------------------------------------------------------------------------------------- effects
+    def _outcome(self, effect: do.AnnounceOutcome) -> None:
+        entry = self.book.get(effect.room)
+        if entry is not None and entry.cause is None:
+            entry.cause = effect.cause
+            self._finished.append(Outcome(Room(*room_of(effect.room)), effect.cause, entry.aux or b""))
+
+    def _release(self, effect: do.AnnounceReleased) -> None:
+        entry = self.book.get(effect.room)
+        if entry is not None and not entry.released:
+            entry.released = True
+            self._released.append(Room(*room_of(effect.room)))
+
+    def _link(self, effect: do.AnnounceLink) -> None:
+        self.links[effect.link] = effect.why or "up"
+
+
+def _drain(queue: deque[Any]) -> list[Any]:
+    return [queue.popleft() for _ in range(len(queue))]
+
+
+def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool) -> tuple[Any, Any]:
+    """The page table on the device and on the host; ValueError names what is wrong with it."""
+    if tokens < 1:
+        raise ValueError(f"a room of {tokens} tokens: a prompt has at least one")
+    table, host = as_table(pages, pool.device)
+    need_pages(layout, tokens, host, pool.pages)
+    return table, host
+
+
+def make_control(bind: str | None) -> Control:
+    """A control plane with the codec's bounds."""
+    return Control(bind, max_frame=MAX_FRAME, max_bytes=MAX_QUEUE_BYTES)

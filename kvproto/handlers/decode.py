@@ -1,0 +1,97 @@
+"""The decode rank's data: the ring's memory and scatters.
+
+The ring is region 0 of what the transport opens to prefill ranks, the pool's tensors are the regions after it
+(K of each layer, then V of each), which is what the layout's runs count on.  A scatter is watched by its ticket;
+a copy on the CPU is over when it returns.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto import messages as msg
+from kvproto.handlers.book import Entry, open_memory
+from kvproto.handlers.kernels.base import Kernels, Pool, Ticket
+from kvproto.handlers.transports.base import Transport
+from kvproto.layout import Plan, cell
+from kvproto.loop import Loop
+from kvproto.rank_decode import DecodeRank
+from kvproto.states import DLink
+
+
+class DecodeData:
+    """The ring and the scatters of one rank."""
+
+    def __init__(
+        self, loop: Loop, rank: DecodeRank, pool: Pool, kernels: Kernels, transport: Transport, book: dict[int, Entry]
+    ) -> None:  # fmt: skip
+        """The ring's size comes from the rank's settings."""
+        self.loop, self.rank, self.pool, self.kernels, self.transport, self.book = (
+            loop, rank, pool, kernels, transport, book,
+        )  # fmt: skip
+        self.ring = torch.empty(rank.settings.ring_bytes, dtype=torch.uint8, device=pool.device)
+        self.regions = open_memory(transport, [self.ring, *pool.k, *pool.v])
+        rank.endpoint = transport.endpoint()
+        self.scatters: dict[tuple[int, int], Ticket] = {}
+        self.stats = {"scatters": 0}
+        loop.handlers |= {do.LaunchScatter: self._scatter, do.TransmitPages: self._send_pages}
+        loop.sources.append(self)
+
+    # ---------------------------------------------------------------------------------------- as a source
+    def adopt(self) -> None:
+        """The calling thread is the loop's."""
+        self.transport.adopt()
+
+    def busy(self) -> bool:
+        """A scatter is in flight, or a prefill rank may be writing or wiring up, which needs our polls."""
+        expecting = self.transport.caps.needs_target_progress and (
+            bool(self.rank.grants) or any(v.state is DLink.AWAIT_WELCOME for v in self.rank.links.values())
+        )
+        return bool(self.scatters) or expecting or self.transport.busy()
+
+    def poll(self) -> bool:
+        """Finished scatters; and the transport's own progress."""
+        done = [key for key, ticket in self.scatters.items() if ticket.done()]
+        for key in done:
+            del self.scatters[key]
+            self.loop.raise_event(ev.Scattered(*key))
+        return bool(self.transport.poll()) or bool(done)
+
+    def close(self) -> None:
+        """End the transport."""
+        self.transport.close()
+
+    # ------------------------------------------------------------------------------------------- effects
+    def _plan(self, room: int) -> Plan:
+        group = self.rank.value_of(room).terms.group
+        return next(p.plan for p in self.rank.peers.values() if p.group == group and p.plan is not None)
+
+    def _scatter(self, effect: do.LaunchScatter) -> None:
+        key, entry = (effect.room, effect.chunk), self.book[effect.room]
+        try:
+            plan, index = self._plan(effect.room), self.rank.index
+            first, tokens = cell(effect.chunk, entry.tokens, entry.prefix, self.rank.grid)
+            parts = []
+            for share in plan.writers(index):
+                if effect.writers >> share.writer & 1:
+                    start = effect.offset + plan.part_offset(index, share.writer, tokens)
+                    parts.append((share, self.ring[start : start + plan.part_bytes(share, tokens)]))
+            ticket = self.kernels.scatter(self.pool, entry.table, first, tokens, parts)
+        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+            self.loop.reports.append(f"scatter of {key}: {type(error).__name__}: {error}")
+            self.loop.raise_event(ev.ScatterFailed(*key))
+            return
+        self.stats["scatters"] += 1
+        if ticket.done():
+            self.loop.raise_event(ev.Scattered(*key))
+        else:
+            self.scatters[key] = ticket
+
+    def _send_pages(self, effect: do.TransmitPages) -> None:
+        entry, size = self.book[effect.room], self.rank.layout.page_size
+        first, tokens = cell(effect.chunk, entry.tokens, entry.prefix, self.rank.grid)
+        pages = entry.pages[first // size : -(-(first + tokens) // size)]
+        body = msg.PagesRsp(effect.chunk, pages.to(torch.int32).numpy().astype("<u4").tobytes())
+        self.loop.send(effect.link, effect.epoch, effect.room, body)

@@ -1,0 +1,44 @@
+"""Wire-up: what has to block, done elsewhere.
+
+Connecting a transport may take milliseconds, or seconds if the peer is slow, so it happens on one helper thread
+and comes back to the loop as an event.  The peer's own loop has to poll meanwhile, which it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from kvproto.events import LinkEvent, WiredUp, WireFailed
+from kvproto.handlers.transports.base import PeerId, Transport, TransportError
+
+WARM_S = 2.0
+
+
+class WireUp:
+    """Connects a transport to peers, off the loop."""
+
+    def __init__(self, transport: Transport, answer: Callable[[LinkEvent, PeerId | None], None]) -> None:
+        """`answer` is called on the helper thread with the event, and the peer if there is one."""
+        self._transport = transport
+        self._answer = answer
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvproto-wire-up")
+
+    def connect(self, link: int, session: int, endpoint: bytes) -> None:
+        """Connect to this endpoint for this call."""
+        self._pool.submit(self._connect, link, session, endpoint)
+
+    def _connect(self, link: int, session: int, endpoint: bytes) -> None:
+        try:
+            peer = self._transport.connect(endpoint)
+            self._transport.warm(peer, WARM_S)
+        except TransportError as error:
+            self._answer(WireFailed(link, session, f"{error.kind}: {error}"), None)
+        except Exception as error:  # noqa: BLE001  # a library's own: the link fails with its words, the loop goes on
+            self._answer(WireFailed(link, session, f"{type(error).__name__}: {error}"), None)
+        else:
+            self._answer(WiredUp(link, session), peer)
+
+    def close(self) -> None:
+        """Wait for what is under way, take no more."""
+        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,255 @@
+"""The loop: the one place where things happen.
+
+One thread, and nothing in it blocks.  A pass (`poll`) drains the sources (engine calls, control frames, finished
+kernels, transport events, results of work done elsewhere, timers), each up to a bound, hands every event to the
+rank, and carries out the effects that come back, in order.  What an effect raises at once (a copy on the CPU is
+over when it returns) is queued as an event and handled in the same pass.
+
+Nothing of the protocol is here: an effect is looked up by its type and carried out, whatever the state.  Side
+effects are in the handlers that a side installs (`handlers.prefill`, `handlers.decode`); the control plane is
+the same for both and is below.
+
+Between passes the loop sleeps.  It wakes at once for control frames and engine calls.  Transports can only be
+polled, so while something is in flight the sleep is short, growing from `FAST` to `SLOW` while nothing happens;
+with nothing in flight there is no tick at all.
+
+A frame that the control plane cannot take yet stays in its link's backlog and is tried again in the next pass, in
+order; a backlog beyond its bound means that the peer is as good as gone, and the link is reported lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto.effects import Effect
+from kvproto.events import Event
+from kvproto.handlers.clock import Clock, SteadyClock
+from kvproto.handlers.control import Control, Peer, Sent
+from kvproto.messages import Heartbeat, Hello, Message, Reset
+from kvproto.rank import Rank
+from kvproto.states import Cause
+from kvproto.wire import WireError, decode, encode
+
+FAST, SLOW = 50e-6, 250e-6
+LIMIT = 256
+BACKLOG = 65536
+LONGEST_WAIT = 1.0
+
+
+class Source(Protocol):
+    """Something that raises events by itself and has to be polled."""
+
+    def poll(self) -> bool:
+        """Raise what has happened; whether there was anything."""
+
+    def busy(self) -> bool:
+        """Whether something is in flight, so that the next poll may find something."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+class Loop:
+    """A rank, its control plane and its handlers."""
+
+    def __init__(self, rank: Rank, control: Control, clock: Clock) -> None:
+        self.rank, self.control, self.clock = rank, control, clock
+        self.sources: list[Source] = []
+        self.handlers: dict[type[Effect], Callable[[Any], None]] = {
+            do.Transmit: self._transmit, do.Report: self._report,
+        }  # fmt: skip
+        self.on_hello: Callable[[Peer, Hello], None] | None = None
+        self.counts: Counter[str] = Counter()
+        self.reports: deque[str] = deque(maxlen=256)
+        self.now = clock.now()
+        self.peer_of: dict[int, Peer] = {}
+        self.link_at: dict[Peer, int] = {}
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._events: deque[Event] = deque()
+        self._backlog: dict[int, deque[bytes]] = {}
+        self._pace = FAST
+        self._thread: threading.Thread | None = None
+        self._stop = False
+
+    # ------------------------------------------------------------------------------------ engine's side
+    def call(self, action: Callable[[], None]) -> None:
+        """Have `action` done in the loop's next pass.  Any thread; never waits."""
+        self._inbox.append(action)
+        if self._thread is not None:
+            self.control.wake()
+
+    def raise_event(self, event: Event) -> None:
+        """Have the rank handle `event` in this pass (on the loop's thread)."""
+        self._events.append(event)
+
+    def submit(self, effects: list[Effect]) -> None:
+        """Carry these effects out, and all that follows at once."""
+        self._carry_out(effects)
+        while self._events:
+            self._carry_out(self.rank.handle(self._events.popleft(), self.now))
+
+    # ---------------------------------------------------------------------------------------- one pass
+    def poll(self) -> bool:
+        """One bounded pass; whether anything happened."""
+        self.now = self.clock.now()
+        moved = self._take_calls()
+        moved |= self._take_frames()
+        for source in self.sources:
+            moved |= source.poll()
+            self.submit([])
+        if self.rank.next_deadline <= self.now:
+            self.submit(self.rank.tick(self.now, LIMIT))
+            moved = True
+        if self._backlog:
+            self._retry()
+        self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
+        return moved
+
+    def wait(self, timeout: float = LONGEST_WAIT) -> None:
+        """Sleep until there may be something to do, `timeout` seconds at most."""
+        if self._inbox:
+            return
+        left = self.rank.next_deadline - self.now
+        if any(source.busy() for source in self.sources):
+            left = min(left, self._pace)
+        left = max(0.0, min(left, timeout))
+        if isinstance(self.clock, SteadyClock):
+            self.clock.allow(left)
+        self.control.wait(left)
+
+    def _take_calls(self) -> bool:
+        count = min(len(self._inbox), LIMIT)
+        for _ in range(count):
+            self._inbox.popleft()()
+            self.submit([])
+        return count > 0
+
+    def _take_frames(self) -> bool:
+        frames = self.control.receive(LIMIT)
+        for peer, data in frames:
+            try:
+                epoch, room, body = decode(data)
+            except WireError as error:
+                self.counts["malformed frames"] += 1
+                self.reports.append(f"frame from {peer}: {error}")
+                continue
+            self._take(peer, epoch, room, body)
+        return bool(frames)
+
+    def _take(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
+        link = self.link_at.get(peer)
+        if isinstance(body, Hello):
+            if self.on_hello is not None:
+                self.on_hello(peer, body)
+            return
+        if link is None:
+            self.counts["frames of unknown peers"] += 1
+            if isinstance(body, Heartbeat):
+                self.control.send(peer, encode(epoch, 0, Reset()))
+            return
+        self.submit(self.rank.receive(link, epoch, room, body, self.now))
+
+    # ---------------------------------------------------------------------------------------- effects
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            handler = self.handlers.get(type(effect))
+            if handler is None:
+                self._report(do.Report(str(effect), "no handler carries it out"))
+                continue
+            try:
+                handler(effect)
+            except Exception as error:  # noqa: BLE001  # a handler's fault ends its room, never the loop
+                self._report(do.Report(str(effect), f"{type(error).__name__}: {error}"))
+                room = getattr(effect, "room", 0)
+                if room:
+                    self._events.append(ev.RoomFailed(room, Cause.KERNEL_FAILED))
+
+    def bind(self, link: int, peer: Peer) -> None:
+        """This link's messages go to this peer of the control plane from now on."""
+        old = self.peer_of.get(link)
+        if old is not None and old != peer:
+            self.link_at.pop(old, None)
+            self._backlog.pop(link, None)
+        self.peer_of[link] = peer
+        self.link_at[peer] = link
+
+    def unbind(self, link: int) -> None:
+        """The link is forgotten."""
+        peer = self.peer_of.pop(link, None)
+        if peer is not None:
+            self.link_at.pop(peer, None)
+        self._backlog.pop(link, None)
+
+    def send(self, link: int, epoch: int, room: int, body: Message) -> None:
+        """Put this message on this link."""
+        peer = self.peer_of.get(link)
+        if peer is None:
+            self.counts["messages to nobody"] += 1
+            return
+        frame = encode(epoch, room, body)
+        backlog = self._backlog.get(link)
+        if backlog is not None or self.control.send(peer, frame) is Sent.FULL:
+            backlog = self._backlog.setdefault(link, deque())
+            backlog.append(frame)
+            self.counts["queue full"] += 1
+            if len(backlog) > BACKLOG:
+                del self._backlog[link]
+                self.raise_event(ev.TransportLost(link))
+
+    def _retry(self) -> None:
+        for link, backlog in list(self._backlog.items()):
+            while backlog and self.control.send(self.peer_of[link], backlog[0]) is not Sent.FULL:
+                backlog.popleft()
+            if not backlog:
+                del self._backlog[link]
+
+    def _transmit(self, effect: do.Transmit) -> None:
+        self.send(effect.link, effect.epoch, effect.room, effect.body)
+
+    def _report(self, effect: do.Report) -> None:
+        self.counts["refused events"] += 1
+        self.reports.append(f"{effect.what}: {effect.why}")
+
+    # ------------------------------------------------------------------------------- a thread of its own
+    def run(self, name: str) -> None:
+        """Poll on a thread of its own until `stop`."""
+        if self._thread is not None:
+            raise RuntimeError("the loop runs already")
+        self._stop = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self.adopt()
+        while not self._stop:
+            if not self.poll():
+                self.wait()
+
+    def adopt(self) -> None:
+        """Make the calling thread the loop's."""
+        self.control.adopt()
+        for source in self.sources:
+            adopt = getattr(source, "adopt", None)
+            if adopt is not None:
+                adopt()
+
+    def stop(self) -> None:
+        """End the loop's own thread, if it has one; the calling thread is the loop's then."""
+        if self._thread is not None:
+            self._stop = True
+            self.control.wake()
+            self._thread.join()
+            self._thread = None
+            self.adopt()
+
+    def close(self) -> None:
+        """Stop, and let go of sockets, transports and threads."""
+        self.stop()
+        for source in self.sources:
+            source.close()
+        self.control.close(0.1)

@@ -1,0 +1,143 @@
+"""The prefill engine's endpoint.
+
+The order of calls for a room: `open` (pages may be partly unknown: see `produced`), `prefetch` when the forward is
+scheduled, `produced` as tokens come to be in the pages, `aux` with the aux row, in any order that suits the engine;
+then `finished` and `released` tell the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto import messages as msg
+from kvproto.endpoint import Endpoint, Room, check_pool, make_control, need_room, new_incarnation, pick_kernels
+from kvproto.handlers.book import Entry
+from kvproto.handlers.clock import Clock, MonotonicClock
+from kvproto.handlers.control import LOOPBACK, Peer
+from kvproto.handlers.kernels.base import Kernels, Pool
+from kvproto.handlers.prefill import PrefillData
+from kvproto.handlers.transports.base import PeerId, Transport
+from kvproto.handlers.wireup import WireUp
+from kvproto.layout import Layout
+from kvproto.messages import MAX_AUX, Hello
+from kvproto.rank import Settings
+from kvproto.rank_prefill import PrefillRank
+from kvproto.states import Cause
+
+DEFAULT_SLOT_BYTES = 64 << 20
+
+
+class PrefillEndpoint(Endpoint):
+    """One prefill rank of an engine."""
+
+    rank: PrefillRank
+    _abort_cause = Cause.PREFILL_ABORTED
+
+    def __init__(
+        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = 1,
+        bind: str = LOOPBACK, settings: Settings | None = None, kernels: Kernels | None = None,
+        clock: Clock | None = None, incarnation: int | None = None,
+    ) -> None:  # fmt: skip
+        """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
+        instance's number (u64); `bind`: where the control plane listens.
+
+        ValueError: the pool is not this rank's share of the layout.
+        """
+        check_pool(layout, index, pool)
+        settings = settings or Settings(slot_bytes=DEFAULT_SLOT_BYTES)
+        rank = PrefillRank(
+            layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
+        )
+        super().__init__(rank, pool, make_control(bind), clock or MonotonicClock())
+        self.data = PrefillData(self.loop, rank, pool, kernels or pick_kernels(pool), transport, self.book)
+        self._wire_up = WireUp(transport, self._wired)
+        self.loop.on_hello = self._hello
+        self.loop.handlers |= {
+            do.Connect: self._connect, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
+            do.TransmitAux: self._send_aux,
+        }  # fmt: skip
+
+    @property
+    def address(self) -> str:
+        """Where decode ranks connect to."""
+        assert self.loop.control.address is not None
+        return self.loop.control.address
+
+    # ------------------------------------------------------------------------------------ the engine's calls
+    def open(self, room: Room, tokens: int, pages: Any) -> None:
+        """A prompt of `tokens` tokens, whose KV will be in these pages (page ids in token order)."""
+        table, host = need_room(self.rank.layout, tokens, pages, self.pool)
+        self._enter(room, Entry(tokens, table, host), lambda: ev.EngineOpened(room.key, tokens))
+
+    def prefetch(self, room: Room) -> None:
+        """The forward is scheduled: ask for grants now, so that they are there when the KV is."""
+        if self._entry(room) is not None:
+            self._do(lambda: ev.ForwardScheduled(room.key))
+
+    def produced(self, room: Room, tokens: int, after: Any = None) -> None:
+        """The KV of the first `tokens` tokens is in the pages; on a GPU, once the event `after` has passed."""
+        entry = self._entry(room)
+        if entry is None:
+            return
+        if not 0 <= tokens <= entry.tokens:
+            raise ValueError(f"{tokens} tokens produced of {entry.tokens}")
+
+        def event() -> ev.Event:
+            entry.after = after if after is not None else entry.after
+            return ev.TokensProduced(room.key, tokens)
+
+        self._do(event)
+
+    def aux(self, room: Room, row: bytes) -> None:
+        """The aux row, such as the first token: it travels with the KV.  Every rank may give it; leads send it."""
+        if len(row) > MAX_AUX:
+            raise ValueError(f"an aux row of {len(row)} bytes, more than {MAX_AUX}")
+        entry = self._entry(room)
+        if entry is None:
+            return
+
+        def event() -> ev.Event:
+            entry.aux = entry.aux if entry.aux is not None else bytes(row)
+            return ev.AuxProvided(room.key)
+
+        self._do(event)
+
+    def close(self) -> None:
+        """Stop, and let go of everything."""
+        self._wire_up.close()
+        super().close()
+
+    # ------------------------------------------------------------------------------------------ the loop's
+    def _known(self, key: int) -> bool:
+        value = self.rank.value_of(key)
+        return value.state.name not in ("AWAIT_ENGINE",) and (value.work is None or value.work.owned)
+
+    def _hello(self, peer: Peer, said: Hello) -> None:
+        link, effects = self.rank.hello(said, self.loop.now)
+        if link:
+            self.loop.bind(link, peer)
+            self.loop.submit(effects)
+
+    def _connect(self, effect: do.Connect) -> None:
+        self._wire_up.connect(effect.link, effect.session, self.rank.peers[effect.link].endpoint)
+
+    def _wired(self, event: ev.LinkEvent, peer: PeerId | None) -> None:
+        def back() -> None:
+            if peer is not None:
+                self.data.link_peer[event.peer] = peer
+            self.loop.submit(self.rank.handle(event, self.loop.now))
+
+        self.loop.call(back)
+        self.loop.control.wake()
+
+    def _say_welcome(self, effect: do.SayWelcome) -> None:
+        self.loop.send(effect.link, effect.epoch, 0, self.rank.welcome(effect.link, effect.session, effect.epoch))
+
+    def _say_refusal(self, effect: do.SayRefusal) -> None:
+        self.loop.send(effect.link, 0, 0, msg.Refusal(effect.session, effect.why[:1024]))
+
+    def _send_aux(self, effect: do.TransmitAux) -> None:
+        row = self.book[effect.room].aux
+        self.loop.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b""))
