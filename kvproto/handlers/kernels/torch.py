@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,14 +21,12 @@ from kvproto.handlers.kernels.base import (
     Part,
     Pool,
     Side,
-    Slice,
     Ticket,
     check_call,
     need,
 )
-
-if TYPE_CHECKING:
-    from kvproto.layout import Share
+from kvproto.handlers.kernels.pool import Slice
+from kvproto.layout import Share
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

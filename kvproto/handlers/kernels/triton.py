@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import triton
@@ -31,15 +31,13 @@ from kvproto.handlers.kernels.base import (
     Part,
     Pool,
     Side,
-    Slice,
     Ticket,
     check_call,
     need,
 )
+from kvproto.handlers.kernels.pool import Slice
 from kvproto.handlers.kernels.tile import MAX_PARTS, move
-
-if TYPE_CHECKING:
-    from kvproto.layout import Share
+from kvproto.layout import Share
 
 INTERPRETED = not isinstance(move, triton.runtime.JITFunction)
 RUN_TIME_ARGUMENTS = 5 + MAX_PARTS
