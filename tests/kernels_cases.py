@@ -72,6 +72,7 @@ SHAPES = [
     replace(BASE, dims=(576, 0), heads=1, tp=(1, 1)),
     replace(BASE, dims=(576, 0), heads=1, tp=(2, 2), dtype=torch.float8_e5m2),
     replace(BASE, layers=5, pps=(2, 1)),
+    replace(BASE, layers=5, pps=(2, 1), dims=(8, 24)),
     replace(BASE, layers=5, pps=(1, 2), tp=(4, 2)),
     replace(BASE, layers=5, pps=(2, 3), tp=(6, 4), heads=12),
     replace(BASE, first=8, tokens=1),
