@@ -27,6 +27,7 @@ from kvproto.handlers.transports import (
     bulk,
 )
 from kvproto.handlers.transports.fabric import Fabric
+from kvproto.handlers.transports.links import Link
 from kvproto.handlers.transports.memory import MemoryTransport
 
 SIZE = 4096
@@ -405,6 +406,21 @@ def test_only_the_owner_polls_but_anyone_connects() -> None:
     assert _elsewhere(p.transport.adopt) is None
     with pytest.raises(WrongThread, match="adopt"):
         p.transport.poll()
+
+
+def test_a_peer_cannot_be_connected_while_it_is_taken_down() -> None:
+    caught: list[BaseException | None] = []
+
+    class Slow(MemoryTransport):
+        def _unlink(self, link: Link) -> None:
+            caught.append(_elsewhere(lambda: self.connect(d.transport.endpoint())))
+
+    fabric = Fabric()
+    d = End(fabric, 0)
+    p = Slow(fabric)
+    p.disconnect(p.connect(d.transport.endpoint()))
+    assert isinstance(caught[0], Busy)
+    p.connect(d.transport.endpoint())
 
 
 def test_close_owes_every_write_its_outcome_and_then_refuses_work() -> None:
