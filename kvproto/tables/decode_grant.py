@@ -19,8 +19,17 @@ from msgspec.structs import replace
 from kvproto import effects as do
 from kvproto.effects import Effect
 from kvproto.events import (
-    GrantEvent, PagesRequested, PartArrived, RoomDrained, RoomStopped, Scattered, ScatterFailed, SpaceDenied,
-    SpaceReserved, SpaceUsable, StagingRequested,
+    GrantEvent,
+    PagesRequested,
+    PartArrived,
+    RoomDrained,
+    RoomStopped,
+    Scattered,
+    ScatterFailed,
+    SpaceDenied,
+    SpaceReserved,
+    SpaceUsable,
+    StagingRequested,
 )  # fmt: skip
 from kvproto.messages import ChunkAck, StagingRefused
 from kvproto.rows import Table, Value

@@ -22,8 +22,22 @@ from msgspec.structs import replace
 from kvproto import effects as do
 from kvproto.effects import Effect
 from kvproto.events import (
-    AuxLanded, ChunkLanded, ChunkNotified, ChunkRequested, EngineAborted, GrantClosed, LinkCameUp, LinkWentDown,
-    PeerDrained, PeerQuiet, PeerReady, RoomEvent, RoomFailed, RoomOpened, Terms, TimerFired,
+    AuxLanded,
+    ChunkLanded,
+    ChunkNotified,
+    ChunkRequested,
+    EngineAborted,
+    GrantClosed,
+    LinkCameUp,
+    LinkWentDown,
+    PeerDrained,
+    PeerQuiet,
+    PeerReady,
+    RoomEvent,
+    RoomFailed,
+    RoomOpened,
+    Terms,
+    TimerFired,
 )  # fmt: skip
 from kvproto.layout import chunks
 from kvproto.messages import Abort, AuxAck, ChunkAck, Gone, Noted, Open

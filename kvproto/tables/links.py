@@ -22,8 +22,19 @@ from msgspec.structs import replace
 from kvproto import effects as do
 from kvproto.effects import Effect
 from kvproto.events import (
-    CallAsked, HeartbeatReceived, HelloReceived, LinkEvent, RefusalReceived, ResetReceived, TimerFired,
-    TransportLost, WatermarkAsked, WatermarkSeen, WelcomeReceived, WiredUp, WireFailed,
+    CallAsked,
+    HeartbeatReceived,
+    HelloReceived,
+    LinkEvent,
+    RefusalReceived,
+    ResetReceived,
+    TimerFired,
+    TransportLost,
+    WatermarkAsked,
+    WatermarkSeen,
+    WelcomeReceived,
+    WiredUp,
+    WireFailed,
 )  # fmt: skip
 from kvproto.messages import Heartbeat, Reset
 from kvproto.rows import Table, Value

@@ -26,8 +26,22 @@ from msgspec.structs import replace
 from kvproto import effects as do
 from kvproto.effects import Effect
 from kvproto.events import (
-    AbortAsked, AuxProvided, EngineAborted, EngineOpened, ForwardScheduled, LinkWentDown, PeerForgot,
-    PeerNoted, PeerOpened, RoomEvent, RoomFailed, SendFinished, SendsStopped, Terms, TimerFired, TokensProduced,
+    AbortAsked,
+    AuxProvided,
+    EngineAborted,
+    EngineOpened,
+    ForwardScheduled,
+    LinkWentDown,
+    PeerForgot,
+    PeerNoted,
+    PeerOpened,
+    RoomEvent,
+    RoomFailed,
+    SendFinished,
+    SendsStopped,
+    Terms,
+    TimerFired,
+    TokensProduced,
 )  # fmt: skip
 from kvproto.layout import chunks
 from kvproto.messages import Drained, Opened

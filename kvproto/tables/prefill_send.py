@@ -26,8 +26,22 @@ from msgspec.structs import replace
 from kvproto import effects as do
 from kvproto.effects import Effect
 from kvproto.events import (
-    AuxReady, ChunkAcked, Gathered, GatherFailed, KvProduced, PagesGranted, Route, SendEvent, SendOpened,
-    SendStopped, SlotTaken, StagingDenied, StagingGranted, TimerFired, WatermarkReached, WriteCompleted,
+    AuxReady,
+    ChunkAcked,
+    Gathered,
+    GatherFailed,
+    KvProduced,
+    PagesGranted,
+    Route,
+    SendEvent,
+    SendOpened,
+    SendStopped,
+    SlotTaken,
+    StagingDenied,
+    StagingGranted,
+    TimerFired,
+    WatermarkReached,
+    WriteCompleted,
     WriteFailed,
 )  # fmt: skip
 from kvproto.messages import PagesReq, StagingReq, StgNotify
