@@ -22,13 +22,13 @@ Machine = Literal["room", "send", "grant", "link", ""]
 
 
 def room_key(room: int, gen: int) -> int:
-    """One number for (room id, gen): the room id (u64) above 32 bits of gen."""
-    return room << 32 | gen
+    """One number for (room id, gen): the gen above the 64 bits of the room id (gen 0: the id itself)."""
+    return gen << 64 | room if gen else room
 
 
 def room_of(key: int) -> tuple[int, int]:
     """The (room id, gen) of a room key."""
-    return key >> 32, key & 0xFFFFFFFF
+    return key & 0xFFFFFFFFFFFFFFFF, key >> 64
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@
 row, applies it and hands back the new value and the effects.  It is pure: no clock, no I/O, no logging; the same
 arguments give the same result, which is what makes the checker's memory of results sound.
 
-The order within a row: the guard sees the value as it is; `let` makes the new value; state and timer are set;
+A timer ends on the wheel's next slot after its period.  The order within a row: the guard sees the value as it is; `let` makes the new value; state and timer are set;
 the effects are built from the *new* value.  A value that nothing changes is returned as it is, the same object.
 
 An event for which a state has no row at all is refused by name.  The lint proves that this cannot happen for
@@ -22,6 +22,7 @@ from kvproto.effects import Effect, Report
 from kvproto.events import Event
 from kvproto.rows import Row, Table, Value
 from kvproto.timing import Timer, Timing
+from kvproto.wheel import INFINITY, QUANTUM
 
 V = TypeVar("V", bound=Value)
 Fired = tuple[Row | None, V, tuple[Effect, ...]]
@@ -35,12 +36,12 @@ NOTHING: tuple[Effect, ...] = ()
 class Machine(Generic[V]):
     """A compiled table."""
 
-    def __init__(self, table: Table[V], timing: Timing, *, quantum: float = 0.0) -> None:
-        """`quantum`: timers end on multiples of it (seconds), so that idle values share their `due`."""
+    def __init__(self, table: Table[V], timing: Timing) -> None:
         self.table = table
         self.initial: V = table.value(table.initial)
         self.timers: dict[int, Timer] = {s: timing.named(name) for s, name in table.timers.items()}
-        self.quantum = quantum
+        #: by state: whether it ends the machine
+        self.ends = [state in table.final for state in table.states]
         self.matrix: list[dict[type[Event], list[_Line]]] = [{} for _ in table.states]
         for row in table.rows:
             self.matrix[row.source].setdefault(row.event, []).append(self._line(row))
@@ -50,7 +51,7 @@ class Machine(Generic[V]):
         period = None
         if row.target is not row.source or row.again:
             timer = self.timers.get(row.target)
-            period = timer.period if timer else float("inf")
+            period = timer.period if timer else INFINITY
         return row.when, row.let, row.target, period, row.do, row
 
     def step(self, value: V, event: Event, now: float) -> tuple[V, tuple[Effect, ...]]:
@@ -59,8 +60,7 @@ class Machine(Generic[V]):
         return new, effects
 
     def _compile(self) -> Callable[[V, Event, float], Fired[V]]:
-        matrix, quantum, name = self.matrix, self.quantum, self.table.name
-        shared, inf = 0.0, float("inf")
+        matrix, name, shared = self.matrix, self.table.name, 0.0
 
         def fire(value: V, event: Event, now: float) -> Fired[V]:
             nonlocal shared
@@ -71,11 +71,11 @@ class Machine(Generic[V]):
                     return row, value, NOTHING if row.verb == "ignore" else (_report(name, row, value, event),)
                 new = value if let is None else let(value, event, now)
                 if period is not None:
-                    due = now + period
-                    if quantum and period < inf:
-                        due = due // quantum * quantum + quantum
+                    due = INFINITY
+                    if period < INFINITY:
+                        due = (now + period) // QUANTUM * QUANTUM + QUANTUM
                         if due == shared:
-                            due = shared
+                            due = shared  # the same object: what waits alike shares it
                         shared = due
                     new = replace(new, state=target, due=due)
                 if not do:

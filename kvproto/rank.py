@@ -2,15 +2,15 @@
 
 A rank finds the machine that an event concerns, fires it, keeps the new value, and carries out the internal
 effects at once (they raise further events for its other machines, first in, first out); what remains goes to
-the caller.  It holds what several machines share: the tables of rooms, links, sends or grants, the timers' heap,
+the caller.  It holds what several machines share: the tables of rooms, links, sends or grants, the timers' wheel,
 the tombstones.  It decides nothing: what depends on a state is a row, what is put into an event is a fact.
 
 The loop and the checker drive this same object.  `handle` takes an event, `receive` a message, `tick` fires the
 timers that are due; each returns the effects to be carried out, in order.
 
 Cost: every operation is O(events that it causes).  Only the loss or the return of a link looks at every room of
-the rank.  Each armed value has one entry in the heap that is not later than its `due`; an entry that comes up
-early is put back, one whose value is gone is dropped, so that moving a timer costs nothing.
+the rank.  Each armed value has a key in the wheel that comes up no later than its `due`; a key that comes up early is
+put back, one whose value is gone is dropped, so that moving a timer costs nothing.
 
 Bounds: tombstones, rooms that only the other side has opened, links and the trace are all bounded; a message that
 would go beyond is dropped and counted, and its sender repeats it.
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -28,18 +27,20 @@ import msgspec
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto.digest import tables_digest
-from kvproto.effects import Effect, Internal
+from kvproto.effects import Effect
 from kvproto.events import Event, Terms
 from kvproto.layout import Layout, LayoutError, Plan
 from kvproto.machine import Machine
 from kvproto.messages import VERSION, Hello, Message, Welcome
 from kvproto.rows import Row, Table, Value
 from kvproto.timing import Timing
+from kvproto.wheel import INFINITY, Wheel
 
-INFINITY = float("inf")
-ROOM_QUANTUM = 1 / 16
 X = TypeVar("X", bound=Value)
-Key = tuple[int, int, int]
+#: what a timer belongs to: a room's key, minus a link's number, or (room, chunk, peer) of a send
+Key = int | tuple[int, int, int]
+#: the `chunk` of a timer that is a room's or a link's
+ROOM_CHUNK = -2
 #: (when, row, event, value before, value after, effects); (when, link, epoch, room, body); a message that left
 Step = tuple[float, Row | None, Event, Any, Any, tuple[Effect, ...]]
 Heard = tuple[float, int, int, int, Message]
@@ -96,7 +97,7 @@ class Rank:
         self.incarnation = incarnation
         self.settings = settings or Settings()
         timing = self.settings.timing
-        self.room_machine: Machine[Any] = Machine(self.ROOM, timing, quantum=ROOM_QUANTUM)
+        self.room_machine: Machine[Any] = Machine(self.ROOM, timing)
         self.link_machine: Machine[Any] = Machine(self.LINK, timing)
         self.rooms: dict[int, Any] = {}
         self.tombs: dict[int, Any] = {}
@@ -104,14 +105,17 @@ class Rank:
         self.peers: dict[int, Peer] = {}
         self.link_of: dict[tuple[int, int], int] = {}
         self.next_link = 1
-        self.heap: list[tuple[float, int, int, int, int]] = []
+        self.wheel: Wheel[Key] = Wheel()
         self.trace: Trace = deque(maxlen=self.settings.trace)
         self.counts: Counter[str] = Counter()
         self._queue: deque[Event] = deque()
         self._out: list[Effect] = []
         self._from = 0
-        self._now = 0.0
-        self._inner: dict[type[Internal], Callable[[Any], None]] = {
+        self._route: dict[type[Event], Callable[[Any, float], None]] = {
+            **dict.fromkeys(self.ROOM.events, self._room), **dict.fromkeys(self.LINK.events, self._link),
+        }  # fmt: skip
+        self._route[ev.TimerFired] = self._timed
+        self._inner: dict[type[Effect], Callable[[Any], None]] = {
             do.Send: self._send, do.Reply: self._reply, do.FailRoom: self._fail_room,
             do.RaiseLinkUp: self._raise_up, do.RaiseLinkDown: self._raise_down,
         }  # fmt: skip
@@ -120,11 +124,11 @@ class Rank:
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event; returns the effects that others have to carry out."""
         out = self._out = []
-        self._now = now
-        queue = self._queue
+        route, queue = self._route, self._queue
         queue.append(event)
         while queue:
-            self._dispatch(queue.popleft(), now)
+            event = queue.popleft()
+            route[type(event)](event, now)
         return out
 
     def receive(self, link: int, epoch: int, room: int, body: Message, now: float) -> list[Effect]:
@@ -140,74 +144,61 @@ class Rank:
     def tick(self, now: float, limit: int = 256) -> list[Effect]:
         """Fire at most `limit` timers that are due."""
         out: list[Effect] = []
-        heap = self.heap
-        while heap and heap[0][0] <= now and limit:
-            due, kind, *key = heappop(heap)
-            value, machine = self._armed(kind, (key[0], key[1], key[2]))
+        wheel = self.wheel
+        while limit and wheel.next <= now:
+            limit -= 1
+            key = wheel.take()
+            value, machine = self._armed(key)
             if value is None or value.due == INFINITY:
                 continue
-            if value.due > due:
-                heappush(heap, (value.due, kind, key[0], key[1], key[2]))
-                continue
-            limit -= 1
-            timer = machine.timers[value.state]
-            event = ev.TimerFired(key[0], key[1], key[2], timer.tries, kind == 1 and self.peers[key[2]].flying > 0)
-            out += self._fire_timer(kind, event, now)
-            value, _ = self._armed(kind, (key[0], key[1], key[2]))
+            if value.due <= now:
+                out += self.handle(self._timer_event(key, machine.timers[value.state].tries), now)
+                value, _ = self._armed(key)
             if value is not None and value.due < INFINITY:
-                heappush(heap, (value.due, kind, key[0], key[1], key[2]))
+                wheel.put(value.due, key)
         return out
 
     @property
     def next_deadline(self) -> float:
         """When `tick` should be called at the latest (it may find nothing to do); infinity: no timer runs."""
-        return self.heap[0][0] if self.heap else INFINITY
+        return self.wheel.next
 
-    def _fire_timer(self, kind: int, event: ev.TimerFired, now: float) -> list[Effect]:
-        self._out = []
-        self._now = now
-        self._timed(kind, event, now)
-        while self._queue:
-            self._dispatch(self._queue.popleft(), now)
-        return self._out
+    def _timer_event(self, key: Key, tries: int) -> ev.TimerFired:
+        if isinstance(key, tuple):
+            return ev.TimerFired(*key, tries)
+        if key < 0:
+            return ev.TimerFired(0, ROOM_CHUNK, -key, tries, busy=self.peers[-key].flying > 0)
+        return ev.TimerFired(key, ROOM_CHUNK, 0, tries)
+
+    def _armed(self, key: Key) -> tuple[Any, Machine[Any]]:
+        if isinstance(key, tuple):
+            return None, self.room_machine
+        if key < 0:
+            return self.links.get(-key), self.link_machine
+        return self.rooms.get(key), self.room_machine
+
+    def _timed(self, event: ev.TimerFired, now: float) -> None:
+        if event.peer:
+            self._link(event, now)
+        else:
+            self._room(event, now)
 
     # --------------------------------------------------------------------------------- finding and keeping
-    def _dispatch(self, event: Event, now: float) -> None:
-        if event.machine == "room":
-            self._room(event.room, event, now)  # type: ignore[attr-defined]
-        elif event.machine == "link":
-            self._link(event.peer, event, now)  # type: ignore[attr-defined]
-        else:
-            self._part(event, now)
-
-    def _part(self, event: Event, now: float) -> None:
-        raise NotImplementedError
-
-    def _timed(self, kind: int, event: ev.TimerFired, now: float) -> None:
-        if kind == 0:
-            self._room(event.room, event, now)
-        else:
-            self._link(event.peer, event, now)
-
-    def _armed(self, kind: int, key: Key) -> tuple[Any, Machine[Any]]:
-        if kind == 0:
-            return self.rooms.get(key[0]), self.room_machine
-        return self.links.get(key[2]), self.link_machine
-
-    def _room(self, key: int, event: Event, now: float) -> None:
-        machine = self.room_machine
+    def _room(self, event: Any, now: float) -> None:
+        machine, key = self.room_machine, event.room
         old = self.rooms.get(key)
         if old is None:
             old = self.tombs.get(key) or machine.initial
         row, new, effects = machine.fire(old, event, now)
         self.trace.append((now, row, event, old, new, effects))
         if new is not old:
-            if new.state in machine.table.final:
+            if machine.ends[new.state]:
                 self.rooms.pop(key, None)
                 self._entomb(key, new)
-            elif new.state != machine.table.initial:
+            elif new.state:
                 self.rooms[key] = new
-                self._arm(old.due, new.due, 0, key, 0, 0)
+                if new.due < old.due:
+                    self.wheel.put(new.due, key)
         if effects:
             self._carry_out(effects)
 
@@ -216,17 +207,18 @@ class Rank:
         if len(self.tombs) > self.settings.tombstones:
             del self.tombs[next(iter(self.tombs))]
 
-    def _link(self, link: int, event: Event, now: float) -> None:
-        machine = self.link_machine
+    def _link(self, event: Any, now: float) -> None:
+        machine, link = self.link_machine, event.peer
         old = self.links.get(link, machine.initial)
         row, new, effects = machine.fire(old, event, now)
         self.trace.append((now, row, event, old, new, effects))
         if new is not old:
-            if new.state in machine.table.final:
+            if machine.ends[new.state]:
                 self._forget(link)
-            elif new.state != machine.table.initial:
+            elif new.state:
                 self.links[link] = new
-                self._arm(old.due, new.due, 1, 0, 0, link)
+                if new.due < old.due:
+                    self.wheel.put(new.due, -link)
         if effects:
             self._carry_out(effects)
 
@@ -236,17 +228,14 @@ class Rank:
         if peer is not None:
             del self.link_of[peer.group, peer.rank]
 
-    def _arm(self, old: float, new: float, kind: int, room: int, chunk: int, peer: int) -> None:
-        if new < old:
-            heappush(self.heap, (new, kind, room, chunk, peer))
-
     def _carry_out(self, effects: tuple[Effect, ...]) -> None:
         inner, out = self._inner, self._out
         for effect in effects:
-            if isinstance(effect, Internal):
-                inner[type(effect)](effect)
-            else:
+            act = inner.get(type(effect))
+            if act is None:
                 out.append(effect)
+            else:
+                act(effect)
 
     # -------------------------------------------------------------------------------- what both kinds share
     def _hear(self, link: int, epoch: int, room: int, body: Message) -> Event | None:

@@ -19,9 +19,9 @@ from kvproto.events import Event, Terms
 from kvproto.layout import Layout, Plan, cell
 from kvproto.machine import Machine
 from kvproto.messages import Message
-from kvproto.rank import Key, Peer, Rank, Settings, mask
+from kvproto.rank import Peer, Rank, Settings, mask
 from kvproto.ring import Ring
-from kvproto.states import Cause, DGrant, DLink
+from kvproto.states import Cause, DLink
 from kvproto.tables.decode_grant import DGrantValue, decode_grant
 from kvproto.tables.decode_room import decode_room
 from kvproto.tables.links import decode_link
@@ -44,6 +44,7 @@ class DecodeRank(Rank):
         self.chunk_of: dict[int, tuple[int, int]] = {}
         self.space_queue: dict[tuple[int, int], int] = {}
         self.endpoint = b""
+        self._route |= dict.fromkeys(decode_grant.events, self._grant_step)
         self._inner |= {
             do.OpenGrant: self._open_grant, do.StopGrants: self._stop_grants, do.DrainGrants: self._drain_grants,
             do.ReserveSpace: self._reserve, do.CancelSpace: self._cancel, do.FreeSpace: self._free,
@@ -136,8 +137,7 @@ class DecodeRank(Rank):
     def _grant(self, room: int, chunk: int) -> DGrantValue | None:
         return self.grants.get(room, {}).get(chunk)
 
-    def _part(self, event: Event, now: float) -> None:
-        assert isinstance(event, ev.GrantEvent)
+    def _grant_step(self, event: Any, now: float) -> None:
         room, chunk = event.room, event.chunk
         old = self._grant(room, chunk)
         if old is None:
@@ -148,7 +148,7 @@ class DecodeRank(Rank):
         row, new, effects = self.grant_machine.fire(old, event, now)
         self.trace.append((now, row, event, old, new, effects))
         if new is not old:
-            if new.state is DGrant.FREED:
+            if self.grant_machine.ends[new.state]:
                 grants = self.grants[room]
                 del grants[chunk]
                 if not grants:

@@ -21,13 +21,14 @@ from kvproto.events import Event, Route, Terms
 from kvproto.layout import Layout, Plan, cell
 from kvproto.machine import Machine
 from kvproto.messages import AUX_CHUNK, Message
-from kvproto.rank import Key, Peer, Rank, Settings, mask
+from kvproto.rank import ROOM_CHUNK, Key, Peer, Rank, Settings, mask
 from kvproto.ring import usable
 from kvproto.states import PLink, PRoom, PSend
 from kvproto.tables.links import prefill_link
 from kvproto.tables.prefill_room import prefill_room
 from kvproto.tables.prefill_send import PSendValue, prefill_send
 
+SendKey = tuple[int, int, int]
 
 
 def _key(chunk: int, peer: int) -> int:
@@ -46,13 +47,18 @@ class PrefillRank(Rank):
         self.send_machine: Machine[PSendValue] = Machine(prefill_send, self.settings.timing)
         self.sends: dict[int, dict[int, PSendValue]] = {}
         self.free_slots = list(range(self.settings.slots))
-        self.slot_of: dict[Key, int] = {}
-        self.slot_queue: dict[Key, None] = {}
+        self.slot_of: dict[SendKey, int] = {}
+        self.slot_queue: dict[SendKey, None] = {}
         self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
         self.early: set[int] = set()
         self.calls: dict[int, tuple[msg.Hello, Plan | None]] = {}
         self.next_epoch = self.incarnation << 16
+        self._route |= dict.fromkeys(prefill_send.events, self._send_step)
+        self._route |= {
+            ev.TimerFired: self._timed, ev.WriteCompleted: self._write_ended, ev.WriteFailed: self._write_ended,
+        }  # fmt: skip
         self._inner |= {
+            do.Connect: self._connect, do.PostWrite: self._post, do.PostPages: self._post,
             do.OpenWindow: self._open_window, do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux,
             do.StopSends: self._stop_sends, do.FinishSend: self._finish_send, do.TakeSlot: self._take_slot,
             do.LeaveQueue: self._leave_queue, do.FreeSlot: self._free_slot, do.WatchWatermark: self._watch,
@@ -135,24 +141,22 @@ class PrefillRank(Rank):
             return None
         return ev.PeerOpened(room, peer.rank, terms, body.tokens, body.prefix)
 
-    def _room(self, key: int, event: Event, now: float) -> None:
-        super()._room(key, event, now)
-        value = self.rooms.get(key)
-        if value is not None and value.state is PRoom.AWAIT_ENGINE:
-            self.early.add(key)
-        elif self.early:
-            self.early.discard(key)
+    def _room(self, event: Any, now: float) -> None:
+        super()._room(event, now)
+        if self.early or type(event) is ev.PeerOpened:
+            value = self.rooms.get(event.room)
+            if value is not None and value.state is PRoom.AWAIT_ENGINE:
+                self.early.add(event.room)
+            else:
+                self.early.discard(event.room)
 
     # ------------------------------------------------------------------------------------------- links
-    def _carry_out(self, effects: tuple[Effect, ...]) -> None:
-        for effect in effects:
-            if isinstance(effect, do.Connect):
-                self._adopt(effect.link)
-            elif isinstance(effect, do.PostWrite | do.PostPages):
-                self.peers[self._link_of(effect.room, effect.peer)].flying += 1
-        super()._carry_out(effects)
+    def _post(self, effect: do.PostWrite | do.PostPages) -> None:
+        self.peers[self._link_of(effect.room, effect.peer)].flying += 1
+        self._out.append(effect)
 
-    def _adopt(self, link: int) -> None:
+    def _connect(self, effect: do.Connect) -> None:
+        link = effect.link
         said, plan = self.calls[link]
         assert plan is not None
         duties = mask(tuple(share.reader for share in plan.duties(self.index)))
@@ -162,6 +166,7 @@ class PrefillRank(Rank):
         shared = next((p.terms for p in self.peers.values() if p.terms == terms), terms)
         peer.plan, peer.terms, peer.endpoint = plan, shared, said.endpoint
         self.watch[link] = []
+        self._out.append(effect)
 
     def _forget(self, link: int) -> None:
         super()._forget(link)
@@ -174,29 +179,31 @@ class PrefillRank(Rank):
         return link
 
     # ------------------------------------------------------------------------------------------- sends
-    def _part(self, event: Event, now: float) -> None:
-        assert isinstance(event, ev.SendEvent)
-        ended = isinstance(event, ev.WriteCompleted) or (isinstance(event, ev.WriteFailed) and event.settled)
-        if ended:
+    def _write_ended(self, event: ev.WriteCompleted | ev.WriteFailed, now: float) -> None:
+        if isinstance(event, ev.WriteCompleted) or event.settled:
             self.peers[self._link_of(event.room, event.peer)].flying -= 1
-        self._send_step(event.room, event.chunk, event.peer, event, now)
+        self._send_step(event, now)
 
-    def _send_step(self, room: int, chunk: int, peer: int, event: Event, now: float) -> None:
+    def _send_step(self, event: Any, now: float) -> None:
+        room, key = event.room, event.chunk << 16 | event.peer
         sends = self.sends.get(room)
-        old = sends.get(_key(chunk, peer)) if sends is not None else None
+        old = sends.get(key) if sends is not None else None
+        machine = self.send_machine
         if old is None:
-            if not isinstance(event, ev.SendOpened):
+            if type(event) is not ev.SendOpened:
                 self.counts["late events"] += 1
                 return
-            old = self.send_machine.initial
-        row, new, effects = self.send_machine.fire(old, event, now)
+            old = machine.initial
+            sends = self.sends.setdefault(room, {})
+        row, new, effects = machine.fire(old, event, now)
         self.trace.append((now, row, event, old, new, effects))
-        if new is not old:
-            if new.state in (PSend.DONE, PSend.STOPPED):
-                self._drop_send(room, _key(chunk, peer))
+        if new is not old and sends is not None:
+            if machine.ends[new.state]:
+                self._drop_send(room, key)
             else:
-                self.sends.setdefault(room, {})[_key(chunk, peer)] = new
-                self._arm(old.due, new.due, 2, room, chunk, peer)
+                sends[key] = new
+                if new.due < old.due:
+                    self.wheel.put(new.due, (room, event.chunk, event.peer))
         if effects:
             self._carry_out(effects)
 
@@ -206,31 +213,31 @@ class PrefillRank(Rank):
         if not sends:
             del self.sends[room]
 
-    def _timed(self, kind: int, event: ev.TimerFired, now: float) -> None:
-        if kind == 2:
-            self._send_step(event.room, event.chunk, event.peer, event, now)
+    def _timed(self, event: ev.TimerFired, now: float) -> None:
+        if event.room and event.chunk != ROOM_CHUNK:
+            self._send_step(event, now)
         else:
-            super()._timed(kind, event, now)
+            super()._timed(event, now)
 
-    def _armed(self, kind: int, key: Key) -> tuple[Any, Machine[Any]]:
-        if kind == 2:
+    def _armed(self, key: Key) -> tuple[Any, Machine[Any]]:
+        if isinstance(key, tuple):
             return self.sends.get(key[0], {}).get(_key(key[1], key[2])), self.send_machine
-        return super()._armed(kind, key)
+        return super()._armed(key)
 
     def _open_window(self, effect: do.OpenWindow) -> None:
         value = self.rooms[effect.room]
         for chunk in range(effect.first, effect.last):
             first, count = cell(chunk, value.tokens, value.prefix, self.grid)
-            ready = value.produced >= first + count
+            ready = value.work is not None and value.work.produced >= first + count
             for peer in _bits(value.terms.writes):
-                route = self._route(effect.room, peer, count)
+                route = self._way(effect.room, peer, count)
                 self._queue.append(ev.SendOpened(effect.room, chunk, peer, route, ready))
         if effect.aux:
             ready = value.work is not None and value.work.aux
             for peer in _bits(value.terms.aux):
                 self._queue.append(ev.SendOpened(effect.room, AUX_CHUNK, peer, Route.AUX, ready))
 
-    def _route(self, room: int, peer: int, tokens: int) -> Route:
+    def _way(self, room: int, peer: int, tokens: int) -> Route:
         link = self.link_to(room, peer)
         plan = self.peers[link].plan if link is not None else None
         if plan is None:
@@ -245,7 +252,7 @@ class PrefillRank(Rank):
             chunk, peer = key >> 16, key & 0xFFFF
             if chunk != AUX_CHUNK and not send.kv:
                 first, count = cell(chunk, value.tokens, value.prefix, self.grid)
-                if value.produced >= first + count:
+                if value.work.produced >= first + count:
                     self._queue.append(ev.KvProduced(effect.room, chunk, peer))
 
     def _offer_aux(self, effect: do.OfferAux) -> None:
@@ -275,7 +282,7 @@ class PrefillRank(Rank):
         else:
             self.slot_queue[key] = None
 
-    def _give_slot(self, key: Key, slot: int) -> None:
+    def _give_slot(self, key: SendKey, slot: int) -> None:
         self.slot_of[key] = slot
         self._queue.append(ev.SlotTaken(*key, slot))
 

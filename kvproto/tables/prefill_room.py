@@ -57,6 +57,8 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     next: int = 0
     #: sends that have not ended
     live: int = 0
+    #: tokens whose KV is computed
+    produced: int = 0
     #: the engine gave the aux row
     aux: bool = False
     #: why the room failed
@@ -73,7 +75,6 @@ class PRoomValue(Value, frozen=True, gc=False):
     terms: Terms | None = None
     tokens: int = 0
     prefix: int = 0
-    produced: int = 0
     #: decode ranks (mask) that have opened the room; when it has failed: that are still to be told
     peers: int = 0
     work: Work | None = None
@@ -149,7 +150,7 @@ def meets_last(v: V, e: PeerOpened, now: float) -> bool:
 
 def more(v: V, e: TokensProduced, now: float) -> bool:
     """More than before."""
-    return e.tokens > v.produced
+    return e.tokens > _work(v).produced
 
 
 def first_aux(v: V, e: AuxProvided, now: float) -> bool:
@@ -258,7 +259,8 @@ def meet_and_begin(v: V, e: PeerOpened, now: float) -> V:
 
 def count(v: V, e: TokensProduced, now: float) -> V:
     """So much is computed."""
-    return replace(v, produced=max(v.produced, e.tokens), work=_work(v))
+    work = _work(v)
+    return replace(v, work=replace(work, produced=max(work.produced, e.tokens)))
 
 
 def count_and_begin(v: V, e: TokensProduced, now: float) -> V:
