@@ -212,7 +212,9 @@ class DecodeRank(Rank):
         self._send(do.Send(effect.room, effect.peers, body))
 
     def _send_watermark(self, effect: do.SendWatermark) -> None:
-        self._send(do.Send(effect.room, effect.peers, msg.Watermark(*self.ring.mark)))
+        for rank in range(effect.peers.bit_length()):
+            if effect.peers >> rank & 1:
+                self._to(self.link_to(effect.room, rank), 0, msg.Watermark(*self.ring.mark))
 
     def _reply_watermark(self, effect: do.ReplyWatermark) -> None:
         self._to(self._from, 0, msg.Watermark(*self.ring.mark))
