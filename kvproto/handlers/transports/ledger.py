@@ -112,7 +112,6 @@ class Ledger(ABC, Generic[F]):
 
     def disconnect(self, peer: PeerId) -> None:
         self._check_open()
-        self._gather()
         link = self._links.drop(peer)
         if link is not None:
             try:
@@ -200,6 +199,12 @@ class Ledger(ABC, Generic[F]):
             self._next += 1
             self._flights[flight.handle] = flight
             self._links.known(flight.peer).enter(flight)
+            self._links.stray(flight.peer, -1)
+
+    def _leave(self, flight: F) -> None:
+        """Any thread: a write that goes on, for the owner to poll. The peer must be held."""
+        self._links.stray(flight.peer, +1)
+        self._strays.append(flight)
 
     def _complete(self, flight: F) -> None:
         if not flight.silent:

@@ -30,13 +30,14 @@ class Flight:
 class Link:
     """A peer we can write to. Its table is replaced as a whole, so that a reader needs no lock."""
 
-    __slots__ = ("count", "endpoint", "lost", "peer", "regions", "writes")
+    __slots__ = ("count", "endpoint", "lost", "peer", "regions", "strays", "writes")
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.peer = PeerId(endpoint.instance)
         self.lost: Fault | None = None
         self.count = 0  # descriptors in flight
-        self.writes = 0
+        self.writes = 0  # the owner's
+        self.strays = 0  # left behind by another thread, not yet taken over by the owner
         self.update(endpoint)
 
     def update(self, endpoint: Endpoint) -> None:
@@ -108,6 +109,10 @@ class Links:
         with self._lock:
             self._held.discard(peer)
 
+    def stray(self, peer: PeerId, change: int) -> None:
+        with self._lock:
+            self.known(peer).strays += change
+
     def _free(self, peer: PeerId) -> None:
         if self._closed:
             raise UsageError("the transport is closed")
@@ -119,8 +124,8 @@ class Links:
         with self._lock:
             self._free(peer)
             link = self._links.get(peer)
-            if link is not None and link.writes:
-                raise Busy(f"{link.writes} writes to peer {peer} are not quiescent: poll until they are")
+            if link is not None and (link.writes or link.strays):
+                raise Busy(f"{link.writes + link.strays} writes to peer {peer} are not quiescent: poll until they are")
             if link is not None:
                 del self._links[peer]
                 self._held.add(peer)

@@ -16,8 +16,8 @@ What the library does not say, and what follows from it here:
   (`UCX_MODULES=^ib`). With InfiniBand, end worker processes with `os._exit` after `close`.
 - Descriptors are numpy arrays: lists of tuples cost more than small copies do.
 - Device memory: plain cudaMalloc; memory of expandable segments falls off a cliff over cuda_ipc.
-- On the host a post over cross-memory attach copies *inside* the call (about 4 GB/s, the GIL released); over TCP, RDMA
-  and NVLink it returns at once.
+- Between processes of one host a post may copy *inside* the call (cross-memory attach, the GIL released) and then
+  needs nothing of a target that was reached before; over TCP, RDMA and NVLink it returns at once.
 
 A peer's endpoint carries the agent's metadata, whose agent name is the instance id. A newer table of a known peer
 is added to the old one by NIXL; what the peer has deregistered is refused by our own table.
@@ -165,7 +165,7 @@ class NixlTransport(Ledger[_Write]):
             except self._errors as error:
                 write.error = self._fault(error)
             time.sleep(_WARM_TICK_S)
-        self._strays.append(write)
+        self._leave(write)
         return False
 
     def _unlink(self, link: Link) -> None:
