@@ -26,10 +26,8 @@ from kvproto.wheel import INFINITY, QUANTUM
 
 V = TypeVar("V", bound=Value)
 Fired = tuple[Row | None, V, tuple[Effect, ...]]
-_Line = tuple[
-    Callable[..., bool] | None, Callable[..., Any] | None, Any, float | None,
-    tuple[Callable[..., Effect], ...], Row,
-]  # fmt: skip
+Apply = Callable[[Any, Event, float], Fired[Any]]
+Line = tuple[Callable[..., bool] | None, Apply]
 NOTHING: tuple[Effect, ...] = ()
 
 
@@ -42,48 +40,85 @@ class Machine(Generic[V]):
         self.timers: dict[int, Timer] = {s: timing.named(name) for s, name in table.timers.items()}
         #: by state: whether it ends the machine
         self.ends = [state in table.final for state in table.states]
-        self.matrix: list[dict[type[Event], list[_Line]]] = [{} for _ in table.states]
+        self.dues = [_due(self.timers.get(state)) for state in table.states]
+        self.matrix: list[dict[type[Event], list[Line]]] = [{} for _ in table.states]
         for row in table.rows:
-            self.matrix[row.source].setdefault(row.event, []).append(self._line(row))
-        self.fire = self._compile()
+            self.matrix[row.source].setdefault(row.event, []).append((row.when, self._apply(row)))
 
-    def _line(self, row: Row) -> _Line:
-        period = None
-        if row.target is not row.source or row.again:
-            timer = self.timers.get(row.target)
-            period = timer.period if timer else INFINITY
-        return row.when, row.let, row.target, period, row.do, row
+    def fire(self, value: V, event: Event, now: float) -> Fired[V]:
+        """The row that fired, the new value and the effects."""
+        for when, apply in self.matrix[value.state].get(type(event), ()):
+            if when is None or when(value, event, now):
+                return apply(value, event, now)
+        return None, value, (Report(f"{self.table.name}: {event} in {value.state.name}", "no row for it"),)
 
     def step(self, value: V, event: Event, now: float) -> tuple[V, tuple[Effect, ...]]:
         """The new value and the effects."""
         _, new, effects = self.fire(value, event, now)
         return new, effects
 
-    def _compile(self) -> Callable[[V, Event, float], Fired[V]]:
-        matrix, name, shared = self.matrix, self.table.name, 0.0
+    def _apply(self, row: Row) -> Apply:
+        """What the row does, once it is known that it fires."""
+        if row.verb == "ignore":
+            return lambda value, _event, _now: (row, value, NOTHING)
+        if row.verb == "refuse":
+            name = self.table.name
+            return lambda value, event, _now: (row, value, (_report(name, row, value, event),))
+        let, build = row.let, _builder(row.do)
+        if row.target is row.source and not row.again:
+            if let is None:
+                return lambda value, event, _now: (row, value, build(value, event))
+            return _staying(row, let, build)
+        return _moving(row, let, build, self.dues[row.target])
 
-        def fire(value: V, event: Event, now: float) -> Fired[V]:
-            nonlocal shared
-            for when, let, target, period, do, row in matrix[value.state].get(type(event), ()):
-                if when is not None and not when(value, event, now):
-                    continue
-                if row.verb != "row":
-                    return row, value, NOTHING if row.verb == "ignore" else (_report(name, row, value, event),)
-                new = value if let is None else let(value, event, now)
-                if period is not None:
-                    due = INFINITY
-                    if period < INFINITY:
-                        due = (now + period) // QUANTUM * QUANTUM + QUANTUM
-                        if due == shared:
-                            due = shared  # the same object: what waits alike shares it
-                        shared = due
-                    new = replace(new, state=target, due=due)
-                if not do:
-                    return row, new, NOTHING
-                return row, new, tuple([build(new, event) for build in do])
-            return None, value, (Report(f"{name}: {event} in {value.state.name}", "no row for it"),)
 
-        return fire
+def _staying(row: Row, let: Callable[..., Any], build: Callable[..., tuple[Effect, ...]]) -> Apply:
+    def apply(value: Any, event: Event, now: float) -> Fired[Any]:
+        new = let(value, event, now)
+        return row, new, build(new, event)
+
+    return apply
+
+
+def _moving(
+    row: Row, let: Callable[..., Any] | None, build: Callable[..., tuple[Effect, ...]], due: Callable[[float], float]
+) -> Apply:  # fmt: skip
+    target = row.target
+
+    def apply(value: Any, event: Event, now: float) -> Fired[Any]:
+        new = replace(value if let is None else let(value, event, now), state=target, due=due(now))
+        return row, new, build(new, event)
+
+    return apply
+
+
+def _builder(do: tuple[Callable[..., Effect], ...]) -> Callable[[Any, Event], tuple[Effect, ...]]:
+    """Build a row's effects, in their order."""
+    if not do:
+        return lambda _value, _event: NOTHING
+    first, *others = do
+    if not others:
+        return lambda value, event: (first(value, event),)
+    second, *others = others
+    if not others:
+        return lambda value, event: (first(value, event), second(value, event))
+    return lambda value, event: tuple([build(value, event) for build in do])
+
+
+def _due(timer: Timer | None) -> Callable[[float], float]:
+    """When a timer that is started now ends; what is started alike shares one number."""
+    if timer is None:
+        return lambda _now: INFINITY
+    period, last = timer.period, 0.0
+
+    def due(now: float) -> float:
+        nonlocal last
+        end = (now + period) // QUANTUM * QUANTUM + QUANTUM
+        if end != last:
+            last = end
+        return last
+
+    return due
 
 
 def _report(name: str, row: Row, value: Value, event: Event) -> Report:

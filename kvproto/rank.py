@@ -33,6 +33,7 @@ from kvproto.layout import Layout, LayoutError, Plan
 from kvproto.machine import Machine
 from kvproto.messages import VERSION, Hello, Message, Welcome
 from kvproto.rows import Row, Table, Value
+from kvproto.states import State
 from kvproto.timing import Timing
 from kvproto.wheel import INFINITY, Wheel
 
@@ -88,6 +89,7 @@ class Rank:
 
     ROOM: ClassVar[Table[Any]]
     LINK: ClassVar[Table[Any]]
+    UP: ClassVar[State]
 
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
@@ -107,6 +109,7 @@ class Rank:
         self.next_link = 1
         self.wheel: Wheel[Key] = Wheel()
         self.trace: Trace = deque(maxlen=self.settings.trace)
+        self._log = self.trace.append
         self.counts: Counter[str] = Counter()
         self._queue: deque[Event] = deque()
         self._out: list[Effect] = []
@@ -123,7 +126,8 @@ class Rank:
     # ------------------------------------------------------------------------------------ what drives it
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event; returns the effects that others have to carry out."""
-        out = self._out = []
+        out: list[Effect] = []
+        self._out = out
         route, queue = self._route, self._queue
         queue.append(event)
         while queue:
@@ -190,7 +194,7 @@ class Rank:
         if old is None:
             old = self.tombs.get(key) or machine.initial
         row, new, effects = machine.fire(old, event, now)
-        self.trace.append((now, row, event, old, new, effects))
+        self._log((now, row, event, old, new, effects))
         if new is not old:
             if machine.ends[new.state]:
                 self.rooms.pop(key, None)
@@ -254,7 +258,7 @@ class Rank:
 
     def _up(self, link: int | None) -> Any:
         value = self.links.get(link) if link is not None else None
-        return value if value is not None and value.state.name == "UP" else None
+        return value if value is not None and value.state is self.UP else None
 
     def _to(self, link: int | None, room: int, body: Message) -> None:
         value = self._up(link)

@@ -32,7 +32,7 @@ BOUND = (DLink.UP, DLink.AWAIT_RETURN)
 class DecodeRank(Rank):
     """One decode rank."""
 
-    ROOM, LINK = decode_room, decode_link
+    ROOM, LINK, UP = decode_room, decode_link, DLink.UP
 
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None

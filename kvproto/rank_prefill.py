@@ -28,6 +28,7 @@ from kvproto.tables.links import prefill_link
 from kvproto.tables.prefill_room import prefill_room
 from kvproto.tables.prefill_send import PSendValue, prefill_send
 
+EARLY = PRoom.AWAIT_ENGINE
 SendKey = tuple[int, int, int]
 
 
@@ -38,7 +39,7 @@ def _key(chunk: int, peer: int) -> int:
 class PrefillRank(Rank):
     """One prefill rank."""
 
-    ROOM, LINK = prefill_room, prefill_link
+    ROOM, LINK, UP = prefill_room, prefill_link, PLink.UP
 
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
@@ -55,7 +56,7 @@ class PrefillRank(Rank):
         self.next_epoch = self.incarnation << 16
         self._route |= dict.fromkeys(prefill_send.events, self._send_step)
         self._route |= {
-            ev.TimerFired: self._timed, ev.WriteCompleted: self._write_ended, ev.WriteFailed: self._write_ended,
+            ev.TimerFired: self._timed, ev.PeerOpened: self._peer_opened, ev.WriteCompleted: self._write_ended, ev.WriteFailed: self._write_ended,
         }  # fmt: skip
         self._inner |= {
             do.Connect: self._connect, do.PostWrite: self._post, do.PostPages: self._post,
@@ -136,19 +137,18 @@ class PrefillRank(Rank):
         return None
 
     def _hear_open(self, peer: Peer, terms: Terms, room: int, body: msg.Open) -> Event | None:
-        if room not in self.rooms and room not in self.tombs and len(self.early) >= self.settings.early:
+        if len(self.early) >= self.settings.early:
+            initial = self.room_machine.initial
+            self.early = {key for key in self.early if self.rooms.get(key, initial).state is EARLY}
+        if len(self.early) >= self.settings.early and room not in self.rooms and room not in self.tombs:
             self.counts["rooms beyond the bound"] += 1
             return None
         return ev.PeerOpened(room, peer.rank, terms, body.tokens, body.prefix)
 
-    def _room(self, event: Any, now: float) -> None:
-        super()._room(event, now)
-        if self.early or type(event) is ev.PeerOpened:
-            value = self.rooms.get(event.room)
-            if value is not None and value.state is PRoom.AWAIT_ENGINE:
-                self.early.add(event.room)
-            else:
-                self.early.discard(event.room)
+    def _peer_opened(self, event: ev.PeerOpened, now: float) -> None:
+        self._room(event, now)
+        if event.room not in self.early and self.rooms.get(event.room, self.room_machine.initial).state is EARLY:
+            self.early.add(event.room)
 
     # ------------------------------------------------------------------------------------------- links
     def _post(self, effect: do.PostWrite | do.PostPages) -> None:
@@ -196,7 +196,7 @@ class PrefillRank(Rank):
             old = machine.initial
             sends = self.sends.setdefault(room, {})
         row, new, effects = machine.fire(old, event, now)
-        self.trace.append((now, row, event, old, new, effects))
+        self._log((now, row, event, old, new, effects))
         if new is not old and sends is not None:
             if machine.ends[new.state]:
                 self._drop_send(room, key)
