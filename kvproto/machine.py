@@ -1,11 +1,13 @@
 """The step: a table, made fast.
 
-`compile_table` turns rows into a matrix, state by event type, and returns a `Machine` whose `fire` finds the
-row, applies it and hands back the new value and the effects.  It is pure: no clock, no I/O, no logging; the same
-arguments give the same result, which is what makes the checker's memory of results sound.
+`Machine` compiles a table: for each pair of state and event the rows become one function, written out as source
+and compiled, in which a row is an `if`, three lines and a `return`.  So what runs is what a careful hand would
+have written for this pair, and nothing is looked up but the pair itself.  `source_of` shows it.
 
-A timer ends on the wheel's next slot after its period.  The order within a row: the guard sees the value as it is; `let` makes the new value; state and timer are set;
-the effects are built from the *new* value.  A value that nothing changes is returned as it is, the same object.
+A step is pure: no clock, no I/O, no logging; the same arguments give the same result, which is what makes the
+checker's memory of results sound.  The order within a row: the guard sees the value as it is; `let` makes the new
+value; state and timer are set; the effects are built from the *new* value.  A value that nothing changes is
+returned as it is, the same object.  A timer ends on the wheel's next slot after its period.
 
 An event for which a state has no row at all is refused by name.  The lint proves that this cannot happen for
 events of the table; it is here so that nothing can stop a rank.
@@ -13,6 +15,7 @@ events of the table; it is here so that nothing can stop a rank.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -26,9 +29,7 @@ from kvproto.wheel import INFINITY, QUANTUM
 
 V = TypeVar("V", bound=Value)
 Fired = tuple[Row | None, V, tuple[Effect, ...]]
-Apply = Callable[[Any, Event, float], Fired[Any]]
-Line = tuple[Callable[..., bool] | None, Apply]
-NOTHING: tuple[Effect, ...] = ()
+Fire = Callable[[Any, Any, float], Fired[Any]]
 
 
 class Machine(Generic[V]):
@@ -40,69 +41,69 @@ class Machine(Generic[V]):
         self.timers: dict[int, Timer] = {s: timing.named(name) for s, name in table.timers.items()}
         #: by state: whether it ends the machine
         self.ends = [state in table.final for state in table.states]
-        self.dues = [_due(self.timers.get(state)) for state in table.states]
-        self.matrix: list[dict[type[Event], list[Line]]] = [{} for _ in table.states]
+        self._dues = [_due(self.timers.get(state)) for state in table.states]
+        pairs: dict[tuple[int, type[Event]], list[Row]] = defaultdict(list)
         for row in table.rows:
-            self.matrix[row.source].setdefault(row.event, []).append((row.when, self._apply(row)))
+            pairs[row.source, row.event].append(row)
+        self._rows = pairs
+        #: by state: what to call for an event of this type
+        self.steps: list[dict[type[Event], Fire]] = [{} for _ in table.states]
+        for (state, event), rows in pairs.items():
+            self.steps[state][event] = self._compile(rows)
 
     def fire(self, value: V, event: Event, now: float) -> Fired[V]:
         """The row that fired, the new value and the effects."""
-        for when, apply in self.matrix[value.state].get(type(event), ()):
-            if when is None or when(value, event, now):
-                return apply(value, event, now)
-        return None, value, (Report(f"{self.table.name}: {event} in {value.state.name}", "no row for it"),)
+        step = self.steps[value.state].get(type(event))
+        return self.undecided(value, event) if step is None else step(value, event, now)
 
     def step(self, value: V, event: Event, now: float) -> tuple[V, tuple[Effect, ...]]:
         """The new value and the effects."""
         _, new, effects = self.fire(value, event, now)
         return new, effects
 
-    def _apply(self, row: Row) -> Apply:
-        """What the row does, once it is known that it fires."""
-        if row.verb == "ignore":
-            return lambda value, _event, _now: (row, value, NOTHING)
-        if row.verb == "refuse":
-            name = self.table.name
-            return lambda value, event, _now: (row, value, (_report(name, row, value, event),))
-        let, build = row.let, _builder(row.do)
-        if row.target is row.source and not row.again:
-            if let is None:
-                return lambda value, event, _now: (row, value, build(value, event))
-            return _staying(row, let, build)
-        return _moving(row, let, build, self.dues[row.target])
+    def undecided(self, value: V, event: Event) -> Fired[V]:
+        """What happens where no row decides: nothing, and a report."""
+        return None, value, (_report(self.table.name, value, event, "no row for it"),)
+
+    def source_of(self, state: int, event: type[Event]) -> str:
+        """The source of the function for this pair."""
+        return _source(self._rows[state, event], self._dues)[0]
+
+    def _compile(self, rows: list[Row]) -> Fire:
+        source, names = _source(rows, self._dues)
+        names["report"] = lambda value, event, why: (_report(self.table.name, value, event, why),)
+        exec(compile(source, f"<{self.table.name} {rows[0].source.name} {rows[0].event.__name__}>", "exec"), names)  # noqa: S102
+        fire: Fire = names["fire"]
+        return fire
 
 
-def _staying(row: Row, let: Callable[..., Any], build: Callable[..., tuple[Effect, ...]]) -> Apply:
-    def apply(value: Any, event: Event, now: float) -> Fired[Any]:
-        new = let(value, event, now)
-        return row, new, build(new, event)
-
-    return apply
-
-
-def _moving(
-    row: Row, let: Callable[..., Any] | None, build: Callable[..., tuple[Effect, ...]], due: Callable[[float], float]
-) -> Apply:  # fmt: skip
-    target = row.target
-
-    def apply(value: Any, event: Event, now: float) -> Fired[Any]:
-        new = replace(value if let is None else let(value, event, now), state=target, due=due(now))
-        return row, new, build(new, event)
-
-    return apply
+def _source(rows: list[Row], dues: list[Callable[[float], float]]) -> tuple[str, dict[str, Any]]:
+    """The function for one pair, and the names that it uses."""
+    names: dict[str, Any] = {"replace": replace}
+    lines = ["def fire(value, event, now):"]
+    for i, row in enumerate(rows):
+        names |= {f"row{i}": row, f"when{i}": row.when, f"let{i}": row.let, f"target{i}": row.target}
+        names |= {f"due{i}": dues[row.target], **{f"do{i}_{k}": f for k, f in enumerate(row.do)}}
+        indent = "    "
+        if row.when is not None:
+            lines.append(f"    if when{i}(value, event, now):")
+            indent = "        "
+        lines += [indent + line for line in _lines(i, row)]
+    if rows[-1].when is not None:
+        lines.append("    return None, value, report(value, event, 'no row for it')")
+    return "\n".join(lines), names
 
 
-def _builder(do: tuple[Callable[..., Effect], ...]) -> Callable[[Any, Event], tuple[Effect, ...]]:
-    """Build a row's effects, in their order."""
-    if not do:
-        return lambda _value, _event: NOTHING
-    first, *others = do
-    if not others:
-        return lambda value, event: (first(value, event),)
-    second, *others = others
-    if not others:
-        return lambda value, event: (first(value, event), second(value, event))
-    return lambda value, event: tuple([build(value, event) for build in do])
+def _lines(i: int, row: Row) -> list[str]:
+    if row.verb == "ignore":
+        return [f"return row{i}, value, ()"]
+    if row.verb == "refuse":
+        return [f"return row{i}, value, report(value, event, {row.why!r})"]
+    new = f"let{i}(value, event, now)" if row.let else "value"
+    if row.target is not row.source or row.again:
+        new = f"replace({new}, state=target{i}, due=due{i}(now))"
+    effects = "".join(f"do{i}_{k}(new, event), " for k in range(len(row.do)))
+    return [f"new = {new}", f"return row{i}, new, ({effects})"]
 
 
 def _due(timer: Timer | None) -> Callable[[float], float]:
@@ -121,5 +122,5 @@ def _due(timer: Timer | None) -> Callable[[float], float]:
     return due
 
 
-def _report(name: str, row: Row, value: Value, event: Event) -> Report:
-    return Report(f"{name}: {event} in {value.state.name}", row.why)
+def _report(name: str, value: Value, event: Event, why: str) -> Report:
+    return Report(f"{name}: {event} in {value.state.name}", why)

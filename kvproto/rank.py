@@ -129,7 +129,10 @@ class Rank:
         out: list[Effect] = []
         self._out = out
         route, queue = self._route, self._queue
-        queue.append(event)
+        if queue:
+            queue.append(event)
+        else:
+            route[type(event)](event, now)
         while queue:
             event = queue.popleft()
             route[type(event)](event, now)
