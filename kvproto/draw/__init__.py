@@ -1,0 +1,1 @@
+"""Pictures and tables of the protocol, all made from the rows."""

@@ -1,0 +1,130 @@
+"""The scenes that PROTOCOL.md shows: each is a stage, a script, and what to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from kvproto import events as ev
+from kvproto import messages as msg
+from kvproto.draw.stage import GRID, Cast, Stage
+from kvproto.events import room_key
+from kvproto.rank import Settings
+from kvproto.states import Cause
+from kvproto.trace.records import Log, log_of
+
+ROOM = room_key(7, 0)
+SECOND = room_key(8, 0)
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """A name, a sentence, the play, and the rooms that it is about."""
+
+    name: str
+    title: str
+    play: Callable[[], Stage]
+    rooms: tuple[int, ...] = (ROOM,)
+
+    def logs(self) -> list[Log]:
+        """The traces of all ranks after the play."""
+        stage = self.play()
+        return [log_of(rank) for rank in (*stage.past, *stage.ranks.values())]
+
+
+def open_room(stage: Stage, room: int, tokens: int, *, compute: float = 300e-6) -> None:
+    """Both engines open a room; the forward computes a chunk every `compute` seconds."""
+    for name in stage.ranks:
+        if name[0] == "D":
+            stage.tell(name, ev.RoomOpened(room, stage.terms(name), tokens, 0))
+            continue
+        stage.tell(name, ev.EngineOpened(room, tokens))
+        stage.tell(name, ev.ForwardScheduled(room), compute)
+        for k, done in enumerate([*range(GRID, tokens, GRID), tokens]):
+            stage.tell(name, ev.TokensProduced(room, done), compute * (k + 3))
+        stage.tell(name, ev.AuxProvided(room), compute * (tokens // GRID + 3))
+
+
+def _begin(cast: Cast, lose: Callable[[str, str, msg.Message], bool] = lambda *_: False) -> Stage:
+    stage = Stage(cast, lose=lose)
+    stage.run(1e-3)
+    return stage
+
+
+def _ring(stage: Stage, chunks: float) -> int:
+    return int(stage.plan.grant_bytes(0, GRID) * chunks)
+
+
+def _with_ring(chunks: float) -> Cast:
+    return Cast(settings=Settings(ring_bytes=_ring(Stage(Cast()), chunks)))
+
+
+def well() -> Stage:
+    """Two prefill ranks fill one decode rank."""
+    stage = _begin(Cast(prefill=2))
+    open_room(stage, ROOM, GRID)
+    stage.run(20e-3)
+    return stage
+
+
+def deferral() -> Stage:
+    """Two chunks, a ring for one and a half."""
+    stage = _begin(_with_ring(1.5))
+    open_room(stage, ROOM, 2 * GRID, compute=50e-6)
+    stage.run(20e-3)
+    return stage
+
+
+def slices() -> Stage:
+    """A chunk that is larger than the ring."""
+    stage = _begin(_with_ring(0.5))
+    open_room(stage, ROOM, GRID)
+    stage.run(20e-3)
+    return stage
+
+
+def abort() -> Stage:
+    """The decode engine gives up while a write is in flight."""
+    stage = _begin(Cast())
+    open_room(stage, ROOM, GRID)
+    stage.tell("D0", ev.EngineAborted(ROOM, Cause.DECODE_ABORTED), 1.2e-3)
+    stage.run(20e-3)
+    return stage
+
+
+def lost() -> Stage:
+    """A prefill rank dies with a grant in hand, and comes back."""
+    stage = _begin(Cast())
+    open_room(stage, ROOM, GRID)
+    stage.run(0.8e-3)
+    stage.dead.add("P0")
+    stage.run(8.0)
+    stage.start_prefill(0, incarnation=2)
+    stage.run(2.0)
+    return stage
+
+
+def repeated() -> Stage:
+    """The first answer is lost; the request is simply repeated."""
+    seen: list[msg.Message] = []
+
+    def lose(sender: str, _receiver: str, body: msg.Message) -> bool:
+        first = isinstance(body, msg.StagingRsp) and not seen
+        if first:
+            seen.append(body)
+        return first and sender == "D0"
+
+    stage = _begin(Cast(), lose)
+    open_room(stage, ROOM, GRID)
+    stage.run(1.0)
+    return stage
+
+
+SCENES: tuple[Scene, ...] = (
+    Scene("well", "The usual way: two prefill ranks fill one decode rank's grant", well),
+    Scene("deferral", "Deferral: the second chunk's promise waits for the watermark", deferral),
+    Scene("slices", "Slice fallback: the chunk does not fit the ring and goes over pages", slices),
+    Scene("repeated", "A lost answer: the timer asks again", repeated),
+    Scene("abort", "Abort: decode gives up while a write is in flight", abort),
+    Scene("lost", "A lost link: the region is quarantined until the peer is back", lost),
+)

@@ -1,0 +1,86 @@
+"""Replay: a trace against the tables.
+
+Every step of the log is fired again, from the value that the steps before have left, and row, new state and effects
+are compared with what was recorded.  The first difference ends the replay: after it nothing can be trusted.  A log that
+was made with other tables is refused, since it would differ for that reason alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kvproto.digest import tables_digest
+from kvproto.machine import Machine
+from kvproto.rows import Row, Value
+from kvproto.trace.records import BY_NAME, Log, Step
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """Where a log leaves the tables: what is compared, what the rows say, what was recorded."""
+
+    rank: str
+    line: int
+    what: str
+    expected: str
+    recorded: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        text = f"line {self.line}: {self.rank}: {self.what}"
+        text += f"\n  the tables say  {self.expected}\n  the trace says  {self.recorded}"
+        return f"{text}\n  {self.note}" if self.note else text
+
+
+def replay(log: Log, *, any_tables: bool = False) -> Difference | None:
+    """The first difference between the log and the tables, or None.  `any_tables`: compare whatever the digest says."""
+    rank = log.head.name
+    if log.head.digest != tables_digest() and not any_tables:
+        return Difference(rank, 1, "digest of the tables", tables_digest(), log.head.digest,
+                          "the trace was made with other tables: use the version that made it")  # fmt: skip
+    machines = {name: Machine(table, log.head.timing) for name, table in BY_NAME.items()}
+    values: dict[tuple[str, tuple[int, ...]], Value] = {}
+    for step in log.entries:
+        if isinstance(step, Step):
+            found = _again(rank, machines[step.machine], step, values)
+            if found is not None:
+                return found
+    return None
+
+
+def _again(
+    rank: str, machine: Machine[Any], step: Step, values: dict[tuple[str, tuple[int, ...]], Value]
+) -> Difference | None:
+    value = values.get((step.machine, step.key), machine.initial) if step.value is None else step.value
+    where = f"{step.machine} {_key(step)}: {type(step.event).__name__}"
+    if value.state.name != step.source:
+        return Difference(rank, step.line, f"{where}: state before", value.state.name, step.source,
+                          "" if values else "the trace begins in the middle and does not give the value")  # fmt: skip
+    try:
+        row, new, effects = machine.fire(value, step.event, step.time)
+    except Exception as error:  # noqa: BLE001 - a doctored event may break a guard in any way
+        return Difference(rank, step.line, where, f"no step: {type(error).__name__}: {error}", f"row {step.row}")
+    recorded = machine.table.rows[step.row] if step.row is not None and step.row < len(machine.table.rows) else None
+    if row is not recorded:
+        said = _row(recorded) if recorded else f"row {step.row}"
+        return Difference(rank, step.line, f"{where}: row", _row(row), said)
+    if new.state.name != step.target:
+        return Difference(rank, step.line, f"{where}: state after", new.state.name, step.target, _row(row))
+    if effects != step.effects:
+        return Difference(rank, step.line, f"{where}: effects", _list(effects), _list(step.effects), _row(row))
+    values[step.machine, step.key] = new
+    return None
+
+
+def _key(step: Step) -> str:
+    said = type(step.event).__struct_fields__
+    return " ".join(f"{name} {getattr(step.event, name)}" for name in ("chunk", "peer") if name in said) or "room"
+
+
+def _row(row: Row | None) -> str:
+    return f"row {row.index}: {row}" if row is not None else "no row"
+
+
+def _list(effects: tuple[object, ...]) -> str:
+    return ", ".join(map(str, effects)) or "none"
