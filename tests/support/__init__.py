@@ -1,0 +1,1 @@
+"""What several tests of the core and of the loop share."""
