@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from kvproto.events import room_key, room_of
-from kvproto.messages import MAX_AUX, MAX_ENDPOINT, MAX_PAGES, U32, U64, LinkBody, Message, RoomBody
+from kvproto.messages import MAX_AUX, MAX_ENDPOINT, MAX_PAGES, U32, U64, Abort, LinkBody, Message, Open, RoomBody
 
 #: the longest frame that is sent or accepted, in bytes
 MAX_FRAME = max(MAX_AUX, MAX_ENDPOINT, MAX_PAGES) + 64 * 1024
@@ -45,4 +45,8 @@ def decode(frame: bytes) -> Frame:
     about_room = isinstance(body, RoomBody)
     if isinstance(body, LinkBody) and (room_id or gen):
         raise WireError(f"{type(body).__name__} is about a link, not about room {room_id}")
+    if isinstance(body, Open) and body.prefix > body.tokens:
+        raise WireError(f"a prefix of {body.prefix} tokens in a room of {body.tokens}")
+    if isinstance(body, Abort) and not body.cause:
+        raise WireError("an abort without a cause: it would read as success")
     return epoch, room_key(room_id, gen) if about_room else 0, body
