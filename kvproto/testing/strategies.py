@@ -1,0 +1,122 @@
+"""Hypothesis strategies: layouts that fit together, every message, frames that are damaged, schedules.
+
+Needs hypothesis; nothing else of the package imports this module.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+from hypothesis import strategies as st
+
+from kvproto import messages as msg
+from kvproto.events import room_key
+from kvproto.layout import Layout, LayoutError, Plan, grid_tokens
+from kvproto.messages import Body, Message
+from kvproto.states import Cause
+from kvproto.wire import encode
+
+U64 = st.integers(0, 2**64 - 1)
+U32 = st.integers(0, 2**32 - 1)
+SIZES = st.integers(0, 2**48 - 1)
+CHUNKS = st.integers(0, 2**24 - 1)
+WORDS = st.text(max_size=40)
+
+rooms = st.builds(room_key, U64, U32)
+
+
+@st.composite
+def layouts(draw: st.DrawFn, *, heads: int | None = None) -> Layout:
+    """Any layout of a small group that is a layout at all."""
+    count = heads or draw(st.sampled_from((1, 2, 4, 6, 8, 12)))
+    tps = [tp for tp in range(1, 17) if count % tp == 0 or tp % count == 0]
+    return Layout(
+        layers=draw(st.integers(4, 8)), heads=count, k_dim=draw(st.sampled_from((8, 64))),
+        v_dim=draw(st.sampled_from((0, 8, 64))), itemsize=draw(st.sampled_from((1, 2, 4))),
+        dtype=draw(st.sampled_from(("bfloat16", "float8_e4m3fn", "float32"))),
+        page_size=draw(st.sampled_from((1, 4, 16))), tp=draw(st.sampled_from(tps)), pp=draw(st.integers(1, 4)),
+        order=draw(st.sampled_from(("NHD", "HND"))),
+    )  # fmt: skip
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Two groups of one model, with a grid of whole pages of both."""
+    prefill = draw(layouts())
+    other = draw(layouts(heads=prefill.heads))
+    decode = msgspec.structs.replace(
+        prefill, page_size=other.page_size, tp=other.tp, pp=min(other.pp, prefill.layers), order=other.order
+    )
+    grid = grid_tokens(draw(st.sampled_from((None, 16, 48))), prefill.page_size, decode.page_size)
+    return Plan(prefill, decode, grid)
+
+
+#: what a field of this name holds, where its type alone would be too narrow or too wide
+_FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "chunk": CHUNKS, "grant": U64, "offset": SIZES, "end": SIZES, "round": U64, "mark_round": U64, "mark_tail": SIZES,
+    "tail": SIZES, "session": U64, "epoch": U64, "group": U64, "rank": U32, "grid": U32, "version": U32,
+    "tokens": U32, "prefix": U32, "digest": st.text(max_size=64), "why": st.text(max_size=200),
+    "lease": st.floats(allow_nan=False), "endpoint": st.binary(max_size=200), "pages": st.binary(max_size=64),
+    "data": st.binary(max_size=200), "layout": layouts(), "cause": st.sampled_from(tuple(Cause)[1:]),
+}  # fmt: skip
+
+BODIES: tuple[type[Body], ...] = get_args(Message)
+
+
+def _fits(body: Any) -> bool:
+    return not isinstance(body, msg.Open) or body.prefix <= body.tokens
+
+
+def messages() -> st.SearchStrategy[Any]:
+    """Every message that the codec lets through."""
+    kinds: list[st.SearchStrategy[Any]] = [
+        st.builds(kind, **{name: _FIELDS[name] for name in kind.__struct_fields__}) for kind in BODIES
+    ]
+    return st.one_of(kinds).filter(_fits)
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> tuple[int, int, Message]:
+    """(epoch, room key, body); the room is 0 for messages about a link."""
+    body = draw(messages())
+    room = draw(rooms) if isinstance(body, get_args(msg.RoomBody)) else 0
+    return draw(U64), room, body
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A frame that was cut, flipped, lengthened, doubled, or was never one."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.binary(max_size=200))
+    data = bytearray(encode(*draw(frames())))
+    match draw(st.sampled_from(("cut", "flip", "insert", "append", "double", "splice"))):
+        case "cut":
+            del data[draw(st.integers(0, len(data) - 1)) :]
+        case "flip":
+            for _ in range(draw(st.integers(1, 4))):
+                data[draw(st.integers(0, len(data) - 1))] ^= 1 << draw(st.integers(0, 7))
+        case "insert":
+            at = draw(st.integers(0, len(data)))
+            data[at:at] = draw(st.binary(min_size=1, max_size=16))
+        case "append":
+            data += draw(st.binary(min_size=1, max_size=16))
+        case "double":
+            data = data * 2
+        case "splice":
+            other = encode(*draw(frames()))
+            data[draw(st.integers(0, len(data))) :] = other[draw(st.integers(0, len(other))) :]
+    return bytes(data)
+
+
+def misfits() -> st.SearchStrategy[tuple[Layout, Layout]]:
+    """Two layouts that cannot work together at a grid of 16 tokens."""
+
+    def apart(pair: tuple[Layout, Layout]) -> bool:
+        try:
+            Plan(*pair, 16)
+        except LayoutError:
+            return True
+        return False
+
+    return st.tuples(layouts(), layouts()).filter(apart)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import example, given
+
+from kvproto import messages as msg
+from kvproto.events import room_key
+from kvproto.layout import Layout
+from kvproto.messages import LinkBody, Message
+from kvproto.states import Cause
+from kvproto.testing.strategies import BODIES, damaged, frames
+from kvproto.wire import MAX_FRAME, WireError, decode, encode
+
+LAYOUT = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=2)
+
+
+@given(frames())
+def test_what_is_packed_comes_back(frame: tuple[int, int, Message]) -> None:
+    assert decode(encode(*frame)) == frame
+
+
+def test_every_message_has_a_name_of_its_own() -> None:
+    names = [kind.__struct_config__.tag for kind in BODIES]
+    assert len(set(names)) == len(names) == 22
+
+
+@given(damaged())
+@example(b"")
+@example(b"\x94")
+@example(b"\xc1" * 40)
+@example(b"\x91" * 100_000)
+def test_a_damaged_frame_is_a_message_or_a_wire_error(data: bytes) -> None:
+    try:
+        frame = encode(*decode(data))
+    except WireError:
+        return
+    assert encode(*decode(frame)) == frame, "what passes is a message like any other"
+
+
+def test_a_frame_that_is_too_long_is_not_even_read() -> None:
+    with pytest.raises(WireError, match="more than"):
+        decode(bytes(MAX_FRAME + 1))
+
+
+@pytest.mark.parametrize("kind", get_args(LinkBody), ids=lambda kind: kind.__name__)
+def test_messages_about_a_link_name_no_room(kind: Any) -> None:
+    samples: dict[str, Any] = {
+        "version": 1, "digest": "", "session": 1, "group": 1, "rank": 0, "layout": LAYOUT, "grid": 8, "lease": 1.0,
+        "endpoint": b"", "epoch": 1, "why": "", "round": 0, "tail": 0,
+    }  # fmt: skip
+    body = kind(**{name: samples[name] for name in kind.__struct_fields__})
+    assert decode(encode(1, 0, body))[2] == body
+    with pytest.raises(WireError, match="about a link"):
+        decode(encode(1, room_key(7, 0), body))
+
+
+def pack(*frame: object) -> bytes:
+    return msgspec.msgpack.encode(frame)
+
+
+BAD = {
+    "negative chunk": pack(1, 1, 0, ("STAGING_REQ", -1)),
+    "huge chunk": pack(1, 1, 0, ("STAGING_REQ", 2**24)),
+    "float chunk": pack(1, 1, 0, ("STAGING_REQ", 1.5)),
+    "no chunk": pack(1, 1, 0, ("STAGING_REQ",)),
+    "unknown name": pack(1, 1, 0, ("STAGING_RESPONSE", 1)),
+    "no body": pack(1, 1, 0),
+    "negative room": pack(1, -1, 0, ("OPENED",)),
+    "long gen": pack(1, 1, 2**32, ("OPENED",)),
+    "aux too long": pack(1, 1, 0, ("AUX", bytes(msg.MAX_AUX + 1))),
+    "why too long": pack(1, 0, 0, ("REFUSAL", 1, "w" * 1025)),
+    "unknown cause": pack(1, 1, 0, ("ABORT", 99)),
+    "no cause": pack(1, 1, 0, ("ABORT", int(Cause.NONE))),
+    "prefix beyond the tokens": pack(1, 1, 0, ("OPEN", 5, 6)),
+    "hostile layout": pack(1, 0, 0, ("HELLO", 1, "", 1, 1, 0, {"layers": 2, "heads": 4, "k_dim": 8, "v_dim": 8,
+        "itemsize": 2, "dtype": "x", "page_size": 4, "tp": 2**40}, 8, 1.0, b"")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_no_rank_would_say_is_refused(name: str) -> None:
+    with pytest.raises(WireError):
+        decode(BAD[name])
