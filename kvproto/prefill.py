@@ -26,8 +26,6 @@ from kvproto.rank import Settings
 from kvproto.rank_prefill import PrefillRank
 from kvproto.states import Cause
 
-DEFAULT_SLOT_BYTES = 64 << 20
-
 
 class PrefillEndpoint(Endpoint):
     """One prefill rank of an engine."""
@@ -46,7 +44,6 @@ class PrefillEndpoint(Endpoint):
         ValueError: the pool is not this rank's share of the layout.
         """
         check_pool(layout, index, pool)
-        settings = settings or Settings(slot_bytes=DEFAULT_SLOT_BYTES)
         rank = PrefillRank(
             layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
         )

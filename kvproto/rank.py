@@ -54,9 +54,10 @@ class Settings(msgspec.Struct, frozen=True):
     timing: Timing = Timing()
     #: chunks of a room that are asked for at a time
     window: int = 4
-    #: local staging slots of a prefill rank, and the size of each
+    #: local staging slots of a prefill rank, and the size of each (0: as large as the largest part; a part that
+    #: does not fit a slot goes over pages)
     slots: int = 4
-    slot_bytes: int = 1 << 62
+    slot_bytes: int = 0
     #: staging ring of a decode rank, and how many rounds its promises may run ahead
     ring_bytes: int = 1 << 30
     ahead: int = 2

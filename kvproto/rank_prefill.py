@@ -243,7 +243,7 @@ class PrefillRank(Rank):
         if plan is None:
             return Route.STAGED
         share = plan.share(self.index, peer)
-        large = plan.part_bytes(share, tokens) > self.settings.slot_bytes
+        large = 0 < self.settings.slot_bytes < plan.part_bytes(share, tokens)
         return Route.PAGES if self.settings.pages_only or large or plan.direct(share) else Route.STAGED
 
     def _offer_kv(self, effect: do.OfferKv) -> None:

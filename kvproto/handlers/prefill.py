@@ -58,11 +58,13 @@ class PrefillData:
     def __init__(
         self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, transport: Transport, book: dict[int, Entry]
     ) -> None:  # fmt: skip
-        """The slots' size comes from the rank's settings."""
+        """The slots' size comes from the rank's settings; the largest part is a whole chunk of what this rank holds."""
         self.loop, self.rank, self.pool, self.kernels, self.transport, self.book = (
             loop, rank, pool, kernels, transport, book,
         )  # fmt: skip
-        self.slot_bytes = rank.settings.slot_bytes
+        _, heads = rank.layout.heads_of(rank.index)
+        _, layers = rank.layout.layers_of(rank.index)
+        self.slot_bytes = rank.settings.slot_bytes or rank.grid * layers * heads * rank.layout.cell_bytes
         self.staging = torch.empty(rank.settings.slots * self.slot_bytes, dtype=torch.uint8, device=pool.device)
         self.regions = open_memory(transport, [self.staging, *pool.k, *pool.v])
         self.link_peer: dict[int, PeerId] = {}
@@ -71,7 +73,7 @@ class PrefillData:
         self.posting: deque[Flight] = deque()
         self.doubtful: list[tuple[Flight, Handle]] = []
         self.leaving: set[PeerId] = set()
-        self.stats = {"writes": 0, "pieces": 0, "page_writes": 0, "bytes": 0}
+        self.stats = {"writes": 0, "slices": 0, "direct": 0, "pieces": 0, "bytes": 0}
         loop.handlers |= {
             do.LaunchGather: self._gather, do.PostWrite: self._write, do.PostPages: self._write_pages,
             do.Disconnect: self._disconnect,
@@ -156,7 +158,7 @@ class PrefillData:
             table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])
             ours = self.book[effect.room].pages.numpy()
             columns = slices(plan, share, ours, table, first, tokens)
-            self.stats["page_writes"] += 1
+            self.stats["direct" if plan.direct(share) else "slices"] += 1
             return self._batches(peer, columns)
 
         self._launch(key, parts)
