@@ -48,6 +48,7 @@ class Rank:
     def give_back(self, room: int) -> None:
         """The room's pages may be reused: they are, and noise is what a late reader or writer would meet there."""
         table = self.tables.pop(room)
+        self._grown.pop(room, None)
         self.pool.scribble(table)
         self._guard.renew(table)
         self._allocator.give(table)

@@ -1,0 +1,163 @@
+"""`kvproto demo`: the command line.
+
+Exit codes: 0 if everything was right, 1 if something was wrong or a process failed, 2 for arguments that make no run,
+130 if interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
+
+from kvproto.demo.conduct import Result, conduct
+from kvproto.demo.group import RankError
+from kvproto.demo.job import GroupShape, Job
+from kvproto.demo.matrix import CASES
+from kvproto.demo.report import Bars, as_json, matrix_row, show
+from kvproto.demo.run import Abort, Carrier, Run, chunk_bytes, make_rooms
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
+
+
+def pages(text: str) -> tuple[int, int]:
+    """`16` or `16:64` (prefill:decode)."""
+    first, _, second = text.partition(":")
+    return int(first), int(second or first)
+
+
+def ring(text: str) -> tuple[float, int]:
+    """A number of chunks (`1.5`), or bytes with a unit (`256KiB`): (number, unit), unit 0 for chunks."""
+    for name, unit in sorted(UNITS.items(), key=lambda item: -len(item[0])):
+        if text.endswith(name):
+            return float(text.removesuffix(name)), unit
+    return float(text), 0
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="kvproto demo",
+        description="Carry the KV cache of a real transformer between two groups of processes of different tensor "
+        "parallelism, and compare every bit.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    shape = p.add_argument_group("the two engines")
+    shape.add_argument("--prefill-tp", type=int, default=4, help="ranks that share the heads on the prefill side")
+    shape.add_argument("--decode-tp", type=int, default=2, help="the same on the decode side")
+    shape.add_argument("--prefill-pp", type=int, default=1, help="pipeline stages of the prefill side")
+    shape.add_argument("--decode-pp", type=int, default=1, help="the same of the decode side")
+    shape.add_argument("--page-size", type=pages, default=(16, 16), metavar="N|P:D", help="tokens a page")
+    shape.add_argument("--order", default="NHD:NHD", metavar="O|P:D", help="order inside a page, NHD or HND")
+    shape.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the KV is")
+    model = p.add_argument_group("the model")
+    model.add_argument("--model", choices=["llama", "qwen3"], default="llama", help="its family; weights are random")
+    model.add_argument("--dtype", choices=list(DTYPES), default="bf16", help="of the KV")
+    model.add_argument("--kv-heads", type=int, default=4, help="KV heads")
+    model.add_argument("--head-dim", type=int, default=16, help="elements a head")
+    model.add_argument("--layers", type=int, default=4, help="layers")
+    model.add_argument("--seed", type=int, default=0, help="of weights, prompts, lengths and pages")
+    work = p.add_argument_group("the rooms")
+    work.add_argument("--rooms", type=int, default=6, help="requests at once")
+    work.add_argument("--tokens", type=int, default=1500, help="of the longest prompt")
+    work.add_argument("--new", type=int, default=12, help="tokens to generate a room")
+    work.add_argument("--prefix", type=int, default=0, help="tokens that D has already, in every second room")
+    work.add_argument("--full-prefix", action="store_true", help="D has all of the last room")
+    work.add_argument("--chunk", type=int, default=256, help="tokens a forward of the chunked prefill")
+    work.add_argument("--abort", choices=get_args(Abort), default="none", help="who gives up every third room")
+    carry = p.add_argument_group("the transfer")
+    carry.add_argument("--transport", choices=get_args(Carrier), default="nixl", help="what moves the bytes")
+    carry.add_argument("--ring", type=ring, default=(3.5, 0), metavar="SIZE", help="of a D rank: 3.5 (chunks), 256KiB")
+    carry.add_argument("--window", type=int, default=4, help="chunks of a room that are asked for at a time")
+    carry.add_argument("--patience", type=float, default=0.5, help="seconds that ready KV waits for the ring")
+    carry.add_argument("--no-slices", action="store_true", help="do not carry the rooms again to compare the routes")
+    p.add_argument("--trace", type=Path, metavar="DIR", help="write each rank's trace into this directory")
+    p.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    p.add_argument("--matrix", action="store_true", help="run the matrix of shapes, dtypes, pages and prefixes instead")
+    return p
+
+
+def make_run(args: argparse.Namespace) -> Run:
+    """ValueError (LayoutError is one) for arguments that make no run."""
+    page_p, page_d = args.page_size
+    order_p, _, order_d = args.order.partition(":")
+    if not {order_p, order_d or order_p} <= {"NHD", "HND"}:
+        raise ValueError(f"--order {args.order}: NHD, HND or P:D of the two")
+    job = Job(
+        GroupShape(args.prefill_tp, args.prefill_pp, page_p, order_p),
+        GroupShape(args.decode_tp, args.decode_pp, page_d, order_d or order_p),
+        make_rooms(
+            args.rooms, args.tokens, page=page_d, prefix=args.prefix, full_prefix=args.full_prefix, new=args.new,
+            seed=args.seed,
+        ),
+        family=args.model, dtype=DTYPES[args.dtype], heads=args.kv_heads, dim=args.head_dim, layers=args.layers,
+        chunk=args.chunk, seed=args.seed,
+    )  # fmt: skip
+    size, unit = args.ring
+    return Run(
+        job, int(size * (unit or chunk_bytes(job))), ("live",) if args.no_slices else ("live", "staged", "slices"),
+        transport=args.transport, patience=args.patience, window=args.window, abort=args.abort, device=args.device,
+        trace=args.trace and str(args.trace.resolve()),
+    )  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    p = parser()
+    args = p.parse_args(argv)
+    if args.matrix:
+        return _guarded(lambda: matrix(as_text=not args.json))
+    try:
+        run = make_run(args)
+    except ValueError as error:
+        p.error(str(error))
+    return _guarded(lambda: one(run, as_text=not args.json))
+
+
+def one(run: Run, *, as_text: bool) -> int:
+    with Bars(run, shown=as_text) as bars:
+        result = conduct(run, bars)
+    if as_text:
+        show(result)
+    else:
+        print(json.dumps(as_json(result)))
+    return 0 if result.ok else 1
+
+
+def matrix(*, as_text: bool) -> int:
+    """Every case of the matrix; as JSON, one line a case."""
+    bad = 0
+    for name, run in CASES.items():
+        result = _safely(run)
+        bad += isinstance(result, str) or not result.ok
+        if as_text:
+            print(matrix_row(name, result), flush=True)
+        else:
+            told = {"ok": False, "wrong": [result]} if isinstance(result, str) else as_json(result)
+            print(json.dumps({"case": name, **told}), flush=True)
+    if as_text:
+        print(f"{len(CASES) - bad} of {len(CASES)} cases right")
+    return 1 if bad else 0
+
+
+def _safely(run: Run) -> Result | str:
+    try:
+        return conduct(run)
+    except (RankError, TimeoutError) as error:
+        return str(error)
+
+
+def _guarded(action: Callable[[], int]) -> int:
+    try:
+        return action()
+    except (RankError, TimeoutError) as error:
+        print(f"kvproto demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

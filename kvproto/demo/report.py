@@ -1,0 +1,137 @@
+"""What a person sees of a run: bars while it goes on, a table at the end; and the same as one JSON object."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kvproto.demo.conduct import Pass, Result
+from kvproto.demo.job import GroupShape
+from kvproto.demo.run import Run
+
+ROWS = (
+    ("rooms", "rooms"), ("aborted", "aborted half-way"), ("chunks", "chunks"), ("bytes", "bytes written"),
+    ("writes", "staged writes"), ("slices", "parts in slices"), ("direct", "parts page to page"),
+    ("pieces", "pieces written"), ("deferrals", "sends deferred"),
+    ("refused", "too large to stage"), ("impatient", "out of patience"), ("lapsed", "lease over"),
+    ("wraps", "wraps of the ring"), ("scatters", "scatters"),
+)  # fmt: skip
+PHASES = ("bootstrap", "prefill", "transfer", "continuation")
+TITLES = {"live": "live", "staged": "ready, staged", "slices": "ready, slices"}
+MOST_WRONG = 20
+TOLD = ("chunks", "writes", "slices", "direct", "deferrals", "wraps", "aborted")
+
+
+class Bars:
+    """The progress bars of a run; called with ("computed" | "placed" | "said", how much more)."""
+
+    def __init__(self, run: Run, *, shown: bool) -> None:
+        job, lost = run.job, run.aborted
+        whole = [room for room in job.rooms if room.room not in lost]
+        self._progress = Progress(
+            TextColumn("{task.description:>22}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=Console(stderr=True), disable=not shown,
+        )  # fmt: skip
+        chunks = sum(-(-room.tokens // job.chunk) for room in whole)
+        chunks += sum((room.tokens - 1) // (2 * job.chunk) for room in job.rooms if room.room in lost)
+        placed = len(run.passes) * len(job.rooms) * job.decode.ranks
+        self._tasks: dict[str, TaskID] = {
+            "computed": self._progress.add_task("chunks computed by P", total=chunks),
+            "placed": self._progress.add_task("rooms in D's pages", total=placed),
+            "said": self._progress.add_task("tokens continued by D", total=sum(room.new for room in whole)),
+        }  # fmt: skip
+
+    def __call__(self, what: str, more: int) -> None:
+        self._progress.advance(self._tasks[what], more)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._progress.stop()
+
+
+def ratios(result: Result) -> dict[str, float]:
+    """The slice route against the staged one, same rooms, all KV ready: pieces and seconds."""
+    by = {done.route: done for done in result.passes}
+    if "staged" not in by or "slices" not in by:
+        return {}
+    staged, slices = by["staged"], by["slices"]
+    return {
+        "pieces": slices.counts["pieces"] / max(1, staged.counts["pieces"]),
+        "seconds": slices.seconds["transfer"] / staged.seconds["transfer"],
+    }
+
+
+def shape(group: GroupShape) -> str:
+    return f"TP{group.tp}" + (f" x PP{group.pp}" if group.pp > 1 else "")
+
+
+def title(run: Run) -> str:
+    job = run.job
+    p, d = job.prefill, job.decode
+    return (
+        f"{job.family} {job.dtype}, {job.layers} layers, {job.heads} KV heads: {shape(p)} -> {shape(d)},"
+        f" pages {p.page_size} -> {d.page_size}, ring {run.ring:,} bytes, {run.transport}, {run.device}"
+    )
+
+
+def show(result: Result) -> None:
+    """The table, what the comparison found, and the ratio of the routes, on standard output."""
+    console = Console(highlight=False)
+    table = Table(title=title(result.run), title_justify="left")
+    table.add_column("")
+    for done in result.passes:
+        table.add_column(TITLES[done.route], justify="right")
+    for name, text in ROWS:
+        if any(done.counts.get(name) for done in result.passes):
+            table.add_row(text, *(f"{done.counts.get(name, 0):,}" for done in result.passes))
+    table.add_section()
+    for phase in PHASES:
+        table.add_row(phase, *(_seconds(done, phase) for done in result.passes))
+    console.print(table)
+    if ratio := ratios(result):
+        console.print(
+            f"Slices against staging: {ratio['seconds']:.1f} times the time, {ratio['pieces']:,.0f} times the pieces."
+        )
+    found, planted = result.controls
+    for text in result.wrong[:MOST_WRONG]:
+        console.print(f"WRONG: {text}", style="red", markup=False)
+    if more := result.wrong[MOST_WRONG:]:
+        console.print(f"... and {len(more)} more", style="red")
+    if result.ok:
+        console.print(
+            f"KV equal bit for bit on both sides; {result.tokens} tokens and their logits equal to the unsharded"
+            f" model's; {found} of {planted} planted corruptions found; nothing left over; {result.seconds:.1f} s."
+        )
+
+
+def _seconds(done: Pass, phase: str) -> str:
+    value = done.seconds.get(phase, 0.0)
+    return f"{value:.3f} s" if value else "-"
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    found, planted = result.controls
+    return {
+        "ok": result.ok, "title": title(result.run), "wrong": result.wrong, "seconds": result.seconds,
+        "tokens": result.tokens, "controls_found": found, "controls_planted": planted, "ratios": ratios(result),
+        "passes": [{"route": done.route, **done.counts, "seconds": done.seconds} for done in result.passes],
+    }  # fmt: skip
+
+
+def matrix_row(name: str, result: Result | str) -> str:
+    """One line of the matrix."""
+    if isinstance(result, str):
+        return f"FAIL  {name:34} {result.splitlines()[-1]}"
+    live = result.passes[0].counts
+    told = ", ".join(f"{live[key]:,} {key}" for key in TOLD if live[key])
+    found, planted = result.controls
+    verdict = "ok  " if result.ok else "FAIL"
+    first = "" if result.ok else f"; {result.wrong[0]}"
+    return f"{verdict}  {name:34} {result.seconds:5.1f} s  {told}; controls {found}/{planted}{first}"

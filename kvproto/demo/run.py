@@ -1,0 +1,115 @@
+"""One run of the demonstration, as plain values: a job, how it is carried, and what happens to it on the way.
+
+The same rooms are carried up to three times, in *passes*:
+
+    live     as an engine does it: regions are asked for when the rooms arrive, chunks leave while later ones are still
+             being computed, D continues the text. Aborts happen here, and the controls are shown to be found.
+    staged   all KV is there from the start; nothing but the transfer takes time.
+    slices   the same, every part as small writes straight into the pages: what staging is measured against.
+
+P's scheduler asks for regions as the rooms arrive and runs the forwards shortest prompt first. So the ring is held by
+rooms whose KV comes late while KV that is ready waits behind them, as in any engine that schedules: with a small ring
+sends are deferred, and those whose patience ends take the way over pages.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from kvproto.demo.job import Job, RoomSpec
+from kvproto.layout import Plan, chunks, grid_tokens
+from kvproto.rank import Settings
+from kvproto.timing import Timer, Timing
+
+Route = Literal["live", "staged", "slices"]
+Abort = Literal["none", "prefill", "decode"]
+Carrier = Literal["nixl", "mooncake"]
+PATIENCE_TRIES = 4
+LONG_PATIENCE_S = 20.0  # where the staged route is measured, nothing should leave it
+EVERY_STEP = 1 << 18  # trace entries a rank keeps: all of them, for runs of this size
+
+
+@dataclass(frozen=True)
+class Run:
+    """`ring`: staging memory of a D rank, in bytes; `patience`: seconds that KV waits for the ring."""
+
+    job: Job
+    ring: int
+    passes: tuple[Route, ...] = get_args(Route)
+    transport: Carrier = "nixl"
+    patience: float = 1.0
+    window: int = 4
+    abort: Abort = "none"
+    device: str = "cpu"
+    trace: str | None = None  # a directory for the ranks' traces
+    limit_s: float = 60.0  # the longest that a phase may take
+
+    def __post_init__(self) -> None:
+        """ValueError, or LayoutError, for what cannot run."""
+        plan = self.plan
+        for room in self.job.rooms:
+            plan.admit(room.tokens, room.prefix)
+        if self.ring < 1 or self.patience <= 0 or self.window < 1:
+            raise ValueError("a run needs a ring of at least one byte, a window of one chunk and some patience")
+        if self.abort != "none" and len(self.job.rooms) < 2:
+            raise ValueError("to abort rooms takes at least two, so that one is left to be unharmed")
+
+    @property
+    def grid(self) -> int:
+        return grid_tokens(self.job.chunk, self.job.prefill.page_size, self.job.decode.page_size)
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.job.layout("prefill"), self.job.layout("decode"), self.grid)
+
+    @property
+    def aborted(self) -> frozenset[int]:
+        """The rooms that are given up half-way: every third one."""
+        return frozenset() if self.abort == "none" else frozenset(r.room for r in self.job.rooms[1::3])
+
+    @property
+    def forwards(self) -> list[RoomSpec]:
+        """The rooms in the order of their forwards."""
+        return sorted(self.job.rooms, key=lambda room: (room.tokens, room.room))
+
+    @property
+    def cells(self) -> int:
+        """Chunks of all rooms."""
+        return sum(chunks(room.tokens, room.prefix, self.grid) for room in self.job.rooms)
+
+    def settings(self, route: Route) -> Settings:
+        """Of every rank in this pass."""
+        plan = self.plan
+        slot = max(plan.part_bytes(share, self.grid) for share in plan.shares)
+        patience = self.patience if route == "live" else LONG_PATIENCE_S
+        return Settings(
+            timing=Timing(patience=Timer(patience / PATIENCE_TRIES, PATIENCE_TRIES)), window=self.window,
+            slot_bytes=-(-slot // 256) * 256, ring_bytes=self.ring, pages_only=route == "slices", trace=EVERY_STEP,
+        )  # fmt: skip
+
+
+def chunk_bytes(job: Job) -> int:
+    """Ring bytes of one whole chunk on a D rank."""
+    grid = grid_tokens(job.chunk, job.prefill.page_size, job.decode.page_size)
+    plan = Plan(job.layout("prefill"), job.layout("decode"), grid)
+    return max(plan.grant_bytes(reader, grid) for reader in range(job.decode.ranks))
+
+
+def make_rooms(
+    count: int, tokens: int, *, page: int, prefix: int = 0, full_prefix: bool = False, new: int = 16, seed: int = 0
+) -> tuple[RoomSpec, ...]:
+    """Rooms of uneven lengths, `tokens` at most, that fill neither their last page nor their last chunk.
+
+    Every second room begins with `prefix` tokens that D has (cut to whole pages of D), and with `full_prefix` the last
+    one is there as a whole.
+    """
+    dice = random.Random(seed)
+    rooms = []
+    for number in range(count):
+        length = tokens if number == 0 else dice.randint(-(-tokens // 2), tokens)
+        length -= length > 1 and length % 2 == 0  # odd: no multiple of any page or chunk of an even number of tokens
+        held = min(prefix, length) // page * page if number % 2 else 0
+        rooms.append(RoomSpec(number + 1, length, length if full_prefix and number == count - 1 else held, new))
+    return tuple(rooms)
