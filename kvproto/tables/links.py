@@ -310,10 +310,9 @@ row(AWAY,             TimerFired,        S.FORGOTTEN)
 
 ignore((S.UP, *AWAY, S.AWAIT_WIRE_UP), (WiredUp, WireFailed), "an older call's")
 ignore(S.UP,          WatermarkSeen,     "not higher than before")
-ignore((S.UP, *AWAY), ResetReceived,     "an older epoch's")
+ignore((S.AWAIT_WIRE_UP, S.UP, *AWAY), ResetReceived, "an older epoch's, or a former life's")
 ignore((S.AWAIT_WIRE_UP, *AWAY), TransportLost, "the link is down")
 refuse((S.AWAIT_WIRE_UP, *AWAY), WatermarkSeen, "the link is not up")
-refuse(S.AWAIT_WIRE_UP, ResetReceived,   "nothing was said")
 refuse(S.NEW,         (WiredUp, WireFailed, HeartbeatReceived, WatermarkSeen, ResetReceived, TransportLost), "nobody has called")
 # fmt: on
 
