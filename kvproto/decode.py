@@ -14,6 +14,7 @@ from kvproto import events as ev
 from kvproto.endpoint import Endpoint, Room, check_pool, make_control, need_room, new_incarnation, pick_kernels
 from kvproto.handlers.book import Entry
 from kvproto.handlers.clock import Clock, SteadyClock
+from kvproto.handlers.control import ControlError
 from kvproto.handlers.decode import DecodeData
 from kvproto.handlers.kernels.base import Kernels, Pool
 from kvproto.handlers.transports.base import Transport
@@ -63,7 +64,11 @@ class DecodeEndpoint(Endpoint):
 
         def call() -> None:
             for index in plan.linked_to(self.rank.index):
-                peer = self.loop.control.connect(addresses[index])
+                try:
+                    peer = self.loop.control.connect(addresses[index])
+                except ControlError as error:
+                    self.links[-1 - index] = f"refused: {error}"
+                    continue
                 link = self.rank.next_link if (group, index) not in self.rank.link_of else self.rank.link_of[group, index]
                 self.loop.bind(link, peer)
                 self.loop.submit(self.rank.call(group, index, plan, self.loop.now)[1])

@@ -64,6 +64,10 @@ class Room(msgspec.Struct, frozen=True):
     id: int
     gen: int = 0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.id < 1 << 64 or not 0 <= self.gen < 1 << 32:
+            raise ValueError(f"room {self.id} gen {self.gen}: an id has 64 bits, a gen 32, and neither a sign")
+
     @property
     def key(self) -> int:
         """The room key."""
@@ -178,8 +182,10 @@ class Endpoint:
             if entry is None:
                 raise KeyError(f"{room} is unknown, or long over")
             return Status.BOOTSTRAPPING
-        if entry is None and value.due == float("inf"):
-            return Status.SUCCESS if value.state.name == "DONE" else Status.FAILED
+        if value.state.name == "DONE" and entry is None:
+            return Status.SUCCESS
+        if entry is None and value.work is not None and value.work.cause:
+            return Status.FAILED
         at = self._stage(value)
         if entry is not None:
             entry.told = at = max(at, entry.told)

@@ -28,6 +28,7 @@ def explain(rank: Rank, room: int, now: float) -> str:
     prefill = hasattr(rank, "sends")
     text = _prefill(rank, room, value) if prefill else _decode(rank, room, value)
     since, last = _last(rank, room)
+    since = _armed(rank, value) if since is None else since
     when = f", since {now - since:.1f} s" if since is not None else ""
     return f"{name} {text}{when}; last event: {last}."
 
@@ -71,7 +72,7 @@ def _over(value: Any) -> str:
 
 def _sends(rank: Any, room: int) -> str:
     waits: dict[str, list[str]] = defaultdict(list)
-    for key, send in rank.sends.get(room, {}).items():
+    for key, send in list(rank.sends.get(room, {}).items()):
         chunk, peer = key >> 16, key & 0xFFFF
         what = "aux" if chunk == AUX_CHUNK else str(chunk)
         waits[send.state.name].append(f"{what} to decode rank {peer}")
@@ -80,14 +81,20 @@ def _sends(rank: Any, room: int) -> str:
 
 def _grants(rank: Any, room: int) -> str:
     texts = []
-    for chunk, grant in rank.grants.get(room, {}).items():
+    for chunk, grant in list(rank.grants.get(room, {}).items()):
         missing = grant.writers & ~grant.arrived
         texts.append(f"chunk {chunk} {grant.state.name} of {_names(missing, 'prefill')}")
     return "; ".join(texts) or "no chunk is being filled"
 
 
+def _armed(rank: Rank, value: Any) -> float | None:
+    """When the timer of the room's state was started."""
+    timer = rank.room_machine.timers.get(value.state)
+    return value.due - timer.period if timer is not None else None
+
+
 def _last(rank: Rank, room: int) -> tuple[float | None, str]:
-    for entry in reversed(rank.trace):
+    for entry in reversed(list(rank.trace)):
         if isinstance(entry, tuple) and len(entry) == 6 and getattr(entry[2], "room", None) == room:
             return entry[0], type(entry[2]).__name__
     return None, "older than the trace"

@@ -100,8 +100,7 @@ class Loop:
         moved = self._take_calls()
         moved |= self._take_frames()
         for source in self.sources:
-            moved |= source.poll()
-            self.submit([])
+            moved |= self._take_source(source)
         if self.rank.next_deadline <= self.now:
             self.submit(self.rank.tick(self.now, LIMIT))
             moved = True
@@ -125,9 +124,22 @@ class Loop:
     def _take_calls(self) -> bool:
         count = min(len(self._inbox), LIMIT)
         for _ in range(count):
-            self._inbox.popleft()()
+            action = self._inbox.popleft()
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001  # an engine's mistake is told, and ends nothing
+                self._report(do.Report("a call of the engine", f"{type(error).__name__}: {error}"))
             self.submit([])
         return count > 0
+
+    def _take_source(self, source: Source) -> bool:
+        try:
+            moved = source.poll()
+        except Exception as error:  # noqa: BLE001  # a library's fault; what it concerned ends by its timers
+            self._report(do.Report(type(source).__name__, f"{type(error).__name__}: {error}"))
+            moved = False
+        self.submit([])
+        return moved
 
     def _take_frames(self) -> bool:
         frames = self.control.receive(LIMIT)
@@ -165,8 +177,8 @@ class Loop:
                 handler(effect)
             except Exception as error:  # noqa: BLE001  # a handler's fault ends its room, never the loop
                 self._report(do.Report(str(effect), f"{type(error).__name__}: {error}"))
-                room = getattr(effect, "room", 0)
-                if room:
+                room = getattr(effect, "room", None)
+                if room is not None and not isinstance(effect, do.Transmit):
                     self._events.append(ev.RoomFailed(room, Cause.KERNEL_FAILED))
 
     def bind(self, link: int, peer: Peer) -> None:
@@ -175,6 +187,8 @@ class Loop:
         if old is not None and old != peer:
             self.link_at.pop(old, None)
             self._backlog.pop(link, None)
+        for gone in [link for link in self.peer_of if link not in self.rank.peers]:
+            self.unbind(gone)
         self.peer_of[link] = peer
         self.link_at[peer] = link
 

@@ -24,7 +24,7 @@ from kvproto.layout import Layout
 from kvproto.messages import MAX_AUX, Hello
 from kvproto.rank import Settings
 from kvproto.rank_prefill import PrefillRank
-from kvproto.states import Cause
+from kvproto.states import Cause, PLink
 
 
 class PrefillEndpoint(Endpoint):
@@ -112,10 +112,18 @@ class PrefillEndpoint(Endpoint):
         return value.state.name not in ("AWAIT_ENGINE",) and (value.work is None or value.work.owned)
 
     def _hello(self, peer: Peer, said: Hello) -> None:
+        old = self.rank.link_of.get((said.group, said.rank), 0)
+        if self._session(old) == said.session and self.loop.peer_of.get(old, peer) != peer:
+            self.loop.counts["calls repeated from elsewhere"] += 1
+            return
         link, effects = self.rank.hello(said, self.loop.now)
-        if link:
+        if self._session(link) == said.session:  # the call was taken: answers go where it came from
             self.loop.bind(link, peer)
-            self.loop.submit(effects)
+        self.loop.submit(effects)
+
+    def _session(self, link: int) -> int | None:
+        value = self.rank.links.get(link)
+        return value.session if value is not None else None
 
     def _connect(self, effect: do.Connect) -> None:
         self._wire_up.connect(effect.link, effect.session, self.rank.peers[effect.link].endpoint)
@@ -123,8 +131,10 @@ class PrefillEndpoint(Endpoint):
     def _wired(self, event: ev.LinkEvent, peer: PeerId | None) -> None:
         def back() -> None:
             if peer is not None:
-                self.data.link_peer[event.peer] = peer
+                self.data.meet(event.peer, peer)
             self.loop.submit(self.rank.handle(event, self.loop.now))
+            if self.rank.links.get(event.peer, self.rank.link_machine.initial).state is not PLink.UP:
+                self.data.part(event.peer)
 
         self.loop.call(back)
         self.loop.control.wake()

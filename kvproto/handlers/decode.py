@@ -53,10 +53,9 @@ class DecodeData:
 
     def poll(self) -> bool:
         """Finished scatters; and the transport's own progress."""
-        done = [key for key, ticket in self.scatters.items() if ticket.done()]
+        done = [key for key, ticket in self.scatters.items() if self._scattered(key, ticket)]
         for key in done:
             del self.scatters[key]
-            self.loop.raise_event(ev.Scattered(*key))
         return bool(self.transport.poll()) or bool(done)
 
     def close(self) -> None:
@@ -69,8 +68,9 @@ class DecodeData:
         return next(p.plan for p in self.rank.peers.values() if p.group == group and p.plan is not None)
 
     def _scatter(self, effect: do.LaunchScatter) -> None:
-        key, entry = (effect.room, effect.chunk), self.book[effect.room]
+        key = effect.room, effect.chunk
         try:
+            entry = self.book[effect.room]
             plan, index = self._plan(effect.room), self.rank.index
             first, tokens = cell(effect.chunk, entry.tokens, entry.prefix, self.rank.grid)
             parts = []
@@ -80,14 +80,27 @@ class DecodeData:
                     parts.append((share, self.ring[start : start + plan.part_bytes(share, tokens)]))
             ticket = self.kernels.scatter(self.pool, entry.table, first, tokens, parts)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
-            self.loop.reports.append(f"scatter of {key}: {type(error).__name__}: {error}")
-            self.loop.raise_event(ev.ScatterFailed(*key))
+            self._scatter_failed(key, error)
             return
         self.stats["scatters"] += 1
         if ticket.done():
             self.loop.raise_event(ev.Scattered(*key))
         else:
             self.scatters[key] = ticket
+
+    def _scattered(self, key: tuple[int, int], ticket: Ticket) -> bool:
+        try:
+            if not ticket.done():
+                return False
+        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+            self._scatter_failed(key, error)
+        else:
+            self.loop.raise_event(ev.Scattered(*key))
+        return True
+
+    def _scatter_failed(self, key: tuple[int, int], error: Exception) -> None:
+        self.loop.reports.append(f"scatter of {key}: {type(error).__name__}: {error}")
+        self.loop.raise_event(ev.ScatterFailed(*key))
 
     def _send_pages(self, effect: do.TransmitPages) -> None:
         entry, size = self.book[effect.room], self.rank.layout.page_size

@@ -91,10 +91,9 @@ class PrefillData:
 
     def poll(self) -> bool:
         """Finished gathers, ended writes, writes that found no room before."""
-        done = [key for key, ticket in self.gathers.items() if ticket.done()]
+        done = [key for key, ticket in self.gathers.items() if self._gathered(key, ticket)]
         for key in done:
             del self.gathers[key]
-            self.loop.raise_event(ev.Gathered(*key))
         news = self.transport.poll()
         for event in news:
             self._hear(event)
@@ -119,17 +118,30 @@ class PrefillData:
         first, tokens = cell(chunk, value.tokens, value.prefix, self.rank.grid)
         return plan, plan.share(self.rank.index, peer), first, tokens
 
+    def _gathered(self, key: Key, ticket: Ticket) -> bool:
+        try:
+            if not ticket.done():
+                return False
+        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+            self._gather_failed(key, error)
+        else:
+            self.loop.raise_event(ev.Gathered(*key))
+        return True
+
+    def _gather_failed(self, key: Key, error: Exception) -> None:
+        self.loop.reports.append(f"gather of {key}: {type(error).__name__}: {error}")
+        self.loop.raise_event(ev.GatherFailed(*key))
+
     def _gather(self, effect: do.LaunchGather) -> None:
         key = effect.room, effect.chunk, effect.peer
-        entry = self.book[effect.room]
         try:
+            entry = self.book[effect.room]
             plan, share, first, tokens = self._duty(*key)
             start = effect.slot * self.slot_bytes
             out = self.staging[start : start + plan.part_bytes(share, tokens)]
             ticket = self.kernels.gather(self.pool, entry.table, first, tokens, share, out, after=entry.after)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
-            self.loop.reports.append(f"gather of {key}: {type(error).__name__}: {error}")
-            self.loop.raise_event(ev.GatherFailed(*key))
+            self._gather_failed(key, error)
             return
         if ticket.done():
             self.loop.raise_event(ev.Gathered(*key))
@@ -188,8 +200,8 @@ class PrefillData:
             if peer is None:
                 raise TransportError("the transport is not connected to this peer")  # noqa: TRY301
             flight = Flight(key, peer, deque(parts(peer)))
-        except (TransportError, ValueError, KeyError) as error:
-            self.loop.reports.append(f"write of {key}: {error}")
+        except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
+            self.loop.reports.append(f"write of {key}: {type(error).__name__}: {error}")
             self.loop.raise_event(ev.WriteFailed(*key, settled=True))
             return
         self._post(flight)
@@ -203,8 +215,8 @@ class PrefillData:
             except Busy:
                 self.posting.append(flight)
                 return
-            except TransportError as error:
-                self._fail(flight, str(error), doubt=False)
+            except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
+                self._fail(flight, f"{type(error).__name__}: {error}", doubt=False)
                 break
             flight.parts.popleft()
             flight.live.add(handle)
@@ -257,11 +269,22 @@ class PrefillData:
         self.loop.raise_event(event)
 
     # --------------------------------------------------------------------------------------------- links
-    def _disconnect(self, effect: do.Disconnect) -> None:
-        peer = self.link_peer.pop(effect.link, None)
-        if peer is not None:
+    def meet(self, link: int, peer: PeerId) -> None:
+        """The link's writes go to this peer from now on; a former one is left."""
+        if self.link_peer.get(link, peer) != peer:
+            self.part(link)
+        self.link_peer[link] = peer
+        self.leaving.discard(peer)
+
+    def part(self, link: int) -> None:
+        """Let the link's peer go, once nothing is in flight to it."""
+        peer = self.link_peer.pop(link, None)
+        if peer is not None and peer not in self.link_peer.values():
             self.leaving.add(peer)
             self._leave(peer)
+
+    def _disconnect(self, effect: do.Disconnect) -> None:
+        self.part(effect.link)
 
     def _leave(self, peer: PeerId) -> None:
         try:
