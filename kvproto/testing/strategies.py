@@ -64,7 +64,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
 BODIES: tuple[type[Body], ...] = get_args(Message)
 
 
-def _fits(body: Any) -> bool:
+def _fits(body: object) -> bool:
     return not isinstance(body, msg.Open) or body.prefix <= body.tokens
 
 
