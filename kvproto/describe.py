@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from enum import Enum
 from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -20,7 +21,7 @@ _NAME = re.compile(r"^    ([A-Za-z_][A-Za-z0-9_]*)\s*(?:=|:)")
 
 
 @cache
-def comments(cls: type) -> dict[str, str]:
+def comments(cls: Any) -> dict[str, str]:  # noqa: ANN401 - a class, of any kind
     """Name of each member or field -> the `#:` sentence above it (several fields may share one)."""
     try:
         lines = inspect.getsource(cls).splitlines()
@@ -81,4 +82,6 @@ def _integer(info: msgspec.inspect.IntType) -> str:
     if info.ge == 0 and top is not None:
         bits = top.bit_length()
         return f"u{bits}" if top == (1 << bits) - 1 else f"0 to {top}"
+    if info.ge == 0:
+        return "u64"
     return "int"

@@ -41,7 +41,7 @@ _MANY = {events.Event: EVENTS, effects.Effect: EFFECTS, messages.Body: MESSAGES}
 
 
 @cache
-def hints(cls: type) -> dict[str, Any]:
+def hints(cls: Any) -> dict[str, Any]:  # noqa: ANN401 - a struct's class
     """The fields of a struct with their types, in order."""
     found = get_type_hints(cls, include_extras=True)
     return {field.name: found[field.name] for field in msgspec.structs.fields(cls)}
@@ -106,7 +106,7 @@ def _value(hint: Any, data: object, name: str, where: str) -> object:  # noqa: A
             return None
         hint = messages.Body if len(choices) > 1 else choices[0]
     if name == "room" and hint is int:
-        return _room(data, where)
+        return room_from(data, where)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return struct(hint, data, where)
     if isinstance(hint, type) and issubclass(hint, Enum) and data in hint.__members__:
@@ -124,7 +124,8 @@ def _simple(hint: Any, data: object, where: str) -> object:  # noqa: ANN401 - as
     raise PlainError(f"{where}: {data!r} is no {getattr(hint, '__name__', hint)}")
 
 
-def _room(data: object, where: str) -> int:
+def room_from(data: object, where: str) -> int:
+    """The room key that `"ROOM.GEN"` names."""
     room, dot, gen = str(data).partition(".")
     if not (dot and room.isdecimal() and gen.isdecimal()):
         raise PlainError(f"{where}: {data!r} is no room; write ROOM.GEN")
