@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     work.add_argument("--abort", choices=get_args(Abort), default="none", help="who gives up every third room")
     carry = p.add_argument_group("the transfer")
     carry.add_argument("--transport", choices=get_args(Carrier), default="nixl", help="what moves the bytes")
-    carry.add_argument("--ring", type=ring, default=(3.5, 0), metavar="SIZE", help="of a D rank: 3.5 (chunks), 256KiB")
+    carry.add_argument("--ring", type=ring, default=(6.5, 0), metavar="SIZE", help="of a D rank: 3.5 (chunks), 256KiB")
     carry.add_argument("--window", type=int, default=4, help="chunks of a room that are asked for at a time")
     carry.add_argument("--patience", type=float, default=0.5, help="seconds that ready KV waits for the ring")
     carry.add_argument("--no-slices", action="store_true", help="do not carry the rooms again to compare the routes")
@@ -113,6 +113,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         run = make_run(args)
     except ValueError as error:
         p.error(str(error))
+    if args.trace:
+        args.trace.mkdir(parents=True, exist_ok=True)
     return _guarded(lambda: one(run, as_text=not args.json))
 
 

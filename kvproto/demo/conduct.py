@@ -93,9 +93,9 @@ class _Conductor:
         self.aborting = self.run.aborted if route == "live" else frozenset[int]()
         start = time.monotonic()
         addresses = self._collect("address", self.p)
+        self.done.seconds["start"] = time.monotonic() - start
         self.crew.tell(self.d, "addresses", [addresses[name] for name in self.p])
         self._collect("linked", self.d)
-        self.done.seconds["bootstrap"] = time.monotonic() - start
         needed = {r.room for r in self.run.job.rooms if r.prefix or number}
         self._learn(lambda: needed <= set(self.judge.verdicts))
         self.crew.tell([*self.p, *self.d], "go")
@@ -125,6 +125,7 @@ class _Conductor:
             "rooms": len(self.rooms), "aborted": len(self.aborting), "chunks": self.run.cells, **total([*p, *d]),
         }  # fmt: skip
         first = min(x.began for x in p)
+        self.done.seconds["bootstrap"] = max(x.linked_s for x in d)
         self.done.seconds["prefill"] = max(x.computed_s for x in p)
         self.done.seconds["transfer"] = max(x.ended for x in [*p, *d]) - first
 

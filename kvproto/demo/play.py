@@ -29,6 +29,7 @@ from kvproto.endpoint import Endpoint, Outcome, Room
 from kvproto.handlers.kernels.base import Pool
 from kvproto.handlers.transports.base import Transport
 from kvproto.prefill import PrefillEndpoint
+from kvproto.trace import save
 
 TICK_S = 0.001  # how often a rank that only waits looks at its endpoint
 LOOPBACK = "127.0.0.1"
@@ -62,13 +63,17 @@ class Player:
         return self.me.tables[room.room][: -(-room.tokens // self.me.pool.page_size)]
 
     def take(self) -> list[Outcome]:
-        """Outcomes that are new, told to the parent; releases are noted."""
+        """Outcomes that are new, told to the parent; releases are noted.
+
+        Releases are taken first: the loop goes on meanwhile, and none may be seen before its outcome.
+        """
+        released = self.endpoint.released()
         fresh = self.endpoint.finished()
         for outcome in fresh:
             self.outcomes[outcome.room.id] = outcome
             self.line.tell("outcome", (outcome.room.id, outcome.cause.name))
             self.ended = time.monotonic()
-        self.released.update(room.id for room in self.endpoint.released())
+        self.released.update(room.id for room in released)
         return fresh
 
     def until(self, done: Callable[[], bool], what: str, step: Callable[[], object] = lambda: None) -> None:
@@ -89,9 +94,11 @@ class Player:
     def all_released(self) -> bool:
         return len(self.released) == len(self.run.job.rooms)
 
-    def report(self, counts: dict[str, int]) -> None:
-        """Tell the parent what there is to say of this pass."""
+    def report(self, counts: dict[str, int], route: Route) -> None:
+        """Tell the parent what there is to say of this pass; write the trace if one is wanted."""
         ep = self.endpoint
+        if self.run.trace is not None:
+            save(ep.rank, Path(self.run.trace) / f"{route}-{self.me.side[0].upper()}{self.me.rank}.jsonl")
         complaints = [f"{text} ({count})" for text, count in ep.loop.counts.items() if text != "queue full"]
         self.line.tell(
             "tally",
@@ -152,7 +159,7 @@ class _Prefill(Player):
                 endpoint.aux(self.name(room.room), row)
                 self.held.add(room.room)
         self.until(lambda: self.finished() and self.all_released(), "released", self._reap)
-        self.report(prefill_counts(endpoint.rank.trace) | endpoint.data.stats)
+        self.report(prefill_counts(endpoint.rank.trace) | endpoint.data.stats, route)
 
     def _arrive(self, endpoint: PrefillEndpoint) -> None:
         self.began = time.monotonic()
@@ -248,7 +255,7 @@ class _Decode(Player):
         if route == "live":
             self._try_controls(good)
         self.until(self.all_released, "released", self._step)
-        self.report(decode_counts(endpoint.rank.trace, self.run.ring) | endpoint.data.stats)
+        self.report(decode_counts(endpoint.rank.trace, self.run.ring) | endpoint.data.stats, route)
         if route == "live":
             self._resume()
         for room_id in list(self.me.tables):

@@ -20,7 +20,7 @@ ROWS = (
     ("refused", "too large to stage"), ("impatient", "out of patience"), ("lapsed", "lease over"),
     ("wraps", "wraps of the ring"), ("scatters", "scatters"),
 )  # fmt: skip
-PHASES = ("bootstrap", "prefill", "transfer", "continuation")
+PHASES = ("start", "bootstrap", "prefill", "transfer", "continuation")
 TITLES = {"live": "live", "staged": "ready, staged", "slices": "ready, slices"}
 MOST_WRONG = 20
 TOLD = ("chunks", "writes", "slices", "direct", "deferrals", "wraps", "aborted")

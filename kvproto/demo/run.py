@@ -7,9 +7,9 @@ The same rooms are carried up to three times, in *passes*:
     staged   all KV is there from the start; nothing but the transfer takes time.
     slices   the same, every part as small writes straight into the pages: what staging is measured against.
 
-P's scheduler asks for regions as the rooms arrive and runs the forwards shortest prompt first. So the ring is held by
-rooms whose KV comes late while KV that is ready waits behind them, as in any engine that schedules: with a small ring
-sends are deferred, and those whose patience ends take the way over pages.
+P's scheduler asks for regions as the rooms arrive, and runs the forwards in batches, within a batch the shortest prompt
+first. So the ring is now and then held by a room whose KV comes late while KV that is ready waits behind it, as in any
+engine that schedules: with a small ring sends are deferred, and those whose patience ends take the way over pages.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ Route = Literal["live", "staged", "slices"]
 Abort = Literal["none", "prefill", "decode"]
 Carrier = Literal["nixl", "mooncake"]
 PATIENCE_TRIES = 4
+BATCH = 3  # rooms of a prefill batch
 LONG_PATIENCE_S = 20.0  # where the staged route is measured, nothing should leave it
 EVERY_STEP = 1 << 18  # trace entries a rank keeps: all of them, for runs of this size
 
@@ -72,7 +73,9 @@ class Run:
     @property
     def forwards(self) -> list[RoomSpec]:
         """The rooms in the order of their forwards."""
-        return sorted(self.job.rooms, key=lambda room: (room.tokens, room.room))
+        rooms = self.job.rooms
+        batches = [rooms[first : first + BATCH] for first in range(0, len(rooms), BATCH)]
+        return [room for batch in batches for room in sorted(batch, key=lambda room: (room.tokens, room.room))]
 
     @property
     def cells(self) -> int:

@@ -33,8 +33,8 @@ class Tally:
 
 
 def steps(trace: Iterable[Any]) -> Iterable[tuple[Any, Any, Any]]:
-    """(event, value before, value after) of every step that a row decided."""
-    for entry in trace:
+    """(event, value before, value after) of every step so far; the rank may go on meanwhile."""
+    for entry in list(trace):
         if isinstance(entry, tuple) and len(entry) == 6:
             yield entry[2], entry[3], entry[4]
 
