@@ -89,7 +89,7 @@ class Collector:
                 self.take(fired[0], name, value, fired[1])
             return fired
 
-        Machine.fire = fire  # type: ignore[method-assign]
+        Machine.fire = fire  # type: ignore[assignment,method-assign]
         try:
             yield self
         finally:

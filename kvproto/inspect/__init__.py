@@ -1,0 +1,1 @@
+"""A trace as one web page, to step through."""

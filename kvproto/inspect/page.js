@@ -1,0 +1,214 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const moments = data.moments;
+const byId = (id) => document.getElementById(id);
+const make = (tag, kind, text) => {
+  const made = document.createElement(tag);
+  if (kind) made.className = kind;
+  if (text !== undefined) made.textContent = text;
+  return made;
+};
+const start = Math.min(...moments.map((m) => m.time));
+const stamp = (time) => ((time - start) * 1e3).toFixed(3);
+let shown = [];   // indices of the moments that pass the filters
+let at = 0;       // index of the current moment
+
+// ------------------------------------------------------------------------------------------------ filters
+function choices(select, values, every) {
+  select.append(new Option(every, ""), ...values.map((value) => new Option(value, value)));
+}
+const distinct = (key) => [...new Set(moments.map((m) => m[key]).filter((v) => v !== null && v !== undefined))].map(String);
+choices(byId("room"), distinct("room"), "all");
+choices(byId("chunk"), distinct("chunk").sort(), "all");
+choices(byId("rank"), data.ranks, "all");
+
+function passes(m) {
+  const room = byId("room").value, chunk = byId("chunk").value, rank = byId("rank").value;
+  const link = m.room === null || m.room === undefined;
+  if (link && (!byId("links").checked || room || chunk)) return false;
+  return (!room || m.room === room) && (!rank || m.rank === rank) && (!chunk || String(m.chunk) === chunk);
+}
+
+// --------------------------------------------------------------------------------------------------- list
+function line(index) {
+  const m = moments[index], row = make("div", "moment");
+  row.dataset.index = index;
+  const text = make("span");
+  if (m.kind === "step") {
+    text.append(make("span", m.source ? "" : "quiet", m.event + " "));
+    if (m.from !== m.to) text.append(make("span", "to", m.who + ": " + m.to));
+    else text.append(make("span", "quiet", m.who));
+    if (m.row === null) text.append(make("span", "fate", " no row"));
+  } else {
+    text.append(make("span", "mail", (m.kind === "sent" ? "→ " : "← ") + m.peer + " " + m.text));
+    if (m.fate) text.append(make("span", "fate", " " + m.fate));
+  }
+  row.append(make("span", "time", stamp(m.time)), make("span", "rank", m.rank), text);
+  row.onclick = () => go(index);
+  return row;
+}
+
+// ---------------------------------------------------------------------------------------------- timelines
+function timelines() {
+  const host = byId("timelines"), tracks = new Map();
+  host.textContent = "";
+  for (const index of shown) {
+    const m = moments[index];
+    if (m.kind !== "step") continue;
+    const key = m.rank + " " + m.track;
+    if (!tracks.has(key)) tracks.set(key, { rank: m.rank, who: m.who, room: m.room, machine: m.machine, slices: [] });
+    const slices = tracks.get(key).slices;
+    if (!slices.length || slices[slices.length - 1].state !== m.to) slices.push({ state: m.to, index });
+  }
+  const times = [...new Set(shown.map((i) => moments[i].time))].sort((a, b) => a - b);
+  const place = new Map(times.map((time, i) => [time, i]));   // by order: what took long does not hide the rest
+  const width = Math.max(times.length, 1);
+  for (const track of tracks.values()) {
+    const row = make("div", "track"), name = make("div", "name"), bar = make("div", "bar");
+    name.append(make("b", "", track.rank), " " + track.who + (track.room ? " (" + track.room + ")" : ""));
+    track.slices.forEach((slice, i) => {
+      const from = place.get(moments[slice.index].time);
+      const to = i + 1 < track.slices.length ? place.get(moments[track.slices[i + 1].index].time) : width;
+      if (to === from) return;
+      const box = document.getElementById(track.machine + "." + slice.state);
+      const drawn = make("div", "slice " + (box ? [...box.classList].pop() : ""), slice.state);
+      drawn.style.left = (100 * from) / width + "%";
+      drawn.style.width = (100 * (to - from)) / width + "%";
+      drawn.title = slice.state + " from " + stamp(moments[slice.index].time) + " ms";
+      drawn.dataset.from = from;
+      drawn.dataset.to = to;
+      drawn.onclick = () => go(slice.index);
+      bar.append(drawn);
+    });
+    bar.append(make("div", "cursor"));
+    row.append(name, bar);
+    host.append(row);
+  }
+  host.dataset.width = width;
+  timelines.place = place;
+}
+
+function cursor() {
+  const place = timelines.place.get(moments[at].time);
+  if (place === undefined) return;
+  const width = Number(byId("timelines").dataset.width);
+  for (const each of document.querySelectorAll(".cursor")) each.style.left = (100 * place) / width + "%";
+  for (const each of document.querySelectorAll(".slice"))
+    each.classList.toggle("lit", Number(each.dataset.from) <= place && place < Number(each.dataset.to));
+}
+
+// ------------------------------------------------------------------------------------------------- detail
+function part(host, title, entries) {
+  if (!entries.length) return;
+  host.append(make("h3", "", title));
+  const list = make("ul");
+  for (const entry of entries) {
+    const item = make("li");
+    item.append(typeof entry === "string" ? make("code", "", entry) : entry);
+    list.append(item);
+  }
+  host.append(list);
+}
+
+function link(index) {
+  const m = moments[index];
+  const anchor = make("a", "", m.rank + ": " + (m.kind === "step" ? m.event : m.kind + " " + m.text));
+  anchor.onclick = () => go(index);
+  return anchor;
+}
+
+function detail() {
+  const host = byId("detail"), m = moments[at];
+  host.textContent = "";
+  host.append(make("h2", "", m.kind === "step" ? m.event.split("(")[0] : m.text.split(" ")[0]));
+  const what = m.kind === "step" ? m.rank + ", " + m.who : m.rank + (m.kind === "sent" ? " tells " : " hears from ") + m.peer;
+  host.append(make("p", "", what + ", at " + stamp(m.time) + " ms" + (m.source ? ", from the " + m.source : "")));
+  if (m.kind === "step") {
+    host.append(make("p", "", m.from === m.to ? "stays " + m.to : m.from + " → " + m.to));
+    part(host, "row", m.row === null ? ["there is none"] : ["row " + m.row + ": " + data.machines[m.machine].rows[m.row]]);
+    host.append(make("h3", "", "event"));
+    const table = make("table");
+    for (const [name, value] of Object.entries(m.fields).filter(([name]) => name !== "type")) {
+      const row = make("tr");
+      row.append(make("td", "", name), make("td", "", typeof value === "object" ? JSON.stringify(value) : String(value)));
+      table.append(row);
+    }
+    host.append(table);
+    part(host, "effects", m.effects);
+  } else if (m.fate) part(host, "fate", [m.fate]);
+  if (m.kind !== "step") part(host, "message", [m.text]);
+  part(host, "because of", m.cause === null ? [] : [link(m.cause)]);
+  part(host, "led to", moments.map((each, i) => [each, i]).filter(([each]) => each.cause === at).map(([, i]) => link(i)));
+}
+
+// ------------------------------------------------------------------------------------------------ picture
+function picture() {
+  let index = at;   // of a message, the machine that it came from or led to
+  if (moments[index].kind === "sent" && moments[index].cause !== null) index = moments[index].cause;
+  if (moments[index].kind === "heard") index = moments.findIndex((m) => m.cause === at && m.kind === "step");
+  const m = index < 0 ? null : moments[index];
+  for (const each of document.querySelectorAll(".picture")) {
+    const ours = m !== null && each.dataset.machine === m.machine;
+    each.classList.toggle("shown", ours);
+    if (!ours) continue;
+    each.classList.toggle("dim", m.from !== m.to);
+    for (const box of each.querySelectorAll(".box")) box.classList.remove("now", "from");
+    document.getElementById(m.machine + "." + m.from).classList.add("from");
+    const now = document.getElementById(m.machine + "." + m.to);
+    now.classList.add("now");
+    for (const edge of each.querySelectorAll(".edge"))
+      edge.classList.toggle("lit", edge.dataset.rows.split(" ").includes(String(m.row)));
+  }
+}
+
+// --------------------------------------------------------------------------------------------- where we are
+function go(index) {
+  at = index;
+  for (const each of document.querySelectorAll(".moment")) {
+    each.classList.toggle("lit", Number(each.dataset.index) === at);
+    each.classList.toggle("because", Number(each.dataset.index) === moments[at].cause);
+  }
+  const lit = document.querySelector(".moment.lit");
+  if (lit) lit.scrollIntoView({ block: "nearest" });
+  byId("where").textContent = shown.indexOf(at) + 1 + " of " + shown.length + "   " + stamp(moments[at].time) + " ms";
+  detail();
+  picture();
+  cursor();
+  history.replaceState(null, "", "#" + at);
+}
+
+function walk(steps) {
+  const place = shown.indexOf(at), next = Math.min(Math.max(place + steps, 0), shown.length - 1);
+  if (shown.length) go(shown[next]);
+}
+
+function refilter() {
+  shown = moments.map((_, i) => i).filter((i) => passes(moments[i]));
+  byId("list").replaceChildren(...shown.map(line));
+  timelines();
+  if (shown.length) go(shown.includes(at) ? at : shown[0]);
+  else byId("where").textContent = "nothing passes the filters";
+}
+
+byId("title").textContent = data.title;
+byId("differences").hidden = !data.differences.length;
+byId("differences").textContent = data.differences.join("\n");
+for (const id of ["room", "chunk", "rank", "links"]) byId(id).onchange = refilter;
+byId("first").onclick = () => walk(-moments.length);
+byId("back").onclick = () => walk(-1);
+byId("next").onclick = () => walk(1);
+byId("last").onclick = () => walk(moments.length);
+byId("theme").onclick = () => {
+  const root = document.documentElement;
+  root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+};
+document.onkeydown = (event) => {
+  const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -moments.length, End: moments.length }[event.key];
+  if (steps === undefined || event.target.tagName === "SELECT") return;
+  event.preventDefault();
+  walk(steps);
+};
+document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+const asked = Number(location.hash.slice(1));
+if (asked > 0 && asked < moments.length) at = asked;
+refilter();
