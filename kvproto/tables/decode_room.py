@@ -119,6 +119,11 @@ def of_plan(v: V, e: ChunkRequested, now: float) -> bool:
     return e.chunk < _total(v) and bool(_terms(v).writes >> e.peer & 1)
 
 
+def no_cause(v: V, e: PeerDrained, now: float) -> bool:
+    """It says that nothing went wrong."""
+    return not e.cause
+
+
 def last_chunk(v: V, e: ChunkLanded, now: float) -> bool:
     """Every chunk is in place, and the aux row has landed."""
     return _complete(v, _work(v).done | 1 << e.chunk, aux=_work(v).aux)
@@ -342,6 +347,7 @@ row(LIVE,          EngineAborted,  S.DRAINING,    let=blame, do=FAIL)
 row(LIVE,          RoomFailed,     S.DRAINING,    let=blame, do=FAIL)
 row(LIVE,          LinkWentDown,   S.DRAINING,    let=blame, do=FAIL)
 row(LIVE,          TimerFired,     S.DRAINING,    let=blame_silence, do=FAIL)
+refuse(LIVE,       PeerDrained,    "a prefill rank is done only when this one has told it so", when=no_cause)
 row(LIVE,          PeerDrained,    S.DRAINING,    let=blame, do=(say_noted, *FAIL, count_quiet))
 
 # ---------------------------------------------------------------------------------- draining and settling

@@ -81,6 +81,11 @@ def same_session(v: Both, e: HelloReceived | WiredUp | WireFailed, now: float) -
     return e.session == v.session
 
 
+def earlier(v: P, e: HelloReceived, now: float) -> bool:
+    """It is of an earlier session: a frame that comes late, or is repeated by somebody."""
+    return e.session < v.session
+
+
 def same_call(v: D, e: WelcomeReceived | RefusalReceived, now: float) -> bool:
     """It answers the latest call."""
     return e.session == v.session
@@ -291,9 +296,12 @@ row(S.AWAIT_WIRE_UP,  WiredUp,           S.UP,            when=same_session, do=
 row(S.AWAIT_WIRE_UP,  WireFailed,        S.LOST,          when=same_session, do=(say_unwired,))
 row(S.AWAIT_WIRE_UP,  TimerFired,        S.LOST)
 ignore(S.AWAIT_WIRE_UP, HelloReceived,   "the transport is still connecting", when=same_session)
+ignore(S.AWAIT_WIRE_UP, HelloReceived,   "a call that came late", when=earlier)
 row(S.AWAIT_WIRE_UP,  HelloReceived,     S.REFUSED,       when=misfit, let=refuse_call, do=(say_refusal, announce_refused))
 row(S.AWAIT_WIRE_UP,  HelloReceived,     S.AWAIT_WIRE_UP, let=adopt, do=(connect,))
 row(S.UP,             HelloReceived,                      when=same_session, do=(say_welcome,))
+ignore(S.UP,          HelloReceived,     "a call that came late", when=earlier)
+ignore(S.UP,          HelloReceived,     "not this link's peer; if it is, its silence will tell", when=misfit)
 row(S.UP,             HelloReceived,     S.LOST,          do=(raise_down, disconnect, announce_lost))
 row(S.UP,             HeartbeatReceived,                  when=same_epoch, let=hear)
 row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))
