@@ -354,8 +354,9 @@ row_d(T.AWAIT_RETURN,  RefusalReceived,    T.REFUSED,       when=same_call, let=
 row_d(T.AWAIT_RETURN,  TimerFired,                          when=tries_left, let=beat_d, do=(say_hello,))
 row_d(T.AWAIT_RETURN,  TimerFired,         T.AWAIT_WELCOME, let=peers_calm, do=(raise_quiet, say_hello))
 
-row_d((*CALLED, T.REFUSED), HeartbeatReceived,              do=(say_reset,))
+row_d(T.REFUSED,       HeartbeatReceived,                   do=(say_reset,))
 row_d(T.UP,            HeartbeatReceived,                   do=(say_reset,))
+ignore_d(CALLED,       HeartbeatReceived,  "the call says all that a reset would; the beat may be the new link's")
 ignore_d((T.UP, T.REFUSED, *CALLED), (WelcomeReceived, RefusalReceived), "an older call's")
 ignore_d((T.UP, T.REFUSED, *CALLED), ResetReceived, "an older epoch's")
 ignore_d((T.REFUSED, *CALLED), TransportLost, "the link is down")
