@@ -110,6 +110,11 @@ def lease_holds(v: V, e: SendEvent, now: float) -> bool:
     return now < v.lease
 
 
+def produced_in_time(v: V, e: PagesGranted, now: float) -> bool:
+    """The KV is there, and what was given may still be used."""
+    return v.kv and now < v.asked + e.lease
+
+
 def patient(v: V, e: TimerFired, now: float) -> bool:
     """The KV is not there yet, or there are tries left."""
     return not v.kv or v.tries < e.tries
@@ -159,6 +164,11 @@ def ask_anew(v: V, e: On, now: float) -> V:
 def ask_anew_with_kv(v: V, e: KvProduced, now: float) -> V:
     """As `ask_anew`; the KV is there."""
     return replace(v, kv=True, grant=0, slot=-1, tries=0, asked=now)
+
+
+def ask_once_more(v: V, e: PagesGranted, now: float) -> V:
+    """The answer came too late; the new request begins a new lease."""
+    return replace(v, asked=now)
 
 
 def tried(v: V, e: TimerFired, now: float) -> V:
@@ -309,7 +319,8 @@ row(S.AWAIT_SLOT,      SlotTaken,        S.AWAIT_PAGES,     let=ask_anew, do=(fr
 row(S.GATHERING,       Gathered,         S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
 
 # ------------------------------------------------------------------------------------- the way over pages
-row(S.AWAIT_PAGES,     PagesGranted,     S.SLICING,         when=produced, let=take_pages, do=(write_pages,))
+row(S.AWAIT_PAGES,     PagesGranted,     S.SLICING,         when=produced_in_time, let=take_pages, do=(write_pages,))
+row(S.AWAIT_PAGES,     PagesGranted,                        when=produced, let=ask_once_more, do=(ask_pages,))
 row(S.AWAIT_PAGES,     PagesGranted,     S.AWAIT_PAGES_KV,  let=take_pages)
 row(S.AWAIT_PAGES,     KvProduced,                          let=have_kv)
 row(S.AWAIT_PAGES_KV,  KvProduced,       S.SLICING,         when=lease_holds, let=have_kv, do=(write_pages,))
