@@ -17,6 +17,7 @@ from kvproto.console import FOUND, WELL, complain, say
 from kvproto.draw.dot import dot
 from kvproto.draw.mermaid import mermaid
 from kvproto.draw.properties import hazards_md, properties_md
+from kvproto.draw.ring_example import ring_md
 from kvproto.draw.scenes import SCENES, Scene
 from kvproto.draw.sketch import Look, sketch
 from kvproto.draw.svg import svg
@@ -61,6 +62,7 @@ def _parts() -> dict[str, Callable[[], str]]:
     parts: dict[str, Callable[[], str]] = {
         "messages": messages_md, "timers": timers_md, "settings": settings_md, "events": events_md,
         "effects": effects_md, "properties": properties_md, "hazards": hazards_md, "causes": lambda: causes_md(Cause),
+        "ring": ring_md,
     }  # fmt: skip
     for table in TABLES:
         parts[f"diagram {table.name}"] = lambda table=table: _fenced(mermaid(sketch(table)))  # type: ignore[misc]
