@@ -1,0 +1,201 @@
+"""Whatever arrives: no frame stops a loop, and none changes a room that it is not about."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+import zmq
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from support.stories import layout
+from support.wiretap import Stranger, Tap
+
+from kvproto import messages as msg
+from kvproto.endpoint import Room
+from kvproto.states import Cause, DLink, PLink
+from kvproto.testing.pair import Pair
+from kvproto.testing.strategies import damaged, frames, messages
+from kvproto.wire import MAX_FRAME, decode, encode
+
+SLOW = settings(
+    max_examples=25, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.reuse, Phase.generate)
+)
+AT = st.integers(0, 200)
+VICTIM = Room(77)
+
+
+@contextlib.contextmanager
+def tapped() -> Iterator[tuple[Pair, Tap, Stranger]]:
+    with Pair(layout(2), layout(1), grid=8, pages=64) as pair:
+        stranger = Stranger(pair.prefills[0].address)
+        try:
+            pair.pump(stranger.heard)
+            yield pair, Tap(pair), stranger
+        finally:
+            stranger.close()
+
+
+def unharmed(pair: Pair, *rooms: Room) -> None:
+    """These rooms succeed, every byte is right, nothing is left, and a new room works."""
+    after = pair.open(20)
+    pair.finish(*rooms, after)
+    assert all(pair.causes(room) == {Cause.NONE} for room in (*rooms, after))
+    pair.check(*rooms, after)
+    for endpoint in pair.endpoints:
+        endpoint.rank.rooms.pop(VICTIM.key, None)  # a frame about it may have opened it, as any decode rank may
+    assert pair.leaks() == []
+
+
+def called(pair: Pair, session: int) -> bool:
+    """The first prefill rank has heard a call of this session."""
+    said = [entry[-1] for entry in pair.prefills[0].rank.trace if isinstance(entry, tuple)]
+    return any(isinstance(body, msg.Hello) and body.session == session for body in said)
+
+
+def about_others(body: msg.Message) -> bool:
+    """Not a word that ends a link, moves a watermark or opens another one: those are about every room of a link."""
+    return not isinstance(body, msg.Hello | msg.Welcome | msg.Refusal | msg.Reset | msg.Watermark)
+
+
+noise_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("stranger"), damaged()),
+        st.tuples(st.just("stranger"), frames().map(lambda frame: encode(*frame))),
+        st.tuples(st.just("damaged"), damaged()),
+        st.tuples(st.just("damaged"), st.binary(max_size=64)),
+        st.tuples(st.just("repeat"), AT),
+        st.tuples(st.just("other room"), messages().filter(about_others)),
+        st.tuples(st.just("pass"), st.just(0)),
+    ),
+    min_size=4, max_size=30,
+)  # fmt: skip
+
+
+@SLOW
+@given(noise_steps, AT)
+def test_frames_of_every_kind_leave_a_room_alone(steps: list[tuple[str, object]], at: int) -> None:
+    with tapped() as (pair, tap, stranger):
+        room = pair.open(30)
+        for count, (kind, what) in enumerate(steps):
+            where = (at + count) % len(pair.endpoints)
+            loop = pair.endpoints[where].loop
+            peer = next(iter(loop.peer_of.values()))
+            if kind == "stranger":
+                assert isinstance(what, bytes)
+                stranger.say(what)
+            elif kind == "damaged":
+                assert isinstance(what, bytes)
+                tap.say(where, peer, what)
+            elif kind == "repeat":
+                tap.repeat(int(str(what)))
+            elif kind == "other room":
+                epoch = next(iter(loop.rank.links.values())).epoch
+                key = 0 if isinstance(what, msg.LinkBody) else VICTIM.key
+                tap.say(where, peer, encode(epoch, key, what))  # type: ignore[arg-type]
+            pair.turn()
+            if count == len(steps) // 2:
+                pair.produce(room, 15, aux=None)
+        unharmed(pair, room)
+
+
+@SLOW
+@given(st.lists(AT, max_size=40), st.integers(0, 3))
+def test_frames_that_come_again_and_late_change_nothing(which: list[int], pause: int) -> None:
+    with tapped() as (pair, tap, _):
+        first, second = pair.open(30), pair.open(20, prefix=4)
+        pair.produce(first, 15, aux=None)
+        for at in which:
+            tap.repeat(at)
+            for _ in range(pause):
+                pair.turn()
+        unharmed(pair, first, second)
+
+
+def test_a_stranger_that_repeats_a_call_does_not_take_the_link_over() -> None:
+    with tapped() as (pair, _, stranger):
+        rank = pair.decodes[0].rank
+        hello = rank.hello(rank.links[1].session)
+        room = pair.open(20)
+        stranger.say(encode(0, 0, hello))
+        pair.pump(lambda: pair.prefills[0].loop.counts["calls repeated from elsewhere"] == 1)
+        unharmed(pair, room)
+
+
+@pytest.mark.parametrize("session", [0, 1])
+def test_a_call_of_an_earlier_life_does_not_end_the_link(session: int) -> None:
+    with tapped() as (pair, _, stranger):
+        room = pair.open(20)
+        stranger.say(encode(0, 0, pair.decodes[0].rank.hello(session)))
+        pair.pump(lambda: called(pair, session))
+        assert {value.state for value in pair.prefills[0].rank.links.values()} == {PLink.UP}
+        unharmed(pair, room)
+
+
+def test_a_call_that_does_not_fit_does_not_end_the_link() -> None:
+    with tapped() as (pair, _, stranger):
+        rank = pair.decodes[0].rank
+        hello = rank.hello(rank.links[1].session + 5)
+        wrong = msg.Hello(hello.version + 1, *[getattr(hello, name) for name in hello.__struct_fields__[1:]])
+        room = pair.open(20)
+        stranger.say(encode(0, 0, wrong))
+        pair.pump(lambda: called(pair, wrong.session))
+        assert {value.state for value in pair.prefills[0].rank.links.values()} == {PLink.UP}
+        unharmed(pair, room)
+
+
+def test_a_frame_that_is_too_long_costs_its_sender_the_connection() -> None:
+    with tapped() as (pair, _, _):
+        with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.connect(pair.prefills[0].address)
+            socket.send(bytes(MAX_FRAME + 1))
+            room = pair.open(20)
+            unharmed(pair, room)
+        assert pair.prefills[0].loop.counts["malformed frames"] == 0, "it never became a frame"
+
+
+def test_a_prefix_beyond_the_prompt_is_refused_where_it_arrives() -> None:
+    with tapped() as (pair, tap, _):
+        loop = pair.decodes[0].loop
+        pair.prefills[0].open(VICTIM, 5, [0, 1])
+        raw = encode(loop.rank.links[1].epoch, VICTIM.key, msg.Open(5, 5)).replace(b"\x05\x05", b"\x05\x09")
+        tap.say(2, loop.peer_of[1], raw)
+        pair.pump(lambda: pair.prefills[0].loop.counts["malformed frames"] == 1)
+        pair.prefills[0].prefetch(VICTIM)
+        room = pair.open(20)
+        pair.finish(room)
+        assert pair.causes(room) == {Cause.NONE}
+
+
+@pytest.mark.parametrize("side", ["P", "D"])
+def test_an_end_without_a_cause_never_reads_as_success(side: str) -> None:
+    with tapped() as (pair, tap, _):
+        room = pair.open(20)
+        pair.pump(lambda: pair.decodes[0].rank.value_of(room.key) is not None)
+        pair.pump(lambda: pair.decodes[0].rank.value_of(room.key).state.name == "OPEN")
+        index, body = (2, msg.Abort(Cause.NONE)) if side == "P" else (0, msg.Drained(Cause.NONE))
+        loop = pair.endpoints[index].loop
+        link = next(iter(loop.peer_of))
+        tap.say(index, loop.peer_of[link], encode(loop.rank.links[link].epoch, room.key, body))
+        for _ in range(50):
+            pair.turn()
+        assert not pair.outcomes, "nobody has been told that it is over"
+        unharmed(pair, room)
+
+
+def test_frames_of_an_unknown_peer_are_answered_with_a_reset_and_counted() -> None:
+    with tapped() as (pair, _, stranger):
+        got: list[bytes] = []
+
+        def answered() -> bool:
+            stranger.control.send(stranger.peer, encode(9, 0, msg.Heartbeat()))
+            stranger.control.send(stranger.peer, encode(9, VICTIM.key, msg.StgNotify(0, 1)))
+            got.extend(data for _, data in stranger.control.receive(16))
+            return bool(got)
+
+        pair.pump(answered)
+        assert decode(got[-1])[2] == msg.Reset()
+        assert pair.prefills[0].loop.counts["frames of unknown peers"] > 0
+        assert {v.state for v in pair.decodes[0].rank.links.values()} == {DLink.UP}
