@@ -1,0 +1,162 @@
+"""What is generated is fresh, complete, and says what the tables say."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from kvproto import docs, effects, events, messages
+from kvproto.draw.properties import HAZARDS, PROPERTIES
+from kvproto.draw.source import expression, used
+from kvproto.draw.tables import concrete
+from kvproto.draw.talk import TALK
+from kvproto.effects import Effect
+from kvproto.events import Event
+from kvproto.export import main, schema, spec
+from kvproto.tables import TABLES
+
+Json = Any
+
+
+def test_what_is_generated_is_fresh() -> None:
+    old = docs.stale()
+    assert not old, f"stale: {', '.join(old)}; run: python -m kvproto.docs --write"
+
+
+def test_a_part_that_is_wrong_missing_or_unknown_is_noticed() -> None:
+    page = (docs.ROOT / docs.PROTOCOL).read_text()
+    assert docs.filled(page.replace("**SCATTERING**", "**SHATTERING**")) == page
+    name = "rows decode_grant"
+    with pytest.raises(docs.DocsError, match=name):
+        docs.filled(page.replace(f"<!-- generated: {name} -->", "<!-- gone -->"))
+    with pytest.raises(docs.DocsError, match="no such part"):
+        docs.filled(page + "<!-- generated: rows nonsense -->\n<!-- end -->\n")
+
+
+def test_every_link_within_the_page_leads_somewhere() -> None:
+    page = (docs.ROOT / docs.PROTOCOL).read_text()
+    headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors
+    for path in re.findall(r"\]\((?!#|http)([^)]+)\)", page):
+        assert (docs.ROOT / path).exists(), path
+
+
+def fits(document: Json, rule: Json, where: str = "$") -> list[str]:
+    """What of a document does not fit its schema: as much of JSON Schema as ours uses."""
+    if "anyOf" in rule:
+        return [] if any(not fits(document, each) for each in rule["anyOf"]) else [f"{where}: fits no alternative"]
+    if "const" in rule and document != rule["const"]:
+        return [f"{where}: not {rule['const']}"]
+    if "enum" in rule and document not in rule["enum"]:
+        return [f"{where}: not one of {rule['enum']}"]
+    kinds = {"object": dict, "array": list, "string": str, "number": (int, float), "boolean": bool, "null": type(None)}
+    if "type" in rule and not isinstance(document, kinds[rule["type"]]):
+        return [f"{where}: not of type {rule['type']}"]
+    if isinstance(document, list):
+        return [each for i, item in enumerate(document) for each in fits(item, rule["items"], f"{where}[{i}]")]
+    if not isinstance(document, dict):
+        return []
+    known, more = rule.get("properties", {}), rule.get("additionalProperties", True)
+    found = [f"{where}: lacks {name}" for name in rule.get("required", []) if name not in document]
+    for name, value in document.items():
+        if name in known:
+            found += fits(value, known[name], f"{where}.{name}")
+        elif more is False:
+            found.append(f"{where}: has {name}")
+        elif isinstance(more, dict):
+            found += fits(value, more, f"{where}.{name}")
+    return found
+
+
+def test_the_export_fits_its_schema_and_the_schema_is_strict() -> None:
+    document = json.loads(json.dumps(spec()))
+    assert fits(document, schema()) == []
+    assert fits({**document, "more": 1}, schema()) == ["$: has more"]
+    del document["machines"][0]["rows"][0]["event"]
+    assert fits(document, schema()) == ["$.machines[0].rows[0]: lacks event"]
+
+
+def test_the_export_refers_only_to_what_it_has() -> None:
+    document = spec()
+    known_events, timers = {each["name"] for each in document["events"]}, {each["name"] for each in document["timers"]}
+    for machine, table in zip(document["machines"], TABLES, strict=True):
+        states = {state["name"] for state in machine["states"]}
+        functions = {kind: {each["name"] for each in machine[kind]} for kind in ("guards", "changes", "effects")}
+        assert len(machine["rows"]) == len(table.rows)
+        assert {machine["initial"], *machine["final"]} <= states
+        assert set(machine["events"]) <= known_events
+        assert {state["timer"] for state in machine["states"]} <= {*timers, None}
+        for row in machine["rows"]:
+            assert {row["from"], row["to"]} <= states
+            assert row["event"] in machine["events"]
+            assert row["when"] is None or row["when"] in functions["guards"]
+            assert row["let"] is None or row["let"] in functions["changes"]
+            assert set(row["do"]) <= functions["effects"]
+            assert row["verb"] == "row" or row["why"]
+
+
+def test_everything_in_the_vocabulary_has_a_sentence() -> None:
+    document = spec()
+    for kind in ("messages", "events", "effects"):
+        assert [each["name"] for each in document[kind] if not each["doc"]] == []
+    for machine in document["machines"]:
+        for kind in ("states", "guards", "changes", "effects"):
+            assert [each["name"] for each in machine[kind] if not each["doc"]] == [], machine["name"]
+
+
+def test_every_message_event_and_effect_is_there_once() -> None:
+    bodies = {cls for cls in vars(messages).values() if isinstance(cls, type) and issubclass(cls, messages.Body)}
+    assert sorted(talk.name for talk in TALK) == sorted(
+        str(cls.__struct_config__.tag) for cls in bodies - {messages.Body}
+    )
+    raised = {event for table in TABLES for event in table.events}
+    assert raised == set(concrete(events, Event))
+    assert all(issubclass(cls, Effect) for cls in concrete(effects, Effect))
+
+
+def test_answers_are_messages() -> None:
+    names = {talk.name for talk in TALK}
+    for talk in TALK:
+        assert set(re.findall(r"`([A-Z_]+)`", talk.answer)) <= names
+        assert talk.sender in {"prefill", "decode", "either"}
+
+
+def test_properties_and_hazards_refer_to_each_other() -> None:
+    names = [each.name for each in PROPERTIES]
+    assert names == [f"S{i}" for i in range(1, 13)] + [f"L{i}" for i in range(1, 6)]
+    assert len({hazard.name for hazard in HAZARDS}) == len(HAZARDS) >= 50
+    for hazard in HAZARDS:
+        assert hazard.breaks
+        assert set(hazard.breaks) <= set(names)
+
+
+def test_what_hazards_say_prevents_them_exists() -> None:
+    states = {state.name for table in TABLES for state in table.states}
+    functions = {f.__name__ for table in TABLES for kind in used(table) for f in kind}
+    timers = {timer for table in TABLES for timer in table.timers.values()}
+    fields = {"arrived", "done", "released"}
+    names = {talk.name for talk in TALK}
+    for hazard in HAZARDS:
+        for word in re.findall(r"`(\w+)`", hazard.prevented):
+            assert word in states | functions | timers | fields | names, (hazard.name, word)
+
+
+def test_an_expression_is_what_the_function_computes() -> None:
+    for table in TABLES:
+        guards, lets, _ = used(table)
+        for function in (*guards, *lets):
+            said = expression(function)
+            assert said
+            assert "\n" not in said
+            assert '"""' not in said
+
+
+def test_the_command_prints_the_export(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(spec()))
+    assert main(["--schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "kvproto"

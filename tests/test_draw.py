@@ -1,0 +1,157 @@
+"""Diagrams: everything in a table is in its picture, and the picture can be read."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from kvproto.draw.command import main
+from kvproto.draw.dot import dot
+from kvproto.draw.layers import Plan, place
+from kvproto.draw.mermaid import mermaid
+from kvproto.draw.paths import APART, WELL
+from kvproto.draw.scenes import SCENES, Scene
+from kvproto.draw.sketch import Look, sketch
+from kvproto.draw.svg import BIAS, _label_size, _reading_order, _size, svg
+from kvproto.rows import Table
+from kvproto.states import Cause
+from kvproto.tables import TABLES
+
+EVERYTHING = Look(guards=True, effects=True, loops=True, silent=True)
+every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+every_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+Boxes = list[tuple[float, float, float, float]]
+
+
+@every_table
+def test_the_way_that_goes_well_is_made_of_rows(table: Table[Any]) -> None:
+    steps = {(row.source.name, row.target.name) for row in table.rows if row.verb == "row"}
+    way = [state.name for state in WELL[table.name]]
+    assert way[0] == table.initial.name
+    assert set(zip(way, way[1:], strict=False)) <= steps
+    assert not set(way) & {state.name for state in APART[table.name]}
+    assert all(state in tuple(table.states) for state in (*WELL[table.name], *APART[table.name]))
+
+
+@every_table
+@pytest.mark.parametrize("look", [Look(), Look(fold=0), EVERYTHING], ids=["usual", "unfolded", "everything"])
+def test_every_row_that_is_shown_is_on_one_edge(table: Table[Any], look: Look) -> None:
+    picture = sketch(table, look)
+    drawn = [index for edge in picture.edges for index in edge.rows]
+    shown = [r.index for r in table.rows if r.verb == "row" and (look.loops or r.target is not r.source) or look.silent]
+    assert sorted(drawn) == sorted(shown)
+    assert {state.name for state in table.states} <= {node.name for node in picture.nodes}
+
+
+@every_table
+def test_an_edge_leads_from_its_rows_source_to_their_target(table: Table[Any]) -> None:
+    picture = sketch(table)
+    stands_for = {node.name: node.many or (node.name,) for node in picture.nodes}
+    for edge in picture.edges:
+        rows = [table.rows[index] for index in edge.rows]
+        assert {row.target.name for row in rows} == {edge.target}
+        assert {row.source.name for row in rows} <= set(stands_for[edge.source])
+        assert {row.event.__name__ for row in rows} == set(edge.lines)
+
+
+@every_table
+def test_mermaid_names_every_node_and_styles_every_edge_once(table: Table[Any]) -> None:
+    text = mermaid(sketch(table))
+    edges = re.findall(r"^    (\w+) -->\|\"[^\"\[\]]+\"\| (\w+)$", text, re.MULTILINE)
+    nodes = re.findall(r"^    (\w+)[(\[].*:::(\w+)$", text, re.MULTILINE)
+    styled = [int(i) for line in re.findall(r"linkStyle ([\d,]+) ", text) for i in line.split(",")]
+    assert sorted(styled) == list(range(len(edges))) == list(range(len(sketch(table).edges)))
+    assert {end for edge in edges for end in edge} <= {name for name, _ in nodes}
+    assert {kind for _, kind in nodes} <= set(re.findall(r"classDef (\w+)", text))
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+@every_table
+def test_graphviz_reads_what_we_write(table: Table[Any]) -> None:
+    done = subprocess.run(["dot", "-Tplain"], input=dot(sketch(table, EVERYTHING)), capture_output=True, text=True,
+                          check=True, timeout=60)  # fmt: skip
+    assert not done.stderr
+    named = re.findall(r"^node (\S+)", done.stdout, re.MULTILINE)
+    assert {state.name for state in table.states} <= {name.strip('"') for name in named}
+
+
+def placed(table: Table[Any], look: Look) -> tuple[Plan, Boxes]:
+    """The layout as the picture has it, and everything in it that takes room: (left, top, right, bottom)."""
+    picture = sketch(table, look)
+    nodes = [picture.nodes[i] for i in _reading_order(picture)]
+    at = {node.name: i for i, node in enumerate(nodes)}
+    moves = [edge for edge in picture.edges if edge.source != edge.target]
+    ends = [(at[e.source], at[e.target], _label_size(e), e.kind) for e in moves]
+    plan = place([_size(node) for node in nodes], [BIAS[node.kind] for node in nodes], ends)
+    boxes = [(i.x - i.left, i.y - i.height / 2, i.x + i.right, i.y + i.height / 2) for i in plan.items]
+    return plan, boxes
+
+
+@every_table
+@pytest.mark.parametrize("look", [Look(), Look(guards=True, effects=True)], ids=["usual", "with guards and effects"])
+def test_no_box_and_no_label_lies_on_another(table: Table[Any], look: Look) -> None:
+    _, boxes = placed(table, look)
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        for other_left, other_top, other_right, other_bottom in boxes[i + 1 :]:
+            apart = right <= other_left or other_right <= left or bottom <= other_top or other_bottom <= top
+            assert apart
+
+
+@every_table
+def test_the_way_that_goes_well_is_one_straight_line(table: Table[Any]) -> None:
+    plan, _ = placed(table, Look())
+    names = [state.name for state in WELL[table.name]]
+    picture = sketch(table)
+    order = [picture.nodes[i].name for i in _reading_order(picture)]
+    places = [plan.items[order.index(name)] for name in names]
+    assert max(p.x for p in places) - min(p.x for p in places) < 2
+    assert [p.y for p in places] == sorted(p.y for p in places)
+
+
+@every_table
+def test_the_svg_is_well_formed_and_has_every_state_and_row(table: Table[Any]) -> None:
+    text = svg(sketch(table, Look(fold=0)))
+    root = ET.fromstring(text)  # noqa: S314 - our own
+    ids = [each.get("id") for each in root.iter() if each.get("id")]
+    assert ids == [f"{table.name}.{state.name}" for state in table.states]
+    rows = {int(i) for each in root.iter() for i in (each.get("data-rows") or "").split()}
+    assert rows == {row.index for row in table.rows if row.verb == "row" and row.target is not row.source}
+    assert "prefers-color-scheme:dark" in text
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert svg(sketch(table, Look(fold=0))) == text
+
+
+def test_what_did_not_fire_is_painted() -> None:
+    table = TABLES[4]
+    fired = {(table.name, row.index): 1 for row in table.rows if row.source is table.initial}
+    text = svg(sketch(table, Look(), fired), theme="light")
+    assert 'class="edge bare"' in text
+    assert "0/1 rows" in text
+    assert 'class="edge bare"' not in svg(sketch(table, Look(), {(table.name, r.index): 1 for r in table.rows}))
+
+
+@every_scene
+def test_a_scene_is_played_by_the_rules_and_drawn_the_same_each_time(scene: Scene) -> None:
+    stage = scene.play()
+    assert not stage.reports
+    room = scene.rooms[0]
+    ends = {"abort": Cause.DECODE_ABORTED, "lost": Cause.LINK_LOST}
+    assert stage.outcomes["D0", room] is ends.get(scene.name, Cause.NONE)
+
+
+def test_the_command_writes_what_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for form, suffix in (("mermaid", "mmd"), ("dot", "dot"), ("svg", "svg"), ("md", "md")):
+        assert main(["decode_link", "--format", form, "--out", str(tmp_path)]) == 0
+        assert (tmp_path / f"decode_link.{suffix}").stat().st_size > 500
+    assert main(["decode_grant", "--guards", "--effects"]) == 0
+    assert "last_part" in capsys.readouterr().out
+    assert main(["--scene", "abort"]) == 0
+    assert "ABORT" in capsys.readouterr().out
+    assert main(["no_such_machine"]) == 2
+    assert "prefill_send" in capsys.readouterr().err
