@@ -27,7 +27,10 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 def pages(text: str) -> tuple[int, int]:
     """`16` or `16:64` (prefill:decode)."""
     first, _, second = text.partition(":")
-    return int(first), int(second or first)
+    found = int(first), int(second or first)
+    if min(found) < 1:
+        raise ValueError("a page has at least one token")
+    return found
 
 
 def ring(text: str) -> tuple[float, int]:

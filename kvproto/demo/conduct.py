@@ -52,26 +52,30 @@ class Result:
         return not self.wrong
 
 
-def conduct(run: Run, watch: Watch = lambda _what, _more: None) -> Result:
-    """Carry out `run`. RankError or TimeoutError if a process fails or falls silent; what is merely wrong is told."""
+def conduct(
+    run: Run, watch: Watch = lambda _what, _more: None, *, players: str = "kvproto.demo.play"
+) -> Result:  # fmt: skip
+    """Carry out `run`. RankError or TimeoutError if a process fails or falls silent; what is merely wrong is told.
+
+    `players` is the module whose `prefill` and `decode` the ranks run.
+    """
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kvproto-demo-") as place:
-        conductor = _Conductor(run, Path(place), watch)
+        conductor = _Conductor(run, Path(place), watch, players)
         conductor.play()
     conductor.result.seconds = time.monotonic() - start
     return conductor.result
 
 
 class _Conductor:
-    def __init__(self, run: Run, directory: Path, watch: Watch) -> None:
+    def __init__(self, run: Run, directory: Path, watch: Watch, players: str) -> None:
         self.run, self.watch, self.result, self.judge = run, watch, Result(run), Judge(run.job)
         self.p = [f"P{rank}" for rank in range(run.job.prefill.ranks)]
         self.d = [f"D{rank}" for rank in range(run.job.decode.ranks)]
-        at = "kvproto.demo.play"
         self.programs = [
             Program("oracle", "kvproto.demo.oracle:program", (run.job, directory)),
-            *(Program(name, f"{at}:prefill", (run, rank, directory)) for rank, name in enumerate(self.p)),
-            *(Program(name, f"{at}:decode", (run, rank, directory)) for rank, name in enumerate(self.d)),
+            *(Program(name, f"{players}:prefill", (run, rank, directory)) for rank, name in enumerate(self.p)),
+            *(Program(name, f"{players}:decode", (run, rank, directory)) for rank, name in enumerate(self.d)),
         ]
         self.rooms = {room.room: room for room in run.job.rooms}
         self.crew: Crew

@@ -65,6 +65,8 @@ class Job:
     def __post_init__(self) -> None:
         if self.dtype not in ITEMSIZE:
             raise ValueError(f"dtype {self.dtype!r} is not one of {', '.join(ITEMSIZE)}")
+        if self.dim % 2:
+            raise ValueError(f"{self.dim} elements a head: rotary positions need an even number")
         if self.chunk < 1 or not self.rooms:
             raise ValueError("a job needs at least one room and a chunk of at least one token")
         if len({r.room for r in self.rooms}) != len(self.rooms):

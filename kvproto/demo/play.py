@@ -299,5 +299,3 @@ class _Decode(Player):
             self.line.tell("said", (room, rows, time.monotonic() - start))
         self.line.tell("resumed", self.me.intruded())
 
-
-PROGRAMS: dict[str, Any] = {"prefill": prefill, "decode": decode}

@@ -1,0 +1,49 @@
+"""Ranks of the demonstration with a fault built into their kernels: what the comparison must find, end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kvproto.demo import play
+from kvproto.demo.group import Line
+from kvproto.demo.run import Run
+from kvproto.handlers.kernels.base import Part, Pool, Ticket
+from kvproto.handlers.kernels.torch import TorchKernels
+
+prefill = play.prefill
+honest = TorchKernels.scatter
+
+
+def drops_a_token(self: TorchKernels, pool: Pool, table: Any, first: int, tokens: int, parts: Sequence[Part]) -> Ticket:
+    """The last token of a cell keeps what was there before."""
+    token, slot = divmod(first + tokens - 1, pool.page_size)
+    before = [tensor[table[token], slot].clone() for tensor in (*pool.k, *pool.v)]
+    ticket = honest(self, pool, table, first, tokens, parts)
+    for tensor, rows in zip((*pool.k, *pool.v), before, strict=True):
+        tensor[table[token], slot] = rows
+    return ticket
+
+
+def swaps_writers(self: TorchKernels, pool: Pool, table: Any, first: int, tokens: int, parts: Sequence[Part]) -> Ticket:
+    """Each part is taken for the next writer's."""
+    turned = [part[1] for part in parts[1:]] + [parts[0][1]]
+    mixed = [(share, data) for (share, _), data in zip(parts, turned, strict=True)]
+    return honest(self, pool, table, first, tokens, mixed)
+
+
+def goes_too_far(self: TorchKernels, pool: Pool, table: Any, first: int, tokens: int, parts: Sequence[Part]) -> Ticket:
+    """The row after the last token is written too."""
+    ticket = honest(self, pool, table, first, tokens, parts)
+    page, slot = divmod(first + tokens, pool.page_size)
+    if slot:
+        pool.v[0][table[page], slot] = pool.v[0][table[page], slot - 1]
+    return ticket
+
+
+def decode(line: Line, run: Run, rank: int, directory: Path) -> None:
+    """As the real one, with the fault that the run's seed names."""
+    fault = (drops_a_token, swaps_writers, goes_too_far)[run.job.seed]
+    TorchKernels.scatter = fault  # type: ignore[method-assign,assignment]
+    play.decode(line, run, rank, directory)

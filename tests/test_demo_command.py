@@ -1,0 +1,202 @@
+"""The command: what its arguments mean, what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rich")
+
+from kvproto.demo import command, report
+from kvproto.demo.command import main, make_run, parser
+from kvproto.demo.conduct import Pass, Result
+from kvproto.demo.group import RankError
+from kvproto.demo.job import GroupShape, Job, RoomSpec
+from kvproto.demo.run import Run, chunk_bytes, make_rooms
+from kvproto.demo.tally import Tally, decode_counts, prefill_counts, total
+from kvproto.events import SpaceReserved, StagingDenied, StagingGranted, TimerFired
+from kvproto.states import DGrant, PSend
+from kvproto.tables.decode_grant import DGrantValue
+from kvproto.tables.prefill_send import PSendValue
+
+SMALL = "--prefill-tp 2 --decode-tp 1 --layers 2 --rooms 2 --tokens 90 --chunk 32 --new 3 --seed 1"
+RUN = Run(Job(GroupShape(2), GroupShape(1), (RoomSpec(1, 40), RoomSpec(2, 20))), 1 << 20)
+
+
+def run_of(text: str) -> Run:
+    return make_run(parser().parse_args(text.split()))
+
+
+# ---- arguments ----------------------------------------------------------------------------------------------------
+
+
+def test_arguments_become_a_run() -> None:
+    shapes = "--prefill-tp 2 --prefill-pp 2 --decode-tp 1 --page-size 16:64 --order HND:NHD"
+    run = run_of(f"{shapes} --dtype fp8 --model qwen3")
+    assert run.job.prefill == GroupShape(2, 2, 16, "HND") and run.job.decode == GroupShape(1, 1, 64, "NHD")
+    assert run.job.dtype == "float8_e4m3fn" and run.job.family == "qwen3" and run.abort == "none"
+    assert run_of("--page-size 1").job.decode.page_size == 1
+    assert run_of("--no-slices").passes == ("live",)
+    assert run_of("").passes == ("live", "staged", "slices")
+
+
+def test_a_ring_is_chunks_or_bytes() -> None:
+    whole = chunk_bytes(run_of("").job)
+    assert run_of("--ring 1.5").ring == whole * 3 // 2
+    assert run_of("--ring 256KiB").ring == 1 << 18
+    assert run_of("--ring 4096B").ring == 4096
+    assert run_of("--ring 0.5MiB").ring == 1 << 19
+
+
+def test_rooms_are_uneven_and_fill_nothing() -> None:
+    rooms = make_rooms(8, 500, page=16, prefix=100, full_prefix=True, seed=3)
+    assert rooms[0].tokens == 499 and len({room.tokens for room in rooms}) > 4
+    assert all(room.tokens % 2 for room in rooms)
+    assert [room.prefix for room in rooms[:4]] == [0, 96, 0, 96]
+    assert rooms[7].prefix == rooms[7].tokens
+    assert make_rooms(8, 500, page=16, seed=3) == make_rooms(8, 500, page=16, seed=3) != make_rooms(8, 500, page=16)
+
+
+def test_forwards_go_shortest_first_within_a_batch() -> None:
+    rooms = tuple(RoomSpec(n, tokens) for n, tokens in enumerate([90, 10, 50, 80, 20], 1))
+    run = Run(replace(RUN.job, rooms=rooms), 1 << 20, abort="decode")
+    assert [room.tokens for room in run.forwards] == [10, 50, 90, 20, 80]
+    assert run.aborted == {2, 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("--prefill-tp 3", "heads-do-not-divide"),
+        ("--decode-pp 5", "layers"),
+        ("--tokens 0", "tokens >= 1"),
+        ("--rooms 1 --abort decode", "left to be unharmed"),
+        ("--ring 0", "at least one byte"),
+        ("--order NDH", "NHD"),
+        ("--head-dim 15", "even"),
+        ("--dtype int4", "invalid choice"),
+        ("--ring lots", "--ring"),
+        ("--page-size 0", "page"),
+    ],
+)
+def test_what_makes_no_run_is_refused(text: str, why: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(text.split())
+    assert stop.value.code == 2
+    assert why in capsys.readouterr().err
+
+
+# ---- what comes out -----------------------------------------------------------------------------------------------
+
+
+def test_a_small_run_from_the_command_line(tmp_path: Path) -> None:
+    """A process of its own: its exit code is the one that a shell sees."""
+    for module in ("torch", "transformers", "nixl._api"):
+        pytest.importorskip(module)
+    line = [sys.executable, "-m", "kvproto.demo.command", *SMALL.split(), "--json", "--trace", str(tmp_path)]
+    done = subprocess.run(line, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["ok"] and told["wrong"] == [] and told["tokens"] == 6
+    assert told["controls_found"] == told["controls_planted"] == 4
+    assert [each["route"] for each in told["passes"]] == ["live", "staged", "slices"]
+    assert told["ratios"]["pieces"] > 50
+    assert len(list(tmp_path.iterdir())) == 9
+
+
+def test_what_is_wrong_is_printed_and_is_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    wrong = [f"room {n} is wrong" for n in range(report.MOST_WRONG + 2)]
+    monkeypatch.setattr(command, "conduct", lambda run, _watch: Result(run, [Pass("live", {"rooms": 2})], wrong))
+    assert main(["--no-slices"]) == 1
+    out = capsys.readouterr().out
+    assert "WRONG: room 0 is wrong" in out and "and 2 more" in out and "equal bit for bit" not in out
+    assert main(["--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["wrong"] == wrong
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(RankError("D1", "killed by SIGKILL"), 1), (TimeoutError("no word"), 1), (KeyboardInterrupt(), 130)],
+)
+def test_a_run_that_breaks_off_is_a_failure(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def breaks(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(command, "conduct", breaks)
+    assert main([]) == code
+    assert str(error) in capsys.readouterr().err
+
+
+def test_the_matrix_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def conduct(run: Run) -> Result:
+        if run is RUN:
+            raise RankError("P0", "a traceback\nwith a last line")
+        return Result(run, [Pass("live", dict.fromkeys([*report.TOLD], 1))])
+
+    monkeypatch.setattr(command, "CASES", {"bad": RUN, "good": replace(RUN)})
+    monkeypatch.setattr(command, "conduct", conduct)
+    assert main(["--matrix"]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("FAIL  bad") and out[0].endswith("with a last line")
+    assert out[1].startswith("ok    good") and out[2] == "1 of 2 cases right"
+
+
+def test_the_ratio_compares_the_two_routes() -> None:
+    staged = Pass("staged", {"pieces": 10}, {"transfer": 0.5})
+    slices = Pass("slices", {"pieces": 1000}, {"transfer": 2.0})
+    assert report.ratios(Result(RUN, [Pass("live"), staged, slices])) == {"pieces": 100.0, "seconds": 4.0}
+    assert report.ratios(Result(RUN, [Pass("live")])) == {}
+
+
+def test_the_command_loads_neither_torch_nor_transformers() -> None:
+    heavy = "{'torch', 'transformers', 'numpy', 'nixl'}"
+    code = f"import sys, kvproto.demo.command; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=False).returncode == 0
+
+
+# ---- counting -----------------------------------------------------------------------------------------------------
+
+
+def step(event: Any, old: Any, new: Any) -> tuple[Any, ...]:
+    return (0.0, None, event, old, new, ())
+
+
+def send(state: PSend) -> PSendValue:
+    return PSendValue(state)
+
+
+def test_deferrals_and_fallbacks_are_counted_by_reason() -> None:
+    granted = StagingGranted(1, 0, 0, 1, 0, 1, 64, False, 30.0)
+    denied, fired = StagingDenied(1, 0, 0), TimerFired(1, 0, 0, 4, False)
+    waiting, pages = send(PSend.AWAIT_WATERMARK), send(PSend.AWAIT_PAGES)
+    trace = [
+        step(granted, send(PSend.AWAIT_GRANT), waiting),
+        step(granted, waiting, waiting),  # repeated: not deferred again
+        (0.0, 1, 2, 3, None),  # a message
+        step(fired, waiting, pages),
+        step(fired, pages, pages),  # asked again
+        step(denied, send(PSend.AWAIT_GRANT), pages),
+    ]
+    assert prefill_counts(trace) == {"deferrals": 1, "impatient": 1, "refused": 1}
+
+
+def test_a_wrap_is_a_region_that_did_not_fit_before_the_end() -> None:
+    def given(grant: int, offset: int, round_: int, end: int) -> tuple[Any, ...]:
+        return step(SpaceReserved(1, grant, grant, offset, round_, end), None, DGrantValue(DGrant.FILLING))
+
+    assert decode_counts([given(1, 0, 0, 60), given(2, 0, 1, 60)], 100) == {"wraps": 1}
+    assert decode_counts([given(1, 0, 0, 60), given(2, 0, 1, 40)], 100)["wraps"] == 0, "an empty ring that began anew"
+
+
+def test_totals_add_up() -> None:
+    tallies = [Tally({"writes": 2, "bytes": 10}, 0.0, 0.0, 1.0), Tally({"writes": 3, "wraps": 1}, 0.0, 0.0, 1.0)]
+    found = total(tallies)
+    assert (found["writes"], found["bytes"], found["wraps"], found["slices"]) == (5, 10, 1, 0)

@@ -1,0 +1,97 @@
+"""The matrix: whole runs over NIXL between processes, every bit compared, every planted corruption found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("nixl._api")
+
+from kvproto.demo.conduct import Result, conduct
+from kvproto.demo.job import ITEMSIZE, GroupShape, Job
+from kvproto.demo.matrix import CASES
+from kvproto.demo.run import Run, chunk_bytes, make_rooms
+from kvproto.trace import load, replay
+
+#: what a case is there for must have happened
+HAPPENED: dict[str, Callable[[dict[str, int]], bool]] = {
+    "ring<2": lambda n: n["deferrals"] > 0 and n["wraps"] > 0,
+    "ring<2 impatient": lambda n: n["impatient"] > 0 and n["slices"] > 0 and n["writes"] > 0,
+    "ring<1": lambda n: n["refused"] > 0 and n["slices"] > 0 and n["writes"] > 0,
+    "direct": lambda n: n["direct"] > 0 and n["writes"] == 0,
+    "abort": lambda n: n["aborted"] > 0,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_is_right(name: str) -> None:
+    result = conduct(CASES[name])
+    assert result.wrong == []
+    found, planted = result.controls
+    assert found == planted > 0
+    assert result.tokens == sum(r.new for r in result.run.job.rooms if r.room not in result.run.aborted)
+    for what, happened in HAPPENED.items():
+        if what in name:
+            assert happened(result.passes[0].counts), (what, result.passes[0])
+    if "all passes" in name:
+        compare_routes(result)
+
+
+def compare_routes(result: Result) -> None:
+    live, staged, slices = (done.counts for done in result.passes)
+    assert live["bytes"] == staged["bytes"] == slices["bytes"]
+    assert staged["writes"] == staged["pieces"] == slices["slices"]
+    assert slices["writes"] == 0 and slices["pieces"] > 50 * staged["pieces"]
+
+
+def values(of: Callable[[Run], Any]) -> set[Any]:
+    return {of(run) for run in CASES.values()}
+
+
+def test_every_value_of_every_dimension_occurs() -> None:
+    tp = values(lambda run: (run.job.prefill.tp, run.job.decode.tp, run.job.heads))
+    assert tp >= {(4, 2, 4), (2, 4, 4), (4, 1, 4), (1, 4, 4), (2, 2, 4), (8, 2, 4), (2, 8, 4), (6, 4, 12)}
+    stages = values(lambda run: (run.job.prefill.pp, run.job.prefill.tp, run.job.decode.tp))
+    assert (2, 2, 1) in stages
+    assert values(lambda run: run.job.dtype) == set(ITEMSIZE)
+    sizes = values(lambda run: (run.job.prefill.page_size, run.job.decode.page_size))
+    assert sizes >= {(1, 1), (16, 16), (64, 64), (16, 64)}
+    rooms = [room for run in CASES.values() for room in run.job.rooms]
+    assert any(room.prefix == 0 for room in rooms)
+    assert any(0 < room.prefix < room.tokens for room in rooms)
+    assert any(room.prefix == room.tokens for room in rooms)
+    assert all(room.tokens % 16 and room.tokens % run.grid for run in CASES.values() for room in run.job.rooms)
+    assert values(lambda run: run.abort) == {"none", "prefill", "decode"}
+    assert values(lambda run: run.job.family) == {"llama", "qwen3"}
+    assert min(run.ring / chunk_bytes(run.job) for run in CASES.values()) < 1
+
+
+@pytest.mark.parametrize(("seed", "sign"), [(0, "differs in"), (1, "differs in"), (2, "outside the rooms")])
+def test_a_faulty_kernel_is_found_out(seed: int, sign: str) -> None:
+    rooms = make_rooms(2, 100, page=16, new=2)
+    run = Run(Job(GroupShape(2), GroupShape(1), rooms, layers=2, seed=seed), 1 << 20, ("live",))
+    result = conduct(run, players="demo_faults")
+    assert any(sign in text for text in result.wrong), result.wrong
+    assert not result.ok
+
+
+def test_traces_are_written_and_replay(tmp_path: Path) -> None:
+    run = replace(CASES["2->1 fp32 all passes"], trace=str(tmp_path))
+    assert conduct(run).wrong == []
+    files = sorted(tmp_path.glob("*.jsonl"))
+    assert len(files) == len(run.passes) * (run.job.prefill.ranks + run.job.decode.ranks)
+    for log in load(*files):
+        assert log.entries and replay(log) is None
+
+
+@pytest.mark.parametrize("abort", ["none", "prefill", "decode"])
+def test_runs_that_cannot_be_are_refused(abort: Any) -> None:
+    job = Job(GroupShape(2), GroupShape(1), make_rooms(1, 100, page=16))
+    with pytest.raises(ValueError, match="at least" if abort == "none" else "left to be unharmed"):
+        Run(job, 0 if abort == "none" else 1 << 20, abort=abort)
