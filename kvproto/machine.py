@@ -30,6 +30,7 @@ from kvproto.wheel import INFINITY, QUANTUM
 V = TypeVar("V", bound=Value)
 Fired = tuple[Row | None, V, tuple[Effect, ...]]
 Fire = Callable[[Any, Any, float], Fired[Any]]
+Due = Callable[[float], float]
 
 
 class Machine(Generic[V]):
@@ -46,15 +47,18 @@ class Machine(Generic[V]):
         for row in table.rows:
             pairs[row.source, row.event].append(row)
         self._rows = pairs
-        #: by state: what to call for an event of this type
-        self.steps: list[dict[type[Event], Fire]] = [{} for _ in table.states]
+        #: by event, then by state: what to call
+        self.steps: dict[type[Event], list[Fire]] = {event: [self._undecided] * len(table.states) for _, event in pairs}
         for (state, event), rows in pairs.items():
-            self.steps[state][event] = self._compile(rows)
+            self.steps[event][state] = self._compile(rows)
 
     def fire(self, value: V, event: Event, now: float) -> Fired[V]:
         """The row that fired, the new value and the effects."""
-        step = self.steps[value.state].get(type(event))
-        return self.undecided(value, event) if step is None else step(value, event, now)
+        try:
+            step = self.steps[type(event)][value.state]
+        except KeyError:
+            return self.undecided(value, event)
+        return step(value, event, now)
 
     def step(self, value: V, event: Event, now: float) -> tuple[V, tuple[Effect, ...]]:
         """The new value and the effects."""
@@ -64,6 +68,9 @@ class Machine(Generic[V]):
     def undecided(self, value: V, event: Event) -> Fired[V]:
         """What happens where no row decides: nothing, and a report."""
         return None, value, (_report(self.table.name, value, event, "no row for it"),)
+
+    def _undecided(self, value: V, event: Event, _now: float) -> Fired[V]:
+        return self.undecided(value, event)
 
     def source_of(self, state: int, event: type[Event]) -> str:
         """The source of the function for this pair."""
@@ -77,9 +84,9 @@ class Machine(Generic[V]):
         return fire
 
 
-def _source(rows: list[Row], dues: list[Callable[[float], float]]) -> tuple[str, dict[str, Any]]:
+def _source(rows: list[Row], dues: list[Due | None]) -> tuple[str, dict[str, Any]]:
     """The function for one pair, and the names that it uses."""
-    names: dict[str, Any] = {"replace": replace}
+    names: dict[str, Any] = {"replace": replace, "INFINITY": INFINITY}
     lines = ["def fire(value, event, now):"]
     for i, row in enumerate(rows):
         names |= {f"row{i}": row, f"when{i}": row.when, f"let{i}": row.let, f"target{i}": row.target}
@@ -88,35 +95,38 @@ def _source(rows: list[Row], dues: list[Callable[[float], float]]) -> tuple[str,
         if row.when is not None:
             lines.append(f"    if when{i}(value, event, now):")
             indent = "        "
-        lines += [indent + line for line in _lines(i, row)]
+        lines += [indent + line for line in _lines(i, row, timed=dues[row.target] is not None)]
     if rows[-1].when is not None:
         lines.append("    return None, value, report(value, event, 'no row for it')")
     return "\n".join(lines), names
 
 
-def _lines(i: int, row: Row) -> list[str]:
+def _lines(i: int, row: Row, *, timed: bool) -> list[str]:
     if row.verb == "ignore":
         return [f"return row{i}, value, ()"]
     if row.verb == "refuse":
         return [f"return row{i}, value, report(value, event, {row.why!r})"]
     new = f"let{i}(value, event, now)" if row.let else "value"
     if row.target is not row.source or row.again:
-        new = f"replace({new}, state=target{i}, due=due{i}(now))"
+        due = f"due{i}(now)" if timed else "INFINITY"
+        new = f"replace({new}, state=target{i}, due={due})"
     effects = "".join(f"do{i}_{k}(new, event), " for k in range(len(row.do)))
     return [f"new = {new}", f"return row{i}, new, ({effects})"]
 
 
-def _due(timer: Timer | None) -> Callable[[float], float]:
-    """When a timer that is started now ends; what is started alike shares one number."""
+def _due(timer: Timer | None) -> Due | None:
+    """When a timer that is started now ends; what is started alike shares one number.  None: no timer."""
     if timer is None:
-        return lambda _now: INFINITY
-    period, last = timer.period, 0.0
+        return None
+    period, asked, last = timer.period, -INFINITY, 0.0
 
     def due(now: float) -> float:
-        nonlocal last
-        end = (now + period) // QUANTUM * QUANTUM + QUANTUM
-        if end != last:
-            last = end
+        nonlocal asked, last
+        if now != asked:
+            asked = now
+            end = (now + period) // QUANTUM * QUANTUM + QUANTUM
+            if end != last:
+                last = end
         return last
 
     return due

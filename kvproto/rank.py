@@ -18,7 +18,7 @@ would go beyond is dropped and counted, and its sender repeats it.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
@@ -103,7 +103,7 @@ class Rank:
         self.room_machine: Machine[Any] = Machine(self.ROOM, timing)
         self.link_machine: Machine[Any] = Machine(self.LINK, timing)
         self.rooms: dict[int, Any] = {}
-        self.tombs: dict[int, Any] = {}
+        self.tombs: dict[int, Any] = OrderedDict()
         self.links: dict[int, Any] = {}
         self.peers: dict[int, Peer] = {}
         self.link_of: dict[tuple[int, int], int] = {}
@@ -115,6 +115,7 @@ class Rank:
         self._queue: deque[Event] = deque()
         self._out: list[Effect] = []
         self._from = 0
+        self._bound = self.settings.tombstones
         self._route: dict[type[Event], Callable[[Any, float], None]] = {
             **dict.fromkeys(self.ROOM.events, self._room), **dict.fromkeys(self.LINK.events, self._link),
         }  # fmt: skip
@@ -207,12 +208,16 @@ class Rank:
                 self.rooms[key] = new
                 if new.due < old.due:
                     self.wheel.put(new.due, key)
-        if effects:
-            self._carry_out(effects)
+        for effect in effects:
+            act = self._inner.get(type(effect))
+            if act is None:
+                self._out.append(effect)
+            else:
+                act(effect)
 
     def _entomb(self, key: int, value: Any) -> None:
         self.tombs[key] = value
-        if len(self.tombs) > self.settings.tombstones:
+        if len(self.tombs) > self._bound:
             del self.tombs[next(iter(self.tombs))]
 
     def _link(self, event: Any, now: float) -> None:
@@ -274,11 +279,20 @@ class Rank:
         self.trace.append(message)
 
     def _send(self, effect: do.Send) -> None:
-        peers = effect.peers
+        room, peers = effect.room, effect.peers
+        value = self.rooms.get(room) or self.tombs.get(room)
+        if value is None or value.terms is None:
+            return
+        group, up = value.terms.group, self.UP
         while peers:
             low = peers & -peers
             peers ^= low
-            self._to(self.link_to(effect.room, low.bit_length() - 1), effect.room, effect.body)
+            link = self.link_of.get((group, low.bit_length() - 1), 0)
+            at = self.links.get(link)
+            if at is not None and at.state is up:
+                message = do.Transmit(link, at.epoch, room, effect.body)
+                self._out.append(message)
+                self._log(message)
 
     def _reply(self, effect: do.Reply) -> None:
         self._to(self._from, effect.room, effect.body)

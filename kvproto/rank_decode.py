@@ -8,6 +8,7 @@ tell the writers that wait.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 from kvproto import effects as do
@@ -42,7 +43,7 @@ class DecodeRank(Rank):
         self.grants: dict[int, dict[int, DGrantValue]] = {}
         self.ring = Ring(self.settings.ring_bytes, ahead=self.settings.ahead)
         self.chunk_of: dict[int, tuple[int, int]] = {}
-        self.space_queue: dict[tuple[int, int], int] = {}
+        self.space_queue: dict[tuple[int, int], int] = OrderedDict()
         self.endpoint = b""
         self._route |= dict.fromkeys(decode_grant.events, self._grant_step)
         self._inner |= {

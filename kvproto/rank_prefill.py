@@ -7,6 +7,8 @@ that it lets go.  A send's key within its room is one number, `chunk` above 16 b
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any
 
@@ -23,7 +25,7 @@ from kvproto.machine import Machine
 from kvproto.messages import AUX_CHUNK, Message
 from kvproto.rank import ROOM_CHUNK, Key, Peer, Rank, Settings, mask
 from kvproto.ring import usable
-from kvproto.states import PLink, PRoom, PSend
+from kvproto.states import PLink, PRoom
 from kvproto.tables.links import prefill_link
 from kvproto.tables.prefill_room import prefill_room
 from kvproto.tables.prefill_send import PSendValue, prefill_send
@@ -49,14 +51,15 @@ class PrefillRank(Rank):
         self.sends: dict[int, dict[int, PSendValue]] = {}
         self.free_slots = list(range(self.settings.slots))
         self.slot_of: dict[SendKey, int] = {}
-        self.slot_queue: dict[SendKey, None] = {}
+        self.slot_queue: dict[SendKey, None] = OrderedDict()
         self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
         self.early: set[int] = set()
         self.calls: dict[int, tuple[msg.Hello, Plan | None]] = {}
         self.next_epoch = self.incarnation << 16
         self._route |= dict.fromkeys(prefill_send.events, self._send_step)
         self._route |= {
-            ev.TimerFired: self._timed, ev.PeerOpened: self._peer_opened, ev.WriteCompleted: self._write_ended, ev.WriteFailed: self._write_ended,
+            ev.TimerFired: self._timed, ev.PeerOpened: self._peer_opened,
+            ev.WriteCompleted: self._write_completed, ev.WriteFailed: self._write_failed,
         }  # fmt: skip
         self._inner |= {
             do.Connect: self._connect, do.PostWrite: self._post, do.PostPages: self._post,
@@ -152,7 +155,8 @@ class PrefillRank(Rank):
 
     # ------------------------------------------------------------------------------------------- links
     def _post(self, effect: do.PostWrite | do.PostPages) -> None:
-        self.peers[self._link_of(effect.room, effect.peer)].flying += 1
+        value = self.rooms.get(effect.room) or self.tombs[effect.room]
+        self.peers[self.link_of[value.terms.group, effect.peer]].flying += 1
         self._out.append(effect)
 
     def _connect(self, effect: do.Connect) -> None:
@@ -174,13 +178,16 @@ class PrefillRank(Rank):
         self.watch.pop(link, None)
 
     def _link_of(self, room: int, peer: int) -> int:
-        link = self.link_to(room, peer)
-        assert link is not None
-        return link
+        value = self.rooms.get(room) or self.tombs[room]
+        return self.link_of[value.terms.group, peer]
 
     # ------------------------------------------------------------------------------------------- sends
-    def _write_ended(self, event: ev.WriteCompleted | ev.WriteFailed, now: float) -> None:
-        if isinstance(event, ev.WriteCompleted) or event.settled:
+    def _write_completed(self, event: ev.WriteCompleted, now: float) -> None:
+        self.peers[self._link_of(event.room, event.peer)].flying -= 1
+        self._send_step(event, now)
+
+    def _write_failed(self, event: ev.WriteFailed, now: float) -> None:
+        if event.settled:
             self.peers[self._link_of(event.room, event.peer)].flying -= 1
         self._send_step(event, now)
 
@@ -204,8 +211,12 @@ class PrefillRank(Rank):
                 sends[key] = new
                 if new.due < old.due:
                     self.wheel.put(new.due, (room, event.chunk, event.peer))
-        if effects:
-            self._carry_out(effects)
+        for effect in effects:
+            act = self._inner.get(type(effect))
+            if act is None:
+                self._out.append(effect)
+            else:
+                act(effect)
 
     def _drop_send(self, room: int, key: int) -> None:
         sends = self.sends[room]
@@ -225,20 +236,20 @@ class PrefillRank(Rank):
         return super()._armed(key)
 
     def _open_window(self, effect: do.OpenWindow) -> None:
-        value = self.rooms[effect.room]
+        room, value, put = effect.room, self.rooms[effect.room], self._queue.append
+        work, terms = value.work, value.terms
         for chunk in range(effect.first, effect.last):
             first, count = cell(chunk, value.tokens, value.prefix, self.grid)
-            ready = value.work is not None and value.work.produced >= first + count
-            for peer in _bits(value.terms.writes):
-                route = self._way(effect.room, peer, count)
-                self._queue.append(ev.SendOpened(effect.room, chunk, peer, route, ready))
+            ready = work is not None and work.produced >= first + count
+            for peer in _bits(terms.writes):
+                put(ev.SendOpened(room, chunk, peer, self._way(terms.group, peer, count), ready))
         if effect.aux:
-            ready = value.work is not None and value.work.aux
-            for peer in _bits(value.terms.aux):
-                self._queue.append(ev.SendOpened(effect.room, AUX_CHUNK, peer, Route.AUX, ready))
+            ready = work is not None and work.aux
+            for peer in _bits(terms.aux):
+                put(ev.SendOpened(room, AUX_CHUNK, peer, Route.AUX, ready))
 
-    def _way(self, room: int, peer: int, tokens: int) -> Route:
-        link = self.link_to(room, peer)
+    def _way(self, group: int, peer: int, tokens: int) -> Route:
+        link = self.link_of.get((group, peer))
         plan = self.peers[link].plan if link is not None else None
         if plan is None:
             return Route.STAGED
@@ -314,5 +325,6 @@ class PrefillRank(Rank):
         self._to(self.link_to(effect.room, effect.peer), 0, msg.WatermarkReq())
 
 
-def _bits(bits: int) -> list[int]:
-    return [i for i in range(bits.bit_length()) if bits >> i & 1]
+@lru_cache(maxsize=4096)
+def _bits(bits: int) -> tuple[int, ...]:
+    return tuple(i for i in range(bits.bit_length()) if bits >> i & 1)

@@ -20,30 +20,29 @@ class Wheel(Generic[K]):
     """Keys by the slot in which they are due."""
 
     def __init__(self) -> None:
-        self.slots: dict[int, list[K]] = {}
-        self.order: list[int] = []
+        self.slots: dict[float, list[K]] = {}
+        self.order: list[float] = []
 
     def put(self, due: float, key: K) -> None:
         """Have `key` come up at `due`, which is a multiple of QUANTUM."""
-        number = int(due / QUANTUM)
-        slot = self.slots.get(number)
+        slot = self.slots.get(due)
         if slot is None:
-            self.slots[number] = [key]
-            heappush(self.order, number)
+            self.slots[due] = [key]
+            heappush(self.order, due)
         else:
             slot.append(key)
 
     @property
     def next(self) -> float:
         """When the next key comes up; infinity if there is none."""
-        return self.order[0] * QUANTUM if self.order else INFINITY
+        return self.order[0] if self.order else INFINITY
 
     def take(self) -> K:
         """The next key; IndexError if there is none."""
-        number = self.order[0]
-        slot = self.slots[number]
+        due = self.order[0]
+        slot = self.slots[due]
         key = slot.pop()
         if not slot:
-            del self.slots[number]
+            del self.slots[due]
             heappop(self.order)
         return key
