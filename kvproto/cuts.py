@@ -49,6 +49,7 @@ Reason = Literal[
 ]
 
 DEFAULT_GRID_TOKENS: Final = 8192  #: tokens a cell aims at when the prefill side is not chunked
+MAX_NAME: Final = 64  #: characters of a dtype's name
 MAX_RANKS: Final = 512  #: ranks in a group; a plan costs at most the product of two groups
 
 _BOUNDS: Final = (
@@ -96,14 +97,14 @@ class Layout(msgspec.Struct, frozen=True):
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
                 raise LayoutError("bad-field", f"{name} is {value!r}; it must be an int from {low} to {high}")
-        if not isinstance(self.dtype, str) or not 0 < len(self.dtype) <= 64:
-            raise LayoutError("bad-field", f"dtype is {self.dtype!r}; it must be a name of 1 to 64 characters")
+        if not isinstance(self.dtype, str) or not 0 < len(self.dtype) <= MAX_NAME:
+            raise LayoutError("bad-field", f"dtype is {self.dtype!r}; it must be a name of 1 to {MAX_NAME} characters")
         if self.order not in get_args(Order):
             raise LayoutError("bad-field", f"order is {self.order!r}; it must be 'NHD' or 'HND'")
         if self.ranks > MAX_RANKS:
             raise LayoutError("too-many-ranks", f"tp {self.tp} x pp {self.pp}; a group has at most {MAX_RANKS} ranks")
         if self.layers < self.pp:
-            raise LayoutError("fewer-layers-than-stages", f"{self.layers} layers cannot fill {self.pp} stages; lower pp")
+            raise LayoutError("fewer-layers-than-stages", f"{self.layers} layers cannot fill {self.pp} stages")
         if self.tp <= self.heads and self.heads % self.tp:
             raise LayoutError("heads-do-not-divide", f"{self.heads} heads on tp {self.tp}; tp must divide the heads")
         if self.tp > self.heads and self.tp % self.heads:
@@ -113,6 +114,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def ranks(self) -> int:
+        """Ranks of the group."""
         return self.tp * self.pp
 
     @property
@@ -164,7 +166,7 @@ def cell(k: int, tokens: int, prefix: int, grid: int) -> tuple[int, int]:
 
 
 def grid_tokens(chunked_prefill: int | None, page_p: int, page_d: int) -> int:
-    """Tokens a cell: the prefill chunk (None: not chunked) cut down to whole pages of both sides, at least one of each."""
+    """Tokens a cell: the prefill chunk (None: not chunked) cut to whole pages of both sides, at least one of each."""
     aim = DEFAULT_GRID_TOKENS if chunked_prefill is None else chunked_prefill
     if min(aim, page_p, page_d) < 1:
         raise LayoutError("grid-not-positive", f"chunk {aim}, pages {page_p} and {page_d}; None means 'not chunked'")

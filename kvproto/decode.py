@@ -69,7 +69,7 @@ class DecodeEndpoint(Endpoint):
                 except ControlError as error:
                     self.links[-1 - index] = f"refused: {error}"
                     continue
-                link = self.rank.next_link if (group, index) not in self.rank.link_of else self.rank.link_of[group, index]
+                link = self.rank.link_of.get((group, index), self.rank.next_link)
                 self.loop.bind(link, peer)
                 self.loop.submit(self.rank.call(group, index, plan, self.loop.now)[1])
 
@@ -106,6 +106,7 @@ class DecodeEndpoint(Endpoint):
 
     # ------------------------------------------------------------------------------------------ the loop's
     def _known(self, key: int) -> bool:
+        del key
         return True
 
     def _stage(self, value: Any) -> int:

@@ -12,6 +12,9 @@ from kvproto.events import room_of
 from kvproto.messages import AUX_CHUNK
 from kvproto.rank import Rank
 
+#: the trace keeps steps as tuples of so many, messages as others
+STEP_FIELDS = 6
+
 
 def _names(bits: int, side: str) -> str:
     ranks = [str(i) for i in range(bits.bit_length()) if bits >> i & 1]
@@ -95,6 +98,6 @@ def _armed(rank: Rank, value: Any) -> float | None:
 
 def _last(rank: Rank, room: int) -> tuple[float | None, str]:
     for entry in reversed(list(rank.trace)):
-        if isinstance(entry, tuple) and len(entry) == 6 and getattr(entry[2], "room", None) == room:
+        if isinstance(entry, tuple) and len(entry) == STEP_FIELDS and getattr(entry[2], "room", None) == room:
             return entry[0], type(entry[2]).__name__
     return None, "older than the trace"

@@ -157,7 +157,7 @@ class Plan:
         """
         if prefix % self.decode.page_size and prefix != tokens:
             size = self.decode.page_size
-            raise LayoutError("prefix-off-page", f"prefix {prefix} is not whole pages of {size}; shorten it to a page's end")
+            raise LayoutError("prefix-off-page", f"prefix {prefix} is not whole pages of {size}: shorten it")
         return chunks(tokens, prefix, self.grid)
 
     def _leader(self, owed: tuple[Share, ...]) -> int:
@@ -165,7 +165,7 @@ class Plan:
         return min(share.writer for share in owed if share.writer // self.prefill.tp == last)
 
     def _lay_out(self, reader: int) -> Sizes:
-        """Note what lies before each part; parts of one size are counted, so a look-up costs the sizes, not the parts."""
+        """Note what lies before each part; parts of one size are counted: a look-up costs the sizes."""
         sizes: Counter[int] = Counter()
         for share in self._writers[reader]:
             self._before[share.writer, reader] = tuple(sizes.items())

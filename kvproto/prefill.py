@@ -109,7 +109,7 @@ class PrefillEndpoint(Endpoint):
     # ------------------------------------------------------------------------------------------ the loop's
     def _known(self, key: int) -> bool:
         value = self.rank.value_of(key)
-        return value.state.name not in ("AWAIT_ENGINE",) and (value.work is None or value.work.owned)
+        return value.state.name != "AWAIT_ENGINE" and (value.work is None or value.work.owned)
 
     def _hello(self, peer: Peer, said: Hello) -> None:
         old = self.rank.link_of.get((said.group, said.rank), 0)

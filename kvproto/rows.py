@@ -127,7 +127,7 @@ class Table(Generic[V]):
         target: State | None, when: Callable[..., bool] | None, let: Callable[..., Any] | None,
         do: tuple[Callable[..., Effect], ...], *, again: bool, why: str,
     ) -> None:  # fmt: skip
-        frame = sys._getframe(2)
+        frame = sys._getframe(2)  # noqa: SLF001  # the line that the row stands on
         file, line = frame.f_code.co_filename, frame.f_lineno
         for state in source if isinstance(source, tuple) else (source,):
             for kind in event if isinstance(event, tuple) else (event,):

@@ -5,7 +5,8 @@ cell is easily a million runs; the direct route needs one a page at most. Both t
 columns that a transport passes on without a Python object a run.
 
 The work is done once on rows (see `kvproto.runs` for the walk and for what a row is): pieces that are contiguous by
-construction, then a merge of the pieces that adjoin on both sides, then a scaled copy of the merged runs for each plane.
+construction, then a merge of the pieces that adjoin on both sides, then a scaled copy of the merged runs for each
+plane.
 """
 
 from __future__ import annotations
