@@ -6,6 +6,11 @@
     shard     an engine rank: chunked prefill into pages, greedy continuation from pages
     comm      the collectives inside a group (gloo, loopback)
     rank      a rank but for its endpoint: shard, page tables, reports
+    run       how the job is carried: passes, ring, aborts (plain values)
+    player    the engine's side of an endpoint; play: what a prefill and a decode rank do with it
+    tally     what happened in a pass, counted from the traces
+    conduct   the parent: starts, passes on, judges
+    matrix    the cases; report, command: what a person sees and types
     oracle    the judge's process
     group     the processes: start, talk, fail together, never outlive the parent (no torch)
     verify    bit-for-bit comparison of what the processes report (no torch)

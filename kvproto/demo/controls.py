@@ -76,7 +76,7 @@ class Guard:
 
     def intruded(self, rooms: Iterable[Held]) -> list[str]:
         """A sentence for every layer and kind in which a row outside `rooms` is no longer what it was."""
-        outside = torch.ones(self.pool.pages, self.pool.page_size, dtype=torch.bool)
+        outside = torch.ones(self.pool.pages, self.pool.page_size, dtype=torch.bool, device=self.pool.device)
         for held in rooms:
             outside[self.pool.where(held.table, 0, held.tokens)] = False
         found = []
@@ -100,7 +100,7 @@ def swapped_head(guard: Guard, held: Held) -> None:
     if rows.shape[2] > 1:
         _exchange(rows[:, :, 0], where, rows[:, :, 1], where)
     elif held.foreign is not None:
-        rows[:, :, 0][where] = held.foreign[first:].contiguous().view(torch.uint8)
+        rows[:, :, 0][where] = held.foreign[first:].contiguous().view(torch.uint8).to(rows.device)
 
 
 def swapped_chunk(guard: Guard, held: Held) -> None:

@@ -3,6 +3,9 @@
 The pool starts full of noise, not of zeros, so that a byte that was never written is seen to be wrong, and a byte that
 had no business being written is seen to have changed. Rows move as raw bytes: a pool of any dtype, also of 8-bit
 floats, which most tensor operations refuse.
+
+The pool may be on a GPU. What is stored comes from the CPU and what is read goes there, so that the model computes the
+same bits wherever its KV is kept.
 """
 
 from __future__ import annotations
@@ -41,22 +44,22 @@ class PagedKV:
 
     def __init__(
         self, *, layers: int, heads: int, dim: int, pages: int, page_size: int, dtype: torch.dtype,
-        order: Literal["NHD", "HND"] = "NHD", seed: int = 0,
+        order: Literal["NHD", "HND"] = "NHD", seed: int = 0, device: str = "cpu",
     ) -> None:  # fmt: skip
-        self.page_size, self.order, self.pages = page_size, order, pages
+        self.page_size, self.order, self.pages, self.device = page_size, order, pages, torch.device(device)
         self._noise = torch.Generator().manual_seed(seed)
         inner = (page_size, heads) if order == "NHD" else (heads, page_size)
-        self.k = [torch.empty(pages, *inner, dim, dtype=dtype) for _ in range(layers)]
-        self.v = [torch.empty(pages, *inner, dim, dtype=dtype) for _ in range(layers)]
+        self.k = [torch.empty(pages, *inner, dim, dtype=dtype, device=device) for _ in range(layers)]
+        self.v = [torch.empty(pages, *inner, dim, dtype=dtype, device=device) for _ in range(layers)]
         self.scribble(range(pages))
 
     def scribble(self, pages: Iterable[int]) -> None:
         """Fill whole pages with noise, in every layer."""
-        where = torch.tensor(list(pages), dtype=torch.long)
+        where = torch.tensor(list(pages), dtype=torch.long, device=self.device)
         for x in (*self.k, *self.v):
             raw = x.view(torch.uint8)
             shape = (len(where), *raw.shape[1:])
-            raw[where] = torch.randint(256, shape, dtype=torch.uint8, generator=self._noise)
+            raw[where] = torch.randint(256, shape, dtype=torch.uint8, generator=self._noise).to(self.device)
 
     def rows(self, kind: Kind, layer: int) -> Tensor:
         """The bytes of one tensor as a writable view [pages, page_size, heads, dim * itemsize], whatever the order."""
@@ -65,16 +68,16 @@ class PagedKV:
 
     def where(self, table: Sequence[int], first: int, count: int) -> tuple[Tensor, Tensor]:
         """(page, slot) of the tokens [first, first + count) of a room with page table `table`."""
-        token = torch.arange(first, first + count)
-        pages = torch.tensor(list(table), dtype=torch.long)
+        token = torch.arange(first, first + count, device=self.device)
+        pages = torch.tensor(list(table), dtype=torch.long, device=self.device)
         return pages[token // self.page_size], token % self.page_size
 
     def write(self, kind: Kind, layer: int, table: Sequence[int], first: int, x: Tensor) -> None:
         """Store `x` [tokens, heads, dim], of the pool's dtype, at tokens [first, first + tokens)."""
         page, slot = self.where(table, first, x.shape[0])
-        self.rows(kind, layer)[page, slot] = x.contiguous().view(torch.uint8)
+        self.rows(kind, layer)[page, slot] = x.contiguous().view(torch.uint8).to(self.device)
 
     def read(self, kind: Kind, layer: int, table: Sequence[int], tokens: int) -> Tensor:
-        """Tokens [0, tokens) as [tokens, heads, dim] of the pool's dtype, copied out of the pages."""
+        """Tokens [0, tokens) as [tokens, heads, dim] of the pool's dtype, copied out of the pages to the CPU."""
         page, slot = self.where(table, 0, tokens)
-        return self.rows(kind, layer)[page, slot].view(self.k[0].dtype)
+        return self.rows(kind, layer)[page, slot].cpu().view(self.k[0].dtype)

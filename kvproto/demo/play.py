@@ -1,9 +1,8 @@
 """A rank's part in a run: the shard of `rank` with an endpoint of the library, pass after pass.
 
-The endpoint's loop runs on its own thread (`start`), because a rank is away for long in forwards and in collectives,
-and a rank that does not answer for some seconds is taken for lost. The engine's side here is what an engine would have:
-open, produced, aux, finished, released. Nothing that the transfer says of itself decides whether it was right:
-`line.tell("kv", ...)` hands the bytes of the pages to the parent, which knows what they must be.
+What it does is what an engine would: open, produced, aux, finished, released. Nothing that the transfer says of itself
+decides whether it was right: `line.tell("kv", ...)` hands the bytes of the pages to the parent, which knows what they
+must be.
 
 Collectives (prefill, resume) go through all ranks of a group, in the same order of rooms in each of them.
 """
@@ -11,8 +10,6 @@ Collectives (prefill, resume) go through all ranks of a group, in the same order
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,112 +19,17 @@ from kvproto.demo.group import Line
 from kvproto.demo.job import RoomSpec
 from kvproto.demo.model import AUX, read_aux
 from kvproto.demo.oracle import load_truth
+from kvproto.demo.player import Player, device_of, make_transport, pool_of, started, written
 from kvproto.demo.rank import Rank
 from kvproto.demo.run import Route, Run
-from kvproto.demo.tally import Tally, decode_counts, left_over, prefill_counts
-from kvproto.endpoint import Endpoint, Outcome, Room
-from kvproto.handlers.kernels.base import Pool
-from kvproto.handlers.transports.base import Transport
+from kvproto.demo.tally import decode_counts, prefill_counts
 from kvproto.prefill import PrefillEndpoint
-from kvproto.trace import save
-
-TICK_S = 0.001  # how often a rank that only waits looks at its endpoint
-LOOPBACK = "127.0.0.1"
-
-
-def make_transport(run: Run) -> Transport:
-    if run.transport == "mooncake":
-        from kvproto.handlers.transports.mooncake import MooncakeTransport
-
-        return MooncakeTransport(LOOPBACK)
-    from kvproto.handlers.transports.nixl import NixlTransport
-
-    return NixlTransport()
-
-
-class Player:
-    """What both sides share: rooms by name, outcomes and releases as they come, and the report at the end."""
-
-    def __init__(self, line: Line, run: Run, me: Rank, endpoint: Endpoint, gen: int) -> None:
-        self.line, self.run, self.me, self.endpoint, self.gen = line, run, me, endpoint, gen
-        self.outcomes: dict[int, Outcome] = {}
-        self.released: set[int] = set()
-        self.began = self.ended = time.monotonic()
-        self.linked_s = self.computed_s = 0.0
-
-    def name(self, room: int) -> Room:
-        return Room(room, self.gen)
-
-    def pages(self, room: RoomSpec) -> list[int]:
-        """The part of the room's table that the prompt fills."""
-        return self.me.tables[room.room][: -(-room.tokens // self.me.pool.page_size)]
-
-    def take(self) -> list[Outcome]:
-        """Outcomes that are new, told to the parent; releases are noted.
-
-        Releases are taken first: the loop goes on meanwhile, and none may be seen before its outcome.
-        """
-        released = self.endpoint.released()
-        fresh = self.endpoint.finished()
-        for outcome in fresh:
-            self.outcomes[outcome.room.id] = outcome
-            self.line.tell("outcome", (outcome.room.id, outcome.cause.name))
-            self.ended = time.monotonic()
-        self.released.update(room.id for room in released)
-        return fresh
-
-    def until(self, done: Callable[[], bool], what: str, step: Callable[[], object] = lambda: None) -> None:
-        """Look every tick until `done()`; TimeoutError says what each room waits for."""
-        limit = time.monotonic() + self.run.limit_s
-        while True:
-            step()
-            if done():
-                return
-            if time.monotonic() > limit:
-                waits = [self.endpoint.explain(self.name(r.room)) for r in self.run.job.rooms]
-                raise TimeoutError("\n".join([f"not {what} within {self.run.limit_s:g} s", *waits]))
-            time.sleep(TICK_S)
-
-    def finished(self) -> bool:
-        return len(self.outcomes) == len(self.run.job.rooms)
-
-    def all_released(self) -> bool:
-        return len(self.released) == len(self.run.job.rooms)
-
-    def report(self, counts: dict[str, int], route: Route) -> None:
-        """Tell the parent what there is to say of this pass; write the trace if one is wanted."""
-        ep = self.endpoint
-        if self.run.trace is not None:
-            save(ep.rank, Path(self.run.trace) / f"{route}-{self.me.side[0].upper()}{self.me.rank}.jsonl")
-        complaints = [f"{text} ({count})" for text, count in ep.loop.counts.items() if text != "queue full"]
-        self.line.tell(
-            "tally",
-            Tally(
-                {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
-                left_over(ep.rank, ep.book), [*complaints, *ep.loop.reports], self.me.intruded(),
-            ),
-        )  # fmt: skip
-
-
-def pool_of(me: Rank) -> Pool:
-    return Pool(me.pool.k, me.pool.v, me.pool.order, me.pool.page_size)
-
-
-@contextmanager
-def started(endpoint: Endpoint) -> Iterator[None]:
-    """The endpoint on its own thread; closed on leaving."""
-    endpoint.start()
-    try:
-        yield
-    finally:
-        endpoint.close()
-
 
 # ---- prefill ------------------------------------------------------------------------------------------------------
 
 
 def prefill(line: Line, run: Run, rank: int, directory: Path) -> None:
-    me = Rank(run.job, "prefill", rank, directory)
+    me = Rank(run.job, "prefill", rank, directory, device_of(run, rank))
     for gen, route in enumerate(run.passes):
         endpoint = PrefillEndpoint(
             me.layout, rank, pool_of(me), make_transport(run), grid=me.grid, settings=run.settings(route)
@@ -155,7 +57,7 @@ class _Prefill(Player):
             self.line.hear("start")
             self._arrive(endpoint)
             for room, row in zip(self.run.job.rooms, rows, strict=True):
-                endpoint.produced(self.name(room.room), room.tokens)
+                endpoint.produced(self.name(room.room), room.tokens, written(self.me))
                 endpoint.aux(self.name(room.room), row)
                 self.held.add(room.room)
         self.until(lambda: self.finished() and self.all_released(), "released", self._reap)
@@ -182,7 +84,7 @@ class _Prefill(Player):
             if room.room in self.run.aborted and 2 * upto >= room.tokens:
                 self._give_up(endpoint, room)
                 break
-            endpoint.produced(name, upto)
+            endpoint.produced(name, upto, written(self.me))
             if row is not None:
                 endpoint.aux(name, row)
             self.line.tell("computed", (room.room, upto))
@@ -213,7 +115,7 @@ class _Prefill(Player):
 
 
 def decode(line: Line, run: Run, rank: int, directory: Path) -> None:
-    me = Rank(run.job, "decode", rank, directory)
+    me = Rank(run.job, "decode", rank, directory, device_of(run, run.job.prefill.ranks + rank))
     for gen, route in enumerate(run.passes):
         endpoint = DecodeEndpoint(
             me.layout, rank, pool_of(me), make_transport(run), grid=me.grid, settings=run.settings(route)

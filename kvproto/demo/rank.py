@@ -25,10 +25,11 @@ from kvproto.layout import cell, chunks, grid_tokens
 class Rank:
     """Rank `rank` of the group of `side`. Constructing it joins the group's collectives: all ranks do, at once."""
 
-    def __init__(self, job: Job, side: Side, rank: int, directory: Path) -> None:
+    def __init__(self, job: Job, side: Side, rank: int, directory: Path, device: str = "cpu") -> None:
         shape = job.shape(side)
         self.job, self.side, self.rank, self.directory = job, side, rank, directory
-        self.shard = Shard(job, side, rank, Comm(directory / f"{side}.store", rank, shape.tp, shape.pp))
+        comm = Comm(directory / f"{side}.store", rank, shape.tp, shape.pp)
+        self.shard = Shard(job, side, rank, comm, device)
         self.pool, self.layout = self.shard.pool, self.shard.layout
         self.grid = grid_tokens(job.chunk, job.prefill.page_size, job.decode.page_size)
         self.rooms = {room.room: room for room in job.rooms}

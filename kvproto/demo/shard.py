@@ -57,9 +57,9 @@ class _Pages:
 
 
 class Shard:
-    """Rank `rank` of the group of `side`. Raises LayoutError for a sharding that the layout does not support."""
+    """Rank `rank` of the group of `side`, pages on `device`. LayoutError: a sharding that is not supported."""
 
-    def __init__(self, job: Job, side: Side, rank: int, comm: Comm) -> None:
+    def __init__(self, job: Job, side: Side, rank: int, comm: Comm, device: str = "cpu") -> None:
         shape, self.layout = job.shape(side), job.layout(side)
         self.job, self.side, self.rank, self.comm = job, side, rank, comm
         self.first_head, self.heads = self.layout.heads_of(rank)
@@ -71,7 +71,7 @@ class Shard:
         self.pool = PagedKV(
             layers=self.layers, heads=self.heads, dim=job.dim, pages=job.pool_pages(side),
             page_size=shape.page_size, dtype=torch_dtype(job.dtype), order=shape.order,
-            seed=hash((job.seed, side == "decode", rank)) & 0x7FFF_FFFF,
+            seed=hash((job.seed, side == "decode", rank)) & 0x7FFF_FFFF, device=device,
         )  # fmt: skip
 
     @property

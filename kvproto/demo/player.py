@@ -1,0 +1,137 @@
+"""The engine's side of an endpoint, as far as prefill and decode ranks have it in common.
+
+The endpoint's loop runs on its own thread (`started`), because a rank is away for long in forwards and in collectives,
+and a rank that does not answer for some seconds is taken for lost. The main thread here is the engine: it calls, and
+between its own work it looks what has come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kvproto.demo.group import Line
+from kvproto.demo.job import RoomSpec
+from kvproto.demo.rank import Rank
+from kvproto.demo.run import Route, Run
+from kvproto.demo.tally import Tally, left_over
+from kvproto.endpoint import Endpoint, Outcome, Room
+from kvproto.handlers.kernels.base import Pool
+from kvproto.handlers.transports.base import Transport
+from kvproto.trace import save
+
+TICK_S = 0.001  # how often a rank that only waits looks at its endpoint
+LOOPBACK = "127.0.0.1"
+
+
+def make_transport(run: Run) -> Transport:
+    if run.transport == "mooncake":
+        from kvproto.handlers.transports.mooncake import MooncakeTransport
+
+        return MooncakeTransport(LOOPBACK)
+    from kvproto.handlers.transports.nixl import NixlTransport
+
+    return NixlTransport()
+
+
+class Player:
+    """What both sides share: rooms by name, outcomes and releases as they come, and the report at the end."""
+
+    def __init__(self, line: Line, run: Run, me: Rank, endpoint: Endpoint, gen: int) -> None:
+        self.line, self.run, self.me, self.endpoint, self.gen = line, run, me, endpoint, gen
+        self.outcomes: dict[int, Outcome] = {}
+        self.released: set[int] = set()
+        self.began = self.ended = time.monotonic()
+        self.linked_s = self.computed_s = 0.0
+
+    def name(self, room: int) -> Room:
+        return Room(room, self.gen)
+
+    def pages(self, room: RoomSpec) -> list[int]:
+        """The part of the room's table that the prompt fills."""
+        return self.me.tables[room.room][: -(-room.tokens // self.me.pool.page_size)]
+
+    def take(self) -> list[Outcome]:
+        """Outcomes that are new, told to the parent; releases are noted.
+
+        Releases are taken first: the loop goes on meanwhile, and none may be seen before its outcome.
+        """
+        released = self.endpoint.released()
+        fresh = self.endpoint.finished()
+        for outcome in fresh:
+            self.outcomes[outcome.room.id] = outcome
+            self.line.tell("outcome", (outcome.room.id, outcome.cause.name))
+            self.ended = time.monotonic()
+        self.released.update(room.id for room in released)
+        return fresh
+
+    def until(self, done: Callable[[], bool], what: str, step: Callable[[], object] = lambda: None) -> None:
+        """Look every tick until `done()`; TimeoutError says what each room waits for."""
+        limit = time.monotonic() + self.run.limit_s
+        while True:
+            step()
+            if done():
+                return
+            if time.monotonic() > limit:
+                waits = [self.endpoint.explain(self.name(r.room)) for r in self.run.job.rooms]
+                raise TimeoutError("\n".join([f"not {what} within {self.run.limit_s:g} s", *waits]))
+            time.sleep(TICK_S)
+
+    def finished(self) -> bool:
+        return len(self.outcomes) == len(self.run.job.rooms)
+
+    def all_released(self) -> bool:
+        return len(self.released) == len(self.run.job.rooms)
+
+    def report(self, counts: dict[str, int], route: Route) -> None:
+        """Tell the parent what there is to say of this pass; write the trace if one is wanted."""
+        ep = self.endpoint
+        if self.run.trace is not None:
+            save(ep.rank, Path(self.run.trace) / f"{route}-{self.me.side[0].upper()}{self.me.rank}.jsonl")
+        complaints = [f"{text} ({count})" for text, count in ep.loop.counts.items() if text != "queue full"]
+        self.line.tell(
+            "tally",
+            Tally(
+                {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
+                left_over(ep.rank, ep.book), [*complaints, *ep.loop.reports], self.me.intruded(),
+            ),
+        )  # fmt: skip
+
+
+def device_of(run: Run, number: int) -> str:
+    """Where the KV of the run's process `number` is: GPUs are dealt out in turn."""
+    if run.device == "cpu":
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise RuntimeError("there is no GPU that torch can use: run without --device cuda")
+    place = number % torch.cuda.device_count()
+    torch.cuda.set_device(place)
+    return f"cuda:{place}"
+
+
+def written(me: Rank) -> Any:
+    """The event after which what was stored until now is in the pages; None on the CPU, where it is there."""
+    if me.pool.device.type == "cpu":
+        return None
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def pool_of(me: Rank) -> Pool:
+    return Pool(me.pool.k, me.pool.v, me.pool.order, me.pool.page_size)
+
+
+@contextmanager
+def started(endpoint: Endpoint) -> Iterator[None]:
+    """The endpoint on its own thread; closed on leaving."""
+    endpoint.start()
+    try:
+        yield
+    finally:
+        endpoint.close()
