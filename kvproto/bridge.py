@@ -50,14 +50,17 @@ class Model:
             self.value = value
             self.state = value.state.name
         self.row, self.effects = None, ()
-        moved = type(event).__name__ in self.machine.events and self.trigger(type(event).__name__, event, now)
+        moved = type(event).__name__ in self.machine.events and self._call(type(event).__name__, event, now)
         if not moved:
             name = self.table.states[self.state].name
             self.effects = (Report(f"{self.table.name}: {event} in {name}", "no row for it"),)
         return self.row, self.value, self.effects
 
-    def trigger(self, name: str, event: Event, now: float) -> bool:
-        """Call the trigger; False where no row is for it."""
+    def diagram(self) -> str:
+        """The library's own drawing, as Mermaid; only where `diagram` was asked for."""
+        return str(self.get_graph().source)  # type: ignore[attr-defined]
+
+    def _call(self, name: str, event: Event, now: float) -> bool:
         called: bool = getattr(self, name)(event, now)
         return called
 
@@ -76,7 +79,7 @@ class Model:
         self.effects = tuple(build(self.value, event) for build in row.do)
 
 
-def machine_of(table: Table[Any], model: Model, *, diagram: bool = False) -> Any:  # noqa: ANN401 - the library has no types
+def machine_of(table: Table[Any], model: Model, *, diagram: bool = False) -> Any:
     """The `transitions.Machine` (or `GraphMachine`) of a table, bound to the model."""
     try:
         import transitions

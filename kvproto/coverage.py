@@ -82,7 +82,7 @@ class Collector:
         original = Machine.fire
         known = {id(table): table.name for table in TABLES}
 
-        def fire(machine: Machine[Any], value: Any, event: Event, now: float) -> Fired[Any]:  # noqa: ANN401 - any table's
+        def fire(machine: Machine[Any], value: Any, event: Event, now: float) -> Fired[Any]:
             fired = original(machine, value, event, now)
             name = known.get(id(machine.table))
             if fired[0] is not None and name is not None:

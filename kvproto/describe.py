@@ -21,7 +21,7 @@ _NAME = re.compile(r"^    ([A-Za-z_][A-Za-z0-9_]*)\s*(?:=|:)")
 
 
 @cache
-def comments(cls: Any) -> dict[str, str]:  # noqa: ANN401 - a class, of any kind
+def comments(cls: Any) -> dict[str, str]:
     """Name of each member or field -> the `#:` sentence above it (several fields may share one)."""
     try:
         lines = inspect.getsource(cls).splitlines()

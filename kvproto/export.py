@@ -106,7 +106,7 @@ def _machine(table: Table[Any]) -> Json:
     }  # fmt: skip
 
 
-def _function(function: Any) -> Json:  # noqa: ANN401 - a guard, a change or an effect
+def _function(function: Any) -> Json:
     return {"name": function.__name__, "doc": sentence(function), "python": expression(function)}
 
 

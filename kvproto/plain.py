@@ -41,7 +41,7 @@ _MANY = {events.Event: EVENTS, effects.Effect: EFFECTS, messages.Body: MESSAGES}
 
 
 @cache
-def hints(cls: Any) -> dict[str, Any]:  # noqa: ANN401 - a struct's class
+def hints(cls: Any) -> dict[str, Any]:
     """The fields of a struct with their types, in order."""
     found = get_type_hints(cls, include_extras=True)
     return {field.name: found[field.name] for field in msgspec.structs.fields(cls)}
@@ -97,7 +97,7 @@ def struct(cls: type[S], data: object, where: str = "", given: dict[str, object]
     return made(**read, **given)  # type: ignore[return-value]
 
 
-def _value(hint: Any, data: object, name: str, where: str) -> object:  # noqa: ANN401 - a type, in any of its forms
+def _value(hint: Any, data: object, name: str, where: str) -> object:
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (UnionType, Union):
@@ -114,7 +114,7 @@ def _value(hint: Any, data: object, name: str, where: str) -> object:  # noqa: A
     return _simple(hint, data, where)
 
 
-def _simple(hint: Any, data: object, where: str) -> object:  # noqa: ANN401 - as above
+def _simple(hint: Any, data: object, where: str) -> object:
     if hint is bytes and isinstance(data, str):
         return bytes.fromhex(data)
     if hint is float and (data is None or isinstance(data, int | float)):

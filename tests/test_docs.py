@@ -53,13 +53,15 @@ def fits(document: Json, rule: Json, where: str = "$") -> list[str]:
         return [f"{where}: not {rule['const']}"]
     if "enum" in rule and document not in rule["enum"]:
         return [f"{where}: not one of {rule['enum']}"]
-    kinds = {"object": dict, "array": list, "string": str, "number": (int, float), "boolean": bool, "null": type(None)}
+    kinds: Json = {"object": dict, "array": list, "string": str, "number": (int, float), "boolean": bool, "null": type(None)}
     if "type" in rule and not isinstance(document, kinds[rule["type"]]):
         return [f"{where}: not of type {rule['type']}"]
     if isinstance(document, list):
         return [each for i, item in enumerate(document) for each in fits(item, rule["items"], f"{where}[{i}]")]
-    if not isinstance(document, dict):
-        return []
+    return fits_object(document, rule, where) if isinstance(document, dict) else []
+
+
+def fits_object(document: Json, rule: Json, where: str) -> list[str]:
     known, more = rule.get("properties", {}), rule.get("additionalProperties", True)
     found = [f"{where}: lacks {name}" for name in rule.get("required", []) if name not in document]
     for name, value in document.items():

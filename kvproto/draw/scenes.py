@@ -10,6 +10,7 @@ from kvproto import events as ev
 from kvproto import messages as msg
 from kvproto.draw.stage import GRID, Cast, Stage
 from kvproto.events import room_key
+from kvproto.layout import Plan
 from kvproto.rank import Settings
 from kvproto.states import Cause
 from kvproto.trace.records import Log, log_of
@@ -51,12 +52,9 @@ def _begin(cast: Cast, lose: Callable[[str, str, msg.Message], bool] = lambda *_
     return stage
 
 
-def _ring(stage: Stage, chunks: float) -> int:
-    return int(stage.plan.grant_bytes(0, GRID) * chunks)
-
-
 def _with_ring(chunks: float) -> Cast:
-    return Cast(settings=Settings(ring_bytes=_ring(Stage(Cast()), chunks)))
+    plan = Plan(Cast().layout("P"), Cast().layout("D"), GRID)
+    return Cast(settings=Settings(ring_bytes=int(plan.grant_bytes(0, GRID) * chunks)))
 
 
 def well() -> Stage:

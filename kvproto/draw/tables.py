@@ -162,7 +162,7 @@ def _fields(cls: type) -> str:
     return ", ".join(f"`{name}`" for name in hints(cls)) or "none"
 
 
-def causes_md(cls: type[State] | Any) -> str:  # noqa: ANN401 - any Enum
+def causes_md(cls: type[State] | Any) -> str:
     """The members of an Enum with their numbers."""
     said = members(cls)
     return table_md(("number", "name", "meaning"), [(str(int(m)), f"`{m.name}`", said[m.name]) for m in cls])

@@ -47,7 +47,7 @@ def page(logs: list[Log], title: str) -> str:
         parts["html"]
         .replace("/*STYLE*/", _pictures_style() + parts["css"])
         .replace("<!--PICTURES-->", pictures)
-        .replace("/*DATA*/", json.dumps(data, separators=(",", ":")).replace("</", "<\\/"))
+        .replace("/*DATA*/", json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"))
         .replace("/*SCRIPT*/", parts["js"])
     )
 
@@ -58,7 +58,7 @@ def _pictures_style() -> str:
     return light + dark.partition("}")[0].replace("svg.kvproto", ':root[data-theme="dark"] svg.kvproto') + "}\n"
 
 
-def _row(row: Any) -> str:  # noqa: ANN401 - a row
+def _row(row: Any) -> str:
     return str(row) + (f" ({row.why})" if row.why else "")
 
 

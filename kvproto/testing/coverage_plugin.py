@@ -49,7 +49,7 @@ class RowCoverage:
         self.least: float | None = config.option.rows_least
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ANN401, ARG002 - xdist's own type
+    def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ARG002 - xdist's own type
         """A worker has ended: its counts are ours."""
         said = getattr(node, "workeroutput", {}).get(SECTION)
         if said is not None:
@@ -57,12 +57,13 @@ class RowCoverage:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
-        """Hand the counts to the controller, or judge them."""
-        yield
+        """A worker hands its counts to the controller before it says that it has finished; the controller judges."""
         self.stack.close()
         output = getattr(self.config, "workeroutput", None)
         if output is not None:
             output[SECTION] = self.counts.dump()
+        yield
+        if output is not None:
             return
         if self.config.option.rows_out:
             self.counts.save(self.config.option.rows_out)

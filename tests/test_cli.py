@@ -1,0 +1,109 @@
+"""The command line: every command is there, loads only what it needs, and says what is wrong with what it is given."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvproto import cli, doctor, lint_command
+from kvproto.rows import Table
+from kvproto.tables import TABLES
+
+ROOT = Path(__file__).parent.parent
+OURS = ("lint", "draw", "export", "trace", "replay", "inspect", "doctor")
+
+
+def test_no_command_and_an_unknown_one_get_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert cli.main(["--help"]) == 0
+    assert "kvproto COMMAND" in capsys.readouterr().out
+    assert cli.main(["fly"]) == 2
+    said = capsys.readouterr().err
+    assert "no command 'fly'" in said
+    assert all(name in said for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([name, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: kvproto {name}" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main([name, "--no-such-option"])
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_has_its_module(name: str) -> None:
+    if importlib.util.find_spec(cli.COMMANDS[name][0]) is None and name in {"check", "demo", "bench"}:
+        pytest.skip("delivered apart")
+    assert importlib.util.find_spec(cli.COMMANDS[name][0]) is not None
+
+
+@pytest.mark.parametrize("command", [["lint"], ["draw"], ["export"], ["draw", "--scene", "all"]], ids=" ".join)
+def test_nothing_heavy_is_loaded(command: list[str]) -> None:
+    code = (
+        "import sys; from kvproto.cli import main; code = main(sys.argv[1:]); "
+        "heavy = {'torch', 'zmq', 'nixl', 'numpy', 'transitions', 'hypothesis', 'pytest'} & set(sys.modules); "
+        "sys.exit(f'loaded {heavy}' if heavy else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, timeout=60,
+                          check=False, cwd=ROOT)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_output_that_nobody_reads_is_no_error() -> None:
+    done = subprocess.run(f"{sys.executable} -m kvproto.cli export | head -c 10", shell=True, capture_output=True,  # noqa: S602
+                          text=True, timeout=60, check=True, cwd=ROOT)  # fmt: skip
+    assert done.stderr == ""
+
+
+def test_lint_says_file_and_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lint_command.main([]) == 0
+    assert "no errors" in capsys.readouterr().out
+    good = TABLES[4]
+    bad = Table(good.name, good.value, good.states, initial=good.initial, events=good.events, timers={})
+    bad.rows = [row for row in good.rows if row.event.__name__ != "Scattered"]
+    monkeypatch.setattr(lint_command, "TABLES", (bad,))
+    assert lint_command.main([]) == 1
+    said = capsys.readouterr().out
+    assert f"{good.rows[0].file}:" in said
+    assert "undecided" in said
+    assert lint_command.main(["--json"]) == 1
+    assert {"table", "kind", "where", "text"} == set(json.loads(capsys.readouterr().out)[0])
+    assert lint_command.main(["nonsense"]) == 2
+
+
+def test_the_doctor_tells_what_works_from_what_does_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = (
+        *(trial for trial in doctor.TRIALS if trial.area == "core"),
+        doctor.Trial("device", "absent", "import no_such_library", "buy one"),
+        doctor.Trial("device", "crash", "import os; os.abort()", "buy another"),
+        doctor.Trial("device", "mute", "pass", "listen"),
+    )
+    monkeypatch.setattr(doctor, "TRIALS", trials)
+    assert doctor.main([]) == 0
+    said = capsys.readouterr().out
+    assert "No module named 'no_such_library'" in said
+    assert "remedy: buy one" in said
+    assert "died of signal 6" in said
+    assert "not a word" in said
+    assert doctor.main(["--need", "absent", "--json"]) == 1
+    found = {each["name"]: each["works"] for each in json.loads(capsys.readouterr().out)}
+    assert found["tables"]
+    assert not found["absent"]
+
+
+def test_a_trial_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "PATIENCE", 0.5)
+    found = doctor.attempt(doctor.Trial("device", "slow", "import time; time.sleep(30)", "wait"))
+    assert not found.works
+    assert "no answer" in found.said

@@ -1,0 +1,269 @@
+"""Traces: what a rank did can be written, read, replayed, and told; what was doctored is caught where it was."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kvproto import messages as msg
+from kvproto.draw.scenes import ROOM, SCENES, SECOND, Scene, open_room
+from kvproto.draw.stage import GRID, Cast, Stage
+from kvproto.effects import AnnounceReleased, Report, Transmit
+from kvproto.events import room_key
+from kvproto.plain import EFFECTS, EVENTS, MESSAGES, PlainError, plain, room_from, struct
+from kvproto.rank import Settings
+from kvproto.trace import Heard, Log, Sent, Step, TraceError, lines, load, log_of, parse, replay, save
+from kvproto.trace.command import main as trace_main
+from kvproto.trace.merge import merge, rooms, select
+from kvproto.trace.perfetto import perfetto
+from kvproto.trace.replay_command import main as replay_main
+from kvproto.trace.tell import sequence, text
+
+every_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+ABORT = next(scene for scene in SCENES if scene.name == "abort").logs()
+WELL = next(scene for scene in SCENES if scene.name == "well").logs()
+
+
+# ------------------------------------------------------------------------------------- written and read
+@every_scene
+def test_a_trace_comes_back_as_it_was_and_replays(scene: Scene) -> None:
+    for log in scene.logs():
+        (back,) = parse(lines(log))
+        assert back == log
+        assert replay(back) is None
+        assert log.head.whole
+
+
+def test_room_ids_of_64_bits_and_generations_come_back(tmp_path: Path) -> None:
+    stage = Stage(Cast())
+    stage.run(1e-3)
+    room = room_key(2**64 - 1, 2**32 - 1)
+    open_room(stage, room, GRID)
+    stage.run(0.02)
+    save(stage.ranks.values(), tmp_path / "t.jsonl")
+    logs = load(tmp_path / "t.jsonl")
+    assert [log.head.name for log in logs] == ["P0", "D0"]
+    assert list(rooms(merge(logs))) == [room]
+    assert "18446744073709551615.4294967295" in (tmp_path / "t.jsonl").read_text()
+
+
+def test_a_trace_that_begins_in_the_middle_replays(tmp_path: Path) -> None:
+    stage = Stage(Cast(settings=Settings(trace=40)))
+    stage.run(1e-3)
+    for room in range(1, 30):
+        open_room(stage, room, GRID)
+        stage.run(0.7e-3)
+    stage.run(0.02)
+    for rank in stage.ranks.values():
+        log = log_of(rank)
+        assert not log.head.whole
+        assert len(log.entries) == 40
+        assert any(isinstance(entry, Step) and entry.value is not None for entry in log.entries)
+        assert replay(next(iter(parse(lines(log))))) is None
+
+
+def test_forgotten_tombstones_do_not_disturb_the_replay() -> None:
+    stage = Stage(Cast(settings=Settings(tombstones=1)))
+    stage.run(1e-3)
+    for room in (ROOM, SECOND, ROOM):
+        open_room(stage, room, GRID)
+        stage.run(0.02)
+    logs = [log_of(rank) for rank in stage.ranks.values()]
+    assert all(replay(log) is None for log in logs)
+    assert any(isinstance(entry, Step) and entry.value is not None for log in logs for entry in log.entries)
+
+
+@pytest.mark.parametrize("kind", [*EVENTS.values(), *EFFECTS.values(), *MESSAGES.values()], ids=lambda k: k.__name__)
+def test_what_is_not_of_its_type_is_refused_by_name(kind: type) -> None:
+    name = kind.__struct_config__.tag or kind.__name__  # type: ignore[attr-defined]
+    base = {"Event": EVENTS, "Effect": EFFECTS, "Body": MESSAGES}
+    root = next(cls for cls in kind.__mro__ if cls.__name__ in base)
+    with pytest.raises(PlainError, match=r"fields of|no room|is no|object is expected"):
+        struct(root, {"type": name, **dict.fromkeys((*kind.__struct_fields__, "more"), object())})  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("line", "says"), [
+    ("not json", "Expecting value"), ('{"kind": "step"}', "must name the rank"), ("[]", "object"),
+    ('{"kind": "rank", "format": 99}', "format 99"), ('{"kind": "rank", "format": 1}', "missing"),
+])  # fmt: skip
+def test_a_file_that_is_no_trace_is_named_with_its_line(tmp_path: Path, line: str, says: str) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(f"\n{line}\n")
+    with pytest.raises(TraceError, match=rf"t\.jsonl:2: .*{says}"):
+        load(path)
+    assert replay_main([str(path)]) == 1
+
+
+def test_no_trace_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    assert trace_main([str(tmp_path / "empty.jsonl")]) == 1
+    assert "no trace in it" in capsys.readouterr().err
+    assert trace_main([str(tmp_path / "absent.jsonl")]) == 1
+    assert "cannot be read" in capsys.readouterr().err
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
+def test_rooms_by_name(room: int, gen: int) -> None:
+    key = room_key(room, gen)
+    assert room_from(plain(key, "room"), "here") == key
+
+
+# --------------------------------------------------------------------------------------------- doctored
+def doctored(log: Log, chance: random.Random) -> tuple[Log, Step]:
+    """The log with one step changed in one way, and that step."""
+    steps = [(i, entry) for i, entry in enumerate(log.entries) if isinstance(entry, Step) and entry.row is not None]
+    place, step = chance.choice(steps)
+    how = chance.choice(["target", "row", "effects", "source"])
+    others = [each for _, each in steps if each.machine == step.machine]
+    if how == "target":
+        changed = replace(step, target="OPEN" if step.target != "OPEN" else "DONE")
+    elif how == "row":
+        changed = replace(step, row=(step.row or 0) + 1)
+    elif how == "effects":
+        changed = replace(step, effects=step.effects[1:] or (Report("a", "b"),))
+    else:
+        changed = replace(step, source=next((e.source for e in others if e.source != step.source), "NOWHERE"))
+    return Log(log.head, [*log.entries[:place], changed, *log.entries[place + 1 :]]), changed
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_doctored_step_is_caught_at_that_step(seed: int) -> None:
+    log, step = doctored(ABORT[seed % len(ABORT)], random.Random(seed))
+    found = replay(next(iter(parse(lines(log)))))
+    assert found is not None
+    assert found.line == step.line
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_step_that_was_taken_out_is_noticed_at_the_next_one_of_that_machine(seed: int) -> None:
+    chance, log = random.Random(seed), ABORT[seed % len(ABORT)]
+    moves = [(i, e) for i, e in enumerate(log.entries) if isinstance(e, Step) and e.source != e.target]
+    followed = [(i, e) for i, e in moves if any(
+        isinstance(o, Step) and (o.machine, o.key) == (e.machine, e.key) for o in log.entries[i + 1 :])]  # fmt: skip
+    place, gone = chance.choice(followed)
+    shorter = Log(log.head, [*log.entries[:place], *log.entries[place + 1 :]])
+    following = next(e for e in log.entries[place + 1 :]
+                     if isinstance(e, Step) and (e.machine, e.key) == (gone.machine, gone.key))  # fmt: skip
+    found = replay(shorter)
+    assert found is not None
+    assert found.line == following.line
+
+
+def test_another_version_of_the_tables_is_told_before_anything_else() -> None:
+    log = Log(replace(WELL[0].head, digest="0" * 16), WELL[0].entries)
+    found = replay(log)
+    assert found is not None
+    assert "digest" in str(found)
+    assert replay(log, any_tables=True) is None
+
+
+# ------------------------------------------------------------------------------------------------- told
+@every_scene
+def test_causes_come_before_effects_and_nothing_is_left_out(scene: Scene) -> None:
+    logs = scene.logs()
+    story = merge(logs)
+    assert len(story) == sum(len(log.entries) for log in logs)
+    assert all(moment.cause is None or moment.cause < moment.index for moment in story)
+    heard = [moment for moment in story if isinstance(moment.entry, Heard)]
+    assert heard
+    for moment in heard:
+        assert moment.cause is not None, moment
+        assert story[moment.cause].rank != moment.rank
+    for name in {moment.rank for moment in story}:
+        times = [moment.time for moment in story if moment.rank == name]
+        assert times == sorted(times)
+
+
+def test_clocks_that_disagree_do_not_disturb_the_order() -> None:
+    late = [Log(log.head, [replace(e, time=e.time + 1000.0) if not isinstance(e, Sent) else e for e in log.entries])
+            if log.head.side == "decode" else log for log in WELL]  # fmt: skip
+    as_it_was, skewed = merge(WELL), merge(late)
+    assert not any(moment.way for moment in skewed)
+    assert sum(m.cause is not None for m in skewed) == sum(m.cause is not None for m in as_it_was)
+
+
+def test_lost_repeated_and_unseen_messages_are_told_as_such() -> None:
+    (lost,) = (m for m in merge(next(s for s in SCENES if s.name == "repeated").logs()) if m.way)
+    assert lost.way == "lost"
+    assert lost.message is not None
+    assert lost.message.name == "STAGING_RSP"
+    alone = merge([log for log in WELL if log.head.side == "decode"])
+    assert not any(moment.way == "unseen" and moment.message is None for moment in alone)
+    assert {m.way for m in alone if isinstance(m.entry, Heard)} == {"unseen"}
+    log = WELL[0]
+    place = next(i for i, e in enumerate(log.entries) if isinstance(e, Heard) and isinstance(e.body, msg.ChunkAck))
+    twice = Log(log.head, [*log.entries[: place + 1], log.entries[place], *log.entries[place + 1 :]])
+    assert [m.way for m in merge([twice, *WELL[1:]]) if m.way] == ["repeated"]
+
+
+def test_the_story_of_a_room_has_its_watermark_and_no_other_room() -> None:
+    stage = Stage(Cast(settings=Settings(ring_bytes=1 << 15)))
+    stage.run(1e-3)
+    open_room(stage, ROOM, 2 * GRID)
+    open_room(stage, SECOND, 2 * GRID)
+    stage.run(0.1)
+    story = merge([log_of(rank) for rank in stage.ranks.values()])
+    told = select(story, [ROOM])
+    names = {m.message.name for m in told if m.message is not None}
+    assert {"OPEN", "STAGING_REQ", "WATERMARK", "CHUNK_ACK"} <= names
+    assert {m.message.room for m in told if m.message is not None} == {ROOM, 0}
+    said = "\n".join(text(story, ROOM))
+    assert said.count("=> AnnounceReleased") == 2
+    assert sum(isinstance(e, AnnounceReleased) for m in told if isinstance(m.entry, Step) for e in m.entry.effects) == 2
+
+
+@every_scene
+def test_a_sequence_chart_says_each_message_once(scene: Scene) -> None:
+    story = merge(scene.logs())
+    chart = sequence(story, scene.rooms)
+    sent = [m for m in select(story, scene.rooms) if isinstance(m.entry, Sent) and isinstance(m.entry.effect, Transmit)]
+    arrows = [line for line in chart.splitlines() if "->>" in line or "--x" in line]
+    assert len([line for line in arrows if line.split("->>")[0].strip() not in line.split("->>")[-1][:3]]) >= len(sent)
+    assert ("--x" in chart) == (scene.name == "repeated")
+    assert ";" not in chart
+
+
+@every_scene
+def test_perfetto_gets_slices_that_do_not_run_backwards_and_arrows_in_pairs(scene: Scene) -> None:
+    drawn = json.loads(perfetto(merge(scene.logs())))["traceEvents"]
+    assert all(each["dur"] >= 0 for each in drawn if each["ph"] == "X")
+    starts, ends = ([e["id"] for e in drawn if e["ph"] == kind] for kind in "sf")
+    assert sorted(starts) == sorted(ends)
+    assert starts
+    tracks = {e["args"]["name"] for e in drawn if e["name"] == "thread_name"}
+    assert {"room 7", "link 1"} <= tracks
+
+
+# --------------------------------------------------------------------------------------------- commands
+def test_the_commands_tell_replay_and_catch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = []
+    for log in WELL:
+        files.append(str(tmp_path / f"{log.head.name}.jsonl"))
+        Path(files[-1]).write_text("".join(line + "\n" for line in lines(log)))
+    assert trace_main(files) == 0
+    assert "room 7 gen 0" in capsys.readouterr().out
+    assert trace_main([*files, "--room", "7"]) == 0
+    assert "STAGING_REQ chunk 0" in capsys.readouterr().out
+    assert trace_main([*files, "--room", "8"]) == 1
+    assert trace_main([*files, "--room", "x"]) == 1
+    assert trace_main([*files, "--format", "mermaid"]) == 0
+    assert capsys.readouterr().out.startswith("sequenceDiagram")
+    out = tmp_path / "p.json"
+    assert trace_main([*files, "--format", "perfetto", "--out", str(out)]) == 0
+    assert json.loads(out.read_text())["traceEvents"]
+    assert replay_main(files) == 0
+    path = Path(files[0])
+    path.write_text(path.read_text().replace('"to": "GATHERING"', '"to": "WRITING"', 1))
+    capsys.readouterr()
+    assert replay_main(files) == 1
+    said = capsys.readouterr().out
+    assert "the tables say  GATHERING" in said
+    assert "the trace says  WRITING" in said
+    assert replay_main([*files, "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["differences"]) == 1
