@@ -1,8 +1,9 @@
 """The step: a table, made fast.
 
 `Machine` compiles a table: for each pair of state and event the rows become one function, written out as source
-and compiled, in which a row is an `if`, three lines and a `return`.  So what runs is what a careful hand would
-have written for this pair, and nothing is looked up but the pair itself.  `source_of` shows it.
+and compiled, in which a row is an `if`, a line and a `return`; what guards, changes and effects say stands in it
+(`kvproto.inline`).  So what runs is what a careful hand would have written for this pair, and nothing is looked up but
+the pair itself.  `source_of` shows it.
 
 A step is pure: no clock, no I/O, no logging; the same arguments give the same result, which is what makes the
 checker's memory of results sound.  The order within a row: the guard sees the value as it is; `let` makes the new
@@ -15,14 +16,18 @@ events of the table; it is here so that nothing can stop a rank.
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
 from kvproto.effects import Effect, Report
 from kvproto.events import Event
+from kvproto.inline import expression
 from kvproto.rows import Row, Table, Value
 from kvproto.timing import Timer, Timing
 from kvproto.wheel import INFINITY, QUANTUM
@@ -31,6 +36,9 @@ V = TypeVar("V", bound=Value)
 Fired = tuple[Row | None, V, tuple[Effect, ...]]
 Fire = Callable[[Any, Any, float], Fired[Any]]
 Due = Callable[[float], float]
+#: what a guard or a change is called with, what an effect is built from, and the names that a step gives itself
+ASKED, BUILT = ("value", "event", "now"), ("new", "event")
+LOCAL = ("value", "event", "now", "new", "fire", "report")
 
 
 class Machine(Generic[V]):
@@ -43,6 +51,7 @@ class Machine(Generic[V]):
         #: by state: whether it ends the machine
         self.ends = [state in table.final for state in table.states]
         self._dues = [_due(self.timers.get(state)) for state in table.states]
+        self._timed = tuple(due is not None for due in self._dues)
         pairs: dict[tuple[int, type[Event]], list[Row]] = defaultdict(list)
         for row in table.rows:
             pairs[row.source, row.event].append(row)
@@ -74,44 +83,59 @@ class Machine(Generic[V]):
 
     def source_of(self, state: int, event: type[Event]) -> str:
         """The source of the function for this pair."""
-        return _source(self._rows[state, event], self._dues)[0]
+        return _source(tuple(self._rows[state, event]), self._timed)[0]
 
     def _compile(self, rows: list[Row]) -> Fire:
-        source, names = _source(rows, self._dues)
-        names["report"] = lambda value, event, why: (_report(self.table.name, value, event, why),)
-        exec(compile(source, f"<{self.table.name} {rows[0].source.name} {rows[0].event.__name__}>", "exec"), names)  # noqa: S102
-        fire: Fire = names["fire"]
+        code, names = _code(tuple(rows), self._timed, self.table.name)
+        scope = names | {f"due{i}": self._dues[row.target] for i, row in enumerate(rows)}
+        scope["report"] = lambda value, event, why: (_report(self.table.name, value, event, why),)
+        exec(code, scope)  # noqa: S102
+        fire: Fire = scope["fire"]
         return fire
 
 
-def _source(rows: list[Row], dues: list[Due | None]) -> tuple[str, dict[str, Any]]:
+@lru_cache(maxsize=8192)
+def _code(rows: tuple[Row, ...], timed: tuple[bool, ...], name: str) -> tuple[CodeType, dict[str, Any]]:
+    """The function for one pair, compiled once for all machines of the process."""
+    source, names = _source(rows, timed)
+    return compile(source, f"<{name} {rows[0].source.name} {rows[0].event.__name__}>", "exec"), names
+
+
+def _source(rows: tuple[Row, ...], timed: tuple[bool, ...]) -> tuple[str, dict[str, Any]]:
     """The function for one pair, and the names that it uses."""
-    names: dict[str, Any] = {"replace": replace, "INFINITY": INFINITY}
+    names: dict[str, Any] = {"replace": replace, "INFINITY": INFINITY} | dict.fromkeys(LOCAL, LOCAL)
     lines = ["def fire(value, event, now):"]
     for i, row in enumerate(rows):
-        names |= {f"row{i}": row, f"when{i}": row.when, f"let{i}": row.let, f"target{i}": row.target}
-        names |= {f"due{i}": dues[row.target], **{f"do{i}_{k}": f for k, f in enumerate(row.do)}}
+        names |= {f"row{i}": row, f"target{i}": row.target}
         indent = "    "
         if row.when is not None:
-            lines.append(f"    if when{i}(value, event, now):")
+            lines.append(f"    if {ast.unparse(expression(row.when, ASKED, names))}:")
             indent = "        "
-        lines += [indent + line for line in _lines(i, row, timed=dues[row.target] is not None)]
+        lines += [indent + line for line in _lines(i, row, names, timed=timed[row.target])]
     if rows[-1].when is not None:
         lines.append("    return None, value, report(value, event, 'no row for it')")
     return "\n".join(lines), names
 
 
-def _lines(i: int, row: Row, *, timed: bool) -> list[str]:
+def _lines(i: int, row: Row, names: dict[str, Any], *, timed: bool) -> list[str]:
     if row.verb == "ignore":
         return [f"return row{i}, value, ()"]
     if row.verb == "refuse":
         return [f"return row{i}, value, report(value, event, {row.why!r})"]
-    new = f"let{i}(value, event, now)" if row.let else "value"
+    new = expression(row.let, ASKED, names) if row.let else ast.Name("value")
     if row.target is not row.source or row.again:
-        due = f"due{i}(now)" if timed else "INFINITY"
-        new = f"replace({new}, state=target{i}, due={due})"
-    effects = "".join(f"do{i}_{k}(new, event), " for k in range(len(row.do)))
-    return [f"new = {new}", f"return row{i}, new, ({effects})"]
+        new = _moved(new, f"target{i}", f"due{i}(now)" if timed else "INFINITY")
+    effects = "".join(f"{ast.unparse(expression(build, BUILT, names))}, " for build in row.do)
+    return [f"new = {ast.unparse(new)}", f"return row{i}, new, ({effects})"]
+
+
+def _moved(new: ast.expr, state: str, due: str) -> ast.expr:
+    """The new value, in its new state, with its timer; if it is made by `replace` anyway, in one go."""
+    more = [ast.keyword("state", ast.Name(state)), ast.keyword("due", ast.parse(due, mode="eval").body)]
+    match new:
+        case ast.Call(func=ast.Name("replace"), args=[ast.Name("value")]):
+            return ast.Call(new.func, new.args, [*new.keywords, *more])
+    return ast.Call(ast.Name("replace"), [new], more)
 
 
 def _due(timer: Timer | None) -> Due | None:

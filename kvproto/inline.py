@@ -1,0 +1,127 @@
+"""What a table's small functions say, as expressions, so that the compiled step need not call them.
+
+Guards, changes and effects are mostly one `return`.  Its expression, with the function's parameters renamed, can stand
+where the call would: the meaning is the same, and a call less is a good part of what a step costs.  Helpers that are
+one `return` themselves follow, as long as their arguments are plain names, so that nothing is computed twice.  Members
+of enums and of modules are looked up once, here, and not at each step.
+
+What is not that simple (several statements, a closure, defaults, a lambda or a comprehension, source that cannot be
+found) stays a call.  Nothing depends on which of the two it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import linecache
+from collections.abc import Callable
+from copy import deepcopy
+from enum import EnumType
+from functools import cache
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+#: how deep helpers may call helpers
+DEPTH = 4
+SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr, ast.Await, ast.Yield)
+MISSING = object()
+
+
+def expression(function: Callable[..., Any], arguments: tuple[str, ...], names: dict[str, Any]) -> ast.expr:
+    """`function(*arguments)` as an expression; what it refers to is added to `names`."""
+    given: list[ast.expr] = [ast.Name(argument, ast.Load()) for argument in arguments]
+    inside = _inside(function, given, names, DEPTH)
+    if inside is not None:
+        return inside
+    return ast.Call(ast.Name(_bind(function.__name__, function, names), ast.Load()), given, [])
+
+
+def _inside(function: Any, given: list[ast.expr], names: dict[str, Any], depth: int) -> ast.expr | None:
+    simple = _simple(function) if depth and isinstance(function, FunctionType) else None
+    if simple is None or len(simple[0]) != len(given):
+        return None
+    parameters, body = simple
+    place = _Place(dict(zip(parameters, given, strict=True)), function.__globals__, names, depth)
+    placed = place.visit(deepcopy(body))
+    assert isinstance(placed, ast.expr)
+    return placed
+
+
+class _Place(ast.NodeTransformer):
+    """Puts arguments for parameters, and bound names for global ones."""
+
+    def __init__(
+        self, arguments: dict[str, ast.expr], scope: dict[str, Any], names: dict[str, Any], depth: int
+    ) -> None:
+        self.arguments, self.scope, self.names, self.depth = arguments, scope, names, depth
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.arguments:
+            return deepcopy(self.arguments[node.id])
+        value = self._value(node)
+        if value is MISSING:
+            raise NameError(f"{node.id} is not defined in {self.scope.get('__name__')}")
+        return ast.Name(_bind(node.id, value, self.names), ast.Load())
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        value = self._value(node)
+        if value is not MISSING:
+            return ast.Name(_bind(node.attr, value, self.names), ast.Load())
+        return ast.Attribute(self.visit(node.value), node.attr, ast.Load())
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        given = [self.visit(argument) for argument in node.args]
+        if not node.keywords and all(isinstance(argument, ast.Name) for argument in given):
+            inside = _inside(self._value(node.func), given, self.names, self.depth - 1)
+            if inside is not None:
+                return inside
+        keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
+        return ast.Call(self.visit(node.func), given, keywords)
+
+    def _value(self, node: ast.expr) -> Any:
+        """What a name, or a member of an enum or a module, stands for; MISSING if only the step can tell."""
+        if isinstance(node, ast.Name):
+            if node.id in self.arguments:
+                return MISSING
+            return self.scope.get(node.id, getattr(builtins, node.id, MISSING))
+        if isinstance(node, ast.Attribute):
+            owner = self._value(node.value)
+            return getattr(owner, node.attr) if isinstance(owner, EnumType | ModuleType) else MISSING
+        return MISSING
+
+
+def _bind(name: str, value: Any, names: dict[str, Any]) -> str:
+    """A name of this value, the given one if it is free."""
+    while names.setdefault(name, value) is not value:
+        name += "_"
+    return name
+
+
+@cache
+def _simple(function: FunctionType) -> tuple[tuple[str, ...], ast.expr] | None:
+    """Parameters and expression of a function that is one `return`; None if it is more."""
+    code = function.__code__
+    if function.__closure__ or function.__defaults__ or function.__kwdefaults__ or code.co_kwonlyargcount:
+        return None
+    found = _functions(code.co_filename).get(code)
+    if found is None or found.args.vararg or found.args.kwarg:
+        return None
+    last = found.body[-1]
+    if len(found.body) - (ast.get_docstring(found) is not None) != 1 or not isinstance(last, ast.Return):
+        return None
+    if last.value is None or any(isinstance(node, SCOPES) for node in ast.walk(last.value)):
+        return None
+    return code.co_varnames[: code.co_argcount], last.value
+
+
+@cache
+def _functions(file: str) -> dict[CodeType, ast.FunctionDef]:
+    """The functions of a file by their code: a file that was edited since has others, and those are not mistaken."""
+    text = "".join(linecache.getlines(file))
+    try:
+        tree, module = ast.parse(text), compile(text, file, "exec")
+    except SyntaxError:
+        return {}
+    places = {(node.name, node.lineno): node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    codes = [code for code in module.co_consts if isinstance(code, CodeType)]
+    return {code: places[at] for code in codes if (at := (code.co_name, code.co_firstlineno)) in places}
