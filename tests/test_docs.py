@@ -53,7 +53,8 @@ def fits(document: Json, rule: Json, where: str = "$") -> list[str]:
         return [f"{where}: not {rule['const']}"]
     if "enum" in rule and document not in rule["enum"]:
         return [f"{where}: not one of {rule['enum']}"]
-    kinds: Json = {"object": dict, "array": list, "string": str, "number": (int, float), "boolean": bool, "null": type(None)}
+    kinds: Json = {"object": dict, "array": list, "string": str, "number": (int, float), "boolean": bool,
+                   "null": type(None)}  # fmt: skip
     if "type" in rule and not isinstance(document, kinds[rule["type"]]):
         return [f"{where}: not of type {rule['type']}"]
     if isinstance(document, list):

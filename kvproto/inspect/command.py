@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.console import WELL, complain, say
-from kvproto.draw.sketch import Look, sketch
+from kvproto.draw.sketch import sketch
 from kvproto.draw.svg import stylesheet, svg
 from kvproto.events import room_of
 from kvproto.messages import AUX_CHUNK
@@ -36,10 +36,10 @@ def page(logs: list[Log], title: str) -> str:
         "ranks": sorted({moment.rank for moment in story}, key=lambda rank: (rank[0] != "P", rank)),
         "moments": [_moment(moment) for moment in story],
         "machines": {table.name: {"rows": [_row(row) for row in table.rows]} for table in TABLES},
-        "differences": [str(found) for log in logs if (found := replay(log, any_tables=True)) is not None],
+        "differences": [str(found) for log in logs if (found := replay(log)) is not None],
     }
     pictures = "".join(
-        f'<div class="picture" data-machine="{table.name}">{svg(sketch(table, Look(fold=0)), embedded=True)}</div>'
+        f'<div class="picture" data-machine="{table.name}">{svg(sketch(table), embedded=True)}</div>'
         for table in TABLES
     )
     parts = {name: (files("kvproto.inspect") / f"page.{name}").read_text() for name in ("html", "css", "js")}
