@@ -26,6 +26,7 @@ from kvproto.handlers.transports.base import Transport
 from kvproto.trace import save
 
 TICK_S = 0.001  # how often a rank that only waits looks at its endpoint
+SETTLE_S = 5.0  # how long a rank may hold something of rooms that are released
 LOOPBACK = "127.0.0.1"
 
 
@@ -93,6 +94,9 @@ class Player:
         ep = self.endpoint
         if self.run.trace is not None:
             save(ep.rank, Path(self.run.trace) / f"{route}-{self.me.side[0].upper()}{self.me.rank}.jsonl")
+        until = time.monotonic() + SETTLE_S
+        while left_over(ep.rank, ep.book) and time.monotonic() < until:
+            time.sleep(TICK_S)
         complaints = [f"{text} ({count})" for text, count in ep.loop.counts.items() if text != "queue full"]
         self.line.tell(
             "tally",

@@ -64,11 +64,11 @@ def decode_counts(trace: Iterable[Any], ring: int) -> Counter[str]:
 
 
 def left_over(rank: Any, book: dict[int, Any]) -> list[str]:
-    """What a rank still holds though every room was released."""
+    """What a rank holds of its rooms; nothing, a moment after all were released: some still wait to be confirmed."""
     held = {
         "room": len(rank.rooms), "entry of the book": len(book),
         "send": len(getattr(rank, "sends", ())), "grant": len(getattr(rank, "grants", ())),
-        "write in flight": sum(peer.flying for peer in rank.peers.values()),
+        "write in flight": sum(peer.flying for peer in list(rank.peers.values())),
     }  # fmt: skip
     if hasattr(rank, "ring"):
         held |= {"ring region": len(rank.ring.live), "grant waiting for space": len(rank.space_queue)}
