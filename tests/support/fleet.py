@@ -1,0 +1,326 @@
+"""A fleet: prefill and decode ranks in processes of their own, over NIXL, that can be stopped, killed and restarted.
+
+Two prefill groups and two decode groups of one rank each, all connected with one another: whatever happens to a rank,
+there are rooms that it does not concern.  Each process polls its endpoint and answers questions over a pipe.
+
+The bytes go over TCP, as between hosts: a write then needs its target's help to end, so a target that is stopped holds
+it in flight.  (Through shared memory it would be over when the call returns.)
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from kvproto.layout import Layout
+from kvproto.rank import Settings
+from kvproto.timing import Timer, Timing
+
+GRID, PAGE, PAGES = 32, 16, 48
+LAYOUT = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=PAGE, tp=1)
+#: a page of 32 tokens: no way page to page, so that everything is staged
+THEIRS = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=2 * PAGE, tp=1)
+QUICK = Timing(
+    resend=Timer(0.1, 20), patience=Timer(0.1, 5), call=Timer(0.1, 40), engine=Timer(4.0), bootstrap=Timer(4.0),
+    stall=Timer(6.0), lease=Timer(1.0), write=Timer(1.0), kernel=Timer(2.0), wire=Timer(4.0),
+    heartbeat=Timer(0.2, 5), forget=Timer(30.0),
+)  # fmt: skip
+SETTINGS = Settings(timing=QUICK, ring_bytes=1 << 20, slots=2, window=2)
+GROUPS = {"P1": 1, "P2": 2, "D1": 11, "D2": 12}
+_spawn = multiprocessing.get_context("spawn")
+
+
+class Member:
+    """What runs in the process: an endpoint, and answers about it."""
+
+    def __init__(self, name: str, bind: str) -> None:
+        os.environ["UCX_MODULES"] = "^ib"
+        os.environ["UCX_NET_DEVICES"], os.environ["UCX_TLS"] = "lo", "tcp"
+        os.environ["NIXL_LOG_LEVEL"] = "FATAL"
+        import torch
+
+        from kvproto.decode import DecodeEndpoint
+        from kvproto.handlers.transports.nixl import NixlTransport
+        from kvproto.prefill import PrefillEndpoint
+        from kvproto.testing.pair import noise
+
+        torch.set_num_threads(1)
+        self.transport, group = NixlTransport(), GROUPS[name]
+        self.endpoint: Any
+        if name.startswith("P"):
+            self.endpoint = PrefillEndpoint(
+                LAYOUT, 0, noise(LAYOUT, 0, 2 * PAGES, 1), self.transport, grid=GRID, group=group, bind=bind,
+                settings=SETTINGS,
+            )  # fmt: skip
+        else:
+            self.endpoint = DecodeEndpoint(
+                THEIRS, 0, noise(THEIRS, 0, PAGES, 2), self.transport, grid=GRID, group=group, settings=SETTINGS
+            )
+        self.outcomes: dict[int, tuple[str, float]] = {}
+        self.releases: dict[int, float] = {}
+
+    def serve(self, pipe: Connection) -> None:
+        while True:
+            if not self.endpoint.poll():
+                self.endpoint.wait(0.002)
+            for outcome in self.endpoint.finished():
+                assert outcome.room.id not in self.outcomes, "a second outcome"
+                self.outcomes[outcome.room.id] = outcome.cause.name, time.monotonic()
+            for room in self.endpoint.released():
+                assert room.id not in self.releases, "a second release"
+                self.releases[room.id] = time.monotonic()
+            if pipe.poll(0):
+                name, args = pipe.recv()
+                pipe.send(getattr(self, name)(*args))
+                if name == "close":
+                    return
+
+    def connect(self, groups: dict[int, str]) -> None:
+        for group, address in groups.items():
+            self.endpoint.connect(LAYOUT, [address], group=group)
+
+    def ready(self, groups: list[int]) -> bool:
+        return all(self.endpoint.ready(group) for group in groups)
+
+    def up(self) -> int:
+        """Links that are up on both this side's machine and in what the engine was told."""
+        rank = self.endpoint.rank
+        return sum(v.state.name == "UP" and self.endpoint.links.get(n) == "up" for n, v in rank.links.items())
+
+    def open(self, room: int, tokens: int, pages: list[int], group: int) -> None:
+        from kvproto.endpoint import Room
+
+        if hasattr(self.endpoint, "plans"):
+            self.endpoint.open(Room(room), tokens, pages, group=group)
+        else:
+            self.endpoint.open(Room(room), tokens, pages)
+
+    def call(self, name: str, room: int, *args: object) -> object:
+        """One of the engine's calls."""
+        from kvproto.endpoint import Room
+
+        return getattr(self.endpoint, name)(Room(room), *args)
+
+    def told(self, room: int) -> tuple[str, float, float] | None:
+        """(cause, when, released when) once the engine has been told everything of the room."""
+        if room not in self.outcomes or room not in self.releases:
+            return None
+        return (*self.outcomes[room], self.releases[room])
+
+    def states(self, room: int) -> set[str]:
+        """The states of the room's machines."""
+        rank, key = self.endpoint.rank, room
+        value = rank.value_of(key)
+        parts = [*getattr(rank, "sends", {}).get(key, {}).values(), *getattr(rank, "grants", {}).get(key, {}).values()]
+        return {value.state.name} | {part.state.name for part in parts} if value is not None else set()
+
+    def equal(self, ours: list[int], theirs: list[int], tokens: int) -> bool:
+        """Decode: the KV of these pages is that of the prefill rank's pages."""
+        import torch
+
+        from kvproto.testing.pair import noise, tokens_of
+
+        source = tokens_of(noise(LAYOUT, 0, 2 * PAGES, 1), ours)
+        found = tokens_of(self.endpoint.pool, theirs)
+        return all(torch.equal(a[:tokens], b[:tokens]) for a, b in zip(source, found, strict=True))
+
+    def held(self) -> dict[str, object]:
+        """Everything that could leak."""
+        from kvproto.testing.pair import left_over
+
+        ledger = self.transport
+        return {
+            "rooms": left_over(self.endpoint), "threads": threading.active_count(),
+            "descriptors": len(list(Path("/proc/self/fd").iterdir())), "writes": ledger.busy(),
+            "regions": len(ledger._table.regions()), "peers": len(list(ledger._links.all())),
+            "leaving": len(getattr(self.endpoint.data, "leaving", ())), "links": len(self.endpoint.rank.links),
+            "bound": len(self.endpoint.loop.peer_of), "loop": self.endpoint.loop._thread is None,
+        }  # fmt: skip
+
+    def reports(self) -> list[str]:
+        return list(self.endpoint.loop.reports)
+
+    def explain(self, room: int) -> str:
+        from kvproto.endpoint import Room
+
+        return str(self.endpoint.explain(Room(room)))
+
+    def close(self) -> None:
+        self.endpoint.close()
+
+
+def _main(pipe: Connection, name: str, bind: str) -> None:
+    member = Member(name, bind)
+    pipe.send("ready")
+    member.serve(pipe)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+class Process:
+    """The parent's handle of a member."""
+
+    def __init__(self, name: str, bind: str) -> None:
+        self.name, self.bind = name, bind
+        self.pipe, theirs = _spawn.Pipe()
+        self.process = _spawn.Process(target=_main, args=(theirs, name, bind), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.started = False
+
+    def ask(self, name: str, *args: object) -> Any:
+        if not self.started:
+            assert self.pipe.poll(60) and self.pipe.recv() == "ready", f"{self.name} did not start"
+            self.started = True
+        self.pipe.send((name, args))
+        assert self.pipe.poll(15), f"{self.name} did not answer {name}"
+        return self.pipe.recv()
+
+    def stop(self) -> None:
+        os.kill(self.process.pid or 0, signal.SIGSTOP)
+        until(lambda: self._state() == "T", f"{self.name} to stop")
+
+    def resume(self) -> None:
+        os.kill(self.process.pid or 0, signal.SIGCONT)
+
+    def kill(self) -> None:
+        os.kill(self.process.pid or 0, signal.SIGKILL)
+        self.process.join(10)
+
+    def _state(self) -> str:
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def until(done: Callable[[], Any], what: str, seconds: float = 15.0) -> Any:
+    """The first true answer."""
+    deadline = time.monotonic() + seconds
+    while not (answer := done()):
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.005)
+    return answer
+
+
+def _port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Fleet:
+    """P1, P2, D1, D2."""
+
+    def __init__(self) -> None:
+        self.binds = {name: f"tcp://127.0.0.1:{_port()}" for name in ("P1", "P2")}
+        self.members = {name: Process(name, self.binds.get(name, "")) for name in GROUPS}
+        self.rooms: dict[int, tuple[str, str, list[int], list[int], int]] = {}
+        self.next, self.page = 1, 0
+        for name in ("D1", "D2"):
+            self.connect(name)
+
+    def __getitem__(self, name: str) -> Process:
+        return self.members[name]
+
+    def connect(self, name: str) -> None:
+        self[name].ask("connect", {GROUPS[p]: address for p, address in self.binds.items()})
+
+    def restart(self, name: str) -> None:
+        """A new life of a rank that was killed: same group, same address."""
+        self.members[name] = Process(name, self.binds.get(name, ""))
+        if name.startswith("D"):
+            self.connect(name)
+
+    def healthy(self) -> None:
+        """Wait until every link is up on both sides."""
+        until(lambda: all(self[name].ask("up") == 2 for name in GROUPS), "every link to be up", 30)
+
+    def room(
+        self, p: str, d: str, tokens: int = 100, *, produced: int | None = None, sides: str = "PD", forward: bool = True
+    ) -> int:  # fmt: skip
+        """A room that the engines of these sides have opened; so much of it is computed."""
+        number, self.next = self.next, self.next + 1
+        pages = -(-tokens // (2 * PAGE))
+        first, self.page = self.page, (self.page + pages) % (PAGES - 8)
+        theirs = list(range(first, first + pages))[::-1]
+        ours = [2 * page + half for page in theirs for half in (1, 0)]
+        self.rooms[number] = p, d, ours, theirs, tokens
+        for side in sides:
+            self.open(number, side)
+        if forward and "P" in sides:
+            self[p].ask("call", "prefetch", number)
+        if produced is not None:
+            self.produce(number, produced)
+        return number
+
+    def open(self, number: int, side: str) -> None:
+        """The engine of this side opens the room."""
+        p, d, ours, theirs, tokens = self.rooms[number]
+        if side == "P":
+            self[p].ask("open", number, tokens, ours, 0)
+        else:
+            self[d].ask("open", number, tokens, theirs, GROUPS[p])
+
+    def abort(self, number: int, side: str) -> None:
+        """The engine of this side gives the room up."""
+        p, d, *_ = self.rooms[number]
+        self[p if side == "P" else d].ask("call", "abort", number)
+
+    def reaches(self, number: int, side: str, state: str) -> None:
+        """Wait until one of the room's machines on this side is in this state."""
+        name = self.rooms[number][0] if side == "P" else self.rooms[number][1]
+        until(lambda: state in self[name].ask("states", number), f"{state} of room {number} on {name}")
+
+    def held(self) -> dict[str, Any]:
+        """Everything that could leak, of every rank that lives."""
+        return {name: member.ask("held") for name, member in self.members.items() if member.process.is_alive()}
+
+    def rests(self, before: dict[str, Any], *, sockets: int = 0) -> None:
+        """Wait until every rank holds what it held before, and at most so many sockets more."""
+        end = time.monotonic() + 10
+        for name in GROUPS:
+            while changed := self._changed(name, before[name], sockets):
+                assert time.monotonic() < end, f"{name} holds (before, now): {changed}"
+                time.sleep(0.02)
+
+    def _changed(self, name: str, before: dict[str, Any], sockets: int) -> dict[str, Any]:
+        now = self[name].ask("held")
+        if before["descriptors"] <= now["descriptors"] <= before["descriptors"] + sockets:
+            now["descriptors"] = before["descriptors"]
+        return {key: (before[key], now[key]) for key in now if now[key] != before[key]}
+
+    def produce(self, number: int, tokens: int | None = None) -> None:
+        p, _, _, _, all_of_it = self.rooms[number]
+        self[p].ask("call", "produced", number, all_of_it if tokens is None else tokens)
+        if tokens is None or tokens == all_of_it:
+            self[p].ask("call", "aux", number, b"aux")
+
+    def told(self, number: int, side: str, seconds: float = 15.0) -> tuple[str, float, float]:
+        """(cause, when, released when) on this side of the room."""
+        name = self.rooms[number][0] if side == "P" else self.rooms[number][1]
+        answer = until(lambda: self[name].ask("told", number), f"room {number} on {name}", seconds)
+        assert isinstance(answer, tuple)
+        return answer
+
+    def succeeds(self, number: int) -> None:
+        """The room ends well on both sides, and every byte is right."""
+        _, d, ours, theirs, tokens = self.rooms[number]
+        assert self.told(number, "P")[0] == self.told(number, "D")[0] == "NONE"
+        assert self[d].ask("equal", ours, theirs, tokens)
+
+    def close(self) -> None:
+        for member in self.members.values():
+            if member.process.is_alive():
+                member.resume()
+                member.ask("close")
+        for member in self.members.values():
+            member.process.join(10)
+            if member.process.is_alive():
+                member.kill()

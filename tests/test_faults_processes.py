@@ -1,0 +1,241 @@
+"""Ranks that die, stop, come back and give up, in processes of their own over NIXL.
+
+Every test asks the same things: both sides are told in bounded time, with the reason; nothing is left of the room, of
+its writes or of the link that is gone; and the rooms that it does not concern are carried as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.fleet import QUICK, Fleet, until
+
+from kvproto.handlers.transports import BackendUnavailable
+
+SILENCE_S = QUICK.heartbeat.period * (QUICK.heartbeat.tries + 1)
+QUARANTINE_S = QUICK.lease.period + QUICK.write.period
+#: sockets that UCX keeps of a connection that was taken down and made again to the same process
+RECONNECTED = 2
+SLACK_S = 2.5  # for a machine that is shared
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Fleet]:
+    try:
+        import nixl._api  # noqa: F401
+    except (ImportError, BackendUnavailable):
+        pytest.skip("nixl is not installed here")
+    fleet = Fleet()
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture
+def fleet(running: Fleet) -> Fleet:
+    """Every rank lives, and every link is up."""
+    for name, member in running.members.items():
+        if member.process.is_alive():
+            member.resume()
+        else:
+            running.restart(name)
+    running.healthy()
+    return running
+
+
+def all_ways(fleet: Fleet) -> None:
+    """A room each way, so that every link has carried bytes."""
+    rooms = [fleet.room(p, d, produced=100) for p in ("P1", "P2") for d in ("D1", "D2")]
+    for room in rooms:
+        fleet.succeeds(room)
+
+
+@pytest.fixture
+def before(fleet: Fleet) -> dict[str, Any]:
+    all_ways(fleet)
+    fleet.rests({name: {**held, "rooms": []} for name, held in fleet.held().items()})
+    return fleet.held()
+
+
+def bystanders(fleet: Fleet, victim: str) -> list[int]:
+    """Rooms that have nothing to do with the victim, and one that shares the other end of its link."""
+    return [fleet.room(p, d, produced=40) for p in ("P1", "P2") for d in ("D1", "D2") if victim not in (p, d)]
+
+
+def back(fleet: Fleet, before: dict[str, Any], name: str) -> None:
+    """The rank comes back under its name, and everything is as before."""
+    fleet.restart(name)
+    fleet.healthy()
+    all_ways(fleet)
+    fleet.rests(before)
+
+
+def test_a_decode_rank_that_is_killed(fleet: Fleet, before: dict[str, Any]) -> None:
+    rooms = [fleet.room(p, "D1", produced=40) for p in ("P1", "P2")]
+    others = bystanders(fleet, "D1")
+    killed = time.monotonic()
+    fleet["D1"].kill()
+    for room in rooms:
+        cause, told, released = fleet.told(room, "P")
+        assert cause == "LINK_LOST"
+        assert told - killed < SILENCE_S + SLACK_S and released - killed < SILENCE_S + SLACK_S
+        assert "LINK_LOST" in fleet[fleet.rooms[room][0]].ask("explain", room)
+    for room in others:
+        fleet.produce(room)
+        fleet.succeeds(room)
+    assert all(fleet[name].ask("held")["peers"] == 1 for name in ("P1", "P2")), "its connection was taken down"
+    back(fleet, before, "D1")
+
+
+def test_a_prefill_rank_that_is_killed(fleet: Fleet, before: dict[str, Any]) -> None:
+    rooms = [fleet.room("P1", d, produced=40) for d in ("D1", "D2")]
+    others = bystanders(fleet, "P1")
+    fleet.reaches(rooms[0], "D", "FILLING")
+    killed = time.monotonic()
+    fleet["P1"].kill()
+    for room in rooms:
+        cause, told, released = fleet.told(room, "D")
+        assert cause == "LINK_LOST" and told - killed < SILENCE_S + SLACK_S
+        assert released - told > QUARANTINE_S - 0.1, "its writes might still have landed"
+        assert released - killed < SILENCE_S + QUARANTINE_S + SLACK_S
+    for room in others:
+        fleet.produce(room)
+        fleet.succeeds(room)
+    back(fleet, before, "P1")
+
+
+def test_a_prefill_rank_that_comes_back_ends_the_quarantine(fleet: Fleet, before: dict[str, Any]) -> None:
+    room = fleet.room("P1", "D1", produced=40)
+    fleet.reaches(room, "D", "FILLING")
+    fleet["P1"].kill()
+    fleet.restart("P1")
+    cause, _, _ = fleet.told(room, "D")
+    assert cause == "LINK_LOST"
+    fleet.healthy()
+    again = fleet.room("P1", "D1", produced=100)
+    fleet.succeeds(again)
+    all_ways(fleet)
+    fleet.rests(before)
+
+
+def test_a_prefill_rank_that_is_killed_in_the_middle_of_a_write(fleet: Fleet, before: dict[str, Any]) -> None:
+    room = fleet.room("P1", "D1")
+    other = fleet.room("P2", "D1", produced=40)
+    fleet.reaches(room, "P", "AWAIT_KV")
+    fleet["D1"].stop()
+    fleet.produce(room, 64)
+    fleet.reaches(room, "P", "WRITING")
+    fleet["P1"].kill()
+    fleet["D1"].resume()
+    cause, _, _ = fleet.told(room, "D")
+    assert cause == "LINK_LOST"
+    fleet.produce(other)
+    fleet.succeeds(other)
+    back(fleet, before, "P1")
+
+
+@pytest.mark.parametrize("name", ["P1", "D1"])
+def test_a_rank_that_is_stopped_for_a_moment(fleet: Fleet, before: dict[str, Any], name: str) -> None:
+    room = fleet.room("P1", "D1", produced=40)
+    others = bystanders(fleet, name)
+    fleet[name].stop()
+    for other in others:
+        fleet.produce(other)
+        fleet.succeeds(other)
+    time.sleep(SILENCE_S / 3)
+    fleet[name].resume()
+    fleet.produce(room)
+    fleet.succeeds(room)
+    fleet.rests(before)
+
+
+def test_a_decode_rank_that_is_stopped_for_long(fleet: Fleet, before: dict[str, Any]) -> None:
+    room = fleet.room("P1", "D1")
+    others = bystanders(fleet, "D1")
+    fleet.reaches(room, "P", "AWAIT_KV")
+    stopped = time.monotonic()
+    fleet["D1"].stop()
+    fleet.produce(room, 64)
+    outcome = until(lambda: fleet["P1"].ask("call", "status", room).name == "FAILED", "the prefill side to be told")
+    assert outcome and time.monotonic() - stopped < SILENCE_S + QUICK.write.period + SLACK_S
+    for other in others:
+        fleet.produce(other)
+        fleet.succeeds(other)
+    assert fleet["P1"].ask("told", room) is None, "a write is in flight: the pages are not released"
+    fleet["D1"].resume()
+    assert fleet.told(room, "P")[0] in ("WRITE_FAILED", "LINK_LOST")
+    assert fleet.told(room, "D")[0] in ("WRITE_FAILED", "LINK_LOST")
+    fleet.healthy()
+    all_ways(fleet)
+    fleet.rests(before, sockets=RECONNECTED)
+
+
+def test_a_prefill_rank_that_is_stopped_for_long(fleet: Fleet, before: dict[str, Any]) -> None:
+    room = fleet.room("P1", "D1", produced=40)
+    others = bystanders(fleet, "P1")
+    fleet.reaches(room, "D", "FILLING")
+    stopped = time.monotonic()
+    fleet["P1"].stop()
+    cause, told, _ = fleet.told(room, "D")
+    assert cause == "LINK_LOST" and told - stopped < SILENCE_S + SLACK_S
+    for other in others:
+        fleet.produce(other)
+        fleet.succeeds(other)
+    fleet["P1"].resume()
+    assert fleet.told(room, "P")[0] == "LINK_LOST"
+    fleet.healthy()
+    all_ways(fleet)
+    fleet.rests(before, sockets=RECONNECTED)
+
+
+#: phase -> (who has opened it, whether the forward is scheduled, tokens produced, (side, state) to wait for)
+PHASES: dict[str, tuple[str, bool, int | None, tuple[str, str]]] = {
+    "only the prefill engine knows it": ("P", False, None, ("P", "AWAIT_PEERS")),
+    "only the decode engine knows it": ("D", False, None, ("P", "AWAIT_ENGINE")),
+    "no forward yet": ("PD", False, None, ("P", "AWAIT_FORWARD")),
+    "granted": ("PD", True, None, ("P", "AWAIT_KV")),
+    "some chunks are in place": ("PD", True, 40, ("D", "FILLING")),
+    "only the aux row is missing": ("PD", True, 99, ("P", "AWAIT_AUX")),
+}
+
+
+@pytest.mark.parametrize(("phase", "side"), [(phase, side) for phase, (sides, *_) in PHASES.items() for side in sides])
+def test_an_abort_in_every_phase(fleet: Fleet, before: dict[str, Any], phase: str, side: str) -> None:
+    sides, forward, produced, (where, state) = PHASES[phase]
+    other = fleet.room("P1", "D1", produced=40)
+    room = fleet.room("P1", "D1", sides=sides, forward=forward, produced=produced)
+    fleet.reaches(room, where, state)
+    began = time.monotonic()
+    fleet.abort(room, side)
+    fleet.abort(room, side)
+    for late in set("PD") - set(sides):
+        until(lambda: fleet.told(room, side), "the side that gave it up")
+        fleet.open(room, late)
+    cause = "PREFILL_ABORTED" if side == "P" else "DECODE_ABORTED"
+    for told in (fleet.told(room, "P"), fleet.told(room, "D")):
+        assert told[0] == cause and told[2] - began < SLACK_S
+    fleet.produce(other)
+    fleet.succeeds(other)
+    fleet.rests(before)
+
+
+@pytest.mark.parametrize("side", ["P", "D"])
+def test_an_abort_while_a_write_is_in_flight(fleet: Fleet, before: dict[str, Any], side: str) -> None:
+    room = fleet.room("P1", "D1")
+    fleet.reaches(room, "P", "AWAIT_KV")
+    fleet["D1"].stop()
+    fleet.produce(room, 64)
+    fleet.reaches(room, "P", "WRITING")
+    if side == "P":
+        fleet.abort(room, "P")
+        fleet.reaches(room, "P", "DRAINING")
+        assert fleet["P1"].ask("told", room) is None, "not released: the write reads the pages' slot"
+    fleet["D1"].resume()
+    if side == "D":
+        fleet.abort(room, "D")
+    cause = "PREFILL_ABORTED" if side == "P" else "DECODE_ABORTED"
+    assert fleet.told(room, "P")[0] == fleet.told(room, "D")[0] == cause
+    all_ways(fleet)
+    fleet.rests(before)
