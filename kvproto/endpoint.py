@@ -88,8 +88,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def new_incarnation() -> int:
-    """A number (u48) that no earlier life of this rank has used: the time, and the process."""
-    return (time.time_ns() >> 20 & (1 << 32) - 1) << 16 | os.getpid() & 0xFFFF
+    """A number (u48) higher than in any earlier life of this rank: milliseconds since 2020, and the process."""
+    milliseconds = time.time_ns() // 1_000_000 - 1_577_836_800_000
+    return (milliseconds & (1 << 40) - 1) << 8 | os.getpid() & 0xFF
 
 
 def pick_kernels(pool: Pool) -> Kernels:
