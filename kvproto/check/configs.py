@@ -1,0 +1,96 @@
+"""The named configurations, and the suites that gather them.
+
+Small worlds with one kind of trouble each find most; the larger ones show that nothing hides in the crowd.  A name says
+what is special.
+"""
+
+from __future__ import annotations
+
+from kvproto.check.config import Budget, Config
+
+#: the engine in one go, and in two
+AT_ONCE = ("open+schedule+finish+aux",)
+IN_TWO = ("open+schedule", "finish+aux")
+PAGES = ("a part that goes over pages", "a send that gave the ring up")
+
+CONFIGS: dict[str, Config] = {
+    # ------------------------------------------------------------------- one rank a side, one kind of trouble each
+    "smoke": Config(ring=1, about="one room, two chunks, a ring for one"),
+    "roomy": Config(
+        ring=4, slots=2, patient=True, never=PAGES, must=("chunks of one room out of order",),
+        about="a ring for all: nothing may go over pages",
+    ),
+    "patient": Config(
+        ring=1, patient=True, must=("a promise that waits for the watermark",), about="the ring alone gets there"
+    ),
+    "wait": Config(
+        ring=1, ahead=0, chunks=3, window=3, patient=True, engine=IN_TWO, must=("a chunk that waits for space",),
+        about="promises end with the ring",
+    ),
+    "two-slots": Config(ring=2, slots=2, must=("a write and a gather at once",), about="chunks overtake each other"),
+    "one-slot": Config(ring=2, must=("a send that waits for a slot",), about="chunks queue for the one slot"),
+    "drop": Config(ring=1, patient=True, budget=Budget(drop=1), about="any one message is lost"),
+    "duplicate": Config(ring=1, budget=Budget(duplicate=1), about="any one message comes twice"),
+    "early": Config(ring=1, slots=2, budget=Budget(early=1), about="one timer ends early"),
+    "late": Config(
+        ring=1, budget=Budget(late=1, link=1, timeout=1), must=("a lease that is over",),
+        about="leases end before writes",
+    ),
+    "abort": Config(ring=1, budget=Budget(abort=1), must=("a region in quarantine",), about="either engine gives up"),
+    "aborts": Config(ring=1, budget=Budget(abort=2), about="both engines give up"),
+    "writes": Config(ring=1, budget=Budget(write=1, abort=1), about="a write fails"),
+    "doubt": Config(
+        ring=1, budget=Budget(doubt=1, link=1), must=("a write in doubt",), about="a write is in doubt, a link is lost"
+    ),
+    "kernel": Config(ring=1, budget=Budget(kernel=1, abort=1), about="a gather or a scatter fails"),
+    "timeout": Config(ring=1, budget=Budget(timeout=1), about="one long timer ends for no reason"),
+    "link": Config(ring=1, budget=Budget(link=2), about="links are lost, and come back"),
+    "handshake": Config(ring=1, wired=False, budget=Budget(drop=1, early=1), chunks=1, about="how a link comes up"),
+    "death": Config(ring=1, restart=False, budget=Budget(crash=1), about="a rank dies for good"),
+    "restart": Config(ring=1, budget=Budget(crash=2), about="ranks die and start anew"),
+    "reuse": Config(lives=2, chunks=1, budget=Budget(abort=1), about="a room's id is used again"),
+    "unordered": Config(
+        net="unordered", chunks=1, budget=Budget(early=1, duplicate=1), about="messages overtake each other"
+    ),
+    "unordered-abort": Config(
+        net="unordered", budget=Budget(abort=1), about="messages overtake each other, engines give up"
+    ),
+    "pages": Config(pages_only=True, budget=Budget(abort=1, drop=1), must=PAGES[:1], about="nothing is staged"),
+    "prefix": Config(prefix=2, about="the decode side has a page already"),
+    "full-hit": Config(prefix=2, chunks=0, must=("a full prefix hit that succeeds",), about="only the aux row moves"),
+    "odd-sizes": Config(
+        pieces=3, short=1, lives=2, ring=4, window=1, patient=True, must=("a ring that wraps",),
+        about="regions of two sizes, pieces that land in any order",
+    ),
+    # ---------------------------------------------------------------------------------- fan-in, fan-out, crowds
+    "fan-in": Config(prefills=2, chunks=1, budget=Budget(early=1), about="two writers a region"),
+    "fan-in-patient": Config(prefills=2, chunks=1, patient=True, about="two writers, and no way around the ring"),
+    "fan-in-abort": Config(prefills=2, chunks=1, budget=Budget(abort=1), about="two writers, either engine gives up"),
+    "fan-in-duplicate": Config(prefills=2, chunks=1, budget=Budget(duplicate=1), about="two writers, a message twice"),
+    "fan-out": Config(decodes=2, chunks=1, budget=Budget(abort=1), about="two readers"),
+    "replica": Config(
+        prefills=2, heads=1, chunks=1, budget=Budget(abort=1), must=("a replica that has nothing to write",),
+        about="two ranks hold the same head, one writes",
+    ),
+    "no-ring": Config(prefills=2, chunks=1, ring=1, must=PAGES[:1], about="a chunk that no ring can hold"),
+    "heads-of-line": Config(
+        prefills=2, rooms=2, chunks=1, ring=2, patient=True, engine=AT_ONCE,
+        about="two rooms, in any order at each rank",
+    ),
+    "memory": Config(
+        prefills=2, rooms=2, chunks=1, ring=2, memory=1, engine=IN_TWO, about="the engine can hold one room"
+    ),
+}  # fmt: skip
+
+SUITES: dict[str, tuple[str, ...]] = {
+    "quick": ("smoke", "roomy", "patient", "wait", "two-slots", "prefix", "full-hit", "abort", "drop", "fan-in"),
+}
+
+
+def named(name: str) -> dict[str, Config]:
+    """The configurations of a suite, or the one of this name.  Raises KeyError with all names."""
+    if name in SUITES:
+        return {each: CONFIGS[each] for each in SUITES[name]}
+    if name not in CONFIGS:
+        raise KeyError(f"no configuration {name!r}: one of {', '.join((*SUITES, *CONFIGS))}")
+    return {name: CONFIGS[name]}

@@ -1,0 +1,8 @@
+"""The mutations of the exam; importing this package enters them all."""
+
+from __future__ import annotations
+
+from kvproto.check.exam import EXAM
+from kvproto.check.mutations import decode, prefill, regions, sends
+
+__all__ = ["EXAM", "decode", "prefill", "regions", "sends"]

@@ -1,0 +1,116 @@
+"""The exam: grants, the ring, links and gens."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from msgspec.structs import replace
+
+from kvproto import events as ev
+from kvproto import rank_prefill
+from kvproto.check.bench import Bench
+from kvproto.check.exam import mutation
+from kvproto.layout import cell
+from kvproto.rank_decode import DecodeRank
+from kvproto.rank_prefill import PrefillRank
+from kvproto.ring import Ring
+from kvproto.rows import Table
+from kvproto.states import DGrant, PLink
+from kvproto.tables.links import prefill_link
+
+# The package gives the tables their modules' names.
+dg = import_module("kvproto.tables.decode_grant")
+GRANTS: Table[Any] = dg.decode_grant
+PLINKS = prefill_link
+
+
+@mutation("failed-room-leaks-grant", "abort", "L2")
+def failed_room_leaks_grant(b: Bench) -> None:
+    """A failed room's region is not freed."""
+    b.without(GRANTS, b.rows(GRANTS, DGrant.QUARANTINED, ev.RoomDrained), "free")
+
+
+@mutation("empty-ring-stale-watermark", "odd-sizes", "L1", "L2")
+def empty_ring_stale_watermark(b: Bench) -> None:
+    """The watermark is the end of what was freed last, also when nothing is left in the ring."""
+
+    def free(ring: Any, grant: int) -> list[int]:
+        ring.freed.add(grant)
+        while ring.live and (oldest := next(iter(ring.live))) in ring.freed:
+            ring.tail = ring.live[oldest].round, ring.live[oldest].end
+            del ring.live[oldest]
+            ring.freed.remove(oldest)
+        return list(ring._unblock())  # noqa: SLF001
+
+    b.patch(Ring, "free", free)
+    b.patch(Ring, "mark", property(lambda ring: getattr(ring, "tail", (0, 0))))
+
+
+@mutation("count-not-set", "fan-in-duplicate", "S3")
+def count_not_set(b: Bench) -> None:
+    """The fan-in counts notifications; a repeated one counts twice."""
+
+    def arrive(v: Any, e: ev.PartArrived, now: float) -> Any:
+        del e, now
+        return replace(v, arrived=v.arrived + 1)
+
+    def last_part(v: Any, e: ev.PartArrived, now: float) -> bool:
+        del e, now
+        return bool(v.arrived + 1 == v.writers.bit_count())
+
+    b.drop(GRANTS, b.rows(GRANTS, DGrant.FILLING, ev.PartArrived, "there"))
+    b.change(GRANTS, b.rows(GRANTS, DGrant.FILLING, ev.PartArrived, "last_part"), when=last_part, let=arrive)
+    b.change(GRANTS, b.rows(GRANTS, DGrant.FILLING, ev.PartArrived, "as_agreed"), let=arrive)
+
+
+@mutation("writers-keyed-by-pp", "fan-in-patient", "L1", "S10")
+def writers_keyed_by_pp(b: Bench) -> None:
+    """Writers of one pipeline stage are one writer."""
+    hear = DecodeRank._hear_room  # noqa: SLF001
+
+    def hear_room(rank: DecodeRank, peer: Any, terms: Any, room: int, body: Any) -> Any:
+        event = hear(rank, peer, terms, room, body)
+        return replace(event, peer=0) if isinstance(event, ev.PartArrived) else event
+
+    b.patch(DecodeRank, "_hear_room", hear_room)
+
+
+@mutation("scatter-after-release", "abort", "S4")
+def scatter_after_release(b: Bench) -> None:
+    """A room that fails does not wait for its scatter."""
+    rows = b.rows(GRANTS, DGrant.SCATTERING, ev.RoomStopped)
+    b.change(GRANTS, rows, verb="row", target=DGrant.FREED, do=(dg.free, dg.close))
+
+
+@mutation("stale-subscriber", "restart", "S7")
+def stale_subscriber(b: Bench) -> None:
+    """A peer that calls anew is taken for its former self: what was known of its ring is kept."""
+
+    def adopt(v: Any, e: ev.HelloReceived, now: float) -> Any:
+        del now
+        return replace(v, session=e.session, epoch=e.epoch)
+
+    b.change(PLINKS, b.rows(PLINKS, (PLink.LOST, PLink.REFUSED), ev.HelloReceived, None), let=adopt)
+
+
+@mutation("room-id-reuse", "reuse", "S9", "S1", "S6", "S10", "L1")
+def room_id_reuse(b: Bench) -> None:
+    """Messages name a room by its id alone; they are taken to mean its latest gen."""
+    for kind in (DecodeRank, PrefillRank):
+        hear = kind._hear  # noqa: SLF001
+
+        def by_id(rank: Any, link: int, epoch: int, room: int, body: Any, hear: Any = hear) -> Any:
+            same = [key for key in (*rank.rooms, *rank.tombs) if room and ev.room_of(key)[0] == ev.room_of(room)[0]]
+            return hear(rank, link, epoch, max(same, default=room), body)
+
+        b.patch(kind, "_hear", by_id)
+
+
+@mutation("off-grid-chunk", "prefix", "S12")
+def off_grid_chunk(b: Bench) -> None:
+    """The prefill rank cuts a room's tokens from its start, not from the prefix."""
+    def from_zero(k: int, tokens: int, prefix: int, grid: int) -> tuple[int, int]:
+        return cell(k, tokens, prefix - prefix, grid)
+
+    b.patch(rank_prefill, "cell", from_zero)

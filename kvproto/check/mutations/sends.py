@@ -1,0 +1,172 @@
+"""The exam: sends of the prefill rank."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto.check.bench import Bench
+from kvproto.check.exam import mutation
+from kvproto.rank_prefill import PrefillRank
+from kvproto.rows import Table
+from kvproto.states import DGrant, PSend
+
+# The package gives the tables their modules' names.
+ps = import_module("kvproto.tables.prefill_send")
+dg = import_module("kvproto.tables.decode_grant")
+SENDS: Table[Any] = ps.prefill_send
+GRANTS: Table[Any] = dg.decode_grant
+
+
+def always(v: Any, e: Any, now: float) -> bool:
+    """A guard that always passes."""
+    del v, e, now
+    return True
+
+
+@mutation("per-token-writes", "roomy", "sometimes")
+def per_token_writes(b: Bench) -> None:
+    """Every part goes page by page, although the ring is free."""
+    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), target=PSend.AWAIT_PAGES, do=(ps.ask_pages,))
+
+
+@mutation("dummy-always-true", "patient", "L1")
+def dummy_always_true(b: Bench) -> None:
+    """The destination is never asked for a region."""
+    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), do=())
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, ev.TimerFired, "patient"), do=())
+
+
+@mutation("leaked-bookkeeping", "abort", "S8")
+def leaked_bookkeeping(b: Bench) -> None:
+    """A send that drains keeps its slot."""
+    b.without(SENDS, b.rows(SENDS, PSend.DRAINING, ev.WriteCompleted), "free_slot")
+
+
+@mutation("chunk-offset-not-advanced", "roomy", "S1")
+def chunk_offset_not_advanced(b: Bench) -> None:
+    """Every chunk is written where the first one was."""
+
+    def write(v: Any, e: Any) -> do.Effect:
+        return do.PostWrite(e.room, e.chunk, e.peer, v.slot, 0)
+
+    b.change(SENDS, b.rows(SENDS, PSend.GATHERING, ev.Gathered, "lease_holds"), do=(write,))
+
+
+@mutation("lost-response", "drop", "L1")
+def lost_response(b: Bench) -> None:
+    """A region is asked for once, and never again."""
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, ev.TimerFired, "patient"), do=())
+
+
+@mutation("lost-watermark", "drop", "L1")
+def lost_watermark(b: Bench) -> None:
+    """The watermark is pushed, and never pulled."""
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, ev.TimerFired, "patient"), do=())
+
+
+@mutation("whole-chunk-retry", "fan-in", "S2")
+def whole_chunk_retry(b: Bench) -> None:
+    """A part that is not yet confirmed is gathered and written once more."""
+    b.change(
+        SENDS, b.rows(SENDS, PSend.AWAIT_ACK, ev.TimerFired, "tries_left"), target=PSend.AWAIT_SLOT, do=(ps.take_slot,)
+    )
+
+
+@mutation("retry-into-reused-grant", "drop", "S1", "S4")
+def retry_into_reused_grant(b: Bench) -> None:
+    """As whole-chunk-retry, when the confirmation was lost: the region is another's by then."""
+    whole_chunk_retry(b)
+
+
+@mutation("break-on-first-not-ready", "heads-of-line", "L1", "L2", "L3")
+def break_on_first_not_ready(b: Bench) -> None:
+    """Sends get a slot in the order in which they were opened; one that waits holds up all behind it."""
+
+    def enroll(v: Any, e: Any) -> do.Effect:
+        del v
+        return do.TakeSlot(e.room, e.chunk, e.peer)
+
+    def take_slot(rank: PrefillRank, effect: do.TakeSlot) -> None:
+        rank.slot_queue.setdefault((effect.room, effect.chunk, effect.peer))
+        _first_in_line(rank)
+
+    def free_slot(rank: PrefillRank, effect: do.FreeSlot) -> None:
+        slot = rank.slot_of.pop((effect.room, effect.chunk, effect.peer), None)
+        if slot is not None:
+            rank.free_slots.append(slot)
+        _first_in_line(rank)
+
+    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), do=(ps.ask_grant, enroll))
+    b.patch(PrefillRank, "_take_slot", take_slot)
+    b.patch(PrefillRank, "_free_slot", free_slot)
+
+
+def _first_in_line(rank: PrefillRank) -> None:
+    key = next(iter(rank.slot_queue), None)
+    if key is None or not rank.free_slots:
+        return
+    room, chunk, peer = key
+    if rank.sends[room][chunk << 16 | peer].state is PSend.AWAIT_SLOT:
+        del rank.slot_queue[key]
+        rank._give_slot(key, rank.free_slots.pop())  # noqa: SLF001
+
+
+@mutation("error-kills-worker", "writes", "L1")
+def error_kills_worker(b: Bench) -> None:
+    """A write that fails ends its send, and nobody is told."""
+    b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.WriteFailed, "settled"), do=(ps.free_slot,))
+
+
+@mutation("one-room-blacklists-peer", "no-ring", "S9")
+def one_room_blacklists_peer(b: Bench) -> None:
+    """A chunk that is not staged fails its room, instead of going over pages."""
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, ev.StagingDenied), do=(ps.fail_write,))
+
+
+@mutation("total-handlers", "early", "S10")
+def total_handlers(b: Bench) -> None:
+    """A repeated answer is no longer expected."""
+    b.drop(SENDS, b.rows(SENDS, (PSend.AWAIT_SLOT, PSend.GATHERING, PSend.WRITING, PSend.AWAIT_ACK), ev.StagingGranted))
+
+
+@mutation("read-before-produced", "patient", "S12")
+def read_before_produced(b: Bench) -> None:
+    """A usable region is enough to begin; the KV is not waited for."""
+    rows = b.rows(SENDS, PSend.AWAIT_GRANT, ev.StagingGranted, "usable")
+    b.change(SENDS, rows, target=PSend.AWAIT_SLOT, do=(ps.take_slot,))
+
+
+@mutation("capacity-inversion", "memory", "L1", "L2", "L5")
+def capacity_inversion(b: Bench) -> None:
+    """Sends wait for the ring for ever; the way over pages is closed."""
+    b.drop(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, ev.TimerFired, None))
+    b.drop(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, ev.TimerFired, None))
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, ev.TimerFired), when=None)
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, ev.TimerFired), when=None)
+
+
+@mutation("slot-reuse", "one-slot", "S12")
+def slot_reuse(b: Bench) -> None:
+    """The slot is free once its write is posted, not once it is over."""
+    rows = b.rows(SENDS, PSend.GATHERING, ev.Gathered, "lease_holds")
+    b.change(SENDS, rows, do=(ps.write, ps.free_slot))
+    b.without(SENDS, b.rows(SENDS, PSend.WRITING, ev.WriteCompleted), "free_slot")
+
+
+@mutation("deferral-taxes-ready", "wait", "L4")
+def deferral_taxes_ready(b: Bench) -> None:
+    """A chunk for which there is no space yet is refused, and asked for again at once."""
+    b.change(GRANTS, b.rows(GRANTS, DGrant.AWAIT_SPACE, ev.StagingRequested), do=(dg.say_denied,))
+    denied = b.rows(SENDS, PSend.AWAIT_GRANT, ev.StagingDenied)
+    b.change(SENDS, denied, target=PSend.AWAIT_GRANT, let=None, do=(ps.ask_grant,))
+    reserve = b.rows(GRANTS, DGrant.NEW, ev.StagingRequested)
+    b.change(GRANTS, reserve, do=(dg.reserve, dg.say_denied))
+
+
+@mutation("lease-ignored", "late", "S1", "S4")
+def lease_ignored(b: Bench) -> None:
+    """A write is posted although the lease is over (beside the catalogue)."""
+    b.change(SENDS, b.rows(SENDS, PSend.GATHERING, ev.Gathered, "lease_holds"), when=always)

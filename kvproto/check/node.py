@@ -1,0 +1,122 @@
+"""A node: a rank with what surrounds it alone, as one value.
+
+A node's *moves* are what can happen at it without a message: its engine calls, its kernels end, its timers end, and
+so on.  `step` takes a node's value and an input to the next value and to what leaves the node.  Both are pure, so the
+world remembers them, and nearly every step of a search is a look-up.
+
+What can be judged at a node is judged in the step (a `Violation` names the property); the rest, which needs both ends
+of a link, is in `properties`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kvproto import effects as do
+from kvproto.check.config import Config
+from kvproto.check.snapshot import Names
+from kvproto.rank import Rank
+from kvproto.rows import Row
+from kvproto.states import Cause
+
+Value = tuple[Any, ...]
+Input = tuple[Any, ...]
+Out = tuple[Any, ...]
+Unrest = tuple[str, str] | None  #: the property that a node breaks if it stays as it is, and how
+
+#: when a step happens: with every lease holding, or with every lease over
+NOW, LATE = 0.0, 50.0
+#: `TimerFired.tries` that leave tries, or none
+MORE, LAST = 1 << 30, -1
+#: places in a script: the engine of a rank that crashed knows the room no more
+GONE = -1
+#: what an engine has heard of a room: nothing, success, failure
+SILENT, SUCCESS, FAILURE = 0, 1, 2
+
+
+class Violation(Exception):  # noqa: N818
+    """A property does not hold."""
+
+    def __init__(self, name: str, text: str) -> None:
+        """`name` of the property."""
+        super().__init__(name, text)
+        self.name, self.text = name, text
+
+
+class Move(NamedTuple):
+    """Something that can happen at a node.
+
+    `kind`: plain; short (a timer that needs a quiet link); beat (a timer that needs two ends that disagree); long (a
+    timer that needs a fault before it and a world in which nothing else moves); rare (a timer that is a fault).
+    `cost`: what it spends from the budget (short and long ones: if they end all the same).
+    """
+
+    kind: str
+    cost: str
+    #: the other end's index; -1: any
+    peer: int
+    #: the room that the fault may be blamed for; -1: none, or all
+    room: int
+    input: Input
+
+
+def judge(name: str, holds: bool, text: str) -> None:  # noqa: FBT001
+    """Raise if the property does not hold."""
+    if not holds:
+        raise Violation(name, text)
+
+
+class Node:
+    """Base of both kinds."""
+
+    def __init__(self, config: Config, index: int) -> None:
+        """`index`: the rank's own in its group."""
+        self.config, self.index, self.plan = config, index, config.plan
+        self.names = Names(config.keys)
+        self.rows: set[tuple[str, int]] = set()
+
+    # ------------------------------------------------------------------------------ what both kinds share
+    def may_begin(self, k: int, script: tuple[int, ...], outcome: tuple[int, ...]) -> bool:
+        """An id may be used again once this engine has heard how its former room ended."""
+        former = k - self.config.rooms
+        return former < 0 or script[former] == GONE or outcome[former] != SILENT
+
+    @staticmethod
+    def gone(value: Any) -> tuple[int, ...]:
+        """What the engine of the next life knows: of rooms that were open, nothing any more."""
+        return tuple(GONE if at else 0 for at in value.script)
+
+    def call(self, rank: Rank, what: Callable[[], Any]) -> Any:
+        """Let the rank do something; whatever it raises would have stopped the loop."""
+        try:
+            result = what()
+        except (AssertionError, LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
+            raise Violation("S10", f"the rank stopped: {type(error).__name__}: {error}") from error
+        for step in rank.trace:
+            if isinstance(step, tuple) and isinstance(step[1], Row):
+                self.rows.add((step[1].file, step[1].line))
+        return result
+
+    def hear_outcome(self, outcome: list[int], effect: do.AnnounceOutcome) -> int:
+        """Note what the engine is told; returns the room's place."""
+        k = self.names.place[effect.room]
+        judge("S6", outcome[k] == SILENT, f"a second outcome, {effect.cause.name}, for room {k}")
+        outcome[k] = SUCCESS if effect.cause is Cause.NONE else FAILURE
+        return k
+
+
+def put(items: tuple[Any, ...], at: int, item: Any) -> tuple[Any, ...]:
+    """The tuple with one item replaced."""
+    return (*items[:at], item, *items[at + 1 :])
+
+
+def add(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
+    """The sorted tuple with one item more."""
+    return tuple(sorted((*items, item)))
+
+
+def remove(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
+    """The tuple without the first such item."""
+    at = items.index(item)
+    return items[:at] + items[at + 1 :]

@@ -1,0 +1,122 @@
+"""Words for steps: who does what, for stories and diagrams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kvproto.check.config import Config
+from kvproto.check.network import REPORT, TO_DECODE
+from kvproto.check.node import LAST
+from kvproto.check.world import Event
+
+COSTS = {
+    "drop": "the network loses it", "duplicate": "and it will arrive again", "early": "although its link is busy",
+    "late": "too late for its lease", "timeout": "a fault: too slow", "link": "a fault", "crash": "a fault",
+    "abort": "of its own", "write": "a fault", "kernel": "a fault", "doubt": "a fault",
+}  # fmt: skip
+
+
+def actors(config: Config) -> list[str]:
+    """Names of the ranks, prefill first."""
+    return [f"P{p}" for p in range(config.prefills)] + [f"D{d}" for d in range(config.decodes)]
+
+
+def links(config: Config) -> list[tuple[int, int]]:
+    """(prefill, decode) of each link, in the order of a state's components."""
+    return [(p, d) for d in range(config.decodes) for p in config.plan.linked_to(d)]
+
+
+def room(config: Config, k: int) -> str:
+    """A room's name: a letter, with the gen if ids are used again."""
+    letter = chr(ord("A") + k % config.rooms)
+    return f"room {letter}" if config.lives == 1 else f"room {letter}.{k // config.rooms}"
+
+
+def body(message: Any) -> str:
+    """A message's name and fields."""
+    if isinstance(message, tuple):
+        return f"{message[0]} (session {message[1]})"
+    fields = ", ".join(f"{name} {getattr(message, name)!r}" for name in message.__struct_fields__ if name != "data")
+    tag = type(message).__struct_config__.tag
+    return f"{tag} ({fields})" if fields else str(tag)
+
+
+def _memory(config: Config, what: tuple[Any, ...]) -> str:
+    p, k, chunk, offset, *_ = what[1]
+    where = "its pages" if offset < 0 else f"the ring at {offset}"
+    whose = f"P{p}'s write of chunk {chunk} of {room(config, k)} into {where}"
+    verb = {"land": "lands", "fail": "fails", "doubt": "is in doubt", "settle": "can no longer land"}[what[0]]
+    return f"{whose} {verb}" + (f" (piece {what[2]})" if what[0] == "land" else "")
+
+
+def _timer(config: Config, what: tuple[Any, ...]) -> str:
+    last = " for the last time" if what[-1] == LAST else ""
+    if what[0] == "send timer":
+        chunk = "the aux row" if what[2] < 0 else f"chunk {what[2]}"
+        return f"the timer of its send of {chunk} of {room(config, what[1])} to D{what[3]} ends{last}"
+    if what[0] == "room timer":
+        return f"the timer of {room(config, what[1])} ends{last}"
+    return f"the timer of its link to {what[1]} ends{last}"
+
+
+def deed(config: Config, event: Event) -> str:
+    """What happens, without who it happens to."""
+    what = event.what
+    kind = what[0]
+    if kind in ("send timer", "room timer", "link timer"):
+        return _timer(config, what)
+    if kind in ("land", "fail", "doubt", "settle"):
+        return _memory(config, what)
+    if kind in ("gathered", "gathered late", "gather failed", "scattered", "scatter failed"):
+        job = f"chunk {what[1][1]} of {room(config, what[1][0])}"
+        return f"the {kind} on {job}" if "failed" in kind else f"{job} is {kind}"
+    if kind == "message":
+        epoch, k, said = what[2]
+        about = f" about {room(config, k)}" if k >= 0 else ""
+        return f"hears {body(said)}{about}" + (f" of epoch {epoch}" if epoch else "")
+    words = {
+        "engine": "its engine goes on with {0}", "engine late": "its engine goes on with {0}",
+        "open": "its engine opens {0}",
+        "abort": "its engine gives {0} up", "failed": "{0} fails", "crash": "crashes", "restart": "starts anew",
+        "post": "gets a write posted", "age": "has no lease left", "peer crashed": "loses a peer's writes",
+    }  # fmt: skip
+    if kind in words:
+        return words[kind].format(room(config, what[1]) if len(what) > 1 and isinstance(what[1], int) else "")
+    plain = {
+        "hello": "is called by D{1} (session {2})", "wired": "is wired to D{1}", "lost": "loses its link to {1}",
+        "beat": "sends its beat to {1}", "silence": "has heard nothing from {1} for too long",
+        "wrote": "learns of its write to D{4}: {1}",
+    }  # fmt: skip
+    return plain[kind].format(*what)
+
+
+def phrase(config: Config, event: Event) -> str:
+    """Who does what, and why it may happen."""
+    names = actors(config)
+    note = f"  [{COSTS[event.cost]}]" if event.cost else ""
+    if event.at >= len(names):
+        p, d = links(config)[event.at - len(names)]
+        way = {TO_DECODE: f"P{p} to D{d}", REPORT: f"report to P{p}"}.get(event.what[1], f"D{d} to P{p}")
+        return f"a message from {way} is lost{note}"
+    return f"{names[event.at]}: {deed(config, event)}{note}"
+
+
+def arrow(config: Config, event: Event) -> str:
+    """One line of a sequence diagram."""
+    names = actors(config)
+    text = phrase(config, event).replace(";", ",").replace("#", "")
+    if event.at < len(names) and event.what[0] in ("message", "hello"):
+        other = f"{'D' if event.at < config.prefills else 'P'}{event.what[1]}"
+        said = "HELLO" if event.what[0] == "hello" else body(event.what[2][2])
+        return f"{other}->>{names[event.at]}: {said}"
+    if event.at < len(names) and event.what[0] == "land":
+        return f"P{event.what[1][0]}-){names[event.at]}: {deed(config, event)}"
+    at = names[event.at] if event.at < len(names) else f"{names[0]},{names[-1]}"
+    return f"Note over {at}: {text}"
+
+
+def summary(value: Any) -> str:
+    """A value in one line, for people who look into a state."""
+    return str(msgspec.to_builtins(value, enc_hook=str))

@@ -1,0 +1,173 @@
+"""A rank as a value: `freeze` takes everything that can make a difference later, `thaw` puts it back.
+
+Two ranks with equal snapshots behave alike, so steps can be remembered by snapshot.  To make snapshots equal where
+nothing can tell them apart:
+
+* rooms are named by their place in the configuration, links by the peer's rank;
+* deadlines, counts of tries and of silent beats are left out: the checker ends timers itself, and says each time
+  whether tries were left;
+* times become three words: `asked` lately or long ago, a `lease` that holds or is over;
+* grant ids, which are only compared, are named by (room, chunk); no chunk is granted twice in a rank's life, which the
+  checker watches;
+* of a room that has failed only what its tombstone can still say is kept.
+
+What is left out on purpose: the trace, the counters, the order in which rooms were met (it decides nothing but the
+order of effects within one step).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from kvproto.rank import Peer, Rank
+from kvproto.rank_decode import DecodeRank
+from kvproto.rank_prefill import PrefillRank
+from kvproto.ring import Region
+from kvproto.states import PRoom
+from kvproto.tables.decode_room import Work as DWork
+from kvproto.tables.prefill_room import Work as PWork
+from kvproto.wheel import INFINITY
+
+Frozen = tuple[Any, ...]
+LONG_AGO = -1000.0
+FAILED = ("FAILED", "ABORTED")
+
+
+class Names:
+    """Room keys by their place and back; grant ids by (place, chunk)."""
+
+    def __init__(self, keys: tuple[int, ...]) -> None:
+        """`keys` in the order of their places."""
+        self.keys = keys
+        self.place = {key: k for k, key in enumerate(keys)}
+
+    @staticmethod
+    def grant(k: int, chunk: int) -> int:
+        """The id of the chunk's grant."""
+        return 1 + k * 256 + chunk
+
+
+def _room(value: Any) -> Any:
+    work = value.work
+    if value.state.name in FAILED:
+        owned = PWork(cause=work.cause, owned=work.owned) if isinstance(work, PWork) else DWork(cause=work.cause)
+        return replace(value, due=INFINITY, peers=0, work=owned)
+    if work is not None and work.tries:
+        work = replace(work, tries=0)
+    return replace(value, due=INFINITY, work=work)
+
+
+def _send(value: Any) -> Any:
+    lease = 0.0 if not value.lease else 30.0 if value.lease > 0 else -1.0
+    asked = 0.0 if value.asked >= 0 else LONG_AGO
+    return replace(value, due=INFINITY, tries=0, asked=asked, lease=lease, grant=1 if value.grant else 0)
+
+
+def _link(value: Any) -> Any:
+    return replace(value, due=INFINITY, silent=0)
+
+
+def _rooms(rank: Rank, names: Names) -> tuple[Frozen, Frozen]:
+    place: Callable[[int], int] = names.place.__getitem__
+    rooms = tuple(sorted(((place(key), _room(v)) for key, v in rank.rooms.items()), key=lambda pair: pair[0]))
+    tombs = tuple(sorted(((place(key), _room(v)) for key, v in rank.tombs.items()), key=lambda pair: pair[0]))
+    return rooms, tombs
+
+
+def _thaw_rooms(rank: Rank, names: Names, rooms: Frozen, tombs: Frozen) -> None:
+    rank.rooms = {names.keys[k]: v for k, v in rooms}
+    rank.tombs = OrderedDict((names.keys[k], v) for k, v in tombs)
+    rank.wheel.slots.clear()
+    rank.wheel.order.clear()
+    rank.trace.clear()
+
+
+def freeze_prefill(rank: PrefillRank, names: Names, peers: int) -> Frozen:
+    """(rooms, tombs, links, peers, sends, free slots, slots held, queue for slots, waiting for the watermark)."""
+    place = names.place
+    links = tuple(_link(rank.links[d + 1]) if d + 1 in rank.links else None for d in range(peers))
+    known = tuple(
+        (rank.peers[d + 1].terms, rank.peers[d + 1].endpoint, rank.peers[d + 1].flying) if d + 1 in rank.peers else None
+        for d in range(peers)
+    )
+    sends = tuple(
+        (place[key], tuple((at, _send(v)) for at, v in group.items()))
+        for key, group in sorted(rank.sends.items(), key=lambda item: place[item[0]])
+    )
+    held = tuple(sorted((place[k], c, p, slot) for (k, c, p), slot in rank.slot_of.items()))
+    queue = tuple((place[k], c, p) for k, c, p in rank.slot_queue)
+    heaps = [rank.watch.get(d + 1, ()) for d in range(peers)]
+    watch = tuple(tuple(sorted((r, e, place[k], c, p) for r, e, k, c, p in heap)) for heap in heaps)
+    return (*_rooms(rank, names), links, known, sends, tuple(sorted(rank.free_slots)), held, queue, watch)
+
+
+def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, group: int, plan: Any) -> None:
+    """Make `rank` what was frozen."""
+    rooms, tombs, links, known, sends, free, held, queue, watch = frozen
+    keys = names.keys
+    _thaw_rooms(rank, names, rooms, tombs)
+    rank.early = {keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE}
+    rank.links = {d + 1: v for d, v in enumerate(links) if v is not None}
+    rank.peers = {
+        d + 1: Peer(group, d, plan if peer[0] else None, peer[0], peer[1], peer[2])
+        for d, peer in enumerate(known)
+        if peer is not None
+    }
+    rank.link_of = {(group, peer.rank): link for link, peer in rank.peers.items()}
+    rank.calls = {}
+    rank.sends = {keys[k]: dict(parts) for k, parts in sends}
+    rank.free_slots = list(free)
+    rank.slot_of = {(keys[k], c, p): slot for k, c, p, slot in held}
+    rank.slot_queue = OrderedDict(((keys[k], c, p), None) for k, c, p in queue)
+    rank.watch = {d + 1: [(r, e, keys[k], c, p) for r, e, k, c, p in heap] for d, heap in enumerate(watch)}
+
+
+def freeze_decode(rank: DecodeRank, names: Names, peers: int) -> Frozen:
+    """(rooms, tombs, links, grants, ring's round and head, regions, queue for space)."""
+    place, ring = names.place, rank.ring
+    links = tuple(_link(rank.links[p + 1]) if p + 1 in rank.links else None for p in range(peers))
+    grants = tuple(
+        (place[key], tuple((c, replace(v, due=INFINITY, grant=1 if v.grant else 0)) for c, v in group.items()))
+        for key, group in sorted(rank.grants.items(), key=lambda item: place[item[0]])
+    )
+    regions = tuple(
+        (*_owner(rank, names, grant), r.round, r.offset, r.end, grant in ring.freed, grant in ring.blocked)
+        for grant, r in ring.live.items()
+    )
+    queue = tuple((place[key], c, size) for (key, c), size in rank.space_queue.items())
+    return (*_rooms(rank, names), links, grants, (ring.round, ring.head, getattr(ring, "tail", None)), regions, queue)
+
+
+def _owner(rank: DecodeRank, names: Names, grant: int) -> tuple[int, int]:
+    key, chunk = rank.chunk_of.get(grant, (-1, -1))
+    return names.place.get(key, -1), chunk
+
+
+def thaw_decode(rank: DecodeRank, names: Names, frozen: Frozen) -> None:
+    """Make `rank` what was frozen; its peers stay as they are."""
+    rooms, tombs, links, grants, (round_, head, tail), regions, queue = frozen
+    keys, ring = names.keys, rank.ring
+    _thaw_rooms(rank, names, rooms, tombs)
+    rank.links = {p + 1: v for p, v in enumerate(links) if v is not None}
+    rank.grants = {
+        keys[k]: {c: replace(v, grant=names.grant(k, c)) if v.grant else v for c, v in group} for k, group in grants
+    }
+    ring.round, ring.head, ring.next_grant = round_, head, 1 << 20
+    ring.live, ring.freed, ring.blocked, rank.chunk_of = {}, set(), {}, {}
+    ring.__dict__.pop("tail", None)
+    if tail is not None:
+        ring.__dict__["tail"] = tail  # a rule of the exam remembers more than the ring itself does
+    for at, (k, c, r, offset, end, freed, blocked) in enumerate(regions):
+        grant = names.grant(k, c) if k >= 0 else (1 << 19) + at
+        ring.live[grant] = Region(grant, r, offset, end)
+        if freed:
+            ring.freed.add(grant)
+        if blocked:
+            ring.blocked[grant] = ring.live[grant]
+        if k >= 0:
+            rank.chunk_of[grant] = keys[k], c
+    rank.space_queue = OrderedDict(((keys[k], c), size) for k, c, size in queue)

@@ -1,0 +1,257 @@
+"""The world: every node, every link and the budget in one number.
+
+A state is one integer.  Each node's value, each link's wire and the budget are kept once, in tables, and named by their
+place there; the state is these places side by side, `BITS` each.  Replacing a part is one addition, comparing is free,
+and a state costs little more than the integer itself.
+
+What a node does with an input is remembered as a `Step`: the difference that it makes to the state, and what it sends.
+Because the ranks are pure this is exact, and after a short while nearly every step is two look-ups and an addition.
+
+Rooms of one life are alike, so of the states that differ by exchanging rooms only one is kept (`canonical`).
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any, NamedTuple
+
+from kvproto.check.config import HARD, KINDS, Config
+from kvproto.check.network import REPORT, TO_DECODE, TO_PREFILL, Wire, push
+from kvproto.check.node import Input, Out, Violation
+from kvproto.check.nodes_decode import DecodeNode
+from kvproto.check.nodes_prefill import PrefillNode
+from kvproto.check.symmetry import swap_blame, swap_message, swap_value
+
+BITS = 22
+MASK = (1 << BITS) - 1
+DEAD = "dead"
+BLAMED = frozenset({"abort", "timeout", "write", "kernel", "doubt"})  #: faults of one room
+
+
+class Spent(NamedTuple):
+    """What is left of the budget, and who may be blamed: rooms (mask), or everyone after a hard fault."""
+
+    left: tuple[int, ...]
+    hard: bool = False
+    blamed: int = 0
+
+
+class Step(NamedTuple):
+    """What comes of an input: the difference to the state, what is sent, or the property that fails."""
+
+    delta: int
+    outs: tuple[Out, ...]
+    fault: tuple[str, str] | None
+
+
+class Event(NamedTuple):
+    """One thing that happens: at which component, what, at what price."""
+
+    at: int
+    what: Input
+    cost: str = ""
+
+
+class Part:
+    """The values of a kind of component, and the number of each."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.number: dict[Any, int] = {}
+
+    def __call__(self, value: Any) -> int:
+        """The value's number."""
+        number = self.number.get(value)
+        if number is None:
+            number = self.number[value] = len(self.values)
+            self.values.append(value)
+            if number > MASK:
+                raise MemoryError(f"more than {MASK} values of one component: raise BITS")
+        return number
+
+
+class World:
+    """A configuration's components, and what becomes of them."""
+
+    def __init__(self, config: Config) -> None:
+        """Build the ranks of the configuration, from the tables as they are now."""
+        self.config = config
+        self.prefills = [PrefillNode(config, p) for p in range(config.prefills)]
+        self.decodes = [DecodeNode(config, d) for d in range(config.decodes)]
+        self.nodes: list[PrefillNode | DecodeNode] = [*self.prefills, *self.decodes]
+        self.pairs = [(p, d) for d, node in enumerate(self.decodes) for p in node.peers]
+        self.n = len(self.nodes)
+        self.link_at = {pair: self.n + i for i, pair in enumerate(self.pairs)}
+        self.last = self.n + len(self.pairs)
+        self.shifts = [BITS * at for at in range(self.last + 1)]
+        self.wires, self.messages, self.budgets = Part(), Part(), Part()
+        self.parts = [Part() for _ in self.nodes] + [self.wires] * len(self.pairs) + [self.budgets]
+        self.steps: list[dict[Any, Step]] = [{} for _ in self.nodes]
+        self.pushes: tuple[dict[int, int], ...] = ({}, {}, {})
+        self.spendings: dict[tuple[int, str, int], int] = {}
+        #: (property, what is wrong, event) of every step so far that broke one
+        self.faults: list[tuple[str, str, Event]] = []
+        self.swaps = self._swaps()
+        self.swapped: list[list[dict[int, int]]] = [[{} for _ in self.shifts] for _ in self.swaps]
+
+    def part(self, state: int, at: int) -> Any:
+        """The value of a component."""
+        return self.parts[at].values[state >> self.shifts[at] & MASK]
+
+    def index(self, at: int) -> int:
+        """The rank's index in its group, of the node at this component."""
+        return at if at < self.config.prefills else at - self.config.prefills
+
+    def start(self) -> int:
+        """The state in which every rank has just started."""
+        state = self.budgets(Spent(tuple(getattr(self.config.budget, k) for k in KINDS))) << self.shifts[-1]
+        for at in range(self.n, self.last):
+            state |= self.wires(Wire()) << self.shifts[at]
+        for at, node in enumerate(self.nodes):
+            value, _ = node.initial()
+            state |= self.parts[at](value) << self.shifts[at]
+        for at, node in enumerate(self.nodes):
+            state = self.carry(state, at, tuple(node.initial()[1]))
+        return state
+
+    # ------------------------------------------------------------------------------------------ symmetry
+    def _swaps(self) -> list[tuple[int, ...]]:
+        rooms, lives = self.config.rooms, self.config.lives
+        orders = [order for order in permutations(range(rooms)) if order != tuple(range(rooms))]
+        return [tuple(life * rooms + order[r] for life in range(lives) for r in range(rooms)) for order in orders]
+
+    def canonical(self, state: int) -> int:
+        """The least of the states that differ from this one by exchanging rooms."""
+        best = state
+        for swap, memo in zip(self.swaps, self.swapped, strict=True):
+            other = 0
+            for at, shift in enumerate(self.shifts):
+                number = state >> shift & MASK
+                new = memo[at].get(number)
+                if new is None:
+                    new = memo[at][number] = self._swap(at, number, swap)
+                other |= new << shift
+            best = min(best, other)
+        return best
+
+    def _swap(self, at: int, number: int, swap: tuple[int, ...]) -> int:
+        part = self.parts[at]
+        value = part.values[number]
+        if at == self.last:
+            return part(value._replace(blamed=swap_blame(value.blamed, swap)))
+        if at < self.n:
+            dead = value[0] is DEAD
+            return part((*value[:2], _permuted(value[2], swap)) if dead else swap_value(value, swap))
+        queues = [tuple(self.messages(swap_message(self.messages.values[m], swap)) for m in queue) for queue in value]
+        if self.config.net == "unordered":
+            queues = [tuple(sorted(queue)) for queue in queues]
+        return part(Wire(queues[0], queues[1], tuple(sorted(queues[2]))))
+
+    # --------------------------------------------------------------------------------------------- steps
+    def step(self, at: int, number: int, what: Input) -> Step:
+        """What a node makes of an input."""
+        memo = self.steps[at]
+        found = memo.get((number, what))
+        if found is None:
+            found = memo[number, what] = self._step(at, number, what)
+        return found
+
+    def _step(self, at: int, number: int, what: Input) -> Step:
+        value = self.parts[at].values[number]
+        if what[0] in ("crash", "restart"):
+            return self._life(at, number, what[0])
+        if value[0] is DEAD:
+            lost = what[0] == "post"
+            return Step(0, (("wrote", what[1], ("failed", what[2], what[3])),) if lost else (), None)
+        try:
+            new, outs = self.nodes[at].step(value, what)
+        except Violation as fault:
+            return Step(0, (), (fault.name, fault.text))
+        return Step((self.parts[at](new) - number) << self.shifts[at], tuple(outs), None)
+
+    def _life(self, at: int, number: int, what: str) -> Step:
+        """A rank dies (its writes die with it, those to it fail), or starts anew."""
+        value, node = self.parts[at].values[number], self.nodes[at]
+        new: Any
+        outs: list[Out] = []
+        if what == "restart":
+            new, outs = node.initial(value[1] + 1, value[2])
+        else:
+            new = (DEAD, value.life, node.gone(value))
+            if isinstance(node, DecodeNode):
+                outs = [("wrote", write[0], ("failed", write[1], write[2])) for write in value.writes]
+            else:
+                outs = [("peer crashed", d) for d in node.peers]
+        return Step((self.parts[at](new) - number) << self.shifts[at], tuple(outs), None)
+
+    def carry(self, state: int, at: int, outs: tuple[Out, ...]) -> int:
+        """Carry out what left a node; what breaks a property is added to `faults`."""
+        prefill = at < self.config.prefills
+        me = self.index(at)
+        for out in outs:
+            kind, other = out[0], out[1]
+            pair = (me, other) if prefill else (other, me)
+            if kind == "failed":
+                self._judge_blame(state, at, other)
+            elif kind == "send":
+                state = self._push(state, self.link_at[pair], TO_DECODE if prefill else TO_PREFILL, out[2])
+            elif kind == "wrote":
+                state = self._push(state, self.link_at[pair], REPORT, out[2])
+            elif kind == "post":
+                state = self._hand(state, self.config.prefills + other, ("post", me, *out[2]))
+            elif kind == "peer crashed":
+                state = self._forget_reports(state, self.link_at[pair])
+                state = self._hand(state, self.config.prefills + other, ("peer crashed", me))
+            else:
+                state = self._hand(state, other, ("age", me, out[2]))
+        return state
+
+    def _hand(self, state: int, at: int, what: Input) -> int:
+        step = self.step(at, state >> self.shifts[at] & MASK, what)
+        if step.fault:
+            self.faults.append((*step.fault, Event(at, what)))
+        return self.carry(state + step.delta, at, step.outs) if step.outs else state + step.delta
+
+    def _push(self, state: int, at: int, way: int, item: Any) -> int:
+        number, message = state >> self.shifts[at] & MASK, self.messages(item)
+        key = number << BITS | message
+        new = self.pushes[way].get(key)
+        if new is None:
+            new = self.wires(push(self.wires.values[number], way, message, self.config.net))
+            self.pushes[way][key] = new
+        return state + ((new - number) << self.shifts[at])
+
+    def _forget_reports(self, state: int, at: int) -> int:
+        number = state >> self.shifts[at] & MASK
+        return state + ((self.wires(self.wires.values[number]._replace(reports=())) - number) << self.shifts[at])
+
+    def _judge_blame(self, state: int, at: int, k: int) -> None:
+        spent: Spent = self.part(state, self.last)
+        if not spent.hard and not spent.blamed >> k & 1:
+            text = f"room {k} fails although nothing happened to it"
+            self.faults.append(("S9", text, Event(at, ("failed", k))))
+
+    # -------------------------------------------------------------------------------------------- budget
+    def spend(self, number: int, kind: str, k: int) -> int:
+        """The budget after a fault; -1: there is nothing left for it."""
+        found = self.spendings.get((number, kind, k))
+        if found is None:
+            found = self.spendings[number, kind, k] = self._spend(number, kind, k)
+        return found
+
+    def _spend(self, number: int, kind: str, k: int) -> int:
+        spent: Spent = self.budgets.values[number]
+        i = KINDS.index(kind)
+        if not spent.left[i]:
+            return -1
+        left = (*spent.left[:i], spent.left[i] - 1, *spent.left[i + 1 :])
+        hard = spent.hard or kind in HARD or (kind == "timeout" and k < 0)
+        blamed = spent.blamed | (1 << k if kind in BLAMED and k >= 0 else 0)
+        return self.budgets(Spent(left, hard, blamed))
+
+
+def _permuted(items: tuple[Any, ...], swap: tuple[int, ...]) -> tuple[Any, ...]:
+    new = list(items)
+    for k, item in enumerate(items):
+        new[swap[k]] = item
+    return tuple(new)
