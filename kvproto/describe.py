@@ -22,7 +22,7 @@ _NAME = re.compile(r"^    ([A-Za-z_][A-Za-z0-9_]*)\s*(?:=|:)")
 
 @cache
 def comments(cls: Any) -> dict[str, str]:
-    """Name of each member or field -> the `#:` sentence above it (several fields may share one)."""
+    """Name of each member or field -> the `#:` sentence above it, or beside it."""
     try:
         lines = inspect.getsource(cls).splitlines()
     except OSError as error:
@@ -33,8 +33,9 @@ def comments(cls: Any) -> dict[str, str]:
         if line.strip().startswith("#:"):
             text.append(line.strip().removeprefix("#:").strip())
         elif match := _NAME.match(line):
-            if text:
-                found[match[1]] = " ".join(text)
+            beside = line.partition("#:")[2].strip()
+            if text or beside:
+                found[match[1]] = " ".join([*text, beside]).strip()
             text = []
     return found
 

@@ -30,10 +30,13 @@ from kvproto.draw.tables import (
     rows_md,
     settings_md,
     states_md,
+    struct_md,
     timers_md,
     value_md,
 )
+from kvproto.events import Terms
 from kvproto.export import schema, spec, text
+from kvproto.layout import Layout
 from kvproto.states import Cause
 from kvproto.tables import TABLES
 from kvproto.trace.merge import merge
@@ -62,7 +65,7 @@ def _parts() -> dict[str, Callable[[], str]]:
     parts: dict[str, Callable[[], str]] = {
         "messages": messages_md, "timers": timers_md, "settings": settings_md, "events": events_md,
         "effects": effects_md, "properties": properties_md, "hazards": hazards_md, "causes": lambda: causes_md(Cause),
-        "ring": ring_md,
+        "ring": ring_md, "terms": lambda: struct_md(Terms), "layout": lambda: struct_md(Layout),
     }  # fmt: skip
     for table in TABLES:
         parts[f"diagram {table.name}"] = lambda table=table: _fenced(mermaid(sketch(table)))  # type: ignore[misc]

@@ -108,7 +108,7 @@ def _text(edge: Edge) -> list[str]:
 
 
 def _label_size(edge: Edge) -> tuple[float, float]:
-    return max(len(line) for line in _text(edge)) * SMALL + 12, len(_text(edge)) * 13.0 + 2
+    return max(len(line) for line in _text(edge)) * SMALL + 12, len(_text(edge)) * 13.0 + 8
 
 
 def _box(table: str, node: Node, item: Item, loop: Edge | None) -> str:
@@ -134,7 +134,8 @@ def _edge(plan: Plan, line: Line, edge: Edge) -> str:
     path = f"M{points[0][0]:.1f},{points[0][1]:.1f}"
     for (x, y, slope), (u, v, slant) in pairwise(points):
         third = (v - y) * 0.45
-        path += f" C{x + slope * third:.1f},{y + third:.1f} {u - slant * third:.1f},{v - third:.1f} {u:.1f},{v:.1f}"
+        begin, end = _between(x, x + slope * third, u), _between(x, u - slant * third, u)
+        path += f" C{begin:.1f},{y + third:.1f} {end:.1f},{v - third:.1f} {u:.1f},{v:.1f}"
     x, y, _ = points[-1]
     back = 8 if line.upwards else -8
     drawn = _tag("path", d=path)
@@ -143,6 +144,11 @@ def _edge(plan: Plan, line: Line, edge: Edge) -> str:
     top = label.y - label.height / 2 + 11
     drawn += "".join(_line(t, label.x + 6, top + 13 * k, "small", middle=False) for k, t in enumerate(_text(edge)))
     return _tag("g", drawn, **{"class": f"edge {style(edge)}", "data-rows": " ".join(map(str, edge.rows))})
+
+
+def _between(one: float, value: float, other: float) -> float:
+    """The value, or the end of the range that it is beyond: a line never swings wider than its stops."""
+    return min(max(value, min(one, other)), max(one, other))
 
 
 def _points(plan: Plan, line: Line) -> list[tuple[float, float, float]]:

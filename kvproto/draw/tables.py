@@ -162,6 +162,13 @@ def _fields(cls: type) -> str:
     return ", ".join(f"`{name}`" for name in hints(cls)) or "none"
 
 
+def struct_md(cls: type[msgspec.Struct]) -> str:
+    """The fields of a struct that travels in events or messages."""
+    said = comments(cls)
+    lines = [(f"`{name}`", kind_of(hint), said.get(name, "")) for name, hint in hints(cls).items()]
+    return table_md(("field", "type", "meaning"), lines)
+
+
 def causes_md(cls: type[State] | Any) -> str:
     """The members of an Enum with their numbers."""
     said = members(cls)
@@ -169,4 +176,4 @@ def causes_md(cls: type[State] | Any) -> str:
 
 
 __all__ = ["Timer", "causes_md", "effects_md", "events_md", "functions_md", "messages_md", "rows_md", "settings_md",
-           "states_md", "table_md", "timers_md", "value_md"]  # fmt: skip
+           "states_md", "struct_md", "table_md", "timers_md", "value_md"]  # fmt: skip

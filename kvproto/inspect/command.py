@@ -35,7 +35,10 @@ def page(logs: list[Log], title: str) -> str:
         "title": title,
         "ranks": sorted({moment.rank for moment in story}, key=lambda rank: (rank[0] != "P", rank)),
         "moments": [_moment(moment) for moment in story],
-        "machines": {table.name: {"rows": [_row(row) for row in table.rows]} for table in TABLES},
+        "machines": {
+            table.name: {"rows": [_row(row) for row in table.rows], "final": [state.name for state in table.final]}
+            for table in TABLES
+        },
         "differences": [str(found) for log in logs if (found := replay(log)) is not None],
     }
     pictures = "".join(

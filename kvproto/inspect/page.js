@@ -10,6 +10,7 @@ const make = (tag, kind, text) => {
 };
 const start = Math.min(...moments.map((m) => m.time));
 const stamp = (time) => ((time - start) * 1e3).toFixed(3);
+const MANY = 6;   // rooms that are shown together unless one is asked for
 let shown = [];   // indices of the moments that pass the filters
 let at = 0;       // index of the current moment
 
@@ -68,7 +69,9 @@ function timelines() {
     name.append(make("b", "", track.rank), " " + track.who + (track.room ? " (" + track.room + ")" : ""));
     track.slices.forEach((slice, i) => {
       const from = place.get(moments[slice.index].time);
-      const to = i + 1 < track.slices.length ? place.get(moments[track.slices[i + 1].index].time) : width;
+      const over = data.machines[track.machine].final.includes(slice.state);   // it is told, and lasts for ever
+      const rest = over ? Math.min(width, from + Math.max(2, Math.ceil(width / 16))) : width;
+      const to = i + 1 < track.slices.length ? place.get(moments[track.slices[i + 1].index].time) : rest;
       if (to === from) return;
       const box = document.getElementById(track.machine + "." + slice.state);
       const drawn = make("div", "slice " + (box ? [...box.classList].pop() : ""), slice.state);
@@ -211,4 +214,5 @@ document.onkeydown = (event) => {
 document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 const asked = Number(location.hash.slice(1));
 if (asked > 0 && asked < moments.length) at = asked;
+if (distinct("room").length > MANY) byId("room").value = (asked > 0 && moments[at].room) || distinct("room")[0];
 refilter();
