@@ -7,6 +7,7 @@ was made with other tables is refused, since it would differ for that reason alo
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from kvproto.digest import tables_digest
 from kvproto.machine import Machine
 from kvproto.rows import Row, Value
+from kvproto.timing import Timing
 from kvproto.trace.records import BY_NAME, Log, Step
 
 
@@ -39,7 +41,7 @@ def replay(log: Log, *, any_tables: bool = False) -> Difference | None:
     if log.head.digest != tables_digest() and not any_tables:
         return Difference(rank, 1, "digest of the tables", tables_digest(), log.head.digest,
                           "the trace was made with other tables: use the version that made it")  # fmt: skip
-    machines = {name: Machine(table, log.head.timing) for name, table in BY_NAME.items()}
+    machines = _machines(log.head.timing)
     values: dict[tuple[str, tuple[int, ...]], Value] = {}
     for step in log.entries:
         if isinstance(step, Step):
@@ -47,6 +49,11 @@ def replay(log: Log, *, any_tables: bool = False) -> Difference | None:
             if found is not None:
                 return found
     return None
+
+
+@cache
+def _machines(timing: Timing) -> dict[str, Machine[Any]]:
+    return {name: Machine(table, timing) for name, table in BY_NAME.items()}
 
 
 def _again(
