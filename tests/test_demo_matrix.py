@@ -14,6 +14,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("nixl._api")
 
 from kvproto.demo.conduct import Result, conduct
+from kvproto.demo.group import RankError
 from kvproto.demo.job import ITEMSIZE, GroupShape, Job
 from kvproto.demo.matrix import CASES
 from kvproto.demo.run import Run, chunk_bytes, make_rooms
@@ -88,6 +89,12 @@ def test_traces_are_written_and_replay(tmp_path: Path) -> None:
     assert len(files) == len(run.passes) * (run.job.prefill.ranks + run.job.decode.ranks)
     for log in load(*files):
         assert log.entries and replay(log) is None
+
+
+def test_a_run_that_does_not_end_says_what_it_waits_for() -> None:
+    run = Run(Job(GroupShape(2), GroupShape(1), make_rooms(1, 60, page=16), layers=1), 1 << 20, ("live",), limit_s=0.0)
+    with pytest.raises(RankError, match="not linked within 0 s"):
+        conduct(run)
 
 
 @pytest.mark.parametrize("abort", ["none", "prefill", "decode"])

@@ -24,6 +24,7 @@ from kvproto.demo.run import Route, Run
 from kvproto.demo.tally import Tally, total
 from kvproto.demo.verify import Judge, Sheet
 
+START_S = 30.0  # for the processes to start, on a machine that has other things to do
 Watch = Callable[[str, int], None]  # (what, how much more of it): "computed" chunks, "placed" rooms, "said" tokens
 
 
@@ -135,7 +136,7 @@ class _Conductor:
 
     # ---------------------------------------------------------------------------------------- listening
     def _collect(self, kind: str, names: list[str]) -> dict[str, Any]:
-        return self.crew.collect(kind, names, 2 * self.run.limit_s, self._hear)
+        return self.crew.collect(kind, names, START_S + 2 * self.run.limit_s, self._hear)
 
     def _learn(self, enough: Callable[[], bool]) -> None:
         while not enough():
