@@ -77,7 +77,7 @@ class DecodeEndpoint(Endpoint):
 
     def ready(self, group: int = 1) -> bool:
         """Whether every link to the group is up; ConnectionError names the link that was refused, and why."""
-        refused = [why for why in self.links.values() if why.startswith("refused")]
+        refused = [why for why in list(self.links.values()) if why.startswith("refused")]
         if refused:
             raise ConnectionError(refused[0])
         ranks = self.plans[group].linked_to(self.rank.index)

@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from kvproto.events import room_of
+from kvproto.events import Event, TimerFired, room_of
 from kvproto.messages import AUX_CHUNK
 from kvproto.rank import Rank
-
-#: the trace keeps steps as tuples of so many, messages as others
-STEP_FIELDS = 6
 
 
 def _names(bits: int, side: str) -> str:
@@ -98,6 +95,8 @@ def _armed(rank: Rank, value: Any) -> float | None:
 
 def _last(rank: Rank, room: int) -> tuple[float | None, str]:
     for entry in reversed(list(rank.trace)):
-        if isinstance(entry, tuple) and len(entry) == STEP_FIELDS and getattr(entry[2], "room", None) == room:
+        if not isinstance(entry, tuple) or not isinstance(entry[2], Event) or getattr(entry[2], "room", None) != room:
+            continue
+        if entry[3] is not entry[4] and not isinstance(entry[2], TimerFired):  # something moved
             return entry[0], type(entry[2]).__name__
     return None, "older than the trace"
