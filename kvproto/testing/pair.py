@@ -146,7 +146,7 @@ class Pair:
         while not done():
             if not self.turn():
                 time.sleep(TICK_S)
-            assert time.monotonic() < deadline, "\n".join(["not done:", *self.explain()])
+            assert time.monotonic() < deadline, "\n".join(["not done:", *self.explain(), *self.leaks()])
 
     def explain(self) -> list[str]:
         """What every room waits for on every rank."""
@@ -228,6 +228,10 @@ class Pair:
                     target[rows[prefix:]] = source[at][prefix:tokens, head : head + heads]
             for at, (want, found) in enumerate(zip(wanted, have, strict=True)):
                 assert torch.equal(want, found), f"decode rank {endpoint.rank.index}, tensor {at} differs"
+
+    def rest(self) -> None:
+        """Pump until nothing is left of rooms that are over: the last confirmations have arrived."""
+        self.pump(lambda: not self.leaks())
 
     def leaks(self) -> list[str]:
         """What is left of rooms that are over, on any rank: empty when nothing is."""

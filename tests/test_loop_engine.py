@@ -1,0 +1,353 @@
+"""What an engine sees: calls, outcomes, states in words; and that one room's trouble is its own."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Never
+
+import pytest
+from support.stories import layout
+
+from kvproto import effects as do
+from kvproto.endpoint import Endpoint, Room, Status
+from kvproto.handlers.clock import ManualClock
+from kvproto.handlers.control import Sent
+from kvproto.handlers.transports.fabric import Fabric
+from kvproto.loop import LIMIT
+from kvproto.rank import Settings
+from kvproto.states import Cause
+from kvproto.testing.pair import Pair
+from kvproto.timing import Timer, Timing
+
+ENDS = {"P": 0, "D": -1}
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Pair(layout(2), layout(1), grid=8, pages=64) as made:
+        yield made
+
+
+def boom(*_: object, **__: object) -> Never:
+    raise RuntimeError("planted")
+
+
+# ------------------------------------------------------------------------------- outcomes, status, release
+def test_status_rises_and_stays(pair: Pair) -> None:
+    room = pair.name(30)
+    seen: dict[Endpoint, list[Status]] = {endpoint: [] for endpoint in pair.endpoints}
+
+    def look() -> bool:
+        for endpoint, states in seen.items():
+            if room.key in endpoint.book or states:
+                states.append(endpoint.status(room))
+        return pair.over(room)
+
+    pair.open_decode(room)
+    pair.pump(lambda: look() or len(seen[pair.decodes[0]]) > 20)
+    pair.open_prefill(room)
+    pair.produce(room, 15, aux=None)
+    pair.pump(lambda: look() or seen[pair.decodes[0]][-1] is Status.TRANSFERRING)
+    pair.produce(room)
+    pair.pump(look)
+    for _ in range(3):
+        look()
+    for states in seen.values():
+        assert states == sorted(states) and states[-1] is Status.SUCCESS
+
+
+@pytest.mark.parametrize("by", ["P", "D"])
+def test_a_failure_stays_a_failure_also_after_the_release(pair: Pair, by: str) -> None:
+    room = pair.open(30)
+    pair.produce(room, 15, aux=None)
+    for _ in range(5):
+        pair.turn()
+    pair.endpoints[ENDS[by]].abort(room)
+
+    def failed() -> bool:
+        for endpoint in pair.endpoints:
+            work = endpoint.rank.value_of(room.key).work
+            if work is not None and work.cause:
+                assert endpoint.status(room) is Status.FAILED
+        return pair.over(room)
+
+    pair.pump(failed)
+    for _ in range(20):
+        pair.turn()
+        assert {endpoint.status(room) for endpoint in pair.endpoints} == {Status.FAILED}
+    assert pair.causes(room) == {Cause.PREFILL_ABORTED if by == "P" else Cause.DECODE_ABORTED}
+    pair.rest()
+
+
+def test_calls_about_rooms_that_are_over_are_harmless(pair: Pair) -> None:
+    good, bad = pair.open(20), pair.open(20)
+    pair.prefills[0].abort(bad)
+    pair.finish(good, bad)
+    for room in (good, bad):
+        for prefill in pair.prefills:
+            prefill.produced(room, 20)
+            prefill.aux(room, b"again")
+            prefill.prefetch(room)
+        for endpoint in pair.endpoints:
+            endpoint.abort(room)
+    for _ in range(20):
+        pair.turn()
+    pair.check(good)
+    assert pair.decodes[0].status(good) is Status.SUCCESS and pair.decodes[0].status(bad) is Status.FAILED
+    assert not any(endpoint.loop.reports for endpoint in pair.endpoints), "nothing was even refused"
+
+
+@pytest.mark.parametrize("when", ["open", "over"])
+def test_a_room_is_opened_once_and_a_new_gen_is_another_room(pair: Pair, when: str) -> None:
+    room = pair.open(20)
+    if when == "over":
+        pair.finish(room)
+    ours, theirs, tokens, _ = pair.tables[room]
+    with pytest.raises(ValueError, match=r"Room\(id=1, gen=0\).*new gen"):
+        pair.prefills[0].open(room, tokens, ours)
+    with pytest.raises(ValueError, match=r"Room\(id=1, gen=0\).*new gen"):
+        pair.decodes[0].open(room, tokens, theirs)
+    again = pair.open(20, room_id=room.id, gen=1)
+    pair.finish(*((room, again) if when == "open" else (again,)))
+    pair.check(room, again)
+
+
+@pytest.mark.parametrize(("number", "gen"), [(-1, 0), (1 << 64, 0), (0, 1 << 32), (0, -1)])
+def test_a_name_that_would_be_another_room_s_is_refused(number: int, gen: int) -> None:
+    with pytest.raises(ValueError, match="64 bits"):
+        Room(number, gen)
+
+
+@pytest.mark.parametrize("name", [Room(0), Room((1 << 64) - 1, (1 << 32) - 1)])
+def test_the_first_and_the_last_name_are_names(pair: Pair, name: Room) -> None:
+    room = pair.open(30, room_id=name.id, gen=name.gen)
+    pair.finish(room)
+    pair.check(room)
+    assert pair.causes(room) == {Cause.NONE}
+    pair.rest()
+
+
+# ------------------------------------------------------------------------------------- faults stay in a room
+@pytest.mark.parametrize(
+    ("side", "where", "name"),
+    [("P", "kernels", "gather"), ("D", "kernels", "scatter"), ("P", "transport", "write_many"), ("P", "data", "_duty")],
+)
+def test_what_raises_ends_its_own_room(pair: Pair, side: str, where: str, name: str) -> None:
+    first, second = pair.open(20), pair.open(20)
+    endpoint: Any = pair.endpoints[ENDS[side]]
+    target = endpoint.data if where == "data" else getattr(endpoint.data, where)
+    kept = getattr(target, name)
+    setattr(target, name, boom)
+    pair.produce(first)
+    pair.pump(lambda: pair.over(first))
+    setattr(target, name, kept)
+    assert pair.outcomes["D", 0, first].cause in (Cause.KERNEL_FAILED, Cause.WRITE_FAILED)
+    if side == "P":
+        assert pair.outcomes["P", 0, first].cause is pair.outcomes["D", 0, first].cause
+    assert any("planted" in text for text in endpoint.loop.reports)
+    pair.finish(second)
+    assert pair.causes(second) == {Cause.NONE}
+    pair.rest()
+    pair.check(second)
+
+
+@pytest.mark.parametrize(("side", "effect"), [("P", do.TransmitAux), ("D", do.TransmitPages), ("D", do.DeliverAux)])
+def test_a_handler_that_raises_ends_its_own_room(side: str, effect: type[do.Effect]) -> None:
+    settings = Settings(ring_bytes=1 << 20, pages_only=effect is do.TransmitPages)
+    with Pair(layout(2), layout(1), grid=8, settings=settings) as pair:
+        first = pair.open(20)
+        loop = pair.endpoints[0 if side == "P" else -1].loop
+        kept, loop.handlers[effect] = loop.handlers[effect], boom
+        pair.produce(first)
+        pair.pump(lambda: pair.over(first))
+        loop.handlers[effect] = kept
+        assert pair.outcomes["D", 0, first].cause is Cause.KERNEL_FAILED
+        second = pair.open(20)
+        pair.finish(second)
+        assert pair.causes(second) == {Cause.NONE}
+        pair.rest()
+
+
+def test_a_source_that_raises_does_not_stop_the_loop(pair: Pair) -> None:
+    room = pair.open(20)
+    data = pair.prefills[0].data
+    kept, data.poll = data.poll, boom  # type: ignore[method-assign]
+    for _ in range(5):
+        pair.turn()
+    data.poll = kept  # type: ignore[method-assign]
+    assert any("planted" in text for text in pair.prefills[0].loop.reports)
+    pair.finish(room)
+
+
+# -------------------------------------------------------------------------------------------------- queues
+def test_a_full_queue_is_retried_in_order_and_nothing_is_lost(pair: Pair) -> None:
+    loop = pair.prefills[0].loop
+    send, full = loop.control.send, True
+    sent: list[bytes] = []
+
+    def narrow(peer: Any, data: bytes) -> Sent:
+        if full:
+            return Sent.FULL
+        sent.append(data)
+        return send(peer, data)
+
+    loop.control.send = narrow  # type: ignore[method-assign]
+    room = pair.open(30)
+    pair.produce(room)
+    pair.pump(lambda: bool(loop._backlog))
+    waiting = [frame for backlog in loop._backlog.values() for frame in backlog]
+    assert waiting and loop.counts["queue full"] == len(waiting)
+    full = False
+    pair.pump(lambda: pair.over(room))
+    assert sent[: len(waiting)] == waiting and not loop._backlog
+    pair.check(room)
+
+
+# --------------------------------------------------------------------------------------- passes and sleeping
+def test_a_pass_is_bounded(pair: Pair) -> None:
+    loop, done = pair.prefills[0].loop, list[int]()
+    for number in range(3 * LIMIT):
+        loop.call(lambda number=number: done.append(number))  # type: ignore[misc]
+    pair.prefills[0].poll()
+    assert len(done) == LIMIT
+    for _ in range(2):
+        pair.prefills[0].poll()
+    assert done == list(range(3 * LIMIT))
+
+
+def test_a_pass_reads_a_bounded_number_of_frames(pair: Pair) -> None:
+    sender, receiver = pair.decodes[0].loop, pair.prefills[0].loop
+    peer = sender.peer_of[1]
+    for _ in range(2 * LIMIT):
+        assert sender.control.send(peer, b"\0") is Sent.TAKEN
+    deadline = time.monotonic() + 5
+    while receiver.counts["malformed frames"] < 2 * LIMIT and time.monotonic() < deadline:
+        before = receiver.counts["malformed frames"]
+        sender.control.receive(1)
+        pair.prefills[0].poll()
+        assert receiver.counts["malformed frames"] - before <= LIMIT
+    assert receiver.counts["malformed frames"] == 2 * LIMIT
+
+
+def test_an_idle_loop_sleeps_and_wakes_for_a_call(pair: Pair) -> None:
+    for _ in range(50):
+        pair.turn()
+    endpoint = pair.decodes[0]
+    before = time.process_time()
+    started = time.monotonic()
+    endpoint.wait(0.3)
+    assert time.monotonic() - started > 0.2, "nothing to do: it slept"
+    assert time.process_time() - before < 0.1, "and did not spin"
+    timer = threading.Timer(0.1, endpoint.loop.control.wake)
+    timer.start()
+    started = time.monotonic()
+    endpoint.wait(5.0)
+    assert time.monotonic() - started < 2.0
+    timer.join()
+
+
+def test_loops_on_threads_of_their_own(pair: Pair) -> None:
+    before = threading.active_count()
+    pair.start()
+    assert threading.active_count() >= before + len(pair.endpoints)
+    with pytest.raises(RuntimeError, match="runs already"):
+        pair.prefills[0].start()
+    rooms = [pair.open(20) for _ in range(3)]
+    bad = pair.open(20)
+    pair.decodes[0].abort(bad)
+    for room in rooms:
+        pair.produce(room)
+    deadline = time.monotonic() + 10
+    while not pair.over(*rooms, bad) and time.monotonic() < deadline:
+        assert all(text for text in pair.explain())
+        pair.collect()
+        time.sleep(1e-3)
+    assert pair.over(*rooms, bad)
+    pair.check(*rooms)
+    pair.close()
+    pair.close()
+    deadline = time.monotonic() + 5
+    while any(t.name.startswith("kvproto-") for t in threading.enumerate()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("kvproto-")]
+
+
+def test_an_address_that_is_none_is_named_and_does_not_end_a_thread(pair: Pair) -> None:
+    endpoint = pair.make_decode(0)
+    endpoint.start()
+    endpoint.connect(pair.plan.prefill, ["not an address", pair.prefills[1].address], group=1)
+    deadline = time.monotonic() + 5
+    with pytest.raises(ConnectionError, match="not an address"):  # noqa: PT012  # asked until it is known
+        while time.monotonic() < deadline:
+            endpoint.ready()
+    assert endpoint.loop._thread is not None and endpoint.loop._thread.is_alive()
+    endpoint.close()
+
+
+# ---------------------------------------------------------------------------------------------- in words
+def settle(pair: Pair) -> None:
+    """Turn until nothing has happened for a while: what is on its way has arrived."""
+    quiet = 0
+    while quiet < 20:
+        quiet = 0 if pair.turn() else quiet + 1
+        time.sleep(5e-4)
+
+
+def test_every_state_is_told_with_peer_and_time() -> None:
+    clock = ManualClock(100.0)
+    timing = Timing(resend=Timer(60.0, 4), heartbeat=Timer(1e6, 3), stall=Timer(1e6), bootstrap=Timer(1e6))
+    settings = Settings(ring_bytes=1 << 20, timing=timing)
+    with Pair(layout(2), layout(1), grid=8, settings=settings, clock=lambda: clock, fabric=Fabric()) as pair:
+        prefill, decode = pair.prefills[0], pair.decodes[0]
+        said: dict[str, str] = {}
+
+        def state(endpoint: Endpoint, room: Room) -> str:
+            value = endpoint.rank.value_of(room.key)
+            return value.state.name if value is not None else "UNKNOWN"
+
+        def look(endpoint: Endpoint, room: Room, *states: str) -> None:
+            pair.pump(lambda: state(endpoint, room) in states)
+            settle(pair)
+            clock.advance(3.0)
+            endpoint.poll()
+            said[f"{type(endpoint.rank).__name__[0]} {state(endpoint, room)}"] = endpoint.explain(room)
+
+        room = pair.name(30)
+        waiting = pair.open(30)
+        look(decode, waiting, "OPEN")
+        pair.open_decode(room)
+        look(prefill, room, "AWAIT_ENGINE")
+        pair.open_prefill(room)
+        look(prefill, room, "OPEN")
+        look(decode, room, "OPEN")
+        pair.produce(room, 15, aux=None)
+        pair.pump(lambda: bool(pair.fabric.options()))
+        prefill.abort(room)
+        look(prefill, room, "DRAINING")
+        pair.fabric.run()
+        look(decode, room, "FAILED", "ABORTED", "DRAINING", "SETTLING")
+        look(prefill, room, "FAILED", "ABORTED", "AWAIT_NOTED")
+        early = pair.name(20)
+        pair.open_prefill(early, [0])
+        look(prefill, early, "AWAIT_PEERS")
+        pair.prefills[1].loop.poll = lambda: False  # type: ignore[method-assign]  # it does not answer
+        pair.open_decode(early)
+        look(decode, early, "AWAIT_PEERS")
+        decode.abort(early)
+        look(decode, early, "DRAINING")
+        del pair.prefills[1].loop.poll
+        queued = pair.name(20)
+        pair.open_decode(queued)
+        for endpoint in pair.prefills:
+            endpoint.open(queued, 20, pair.tables[queued][0])
+        look(prefill, queued, "AWAIT_FORWARD")
+        assert "is not known here" in decode.explain(Room(999))
+    for name, text in said.items():
+        assert re.search(r", since [1-9]\d*\.\d s", text), (name, text)
+        if "is over" not in text and "waits for the engine" not in text:
+            assert re.search(r"(decode|prefill) (rank|group)", text), (name, text)
+    assert {"P AWAIT_ENGINE", "P AWAIT_PEERS", "P AWAIT_FORWARD", "P OPEN", "P DRAINING", "D AWAIT_PEERS", "D OPEN",
+            "D DRAINING"} <= said.keys(), said.keys()  # fmt: skip
