@@ -61,17 +61,16 @@ function timelines() {
     const slices = tracks.get(key).slices;
     if (!slices.length || slices[slices.length - 1].state !== m.to) slices.push({ state: m.to, index });
   }
-  const times = [...new Set(shown.map((i) => moments[i].time))].sort((a, b) => a - b);
-  const place = new Map(times.map((time, i) => [time, i]));   // by order: what took long does not hide the rest
-  const width = Math.max(times.length, 1);
+  const place = new Map(shown.map((index, i) => [index, i]));   // by order: what took long does not hide the rest
+  const width = Math.max(shown.length, 1);
   for (const track of tracks.values()) {
     const row = make("div", "track"), name = make("div", "name"), bar = make("div", "bar");
     name.append(make("b", "", track.rank), " " + track.who + (track.room ? " (" + track.room + ")" : ""));
     track.slices.forEach((slice, i) => {
-      const from = place.get(moments[slice.index].time);
+      const from = place.get(slice.index);
       const over = data.machines[track.machine].final.includes(slice.state);   // it is told, and lasts for ever
       const rest = over ? Math.min(width, from + Math.max(2, Math.ceil(width / 16))) : width;
-      const to = i + 1 < track.slices.length ? place.get(moments[track.slices[i + 1].index].time) : rest;
+      const to = i + 1 < track.slices.length ? place.get(track.slices[i + 1].index) : rest;
       if (to === from) return;
       const box = document.getElementById(track.machine + "." + slice.state);
       const drawn = make("div", "slice " + (box ? [...box.classList].pop() : ""), slice.state);
@@ -92,7 +91,7 @@ function timelines() {
 }
 
 function cursor() {
-  const place = timelines.place.get(moments[at].time);
+  const place = timelines.place.get(at);
   if (place === undefined) return;
   const width = Number(byId("timelines").dataset.width);
   for (const each of document.querySelectorAll(".cursor")) each.style.left = (100 * place) / width + "%";
