@@ -20,6 +20,7 @@ checked, entries made and kept until the engine has been told everything.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -126,6 +127,7 @@ class Endpoint:
         self.links: dict[int, str] = {}
         self._finished: deque[Outcome] = deque()
         self._released: deque[Room] = deque()
+        self._news = threading.Event()
         self.loop.handlers |= {
             do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release, do.AnnounceLink: self._link,
         }  # fmt: skip
@@ -198,14 +200,34 @@ class Endpoint:
 
     def finished(self) -> list[Outcome]:
         """Outcomes since the last call; each room once."""
-        return _drain(self._finished)
+        outcomes = _drain(self._finished)
+        for outcome in outcomes:
+            self.book[outcome.room.key].handed = True
+        return outcomes
 
     def released(self) -> list[Room]:
-        """Rooms released since the last call: nothing reads or writes their pages any more; each room once."""
-        rooms = _drain(self._released)
+        """Rooms released since the last call, after their outcome: the transfer touches their pages no more.
+
+        Each room once, and never before `finished` has handed out its outcome.  It says nothing of the engine's own
+        use of the pages: a prefill rank that owes nobody anything is released before its forward has run.
+        """
+        rooms: list[Room] = []
+        early: list[Room] = []
+        for room in _drain(self._released):
+            (rooms if self.book[room.key].handed else early).append(room)
+        self._released.extendleft(reversed(early))
         for room in rooms:
-            self.book.pop(room.key, None)
+            del self.book[room.key]
         return rooms
+
+    def wait_news(self, timeout: float | None = None) -> bool:
+        """Wait until an outcome or a release is there to be handed out; for an engine whose loop has its own thread.
+
+        `timeout` in seconds; false if it passed.  What happened since the last call counts.
+        """
+        there = self._news.wait(timeout)
+        self._news.clear()
+        return there
 
     def abort(self, room: Room) -> None:
         """Give the room up; nothing happens if it is over."""
@@ -225,12 +247,14 @@ class Endpoint:
         if entry is not None and entry.cause is None:
             entry.cause = effect.cause
             self._finished.append(Outcome(Room(*room_of(effect.room)), effect.cause, entry.aux or b""))
+            self._news.set()
 
     def _release(self, effect: do.AnnounceReleased) -> None:
         entry = self.book.get(effect.room)
         if entry is not None and not entry.released:
             entry.released = True
             self._released.append(Room(*room_of(effect.room)))
+            self._news.set()
 
     def _link(self, effect: do.AnnounceLink) -> None:
         self.links[effect.link] = effect.why or "up"

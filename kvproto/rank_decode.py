@@ -76,6 +76,15 @@ class DecodeRank(Rank):
         terms = Terms(group, mask(plan.linked_to(self.index)), writers, 1 << plan.lead(self.index), self.grid)
         return next((p.terms for p in self.peers.values() if p.terms == terms), None) or terms
 
+    def plan_of(self, room: int) -> Plan:
+        """The plan between this rank's group and the room's prefill group."""
+        everyone: int = self.value_of(room).terms.everyone
+        link = self.link_to(room, (everyone & -everyone).bit_length() - 1)
+        assert link is not None
+        plan = self.peers[link].plan
+        assert plan is not None
+        return plan
+
     def hello(self, session: int) -> msg.Hello:
         """What a `SayHello` says."""
         lease = self.settings.timing.lease.period
@@ -180,8 +189,7 @@ class DecodeRank(Rank):
     def _reserve(self, effect: do.ReserveSpace) -> None:
         value, key = self.value_of(effect.room), (effect.room, effect.chunk)
         _, tokens = cell(effect.chunk, value.tokens, value.prefix, self.grid)
-        plan = next(p.plan for p in self.peers.values() if p.group == value.terms.group and p.plan is not None)
-        size = plan.grant_bytes(self.index, tokens)
+        size = self.plan_of(effect.room).grant_bytes(self.index, tokens)
         if size > self.ring.size:
             self._queue.append(ev.SpaceDenied(*key))
         else:

@@ -31,6 +31,8 @@ class Entry:
     after: Any = None
     cause: Cause | None = None
     released: bool = False
+    #: the engine has been handed the outcome
+    handed: bool = False
     told: int = field(default=0)
 
 

@@ -15,7 +15,7 @@ from kvproto import messages as msg
 from kvproto.handlers.book import Entry, open_memory
 from kvproto.handlers.kernels.base import Kernels, Pool, Ticket
 from kvproto.handlers.transports.base import Transport
-from kvproto.layout import Plan, cell
+from kvproto.layout import cell
 from kvproto.loop import Loop
 from kvproto.rank_decode import DecodeRank
 from kvproto.states import DLink
@@ -63,15 +63,11 @@ class DecodeData:
         self.transport.close()
 
     # ------------------------------------------------------------------------------------------- effects
-    def _plan(self, room: int) -> Plan:
-        group = self.rank.value_of(room).terms.group
-        return next(p.plan for p in self.rank.peers.values() if p.group == group and p.plan is not None)
-
     def _scatter(self, effect: do.LaunchScatter) -> None:
         key = effect.room, effect.chunk
         try:
             entry = self.book[effect.room]
-            plan, index = self._plan(effect.room), self.rank.index
+            plan, index = self.rank.plan_of(effect.room), self.rank.index
             first, tokens = cell(effect.chunk, entry.tokens, entry.prefix, self.rank.grid)
             parts = []
             for share in plan.writers(index):
