@@ -1,0 +1,114 @@
+"""The step against the rows: every row of every table, and what a step promises whatever the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from support.samples import NOW, event_of, expected, is_report, value_in
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto.machine import Machine
+from kvproto.rows import Row, Table
+from kvproto.states import PSend
+from kvproto.tables import TABLES
+from kvproto.tables.prefill_send import PSendValue, prefill_send
+from kvproto.timing import Timing
+from kvproto.wheel import QUANTUM
+
+TIMING = Timing()
+SAMPLES = 400
+
+
+def pairs(table: Table[Any]) -> list[tuple[Any, type[ev.Event]]]:
+    return list(dict.fromkeys((row.source, row.event) for row in table.rows))
+
+
+def judge(machine: Machine[Any], value: Any, event: ev.Event) -> Row | None:
+    """Fire it; the compiled step and the rows agree in every respect."""
+    said = expected(machine.table, value, event)
+    if said is None:
+        return None
+    row, new, effects = machine.fire(value, event, NOW)
+    assert row == said[0], f"{machine.table.name}: {event} in {value}: {row} instead of {said[0]}"
+    if row.verb == "refuse":
+        assert new is value and is_report(effects, row)
+    elif row.verb == "ignore":
+        assert new is value and effects == ()
+    else:
+        assert effects == said[2]
+        assert replace(new, due=0.0) == replace(said[1], due=0.0)
+        assert new.state is row.target
+        if row.target is row.source and not row.again:
+            assert new.due == value.due, "who stays leaves the timer running"
+            assert row.let is not None or new is value
+        else:
+            timely(machine, new)
+    return row
+
+
+def timely(machine: Machine[Any], new: Any) -> None:
+    name = machine.table.timers.get(new.state)
+    if name is None:
+        assert new.due == float("inf"), "no timer runs in a state without one"
+        return
+    period = TIMING.named(name).period
+    assert NOW + period <= new.due <= NOW + period * (1 + 1 / 64) + QUANTUM, (new.state, new.due - NOW, period)
+    assert new.due % QUANTUM == 0
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_every_row_fires_and_the_step_says_what_the_rows_say(table: Table[Any]) -> None:
+    machine, random = Machine(table, TIMING), Random(table.name)
+    fired: Counter[int] = Counter()
+    for state, kind in pairs(table):
+        for _ in range(SAMPLES):
+            row = judge(machine, value_in(table, state, random), event_of(kind, random))
+            if row is not None:
+                fired[row.index] += 1
+    missing = [f"{row.where} {row}" for row in table.rows if not fired[row.index]]
+    assert not missing, "\n".join(missing)
+
+
+def test_a_step_is_pure() -> None:
+    machine, random = Machine(prefill_send, TIMING), Random(1)
+    for state, kind in pairs(prefill_send):
+        value, event = value_in(prefill_send, state, random), event_of(kind, random)
+        if expected(prefill_send, value, event) is not None:
+            assert machine.fire(value, event, NOW) == machine.fire(value, event, NOW)
+
+
+def test_the_first_row_whose_guard_holds_wins() -> None:
+    machine = Machine(prefill_send, TIMING)
+    send = PSendValue(PSend.AWAIT_GRANT, kv=True)
+    granted = ev.StagingGranted(7, 0, 0, 1, 0, 0, 256, usable=True, lease=9.0)
+    assert machine.step(send, granted, NOW)[0].state is PSend.AWAIT_SLOT
+    assert machine.step(replace(send, kv=False), granted, NOW)[0].state is PSend.AWAIT_KV
+    assert machine.step(send, replace(granted, usable=False), NOW)[0].state is PSend.AWAIT_WATERMARK
+
+
+def test_effects_are_built_from_the_new_value() -> None:
+    machine = Machine(prefill_send, TIMING)
+    granted = ev.StagingGranted(7, 0, 3, 1, 64, 2, 320, usable=False, lease=9.0)
+    _, effects = machine.step(PSendValue(PSend.AWAIT_GRANT), granted, NOW)
+    assert effects == (do.WatchWatermark(7, 0, 3, round=2, end=320),)
+
+
+def test_an_event_of_another_table_is_reported_and_changes_nothing() -> None:
+    machine = Machine(prefill_send, TIMING)
+    value = PSendValue(PSend.WRITING)
+    row, new, effects = machine.fire(value, ev.CallAsked(1, 2), NOW)
+    assert row is None and new is value
+    assert len(effects) == 1 and isinstance(effects[0], do.Report)
+    assert "CallAsked" in effects[0].what and "WRITING" in effects[0].what
+
+
+def test_times_that_are_due_alike_are_one_object() -> None:
+    machine = Machine(prefill_send, TIMING)
+    opened = ev.SendOpened(7, 0, 0, ev.Route.STAGED, ready=False)
+    first, second = (machine.step(machine.initial, opened, NOW + at)[0] for at in (0.0, 1e-4))
+    assert first.due == second.due
