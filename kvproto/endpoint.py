@@ -25,6 +25,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
+from pathlib import Path
+from threading import Thread
 from typing import Any, Self
 
 import msgspec
@@ -41,9 +43,11 @@ from kvproto.layout import Layout
 from kvproto.loop import Loop
 from kvproto.rank import Rank
 from kvproto.states import Cause
+from kvproto.trace.records import lines, log_of
 from kvproto.wire import MAX_FRAME
 
 MAX_QUEUE_BYTES = 8 * MAX_FRAME
+MAX_TRACES = 64
 
 
 class Status(IntEnum):
@@ -128,6 +132,9 @@ class Endpoint:
         self._finished: deque[Outcome] = deque()
         self._released: deque[Room] = deque()
         self._news = threading.Event()
+        #: where the trace is written when a room fails (None: nowhere), for the first MAX_TRACES failures
+        self.trace_dir: Path | None = None
+        self._traces = 0
         self.loop.handlers |= {
             do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release, do.AnnounceLink: self._link,
         }  # fmt: skip
@@ -248,6 +255,19 @@ class Endpoint:
             entry.cause = effect.cause
             self._finished.append(Outcome(Room(*room_of(effect.room)), effect.cause, entry.aux or b""))
             self._news.set()
+            if effect.cause and self.trace_dir is not None and self._traces < MAX_TRACES:
+                self._traces += 1
+                self._save_failure(self.trace_dir, *room_of(effect.room))
+
+    def _save_failure(self, directory: Path, room: int, gen: int) -> None:
+        """Write the trace as it is now, on a thread: the loop does not wait for a disk."""
+        kept = list(self.rank.trace)
+        path = directory / f"{self.rank.ROOM.name.split('_')[0]}-{self.rank.index}-room-{room}-{gen}.jsonl"
+
+        def write() -> None:
+            path.write_text("".join(line + "\n" for line in lines(log_of(self.rank, kept))))
+
+        Thread(target=write, daemon=True).start()
 
     def _release(self, effect: do.AnnounceReleased) -> None:
         entry = self.book.get(effect.room)

@@ -106,10 +106,10 @@ def key_of(table: Table[Any], event: Event) -> tuple[int, ...]:
     return tuple(getattr(event, name) for name in KEYS[kind])
 
 
-def log_of(rank: Rank) -> Log:
-    """The log of what the rank's trace holds now."""
-    kept = list(rank.trace)
-    links = {link: (peer.group, peer.rank) for link, peer in rank.peers.items()}
+def log_of(rank: Rank, kept: list[Any] | None = None) -> Log:
+    """The log of what the rank's trace holds now, or of a copy of it that was taken before."""
+    kept = list(rank.trace) if kept is None else kept
+    links = {link: (peer.group, peer.rank) for link, peer in list(rank.peers.items())}
     side = "prefill" if isinstance(rank, PrefillRank) else "decode"
     whole = len(kept) < (rank.trace.maxlen or 0)
     head = Head(side, rank.group, rank.index, tables_digest(), rank.settings.timing, whole, links)
