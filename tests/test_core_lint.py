@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvproto import events as ev
+from kvproto.lint import lint
+from kvproto.rows import Table, Value
+from kvproto.states import PSend as S
+from kvproto.states import State
+from kvproto.tables import TABLES
+
+HERE = Path(__file__).name
+
+
+class Small(State):
+    """Begin, wait, end: enough of a machine to plant a fault in."""
+
+    BEGIN = 0
+    WAIT = 1
+    LOST = 2
+
+
+def yes(v: Value, e: ev.Event, now: float) -> bool:
+    return True
+
+
+def good(*, timers: dict[State, str] | None = None) -> Table[Value]:
+    """A table without a fault: two events, two states that decide both."""
+    events = (ev.Gathered, ev.SendStopped)
+    table = Table("small", Value, Small, initial=Small.BEGIN, events=events, timers=timers or {})
+    table.row(Small.BEGIN, ev.Gathered, Small.WAIT, when=yes)
+    table.row((Small.BEGIN, Small.WAIT), ev.Gathered, Small.LOST)
+    table.refuse((Small.BEGIN, Small.WAIT, Small.LOST), ev.SendStopped, "not yet")
+    table.ignore(Small.LOST, ev.Gathered, "late")
+    return table
+
+
+def undecided_pair() -> Table[Value]:
+    table = good()
+    table.rows = [row for row in table.rows if row.verb != "ignore"]
+    return table
+
+
+def undecided_guard() -> Table[Value]:
+    table = undecided_pair()
+    table.row(Small.LOST, ev.Gathered, when=yes)
+    return table
+
+
+def undecided_timer() -> Table[Value]:
+    table = good(timers={Small.WAIT: "resend"})
+    table.events = (*table.events, ev.TimerFired)
+    return table
+
+
+def behind_an_open_row() -> Table[Value]:
+    table = good()
+    table.row(Small.LOST, ev.Gathered, when=yes)
+    return table
+
+
+def twice_the_same_guard() -> Table[Value]:
+    table = undecided_pair()
+    table.row(Small.LOST, ev.Gathered, when=yes)
+    table.row(Small.LOST, ev.Gathered, Small.WAIT, when=yes)
+    table.ignore(Small.LOST, ev.Gathered, "late")
+    return table
+
+
+def nobody_gets_there() -> Table[Value]:
+    table = good()
+    table.rows = [row for row in table.rows if not (row.source is Small.BEGIN and row.target is Small.WAIT)]
+    return table
+
+
+def a_foreign_event() -> Table[Value]:
+    table = good()
+    table.row(Small.WAIT, ev.Scattered, Small.LOST)
+    return table
+
+
+def a_foreign_state() -> Table[Value]:
+    table = good()
+    table.row(Small.WAIT, ev.Gathered, S.DRAINING, when=yes)
+    table.rows.insert(0, table.rows.pop())
+    return table
+
+
+def a_timer_event_without_a_timer() -> Table[Value]:
+    table = good(timers={Small.BEGIN: "resend", Small.LOST: "resend"})
+    table.events = (*table.events, ev.TimerFired)
+    table.row((Small.BEGIN, Small.WAIT, Small.LOST), ev.TimerFired)
+    return table
+
+
+def a_timer_that_nobody_knows() -> Table[Value]:
+    table = good(timers={Small.WAIT: "patients"})
+    table.events = (*table.events, ev.TimerFired)
+    table.row(Small.WAIT, ev.TimerFired)
+    return table
+
+
+PLANTED: list[tuple[Callable[[], Table[Value]], str, str]] = [
+    (undecided_pair, "undecided", "Gathered in LOST"),
+    (undecided_guard, "undecided", "Gathered in LOST"),
+    (undecided_timer, "undecided", "TimerFired in WAIT"),
+    (behind_an_open_row, "never-fires", "LOST --Gathered"),
+    (twice_the_same_guard, "never-fires", "LOST --Gathered"),
+    (nobody_gets_there, "unreachable", "WAIT"),
+    (a_foreign_event, "unknown", "Scattered"),
+    (a_foreign_state, "unknown", "another table"),
+    (a_timer_event_without_a_timer, "unknown", "WAIT has no timer"),
+    (a_timer_that_nobody_knows, "unknown", "'patients'"),
+]
+
+
+def test_a_good_table_has_no_finding() -> None:
+    assert lint(good()) == []
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_the_protocol_has_no_finding(table: Table[Value]) -> None:
+    assert [str(finding) for finding in lint(table)] == []
+
+
+@pytest.mark.parametrize(("make", "kind", "text"), PLANTED, ids=lambda case: getattr(case, "__name__", ""))
+def test_each_fault_is_found_by_name_and_place(make: Callable[[], Table[Value]], kind: str, text: str) -> None:
+    findings = [finding for finding in lint(make()) if finding.kind == kind]
+    assert findings, f"{kind} was not found"
+    assert any(text in finding.text for finding in findings), [str(finding) for finding in findings]
+    for finding in findings:
+        file, _, line = finding.where.rpartition(":")
+        assert file.endswith(HERE) and int(line) > 0
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if table.final], ids=lambda table: table.name)
+def test_a_state_without_a_way_out_is_found(table: Table[Value]) -> None:
+    rows = table.rows
+    table.rows = [row for row in rows if row.target not in table.final or row.source in table.final]
+    try:
+        assert {finding.kind for finding in lint(table)} >= {"no-way-out", "unreachable"}
+    finally:
+        table.rows = rows
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_no_row_can_be_left_out_or_put_first_unnoticed(table: Table[Value]) -> None:
+    """Of every pair, the row that decides; and the same row once more before it."""
+    rows = table.rows
+    deciding = [row for row in rows if row.when is None]
+    try:
+        for row in deciding[:: max(1, len(deciding) // 12)]:
+            table.rows = [other for other in rows if other is not row]
+            assert any(finding.kind in ("undecided", "unreachable") for finding in lint(table)), f"without {row}"
+            table.rows = [row, *rows]
+            assert any(finding.kind == "never-fires" for finding in lint(table)), f"with {row} twice"
+    finally:
+        table.rows = rows
