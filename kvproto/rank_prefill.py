@@ -32,6 +32,8 @@ from kvproto.tables.prefill_send import PSendValue, prefill_send
 
 EARLY = PRoom.AWAIT_ENGINE
 SendKey = tuple[int, int, int]
+#: how many lengths are kept for sharing
+LENGTHS = 16384
 
 
 def _key(chunk: int, peer: int) -> int:
@@ -54,6 +56,8 @@ class PrefillRank(Rank):
         self.slot_queue: dict[SendKey, None] = OrderedDict()
         self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
         self.early: set[int] = set()
+        #: many rooms, few lengths: those with equal ones share the number, which is a sixth of a room that waits
+        self._lengths: dict[int, int] = {}
         self.calls: dict[int, tuple[msg.Hello, Plan | None]] = {}
         self.next_epoch = self.incarnation << 16
         self._route |= dict.fromkeys(prefill_send.events, self._send_step)
@@ -146,7 +150,11 @@ class PrefillRank(Rank):
         if len(self.early) >= self.settings.early and room not in self.rooms and room not in self.tombs:
             self.counts["rooms beyond the bound"] += 1
             return None
-        return ev.PeerOpened(room, peer.rank, terms, body.tokens, body.prefix)
+        share = self._lengths.setdefault
+        if len(self._lengths) >= LENGTHS:
+            self._lengths.clear()
+        tokens, prefix = share(body.tokens, body.tokens), share(body.prefix, body.prefix)
+        return ev.PeerOpened(room, peer.rank, terms, tokens, prefix)
 
     def _peer_opened(self, event: ev.PeerOpened, now: float) -> None:
         self._room(event, now)

@@ -1,0 +1,128 @@
+"""The same tables as machines of pytransitions, driven through the same steps.
+
+Everything that favours it is granted: one machine of each table with many models (not a machine a model), rows that
+stay are internal transitions, the callbacks are plain functions that call our own guards, changes and effects, events
+are made beforehand, models of sends exist before their sends begin, nothing keeps timers or a trace, and nothing routes
+effects: which machine takes which event, in which order, is read from the rehearsal.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kvproto.bench.step_life import Room, Script, collect_ms, opening
+from kvproto.effects import Effect, Report
+from kvproto.rank_prefill import PrefillRank
+from kvproto.rows import Row, Table
+from kvproto.tables.prefill_room import prefill_room
+from kvproto.tables.prefill_send import prefill_send
+
+Key = tuple[int, int, int]
+
+
+class Model:
+    """What the library drives: its `state`, and the value that our functions read."""
+
+    def __init__(self, table: Table[Any], take: Callable[[Iterable[Effect]], None]) -> None:
+        self.value = table.value(table.initial)
+        self.take = take
+
+
+class Other:
+    """Both tables as machines of pytransitions, and their models."""
+
+    def __init__(self) -> None:
+        self.take = deque[Effect](maxlen=1024).extend
+        self.machines = {"room": _machine(prefill_room), "send": _machine(prefill_send)}
+        self.models: dict[str, dict[Key, Any]] = {"room": {}, "send": {}}
+
+    def add(self, kind: str, key: Key) -> Any:
+        """A model in its initial state."""
+        model = Model(prefill_room if kind == "room" else prefill_send, self.take)
+        self.machines[kind].add_model(model)
+        self.models[kind][key] = model
+        return model
+
+    def open(self, rank: PrefillRank, room: Room) -> None:
+        """Open a room as `fill` does."""
+        model = self.add("room", (room.key, 0, 0))
+        for event in opening(rank, room):
+            getattr(model, type(event).__name__)(model, event, 0.0)
+
+    def prepare(self, script: Script, first: int, last: int) -> None:
+        """Add the models that these steps need and that are not there."""
+        for kind, key, _ in script.fired[first:last]:
+            if key not in self.models[kind]:
+                self.add(kind, key)
+
+    def play(self, script: Script, first: int, last: int, clock: Callable[[], float]) -> float:
+        """Seconds for the script's steps `first` .. `last - 1`: the model found, the event's trigger called."""
+        work = [(self.models[kind], key, type(event).__name__, event) for kind, key, event in script.fired[first:last]]
+        begin = clock()
+        for models, key, name, event in work:
+            model = models[key]
+            getattr(model, name)(model, event, 0.0)
+        return clock() - begin
+
+
+def measure(rank: PrefillRank, rooms: Iterable[Room]) -> tuple[Other, int, float, float]:
+    """Open these rooms: the machines, how many rooms, bytes a room, milliseconds of a full collection."""
+    other, count = Other(), 0
+    gc.collect()
+    gc.disable()  # a collection now and then would only make the opening slower
+    tracemalloc.start()
+    base = tracemalloc.get_traced_memory()[0]
+    for count, room in enumerate(rooms, 1):  # noqa: B007 - the count is wanted afterwards
+        other.open(rank, room)
+    used = tracemalloc.get_traced_memory()[0] - base
+    tracemalloc.stop()
+    gc.enable()
+    return other, count, used / count, collect_ms()
+
+
+def _machine(table: Table[Any]) -> Any:
+    from transitions import Machine
+
+    made = Machine(
+        model=None, states=[state.name for state in table.states], initial=table.initial.name,
+        auto_transitions=False, send_event=False,
+    )  # fmt: skip
+    for row in table.rows:
+        stays = row.target is row.source
+        made.add_transition(
+            row.event.__name__, row.source.name, None if stays else row.target.name,
+            conditions=[_guard(row)] if row.when else None, before=_before(row),
+        )  # fmt: skip
+    return made
+
+
+def _guard(row: Row) -> Callable[..., bool]:
+    when = row.when
+    assert when is not None
+
+    def guard(model: Model, event: Any, now: float) -> bool:
+        return when(model.value, event, now)
+
+    return guard
+
+
+def _before(row: Row) -> list[Any]:
+    let, build = row.let, row.do
+
+    def change(model: Model, event: Any, now: float) -> None:
+        assert let is not None
+        model.value = let(model.value, event, now)
+
+    def act(model: Model, event: Any, _now: float) -> None:
+        model.take([make(model.value, event) for make in build])
+
+    def report(model: Model, event: Any, _now: float) -> None:
+        model.take([Report(str(event), row.why)])
+
+    if row.verb == "refuse":
+        return [report]
+    return [*([change] if let else []), *([act] if build else [])]

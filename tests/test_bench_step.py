@@ -1,0 +1,115 @@
+"""The benchmark of the step: what it times is right, complete, and compared; how long it takes is not judged here."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kvproto.bench import step, step_life, step_other
+from kvproto.events import Event
+from kvproto.machine import Fired, Machine
+from kvproto.states import PRoom
+from kvproto.tables.prefill_room import prefill_room
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, object]:
+    return step.bench(300, 1, 100)
+
+
+def test_all_lives_end_alike_on_both_sides(figures: dict[str, object]) -> None:
+    assert figures["disagreements"] == []
+    assert figures["live_at_end"] == 300
+    assert figures["lives"] == 300
+
+
+def test_every_named_figure_is_there(figures: dict[str, object]) -> None:
+    for name in ("us_per_event", "transitions_us_per_event", "bytes_per_room", "gc_ms"):
+        value = figures[name]
+        assert isinstance(value, float)
+        assert value > 0
+
+
+def test_steps_are_counted_as_machines_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank, now, _, _ = step.measure_memory(40)
+    _, script, _ = step.lives(40, 20, now)
+    taken = 0
+    fire = Machine.fire
+
+    def counting(machine: Machine[Any], value: Any, event: Event, now: float) -> Fired[Any]:
+        nonlocal taken
+        taken += event.machine != "link"
+        return fire(machine, value, event, now)
+
+    monkeypatch.setattr(Machine, "fire", counting)
+    step_life.play(rank, script, 0, len(script.makes), lambda: 0.0)
+    assert taken == sum(script.steps) == len(script.fired)
+    assert len(rank.rooms) == 40
+    assert not rank.sends
+
+
+def test_a_life_passes_through_the_whole_protocol() -> None:
+    _, now, _, _ = step.measure_memory(40)
+    _, script, rehearsal = step.lives(40, 30, now)
+    seen = {type(event).__name__ for _, _, event in script.fired}
+    assert seen >= {
+        "EngineOpened", "PeerOpened", "ForwardScheduled", "TokensProduced", "AuxProvided", "SendOpened", "KvProduced",
+        "StagingGranted", "SlotTaken", "Gathered", "WriteCompleted", "ChunkAcked", "AuxReady", "SendFinished",
+    }  # fmt: skip
+    assert sum(value.state is PRoom.DONE for value in rehearsal.tombs.values()) == 30
+
+
+def test_a_room_that_ended_otherwise_is_found() -> None:
+    rank, now, _, _ = step.measure_memory(40)
+    alive, script, rehearsal = step.lives(40, 20, now)
+    other, count, _, _ = step_other.measure(rehearsal, alive)
+    assert count == 20
+    step.time_steps(rank, script, other, 1)
+    assert step.disagreements(rank, script, rehearsal, other) == []
+    key = alive[3].key
+    rank.tombs[key] = replace(rank.tombs[key], state=PRoom.FAILED)
+    other.models["room"][alive[4].key, 0, 0].state = "OPEN"
+    assert len(step.disagreements(rank, script, rehearsal, other)) == 2
+
+
+def test_half_of_the_rooms_have_a_prefix_of_whole_pages() -> None:
+    rooms = list(step_life.draw(400, 1))
+    hits = [room.prefix for room in rooms if room.prefix]
+    assert 120 < len(hits) < 280
+    assert all(prefix % 16 == 0 for prefix in hits)
+    assert all(room.prefix < room.tokens for room in rooms)
+
+
+def test_filled_rooms_wait_for_their_forward() -> None:
+    rank = step_life.make_rank()
+    step_life.fill(rank, 50, 1)
+    assert {value.state for value in rank.rooms.values()} == {PRoom.AWAIT_FORWARD}
+    initial = Machine(prefill_room, rank.settings.timing).initial
+    assert all(replace(value, due=initial.due).prefix == room.prefix
+               for value, room in zip(rank.rooms.values(), islice(step_life.draw(50, 1), 50), strict=True))  # fmt: skip
+
+
+def test_the_table_names_both_and_the_goal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert step.main(["--rooms", "60", "--quick", "--theirs", "30"]) == 0
+    text = capsys.readouterr().out
+    assert "pytransitions" in text
+    assert "End states: equal" in text
+    assert "<= 200" in text
+
+
+def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    assert step.main(["--rooms", "60", "--quick", "--theirs", "0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rooms"] == 60
+    assert "transitions_us_per_event" not in found
+
+
+def test_a_wrong_command_line_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        step.main(["--rooms", "0"])
+    assert stopped.value.code == 2
+    assert "start at 1" in capsys.readouterr().err
