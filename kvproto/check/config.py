@@ -61,6 +61,8 @@ class Config(msgspec.Struct, frozen=True):
     chunks: int = 2
     #: tokens that the decode side has already
     prefix: int = 0
+    #: pipeline stages of the prefill side (they cut the layers; with one, its ranks cut the heads)
+    stages: int = 1
     #: KV heads; 0: as many as the larger group has ranks
     heads: int = 0
     ring: int = 2
@@ -106,13 +108,25 @@ class Config(msgspec.Struct, frozen=True):
     @property
     def plan(self) -> Plan:
         """Who writes what to whom."""
-        return Plan(self.layout(self.prefills, 1), self.layout(self.decodes, GRID), GRID)
+        return Plan(self.prefill_layout, self.decode_layout, GRID)
 
-    def layout(self, tp: int, page: int) -> Layout:
-        """The layout of a group of `tp` ranks."""
-        heads = self.heads or max(self.prefills, self.decodes)
+    @property
+    def prefill_layout(self) -> Layout:
+        """The layout of the prefill ranks."""
+        return self._layout(self.prefills // self.stages, self.stages, 1)
+
+    @property
+    def decode_layout(self) -> Layout:
+        """The layout of the decode ranks."""
+        return self._layout(self.decodes, 1, GRID)
+
+    def _layout(self, tp: int, pp: int, page: int) -> Layout:
+        heads = self.heads or max(self.prefills // self.stages, self.decodes)
         dim = UNIT * self.pieces // GRID // 2  # elements of two bytes: `pieces` units a chunk
-        return Layout(layers=1, heads=heads, k_dim=dim, v_dim=0, itemsize=2, dtype="bfloat16", page_size=page, tp=tp)
+        return Layout(
+            layers=self.stages, heads=heads, k_dim=dim, v_dim=0, itemsize=2, dtype="bfloat16", page_size=page,
+            tp=tp, pp=pp,
+        )  # fmt: skip
 
     @property
     def settings(self) -> Settings:

@@ -83,8 +83,14 @@ CONFIGS: dict[str, Config] = {
 }  # fmt: skip
 
 SUITES: dict[str, tuple[str, ...]] = {
+    "gate": (
+        "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop",
+        "abort", "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "link", "unordered",
+        "doubt", "restart", "fan-in", "fan-in-abort", "fan-out", "replica", "unordered-abort",
+    ),
     "quick": ("smoke", "roomy", "patient", "wait", "two-slots", "prefix", "full-hit", "abort", "drop", "fan-in"),
 }
+SUITES["small"] = tuple(CONFIGS)
 
 
 def named(name: str) -> dict[str, Config]:

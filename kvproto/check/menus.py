@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kvproto.check.config import KINDS, Config
-from kvproto.check.network import Delivery, deliveries
-from kvproto.check.node import Move, Out, Unrest
+from kvproto.check.network import deliveries
+from kvproto.check.node import Move, Unrest
 from kvproto.check.pairs import disagree, judge_pair
-from kvproto.check.world import BITS, DEAD, MASK, Event, Step, World
+from kvproto.check.world import BITS, DEAD, MASK, Event, Op, World
 
-Choice = tuple[int, tuple[Out, ...], tuple[str, str] | None, Event]
+Choice = tuple[int, tuple[Op, ...], tuple[str, str] | None, Event]
+Option = tuple[int, int | None, int, str]  #: way, message, difference to the wire's number, cost
 
 
 class Later:
@@ -55,9 +56,9 @@ class Menus(World):
         super().__init__(config)
         self.sights: set[str] = set()
         self.menus: list[dict[int, Menu]] = [{} for _ in self.nodes]
-        self.options: dict[int, list[tuple[Delivery, int]]] = {}
+        self.options: dict[int, list[Option]] = {}
         self.quiets: dict[int, bool] = {}
-        self.heard: list[tuple[dict[int, tuple[Step, Event]], ...]] = [({}, {}, {}) for _ in self.pairs]
+        self.heard: list[tuple[dict[int, Choice], ...]] = [({}, {}, {}) for _ in self.pairs]
         self.couples: list[dict[int, Couple]] = [{} for _ in self.pairs]
         self.rests: list[dict[int, Unrest]] = [{} for _ in self.nodes]
 
@@ -102,19 +103,23 @@ class Menus(World):
     def choice(self, at: int, number: int, what: Any, cost: str) -> Choice:
         """What comes of an input."""
         step = self.step(at, number, what)
-        return step.delta, step.outs, step.fault, Event(at, what, cost)
+        return step.delta, step.ops, step.fault, Event(at, what, cost)
 
     def _link(self, at: int, peer: int) -> int:
         me = self.index(at)
         return self.link_at[(me, peer) if at < self.config.prefills else (peer, me)]
 
-    def deliver(self, number: int) -> list[tuple[Delivery, int]]:
-        """What the network can do with a wire, each with the number of the wire that is left."""
+    def deliver(self, number: int) -> list[Option]:
+        """What the network can do with a wire."""
         found = self.options.get(number)
         if found is None:
             wire = self.wires.values[number]
             cheap = {"", *(k for k in KINDS if getattr(self.config.budget, k))}
-            found = [(d, self.wires(d.left)) for d in deliveries(wire, self.config.net) if d.cost in cheap]
+            found = [
+                (d.way, d.item, self.wires(d.left) - number, d.cost)
+                for d in deliveries(wire, self.config.net)
+                if d.cost in cheap
+            ]
             self.options[number] = found
             self.quiets[number] = wire.quiet
         return found

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from kvproto.check.menus import Choice, Later, Menu, Menus
-from kvproto.check.network import REPORT, TO_DECODE, Delivery
+from kvproto.check.network import REPORT, TO_DECODE
 from kvproto.check.pairs import DECODE_ALONE, PREFILL_ALONE
-from kvproto.check.world import BITS, DEAD, MASK, Event, Spent
+from kvproto.check.world import BITS, DEAD, MASK, Event
 
 Found = tuple[list[int], list[Event]]
 
@@ -44,76 +44,79 @@ class Explorer(Menus):
         numbers = [state >> shift & MASK for shift in self.shifts]
         states: list[int] = []
         why: list[Event] = []
-        budget = numbers[-1]
-        moving, short = False, []
-        for at in range(self.n):
-            menu = self.menus[at].get(numbers[at]) or self.menu(at, numbers[at])
-            for choice in menu.plain:
-                moving = True
-                self._take(state, choice, states, why)
+        found = states, why
+        menus = []
+        for at, memo in enumerate(self.menus):
+            menu = memo.get(numbers[at])
+            if menu is None:
+                menu = self.menu(at, numbers[at])
+            menus.append(menu)
+            for delta, ops, fault, event in menu.plain:
+                if fault is None:
+                    states.append(self.carry(state + delta, at, ops) if ops else state + delta)
+                    why.append(event)
+                else:
+                    self.faults.append((*fault, event))
+        moving = bool(states)
+        for menu in menus:
             for later in menu.costly:
-                left = self.spend(budget, later.cost, later.room)
-                if left >= 0:
-                    self._take(state + ((left - budget) << self.shifts[-1]), later(), states, why)
-            short.append(menu)
-        quiet = self._deliver(state, numbers, states, why)
-        self._timers(state, numbers, short, quiet, states, why, still=not moving and all(quiet))
-        return states, why
+                self._pay(state, numbers[-1], later.cost, later, found)
+        quiet = [self._deliver(state, numbers, i, found) for i in range(len(self.pairs))]
+        self._timers(state, numbers, menus, quiet, found, still=not moving and all(quiet))
+        return found
 
-    def _take(self, state: int, choice: Choice, states: list[int], why: list[Event]) -> None:
-        delta, outs, fault, event = choice
-        if fault:
+    def _take(self, state: int, choice: Choice, found: Found) -> None:
+        delta, ops, fault, event = choice
+        if fault is None:
+            found[0].append(self.carry(state + delta, event.at, ops) if ops else state + delta)
+            found[1].append(event)
+        else:
             self.faults.append((*fault, event))
-            return
-        state += delta
-        states.append(self.carry(state, event.at, outs) if outs else state)
-        why.append(event)
 
-    def _deliver(self, state: int, numbers: list[int], states: list[int], why: list[Event]) -> list[bool]:
-        quiet = []
-        for i in range(len(self.pairs)):
-            at = self.n + i
-            number = numbers[at]
-            for option, left in self.options.get(number) or self.deliver(number):
-                new = state + ((left - number) << self.shifts[at])
-                if option.cost:
-                    budget = self.spend(numbers[-1], option.cost, -1)
-                    if budget < 0:
-                        continue
-                    new += (budget - numbers[-1]) << self.shifts[-1]
-                if option.item is None:
-                    states.append(new)
-                    why.append(Event(at, ("lost", option.way), option.cost))
+    def _pay(self, state: int, budget: int, cost: str, later: Later, found: Found) -> None:
+        left = self.spend(budget, cost, later.room)
+        if left >= 0:
+            delta, ops, fault, event = later()
+            paid = event if event.cost else event._replace(cost=cost)
+            self._take(state + ((left - budget) << self.shifts[-1]), (delta, ops, fault, paid), found)
+
+    def _deliver(self, state: int, numbers: list[int], i: int, found: Found) -> bool:
+        """What the network can do on a link; returns whether the link is quiet."""
+        p, d = self.pairs[i]
+        link, heard = self.n + i, self.heard[i]
+        shift, number = self.shifts[link], numbers[link]
+        options = self.options.get(number)
+        for way, item, delta, cost in self.deliver(number) if options is None else options:
+            new = state + (delta << shift)
+            if cost:
+                budget = self.spend(numbers[-1], cost, -1)
+                if budget < 0:
                     continue
-                self._arrive(new, numbers, i, option, states, why)
-            quiet.append(self.quiets[number])
-        return quiet
+                new += (budget - numbers[-1]) << self.shifts[-1]
+            if item is None:
+                found[0].append(new)
+                found[1].append(Event(link, ("lost", way), cost))
+                continue
+            at = self.config.prefills + d if way == TO_DECODE else p
+            choice = heard[way].get(numbers[at] << BITS | item)
+            if choice is None:
+                what, lasting = self._input(state, numbers, i, way, item)
+                choice = self.choice(at, numbers[at], what, "")
+                if lasting:
+                    heard[way][numbers[at] << BITS | item] = choice
+            if cost:
+                choice = (*choice[:3], choice[3]._replace(cost=cost))
+            self._take(new, choice, found)
+        return self.quiets[number]
 
-    def _arrive(
-        self, state: int, numbers: list[int], i: int, option: Delivery, states: list[int], why: list[Event]
-    ) -> None:
+    def _input(self, state: int, numbers: list[int], i: int, way: int, item: int) -> tuple[Any, bool]:
         p, d = self.pairs[i]
-        at = self.config.prefills + d if option.way == TO_DECODE else p
-        assert option.item is not None
-        key = numbers[at] << BITS | option.item
-        found = self.heard[i][option.way].get(key)
-        if found is None:
-            what, lasting = self._input(state, numbers, i, option)
-            found = self.step(at, numbers[at], what), Event(at, what, option.cost)
-            if lasting:
-                self.heard[i][option.way][key] = found
-        step, event = found
-        self._take(state, (step.delta, step.outs, step.fault, event), states, why)
-
-    def _input(self, state: int, numbers: list[int], i: int, option: Delivery) -> tuple[Any, bool]:
-        p, d = self.pairs[i]
-        assert option.item is not None
-        message = self.messages.values[option.item]
-        if option.way == REPORT:
+        message = self.messages.values[item]
+        if way == REPORT:
             return ("wrote", message[0], message[1], message[2], d), True
         if isinstance(message[2], tuple) and message[2][0] == "HELLO":
             return ("hello", d, message[2][1], message[2][2], self._new_epoch(state, numbers, i)), False
-        return ("message", p if option.way == TO_DECODE else d, message), True
+        return ("message", p if way == TO_DECODE else d, message), True
 
     def _new_epoch(self, state: int, numbers: list[int], i: int) -> int:
         """The least epoch that nobody of this link remembers."""
@@ -129,29 +132,28 @@ class Explorer(Menus):
             used.add(body[2] if isinstance(body, tuple) and body[0] == "WELCOME" else epoch)
         return next(epoch for epoch in range(1, len(used) + 1) if epoch not in used)
 
-    def _timers(
-        self, state: int, numbers: list[int], menus: list[Menu], quiet: list[bool], states: list[int],
-        why: list[Event], *, still: bool,
+    def _timers(  # noqa: C901  # one kind of timer a loop
+        self, state: int, numbers: list[int], menus: list[Menu], quiet: list[bool], found: Found, *, still: bool
     ) -> None:  # fmt: skip
-        spent: Spent = self.budgets.values[numbers[-1]]
+        budget, allowed = numbers[-1], self.config.budget
+        patient = still and self.budgets.values[budget].hard
         alone = self._judge_couples(numbers)
         for at, menu in enumerate(menus):
             for links, later in menu.short:
-                if all(quiet[link - self.n] for link in links):
-                    self._take(state, later(), states, why)
-                else:
-                    self._pay(state, numbers[-1], "early", later, states, why)
+                if all([quiet[link - self.n] for link in links]):  # noqa: C419  # a list is faster than a generator
+                    self._take(state, later(), found)
+                elif allowed.early:
+                    self._pay(state, budget, "early", later, found)
             me = PREFILL_ALONE if at < self.config.prefills else DECODE_ALONE
             for link, later in menu.beats:
-                if quiet[link - self.n] and alone[link - self.n] & me:
-                    self._take(state, later(), states, why)
-            for later in menu.long:
-                if still and spent.hard:
-                    self._take(state, later(), states, why)
-                else:
-                    self._pay(state, numbers[-1], "timeout", later, states, why)
-            for later in menu.rare:
-                self._pay(state, numbers[-1], "timeout", later, states, why)
+                if alone[link - self.n] & me and quiet[link - self.n]:
+                    self._take(state, later(), found)
+            if patient:
+                for later in menu.long:
+                    self._take(state, later(), found)
+            if allowed.timeout:
+                for later in menu.rare if patient else (*menu.long, *menu.rare):
+                    self._pay(state, budget, "timeout", later, found)
 
     def _judge_couples(self, numbers: list[int]) -> list[int]:
         """Who is alone on each link; what breaks a property between two nodes is added to `faults`."""
@@ -162,10 +164,3 @@ class Explorer(Menus):
             if couple.fault:
                 self.faults.append((*couple.fault, Event(self.n + i, ("seen",))))
         return alone
-
-    def _pay(self, state: int, budget: int, cost: str, later: Later, states: list[int], why: list[Event]) -> None:
-        left = self.spend(budget, cost, later.room)
-        if left >= 0:
-            delta, outs, fault, event = later()
-            paid = event._replace(cost=cost)
-            self._take(state + ((left - budget) << self.shifts[-1]), (delta, outs, fault, paid), states, why)

@@ -47,7 +47,7 @@ class DecodeNode(DecodeMemory):
     def _start(self, life: int) -> DecodeRank:
         cfg = self.config
         rank = DecodeRank(
-            cfg.layout(cfg.decodes, GRID), self.index, group=DECODE_GROUP, grid=GRID, incarnation=life + 1,
+            cfg.decode_layout, self.index, group=DECODE_GROUP, grid=GRID, incarnation=life + 1,
             settings=cfg.settings,
         )  # fmt: skip
         self.terms = rank.terms(PREFILL_GROUP, self.plan)
@@ -184,7 +184,7 @@ class DecodeNode(DecodeMemory):
             return msg.Refusal(session, rest)
         cfg, said = self.config, self.rank.hello(session)
         return msg.Welcome(
-            msg.VERSION, said.digest, session, rest, PREFILL_GROUP, p, cfg.layout(cfg.prefills, 1), GRID, said.lease
+            msg.VERSION, said.digest, session, rest, PREFILL_GROUP, p, cfg.prefill_layout, GRID, said.lease
         )
 
     def _handle(self, event: ev.Event) -> list[do.Effect]:

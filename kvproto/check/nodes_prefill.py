@@ -40,7 +40,7 @@ class PrefillNode(PrefillMoves):
 
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
-        layout = config.layout(config.prefills, 1)
+        layout = config.prefill_layout
         self.rank = PrefillRank(
             layout, index, group=PREFILL_GROUP, grid=GRID, incarnation=1, settings=config.settings
         )  # fmt: skip
@@ -114,7 +114,7 @@ class PrefillNode(PrefillMoves):
     def _hello(self, d: int, session: int, life: int, epoch: int) -> list[do.Effect]:
         rank, cfg = self.rank, self.config
         said = msg.Hello(
-            msg.VERSION, tables_digest(), session, DECODE_GROUP, d, cfg.layout(cfg.decodes, GRID), GRID,
+            msg.VERSION, tables_digest(), session, DECODE_GROUP, d, cfg.decode_layout, GRID,
             cfg.settings.timing.lease.period, bytes([life]),
         )  # fmt: skip
         rank.next_epoch, rank.next_link = epoch - 1, d + 1

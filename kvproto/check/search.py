@@ -33,6 +33,9 @@ class Result(msgspec.Struct):
     depth: int = 0
     seconds: float = 0.0
     states_per_s: int = 0
+    #: the same by the process's own time, for machines that others use, too
+    cpu_seconds: float = 0.0
+    states_per_cpu_s: int = 0
     ended: str = "exhausted"
     megabytes: int = 0
     sights: list[str] = []
@@ -79,7 +82,7 @@ class Search:
 
     def run(self, report: Callable[[Progress], None] | None = None) -> Result:
         """Search until something ends it."""
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), time.process_time()
         result, world = self.result, self.world
         try:
             first = world.initial()
@@ -95,6 +98,8 @@ class Search:
         result.seconds = time.perf_counter() - begun
         result.states = len(self.order)
         result.states_per_s = int(result.states / max(result.seconds, 1e-9))
+        result.cpu_seconds = time.process_time() - used
+        result.states_per_cpu_s = int(result.states / max(result.cpu_seconds, 1e-9))
         result.megabytes = megabytes()
         result.sights = sorted(world.sights)
         result.rows = sorted({row for node in world.nodes for row in node.rows})

@@ -36,11 +36,15 @@ class Spent(NamedTuple):
     blamed: int = 0
 
 
+#: what a node sends: (the link's shift, way, message's number), or (-1, 0, anything else)
+Op = tuple[int, int, Any]
+
+
 class Step(NamedTuple):
     """What comes of an input: the difference to the state, what is sent, or the property that fails."""
 
     delta: int
-    outs: tuple[Out, ...]
+    ops: tuple[Op, ...]
     fault: tuple[str, str] | None
 
 
@@ -111,7 +115,7 @@ class World:
             value, _ = node.initial()
             state |= self.parts[at](value) << self.shifts[at]
         for at, node in enumerate(self.nodes):
-            state = self.carry(state, at, tuple(node.initial()[1]))
+            state = self.carry(state, at, self._ops(at, node.initial()[1]))
         return state
 
     # ------------------------------------------------------------------------------------------ symmetry
@@ -123,14 +127,15 @@ class World:
     def canonical(self, state: int) -> int:
         """The least of the states that differ from this one by exchanging rooms."""
         best = state
-        for swap, memo in zip(self.swaps, self.swapped, strict=True):
+        for swap, memos in zip(self.swaps, self.swapped, strict=True):
             other = 0
-            for at, shift in enumerate(self.shifts):
-                number = state >> shift & MASK
-                new = memo[at].get(number)
-                if new is None:
-                    new = memo[at][number] = self._swap(at, number, swap)
-                other |= new << shift
+            for at, memo in enumerate(memos):
+                number = state >> BITS * at & MASK
+                try:
+                    other |= memo[number]
+                except KeyError:
+                    memo[number] = new = self._swap(at, number, swap) << BITS * at
+                    other |= new
             best = min(best, other)
         return best
 
@@ -161,13 +166,13 @@ class World:
         if what[0] in ("crash", "restart"):
             return self._life(at, number, what[0])
         if value[0] is DEAD:
-            lost = what[0] == "post"
-            return Step(0, (("wrote", what[1], ("failed", what[2], what[3])),) if lost else (), None)
+            lost = [("wrote", what[1], ("failed", what[2], what[3]))] if what[0] == "post" else []
+            return Step(0, self._ops(at, lost), None)
         try:
             new, outs = self.nodes[at].step(value, what)
         except Violation as fault:
             return Step(0, (), (fault.name, fault.text))
-        return Step((self.parts[at](new) - number) << self.shifts[at], tuple(outs), None)
+        return Step((self.parts[at](new) - number) << self.shifts[at], self._ops(at, outs), None)
 
     def _life(self, at: int, number: int, what: str) -> Step:
         """A rank dies (its writes die with it, those to it fail), or starts anew."""
@@ -182,44 +187,53 @@ class World:
                 outs = [("wrote", write[0], ("failed", write[1], write[2])) for write in value.writes]
             else:
                 outs = [("peer crashed", d) for d in node.peers]
-        return Step((self.parts[at](new) - number) << self.shifts[at], tuple(outs), None)
+        return Step((self.parts[at](new) - number) << self.shifts[at], self._ops(at, outs), None)
 
-    def carry(self, state: int, at: int, outs: tuple[Out, ...]) -> int:
-        """Carry out what left a node; what breaks a property is added to `faults`."""
+    def _ops(self, at: int, outs: list[Out]) -> tuple[Op, ...]:
+        """What leaves a node, with messages and links by their numbers."""
+        ops: list[Op] = []
         prefill = at < self.config.prefills
-        me = self.index(at)
         for out in outs:
-            kind, other = out[0], out[1]
-            pair = (me, other) if prefill else (other, me)
-            if kind == "failed":
-                self._judge_blame(state, at, other)
-            elif kind == "send":
-                state = self._push(state, self.link_at[pair], TO_DECODE if prefill else TO_PREFILL, out[2])
-            elif kind == "wrote":
-                state = self._push(state, self.link_at[pair], REPORT, out[2])
-            elif kind == "post":
-                state = self._hand(state, self.config.prefills + other, ("post", me, *out[2]))
-            elif kind == "peer crashed":
-                state = self._forget_reports(state, self.link_at[pair])
-                state = self._hand(state, self.config.prefills + other, ("peer crashed", me))
+            if out[0] in ("send", "wrote"):
+                pair = (self.index(at), out[1]) if prefill else (out[1], self.index(at))
+                way = REPORT if out[0] == "wrote" else TO_DECODE if prefill else TO_PREFILL
+                ops.append((self.shifts[self.link_at[pair]], way, self.messages(out[2])))
             else:
-                state = self._hand(state, other, ("age", me, out[2]))
+                ops.append((-1, 0, out))
+        return tuple(ops)
+
+    def carry(self, state: int, at: int, ops: tuple[Op, ...]) -> int:
+        """Carry out what left a node; what breaks a property is added to `faults`."""
+        for shift, way, item in ops:
+            if shift < 0:
+                state = self._act(state, at, item)
+                continue
+            number = state >> shift & MASK
+            try:
+                new = self.pushes[way][number << BITS | item]
+            except KeyError:
+                new = self.wires(push(self.wires.values[number], way, item, self.config.net))
+                self.pushes[way][number << BITS | item] = new
+            state += (new - number) << shift
         return state
+
+    def _act(self, state: int, at: int, out: Out) -> int:
+        kind, other, me = out[0], out[1], self.index(at)
+        if kind == "failed":
+            self._judge_blame(state, at, other)
+            return state
+        if kind == "post":
+            return self._hand(state, self.config.prefills + other, ("post", me, *out[2]))
+        if kind == "peer crashed":
+            state = self._forget_reports(state, self.link_at[me, other])
+            return self._hand(state, self.config.prefills + other, ("peer crashed", me))
+        return self._hand(state, other, ("age", me, out[2]))
 
     def _hand(self, state: int, at: int, what: Input) -> int:
         step = self.step(at, state >> self.shifts[at] & MASK, what)
         if step.fault:
             self.faults.append((*step.fault, Event(at, what)))
-        return self.carry(state + step.delta, at, step.outs) if step.outs else state + step.delta
-
-    def _push(self, state: int, at: int, way: int, item: Any) -> int:
-        number, message = state >> self.shifts[at] & MASK, self.messages(item)
-        key = number << BITS | message
-        new = self.pushes[way].get(key)
-        if new is None:
-            new = self.wires(push(self.wires.values[number], way, message, self.config.net))
-            self.pushes[way][key] = new
-        return state + ((new - number) << self.shifts[at])
+        return self.carry(state + step.delta, at, step.ops)
 
     def _forget_reports(self, state: int, at: int) -> int:
         number = state >> self.shifts[at] & MASK

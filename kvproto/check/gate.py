@@ -1,0 +1,123 @@
+"""The gate: of every row, every effect and every guard, is it missed when it is gone?
+
+Each row in turn is dropped, each effect of a row left out, each guard taken for true.  The suite below is searched, one
+small configuration after the other, until one notices.  What none notices is a *survivor*: it must be harmless, and
+`HARMLESS` says why, or the checker does not look where it should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kvproto.check.bench import Bench
+from kvproto.check.configs import CONFIGS, SUITES
+from kvproto.check.harmless import HARMLESS
+from kvproto.check.search import check
+from kvproto.lint import lint
+from kvproto.rows import Row, Table
+from kvproto.tables import TABLES
+
+#: searched in this order; what is cheap and finds much comes first
+SUITE = SUITES["gate"]
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What is taken away: a row, one of its effects by place (`effect`), or its guard."""
+
+    table: int
+    row: int
+    what: str
+    effect: int = -1
+
+
+class Outcome(msgspec.Struct):
+    """Who noticed; `property` is empty if nobody did."""
+
+    name: str
+    caught: bool
+    property: str
+    config: str
+    where: str
+
+
+def questions(names: Sequence[str]) -> list[Question]:
+    """All questions about these tables, or about all.  Raises KeyError with all names."""
+    known = [table.name for table in TABLES]
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise KeyError(f"no table {unknown[0]!r}: one of {', '.join(known)}")
+    found = []
+    for t, table in enumerate(TABLES):
+        for r, row in enumerate(table.rows):
+            if names and table.name not in names:
+                continue
+            found.append(Question(t, r, "row"))
+            found += [Question(t, r, "effect", i) for i in range(len(row.do))]
+            found += [Question(t, r, "guard")] if row.when else []
+    return found
+
+
+def name_of(question: Question) -> str:
+    """A name that does not depend on where the row stands."""
+    table = TABLES[question.table]
+    row = table.rows[question.row]
+    guard = f" [{row.when.__name__}]" if row.when else ""
+    pair = f"{table.name}: {row.source.name} {row.event.__name__}{guard}"
+    what = row.do[question.effect].__name__ if question.what == "effect" else question.what
+    return f"{pair} - {what}"
+
+
+def ask(question: Question) -> Outcome:
+    """Take it away, and see who notices."""
+    table = TABLES[question.table]
+    row = table.rows[question.row]
+    name, where = name_of(question), row.where
+    with Bench() as bench:
+        _take_away(bench, table, row, question)
+        complaints = lint(table)
+        if complaints:
+            return Outcome(name, caught=True, property=f"lint {complaints[0].kind}", config="", where=where)
+        for config in SUITE:
+            result = check(config, CONFIGS[config])
+            if result.violations:
+                return Outcome(name, caught=True, property=result.violations[0].property, config=config, where=where)
+    return Outcome(name, caught=False, property="", config="", where=where)
+
+
+def _take_away(bench: Bench, table: Table[Any], row: Row, question: Question) -> None:
+    if question.what == "row":
+        bench.drop(table, [row])
+    elif question.what == "guard":
+        bench.change(table, [row], when=None)
+    else:
+        left = row.do[: question.effect] + row.do[question.effect + 1 :]
+        bench.change(table, [row], do=left)
+
+
+def unexplained(outcome: Outcome) -> bool:
+    """Nobody noticed, and nobody said why."""
+    return not outcome.caught and reason(outcome.name) is None
+
+
+def reason(name: str) -> str | None:
+    """Why it is harmless that this is gone, if somebody said so."""
+    return next((why for part, why in HARMLESS.items() if part in name), None)
+
+
+def line(outcome: Outcome) -> str:
+    """For people."""
+    why = reason(outcome.name)
+    return f"{'harmless' if why else 'SURVIVES'}  {outcome.name}" + (f": {why}" if why else f"  ({outcome.where})")
+
+
+def summary(found: Sequence[Outcome]) -> str:
+    """How many, by fate."""
+    by_lint = sum(o.property.startswith("lint") for o in found)
+    caught = sum(o.caught for o in found) - by_lint
+    bad = sum(unexplained(o) for o in found)
+    explained = len(found) - by_lint - caught - bad
+    seen = f"{by_lint} seen by lint, {caught} by the checker"
+    return f"{len(found)} taken away: {seen}, {explained} harmless, {bad} unexplained"

@@ -1,0 +1,137 @@
+"""The exam's results: who caught what, in how many steps; and the kill table that is made from them.
+
+The catalogue of hazards has rows that no table of this protocol can bring back: they are about bytes on the wire, about
+who holds which heads, about sockets.  For those `ELSEWHERE` names the tests that plant the defect, or that would fail
+with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from kvproto.check.bench import Bench
+from kvproto.check.configs import CONFIGS
+from kvproto.check.mutations import EXAM
+from kvproto.check.search import Result, check
+
+ELSEWHERE: dict[str, tuple[str, str]] = {
+    "delimiter-in-field": ("a field that contains a separator", "tests/test_core_wire.py"),
+    "global-rank-offset": ("head offset from the global rank", "tests/test_layout_hazards.py"),
+    "replica-modulo": ("replicas mapped by modulo", "tests/test_layout_hazards.py"),
+    "heads-overestimated": ("total heads as heads a rank times TP", "tests/test_layout_hazards.py"),
+    "kv-asymmetric-heads": ("V taken to have K's head size", "tests/test_layout_hazards.py"),
+    "non-integer-ratio": ("a ratio that does not divide, truncated", "tests/test_layout_hazards.py"),
+    "dead-subscriber": ("sends to peers that are gone block", "tests/test_control.py"),
+    "blocked-by-dead-peer": ("a send at the high-water mark blocks", "tests/test_control.py"),
+    "shared-socket": ("two threads use one socket", "tests/test_control.py"),
+    "unbounded-index": ("a chunk index from the wire sizes something", "tests/test_check_hostile.py"),
+    "duplicate-room": ("a second room with a live id", "tests/test_check_hostile.py"),
+}
+
+
+class Kill(msgspec.Struct):
+    """One mutation's fate; `property` is the one that failed first, empty if none did."""
+
+    name: str
+    caught: bool
+    property: str
+    steps: int
+    seconds: float
+    config: str
+    expected: tuple[str, ...]
+    states: int
+    about: str
+    text: str = ""
+
+
+def questions(names: Sequence[str]) -> list[str]:
+    """These mutations, or all.  Raises KeyError with all names."""
+    unknown = sorted(set(names) - set(EXAM))
+    if unknown:
+        raise KeyError(f"no mutation {unknown[0]!r}: one of {', '.join(EXAM)}")
+    return list(names) or list(EXAM)
+
+
+def sit(name: str) -> Kill:
+    """Plant the mutation, and search."""
+    mutation, begun = EXAM[name], time.perf_counter()
+    with Bench() as bench:
+        mutation.apply(bench)
+        result = check(mutation.config, CONFIGS[mutation.config])
+    seconds = time.perf_counter() - begun
+    tale = result.violations[0] if result.violations else None
+    broken = tale.property if tale else ""
+    return Kill(
+        name, broken in mutation.expect, broken, len(tale.steps) if tale else 0, seconds, mutation.config,
+        mutation.expect, result.states, mutation.about, tale.text if tale else result.ended,
+    )  # fmt: skip
+
+
+def line(kill: Kill) -> str:
+    """For people."""
+    mark = "caught" if kill.caught else "MISSED"
+    how = f"{kill.property or '-':<9} in {kill.steps:>2} steps, {kill.seconds:>5.1f} s"
+    return f"{mark}  {kill.name:<28} {how}  {kill.config}"
+
+
+def kill_table(kills: Iterable[Kill]) -> str:
+    """The table in Markdown; it has no times, so that it changes only when the protocol or the exam does."""
+    lines = [
+        "# Who catches what", "",
+        "Made by `kvproto check --mutants --table spec/kill-table.md`; a test fails when it is stale. Each hazard is",
+        "planted in the tables (`kvproto/check/mutations/`), and the named configuration is searched until a property",
+        "fails. `steps` is the length of the shortest way there; 0 where nothing that can happen ends well.", "",
+        "| hazard | what is planted | fails | steps | in |", "|---|---|---|---|---|",
+    ]  # fmt: skip
+    for kill in kills:
+        fails = kill.property if kill.caught else "**nothing**"
+        lines.append(f"| {kill.name} | {kill.about} | {fails} | {kill.steps} | {kill.config} |")
+    lines += [
+        "", "Hazards that are not in the tables, and the tests that fail when they are planted:", "",
+        "| hazard | what is planted | fails |", "|---|---|---|",
+        *(f"| {name} | {about} | `{test}` |" for name, (about, test) in ELSEWHERE.items()), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def counts(results: Sequence[Result]) -> str:
+    """Golden counts, in TOML: of each configuration that was searched to the end."""
+    lines = [
+        "# How much there is of each configuration. A change of meaning changes these numbers: review it.",
+        "# Made by `kvproto check all --counts spec/counts.toml`.", "",
+    ]  # fmt: skip
+    for r in results:
+        if r.ended == "exhausted":
+            lines += [f"[{r.name}]", f"states = {r.states}", f"transitions = {r.transitions}", f"depth = {r.depth}", ""]
+    return "\n".join(lines)
+
+
+def totals(results: Sequence[Result]) -> dict[str, Any]:
+    """What `--json` says of a search."""
+    seconds, states = sum(r.seconds for r in results), sum(r.states for r in results)
+    return {
+        "states": states,
+        "transitions": sum(r.transitions for r in results),
+        "seconds": seconds,
+        "states_per_s": int(states / max(seconds, 1e-9)),
+        "complete": all(r.ended == "exhausted" for r in results),
+        "violations": [_violation(r.name, tale) for r in results for tale in r.violations],
+        "runs": [_run(result) for result in results],
+    }
+
+
+def _violation(name: str, tale: Any) -> dict[str, Any]:
+    steps = len(tale.steps)
+    return {"config": name, "property": tale.property, "text": tale.text, "steps": steps, "story": tale.story()}
+
+
+def _run(result: Result) -> dict[str, Any]:
+    names = (
+        "name", "states", "transitions", "depth", "seconds", "states_per_s", "cpu_seconds", "states_per_cpu_s", "ended",
+        "megabytes", "sights",
+    )  # fmt: skip
+    return {name: getattr(result, name) for name in names}

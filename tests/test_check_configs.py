@@ -1,0 +1,28 @@
+"""The configurations that everybody runs: what they find is nothing, and how much there is to find is known exactly."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kvproto.check.configs import CONFIGS, SUITES
+from kvproto.check.search import check
+
+ROOT = Path(__file__).parent.parent
+COUNTS = tomllib.loads((ROOT / "spec" / "counts.toml").read_text())
+LARGE = 60_000  # states beyond which a configuration is left to `kvproto check standard`
+
+
+@pytest.mark.parametrize("name", [name for name, count in COUNTS.items() if count["states"] < LARGE])
+def test_everything_holds_and_nothing_is_missing(name: str) -> None:
+    result = check(name, CONFIGS[name])
+    assert [tale.story() for tale in result.violations] == []
+    found = {"states": result.states, "transitions": result.transitions, "depth": result.depth}
+    assert (result.ended, found) == ("exhausted", COUNTS[name]), "run: kvproto check --counts spec/counts.toml"
+
+
+def test_every_configuration_of_the_suites_exists() -> None:
+    assert {name for names in SUITES.values() for name in names} <= set(CONFIGS)
+    assert set(COUNTS) <= set(CONFIGS)

@@ -1,0 +1,40 @@
+"""The exam: every hazard that is planted is noticed, by a property that was expected to notice it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvproto.check import report
+from kvproto.check.bench import Bench
+from kvproto.check.exam import EXAM
+from kvproto.tables import TABLES
+
+ROOT = Path(__file__).parent.parent
+TABLE = ROOT / "spec" / "kill-table.md"
+KILLS: dict[str, report.Kill] = {}
+
+
+@pytest.mark.parametrize("name", EXAM)
+def test_the_hazard_is_noticed(name: str) -> None:
+    kill = KILLS[name] = report.sit(name)
+    assert kill.caught, f"{kill.property or 'nothing'} failed, {kill.expected} should: {kill.text}"
+
+
+def test_the_kill_table_is_fresh() -> None:
+    kills = [KILLS[name] if name in KILLS else report.sit(name) for name in EXAM]
+    stale = "stale: kvproto check --mutants --table spec/kill-table.md"
+    assert TABLE.read_text() == report.kill_table(kills), stale
+
+
+def test_tests_that_the_table_names_exist() -> None:
+    assert [test for _, test in report.ELSEWHERE.values() if not (ROOT / test).is_file()] == []
+
+
+def test_a_bench_leaves_everything_as_it_was() -> None:
+    before = [list(table.rows) for table in TABLES]
+    for mutation in EXAM.values():
+        with Bench() as bench:
+            mutation.apply(bench)
+        assert [list(table.rows) for table in TABLES] == before, mutation.name

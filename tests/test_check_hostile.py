@@ -1,0 +1,85 @@
+"""What only somebody who breaks the protocol would do, said to real ranks: it is refused, and harms nothing.
+
+The checker's worlds keep to the protocol. Here they do not: a chunk number that no plan has, a room that is opened
+twice. Each test also plants the missing refusal, to show that it is what protects.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto import messages as msg
+from kvproto.check.bench import Bench
+from kvproto.check.config import Config
+from kvproto.check.moves import Explorer
+from kvproto.check.nodes_decode import DecodeNode
+from kvproto.check.snapshot import thaw_decode
+from kvproto.events import room_key
+from kvproto.rank_decode import DecodeRank
+from kvproto.states import DRoom
+from kvproto.tables.decode_room import decode_room
+
+CONFIG = Config(ring=1)
+ROOM = CONFIG.keys[0]
+
+
+def opened() -> DecodeRank:
+    """A decode rank with its link up and one room open."""
+    world = Explorer(CONFIG)
+    node = world.nodes[1]
+    assert isinstance(node, DecodeNode)
+    value, _ = node.step(world.part(world.initial(), 1), ("open", 0))
+    thaw_decode(node.rank, node.names, value.rank)
+    return node.rank
+
+
+def said(rank: DecodeRank, body: msg.Message) -> list[do.Effect]:
+    return rank.receive(1, rank.links[1].epoch, ROOM, body, 0.0)
+
+
+@pytest.mark.parametrize("chunk", [2, 63, 2**24 - 1])
+def test_unbounded_index(chunk: int) -> None:
+    rank = opened()
+    assert [type(effect) for effect in said(rank, msg.StagingReq(chunk))] == [do.Report]
+    assert not rank.grants and not rank.ring.live and rank.rooms[ROOM].work is None
+
+
+def test_unbounded_index_planted() -> None:
+    def any_chunk(v: Any, e: ev.ChunkRequested, now: float) -> bool:
+        del v, e, now
+        return True
+
+    with Bench() as bench:
+        rows = bench.rows(decode_room, (DRoom.AWAIT_PEERS, DRoom.OPEN), ev.ChunkRequested, "of_plan")
+        bench.change(decode_room, rows, when=any_chunk)
+        rank = opened()
+        with pytest.raises(ValueError, match="no-such-chunk"):
+            said(rank, msg.StagingReq(2**24 - 1))
+
+
+def test_duplicate_room() -> None:
+    rank = opened()
+    before = rank.rooms[ROOM]
+    effects = rank.handle(ev.RoomOpened(ROOM, before.terms, 2, 0), 0.0)
+    assert [type(effect) for effect in effects] == [do.Report]
+    assert rank.rooms[ROOM] is before
+    anew = room_key(ev.room_of(ROOM)[0], 1)
+    rank.handle(ev.RoomOpened(anew, before.terms, 2, 0), 0.0)
+    assert rank.rooms[ROOM] is before and rank.rooms[anew].tokens == 2
+
+
+def test_duplicate_room_planted() -> None:
+    def merge(v: Any, e: ev.RoomOpened, now: float) -> Any:
+        del now
+        return type(v)(v.state, terms=e.terms, tokens=e.tokens)
+
+    with Bench() as bench:
+        rows = bench.rows(decode_room, DRoom.AWAIT_PEERS, ev.RoomOpened)
+        bench.change(decode_room, rows, verb="row", let=merge)
+        rank = opened()
+        rank.handle(ev.RoomOpened(ROOM, rank.rooms[ROOM].terms, 2, 0), 0.0)
+        assert rank.rooms[ROOM].tokens == 2, "the second room took the first one's place"

@@ -1,0 +1,69 @@
+"""What once went wrong, walked again: none of it may go wrong any more.
+
+Each file of spec/counterexamples holds the world and the way to a broken property as it was found.  `STORIES` says what
+was wrong, and plants it again, so that a way that no longer breaks anything is known to have broken it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvproto import events as ev
+from kvproto.check.bench import Bench
+from kvproto.check.story import replay
+from kvproto.states import DLink, PLink, PSend
+from kvproto.tables.links import decode_link, prefill_link, say_reset
+from kvproto.tables.prefill_send import prefill_send
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted((ROOT / "spec" / "counterexamples").glob("*.jsonl"))
+
+
+def resets_from_callers(b: Bench) -> None:
+    rows = b.rows(decode_link, (DLink.AWAIT_WELCOME, DLink.AWAIT_RETURN), ev.HeartbeatReceived)
+    b.change(decode_link, rows, verb="row", do=(say_reset,))
+
+
+def resets_unexpected(b: Bench) -> None:
+    resets_from_callers(b)
+    b.change(prefill_link, b.rows(prefill_link, PLink.AWAIT_WIRE_UP, ev.ResetReceived), verb="refuse")
+
+
+def pages_without_lease(b: Bench) -> None:
+    def produced(v: object, e: object, now: float) -> bool:
+        del e, now
+        return bool(getattr(v, "kv", False))
+
+    rows = b.rows(prefill_send, PSend.AWAIT_PAGES, ev.PagesGranted, "produced_in_time")
+    b.change(prefill_send, rows, when=produced)
+
+
+STORIES: dict[str, Callable[[Bench], None]] = {
+    "beat-before-welcome": resets_from_callers,
+    "late-pages-answer": pages_without_lease,
+    "reset-for-a-former-life": resets_unexpected,
+}
+
+
+def broken_now(path: Path) -> str | None:
+    """The property that the recorded way breaks now; None if none, or if the way is gone."""
+    try:
+        return replay(path.read_text())[1]
+    except LookupError:
+        return None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_does_not_happen_any_more(path: Path) -> None:
+    assert broken_now(path) is None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_happens_when_the_fault_is_planted_again(path: Path) -> None:
+    with Bench() as bench:
+        STORIES[path.stem](bench)
+        once, now = replay(path.read_text())
+    assert now == once
