@@ -31,7 +31,7 @@ _HOME = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever the name stands for
+def __getattr__(name: str) -> Any:  # whatever the name stands for
     if name not in _HOME:
         raise AttributeError(f"module 'kvproto' has no attribute {name!r}")
     return getattr(import_module(f"kvproto.{_HOME[name]}"), name)

@@ -140,7 +140,7 @@ class PrefillEndpoint(Endpoint):
         self.loop.control.wake()
 
     def _say_welcome(self, effect: do.SayWelcome) -> None:
-        self.loop.send(effect.link, effect.epoch, 0, self.rank.welcome(effect.link, effect.session, effect.epoch))
+        self.loop.send(effect.link, effect.epoch, 0, self.rank.welcome(effect.session, effect.epoch))
 
     def _say_refusal(self, effect: do.SayRefusal) -> None:
         self.loop.send(effect.link, 0, 0, msg.Refusal(effect.session, effect.why[:1024]))

@@ -225,7 +225,7 @@ class DecodeRank(Rank):
             if effect.peers >> rank & 1:
                 self._to(self.link_to(effect.room, rank), 0, msg.Watermark(*self.ring.mark))
 
-    def _reply_watermark(self, effect: do.ReplyWatermark) -> None:
+    def _reply_watermark(self, _effect: do.ReplyWatermark) -> None:
         self._to(self._from, 0, msg.Watermark(*self.ring.mark))
 
     # ------------------------------------------------------------------------------------------- peers

@@ -94,7 +94,7 @@ class PrefillRank(Rank):
     def _plan(self, other: Layout) -> Plan:
         return Plan(self.layout, other, self.grid)
 
-    def welcome(self, link: int, session: int, epoch: int) -> msg.Welcome:
+    def welcome(self, session: int, epoch: int) -> msg.Welcome:
         """What a `SayWelcome` says."""
         lease = self.settings.timing.lease.period
         return msg.Welcome(

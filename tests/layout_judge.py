@@ -76,7 +76,7 @@ def held_layers(held: Layout) -> Cut:
 
 
 def judge(case: Case) -> None:
-    """Execute the plan of the case by both routes; AssertionError if any byte of any decode pool is not as it should be."""
+    """Execute the plan of the case by both routes; AssertionError if any byte of any decode pool is off."""
     for route in (by_slices, by_staging):
         random = np.random.default_rng(case.seed)
         held = case.prefill

@@ -301,7 +301,7 @@ def misfit_answers() -> World:
 
     def answer() -> None:
         value = rank.links[1]
-        good = at.prefill(0).welcome(1, value.session, 77)
+        good = at.prefill(0).welcome(value.session, 77)
         rank.receive(1, 77, 0, replace(good, grid=99), at.now)
 
     def where() -> DLink:

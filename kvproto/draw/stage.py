@@ -125,7 +125,7 @@ class Stage:
             case do.SayHello(link, session) if isinstance(rank, DecodeRank):
                 self._post(name, link, 0, 0, rank.hello(session))
             case do.SayWelcome(link, session, epoch) if isinstance(rank, PrefillRank):
-                self._post(name, link, 0, 0, rank.welcome(link, session, epoch))
+                self._post(name, link, 0, 0, rank.welcome(session, epoch))
             case do.SayRefusal(link, session, why):
                 self._post(name, link, 0, 0, msg.Refusal(session, why))
             case do.Connect(link, session):

@@ -382,7 +382,7 @@ class World:
                 self._mail(node, link, 0, 0, rank.hello(session))
             case do.SayWelcome(link, session, epoch):
                 assert isinstance(rank, PrefillRank)
-                self._mail(node, link, epoch, 0, rank.welcome(link, session, epoch))
+                self._mail(node, link, epoch, 0, rank.welcome(session, epoch))
 
     def _mail(self, node: Node, link: int, epoch: int, room: int, body: msg.Message) -> None:
         if self._chance(self.chances.lose):
