@@ -243,7 +243,7 @@ def test_parts_are_aligned_and_fill_the_grant() -> None:
         (Plan(layout(2, page_size=1), layout(2, page_size=1, order="HND"), 64), True),
         (Plan(layout(2, page_size=16), layout(2), 64), False),
     ],
-    ids=["same", "same-but-stages", "one-latent-head", "tp-differs", "order", "order-one-head", "order-one-token", "page"],
+    ids=["same", "same-but-stages", "one-latent-head", "tp-differs", "order", "one-head", "one-token", "page"],
 )
 def test_direct_is_whole_rows_in_equal_pages(subject: Plan, expected: bool) -> None:
     assert {subject.direct(share) for share in subject.shares} == {expected}
