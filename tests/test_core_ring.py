@@ -19,6 +19,7 @@ def test_the_ring_of_100_units_becomes_usable_again_when_it_is_empty() -> None:
     assert first == Region(1, 0, 0, 60)
     assert usable(first.round, first.end, ring.mark)
     assert ring.free(1) == []
+    assert ring.mark == (1, 0), "an empty ring begins a new round, and says so"
     again = ring.reserve(70)
     assert again is not None and again.end - again.offset == 70
     assert usable(again.round, again.end, ring.mark), "nothing else has to be freed for it"
