@@ -2,10 +2,10 @@
 
 Three sizes, each the real thing but for one part, which says so:
 
-* `world`: real ranks; what they say to each other and to their kernels and transports lies in lists, and a seeded
+* `world` (with `outside`): real ranks; what they say to each other and to their kernels and transports lies in lists, and a seeded
   schedule chooses what happens next, what is lost, repeated or late, who crashes, and what time it is.  No sockets, no
   threads, no bytes: thousands of whole transfers a minute.
-* `pair`: real ranks, real loops, real control sockets and real bytes between pools of torch tensors; only the
+* `pair` (with `pools`): real ranks, real loops, real control sockets and real bytes between pools of torch tensors; only the
   transport is the in-memory fabric, whose every move can be scheduled or made to fail.
 * `strategies`: hypothesis strategies for layouts, messages, frames and schedules (this module alone needs hypothesis).
 

@@ -51,7 +51,7 @@ class Member:
         from kvproto.decode import DecodeEndpoint
         from kvproto.handlers.transports.nixl import NixlTransport
         from kvproto.prefill import PrefillEndpoint
-        from kvproto.testing.pair import noise
+        from kvproto.testing.pools import noise
 
         torch.set_num_threads(1)
         self.transport, group = NixlTransport(), GROUPS[name]
@@ -127,7 +127,7 @@ class Member:
         """Decode: the KV of these pages is that of the prefill rank's pages."""
         import torch
 
-        from kvproto.testing.pair import noise, tokens_of
+        from kvproto.testing.pools import noise, tokens_of
 
         source = tokens_of(noise(LAYOUT, 0, 2 * PAGES, 1), ours)
         found = tokens_of(self.endpoint.pool, theirs)
@@ -135,7 +135,7 @@ class Member:
 
     def held(self) -> dict[str, object]:
         """Everything that could leak."""
-        from kvproto.testing.pair import left_over
+        from kvproto.testing.pools import left_over
 
         ledger = self.transport
         return {
