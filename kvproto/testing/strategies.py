@@ -1,4 +1,4 @@
-"""Hypothesis strategies: layouts that fit together, every message, frames that are damaged, schedules.
+"""Hypothesis strategies: layouts that fit together, every message, frames that are damaged.
 
 Needs hypothesis; nothing else of the package imports this module.
 """
