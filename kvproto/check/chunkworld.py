@@ -12,7 +12,7 @@ What must hold, in every step: S1, S2, S3, S4, S5, S6 (see `Memory`), and S10 by
 state the end can be reached (L1): every room over, every region free, nothing in flight.
 
 The same world is written down twice more: by hand from the prose in Murphi (spec/murphi/chunk.m), and as Promela that
-is made from the ranks' steps (`promela`).  All three must have the same number of states of each ring, and of each kind.
+is made from the ranks' steps (`promela`).  All three must have the same number of states, of each ring and kind.
 """
 
 from __future__ import annotations
@@ -20,28 +20,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-import msgspec
-
-from kvproto.check.chunk_ranks import (
-    RINGS,
-    TIMED,
-    TO_READER,
-    TO_WRITER,
-    WRITERS,
-    Out,
-    Reader,
-    RValue,
-    Tables,
-    Writer,
-    WValue,
-)
+from kvproto.check.chunk import BOTH, TIMED, TO_READER, TO_WRITER, WRITERS, Out, Tables
+from kvproto.check.chunk_reader import Reader, RValue
+from kvproto.check.chunk_writer import Writer, WValue
 from kvproto.states import DGrant, DRoom, PRoom, PSend
 
 STILL, STAGED, PAGES, STAGED_DOUBT, PAGES_DOUBT, LANDED = range(6)
 FLYING = (STAGED, PAGES, STAGED_DOUBT, PAGES_DOUBT)
 IN_RING = (STAGED, STAGED_DOUBT)
-BITS = {(writer, word): 1 << i for i, (writer, word) in enumerate((w, m) for w in WRITERS for m in (*TO_READER, *TO_WRITER))}
-FIRST_SENT = "REQ"
+#: (writer, message) -> its bit in the network's mask
+BITS = {pair: 1 << i for i, pair in enumerate((w, word) for w in WRITERS for word in (*TO_READER, *TO_WRITER))}
 
 
 class Fault(Exception):  # noqa: N818
@@ -67,17 +55,6 @@ class State(NamedTuple):
     reader: int
     memory: Memory
     net: int
-
-
-class Found(msgspec.Struct):
-    """What an exploration has found, by ring where it says so."""
-
-    states: dict[str, int]
-    transitions: int
-    kinds: dict[str, int]
-    lost: int
-    refused: dict[str, int]
-    faults: list[str]
 
 
 def judge(holds: bool, text: str) -> None:  # noqa: FBT001
@@ -114,7 +91,11 @@ class ChunkWorld:
         found = self.memo.get(key)
         if found is None:
             value = self.of[at][number]
-            new, out = self.reader.step(value, what, writer) if at == len(WRITERS) else self.writers[at].step(value, what)
+            new: Any
+            if at == len(WRITERS):
+                new, out = self.reader.step(value, what, writer)
+            else:
+                new, out = self.writers[at].step(value, what)
             self.refused.update(f"{what}: {why}" for why in out.refused)
             found = self.memo[key] = self.number(at, new), out
         return found
@@ -164,7 +145,7 @@ class ChunkWorld:
             memory = memory.put(i, STAGED if out.posted == "staged" else PAGES)
         value: WValue = self.of[i][number]
         if "released" in out.told:
-            judge(not value.gather and memory.write[i] not in FLYING, "S4: a writer's pages are released while they are read")
+            judge(not value.gather and memory.write[i] not in FLYING, "S4: a writer's pages are given back too early")
         if "success" in out.told:
             failed = self.of[2][state.reader].room.state not in (DRoom.OPEN, DRoom.DONE)
             there = failed or bool((memory.staged | memory.paged) >> i & 1)
@@ -196,14 +177,15 @@ class ChunkWorld:
         if what == "scattered":
             memory = memory._replace(paged=memory.paged | memory.staged)
         if out.scatter:
-            judge(out.scatter == memory.staged and out.scatter | memory.paged == 0b11, "S3: a scatter reads what is not there")
+            there = out.scatter == memory.staged and out.scatter | memory.paged == BOTH
+            judge(there, "S3: a scatter before all is there")
         if old.held and not new.held:
-            judge(not any(write in IN_RING for write in memory.write), "S4: a region is freed while a write is on its way to it")
+            judge(not any(write in IN_RING for write in memory.write), "S4: a region is freed too early")
             memory = memory._replace(staged=0)
         if "released" in out.told:
-            judge(not any(write in FLYING for write in memory.write), "S4: pages are released while a write is on its way")
+            judge(not any(write in FLYING for write in memory.write), "S4: pages are given back too early")
         if "success" in out.told:
-            judge(memory.paged == 0b11, "S5: success without all bytes")
+            judge(memory.paged == BOTH, "S5: success without all bytes")
         return State(state.writers, number, memory, self._said(state.net, out))
 
     # ------------------------------------------------------------------------------------------- naming
@@ -218,71 +200,23 @@ class ChunkWorld:
         """Names of what the state is, of writer 0 where it is a writer's; the other witnesses count the same."""
         reader: RValue = self.of[2][state.reader]
         value: WValue = self.of[0][state.writers[0]]
-        names = [f"ring {self.ring}", f"reader {_named(reader.room)}", f"grant {_named(reader.grant)}"]
-        names += [f"writer {_named(value.room)}", f"send {_named(value.send)}", f"write {WRITES[state.memory.write[0]]}"]
+        names = [f"ring {self.ring}", f"reader {named(reader.room)}", f"grant {named(reader.grant)}"]
+        names += [f"writer {named(value.room)}", f"send {named(value.send)}", f"write {WRITES[state.memory.write[0]]}"]
         return names
 
 
 #: the prose's words for what the tables call otherwise
 WORDS = {
     "ABORTED": "FAILED", "AWAIT_NOTED": "UNNOTED", "AWAIT_SPACE": "QUEUED", "AWAIT_GRANT": "ASKING",
-    "AWAIT_WATERMARK": "WAITING", "AWAIT_KV": "NO_KV", "AWAIT_PAGES": "ASKING_PAGES", "AWAIT_PAGES_KV": "NO_KV_FOR_PAGES",
-    "AWAIT_ACK": "TELLING",
+    "AWAIT_WATERMARK": "WAITING", "AWAIT_KV": "NO_KV", "AWAIT_PAGES": "ASKING_PAGES",
+    "AWAIT_PAGES_KV": "NO_KV_FOR_PAGES", "AWAIT_ACK": "TELLING",
 }  # fmt: skip
 WRITES = ("STILL", "STAGED", "PAGED", "STAGED_DOUBT", "PAGED_DOUBT", "LANDED")
 
 
-def _named(value: Any) -> str:
+def named(value: Any) -> str:
+    """The prose's word for the state of a room, a send or a grant."""
     if value is None:
         return "NONE"
     name: str = value.state.name
     return "STOPPING" if value.state is PSend.DRAINING else WORDS.get(name, name)
-
-
-def explore(tables: Tables | None = None, rings: tuple[str, ...] = RINGS, *, trouble: bool = True) -> Found:
-    """Every state of these rings' worlds; the first fault ends it."""
-    found = Found({}, 0, {}, 0, {}, [])
-    for ring in rings:
-        world = ChunkWorld(ring, tables, trouble=trouble)
-        try:
-            _explore(world, found)
-        except Fault as fault:
-            found.faults.append(f"{ring} ring: {fault}")
-        for why, count in world.refused.items():
-            found.refused[why] = found.refused.get(why, 0) + count
-    return found
-
-
-def _explore(world: ChunkWorld, found: Found) -> None:
-    first = world.first()
-    place, order, heads, tails = {first: 0}, [first], [0], list[int]()
-    kinds: Counter[str] = Counter()
-    for state in order:
-        kinds.update(world.kinds(state))
-        for new in world.next(state):
-            to = place.get(new)
-            if to is None:
-                to = place[new] = len(order)
-                order.append(new)
-            tails.append(to)
-        heads.append(len(tails))
-    found.states[world.ring] = len(order)
-    found.transitions += len(tails)
-    found.kinds = dict(Counter(found.kinds) + kinds)
-    found.lost += _lost([world.rests(state) for state in order], heads, tails)
-
-
-def _lost(goal: list[bool], heads: list[int], tails: list[int]) -> int:
-    """How many states cannot come to a goal; the edges of state i are tails[heads[i]:heads[i + 1]]."""
-    before: list[list[int]] = [[] for _ in goal]
-    for at in range(len(goal)):
-        for to in tails[heads[at] : heads[at + 1]]:
-            before[to].append(at)
-    todo = [at for at, there in enumerate(goal) if there]
-    reached = set(todo)
-    while todo:
-        for at in before[todo.pop()]:
-            if at not in reached:
-                reached.add(at)
-                todo.append(at)
-    return len(goal) - len(reached)

@@ -8,7 +8,8 @@ has moved is *told*, and arrives late, in any order, or never; the writer keeps 
 * the write into a region that the writer takes for usable; after it the free;
 * with `drops` the free of a region into which nothing was written: given up, or its room has ended.
 
-What must hold: S7, the writer has never seen more than the watermark; S11, a region that it takes for usable covers
+What must hold: S1, a write lands in nothing that another region holds; S7, the writer has never seen more than the
+watermark; S11, a region that it takes for usable covers
 nothing that an older region still holds; the ring's own list of regions that have become usable (`free`) is the true
 one; the watermark never falls.  Without `drops` two more questions: is there a state in which nothing can happen
 (`dead`), and is there one from which the ring can never be empty again (`lost`)?
@@ -24,6 +25,7 @@ both must have the same number of states, of transitions, and of states of each 
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, deque
 from typing import NamedTuple
 
@@ -56,86 +58,103 @@ class Found(msgspec.Struct):
     faults: list[str]
 
 
+class After(NamedTuple):
+    """The ring after a step, rounds as the ring counts them."""
+
+    round: int
+    head: int
+    held: tuple[Held, ...]
+    mark: Mark
+
+
+Alone = tuple[int, int, tuple[Held, ...]]  #: of a state, what is the ring's
+
+
 class RingWorld:
     """A ring of `size` units that remembers at most `promises` regions."""
 
     def __init__(
-        self, size: int, promises: int, *, kind: type[Ring] = Ring, ahead: int = 2, drops: bool = False, pulled: bool = False
+        self, size: int, promises: int, *, kind: type[Ring] = Ring, ahead: int = 2, drops: bool = False,
+        pulled: bool = False,
     ) -> None:  # fmt: skip
         """`kind`: the ring to be explored."""
         self.size, self.promises, self.kind, self.ahead = size, promises, kind, ahead
         self.drops, self.pulled = drops, pulled
         self.faults: Counter[str] = Counter()
+        #: what the ring makes of a step is the same whatever the writer has seen
+        self._mark = functools.cache(self.__mark)
+        self._grants = functools.cache(self.__grants)
+        self._free = functools.cache(self.__free)
 
-    def ring(self, state: State) -> Ring:
-        """The ring of this state; region ids are places, from 1."""
+    def ring(self, alone: Alone) -> Ring:
+        """The real ring of this state; region ids are places, from 1."""
         ring = self.kind(self.size, ahead=self.ahead)
-        ring.round, ring.head, ring.next_grant = state.round, state.head, len(state.held) + 1
-        ring.live = {i: Region(i, r, offset, end) for i, (r, offset, end, _) in enumerate(state.held, 1)}
-        ring.freed = {i for i, (*_, use) in enumerate(state.held, 1) if use == FREED}
+        ring.round, ring.head, ring.next_grant = alone[0], alone[1], len(alone[2]) + 1
+        ring.live = {i: Region(i, r, offset, end) for i, (r, offset, end, _) in enumerate(alone[2], 1)}
+        ring.freed = {i for i, (*_, use) in enumerate(alone[2], 1) if use == FREED}
         ring.blocked = {i: region for i, region in ring.live.items() if not usable(region.round, region.end, ring.mark)}
         return ring
 
-    def value(self, ring: Ring, uses: dict[int, int], seen: Mark, told: frozenset[Mark]) -> State:
-        """The state of this ring, with rounds counted from the watermark's."""
-        mark = ring.mark
-        by = max(mark[0] - 1, 0)
-        if seen[0] < by:
-            seen = by, 0
-        marks = frozenset((r - by, tail) for r, tail in told if (r, tail) > seen)
-        held = tuple(
-            (r.round - by, r.offset, r.end, FREED if i in ring.freed else uses[i]) for i, r in ring.live.items()
-        )
-        return State(ring.round - by, ring.head, held, (seen[0] - by, seen[1]), marks)
+    @staticmethod
+    def _after(ring: Ring, uses: dict[int, int]) -> After:
+        held = tuple((r.round, r.offset, r.end, FREED if i in ring.freed else uses[i]) for i, r in ring.live.items())
+        return After(ring.round, ring.head, held, ring.mark)
 
-    def next(self, state: State) -> list[State]:
-        """What can come next; what fails is counted in `faults`."""
-        found = self._grants(state) if len(state.held) < self.promises else []
-        found += [self._heard(state, mark) for mark in state.told]
-        if self.pulled and (true := self.ring(state).mark) > state.seen:
-            found.append(self._heard(state, true))
-        for at, (round_, _, end, use) in enumerate(state.held):
-            if use == PROMISED and usable(round_, end, state.seen):
-                found.append(self._write(state, at))
-            if use == WRITTEN or (use == PROMISED and self.drops):
-                found.append(self._free(state, at))
-        return found
+    def __mark(self, alone: Alone) -> Mark:
+        return self.ring(alone).mark
 
-    def _grants(self, state: State) -> list[State]:
+    def __grants(self, alone: Alone) -> list[After]:
         found = []
         for size in range(1, self.size + 1):
-            ring = self.ring(state)
+            ring = self.ring(alone)
             region = ring.reserve(size)
             if region is None:
-                self._judge("L2", bool(state.held), "an empty ring grants nothing")
+                self._judge("L2", bool(alone[2]), "an empty ring grants nothing")
                 continue
-            uses = {i: use for i, (*_, use) in enumerate(state.held, 1)} | {region.grant: PROMISED}
-            found.append(self.value(ring, uses, state.seen, state.told))
+            uses = {i: use for i, (*_, use) in enumerate(alone[2], 1)} | {region.grant: PROMISED}
+            found.append(self._after(ring, uses))
         return found
 
-    def _heard(self, state: State, mark: Mark) -> State:
-        uses = {i: use for i, (*_, use) in enumerate(state.held, 1)}
-        return self.value(self.ring(state), uses, mark, state.told)
-
-    def _write(self, state: State, at: int) -> State:
-        round_, offset, end, _ = state.held[at]
-        for _, from_, upto, use in state.held[:at]:
-            self._judge("S11", use == FREED or upto <= offset or end <= from_, "a write lands in what another region holds")
-        return state._replace(held=(*state.held[:at], (round_, offset, end, WRITTEN), *state.held[at + 1 :]))
-
-    def _free(self, state: State, at: int) -> State:
-        ring = self.ring(state)
+    def __free(self, alone: Alone, at: int) -> After:
+        ring = self.ring(alone)
         mark, blocked = ring.mark, set(ring.blocked) - ring.freed - {at + 1}
         said = ring.free(at + 1)
         now = [i for i in ring.live if i in blocked and usable(ring.live[i].round, ring.live[i].end, ring.mark)]
         self._judge("L3", said == now, f"{said} are said to have become usable, {now} have")
         self._judge("S7", ring.mark >= mark, "the watermark falls")
-        told = state.told | {ring.mark} if ring.mark != mark else state.told
-        return self.value(ring, {i: use for i, (*_, use) in enumerate(state.held, 1)}, state.seen, told)
+        return self._after(ring, {i: use for i, (*_, use) in enumerate(alone[2], 1)})
+
+    # -------------------------------------------------------------------------------------- what comes next
+    def next(self, state: State) -> list[State]:
+        """What can come next; what fails is counted in `faults`."""
+        alone = state[:3]
+        found = []
+        if len(state.held) < self.promises:
+            found += [_normal(after, state.seen, state.told) for after in self._grants(alone)]
+        mark = self._mark(alone)
+        here = After(*alone, mark)
+        found += [_normal(here, heard, state.told) for heard in state.told]
+        if self.pulled and mark > state.seen:
+            found.append(_normal(here, mark, state.told))
+        for at, (round_, _, end, use) in enumerate(state.held):
+            if use == PROMISED and usable(round_, end, state.seen):
+                found.append(self._write(state, at))
+            if use == WRITTEN or (use == PROMISED and self.drops):
+                after = self._free(alone, at)
+                told = state.told | {after.mark} if after.mark != mark else state.told
+                found.append(_normal(after, state.seen, told))
+        return found
+
+    def _write(self, state: State, at: int) -> State:
+        round_, offset, end, _ = state.held[at]
+        for _, from_, upto, use in state.held[:at]:
+            clear = use == FREED or upto <= offset or end <= from_
+            self._judge("S1", clear, "a write lands in what another region holds")
+        return state._replace(held=(*state.held[:at], (round_, offset, end, WRITTEN), *state.held[at + 1 :]))
 
     def judge(self, state: State) -> None:
         """What must hold in a state."""
-        self._judge("S7", state.seen <= self.ring(state).mark, "the writer has seen more than the watermark")
+        self._judge("S7", state.seen <= self._mark(state[:3]), "the writer has seen more than the watermark")
         for at, (round_, offset, end, use) in enumerate(state.held):
             if use != FREED and usable(round_, end, state.seen):
                 clear = all(old == FREED or upto <= offset or end <= from_ for _, from_, upto, old in state.held[:at])
@@ -147,7 +166,7 @@ class RingWorld:
 
     def kinds(self, state: State) -> list[str]:
         """Names of what the state is; the model in spec/murphi counts the same."""
-        mark = self.ring(state).mark
+        mark = self._mark(state[:3])
         waits = any(use == PROMISED and not usable(r, end, state.seen) for r, _, end, use in state.held)
         is_ = {
             "the ring is empty": not state.held,
@@ -158,6 +177,16 @@ class RingWorld:
             "the writer lags": mark > state.seen,
         }
         return [name for name, holds in is_.items() if holds]
+
+
+def _normal(after: After, seen: Mark, told: frozenset[Mark]) -> State:
+    """The state, with rounds counted from the watermark's."""
+    by = max(after.mark[0] - 1, 0)
+    if seen[0] < by:
+        seen = by, 0
+    marks = frozenset((r - by, tail) for r, tail in told if (r, tail) > seen)
+    held = tuple((r - by, offset, end, use) for r, offset, end, use in after.held) if by else after.held
+    return State(after.round - by, after.head, held, (seen[0] - by, seen[1]), marks)
 
 
 def explore(world: RingWorld) -> Found:

@@ -398,6 +398,17 @@ ruleset w: Writer do
       if send[w] = ASKING then region_usable(w, late); end;
     end;
 
+    rule "PAGES" sent[w][PAGES] & send[w] = ASKING_PAGES ==>
+    begin
+      if !kv[w] then
+        send[w] := NO_KV_FOR_PAGES;
+      elsif late then
+        ask_pages(w);
+      else
+        slice(w);
+      end;
+    end;
+
     rule "WATERMARK" sent[w][MARK] ==> begin mark_seen(w, late); end;
 
     rule "gathered" gather[w] ==>
@@ -423,11 +434,6 @@ ruleset w: Writer do
   end;
 
   rule "DENIED" sent[w][DENIED] & send[w] = ASKING ==> begin ask_pages(w); end;
-
-  rule "PAGES" sent[w][PAGES] & send[w] = ASKING_PAGES ==>
-  begin
-    if kv[w] then slice(w); else send[w] := NO_KV_FOR_PAGES; end;
-  end;
 
   rule "patience with the ring ends" (send[w] = ASKING | send[w] = WAITING) & kv[w] ==> begin ask_pages(w); end;
 

@@ -231,6 +231,6 @@ cover "freed behind an older one" exists s: Slot do s < held & queue[s].use = FR
 cover "the writer lags" higher(mark_round(), mark_tail(), seen.round, seen.tail);
 cover "something can happen" DROPS = 1 | !(
   (held = PROMISES | (head = SIZE & round >= mark_round() + AHEAD))
-  & (forall s: Slot do queue[s].use = FREED | (queue[s].use = PROMISED & !writable(s)) end)
+  & (forall s: Slot do s >= held | queue[s].use = FREED | (queue[s].use = PROMISED & !writable(s)) end)
   & (forall r: Round do forall t: Place do !told[r][t] end end)
   & (PULLED = 0 | !higher(mark_round(), mark_tail(), seen.round, seen.tail)));

@@ -1,0 +1,69 @@
+"""One chunk, two writers, one reader: the ranks that run against a model that was written by hand from the prose."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import pytest
+from support.witness import Rumoured, bare, changed, model, rumur
+
+from kvproto.check.chunk_search import Found, explore
+
+TROUBLED = ("empty", "full", "small")
+NOBODY = {"grant NONE", "send NONE", "write STILL"}  # follow from the others
+EMPTY = {"FIRST": 0, "LAST": 0}  # the empty ring alone
+
+
+@functools.cache
+def ranks(rings: tuple[str, ...], trouble: bool) -> Found:
+    return explore(rings=rings, trouble=trouble)
+
+
+def agree(found: Found, theirs: Rumoured) -> None:
+    assert theirs.error == ""
+    assert found.faults == [] and found.refused == {} and found.lost == 0
+    assert theirs.states == sum(found.states.values())
+    assert theirs.covers == {kind: found.kinds[kind] for kind in theirs.covers}
+    assert found.kinds.keys() - theirs.covers.keys() == NOBODY, "every kind that occurs is compared"
+    assert found.states.keys() == {ring.removeprefix("ring ") for ring in found.kinds if ring.startswith("ring ")}
+
+
+def test_the_ranks_and_the_prose_have_the_same_states() -> None:
+    found = ranks(TROUBLED, True)
+    assert found.states == {"empty": 39180, "full": 83171, "small": 8666}
+    agree(found, rumur(model("chunk.m", kinds=found.kinds)))
+
+
+def test_they_have_the_same_states_where_the_watermark_is_awaited() -> None:
+    found = ranks(("ahead",), False)
+    assert found.kinds["send WAITING"] > 0
+    agree(found, rumur(model("chunk.m", kinds=found.kinds, FIRST=3, LAST=3, TROUBLE=0)))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not os.environ.get("KVPROTO_NIGHT"), reason="1.4 million states: minutes (KVPROTO_NIGHT=1)")
+def test_they_have_the_same_states_where_the_watermark_is_awaited_and_everything_fails() -> None:
+    found = ranks(("ahead",), True)
+    agree(found, rumur(model("chunk.m", kinds=found.kinds, FIRST=3, LAST=3)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        # the fan-in counts messages instead of writers: one of two suffices
+        ("if forall v: Writer do arrived[v] end then\n          if grant", "if arrived[w] then\n          if grant", "S"),
+        # a region is not quarantined when its room fails
+        ("      no_grant();\n      grant := QUARANTINED;", "      free_region();\n      no_grant();", "S4"),
+        # a writer says that it has drained while its write is in flight
+        ("      send[w] := STOPPING;\n    elsif", "      send[w] := NO_SEND;\n    elsif", "S4"),
+        # a part that has given the region up is scattered from it all the same
+        ("        by_pages[w] := true;\n        hopes[w] := false;\n        say(w, PAGES);", "        say(w, PAGES);", ""),
+        # an abort that was lost is never answered again
+        ("    elsif wroom[w] != W_DRAINING then\n      say(w, DRAINED);", "    elsif wroom[w] = W_UNNOTED then\n      say(w, DRAINED);", "L1"),
+    ],
+)
+def test_a_model_that_is_wrong_is_seen(old: str, new: str, error: str) -> None:
+    found = rumur(bare(changed(model("chunk.m", **EMPTY), old, new)))
+    assert error in found.error
+    assert found.error or found.states != ranks(TROUBLED, True).states["empty"]
