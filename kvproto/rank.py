@@ -109,6 +109,7 @@ class Rank:
         self.link_of: dict[tuple[int, int], int] = {}
         self.next_link = 1
         self.wheel: Wheel[Key] = Wheel()
+        self._beats: dict[Key, float] = {}
         self.trace: Trace = deque(maxlen=self.settings.trace)
         self._log = self.trace.append
         self.counts: Counter[str] = Counter()
@@ -156,16 +157,22 @@ class Rank:
         wheel = self.wheel
         while limit and wheel.next <= now:
             limit -= 1
-            key = wheel.take()
+            due, key = wheel.next, wheel.take()
             value, machine = self._armed(key)
-            if value is None or value.due == INFINITY:
+            if value is None or value.due == INFINITY or self._beats.get(key, due) != due:
                 continue
             if value.due <= now:
                 out += self.handle(self._timer_event(key, machine.timers[value.state].tries), now)
                 value, _ = self._armed(key)
             if value is not None and value.due < INFINITY:
-                wheel.put(value.due, key)
+                self._start(value.due, key)
         return out
+
+    def _start(self, due: float, key: Key) -> None:
+        """Links live long and start their timers anew all the time: of each, only the last key counts."""
+        self.wheel.put(due, key)
+        if not isinstance(key, tuple) and key < 0:
+            self._beats[key] = due
 
     @property
     def next_deadline(self) -> float:
@@ -231,12 +238,13 @@ class Rank:
             elif new.state:
                 self.links[link] = new
                 if new.due < old.due:
-                    self.wheel.put(new.due, -link)
+                    self._start(new.due, -link)
         if effects:
             self._carry_out(effects)
 
     def _forget(self, link: int) -> None:
         self.links.pop(link, None)
+        self._beats.pop(-link, None)
         peer = self.peers.pop(link, None)
         if peer is not None:
             del self.link_of[peer.group, peer.rank]

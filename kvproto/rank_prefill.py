@@ -233,7 +233,7 @@ class PrefillRank(Rank):
             del self.sends[room]
 
     def _timed(self, event: ev.TimerFired, now: float) -> None:
-        if event.room and event.chunk != ROOM_CHUNK:
+        if event.chunk != ROOM_CHUNK:
             self._send_step(event, now)
         else:
             super()._timed(event, now)

@@ -436,6 +436,30 @@ def test_by_hand(scenario: Callable[[], World]) -> None:
     scenario()
 
 
+def test_the_timers_of_the_first_room_s_sends_are_its_sends_own() -> None:
+    at = world()
+    at.open_all(0, 20)
+    at.calm()
+    at.raise_event("P", 0, ev.ForwardScheduled(0))
+    at.mail.clear()
+    at.calm(1.0)
+    assert state(at, "P", room=0) is PRoom.OPEN
+    assert at.prefill(0).sends[0][0].state is PSend.AWAIT_KV, "the lost request was sent again"
+
+
+def test_a_link_that_comes_and_goes_leaves_one_timer() -> None:
+    at = world()
+    for _ in range(20):
+        for side in ("P", "D"):
+            at.raise_event(side, 0, ev.TransportLost(1))
+        at.calm(2.0)
+    assert {node.rank.links[1].state.name for node in at.nodes.values()} == {"UP"}
+    at.pass_time(QUICK.forget.period)
+    at.calm(2.0)
+    for node in at.nodes.values():
+        assert sum(len(slot) for slot in node.rank.wheel.slots.values()) == 1, node.name
+
+
 @pytest.mark.parametrize("seed", [3, 1009, 20260])
 def test_a_story_is_its_seed(seed: int) -> None:
     first, second = Story(seed).tell(), Story(seed).tell()
