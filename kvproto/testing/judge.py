@@ -1,0 +1,249 @@
+"""What must hold on a stage at any moment, whoever drives it.  A breach is an AssertionError that says what and where.
+
+status     rises, or falls to FAILED and stays there; it agrees with the outcome that the engine was told
+bytes      at success the room's KV is in the decode pages, bit for bit; nothing else of a pool ever changes: not the
+           prefix, not the tail of a last page, not pages of a room that succeeded or was released, not a free page
+writes     a piece lands in a region that its own (room, chunk) holds and may use, in the part of its own writer; or in
+           the pages of its own room, which is not over
+regions    two regions that may both be written never overlap, and lie in the ring
+watermark  what a prefill rank believes of a ring is never ahead of it
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from kvproto.endpoint import Endpoint, Room, Status
+from kvproto.handlers.kernels.base import Pool
+from kvproto.handlers.transports.cargo import Cargo
+from kvproto.handlers.transports.fabric import Fabric
+from kvproto.layout import Layout, Plan, cell
+from kvproto.ring import usable
+from kvproto.states import DLink, PLink
+
+if TYPE_CHECKING:
+    from kvproto.testing.stage import Stage
+
+Side = Literal["P", "D"]
+Name = tuple[Side, int]
+Key = tuple[Side, int, Room]
+Rows = tuple[torch.Tensor, torch.Tensor]
+
+
+def rows_of(pages: list[int], first: int, last: int, size: int) -> Rows:
+    """(page, slot) of these tokens of a room, as indices of a view."""
+    tokens = torch.arange(first, last)
+    return torch.tensor(pages)[tokens // size], tokens % size
+
+
+def views(pool: Pool) -> list[torch.Tensor]:
+    """The pool's own memory as [page, token, head, byte]: K of each layer, then V."""
+    found = []
+    for tensor in (*pool.k, *pool.v):
+        raw = tensor.view(torch.uint8)
+        found.append(raw if pool.order == "NHD" else raw.transpose(1, 2))
+    return found
+
+
+class Task:
+    """A room as its engines see it: its KV, its pages, who has opened it and who has been told that it is over."""
+
+    def __init__(
+        self, room: Room, plan: Plan, ours: list[int], theirs: list[int], tokens: int, prefix: int, seed: int
+    ) -> None:  # fmt: skip
+        model, bits = plan.prefill, torch.Generator().manual_seed(seed)
+        self.room, self.tokens, self.prefix = room, tokens, prefix
+        self.pages: dict[Side, list[int]] = {"P": ours, "D": theirs}
+        dims = [model.k_dim] * model.layers + [model.v_dim] * model.layers * bool(model.v_dim)
+        #: each tensor of the whole model, [token, head, byte]
+        self.kv = [
+            torch.randint(0, 256, (tokens, model.heads, dim * model.itemsize), dtype=torch.uint8, generator=bits)
+            for dim in dims
+        ]
+        self.opened: set[Name] = set()
+        self.waits: set[Name] = set()
+        self.crashed: set[Name] = set()
+        self.freed: set[str] = set()
+        self.produced: dict[int, int] = {}
+        self.given: set[int] = set()
+        self.good: set[int] = set()
+        self.status: dict[Name, Status] = {}
+        #: something has happened that may end the room without success
+        self.hurt = False
+        #: seconds that have passed since it was named
+        self.age = 0.0
+
+    def may_open(self, side: Side, index: int) -> bool:
+        """Its pages are still its own, and this engine has not opened it."""
+        return side not in self.freed and (side, index) not in self.opened | self.crashed
+
+    def open(self, side: Side, index: int) -> None:
+        """This engine has opened it."""
+        self.opened.add((side, index))
+        self.waits.add((side, index))
+
+    def part(self, layout: Layout, index: int) -> list[torch.Tensor]:
+        """The KV as this rank of the group has it."""
+        (head, heads), (layer, layers) = layout.heads_of(index), layout.layers_of(index)
+        sets = [self.kv[at : at + layout.layers] for at in range(0, len(self.kv), layout.layers)]
+        return [whole[:, head : head + heads] for kind in sets for whole in kind[layer : layer + layers]]
+
+    def write(self, pool: Pool, layout: Layout, index: int, first: int, last: int) -> None:
+        """The forward of a prefill rank: these tokens come into its pages."""
+        rows = rows_of(self.pages["P"], first, last, layout.page_size)
+        for view, whole in zip(views(pool), self.part(layout, index), strict=True):
+            view[rows] = whole[first:last]
+
+    def whole(self, plan: Plan) -> bool:
+        """Every engine has done all that is asked of it, and nothing has disturbed the room."""
+        ranks = plan.prefill.ranks + plan.decode.ranks
+        made = sum(upto == self.tokens for upto in self.produced.values())
+        return not self.hurt and len(self.opened) == ranks and made == len(self.given) == plan.prefill.ranks
+
+
+class WatchedFabric(Fabric):
+    """A fabric that shows each piece to somebody before it lands."""
+
+    landing: Any = None
+
+    def _land(self, cargo: Cargo, piece: int) -> None:
+        if self.landing is not None:
+            self.landing(cargo, piece)
+        super()._land(cargo, piece)
+
+
+class Judge:
+    """The invariants of one stage."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.views = [views(endpoint.pool) for endpoint in stage.decodes]
+        self.shadow = [[view.clone() for view in kept] for kept in self.views]
+        self.pieces = 0
+
+    def reborn(self, side: Side, index: int) -> None:
+        """A rank lives anew, with a pool of its own."""
+        if side == "D":
+            self.views[index] = views(self.stage.decodes[index].pool)
+            self.shadow[index] = [view.clone() for view in self.views[index]]
+
+    # ------------------------------------------------------------------------------------------- bytes
+    def _rows(self, task: Task) -> Rows:
+        return rows_of(task.pages["D"], task.prefix, task.tokens, self.stage.plan.decode.page_size)
+
+    def succeeded(self, index: int, task: Task, aux: bytes) -> None:
+        """A decode engine has been told of success: the KV is there, now."""
+        rows, layout = self._rows(task), self.stage.plan.decode
+        for at, (view, want) in enumerate(zip(self.views[index], task.part(layout, index), strict=True)):
+            same = torch.equal(view[rows], want[task.prefix :])
+            assert same, f"{task.room} succeeded on D{index} with wrong bytes in tensor {at}: {self._wrong(view, task)}"
+            self.shadow[index][at][rows] = view[rows]
+        assert aux == b"aux", f"{task.room} succeeded on D{index} with the aux row {aux!r}"
+        task.good.add(index)
+
+    def _wrong(self, view: torch.Tensor, task: Task) -> str:
+        """Whose bytes are there instead."""
+        del view
+        return f"tokens {task.prefix}..{task.tokens - 1}, pages {task.pages['D']}"
+
+    def released(self, index: int, task: Task) -> None:
+        """A decode engine may use the pages again: from now on nothing may change them."""
+        if index not in task.good:
+            self._follow(index, task)
+
+    def _follow(self, index: int, task: Task) -> None:
+        rows = self._rows(task)
+        for view, shadow in zip(self.views[index], self.shadow[index], strict=True):
+            shadow[rows] = view[rows]
+
+    def _bytes(self, index: int) -> None:
+        for task in self.stage.tasks.values():
+            if ("D", index) in task.waits and index not in task.good:
+                self._follow(index, task)
+        for at, (view, shadow) in enumerate(zip(self.views[index], self.shadow[index], strict=True)):
+            if not torch.equal(view, shadow):
+                pages = torch.nonzero((view != shadow).flatten(1).any(1)).flatten().tolist()
+                raise AssertionError(f"D{index}, tensor {at}: pages {pages} changed, and no room may write them")
+
+    # ------------------------------------------------------------------------------------------ writes
+    def _endpoint(self, instance: str, group: list[Any]) -> Any:
+        return next(e for e in group if e.data.transport.instance == instance)
+
+    def landing(self, cargo: Cargo, piece: int) -> None:
+        """A piece is about to land."""
+        stage = self.stage
+        writer, reader = self._endpoint(cargo.writer, stage.prefills), self._endpoint(cargo.target, stage.decodes)
+        flight = writer.data.flights.get(cargo.handle)
+        assert flight is not None, f"P{writer.rank.index} has forgotten a write that still moves"
+        key, chunk, _ = flight.key
+        _, target, length = cargo.pieces[piece]
+        offset, ring = target - reader.data.ring.data_ptr(), reader.rank.ring
+        self.pieces += 1
+        task = next((task for task in stage.tasks.values() if task.room.key == key), None)
+        assert task is not None, f"a write for the unknown room {key}"
+        what = f"chunk {chunk} of {task.room} from P{writer.rank.index} to D{reader.rank.index}"
+        if not 0 <= offset < ring.size:
+            over = ("D", reader.rank.index) not in task.waits or reader.rank.index in task.good
+            assert not over, f"{what} lands in pages of a room that is over"
+            return
+        held = [g for g, holder in reader.rank.chunk_of.items() if holder == (key, chunk) and g not in ring.freed]
+        assert held, f"{what} lands in the ring, where it holds nothing"
+        region = ring.live[held[0]]
+        _, tokens = cell(chunk, task.tokens, task.prefix, stage.plan.grid)
+        share = stage.plan.share(writer.rank.index, reader.rank.index)
+        start = region.offset + stage.plan.part_offset(reader.rank.index, writer.rank.index, tokens)
+        end = start + stage.plan.part_bytes(share, tokens)
+        assert start <= offset <= offset + length <= end, f"{what} lands at {offset}, its part is {start}..{end}"
+        assert usable(region.round, region.end, ring.mark), f"{what} lands in a region that is still another's"
+
+    # ------------------------------------------------------------------------------------- at any moment
+    def all(self) -> None:
+        """Everything that can be looked at between two moves."""
+        for index in range(len(self.stage.decodes)):
+            self._bytes(index)
+            self._regions(index)
+        for task in self.stage.tasks.values():
+            for side, index in task.opened - task.crashed:
+                self._status(side, index, task)
+        self._watermarks()
+
+    def _status(self, side: Side, index: int, task: Task) -> None:
+        endpoint: Endpoint = (self.stage.prefills if side == "P" else self.stage.decodes)[index]
+        before, key = task.status.get((side, index), Status.BOOTSTRAPPING), (side, index, task.room)
+        try:
+            now = endpoint.status(task.room)
+        except KeyError:
+            assert key in self.stage.outcomes, f"{side}{index} does not know {task.room}, which is not over"
+            return
+        over = before in (Status.FAILED, Status.SUCCESS)
+        fine = now is before if over else now >= before or now is Status.FAILED
+        assert fine, f"{task.room} on {side}{index} went from {before.name} to {now.name}"
+        told = self.stage.outcomes.get(key)
+        if told is not None:
+            assert now is (Status.SUCCESS if told.ok else Status.FAILED), f"{told} on {side}{index}, but {now.name}"
+        task.status[side, index] = now
+
+    def _regions(self, index: int) -> None:
+        ring = self.stage.decodes[index].rank.ring
+        live = [region for grant, region in ring.live.items() if grant not in ring.freed]
+        writable = sorted((r.offset, r.end) for r in live if usable(r.round, r.end, ring.mark))
+        for (first, end), (second, _) in pairwise(writable):
+            assert end <= second, f"D{index}: the regions at {first} and {second} overlap, and both may be written"
+        assert all(0 <= first < end <= ring.size for first, end in writable), f"D{index}: {writable} leave the ring"
+
+    def _watermarks(self) -> None:
+        for prefill in self.stage.prefills:
+            for link, value in prefill.rank.links.items():
+                peer = prefill.rank.peers[link]
+                if value.state is not PLink.UP or peer.rank >= len(self.stage.decodes):
+                    continue
+                rank = self.stage.decodes[peer.rank].rank
+                theirs = rank.links.get(rank.link_of.get((prefill.rank.group, prefill.rank.index), 0))
+                same = theirs is not None and theirs.state is DLink.UP and theirs.session == value.session
+                seen = value.mark_round, value.mark_tail
+                assert not same or seen <= rank.ring.mark, (
+                    f"P{prefill.rank.index} believes {seen} of D{peer.rank}, whose mark is {rank.ring.mark}"
+                )

@@ -1,0 +1,357 @@
+"""A stage: a pair of groups of which every move is somebody's choice, with engines that behave like engines.
+
+The endpoints, their loops, tables, books, kernels and bytes are the real ones.  What moves them is taken over: frames
+(`post`), writes (`fabric`), copies (`late`) and time (`clock`) stand still until the driver says otherwise; `poll` is
+one pass of one endpoint.  Control frames travel through ZeroMQ sockets, or, for speed, without (`sockets=False`).
+
+The engines on the stage do what real ones do, and what hides faults least: KV comes into the prefill pages when it is
+`produce`d and not before, every room has other bytes, and pages are used again as soon as they are released.
+
+The driver calls `judge` whenever it likes (see `judge`); what is told twice or in the wrong order is an AssertionError
+at once.  `drain` lets everything come to its end and asserts that nothing is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import torch
+
+from kvproto.decode import DecodeEndpoint
+from kvproto.endpoint import Endpoint, Room
+from kvproto.handlers.clock import ManualClock
+from kvproto.handlers.control import Control
+from kvproto.handlers.transports.base import Handle, PeerId
+from kvproto.layout import Layout
+from kvproto.prefill import PrefillEndpoint
+from kvproto.rank import Settings
+from kvproto.states import Cause
+from kvproto.testing.judge import Judge, Key, Side, Task, WatchedFabric, rows_of
+from kvproto.testing.late import LateKernels
+from kvproto.testing.pair import Pair
+from kvproto.testing.post import Post, PostControl, Way
+from kvproto.timing import Timer, Timing
+
+#: patient where a healthy room only waits for its turn, quick where something has to be given up
+TIMING = Timing(
+    resend=Timer(0.25, 40), patience=Timer(0.25, 4), call=Timer(0.5, 40), engine=Timer(20.0), bootstrap=Timer(20.0),
+    stall=Timer(60.0), lease=Timer(10.0), write=Timer(10.0), kernel=Timer(10.0), wire=Timer(10.0),
+    heartbeat=Timer(1.0, 8), forget=Timer(100.0),
+)  # fmt: skip
+LEAP_S, LEAPS = 2.0, 300
+#: what a healthy room lives through: less than any timer that ends a room or a link
+PATIENCE_S = 4.0
+
+
+class Inline(Executor):
+    """Does at once what it is given: the in-memory transport connects without blocking."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call it."""
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class Stage(Pair):
+    """Two groups whose moves are taken over once they are connected."""
+
+    def __init__(
+        self, prefill: Layout, decode: Layout, *, grid: int, pages: int = 24, settings: Settings | None = None,
+        piece: int = 0, sockets: bool = True, late: bool = True,
+    ) -> None:  # fmt: skip
+        """`piece`: bytes that a write moves at once (0: a descriptor); `late`: copies take time."""
+        self.clock, self.post, self.sockets = ManualClock(), Post(), sockets
+        self.late, self.lives = LateKernels(late=late), 0
+        self.watched = WatchedFabric(piece=piece)
+        self.tasks: dict[Room, Task] = {}
+        self.pages_of: dict[Side, list[int]] = {"P": list(range(pages))[::-1], "D": list(range(pages))[::-1]}
+        self.judges: Judge | None = None
+        self.stalled: set[PeerId] = set()
+        super().__init__(
+            prefill, decode, grid=grid, pages=pages, settings=settings or Settings(timing=TIMING), fabric=self.watched,
+            clock=lambda: self.clock, ready=False,
+        )  # fmt: skip
+        self.pump(lambda: all(endpoint.ready() for endpoint in self.decodes))
+        for _ in range(2):
+            self.turn()
+        self.judges = Judge(self)
+        self.watched.landing = self.judges.landing
+        if sockets:
+            for endpoint in self.endpoints:
+                self._tap(endpoint)
+
+    # ------------------------------------------------------------------------------------------- ranks
+    def make_prefill(self, index: int) -> PrefillEndpoint:
+        """A new life of this prefill rank."""
+        endpoint = super().make_prefill(index)
+        endpoint._wire_up._pool.shutdown()  # noqa: SLF001
+        endpoint._wire_up._pool = Inline()  # type: ignore[assignment]  # noqa: SLF001
+        self._dress(endpoint, bound="")
+        endpoint.rank.next_epoch = endpoint.rank.incarnation << 16
+        return endpoint
+
+    def make_decode(self, index: int) -> DecodeEndpoint:
+        """A new life of this decode rank."""
+        endpoint = super().make_decode(index)
+        self._dress(endpoint, bound=None)
+        return endpoint
+
+    def _dress(self, endpoint: PrefillEndpoint | DecodeEndpoint, bound: str | None) -> None:
+        self.lives += 1
+        endpoint.rank.incarnation = self.lives
+        endpoint.data.kernels = self.late
+        if not self.sockets:
+            endpoint.loop.control.close()
+            endpoint.loop.control = PostControl(self.post, bound)
+
+    def connect(self, index: int) -> None:
+        """The decode rank calls the prefill group, and is answered before the next one calls (when nothing else is
+        under way yet), so that links are numbered by ranks."""
+        super().connect(index)
+        if self.judges is None:
+            self.pump(self.decodes[index].ready)
+
+    def _tap(self, endpoint: Endpoint) -> None:
+        loop = endpoint.loop
+        links = sorted(loop.peer_of, key=lambda link: (loop.rank.peers[link].group, loop.rank.peers[link].rank))
+        self.post.tap(loop.control, [loop.peer_of[link] for link in links])
+
+    def stranger(self, control: Control) -> None:
+        """One more control plane on the post, of nobody's rank."""
+        self.post.tap(control, [])
+
+    def crash(self, side: Side, index: int) -> None:
+        """A rank dies and lives again: nothing is closed in order.  Without sockets only."""
+        group: list[Any] = self.prefills if side == "P" else self.decodes
+        old = group[index]
+        self.fabric.kill(old.data.transport.instance)
+        self.stalled.discard(old.data.transport.instance)
+        assert isinstance(old.loop.control, PostControl), "sockets cannot be cut without closing them"
+        self.post.leave(old.loop.control)
+        old.loop.control.close()
+        self.late.forget(old.pool)
+        group[index] = self.make_prefill(index) if side == "P" else self.make_decode(index)
+        assert self.judges is not None
+        self.judges.reborn(side, index)
+        for task in list(self.tasks.values()):
+            task.waits.discard((side, index))
+            task.crashed.add((side, index))
+            self._maybe_free(task)
+        for decode in range(len(self.decodes)) if side == "P" else [index]:
+            self.connect(decode)
+
+    # ------------------------------------------------------------------------------------------- moves
+    def turn(self) -> bool:
+        """Everything that can move does, once."""
+        moved = bool(self.fabric.run()) or bool(self.late.pending)
+        while self.late.pending:
+            self.late.finish()
+        for index in range(len(self.endpoints)):
+            moved |= self.poll(index)
+        return moved
+
+    def poll(self, index: int) -> bool:
+        """One pass of this endpoint, and what its engine is told."""
+        self.post.settle()
+        moved = self.endpoints[index].poll()
+        self.collect()
+        return moved
+
+    def stall(self, index: int) -> None:
+        """This rank's transport stops, as a stopped process's does, or goes on."""
+        name: PeerId = self.endpoints[index].data.transport.instance  # type: ignore[attr-defined]
+        self.stalled ^= {name}
+        (self.fabric.stall if name in self.stalled else self.fabric.resume)(name)
+
+    def wait(self, seconds: float) -> None:
+        """Time passes.  A room is no longer healthy that has lived through as much as ends one, by any timer."""
+        self.clock.advance(seconds)
+        for task in self.tasks.values():
+            task.age += seconds
+            task.hurt |= task.age > PATIENCE_S
+
+    def flying(self) -> list[tuple[PeerId, Handle]]:
+        """Every write that is on the fabric, oldest first."""
+        return list(dict.fromkeys((step.writer, step.handle) for step in self.fabric.options()))
+
+    def hurt_write(self, writer: PeerId, handle: Handle, *, doubt: bool) -> None:
+        """A write fails and is over; or it is in doubt, and goes on."""
+        source = next(p for p in self.prefills if p.data.transport.instance == writer)
+        self._hurt(source.data.flights[handle].key[0])
+        (self.fabric.doubt if doubt else self.fabric.fail)(writer, handle)
+
+    def hurt_copy(self, at: int) -> None:
+        """A gather or a scatter fails; whose it was, the schedule does not know."""
+        self._hurt(None)
+        self.late.finish(at, fails=True)
+
+    def hurt_frame(self, way: Way, at: int, kind: str) -> None:
+        """A frame is lost, repeated, or overtakes; or its way is held, or let go.  Healthy rooms do not mind."""
+        act = {"lose": self.post.lose, "repeat": self.post.repeat, "hurry": self.post.hurry}
+        if kind == "hold":
+            self.post.hold(way)
+        else:
+            act[kind](way, at)
+
+    def _hurt(self, key: int | None) -> None:
+        for task in self.tasks.values():
+            task.hurt |= key is None or task.room.key == key
+
+    def settled(self, turns: int = 400) -> None:
+        """Turn, without time, until nothing moves."""
+        quiet = 0
+        for _ in range(turns):
+            quiet = 0 if self.turn() or self.post.busy() else quiet + 1
+            if quiet > 1:
+                return
+
+    # ----------------------------------------------------------------------------------------- engines
+    def fits(self, tokens: int) -> bool:
+        """Whether both groups have pages for so many tokens."""
+        return all(len(self.pages_of[side]) >= -(-tokens // size) for side, size in self._sizes())
+
+    def _sizes(self) -> tuple[tuple[Side, int], tuple[Side, int]]:
+        return ("P", self.plan.prefill.page_size), ("D", self.plan.decode.page_size)
+
+    def name(self, tokens: int, *, prefix: int = 0, gen: int = 0, room_id: int | None = None) -> Room:
+        """A room with pages of its own on both sides and KV that no other room has; nobody has opened it."""
+        self._next += room_id is None
+        room = Room(self._next - 1 if room_id is None else room_id, gen)
+        p, d = ([self.pages_of[side].pop() for _ in range(-(-tokens // size))] for side, size in self._sizes())
+        self.tables[room] = p, d, tokens, prefix
+        self.tasks[room] = Task(room, self.plan, p, d, tokens, prefix, self._next << 8 | gen & 0xFF)
+        return room
+
+    def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
+        """These prefill engines (all) open the room; nothing is scheduled."""
+        for index in range(len(self.prefills)) if ranks is None else ranks:
+            if self.tasks[room].may_open("P", index):
+                self.prefills[index].open(room, self.tasks[room].tokens, self.tasks[room].pages["P"])
+                self.tasks[room].open("P", index)
+
+    def open_decode(self, room: Room, ranks: list[int] | None = None) -> None:
+        """These decode engines (all) open the room."""
+        for index in range(len(self.decodes)) if ranks is None else ranks:
+            task = self.tasks[room]
+            if task.may_open("D", index):
+                self.decodes[index].open(room, task.tokens, task.pages["D"], prefix=task.prefix)
+                task.open("D", index)
+
+    def prefetch(self, room: Room) -> None:
+        """The forward is scheduled on every prefill rank that has the room."""
+        for index, endpoint in self._active(room, "P"):
+            del index
+            endpoint.prefetch(room)
+
+    def produce(self, room: Room, tokens: int | None = None, *, aux: bytes | None = b"aux") -> None:
+        """The forward has put so many tokens (all) into the prefill pages, on every rank that has the room."""
+        task = self.tasks[room]
+        upto = task.tokens if tokens is None else tokens
+        for index, endpoint in self._active(room, "P"):
+            if task.produced.get(index, 0) < upto:
+                task.write(endpoint.pool, self.plan.prefill, index, task.produced.get(index, 0), upto)
+                task.produced[index] = upto
+            endpoint.produced(room, upto)
+            if aux is not None:
+                endpoint.aux(room, aux)
+                task.given.add(index)
+
+    def abort(self, room: Room, side: Side, index: int) -> None:
+        """The engine of this rank gives the room up."""
+        task = self.tasks[room]
+        for at, endpoint in self._active(room, side):
+            if at == index:
+                endpoint.abort(room)
+                task.hurt = True
+
+    def _active(self, room: Room, side: Side) -> list[tuple[int, Any]]:
+        group: list[Any] = list(self.prefills if side == "P" else self.decodes)
+        waits = self.tasks[room].waits
+        return [(index, endpoint) for index, endpoint in enumerate(group) if (side, index) in waits]
+
+    # ----------------------------------------------------------------------------- what engines are told
+    def collect(self) -> None:
+        """What the engines are told, judged as it comes."""
+        for side, index, endpoint in self.named():
+            for outcome in endpoint.finished():
+                key: Key = side, index, outcome.room
+                assert key not in self.outcomes, f"a second outcome: {outcome} on {side}{index}"
+                self.outcomes[key] = outcome
+                if side == "D" and outcome.ok and self.judges is not None:
+                    self.judges.succeeded(index, self.tasks[outcome.room], outcome.aux)
+            for room in endpoint.released():
+                self._released((side, index, room))
+
+    def named(self) -> list[tuple[Side, int, Endpoint]]:
+        """Every endpoint with its side and index."""
+        first: list[tuple[Side, int, Endpoint]] = [("P", i, endpoint) for i, endpoint in enumerate(self.prefills)]
+        return [*first, *(("D", i, endpoint) for i, endpoint in enumerate(self.decodes))]
+
+    def _released(self, key: Key) -> None:
+        side, index, room = key
+        assert key in self.outcomes, f"{room} was released before its outcome on {side}{index}"
+        self.releases[key] += 1
+        assert self.releases[key] == 1, f"{room} was released twice on {side}{index}"
+        task = self.tasks[room]
+        if side == "D" and self.judges is not None:
+            self.judges.released(index, task)
+        task.waits.discard((side, index))
+        self._maybe_free(task)
+
+    def _maybe_free(self, task: Task) -> None:
+        """Pages are free for others when every engine that had the room has been told so."""
+        for side, _ in self._sizes():
+            opened = any(name[0] == side for name in task.opened)
+            if opened and not any(name[0] == side for name in task.waits) and side not in task.freed:
+                task.freed.add(side)
+                self.pages_of[side] += task.pages[side]
+
+    # --------------------------------------------------------------------------------------------- ends
+    def judge(self) -> None:
+        """Every invariant, now (AssertionError)."""
+        assert self.judges is not None
+        self.judges.all()
+
+    def drain(self) -> None:
+        """Let everything come to its end: healthy rooms must succeed, all must be over, nothing may be left."""
+        for name in list(self.stalled):
+            self.fabric.resume(name)
+        self.stalled.clear()
+        self.post.held.clear()
+        self._healthy()
+        for _ in range(LEAPS):
+            if not any(task.waits for task in self.tasks.values()) and not self.leaks():
+                break
+            self.clock.advance(LEAP_S)
+            self.settled()
+            self.judge()
+        waiting = {str(task.room): sorted(task.waits) for task in self.tasks.values() if task.waits}
+        assert not waiting, "\n".join([f"not over after {LEAPS * LEAP_S:.0f} s: {waiting}", *self.explain()])
+        assert not self.leaks(), "\n".join(["left over:", *self.leaks()])
+        self.judge()
+
+    def _healthy(self) -> None:
+        """What no trouble has touched succeeds, before any timer gives it up."""
+        healthy = [task for task in self.tasks.values() if task.whole(self.plan)]
+        for _ in range(60):
+            self.settled()
+            self.judge()
+            if not any(task.waits for task in healthy):
+                break
+            self.clock.advance(0.2)
+        for task in healthy:
+            told = {name: self.outcomes[(*name, task.room)].cause for name in task.opened
+                    if (*name, task.room) in self.outcomes}  # fmt: skip
+            asked = [f"{side}{i}: {endpoint.explain(task.room)}" for side, i, endpoint in self.named()
+                     if (side, i) in task.waits]  # fmt: skip
+            assert not task.waits, f"{task.room} is healthy and not over: {asked}"
+            assert set(told.values()) == {Cause.NONE}, f"{task.room} is healthy and ended as {told}"
+
+    def mine(self, room: Room, index: int) -> list[torch.Tensor]:
+        """The room's rows in this decode rank's pages, as [token, head, byte] of each tensor."""
+        task = self.tasks[room]
+        return [view[rows_of(task.pages["D"], 0, task.tokens, self.plan.decode.page_size)]
+                for view in self.judges.views[index]] if self.judges else []  # fmt: skip
