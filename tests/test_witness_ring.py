@@ -68,7 +68,7 @@ def test_the_ring_and_its_prose_have_the_same_states(
 ) -> None:
     ours = ring(kind, size, promises, drops=drops, pulled=pulled)
     constants = {"SIZE": size, "PROMISES": promises, "DROPS": drops, "PULLED": pulled, "EMPTY_RULE": kind is Ring}
-    theirs = rumur(model("ring.m", **{name: int(value) for name, value in constants.items()}))
+    theirs = rumur(model("ring.m", {name: int(value) for name, value in constants.items()}))
     kinds = dict(theirs.covers)
     assert (theirs.states, theirs.fired) == (ours.states, ours.transitions)
     assert kinds.pop("something can happen") == ours.states - ours.dead
@@ -88,9 +88,9 @@ def test_without_the_rule_for_an_empty_ring_something_gets_stuck(size: int, prom
 
 
 def test_the_model_gets_stuck_without_the_rule_too() -> None:
-    stuck = rumur(model("ring.m", DROPS=0, EMPTY_RULE=0), "--deadlock-detection", "stuck")
+    stuck = rumur(model("ring.m", {"DROPS": 0, "EMPTY_RULE": 0}), "--deadlock-detection", "stuck")
     assert stuck.error == "deadlock"
-    fine = rumur(model("ring.m", SIZE=3, DROPS=0), "--deadlock-detection", "stuck")
+    fine = rumur(model("ring.m", {"SIZE": 3, "DROPS": 0}), "--deadlock-detection", "stuck")
     assert fine.error == ""
 
 
@@ -114,4 +114,4 @@ def test_a_ring_that_is_wrong_is_seen(kind: type[Ring], property_: str) -> None:
     ],
 )
 def test_a_model_that_is_wrong_is_seen(old: str, new: str, error: str) -> None:
-    assert error in rumur(changed(model("ring.m", SIZE=3), old, new)).error
+    assert error in rumur(changed(model("ring.m", {"SIZE": 3}), old, new)).error

@@ -20,6 +20,8 @@ from kvproto.rank import Settings
 from kvproto.rows import Table
 from kvproto.states import Cause
 from kvproto.tables.decode_grant import DGrantValue, decode_grant
+from kvproto.tables.decode_room import DRoomValue, decode_room
+from kvproto.tables.prefill_room import PRoomValue, prefill_room
 from kvproto.tables.prefill_send import PSendValue, prefill_send
 
 ROOM, OTHER, GRID = 100, 101, 2
@@ -48,6 +50,8 @@ class Tables(NamedTuple):
 
     send: Table[PSendValue] = prefill_send
     grant: Table[DGrantValue] = decode_grant
+    writer_room: Table[PRoomValue] = prefill_room
+    reader_room: Table[DRoomValue] = decode_room
 
 
 class Out(NamedTuple):

@@ -60,6 +60,7 @@ class Reader:
         self.kind, self.trouble = ring, trouble
         self.rank = rank = DecodeRank(DECODE, 0, group=2, grid=GRID, incarnation=1, settings=settings(ring))
         rank.grant_machine = Machine(tables.grant, rank.settings.timing)
+        rank.room_machine = Machine(tables.reader_room, rank.settings.timing)
         self.terms = Terms(1, BOTH, BOTH, 1, GRID)
         for writer in WRITERS:
             rank.peers[writer + 1] = Peer(1, writer, PLAN, self.terms)

@@ -59,6 +59,7 @@ class Writer:
         self.index, self.waits, self.trouble = index, ring in ("ahead", "full"), trouble
         self.rank = rank = PrefillRank(PREFILL, index, group=1, grid=GRID, incarnation=1, settings=settings(ring))
         rank.send_machine = Machine(tables.send, rank.settings.timing)
+        rank.room_machine = Machine(tables.writer_room, rank.settings.timing)
         self.terms = Terms(2, 1, 1, 0, GRID, 1)
         rank.peers[1] = Peer(2, 0, PLAN, self.terms)
         rank.link_of[2, 0] = 1

@@ -19,8 +19,8 @@ round but by comparison with another one, except that a region of round 0 may al
 those any more once the watermark has left that round.  A watermark of two rounds ago lets nothing be written and never
 will; it is forgotten.
 
-The Murphi model in spec/murphi/ring.m was written from the prose and never saw this code.  Under the same abstraction
-both must have the same number of states, of transitions, and of states of each kind (`Found.kinds`).
+The Murphi model in spec/murphi/ring.m was written by hand from the prose.  Under the same abstraction both must have
+the same number of states, of transitions, and of states of each kind (`Found.kinds`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
--- One chunk of one room, from two prefill ranks (writers) to one decode rank (reader), from the protocol's prose alone.
+-- One chunk of one room, from two prefill ranks (writers) to one decode rank (reader), by hand from its prose.
 --
 -- The reader gives the chunk one region with a part for each writer; the fan-in is a set.  A writer waits for its own
 -- grant, its own watermark, its own KV; then it gathers, writes once, and tells.  A writer that has lost patience, or

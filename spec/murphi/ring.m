@@ -1,4 +1,4 @@
--- The ring of a decode rank and one prefill rank that writes into it, from the protocol's prose alone.
+-- The ring of a decode rank and one prefill rank that writes into it, by hand from the protocol's prose.
 --
 -- A region is granted at the head of the ring; one that does not fit before the end begins the next round at 0.  The
 -- watermark is the place of the oldest region that is not freed.  A ring that becomes empty begins a new round at 0,

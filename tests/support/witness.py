@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
@@ -70,7 +70,7 @@ def spin(text: str) -> Spun:
     return Spun(stored, transitions, int(errors[1]), first[1] if first else "")
 
 
-def model(name: str, *, kinds: Iterable[str] | None = None, **constants: int) -> str:
+def model(name: str, constants: Mapping[str, int], kinds: Container[str] | None = None) -> str:
     """A hand-written model, with some of its constants changed.
 
     `kinds`: the only ones of its covers of which there is a state; of the others an invariant says that there is none.
@@ -80,15 +80,15 @@ def model(name: str, *, kinds: Iterable[str] | None = None, **constants: int) ->
     for constant, value in constants.items():
         text, n = re.subn(rf"^(  {constant}): \d+;", rf"\1: {value};", text, flags=re.MULTILINE)
         assert n == 1, f"{name} has no constant {constant}"
-    for kind in re.findall(r'^cover "(.*?)"', text, flags=re.MULTILINE) if kinds is not None else ():
-        if kind not in set(kinds or ()):
-            text = re.sub(rf'^cover "{kind}" (.*?);', rf'invariant "never {kind}" !(\1);', text, flags=re.MULTILINE | re.DOTALL)
+    for kind in re.findall(r'^cover "(.*?)"', text, flags=re.MULTILINE):
+        if kinds is not None and kind not in kinds:
+            text = re.sub(rf'(?ms)^cover "{kind}" (.*?);', rf'invariant "never {kind}" !(\1);', text)
     return text
 
 
 def bare(text: str) -> str:
     """The model without its covers."""
-    return re.sub(r'^cover ".*?" .*?;\n', "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r'(?ms)^cover ".*?" .*?;\n', "", text)
 
 
 def changed(text: str, old: str, new: str) -> str:

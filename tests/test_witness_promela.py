@@ -1,0 +1,109 @@
+"""Promela made from the tables: fresh, the same states under Spin, and a change to a table is seen."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from support.witness import Spun, spin
+
+from kvproto import events as ev
+from kvproto.check.chunk import Tables
+from kvproto.check.chunk_search import Found, explore
+from kvproto.check.promela import FILES, FOLDER, generate, stale
+from kvproto.rows import Row, Table
+from kvproto.states import DGrant, PRoom, PSend
+from kvproto.tables.decode_grant import as_agreed, close, decode_grant, free, gave_up
+from kvproto.tables.prefill_room import prefill_room
+from kvproto.tables.prefill_send import finish, free_slot, prefill_send
+
+
+@functools.cache
+def ranks(ring: str, trouble: bool) -> Found:
+    return explore(rings=(ring,), trouble=trouble)
+
+
+def agree(found: Found, spun: Spun) -> None:
+    """Spin's transitions: our moves, one that changes nothing in each state that is over, and the start."""
+    assert spun.errors == 0
+    assert found.faults == [] and found.lost == 0
+    assert spun.stored == sum(found.states.values())
+    assert spun.transitions == found.moves + found.rests + 1
+
+
+def test_what_is_generated_is_fresh() -> None:
+    assert stale() == [], "run: python -m kvproto.check.promela"
+    assert {path.stem for path in FOLDER.glob("*.pml")} == FILES.keys()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_spin_stores_as_many_states_as_our_own_search(name: str) -> None:
+    agree(ranks(*FILES[name]), spin((FOLDER / f"{name}.pml").read_text()))
+
+
+Change = Callable[[Row], Row | None]
+
+
+def with_rows(table: Table[Any], source: int, event: type[ev.Event], change: Change) -> Table[Any]:
+    """The table with the rows of this pair changed, or dropped (None)."""
+    new = copy.copy(table)
+    rows = [change(row) if row.source == source and row.event is event else row for row in table.rows]
+    new.rows = [row for row in rows if row is not None]
+    assert [str(row) for row in new.rows] != [str(row) for row in table.rows]
+    return new
+
+
+def any_part_is_the_last(row: Row) -> Row:
+    return replace(row, when=as_agreed) if row.target is DGrant.SCATTERING else row
+
+
+def freed_at_once(row: Row) -> Row:
+    return replace(row, target=DGrant.FREED, do=(free, close))
+
+
+def stopped_at_once(row: Row) -> Row:
+    return replace(row, target=PSend.STOPPED, do=(free_slot, finish))
+
+
+def silent(row: Row) -> Row:
+    return replace(row, do=())
+
+
+def unless_given_up(row: Row) -> Row | None:
+    return None if row.when is gave_up else row
+
+
+def grants(source: DGrant, event: type[ev.Event], change: Change) -> Tables:
+    return Tables(grant=with_rows(decode_grant, source, event, change))
+
+
+#: what is changed -> (the tables, what both searches must see)
+FAULTY = {
+    "the first part counts as the last": (grants(DGrant.FILLING, ev.PartArrived, any_part_is_the_last), "S3"),
+    "a failed room's region is not quarantined": (grants(DGrant.FILLING, ev.RoomStopped, freed_at_once), "S4"),
+    "a write in flight does not drain": (
+        Tables(with_rows(prefill_send, PSend.WRITING, ev.SendStopped, stopped_at_once)), "S4"),
+    "an abort after success is not answered": (
+        Tables(writer_room=with_rows(prefill_room, PRoom.DONE, ev.AbortAsked, silent)), "L1"),
+    "who gave it up is told of it again": (grants(DGrant.FILLING, ev.StagingRequested, unless_given_up), "count"),
+    "who asks for a region late is not answered": (grants(DGrant.FILLING_PAGES, ev.StagingRequested, silent), "count"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_a_change_to_a_table_is_seen(fault: str) -> None:
+    tables, seen = FAULTY[fault]
+    spun, ours = spin(generate("empty", tables)), explore(tables, ("empty",))
+    if seen == "count":
+        agree(ours, spun)
+        assert spun.stored != sum(ranks("empty", True).states.values())
+    elif seen == "L1":
+        assert ours.faults == [] and ours.lost > 0
+        assert spun.error.startswith("invalid end state")
+    else:
+        assert seen in ours.faults[0]
+        assert spun.error.startswith("assertion violated")
