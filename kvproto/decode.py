@@ -12,11 +12,11 @@ from typing import Any
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto.endpoint import Endpoint, Room, check_pool, make_control, need_room, new_incarnation, pick_kernels
-from kvproto.handlers.book import Entry
 from kvproto.handlers.clock import Clock, SteadyClock
 from kvproto.handlers.control import ControlError
 from kvproto.handlers.decode import DecodeData
 from kvproto.handlers.kernels.base import Kernels, Pool
+from kvproto.handlers.staging import Kind
 from kvproto.handlers.transports.base import Transport
 from kvproto.layout import Layout, Plan
 from kvproto.rank import Settings
@@ -35,10 +35,11 @@ class DecodeEndpoint(Endpoint):
     def __init__(
         self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = 2,
         settings: Settings | None = None, kernels: Kernels | None = None, clock: Clock | None = None,
-        incarnation: int | None = None,
+        incarnation: int | None = None, staging: Kind = "device",
     ) -> None:  # fmt: skip
         """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
-        instance's number (u64); the ring's size is in the settings.
+        instance's number (u64); the ring's size is in the settings; `staging`: where the ring is, "pinned" for a
+        transport that cannot reach a GPU's memory.
 
         ValueError: the pool is not this rank's share of the layout.
         """
@@ -47,7 +48,7 @@ class DecodeEndpoint(Endpoint):
             layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
         )
         super().__init__(rank, pool, make_control(None), clock or SteadyClock(STALL_S))
-        self.data = DecodeData(self.loop, rank, pool, kernels or pick_kernels(pool), transport, self.book)
+        self.data = DecodeData(self.loop, rank, pool, kernels or pick_kernels(pool), transport, self.book, staging)
         self.plans: dict[int, Plan] = {}
         self.loop.handlers |= {do.SayHello: self._say_hello, do.DeliverAux: self._deliver_aux}
 
@@ -55,12 +56,16 @@ class DecodeEndpoint(Endpoint):
     def connect(self, layout: Layout, addresses: Sequence[str], *, group: int = 1) -> None:
         """Call the prefill group of this layout; `addresses` of its ranks, in their order.
 
-        LayoutError: the two layouts cannot work together.  Whether the ranks answer shows in `ready`.
+        The kernels for it are compiled first, which may take seconds on a GPU.  LayoutError: the two layouts cannot
+        work together.  Whether the ranks answer shows in `ready`.
         """
         if len(addresses) != layout.ranks:
             raise ValueError(f"{len(addresses)} addresses for {layout.ranks} prefill ranks")
         plan = Plan(layout, self.rank.layout, self.rank.grid)
         self.plans[group] = plan
+        shares = plan.writers(self.rank.index)
+        if not all(plan.direct(share) for share in shares):
+            self.data.kernels.prepare(self.pool, "scatter", shares)
 
         def call() -> None:
             for index in plan.linked_to(self.rank.index):
@@ -92,9 +97,9 @@ class DecodeEndpoint(Endpoint):
         if group not in self.plans:
             raise KeyError(f"prefill group {group} is not connected: call connect first")
         self.plans[group].admit(tokens, prefix)
-        table, host = need_room(self.rank.layout, tokens, pages, self.pool)
+        entry = need_room(self.rank.layout, tokens, pages, self.pool, self.data.lane)
+        entry.prefix, entry.group = prefix, group
         terms = self.rank.terms(group, self.plans[group])
-        entry = Entry(tokens, table, host, prefix, group)
         self._enter(room, entry, lambda: ev.RoomOpened(room.key, terms, tokens, prefix))
 
     def aux(self, room: Room) -> bytes:

@@ -39,6 +39,7 @@ from kvproto.handlers.book import Entry, as_table, need_pages
 from kvproto.handlers.clock import Clock
 from kvproto.handlers.control import Control
 from kvproto.handlers.kernels.base import Kernels, Pool
+from kvproto.handlers.lane import Lane
 from kvproto.layout import Layout
 from kvproto.loop import Loop
 from kvproto.rank import Rank
@@ -284,13 +285,14 @@ def _drain(queue: deque[Any]) -> list[Any]:
     return [queue.popleft() for _ in range(len(queue))]
 
 
-def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool) -> tuple[Any, Any]:
-    """The page table on the device and on the host; ValueError names what is wrong with it."""
+def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: Lane) -> Entry:
+    """An entry with the page table on the device and on the host; ValueError names what is wrong with it."""
     if tokens < 1:
         raise ValueError(f"a room of {tokens} tokens: a prompt has at least one")
-    table, host = as_table(pages, pool.device)
+    host = as_table(pages)
     need_pages(layout, tokens, host, pool.pages)
-    return table, host
+    table, placed = lane.place(host)
+    return Entry(tokens, table, host, placed=placed)
 
 
 def make_control(bind: str | None) -> Control:

@@ -64,6 +64,8 @@ class Loop:
             do.Transmit: self._transmit, do.Report: self._report,
         }  # fmt: skip
         self.on_hello: Callable[[Peer, Hello], None] | None = None
+        #: whether a message (link, epoch, room, body) was taken into keeping, to be handed to the rank later
+        self.keep: Callable[[int, int, int, Message], bool] | None = None
         self.counts: Counter[str] = Counter()
         self.reports: deque[str] = deque(maxlen=256)
         self.now = clock.now()
@@ -164,7 +166,8 @@ class Loop:
             if isinstance(body, Heartbeat):
                 self.control.send(peer, encode(epoch, 0, Reset()))
             return
-        self.submit(self.rank.receive(link, epoch, room, body, self.now))
+        if self.keep is None or not self.keep(link, epoch, room, body):
+            self.submit(self.rank.receive(link, epoch, room, body, self.now))
 
     # ---------------------------------------------------------------------------------------- effects
     def _carry_out(self, effects: list[Effect]) -> None:

@@ -18,6 +18,7 @@ from kvproto.handlers.clock import Clock, MonotonicClock
 from kvproto.handlers.control import LOOPBACK, Peer
 from kvproto.handlers.kernels.base import Kernels, Pool
 from kvproto.handlers.prefill import PrefillData
+from kvproto.handlers.staging import Kind
 from kvproto.handlers.transports.base import PeerId, Transport
 from kvproto.handlers.wireup import WireUp
 from kvproto.layout import Layout
@@ -36,10 +37,11 @@ class PrefillEndpoint(Endpoint):
     def __init__(
         self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = 1,
         bind: str = LOOPBACK, settings: Settings | None = None, kernels: Kernels | None = None,
-        clock: Clock | None = None, incarnation: int | None = None,
+        clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device",
     ) -> None:  # fmt: skip
         """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
-        instance's number (u64); `bind`: where the control plane listens.
+        instance's number (u64); `bind`: where the control plane listens; `staging`: where the slots are, "pinned" for
+        a transport that cannot reach a GPU's memory.
 
         ValueError: the pool is not this rank's share of the layout.
         """
@@ -48,7 +50,7 @@ class PrefillEndpoint(Endpoint):
             layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
         )
         super().__init__(rank, pool, make_control(bind), clock or MonotonicClock())
-        self.data = PrefillData(self.loop, rank, pool, kernels or pick_kernels(pool), transport, self.book)
+        self.data = PrefillData(self.loop, rank, pool, kernels or pick_kernels(pool), transport, self.book, staging)
         self._wire_up = WireUp(transport, self._wired)
         self.loop.on_hello = self._hello
         self.loop.handlers |= {
@@ -65,8 +67,8 @@ class PrefillEndpoint(Endpoint):
     # ------------------------------------------------------------------------------------ the engine's calls
     def open(self, room: Room, tokens: int, pages: Any) -> None:
         """A prompt of `tokens` tokens, whose KV will be in these pages (page ids in token order)."""
-        table, host = need_room(self.rank.layout, tokens, pages, self.pool)
-        self._enter(room, Entry(tokens, table, host), lambda: ev.EngineOpened(room.key, tokens))
+        entry = need_room(self.rank.layout, tokens, pages, self.pool, self.data.lane)
+        self._enter(room, entry, lambda: ev.EngineOpened(room.key, tokens))
 
     def prefetch(self, room: Room) -> None:
         """The forward is scheduled: ask for grants now, so that they are there when the KV is."""
@@ -81,11 +83,23 @@ class PrefillEndpoint(Endpoint):
         if not 0 <= tokens <= entry.tokens:
             raise ValueError(f"{tokens} tokens produced of {entry.tokens}")
 
-        def event() -> ev.Event:
+        def begin() -> None:
             entry.after = after if after is not None else entry.after
-            return ev.TokensProduced(room.key, tokens)
+            self._tell(room.key, entry, tokens, 1)
 
-        self._do(event)
+        self.loop.call(begin)
+
+    def _tell(self, key: int, entry: Entry, tokens: int, cells: int) -> None:
+        """Tell the rank, a chunk in this pass, two in the next, then four: the first gather waits for no other's."""
+        value = self.rank.value_of(key)
+        if value is None or self.book.get(key) is not entry:
+            return
+        whole = max(0, entry.produced - value.prefix) // self.rank.grid
+        upto = min(tokens, value.prefix + (whole + cells) * self.rank.grid)
+        entry.produced = max(entry.produced, upto)
+        self.loop.submit(self.rank.handle(ev.TokensProduced(key, upto), self.loop.now))
+        if upto < tokens:
+            self.loop.call(lambda: self._tell(key, entry, tokens, 2 * cells))
 
     def aux(self, room: Room, row: bytes) -> None:
         """The aux row, such as the first token: it travels with the KV.  Every rank may give it; leads send it."""
@@ -126,7 +140,15 @@ class PrefillEndpoint(Endpoint):
         return value.session if value is not None else None
 
     def _connect(self, effect: do.Connect) -> None:
-        self._wire_up.connect(effect.link, effect.session, self.rank.peers[effect.link].endpoint)
+        peer = self.rank.peers[effect.link]
+        plan, index = peer.plan, self.rank.index
+
+        def prepare() -> None:
+            owed = [share for share in plan.duties(index) if share.reader == peer.rank] if plan is not None else []
+            if plan is not None and owed and not plan.direct(owed[0]):
+                self.data.kernels.prepare(self.pool, "gather", owed)
+
+        self._wire_up.connect(effect.link, effect.session, peer.endpoint, prepare)
 
     def _wired(self, event: ev.LinkEvent, peer: PeerId | None) -> None:
         def back() -> None:

@@ -34,14 +34,18 @@ class Entry:
     #: the engine has been handed the outcome
     handed: bool = False
     told: int = field(default=0)
+    #: CUDA event after which the table is on the device; the first launch that reads it waits, and takes it away
+    placed: Any = None
+    #: tokens that the rank was told of as produced
+    produced: int = 0
 
 
-def as_table(pages: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """The page ids (a sequence or tensor of ints) as int64 tensors: on the device, and on the host."""
+def as_table(pages: Any) -> torch.Tensor:
+    """The page ids (a sequence or tensor of ints) as an int64 tensor on the host."""
     host = torch.as_tensor(pages, dtype=torch.int64, device="cpu").contiguous()
     if host.dim() != 1:
         raise ValueError(f"a page table has one dimension, not {host.dim()}")
-    return (host if device.type == "cpu" else host.to(device, non_blocking=True)), host
+    return host
 
 
 def need_pages(layout: Layout, tokens: int, pages: torch.Tensor, pool_pages: int) -> None:

@@ -1,11 +1,14 @@
 """The decode rank's data: the ring's memory and scatters.
 
 The ring is region 0 of what the transport opens to prefill ranks, the pool's tensors are the regions after it
-(K of each layer, then V of each), which is what the layout's runs count on.  A scatter is watched by its ticket;
-a copy on the CPU is over when it returns.
+(K of each layer, then V of each), which is what the layout's runs count on.  A part's notification comes with its
+write, where the transport can carry it (`handlers.notes`), or through the control plane.  A scatter is watched by its
+ticket; a copy on the CPU is over when it returns.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -14,25 +17,31 @@ from kvproto import events as ev
 from kvproto import messages as msg
 from kvproto.handlers.book import Entry, open_memory
 from kvproto.handlers.kernels.base import Kernels, Pool, Ticket
-from kvproto.handlers.transports.base import Transport
+from kvproto.handlers.lane import Lane
+from kvproto.handlers.notes import read_note
+from kvproto.handlers.staging import Kind, Staging
+from kvproto.handlers.transports.base import Arrived, Transport
 from kvproto.layout import cell
 from kvproto.loop import Loop
 from kvproto.rank_decode import DecodeRank
 from kvproto.states import DLink
+from kvproto.wire import WireError
 
 
 class DecodeData:
     """The ring and the scatters of one rank."""
 
     def __init__(
-        self, loop: Loop, rank: DecodeRank, pool: Pool, kernels: Kernels, transport: Transport, book: dict[int, Entry]
+        self, loop: Loop, rank: DecodeRank, pool: Pool, kernels: Kernels, transport: Transport, book: dict[int, Entry],
+        staging: Kind = "device",
     ) -> None:  # fmt: skip
         """The ring's size comes from the rank's settings."""
         self.loop, self.rank, self.pool, self.kernels, self.transport, self.book = (
             loop, rank, pool, kernels, transport, book,
         )  # fmt: skip
-        self.ring = torch.empty(rank.settings.ring_bytes, dtype=torch.uint8, device=pool.device)
-        self.regions = open_memory(transport, [self.ring, *pool.k, *pool.v])
+        self.lane = Lane(pool.device)
+        self.ring = Staging(rank.settings.ring_bytes, self.lane, staging)
+        self.regions = open_memory(transport, [self.ring.wire, *pool.k, *pool.v])
         rank.endpoint = transport.endpoint()
         self.scatters: dict[tuple[int, int], Ticket] = {}
         self.stats = {"scatters": 0}
@@ -46,21 +55,39 @@ class DecodeData:
 
     def busy(self) -> bool:
         """A scatter is in flight, or a prefill rank may be writing or wiring up, which needs our polls."""
-        expecting = self.transport.caps.needs_target_progress and (
-            bool(self.rank.grants) or any(v.state is DLink.AWAIT_WELCOME for v in self.rank.links.values())
+        caps = self.transport.caps
+        expecting = (bool(self.rank.grants) and (caps.needs_target_progress or caps.native_notify)) or (
+            caps.needs_target_progress and any(v.state is DLink.AWAIT_WELCOME for v in self.rank.links.values())
         )
         return bool(self.scatters) or expecting or self.transport.busy()
 
     def poll(self) -> bool:
-        """Finished scatters; and the transport's own progress."""
+        """What has arrived, finished scatters; and the transport's own progress."""
+        news = self.transport.poll()
+        for event in news:
+            if isinstance(event, Arrived):
+                self._arrived(event.tag)
         done = [key for key, ticket in self.scatters.items() if self._scattered(key, ticket)]
         for key in done:
             del self.scatters[key]
-        return bool(self.transport.poll()) or bool(done)
+        return bool(news or done)
 
     def close(self) -> None:
         """End the transport."""
         self.transport.close()
+
+    def _arrived(self, tag: bytes) -> None:
+        try:
+            writer, epoch, room, body = read_note(tag)
+        except WireError as error:
+            self.loop.counts["malformed notes"] += 1
+            self.loop.reports.append(f"note: {error}")
+            return
+        link = self.rank.link_of.get(writer)
+        if link is None:
+            self.loop.counts["notes of unknown peers"] += 1
+            return
+        self.loop.submit(self.rank.receive(link, epoch, room, body, self.loop.now))
 
     # ------------------------------------------------------------------------------------------- effects
     def _scatter(self, effect: do.LaunchScatter) -> None:
@@ -69,12 +96,16 @@ class DecodeData:
             entry = self.book[effect.room]
             plan, index = self.rank.plan_of(effect.room), self.rank.index
             first, tokens = cell(effect.chunk, entry.tokens, entry.prefix, self.rank.grid)
-            parts = []
+            parts: list[Any] = []
             for share in plan.writers(index):
                 if effect.writers >> share.writer & 1:
                     start = effect.offset + plan.part_offset(index, share.writer, tokens)
-                    parts.append((share, self.ring[start : start + plan.part_bytes(share, tokens)]))
-            ticket = self.kernels.scatter(self.pool, entry.table, first, tokens, parts)
+                    parts.append((share, self.ring.near[start : start + plan.part_bytes(share, tokens)]))
+            if entry.placed is not None:
+                self.lane.stream.wait_event(entry.placed)
+                entry.placed = None
+            self.ring.bring(effect.offset, effect.offset + plan.grant_bytes(index, tokens))
+            ticket = self.kernels.scatter(self.pool, entry.table, first, tokens, parts, stream=self.lane.stream)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
             self._scatter_failed(key, error)
             return

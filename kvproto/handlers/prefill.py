@@ -1,9 +1,9 @@
-"""The prefill rank's data: staging slots, gathers, writes.
+"""The prefill rank's data: staging slots and writes.
 
-One buffer holds the slots; it and the pool's tensors are registered with the transport once.  A gather is
-launched into a slot, ordered after the forward by the room's event, and watched by its ticket.  A staged part is
-one piece of one write.  A part that goes over pages is many pieces: it is cut into writes that the transport
-takes, posted as the transport has room for them, and reported as one.
+One buffer holds the slots; it and the pool's tensors are registered with the transport once.  What is gathered into a
+slot is one piece of one write, and the write carries its notification, where the transport can (`handlers.notes`).
+A part that goes over pages is many pieces: it is cut into writes that the transport takes, posted as the transport has
+room for them, and reported as one.
 
 Every write ends in one event: completed, or failed, and a failed one is reported again once it has settled.
 """
@@ -12,16 +12,20 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto.handlers.book import Entry, open_memory
-from kvproto.handlers.kernels.base import Kernels, Pool, Ticket
+from kvproto.handlers.gathers import Gathers, Key, duty
+from kvproto.handlers.kernels.base import Kernels, Pool
+from kvproto.handlers.lane import Lane
+from kvproto.handlers.notes import note
 from kvproto.handlers.slices import slices
+from kvproto.handlers.staging import Kind, Staging
 from kvproto.handlers.transports.base import (
     Busy,
     Completed,
@@ -33,11 +37,13 @@ from kvproto.handlers.transports.base import (
     Transport,
     TransportError,
 )
-from kvproto.layout import Plan, Share, cell
+from kvproto.layout import Plan, Share
 from kvproto.loop import Loop
+from kvproto.messages import ChunkAck, Message, StgNotify
 from kvproto.rank_prefill import PrefillRank
 
-Key = tuple[int, int, int]
+#: (room, chunk, link) of a notification that a write carries
+Note = tuple[int, int, int]
 
 
 @dataclass(slots=True)
@@ -50,34 +56,39 @@ class Flight:
     live: set[Handle] = field(default_factory=set)
     failed: bool = False
     doubt: bool = False
+    noted: Note | None = None
+    tag: bytes = b""
 
 
 class PrefillData:
-    """Gathers and writes of one rank."""
+    """Staging, gathers and writes of one rank."""
 
     def __init__(
-        self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, transport: Transport, book: dict[int, Entry]
+        self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, transport: Transport, book: dict[int, Entry],
+        staging: Kind = "device",
     ) -> None:  # fmt: skip
         """The slots' size comes from the rank's settings; the largest part is a whole chunk of what this rank holds."""
-        self.loop, self.rank, self.pool, self.kernels, self.transport, self.book = (
-            loop, rank, pool, kernels, transport, book,
-        )  # fmt: skip
+        self.loop, self.rank, self.kernels, self.transport, self.book = loop, rank, kernels, transport, book
+        self.lane = Lane(pool.device)
         _, heads = rank.layout.heads_of(rank.index)
         _, layers = rank.layout.layers_of(rank.index)
         self.slot_bytes = rank.settings.slot_bytes or rank.grid * layers * heads * rank.layout.cell_bytes
-        self.staging = torch.empty(rank.settings.slots * self.slot_bytes, dtype=torch.uint8, device=pool.device)
-        self.regions = open_memory(transport, [self.staging, *pool.k, *pool.v])
+        self.staging = Staging(rank.settings.slots * self.slot_bytes, self.lane, staging)
+        self.regions = open_memory(transport, [self.staging.wire, *pool.k, *pool.v])
+        self.gathers = Gathers(loop, rank, pool, kernels, book, self.staging, self.slot_bytes)
         self.link_peer: dict[int, PeerId] = {}
-        self.gathers: dict[Key, Ticket] = {}
         self.flights: dict[Handle, Flight] = {}
         self.posting: deque[Flight] = deque()
         self.doubtful: list[tuple[Flight, Handle]] = []
         self.leaving: set[PeerId] = set()
+        self._noted: dict[Note, int] = {}
+        self._told: set[Note] = set()
         self.stats = {"writes": 0, "slices": 0, "direct": 0, "pieces": 0, "bytes": 0}
         loop.handlers |= {
-            do.LaunchGather: self._gather, do.PostWrite: self._write, do.PostPages: self._write_pages,
-            do.Disconnect: self._disconnect,
+            do.PostWrite: self._write, do.PostPages: self._write_pages, do.Disconnect: self._disconnect,
+            do.Transmit: self._transmit,
         }  # fmt: skip
+        loop.keep = self._keep
         loop.sources.append(self)
 
     # ---------------------------------------------------------------------------------------- as a source
@@ -91,62 +102,23 @@ class PrefillData:
 
     def poll(self) -> bool:
         """Finished gathers, ended writes, writes that found no room before."""
-        done = [key for key, ticket in self.gathers.items() if self._gathered(key, ticket)]
-        for key in done:
-            del self.gathers[key]
+        moved = self.gathers.poll()
         news = self.transport.poll()
         for event in news:
             self._hear(event)
+        if self._told:
+            self._hand_on()
         for _ in range(len(self.posting)):
             self._post(self.posting.popleft())
         if self.doubtful:
             self.doubtful = [(flight, handle) for flight, handle in self.doubtful if not self._over(flight, handle)]
         for peer in list(self.leaving):
             self._leave(peer)
-        return bool(done or news)
+        return moved or bool(news)
 
     def close(self) -> None:
         """End the transport."""
         self.transport.close()
-
-    # ------------------------------------------------------------------------------------------- gather
-    def _duty(self, room: int, chunk: int, peer: int) -> tuple[Plan, Share, int, int]:
-        link = self.rank.link_to(room, peer)
-        plan = self.rank.peers[link].plan if link is not None else None
-        value = self.rank.value_of(room)
-        assert plan is not None
-        first, tokens = cell(chunk, value.tokens, value.prefix, self.rank.grid)
-        return plan, plan.share(self.rank.index, peer), first, tokens
-
-    def _gathered(self, key: Key, ticket: Ticket) -> bool:
-        try:
-            if not ticket.done():
-                return False
-        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
-            self._gather_failed(key, error)
-        else:
-            self.loop.raise_event(ev.Gathered(*key))
-        return True
-
-    def _gather_failed(self, key: Key, error: Exception) -> None:
-        self.loop.reports.append(f"gather of {key}: {type(error).__name__}: {error}")
-        self.loop.raise_event(ev.GatherFailed(*key))
-
-    def _gather(self, effect: do.LaunchGather) -> None:
-        key = effect.room, effect.chunk, effect.peer
-        try:
-            entry = self.book[effect.room]
-            plan, share, first, tokens = self._duty(*key)
-            start = effect.slot * self.slot_bytes
-            out = self.staging[start : start + plan.part_bytes(share, tokens)]
-            ticket = self.kernels.gather(self.pool, entry.table, first, tokens, share, out, after=entry.after)
-        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
-            self._gather_failed(key, error)
-            return
-        if ticket.done():
-            self.loop.raise_event(ev.Gathered(*key))
-        else:
-            self.gathers[key] = ticket
 
     # -------------------------------------------------------------------------------------------- writes
     def _write(self, effect: do.PostWrite) -> None:
@@ -159,7 +131,40 @@ class PrefillData:
             self.stats["writes"] += 1
             return [[Part(self.regions[0], self.transport.remote(peer, 0), descs)]]
 
-        self._launch(key, parts)
+        self._launch(key, parts, noted=self.transport.caps.native_notify)
+
+    def _duty(self, room: int, chunk: int, peer: int) -> tuple[Plan, Share, int, int]:
+        return duty(self.rank, room, chunk, peer)
+
+    def _note(self, key: Key, link: int) -> bytes:
+        room, chunk, peer = key
+        grant = self.rank.sends[room][chunk << 16 | peer].grant
+        epoch = self.rank.links[link].epoch
+        return note(self.rank.group, self.rank.index, epoch, room, StgNotify(chunk, grant))
+
+    def _keep(self, link: int, epoch: int, room: int, body: Message) -> bool:
+        """The answer to a note may come before the write is seen to be over; it is kept until then."""
+        noted = self._noted
+        if not noted or type(body) is not ChunkAck or (room, body.chunk, link) not in noted:
+            return False
+        noted[room, body.chunk, link] = epoch
+        return True
+
+    def _hand_on(self) -> None:
+        """Have the rank know of the writes that are over, then of the answers that came before."""
+        self.loop.submit([])
+        for key in self._told:
+            epoch = self._noted.pop(key, 0)
+            if epoch:
+                room, chunk, link = key
+                self.loop.submit(self.rank.receive(link, epoch, room, ChunkAck(chunk), self.loop.now))
+        self._told.clear()
+
+    def _transmit(self, effect: do.Transmit) -> None:
+        """What a write has told is not told again by a message, unless it is asked for later."""
+        body = effect.body
+        if not self._told or type(body) is not StgNotify or (effect.room, body.chunk, effect.link) not in self._told:
+            self.loop.send(effect.link, effect.epoch, effect.room, body)
 
     def _write_pages(self, effect: do.PostPages) -> None:
         key = effect.room, effect.chunk, effect.peer
@@ -189,17 +194,20 @@ class PrefillData:
             bounds = [0, *edges.tolist(), len(pairs)]
             batches.append([
                 Part(self.regions[int(pairs[a][0])], self.transport.remote(peer, int(pairs[a][1])), descs[batch][a:b])
-                for a, b in zip(bounds, bounds[1:], strict=False)
+                for a, b in pairwise(bounds)
             ])  # fmt: skip
         return batches
 
-    def _launch(self, key: Key, parts: Any) -> None:
+    def _launch(self, key: Key, parts: Any, *, noted: bool = False) -> None:
         link = self.rank.link_to(key[0], key[2])
         peer = self.link_peer.get(link) if link is not None else None
         try:
-            if peer is None:
+            if link is None or peer is None:
                 raise TransportError("the transport is not connected to this peer")  # noqa: TRY301
             flight = Flight(key, peer, deque(parts(peer)))
+            if noted:
+                flight.noted, flight.tag = (key[0], key[1], link), self._note(key, link)
+                self._noted[flight.noted] = 0
         except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
             self.loop.reports.append(f"write of {key}: {type(error).__name__}: {error}")
             self.loop.raise_event(ev.WriteFailed(*key, settled=True))
@@ -211,7 +219,7 @@ class PrefillData:
         while flight.parts and not flight.failed:
             parts = flight.parts[0]
             try:
-                handle = self.transport.write_many(flight.peer, parts, b"")
+                handle = self.transport.write_many(flight.peer, parts, flight.tag)
             except Busy:
                 self.posting.append(flight)
                 return
@@ -265,8 +273,10 @@ class PrefillData:
     def _settle(self, flight: Flight) -> None:
         if flight.live or flight.parts:
             return
-        event = ev.WriteFailed(*flight.key, settled=True) if flight.failed else ev.WriteCompleted(*flight.key)
-        self.loop.raise_event(event)
+        if flight.noted is not None:
+            self._told.add(flight.noted)
+        done = not flight.failed
+        self.loop.raise_event(ev.WriteCompleted(*flight.key) if done else ev.WriteFailed(*flight.key, settled=True))
 
     # --------------------------------------------------------------------------------------------- links
     def meet(self, link: int, peer: PeerId) -> None:

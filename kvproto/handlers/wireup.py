@@ -1,7 +1,8 @@
 """Wire-up: what has to block, done elsewhere.
 
-Connecting a transport may take milliseconds, or seconds if the peer is slow, so it happens on one helper thread
-and comes back to the loop as an event.  The peer's own loop has to poll meanwhile, which it does.
+Connecting a transport may take milliseconds, or seconds if the peer is slow, and so may compiling the kernels that a
+link needs, so both happen on one helper thread and come back to the loop as an event.  The peer's own loop has to
+poll meanwhile, which it does.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ class WireUp:
         self._answer = answer
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvproto-wire-up")
 
-    def connect(self, link: int, session: int, endpoint: bytes) -> None:
-        """Connect to this endpoint for this call."""
-        self._pool.submit(self._connect, link, session, endpoint)
+    def connect(self, link: int, session: int, endpoint: bytes, prepare: Callable[[], None]) -> None:
+        """Connect to this endpoint for this call; `prepare` what else the link needs first."""
+        self._pool.submit(self._connect, link, session, endpoint, prepare)
 
-    def _connect(self, link: int, session: int, endpoint: bytes) -> None:
+    def _connect(self, link: int, session: int, endpoint: bytes, prepare: Callable[[], None]) -> None:
         try:
+            prepare()
             peer = self._transport.connect(endpoint)
             self._transport.warm(peer, WARM_S)
         except TransportError as error:

@@ -1,0 +1,36 @@
+"""What a machine is, for the head of a table of results."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def machine() -> dict[str, Any]:
+    """GPUs, processor cores and the versions of what matters."""
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "gpus": gpus, "cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(),
+        "torch": torch.__version__, "cuda": torch.version.cuda, "driver": _driver(),
+        **{name: _version(name) for name in ("triton", "nixl-cu13", "pyzmq", "msgspec")},
+    }  # fmt: skip
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _driver() -> str | None:
+    try:
+        with Path("/proc/driver/nvidia/version").open(encoding="ascii") as file:
+            return file.readline().split("Module")[-1].split()[0]
+    except (OSError, IndexError):
+        return None

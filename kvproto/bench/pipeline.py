@@ -1,0 +1,293 @@
+"""Gather, write, scatter through the real endpoints, beside NIXL's own bulk write of as many bytes, in the same run.
+
+Every rank is a process of its own with its endpoint, polled without sleeping, as an engine's transfer thread would
+while something is under way. The rooms are open and the grants asked for before the clock runs (that is what
+`prefetch` is for); the time is from the moment the engine says that all is produced until the last decode rank has
+handed out the outcome. The aux row is given at that moment, too. Bulk and transfer take turns, so that both see the
+same clocks and the same neighbours; the bulk write goes from the same process to the same ring through the same
+transport, is posted by hand, and polled to its end by its sender: one write from each prefill rank to each decode rank
+that it owes something, all at once.
+
+Bytes are counted once, GB/s are 1e9 bytes a second, and the figure of a row is its median. Every transfer starts on a
+marked pool and is compared in full afterwards (`kvproto.bench.pipeline_rank`).
+
+`one`: a room at a time, so nothing hides what stands before the first byte and after the last. `many`: several
+rooms whose KV is ready at once, as under load. `slice`: the same bytes without staging.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from kvproto.bench.machine import machine
+from kvproto.bench.pipeline_rank import Form, Moment, serve
+from kvproto.layout import Layout, chunks
+from kvproto.rank import Settings
+
+LEAD_S = 0.002
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Who sends to whom, and on which devices."""
+
+    prefill: int
+    decode: int
+    prefill_on: tuple[int, ...]
+    decode_on: tuple[int, ...]
+    layers: int = 32
+    heads: int = 8
+    dim: int = 128
+
+    def layouts(self) -> tuple[Layout, Layout]:
+        """Equal sharding would go page to page, so then the decode side has other pages."""
+        pages = 16, 64 if self.prefill == self.decode else 16
+        both = [
+            Layout(layers=self.layers, heads=self.heads, k_dim=self.dim, v_dim=self.dim, itemsize=2, dtype="bfloat16",
+                   page_size=page, tp=tp)
+            for page, tp in zip(pages, (self.prefill, self.decode), strict=True)
+        ]  # fmt: skip
+        return both[0], both[1]
+
+    @property
+    def token_bytes(self) -> int:
+        return self.layers * self.heads * self.dim * 4
+
+    @property
+    def name(self) -> str:
+        gpus = len({*self.prefill_on, *self.decode_on})
+        return f"{self.prefill}->{self.decode} on {gpus}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row. `chunk`: MiB of the whole KV in a chunk; `ring`: MiB on each decode rank (0: all that is wanted)."""
+
+    what: str
+    size: int
+    chunk: int
+    slots: int = 4
+    rooms: int = 1
+    window: int = 64
+    ring: int = 0
+    max_descs: int = 0
+    repeats: int = 15
+    staging: str = "device"
+
+
+@dataclass
+class Fleet:
+    """The processes of a shape."""
+
+    shape: Shape
+    cuda: bool
+    conns: dict[tuple[str, int], Any] = field(default_factory=dict)
+    rooms: int = 0
+
+    def __enter__(self) -> Self:
+        spawn = multiprocessing.get_context("spawn")
+        sides = ("P", self.shape.prefill_on), ("D", self.shape.decode_on)
+        for side, devices in sides:
+            for index, device in enumerate(devices):
+                ours, theirs = spawn.Pipe()
+                where = f"cuda:{device}" if self.cuda else "cpu"
+                spawn.Process(target=serve, args=(theirs, side, index, where), daemon=True).start()
+                self.conns[side, index] = ours
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tell("PD", "end")
+
+    def tell(self, sides: str, name: str, *args: Any) -> dict[tuple[str, int], Any]:
+        """Have all ranks of these sides do it, at the same time; what each answers."""
+        asked = [key for key in self.conns if key[0] in sides]
+        for key in asked:
+            self.conns[key].send((name, args))
+        answers = {key: self.conns[key].recv() for key in asked}
+        for good, answer in answers.values():
+            if not good:
+                raise RuntimeError(answer)
+        return {key: answer for key, (_, answer) in answers.items()}
+
+    def run(self, case: Case) -> dict[str, Any]:
+        """Measure one row."""
+        form = self._form(case)
+        made = self.tell("PD", "make", form)
+        self.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
+        tokens = case.size * MIB // self.shape.token_bytes
+        names = list(range(1, case.rooms + 1))
+        self.tell("PD", "fill", names, tokens)
+        times, bulks, logs, right = [], [], [], True
+        warm = 1 if case.what == "slice" else 3
+        for turn in range(case.repeats + warm):
+            self.tell("D", "mark")
+            bulk = self._bulk(tokens) if case.what == "one" else 0.0
+            seconds, log = self._transfer(names, turn, tokens)
+            right &= all(self.tell("D", "right", names, tokens).values())
+            if turn >= warm:
+                bulks.append(bulk)
+                times.append(seconds)
+                logs.append(log)
+        stats = self.tell("PD", "stats")
+        odd = {f"{side}{index}": s for (side, index), s in stats.items() if s["reports"]}
+        nbytes = case.rooms * tokens * self.shape.token_bytes
+        return {
+            **asdict(case), "pair": self.shape.name, "bytes": nbytes, "right": right, "odd": odd,
+            "ms": 1e3 * statistics.median(times), "gbs": 1e-9 * nbytes / statistics.median(times),
+            "best_gbs": 1e-9 * nbytes / min(times), "all_ms": [round(1e3 * t, 4) for t in times],
+            "pieces": stats["P", 0]["pieces"] // (case.repeats + warm), "phases": phases(logs),
+            **({"bulk_ms": 1e3 * statistics.median(bulks), "bulk_gbs": 1e-9 * nbytes / statistics.median(bulks),
+                "ratio": statistics.median(bulks) / statistics.median(times)} if case.what == "one" else {}),
+        }  # fmt: skip
+
+    def _form(self, case: Case) -> Form:
+        prefill, decode = self.shape.layouts()
+        grid = case.chunk * MIB // self.shape.token_bytes
+        tokens = case.size * MIB // self.shape.token_bytes
+        form = Form(prefill, decode, grid, Settings(), case.rooms * tokens * 5 // 64 + 64, "device", case.max_descs)
+        need = max(form.plan.grant_bytes(rank, grid) for rank in range(decode.ranks))
+        ring = case.ring * MIB or need * case.rooms * chunks(tokens, 0, grid)
+        settings = Settings(
+            window=case.window, slots=case.slots, ring_bytes=ring, pages_only=case.what == "slice", trace=256,
+            slot_bytes=max(form.plan.part_bytes(share, grid) for share in form.plan.shares),
+        )  # fmt: skip
+        return Form(prefill, decode, grid, settings, form.pages, case.staging, case.max_descs)  # type: ignore[arg-type]
+
+    def _transfer(self, names: Sequence[int], gen: int, tokens: int) -> tuple[float, dict[str, Any]]:
+        rooms = [(name, gen) for name in names]
+        self.tell("PD", "open", rooms, tokens)
+        told = self.tell("PD", "go", rooms, tokens, time.perf_counter() + LEAD_S)
+        begin = min(begin for (side, _), (begin, _, _) in told.items() if side == "P")
+        end = max(end for (side, _), (_, end, _) in told.items() if side == "D")
+        logs = {f"{side}{index}": log for (side, index), (_, _, log) in told.items()}
+        return end - begin, {"begin": begin, "end": end, **logs}
+
+    def _bulk(self, tokens: int) -> float:
+        told = self.tell("P", "bulk", tokens, time.perf_counter() + LEAD_S).values()
+        return float(max(end for _, end in told) - min(begin for begin, _ in told))
+
+
+def phases(logs: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Microseconds, medians: what stands before the first write of P0 and after the last, and what chunks cost."""
+    found: dict[str, list[float]] = {}
+    for log in logs:
+        marks = [each for name in log if name[0] in "PD" for each in log[name] if name in ("P0", "D0")]
+        for name, span in _spans(marks, log["begin"], log["end"]):
+            found.setdefault(name, []).append(1e6 * span)
+    return {name: round(statistics.median(spans), 1) for name, spans in found.items()}
+
+
+def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str, float]]:
+    at: dict[str, list[float]] = {}
+    for name, _, when in marks:
+        at.setdefault(name, []).append(when)
+    if not {"gather", "post", "WriteCompleted", "scatter", "Scattered"} <= at.keys():
+        return []
+    first, last = ({name: pick(times) for name, times in at.items()} for pick in (min, max))
+    launches = [b - a for a, b in zip(at["gather begins"], at["gather"], strict=True)]
+    posts = [b - a for a, b in zip(at["post begins"], at["post"], strict=True)]
+    return [
+        ("produced to gather", first["gather begins"] - begin),
+        ("first launch", launches[0]),
+        ("first gather", first["Gathered"] - first["gather"]),
+        ("gathered to post", first["post begins"] - first["Gathered"]),
+        ("first post", posts[0]),
+        ("writes", last["WriteCompleted"] - first["post"]),
+        ("completed to scatter", last["scatter begins"] - last["WriteCompleted"]),
+        ("scatter launch", last["scatter"] - last["scatter begins"]),
+        ("last scatter", last["Scattered"] - last["scatter"]),
+        ("scattered to finished", end - last["Scattered"]),
+        ("a launch", statistics.median(launches)),
+        ("a post", statistics.median(posts)),
+    ]
+
+
+SHAPES = {
+    "1-1": Shape(1, 1, (0,), (1,)),
+    "1-2": Shape(1, 2, (0,), (1, 1)),
+    "2-1": Shape(2, 1, (0, 0), (1,)),
+    "2-1w": Shape(2, 1, (0, 1), (2,)),
+    "1-2w": Shape(1, 2, (0,), (1, 2)),
+    "4-2w": Shape(4, 2, (0, 1, 2, 3), (2, 0)),
+    "2-4w": Shape(2, 4, (0, 1), (1, 2, 0, 3)),
+    "4-1w": Shape(4, 1, (0, 1, 2, 0), (3,)),
+    "tiny": Shape(1, 2, (0,), (1, 1), layers=2, heads=4, dim=16),
+}
+
+
+def cases(name: str, what: str, repeats: int) -> list[Case]:
+    """The rows of a shape: `sweep` looks for the best form, `figures` is the table, `slice` the other route."""
+    if name == "tiny":
+        return [Case("one", 1, 1, repeats=2), Case("many", 1, 1, rooms=3, repeats=2), Case("slice", 1, 1, repeats=1)]
+    one = [(64, 8), (64, 16), (64, 32), (256, 16), (256, 32), (256, 64), (1024, 32), (1024, 64), (1024, 128)]
+    best = [(64, 16), (256, 32), (1024, 64)]
+    if what == "sweep":
+        rows = [Case("one", size, chunk, repeats=repeats) for size, chunk in one]
+        rows += [Case("one", 1024, 64, slots=slots, repeats=repeats) for slots in (2, 8)]
+        return [*rows, Case("one", 1024, 64, ring=256, window=8, repeats=repeats)]
+    if what == "slice":
+        rows = [Case("slice", size, min(size, 64), repeats=3) for size in (4, 16, 64, 256)]
+        return rows + [Case("slice", 64, 64, max_descs=most, repeats=3) for most in (256, 4096)]
+    rows = [Case("one", size, chunk, repeats=repeats) for size, chunk in best]
+    return [*rows, Case("many", 64, 64, rooms=16, repeats=repeats), Case("many", 256, 64, rooms=4, repeats=repeats)]
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    lines = ["pair       what   rooms x MiB  chunk slots ring   bulk GB/s  ours  best   ratio      ms  pieces"]
+    for row in rows:
+        bulk = f"{row['bulk_gbs']:9.0f}" if "bulk_gbs" in row else f"{'':9}"
+        ratio = f"{row['ratio']:.3f}" if "ratio" in row else f"{'':5}"
+        lines.append(
+            f"{row['pair']:10} {row['what']:6} {row['rooms']:5} x {row['size']:4} {row['chunk']:5} {row['slots']:5} "
+            f"{row['ring']:4} {bulk} {row['gbs']:7.1f} {row['best_gbs']:5.0f}   {ratio} {row['ms']:8.3f} "
+            f"{row['pieces']:7}{'' if row['right'] else '  WRONG'}{'  ' + str(row['odd']) if row['odd'] else ''}"
+        )
+        if row["phases"]:
+            lines.append("   us: " + ", ".join(f"{name} {us:.0f}" for name, us in row["phases"].items()))
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
+    about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
+    parser = argparse.ArgumentParser(prog="kvproto bench pipeline", description=about)
+    parser.add_argument("--pairs", default="1-1", help=f"comma separated, of {', '.join(SHAPES)}")
+    parser.add_argument("--what", choices=("figures", "sweep", "slice"), default="figures")
+    parser.add_argument("--repeats", type=int, default=15, help="timed transfers a row (default 15)")
+    parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
+    parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
+    options = parser.parse_args(argv)
+    wanted = [SHAPES[name] for name in options.pairs.split(",")]
+    gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in wanted) + 1
+    if not options.cpu and torch.cuda.device_count() < gpus:
+        print(f"This needs {gpus} GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
+        return 2
+    rows: list[dict[str, Any]] = []
+    for name in options.pairs.split(","):
+        with Fleet(SHAPES[name], cuda=not options.cpu) as fleet:
+            for case in cases(name, options.what, options.repeats):
+                rows.append(fleet.run(case))
+                if options.json != "-":
+                    print(table(rows[-1:]).split("\n", maxsplit=1)[1] if len(rows) > 1 else table(rows), flush=True)
+    results = {"machine": machine(), "pipeline": rows}
+    if options.json == "-":
+        print(json.dumps(results))
+    elif options.json:
+        Path(options.json).write_text(json.dumps(results))
+    return 0 if all(row["right"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

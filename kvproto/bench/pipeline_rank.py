@@ -1,0 +1,304 @@
+"""One rank of the pipeline benchmark: a process with a GPU (or without), a pool, and the endpoint that engines hold.
+
+It does what it is told, one command after the other, and polls its endpoint while nobody says anything. What is right
+does not come from the library: the truth is noise from a seed, the same in every process, laid into the prefill
+pools and looked for in the decode pools by plain indexing. Before every transfer the decode pools are filled with a
+marker, so that a byte that was never written is seen, and so is one that had no business being written.
+
+The clock is the machine's monotonic one, which is the same for all processes of a host.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
+import torch
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto.decode import DecodeEndpoint
+from kvproto.endpoint import Room
+from kvproto.handlers.kernels.base import Pool
+from kvproto.handlers.staging import Kind
+from kvproto.handlers.transports import Completed, bulk
+from kvproto.handlers.transports.nixl import NixlTransport
+from kvproto.layout import Layout, Plan
+from kvproto.messages import AUX_CHUNK
+from kvproto.prefill import PrefillEndpoint
+from kvproto.rank import Settings
+from kvproto.states import PSend
+
+MARKER = 0xA5
+LONGEST_S = 60.0
+PREFILL, DECODE = 1, 2
+Moment = tuple[str, int, float]
+
+
+class Form(msgspec.Struct, frozen=True):
+    """How the endpoints of one configuration are made."""
+
+    prefill: Layout
+    decode: Layout
+    grid: int
+    settings: Settings
+    pages: int  # of 16 tokens, in each pool
+    staging: Kind = "device"
+    max_descs: int = 0
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.prefill, self.decode, self.grid)
+
+
+def random_bytes(shape: tuple[int, ...], seed: int, device: torch.device) -> torch.Tensor:
+    source = torch.Generator(device).manual_seed(seed)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=source, device=device)
+
+
+class Member:
+    """A rank: its pool, its endpoint, the rooms under way."""
+
+    def __init__(self, side: str, index: int, device: str) -> None:
+        self.side, self.index, self.device = side, index, torch.device(device)
+        self.endpoint: Any = None
+        self.form: Form
+        self.pool: Pool | None = None
+        self.tables: dict[int, torch.Tensor] = {}
+        self.log: list[Moment] = []
+        self.source: Any = None
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+
+    # --------------------------------------------------------------------------------------------- making
+    def make(self, form: Form) -> str:
+        """A new endpoint; returns a prefill rank's address."""
+        self.end()
+        self.form = form
+        layout = form.prefill if self.side == "P" else form.decode
+        if self.pool is None or self.pool.pages * self.pool.page_size < form.pages * 16:
+            self.pool = None
+            self.pool = self._pool(layout, form.pages * 16 // layout.page_size)
+        transport = NixlTransport()
+        if form.max_descs:
+            transport.caps = msgspec.structs.replace(transport.caps, max_descs=form.max_descs)
+        make: Callable[..., Any] = PrefillEndpoint if self.side == "P" else DecodeEndpoint
+        self.endpoint = make(
+            layout, self.index, self.pool, transport, grid=form.grid, settings=form.settings, staging=form.staging
+        )
+        _watch(self.endpoint, self.log)
+        gc.collect()
+        gc.freeze()  # as engines do: what is there now stays
+        return str(self.endpoint.address) if self.side == "P" else ""
+
+    def _pool(self, layout: Layout, pages: int) -> Pool:
+        heads, layers = layout.heads_of(self.index)[1], layout.layers_of(self.index)[1]
+        inner = (layout.page_size, heads) if layout.order == "NHD" else (heads, layout.page_size)
+
+        def tensors(dim: int) -> list[torch.Tensor]:
+            shape = (pages, *inner, dim)
+            return [torch.empty(shape, dtype=getattr(torch, layout.dtype), device=self.device) for _ in range(layers)]
+
+        return Pool(tensors(layout.k_dim), tensors(layout.v_dim), layout.order, layout.page_size)
+
+    def connect(self, addresses: list[str]) -> None:
+        """A decode rank calls the prefill ranks."""
+        self.endpoint.connect(self.form.prefill, addresses)
+        self._until(self.endpoint.ready)
+
+    def end(self) -> None:
+        if self.endpoint is not None:
+            self.endpoint.close()
+            self.endpoint = self.source = None
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    # ------------------------------------------------------------------------------------------ the bytes
+    def fill(self, rooms: list[int], tokens: int) -> None:
+        """Lay the truth of these rooms into random pages, or take random pages and mark everything."""
+        assert self.pool is not None
+        size = self.pool.page_size
+        used = -(-tokens // size)
+        spread = torch.randperm(self.pool.pages)[: used * len(rooms)].tolist()
+        self.tables = {room: torch.tensor(spread[i * used : i * used + used]) for i, room in enumerate(rooms)}
+        if self.side == "P":
+            for room in rooms:
+                for place, truth in self._places(room, tokens):
+                    place(truth)
+        self.mark()
+
+    def mark(self) -> None:
+        """Fill a decode pool with the marker."""
+        assert self.pool is not None
+        if self.side == "D":
+            for tensor in (*self.pool.k, *self.pool.v):
+                tensor.view(torch.uint8).fill_(MARKER)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def right(self, rooms: list[int], tokens: int) -> bool:
+        """Whether a decode pool holds the truth of these rooms, and the marker in all other pages."""
+        assert self.pool is not None
+        found = [place(None).eq(truth).all() for room in rooms for place, truth in self._places(room, tokens)]
+        free = torch.ones(self.pool.pages, dtype=torch.bool)
+        free[torch.cat([self.tables[room] for room in rooms])] = False
+        rest = free.nonzero().flatten().to(self.device)
+        found += [tensor.view(torch.uint8)[rest].eq(MARKER).all() for tensor in (*self.pool.k, *self.pool.v)]
+        return bool(torch.stack(found).all())
+
+    def _places(self, room: int, tokens: int) -> Any:
+        """Of each layer's K and V: a function that stores into the room's pages or reads them, and the truth."""
+        pool, layout = self.pool, self.form.prefill if self.side == "P" else self.form.decode
+        assert pool is not None
+        first, heads = layout.heads_of(self.index)
+        table = self.tables[room].to(self.device)
+        token = torch.arange(tokens, device=self.device)
+        page, slot = table[token // pool.page_size], token % pool.page_size
+        for kind, tensors in enumerate((pool.k, pool.v)):
+            for layer, tensor in enumerate(tensors):
+                raw = tensor.view(torch.uint8)
+                raw = raw if layout.order == "NHD" else raw.transpose(1, 2)
+                seed = (room << 10) + 2 * layer + kind
+                truth = random_bytes((tokens, layout.heads, raw.shape[3]), seed, self.device)[:, first : first + heads]
+
+                def place(new: torch.Tensor | None, raw: torch.Tensor = raw) -> torch.Tensor:
+                    if new is not None:
+                        raw[page, slot] = new
+                    return raw[page, slot]
+
+                yield place, truth
+
+    # --------------------------------------------------------------------------------------- the transfer
+    def open(self, rooms: list[tuple[int, int]], tokens: int) -> None:
+        """Open the rooms (id, gen); a prefill rank then asks for its grants until it has what it can have."""
+        for room, gen in rooms:
+            self.endpoint.open(Room(room, gen), tokens, self.tables[room])
+        if self.side == "P":
+            for room, gen in rooms:
+                self.endpoint.prefetch(Room(room, gen))
+            keys = [Room(room, gen).key for room, gen in rooms]
+            self._until(lambda: all(self._asked(key) for key in keys))
+
+    def _asked(self, key: int) -> bool:
+        sends = self.endpoint.rank.sends.get(key, {})
+        waits = PSend.AWAIT_GRANT, PSend.AWAIT_PAGES
+        return bool(sends) and all(v.state not in waits or at >> 16 == AUX_CHUNK for at, v in sends.items())
+
+    def go(self, rooms: list[tuple[int, int]], tokens: int, at: float) -> tuple[float, float, list[Moment]]:
+        """From the moment `at`: tell that all is produced, and poll until the rooms are over: (begin, end, log)."""
+        endpoint, left = self.endpoint, len(rooms)
+        self.log.clear()
+        while time.perf_counter() < at:
+            endpoint.poll()
+        begin = time.perf_counter()
+        if self.side == "P":
+            for room, gen in rooms:
+                endpoint.produced(Room(room, gen), tokens)
+                endpoint.aux(Room(room, gen), b"token")
+        while left:
+            endpoint.poll()
+            for outcome in endpoint.finished():
+                left -= 1
+                if not outcome.ok:
+                    reports = list(endpoint.loop.reports)
+                    raise RuntimeError(f"{self.side}{self.index}: {outcome.room} failed: {outcome.cause}; {reports}")
+            _give_way()
+            if time.perf_counter() > begin + LONGEST_S:
+                raise TimeoutError("\n".join(endpoint.explain(Room(*room)) for room in rooms))
+        end = time.perf_counter()
+        gone = [0]
+        self._until(lambda: _count(gone, endpoint.released()) >= len(rooms))
+        return begin, end, list(self.log)
+
+    def bulk(self, tokens: int, at: float) -> tuple[float, float]:
+        """One write of all the bytes that this rank owes each reader, with nothing before and after it."""
+        plan, transport = self.form.plan, self.endpoint.data.transport
+        shares = plan.duties(self.index)
+        sizes = [plan.part_bytes(share, tokens) for share in shares]
+        if self.source is None or self.source[0].numel() < max(sizes):
+            buffer = random_bytes((max(sizes),), 1, self.device)
+            kind = "VRAM" if buffer.is_cuda else "DRAM"
+            self.source = buffer, transport.register(buffer.data_ptr(), len(buffer), kind, max(buffer.get_device(), 0))
+        wanted = []
+        for share, size in zip(shares, sizes, strict=True):
+            peer = self.endpoint.data.link_peer[self.endpoint.rank.link_of[DECODE, share.reader]]
+            descs = bulk(0, plan.part_offset(share.reader, share.writer, tokens), size)
+            wanted.append((peer, self.source[1], transport.remote(peer, 0), descs, b""))
+        while time.perf_counter() < at:
+            self.endpoint.poll()
+        begin = time.perf_counter()
+        live = {transport.write(*each) for each in wanted}
+        while live:
+            live -= {event.handle for event in transport.poll() if isinstance(event, Completed)}
+            _give_way()
+        return begin, time.perf_counter()
+
+    def stats(self) -> dict[str, Any]:
+        loop = self.endpoint.loop
+        return {**self.endpoint.data.stats, "counts": dict(loop.counts), "reports": list(loop.reports)[-3:]}
+
+    def _until(self, over: Callable[[], bool]) -> None:
+        limit = time.perf_counter() + LONGEST_S
+        while not over():
+            self.endpoint.poll()
+            _give_way()
+            if time.perf_counter() > limit:
+                raise TimeoutError(f"{self.side}{self.index}: {list(self.endpoint.loop.reports)}")
+
+
+def _give_way() -> None:
+    time.sleep(0)
+
+
+def _count(total: list[int], new: list[Any]) -> int:
+    total[0] += len(new)
+    return total[0]
+
+
+def _watch(endpoint: Any, log: list[Moment]) -> None:
+    """Write down when gathers, writes and scatters begin and are seen to end."""
+    loop, kernels, now = endpoint.loop, endpoint.data.kernels, time.perf_counter
+
+    def timed(name: str, call: Callable[..., Any], chunk: Callable[..., int]) -> Callable[..., Any]:
+        def called(*args: Any, **named: Any) -> Any:
+            log.append((f"{name} begins", chunk(*args), now()))
+            answer = call(*args, **named)
+            log.append((name, chunk(*args), now()))
+            return answer
+
+        return called
+
+    for name, effect in (("post", do.PostWrite), ("scatter", do.LaunchScatter)):
+        if effect in loop.handlers:
+            loop.handlers[effect] = timed(name, loop.handlers[effect], lambda each: each.chunk)
+    kernels.gather = timed("gather", kernels.gather, lambda _pool, _table, first, *_: first // endpoint.rank.grid)
+    raised = loop.raise_event
+
+    def raise_event(event: Any) -> None:
+        if isinstance(event, ev.Gathered | ev.WriteCompleted | ev.Scattered):
+            log.append((type(event).__name__, event.chunk, now()))
+        raised(event)
+
+    loop.raise_event = raise_event
+
+
+def serve(conn: Connection, side: str, index: int, device: str) -> None:
+    """Do what comes until the parent has had enough."""
+    torch.set_num_threads(1)
+    member = Member(side, index, device)
+    while True:
+        while not conn.poll(0):
+            if member.endpoint is not None:
+                member.endpoint.poll()
+            _give_way()
+        name, args = conn.recv()
+        try:
+            conn.send((True, getattr(member, name)(*args)))
+        except Exception as error:  # noqa: BLE001  # it is the parent's to judge
+            conn.send((False, f"{side}{index} {name}: {type(error).__name__}: {error}"))
+        if name == "end":
+            return

@@ -1,0 +1,108 @@
+"""The prefill rank's gathers: from the pool's pages into staging slots.
+
+All go to one stream, so they end in the order in which they were launched and only the oldest has to be asked.
+One is launched at once, because the first write waits for it; those that come with it are launched in the next
+look, one by one, and between two launches the oldest is asked again: a launch takes the host as long as a small
+gather takes the device.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto.handlers.book import Entry
+from kvproto.handlers.kernels.base import Kernels, Pool, Ticket
+from kvproto.handlers.staging import Staging
+from kvproto.layout import Plan, Share, cell
+from kvproto.loop import Loop
+from kvproto.rank_prefill import PrefillRank
+
+Key = tuple[int, int, int]
+
+
+def duty(rank: PrefillRank, room: int, chunk: int, peer: int) -> tuple[Plan, Share, int, int]:
+    """What this rank writes for that peer in that chunk: plan, share, first token, tokens."""
+    link = rank.link_to(room, peer)
+    plan = rank.peers[link].plan if link is not None else None
+    value = rank.value_of(room)
+    assert plan is not None
+    first, tokens = cell(chunk, value.tokens, value.prefix, rank.grid)
+    return plan, plan.share(rank.index, peer), first, tokens
+
+
+class Gathers:
+    """Gathers of one rank; a source of the loop through its owner, which polls it."""
+
+    def __init__(
+        self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, book: dict[int, Entry], staging: Staging,
+        slot_bytes: int,
+    ) -> None:  # fmt: skip
+        self.loop, self.rank, self.pool, self.kernels, self.book = loop, rank, pool, kernels, book
+        self.staging, self.slot_bytes = staging, slot_bytes
+        self._asked: deque[do.LaunchGather] = deque()
+        self._going: deque[tuple[Key, Ticket]] = deque()
+        loop.handlers[do.LaunchGather] = self._ask
+
+    def __len__(self) -> int:
+        """Those to be launched, and those not yet seen to be over."""
+        return len(self._asked) + len(self._going)
+
+    def poll(self) -> bool:
+        """Raise what is over, launch what was asked for."""
+        moved = self._look()
+        while self._asked:
+            self.loop.submit([])
+            self._launch(self._asked.popleft())
+            moved = self._look() or moved
+        return moved
+
+    def _ask(self, effect: do.LaunchGather) -> None:
+        if self._asked or self._going:
+            self._asked.append(effect)
+        else:
+            self._launch(effect)
+
+    def _launch(self, effect: do.LaunchGather) -> None:
+        key, lane = (effect.room, effect.chunk, effect.peer), self.staging.lane
+        try:
+            entry = self.book[effect.room]
+            plan, share, first, tokens = duty(self.rank, *key)
+            start = effect.slot * self.slot_bytes
+            end = start + plan.part_bytes(share, tokens)
+            if entry.placed is not None:
+                lane.stream.wait_event(entry.placed)
+                entry.placed = None
+            ticket = self.kernels.gather(
+                self.pool, entry.table, first, tokens, share, self.staging.near[start:end],
+                stream=lane.stream, after=entry.after,
+            )  # fmt: skip
+            ticket = self.staging.sent_off(start, end, ticket)
+        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+            self._fail(key, error)
+            return
+        if not self._going and self._over(key, ticket):
+            return
+        self._going.append((key, ticket))
+
+    def _look(self) -> bool:
+        moved = False
+        while self._going and self._over(*self._going[0]):
+            self._going.popleft()
+            moved = True
+        return moved
+
+    def _over(self, key: Key, ticket: Ticket) -> bool:
+        try:
+            if not ticket.done():
+                return False
+        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+            self._fail(key, error)
+        else:
+            self.loop.raise_event(ev.Gathered(*key))
+        return True
+
+    def _fail(self, key: Key, error: Exception) -> None:
+        self.loop.reports.append(f"gather of {key}: {type(error).__name__}: {error}")
+        self.loop.raise_event(ev.GatherFailed(*key))

@@ -1,0 +1,58 @@
+"""Staging memory: what the transport reaches, and what kernels work on.
+
+Two ways, the endpoint's `staging`:
+
+*device*: one buffer on the pool's device is both.  Plain allocations only: what expandable segments or other virtual
+memory hand out can be a hundred times slower between processes.
+
+*pinned*: for a transport that cannot reach device memory.  It gets a page-locked buffer on the host; kernels work on
+a twin of it on the device, and copy engines carry the bytes between the two, on a stream of their own, so that
+gather or scatter of one piece goes on beside the copy of another.  A kernel could reach the host by itself, but its
+many short accesses leave a tenth of the bus unused; the twin costs as much device memory as the buffer has.
+
+On the CPU both are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+
+from kvproto.handlers.kernels.base import Events, Ticket
+from kvproto.handlers.lane import Lane, new_stream
+
+Kind = Literal["device", "pinned"]
+
+
+class Staging:
+    """A buffer of `nbytes`: `wire` is the transport's, `near` the kernels'."""
+
+    def __init__(self, nbytes: int, lane: Lane, kind: Kind) -> None:
+        """ValueError for a kind that there is not."""
+        if kind not in get_args(Kind):
+            raise ValueError(f"staging is 'device' or 'pinned', not {kind!r}")
+        self.lane, self.twins = lane, kind == "pinned" and lane.stream is not None
+        self.near = torch.empty(nbytes, dtype=torch.uint8, device=lane.device)
+        self.wire = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True) if self.twins else self.near
+        self._events = Events()
+        self._copies: Any = new_stream(lane.device) if self.twins else None
+
+    def sent_off(self, first: int, last: int, ticket: Ticket) -> Ticket:
+        """A gather into bytes [first, last) of `near` was queued: its ticket, or that of the copy to `wire`."""
+        if not self.twins:
+            return ticket
+        return self._copy(self.wire, self.near, first, last, self.lane.stream)
+
+    def bring(self, first: int, last: int) -> None:
+        """A scatter from bytes [first, last) of `near` is about to be queued: have it wait for the copy."""
+        if self.twins:
+            self._copy(self.near, self.wire, first, last, None)
+            self.lane.stream.wait_stream(self._copies)
+
+    def _copy(self, to: torch.Tensor, source: torch.Tensor, first: int, last: int, after: Any) -> Ticket:
+        with torch.cuda.stream(self._copies):
+            if after is not None:
+                self._copies.wait_stream(after)
+            to[first:last].copy_(source[first:last], non_blocking=True)
+            return self._events.ticket(self._copies)
