@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from typing import cast
 
 import pytest
-from support.witness import changed, model, rumur
+from support.witness import changed, model, need, rumur
 
 from kvproto.check.ringworld import Found, RingWorld, explore
 from kvproto.ring import Mark, Ring
@@ -115,3 +115,11 @@ def test_a_ring_that_is_wrong_is_seen(kind: type[Ring], property_: str) -> None:
 )
 def test_a_model_that_is_wrong_is_seen(old: str, new: str, error: str) -> None:
     assert error in rumur(changed(model("ring.m", {"SIZE": 3}), old, new)).error
+
+
+@pytest.mark.parametrize("ci", ["true", ""])
+def test_a_missing_model_checker_is_a_failure_on_a_build_machine(ci: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(pytest.fail.Exception if ci else pytest.skip.Exception, match=r"missing: rumur, gcc"):
+        need("rumur", "gcc")
