@@ -17,7 +17,8 @@ ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 HEAVY = ("torch", "triton", "transformers", "zmq", "nixl", "nixl_cu12", "nixl_cu13", "mooncake", "numpy")
-WITH_SIDE_EFFECTS = ("handlers", "demo", "bench", "adapters")  # the packages that may use them
+# What may use them: the handlers, what puts them together for an engine, and what runs engines.
+WITH_SIDE_EFFECTS = ("handlers", "loop", "endpoint", "prefill", "decode", "demo", "bench", "testing")
 
 LOADED = """
 import importlib, pkgutil, sys
