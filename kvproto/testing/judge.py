@@ -73,6 +73,8 @@ class Task:
         self.status: dict[Name, Status] = {}
         #: something has happened that may end the room without success
         self.hurt = False
+        #: its engines take their time (the driver's note)
+        self.late = False
         #: seconds that have passed since it was named
         self.age = 0.0
 

@@ -13,6 +13,7 @@ To try an engine of one's own, derive from the machine and make the stage in `ma
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
@@ -56,17 +57,23 @@ class TransferMachine(RuleBasedStateMachine):
     stage: Stage
     outside: Control | None = None
     door: Peer
+    diligent: bool
 
     def make(self, prefill: Layout, decode: Layout, settings: Settings, piece: int) -> Stage:
         """The stage of one example."""
         return Stage(prefill, decode, grid=GRID, settings=settings, piece=piece)
 
-    @initialize(data=st.data(), ring=st.sampled_from(RINGS), slots=st.integers(1, 2), piece=st.sampled_from((0, 64)))
-    def begin(self, data: st.DataObject, ring: int, slots: int, piece: int) -> None:
-        """Two groups are connected."""
+    @initialize(
+        data=st.data(), ring=st.sampled_from(RINGS), slots=st.integers(1, 2), piece=st.sampled_from((0, 64)), seed=ANY,
+        diligent=st.sampled_from((True, True, False)),
+    )  # fmt: skip
+    def begin(self, data: st.DataObject, ring: int, slots: int, piece: int, seed: int, *, diligent: bool) -> None:
+        """Two groups are connected.  `seed`: of what is left to `idle`; `diligent`: engines finish in the end what
+        they have begun."""
         shape = data.draw(st.sampled_from(self.shapes), "shape")
         settings = Settings(timing=TIMING, ring_bytes=ring, slots=slots, window=2)
         self.stage = self.make(*shape, settings, piece)
+        self.stage.random, self.diligent = Random(seed), diligent
 
     # ----------------------------------------------------------------------------------------- engines
     @rule(target=rooms, tokens=st.integers(1, 30), prefix=st.sampled_from((0, 0, 8, 16)),
@@ -200,6 +207,8 @@ class TransferMachine(RuleBasedStateMachine):
         if stage is None:
             return
         try:
+            if self.diligent:
+                stage.complete()
             stage.drain()
         finally:
             stage.close()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from random import Random
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from kvproto.handlers.transports.base import Handle, PeerId
 from kvproto.layout import Layout
 from kvproto.prefill import PrefillEndpoint
 from kvproto.rank import Settings
-from kvproto.states import Cause
+from kvproto.states import Cause, DLink, PLink
 from kvproto.testing.judge import Judge, Key, Side, Task, WatchedFabric, rows_of
 from kvproto.testing.late import LateKernels
 from kvproto.testing.pair import Pair
@@ -40,6 +41,7 @@ TIMING = Timing(
     stall=Timer(60.0), lease=Timer(10.0), write=Timer(10.0), kernel=Timer(10.0), wire=Timer(10.0),
     heartbeat=Timer(1.0, 8), forget=Timer(100.0),
 )  # fmt: skip
+BOTH = 2
 LEAP_S, LEAPS = 2.0, 300
 #: what a healthy room lives through: less than any timer that ends a room or a link
 PATIENCE_S = 4.0
@@ -70,6 +72,11 @@ class Stage(Pair):
         self.pages_of: dict[Side, list[int]] = {"P": list(range(pages))[::-1], "D": list(range(pages))[::-1]}
         self.judges: Judge | None = None
         self.stalled: set[PeerId] = set()
+        #: since all were polled, with no socket held: who was, and how long it is; whether links may be lost by now
+        self.polled: set[int] = set()
+        self.silence, self.shaken = 0.0, False
+        #: what `turn` is drawn from, once somebody has put it here
+        self.random: Random | None = None
         super().__init__(
             prefill, decode, grid=grid, pages=pages, settings=settings or Settings(timing=TIMING), fabric=self.watched,
             clock=lambda: self.clock, ready=False,
@@ -136,20 +143,31 @@ class Stage(Pair):
         group[index] = self.make_prefill(index) if side == "P" else self.make_decode(index)
         assert self.judges is not None
         self.judges.reborn(side, index)
-        for task in list(self.tasks.values()):
-            task.waits.discard((side, index))
-            task.crashed.add((side, index))
-            self._maybe_free(task)
+        self._hurt(None)
+        self.shaken = True
+        for task in self.tasks.values():
+            if (side, index) in task.opened:
+                task.waits.discard((side, index))
+                task.crashed.add((side, index))
+                self._maybe_free(task)
         for decode in range(len(self.decodes)) if side == "P" else [index]:
             self.connect(decode)
 
     # ------------------------------------------------------------------------------------------- moves
     def turn(self) -> bool:
-        """Everything that can move does, once."""
-        moved = bool(self.fabric.run()) or bool(self.late.pending)
-        while self.late.pending:
-            self.late.finish()
-        for index in range(len(self.endpoints)):
+        """Everything that can move does, some of it only in part; in order, or as `random` has it."""
+        random, order = self.random, list(range(len(self.endpoints)))
+        moved = bool(self.late.pending or self.fabric.options())
+        if random is None:
+            self.fabric.run()
+        else:
+            random.shuffle(order)
+            for _ in range(random.randint(1, 1 + 2 * len(self.fabric.options()))):
+                self.fabric.step(random)
+        for _ in range(len(self.late.pending)):
+            if random is None or random.randrange(3):
+                self.late.finish(random.randrange(64) if random is not None else 0)
+        for index in order:
             moved |= self.poll(index)
         return moved
 
@@ -157,8 +175,26 @@ class Stage(Pair):
         """One pass of this endpoint, and what its engine is told."""
         self.post.settle()
         moved = self.endpoints[index].poll()
-        self.collect()
+        self._told(*self.named()[index])
+        self.polled.add(index)
+        if self.shaken:
+            self._hurt(None)
+        if len(self.polled) == len(self.endpoints) and not self.post.held:
+            self.polled.clear()
+            self.silence = 0.0
+            self.shaken &= not self.linked()
         return moved
+
+    def linked(self) -> bool:
+        """Whether both ends of every link take it for up, and mean the same one."""
+        for decode in self.decodes:
+            for index in self.plan.linked_to(decode.rank.index):
+                ours, theirs = decode.rank, self.prefills[index].rank
+                a = ours.links.get(ours.link_of.get((theirs.group, theirs.index), 0))
+                b = theirs.links.get(theirs.link_of.get((ours.group, ours.index), 0))
+                if a is None or b is None or a.session != b.session or (a.state, b.state) != (DLink.UP, PLink.UP):
+                    return False
+        return True
 
     def stall(self, index: int) -> None:
         """This rank's transport stops, as a stopped process's does, or goes on."""
@@ -169,6 +205,8 @@ class Stage(Pair):
     def wait(self, seconds: float) -> None:
         """Time passes.  A room is no longer healthy that has lived through as much as ends one, by any timer."""
         self.clock.advance(seconds)
+        self.silence += seconds
+        self.shaken |= self.silence > PATIENCE_S
         for task in self.tasks.values():
             task.age += seconds
             task.hurt |= task.age > PATIENCE_S
@@ -276,14 +314,17 @@ class Stage(Pair):
     def collect(self) -> None:
         """What the engines are told, judged as it comes."""
         for side, index, endpoint in self.named():
-            for outcome in endpoint.finished():
-                key: Key = side, index, outcome.room
-                assert key not in self.outcomes, f"a second outcome: {outcome} on {side}{index}"
-                self.outcomes[key] = outcome
-                if side == "D" and outcome.ok and self.judges is not None:
-                    self.judges.succeeded(index, self.tasks[outcome.room], outcome.aux)
-            for room in endpoint.released():
-                self._released((side, index, room))
+            self._told(side, index, endpoint)
+
+    def _told(self, side: Side, index: int, endpoint: Endpoint) -> None:
+        for outcome in endpoint.finished():
+            key: Key = side, index, outcome.room
+            assert key not in self.outcomes, f"a second outcome: {outcome} on {side}{index}"
+            self.outcomes[key] = outcome
+            if side == "D" and outcome.ok and self.judges is not None:
+                self.judges.succeeded(index, self.tasks[outcome.room], outcome.aux)
+        for room in endpoint.released():
+            self._released((side, index, room))
 
     def named(self) -> list[tuple[Side, int, Endpoint]]:
         """Every endpoint with its side and index."""
@@ -309,11 +350,32 @@ class Stage(Pair):
                 task.freed.add(side)
                 self.pages_of[side] += task.pages[side]
 
+    def retire(self, task: Task) -> bool:
+        """Forget a room that is over for all who have opened it; those who have not cannot any more.  False: one that
+        nothing disturbed may still be opened by others."""
+        if task.waits or (len(task.freed) < BOTH and not task.hurt):
+            return False
+        for side, _ in self._sizes():
+            if side not in task.freed:
+                task.freed.add(side)
+                self.pages_of[side] += task.pages[side]
+        del self.tasks[task.room]
+        return True
+
     # --------------------------------------------------------------------------------------------- ends
     def judge(self) -> None:
         """Every invariant, now (AssertionError)."""
         assert self.judges is not None
         self.judges.all()
+
+    def complete(self) -> None:
+        """The engines do what is still asked of them: open, schedule, produce."""
+        for room, task in self.tasks.items():
+            self.open_prefill(room)
+            self.open_decode(room)
+            self.prefetch(room)
+            if any(side == "P" for side, _ in task.waits):
+                self.produce(room)
 
     def drain(self) -> None:
         """Let everything come to its end: healthy rooms must succeed, all must be over, nothing may be left."""
