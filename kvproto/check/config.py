@@ -73,6 +73,8 @@ class Config(msgspec.Struct, frozen=True):
     pieces: int = 1
     net: Net = "fifo"
     pages_only: bool = False
+    #: kernels and writes take no time: only calls, messages and timers interleave (not for the smaller worlds)
+    swift: bool = False
     #: links are up when it begins; else the handshake is part of it
     wired: bool = True
     #: what crashed comes back

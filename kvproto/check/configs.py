@@ -6,6 +6,8 @@ what is special.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kvproto.check.config import Budget, Config
 
 #: the engine in one go, and in two
@@ -29,6 +31,13 @@ CONFIGS: dict[str, Config] = {
     ),
     "two-slots": Config(ring=2, slots=2, must=("a write and a gather at once",), about="chunks overtake each other"),
     "one-slot": Config(ring=2, must=("a send that waits for a slot",), about="chunks queue for the one slot"),
+    "queue": Config(ring=2, budget=Budget(timeout=1, late=1), about="leases end while chunks queue for a slot"),
+    "slow-engine": Config(
+        ring=1, chunks=1, engine=("open", "schedule", "finish+aux"), budget=Budget(abort=1, link=1),
+        about="the engine takes its time to schedule",
+    ),
+    "eager-engine": Config(ring=1, chunks=1, engine=("open", "finish", "aux"), about="nobody says schedule"),
+    "aux-first": Config(ring=1, chunks=1, engine=("open", "aux", "finish"), about="the aux row comes before the KV"),
     "drop": Config(ring=1, patient=True, budget=Budget(drop=1), about="any one message is lost"),
     "duplicate": Config(ring=1, budget=Budget(duplicate=1), about="any one message comes twice"),
     "early": Config(ring=1, slots=2, budget=Budget(early=1), about="one timer ends early"),
@@ -68,6 +77,7 @@ CONFIGS: dict[str, Config] = {
     "fan-in-abort": Config(prefills=2, chunks=1, budget=Budget(abort=1), about="two writers, either engine gives up"),
     "fan-in-duplicate": Config(prefills=2, chunks=1, budget=Budget(duplicate=1), about="two writers, a message twice"),
     "fan-out": Config(decodes=2, chunks=1, budget=Budget(abort=1), about="two readers"),
+    "fan-out-link": Config(decodes=2, chunks=1, engine=AT_ONCE, budget=Budget(link=1), about="one of two links"),
     "replica": Config(
         prefills=2, heads=1, chunks=1, budget=Budget(abort=1), must=("a replica that has nothing to write",),
         about="two ranks hold the same head, one writes",
@@ -86,11 +96,49 @@ SUITES: dict[str, tuple[str, ...]] = {
     "gate": (
         "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop",
         "abort", "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "link", "unordered",
-        "doubt", "restart", "fan-in", "fan-in-abort", "fan-out", "replica", "unordered-abort",
+        "doubt", "slow-engine", "eager-engine", "aux-first", "queue", "restart", "fan-in", "fan-in-abort", "fan-out",
+        "fan-out-link", "replica", "unordered-abort", "late",
     ),
     "quick": ("smoke", "roomy", "patient", "wait", "two-slots", "prefix", "full-hit", "abort", "drop", "fan-in"),
 }
+#: worlds in which every kind of trouble is searched in turn
+CROWDS: dict[str, Config] = {
+    "2p1d-2chunks": Config(prefills=2, ring=2, engine=AT_ONCE, about="two writers, two chunks, a ring for one"),
+    "2p1d-2rooms": Config(prefills=2, rooms=2, chunks=1, ring=2, engine=AT_ONCE, about="two writers, two rooms"),
+    "1p2d-2chunks": Config(decodes=2, ring=1, engine=AT_ONCE, about="two readers, two chunks"),
+    "1p2d-2rooms": Config(decodes=2, rooms=2, chunks=1, ring=1, engine=AT_ONCE, about="two readers, two rooms"),
+    "2p2d": Config(
+        prefills=2, decodes=2, stages=2, chunks=1, ring=2, engine=AT_ONCE, swift=True,
+        about="two stages, two heads: everyone to everyone",
+    ),
+}
+FAULTS: dict[str, Budget] = {
+    "calm": Budget(), "drop": Budget(drop=1), "duplicate": Budget(duplicate=1), "early": Budget(early=1),
+    "abort": Budget(abort=1), "link": Budget(link=1), "crash": Budget(crash=1), "write": Budget(write=1),
+    "doubt": Budget(doubt=1), "kernel": Budget(kernel=1), "timeout": Budget(timeout=1), "late": Budget(late=1),
+}  # fmt: skip
+#: what takes hours: two rooms of two chunks; where kernels and writes take no time, and where they do
+NIGHT: dict[str, Config] = {
+    "2p1d-swift": Config(prefills=2, rooms=2, chunks=2, ring=2, engine=AT_ONCE, swift=True, live=False),
+    "1p2d-swift": Config(decodes=2, rooms=2, chunks=2, ring=1, engine=AT_ONCE, swift=True, live=False),
+    "2p2d-swift": Config(prefills=2, decodes=2, stages=2, ring=2, engine=AT_ONCE, swift=True, live=False),
+    "2p1d-full": Config(prefills=2, rooms=2, chunks=2, ring=2, engine=AT_ONCE, live=False, limit=60_000_000),
+    "1p2d-full": Config(decodes=2, rooms=2, chunks=2, ring=1, engine=AT_ONCE, live=False, limit=60_000_000),
+    "2p2d-full": Config(
+        prefills=2, decodes=2, stages=2, rooms=2, chunks=2, ring=4, engine=AT_ONCE, live=False, limit=60_000_000
+    ),
+}
+
 SUITES["small"] = tuple(CONFIGS)
+CONFIGS |= {
+    f"{crowd}-{fault}": replace(config, budget=budget, about=f"{config.about}; {fault}")
+    for crowd, config in CROWDS.items()
+    for fault, budget in FAULTS.items()
+}
+SUITES["standard"] = tuple(CONFIGS)
+CONFIGS |= NIGHT
+CONFIGS |= {f"{name}-{f}": replace(c, budget=b) for name, c in NIGHT.items() for f, b in FAULTS.items() if f != "calm"}
+SUITES["night"] = tuple(name for name in CONFIGS if name not in SUITES["standard"])
 
 
 def named(name: str) -> dict[str, Config]:

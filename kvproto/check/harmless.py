@@ -1,5 +1,30 @@
-"""Survivors of the gate that are harmless, and why: the part of the name that tells them, and the reason."""
+"""Survivors of the gate that are harmless, and why: a part of the name that tells them, and the reason.
+
+A name is `table: STATE Event [guard] - what was taken away`.  The first part that fits gives the reason.
+"""
 
 from __future__ import annotations
 
-HARMLESS: dict[str, str] = {}
+DELAY = "it is said again by a timer, or asked for again by the other side: it comes later"
+WORLDS = "not in these worlds: one group a side, and all agree on what they are"
+ENGINE = "only the engine hears of it; no room depends on it"
+
+#: messages that a timer, or the other side's timer, says again
+AGAIN = (
+    "say_opened", "say_drained", "tell_drained", "say_noted", "tell_open", "tell_one_open", "tell_abort",
+    "tell_one_abort", "say_abort", "ask_pages", "ask_grant", "notify", "send_aux", "confirm", "say_in_place",
+    "say_aux_landed", "say_hello", "say_welcome", "tell_grant", "say_grant", "say_pages", "tell_denied", "say_denied",
+    "tell_watermark", "say_watermark", "ask_watermark",
+)  # fmt: skip
+#: guards about sides that do not agree
+FOREIGN = ("other_group", "disagrees", "misfit", "other_length", "same_call_misfit")
+
+HARMLESS: dict[str, str] = {
+    **{f"[{guard}]": WORLDS for guard in FOREIGN},
+    "PeerForgot": "tombstones are not forgotten in these worlds",
+    "- announce_up": ENGINE,
+    "- announce_lost": ENGINE,
+    "- announce_refused": ENGINE,
+    "- disconnect": "the transport's own; the model of a link has no connections to take down",
+    **{f"- {message}": DELAY for message in AGAIN},
+}

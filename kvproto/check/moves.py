@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproto.check.menus import Choice, Later, Menu, Menus
+from kvproto.check.menus import Choice, Later, Menu, Menus, Option
 from kvproto.check.network import REPORT, TO_DECODE
 from kvproto.check.pairs import DECODE_ALONE, PREFILL_ALONE
 from kvproto.check.world import BITS, DEAD, MASK, Event
 
 Found = tuple[list[int], list[Event]]
+SWIFT = frozenset({"gathered", "land", "scattered"})
 
 
 class Explorer(Menus):
@@ -42,6 +43,8 @@ class Explorer(Menus):
     def successors(self, state: int) -> Found:
         """The states that come next, and why; what breaks a property is added to `faults`."""
         numbers = [state >> shift & MASK for shift in self.shifts]
+        if self.config.swift and (at_once := self._at_once(state, numbers)) is not None:
+            return at_once
         states: list[int] = []
         why: list[Event] = []
         found = states, why
@@ -65,6 +68,21 @@ class Explorer(Menus):
         self._timers(state, numbers, menus, quiet, found, still=not moving and all(quiet))
         return found
 
+    def _at_once(self, state: int, numbers: list[int]) -> Found | None:
+        """In a swift world: the next kernel, write or report that ends, if any, and nothing else."""
+        found: Found = [], []
+        for at, number in enumerate(numbers[: self.n]):
+            for choice in self.menu(at, number).plain:
+                if choice[3].what[0] in SWIFT:
+                    self._take(state, choice, found)
+                    return found
+        for i, number in enumerate(numbers[self.n : -1]):
+            report = next((option for option in self.deliver(number) if option[0] == REPORT), None)
+            if report is not None:
+                self._hand_over(state + (report[2] << self.shifts[self.n + i]), numbers, i, report, found)
+                return found
+        return None
+
     def _take(self, state: int, choice: Choice, found: Found) -> None:
         delta, ops, fault, event = choice
         if fault is None:
@@ -82,32 +100,37 @@ class Explorer(Menus):
 
     def _deliver(self, state: int, numbers: list[int], i: int, found: Found) -> bool:
         """What the network can do on a link; returns whether the link is quiet."""
-        p, d = self.pairs[i]
-        link, heard = self.n + i, self.heard[i]
-        shift, number = self.shifts[link], numbers[link]
+        link, number = self.n + i, numbers[self.n + i]
         options = self.options.get(number)
-        for way, item, delta, cost in self.deliver(number) if options is None else options:
-            new = state + (delta << shift)
+        for option in self.deliver(number) if options is None else options:
+            new = state + (option[2] << self.shifts[link])
+            cost = option[3]
             if cost:
                 budget = self.spend(numbers[-1], cost, -1)
                 if budget < 0:
                     continue
                 new += (budget - numbers[-1]) << self.shifts[-1]
-            if item is None:
+            if option[1] is None:
                 found[0].append(new)
-                found[1].append(Event(link, ("lost", way), cost))
-                continue
-            at = self.config.prefills + d if way == TO_DECODE else p
-            choice = heard[way].get(numbers[at] << BITS | item)
-            if choice is None:
-                what, lasting = self._input(state, numbers, i, way, item)
-                choice = self.choice(at, numbers[at], what, "")
-                if lasting:
-                    heard[way][numbers[at] << BITS | item] = choice
-            if cost:
-                choice = (*choice[:3], choice[3]._replace(cost=cost))
-            self._take(new, choice, found)
+                found[1].append(Event(link, ("lost", option[0]), cost))
+            else:
+                self._hand_over(new, numbers, i, option, found)
         return self.quiets[number]
+
+    def _hand_over(self, state: int, numbers: list[int], i: int, option: Option, found: Found) -> None:
+        way, item, _, cost = option
+        assert item is not None
+        p, d = self.pairs[i]
+        at = self.config.prefills + d if way == TO_DECODE else p
+        choice = self.heard[i][way].get(numbers[at] << BITS | item)
+        if choice is None:
+            what, lasting = self._input(state, numbers, i, way, item)
+            choice = self.choice(at, numbers[at], what, "")
+            if lasting:
+                self.heard[i][way][numbers[at] << BITS | item] = choice
+        if cost:
+            choice = (*choice[:3], choice[3]._replace(cost=cost))
+        self._take(state, choice, found)
 
     def _input(self, state: int, numbers: list[int], i: int, way: int, item: int) -> tuple[Any, bool]:
         p, d = self.pairs[i]

@@ -74,7 +74,8 @@ class Node:
         """`index`: the rank's own in its group."""
         self.config, self.index, self.plan = config, index, config.plan
         self.names = Names(config.keys)
-        self.rows: set[tuple[str, int]] = set()
+        #: the rows that have fired, by identity
+        self.rows: dict[int, Row] = {}
 
     # ------------------------------------------------------------------------------ what both kinds share
     def may_begin(self, k: int, script: tuple[int, ...], outcome: tuple[int, ...]) -> bool:
@@ -95,8 +96,16 @@ class Node:
             raise Violation("S10", f"the rank stopped: {type(error).__name__}: {error}") from error
         for step in rank.trace:
             if isinstance(step, tuple) and isinstance(step[1], Row):
-                self.rows.add((step[1].file, step[1].line))
+                self.rows[id(step[1])] = step[1]
         return result
+
+    @staticmethod
+    def judge_ends(rank: Rank) -> None:
+        """What has ended by an engine's wish is aborted, and what has not is not."""
+        for value in rank.tombs.values():
+            name = value.state.name
+            aborted = value.work is not None and value.work.cause.aborted
+            judge("S6", name == "DONE" or aborted == (name == "ABORTED"), f"a room ends as {name} for another cause")
 
     def hear_outcome(self, outcome: list[int], effect: do.AnnounceOutcome) -> int:
         """Note what the engine is told; returns the room's place."""

@@ -127,6 +127,7 @@ class DecodeNode(DecodeMemory):
         before = self.rank.ring.mark
         v, effects = self._drive(v, what, outs)
         v, more = self._take(v, effects)
+        self.judge_ends(self.rank)
         judge("S7", self.rank.ring.mark >= before, f"the watermark falls from {before} to {self.rank.ring.mark}")
         v = v._replace(rank=freeze_decode(self.rank, self.names, self.config.prefills))
         return self.tidy(v), [*outs, *more]

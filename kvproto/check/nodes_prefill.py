@@ -59,6 +59,7 @@ class PrefillNode(PrefillMoves):
         thaw_prefill(self.rank, self.names, v.rank, DECODE_GROUP, self.plan)
         v, effects = self._drive(v, what)
         v, outs = self._take(v, effects)
+        self.judge_ends(self.rank)
         return v._replace(rank=freeze_prefill(self.rank, self.names, self.config.decodes)), outs
 
     def _drive(self, v: PNode, what: Input) -> tuple[PNode, list[do.Effect]]:
@@ -95,6 +96,9 @@ class PrefillNode(PrefillMoves):
             case "wired":
                 wired = ev.WiredUp(what[1] + 1, what[2])
                 return v._replace(wires=remove(v.wires, what[1:])), self._handle(wired)
+            case "wire failed":
+                failed = ev.WireFailed(what[1] + 1, what[2], "out of reach")
+                return v._replace(wires=remove(v.wires, what[1:])), self._handle(failed)
             case "lost":
                 return v, self._handle(ev.TransportLost(what[1] + 1))
             case "beat" | "silence":

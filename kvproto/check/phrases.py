@@ -85,7 +85,8 @@ def deed(config: Config, event: Event) -> str:
     if kind in words:
         return words[kind].format(room(config, what[1]) if len(what) > 1 and isinstance(what[1], int) else "")
     plain = {
-        "hello": "is called by D{1} (session {2})", "wired": "is wired to D{1}", "lost": "loses its link to {1}",
+        "hello": "is called by D{1} (session {2})", "wired": "is wired to D{1}",
+        "wire failed": "cannot be wired to D{1}", "lost": "loses its link to {1}",
         "beat": "sends its beat to {1}", "silence": "has heard nothing from {1} for too long",
         "wrote": "learns of its write to D{4}: {1}",
     }  # fmt: skip

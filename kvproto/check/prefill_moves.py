@@ -84,6 +84,7 @@ class PrefillMoves(Node):
 
     def _kernel_moves(self, v: PNode) -> list[Move]:
         found = [Move("plain", "", -1, -1, ("wired", *wire)) for wire in v.wires]
+        found += [Move("plain", "link", -1, -1, ("wire failed", *wire)) for wire in v.wires]
         for job in v.gathers:
             for cost, what in (("", "gathered"), ("late", "gathered late"), ("kernel", "gather failed")):
                 found.append(Move("plain", cost, -1, job[0], (what, job)))

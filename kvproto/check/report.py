@@ -102,7 +102,7 @@ def counts(results: Sequence[Result]) -> str:
     """Golden counts, in TOML: of each configuration that was searched to the end."""
     lines = [
         "# How much there is of each configuration. A change of meaning changes these numbers: review it.",
-        "# Made by `kvproto check all --counts spec/counts.toml`.", "",
+        "# Made by `kvproto check small --counts spec/counts.toml`.", "",
     ]  # fmt: skip
     for r in results:
         if r.ended == "exhausted":

@@ -12,6 +12,7 @@ import sys
 import time
 from array import array
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -19,6 +20,7 @@ from kvproto.check import liveness
 from kvproto.check.config import Config
 from kvproto.check.moves import Explorer
 from kvproto.check.story import Tale, retrace
+from kvproto.rows import Row
 
 TIMERS = frozenset({"send timer", "room timer", "link timer", "beat", "silence"})
 MEGABYTE = 1 << 20
@@ -39,7 +41,8 @@ class Result(msgspec.Struct):
     ended: str = "exhausted"
     megabytes: int = 0
     sights: list[str] = []
-    rows: list[tuple[str, int]] = []
+    #: rows that fired, as `label` has them
+    rows: list[str] = []
     violations: list[Tale] = []
 
 
@@ -51,6 +54,11 @@ class Progress(msgspec.Struct):
     depth: int
     frontier: int
     seconds: float
+
+
+def label(row: Row) -> str:
+    """A row's place in the tables: the table's file, state, event and number."""
+    return f"{Path(row.file).stem} {row.source.name} {row.event.__name__} {row.index}"
 
 
 def megabytes() -> int:
@@ -102,7 +110,7 @@ class Search:
         result.states_per_cpu_s = int(result.states / max(result.cpu_seconds, 1e-9))
         result.megabytes = megabytes()
         result.sights = sorted(world.sights)
-        result.rows = sorted({row for node in world.nodes for row in node.rows})
+        result.rows = sorted({label(row) for node in world.nodes for row in node.rows.values()})
         return result
 
     def _meet(self, state: int, parent: int) -> int:

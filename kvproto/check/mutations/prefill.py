@@ -87,7 +87,7 @@ def late_write_after_abort(b: Bench) -> None:
     b.change(PROOMS, b.rows(PROOMS, ended, ev.SendFinished), verb="ignore")
 
 
-@mutation("failure-not-told", "writes", "L1")
+@mutation("failure-not-told", "doubt", "L1")
 def failure_not_told(b: Bench) -> None:
     """A room that fails here is over here; the decode ranks are not told."""
     _end_without_a_word(b, PRoom.FAILED)
