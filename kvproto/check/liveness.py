@@ -1,6 +1,6 @@
 """Whether every way ends: two questions to the graph of all states, over the edges that are no faults.
 
-* `cannot_reach`: from which state can no state of rest be reached, whatever happens?  Under fairness (what stays
+* `cannot_reach`: is there a state from which no state of rest can be reached, whatever happens?  Under fairness (what stays
   possible happens in the end) this is the promise that every room ends, L1, and with it L2, L3 and L5: a cycle of waits
   would be such a state.  The answer is found backwards, from the states of rest.
 * `runs_in_circles`: is there a circle without a timer?  Messages that beget each other for ever, or work that is
@@ -48,7 +48,11 @@ def _reversed(edges: Edges, count: int) -> tuple[array[int], array[int]]:
 
 
 def cannot_reach(edges: Edges, ends: list[int], count: int) -> int | None:
-    """The first state from which no end can be reached; None: there is none."""
+    """A state from which no end can be reached; None: there is none.
+
+    Of several the first in which nothing but timers is left to happen, so that the way there shows all of the harm; if
+    there is none such, the first.
+    """
     begin, source = _reversed(edges, count)
     reached = bytearray(count)
     todo = list(ends)
@@ -61,8 +65,11 @@ def cannot_reach(edges: Edges, ends: list[int], count: int) -> int | None:
             if not reached[before]:
                 reached[before] = 1
                 todo.append(before)
-    lost = reached.find(0)
-    return None if lost < 0 else lost
+    first = lost = reached.find(0)
+    while lost >= 0 and not all(edges.timer[edges.begin[lost] : edges.begin[lost + 1]]):
+        lost = reached.find(0, lost + 1)
+    found = lost if lost >= 0 else first
+    return None if found < 0 else found
 
 
 def runs_in_circles(edges: Edges, count: int) -> int | None:
