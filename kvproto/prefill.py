@@ -90,7 +90,10 @@ class PrefillEndpoint(Endpoint):
         self.loop.call(begin)
 
     def _tell(self, key: int, entry: Entry, tokens: int, cells: int) -> None:
-        """Tell the rank, a chunk in this pass, two in the next, then four: the first gather waits for no other's."""
+        """Tell the rank of a chunk, then of two, then of four, each time when a gather has ended.
+
+        Telling it of everything takes the host longer than a gather takes the device: the first write would wait.
+        """
         value = self.rank.value_of(key)
         if value is None or self.book.get(key) is not entry:
             return
@@ -99,7 +102,7 @@ class PrefillEndpoint(Endpoint):
         entry.produced = max(entry.produced, upto)
         self.loop.submit(self.rank.handle(ev.TokensProduced(key, upto), self.loop.now))
         if upto < tokens:
-            self.loop.call(lambda: self._tell(key, entry, tokens, 2 * cells))
+            self.data.gathers.later(lambda: self._tell(key, entry, tokens, 2 * cells))
 
     def aux(self, room: Room, row: bytes) -> None:
         """The aux row, such as the first token: it travels with the KV.  Every rank may give it; leads send it."""

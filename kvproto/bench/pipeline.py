@@ -8,8 +8,8 @@ same clocks and the same neighbours; the bulk write goes from the same process t
 transport, is posted by hand, and polled to its end by its sender: one write from each prefill rank to each decode rank
 that it owes something, all at once.
 
-Bytes are counted once, GB/s are 1e9 bytes a second, and the figure of a row is its median. Every transfer starts on a
-marked pool and is compared in full afterwards (`kvproto.bench.pipeline_rank`).
+Bytes are counted once, GB/s are 1e9 bytes a second, and the figure of a row is its median. The first transfer of a row
+and one after the timed ones start on a marked pool and are compared in full (`kvproto.bench.pipeline_rank`).
 
 `one`: a room at a time, so nothing hides what stands before the first byte and after the last. `many`: several
 rooms whose KV is ready at once, as under load. `slice`: the same bytes without staging.
@@ -35,7 +35,7 @@ from kvproto.bench.pipeline_rank import Form, Moment, serve
 from kvproto.layout import Layout, chunks
 from kvproto.rank import Settings
 
-LEAD_S = 0.002
+LEAD_S = 0.001
 MIB = 1 << 20
 
 
@@ -78,7 +78,7 @@ class Case:
     what: str
     size: int
     chunk: int
-    slots: int = 4
+    slots: int = 8
     rooms: int = 1
     window: int = 64
     ring: int = 0
@@ -135,13 +135,16 @@ class Fleet:
         logs: list[dict[str, Any]] = []
         right = True
         warm = 1 if case.what == "slice" else 3
-        for turn in range(case.repeats + warm):
-            self.tell("D", "mark")
-            if case.what == "one" and not case.ring:
+        last = case.repeats + warm
+        for turn in range(last + 1):
+            if turn in (0, last):
+                self.tell("D", "mark")
+            if case.what == "one" and not case.ring and turn < last:
                 bulks.append(self._bulk(tokens))
             seconds, log = self._transfer(names, turn, tokens)
-            right &= all(self.tell("D", "right", names, tokens).values())
-            if turn >= warm:
+            if turn in (0, last):
+                right &= all(self.tell("D", "right", names, tokens).values())
+            elif turn >= warm:
                 times.append(seconds)
                 logs.append(log)
         if bulks:
@@ -154,7 +157,7 @@ class Fleet:
             **asdict(case), "pair": self.shape.name, "bytes": nbytes, "right": right, "odd": odd,
             "ms": 1e3 * statistics.median(times), "gbs": 1e-9 * nbytes / statistics.median(times),
             "best_gbs": 1e-9 * nbytes / min(times), "all_ms": [round(1e3 * t, 4) for t in times],
-            "pieces": stats["P", 0]["pieces"] // (case.repeats + warm), "phases": phases(logs),
+            "pieces": stats["P", 0]["pieces"] // (last + 1), "phases": phases(logs),
             **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / bulk, "ratio": bulk / statistics.median(times)}
                if bulk else {}),
         }  # fmt: skip
@@ -235,20 +238,25 @@ SHAPES = {
 
 
 def cases(name: str, what: str, repeats: int) -> list[Case]:
-    """The rows of a shape: `sweep` looks for the best form, `figures` is the table, `slice` the other route."""
+    """The rows of a shape: `figures` is the table, `sweep` looks at other forms, `slice` at the other route."""
     if name == "tiny":
         return [Case("one", 1, 1, repeats=2), Case("many", 1, 1, rooms=3, repeats=2), Case("slice", 1, 1, repeats=1)]
-    one = [(64, 8), (64, 16), (64, 32), (256, 16), (256, 32), (256, 64), (1024, 32), (1024, 64), (1024, 128)]
-    best = [(64, 16), (256, 32), (1024, 64)]
-    if what == "sweep":
-        rows = [Case("one", size, chunk, repeats=repeats) for size, chunk in one]
-        rows += [Case("one", 1024, 64, slots=slots, repeats=repeats) for slots in (2, 8)]
-        return [*rows, Case("one", 1024, 64, ring=256, window=8, repeats=repeats)]
     if what == "slice":
         rows = [Case("slice", size, min(size, 64), repeats=3) for size in (4, 16, 64, 256)]
         return rows + [Case("slice", 64, 64, max_descs=most, repeats=3) for most in (256, 4096)]
-    rows = [Case("one", size, chunk, repeats=repeats) for size, chunk in best]
-    return [*rows, Case("many", 64, 64, rooms=16, repeats=repeats), Case("many", 256, 64, rooms=4, repeats=repeats)]
+    if what == "pinned":
+        return [Case("one", 256, chunk, staging="pinned", repeats=5) for chunk in (16, 64)]
+    parts = max(SHAPES[name].prefill, SHAPES[name].decode)  # of a chunk: with more of them, larger chunks
+    sizes = ((64, 16), (64, 32), (256, 32), (256, 64), (1024, 64), (1024, 128))
+    if what == "sweep":
+        rows = [Case("one", 1024, 64, slots=slots, repeats=repeats) for slots in (2, 4, 16)]
+        rows += [Case("one", size, size // 2**cut, repeats=repeats) for size in (64, 256, 1024) for cut in (0, 1, 5)]
+        return [*rows, Case("one", 1024, 64, ring=256, window=8, repeats=repeats)]
+    rows = [Case("one", size, min(size, chunk * parts), repeats=repeats) for size, chunk in sizes]
+    many = ((16, 64, 64), (4, 256, 64), (4, 256, 128))
+    return rows + [
+        Case("many", size, min(size, chunk * parts), rooms=rooms, repeats=repeats) for rooms, size, chunk in many
+    ]
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -271,7 +279,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
     parser = argparse.ArgumentParser(prog="kvproto bench pipeline", description=about)
     parser.add_argument("--pairs", default="1-1", help=f"comma separated, of {', '.join(SHAPES)}")
-    parser.add_argument("--what", choices=("figures", "sweep", "slice"), default="figures")
+    parser.add_argument("--what", choices=("figures", "sweep", "slice", "pinned"), default="figures")
     parser.add_argument("--repeats", type=int, default=15, help="timed transfers a row (default 15)")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
     parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")

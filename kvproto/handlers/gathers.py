@@ -9,6 +9,7 @@ gather takes the device.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from kvproto import effects as do
 from kvproto import events as ev
@@ -43,11 +44,16 @@ class Gathers:
         self.staging, self.slot_bytes = staging, slot_bytes
         self._asked: deque[do.LaunchGather] = deque()
         self._going: deque[tuple[Key, Ticket]] = deque()
+        self._later: deque[Callable[[], None]] = deque()
         loop.handlers[do.LaunchGather] = self._ask
 
     def __len__(self) -> int:
-        """Those to be launched, and those not yet seen to be over."""
-        return len(self._asked) + len(self._going)
+        """Those to be launched, those not yet seen to be over, and what is to follow them."""
+        return len(self._asked) + len(self._going) + len(self._later)
+
+    def later(self, action: Callable[[], None]) -> None:
+        """Do this when a gather that is going has ended and what it leads to is done; in the next look if none is."""
+        self._later.append(action)
 
     def poll(self) -> bool:
         """Raise what is over, launch what was asked for."""
@@ -56,6 +62,11 @@ class Gathers:
             self.loop.submit([])
             self._launch(self._asked.popleft())
             moved = self._look() or moved
+        if self._later and (moved or not self._going):
+            self.loop.submit([])
+            for _ in range(len(self._later)):
+                self._later.popleft()()
+            return True
         return moved
 
     def _ask(self, effect: do.LaunchGather) -> None:

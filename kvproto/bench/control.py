@@ -1,0 +1,289 @@
+"""What the protocol itself costs: two processes, one link, KV so small that only control is left.
+
+*Latencies*: so many rooms are open, with their grants; then the KV of one after the other becomes ready, a pace apart,
+as forwards end. From `produced` to the write being posted (rank, gather, post), from the end of the write as its
+sender sees it to the note being in the decode rank's hands, from there to the scatter being launched, and from
+`produced` to the decode engine's outcome.
+
+*Throughput*: rooms as fast as one link carries them, 64 at a time; every room is opened on both sides, announced,
+granted, gathered, written, scattered, confirmed and released.
+
+*Idle*: the processor time that an endpoint takes in its own loop while nothing happens.
+
+Both loops sleep between events as they do on threads of their own (`poll`, and `wait` when nothing moved); with
+`--spin` they never do. Transfers are checked: a decode pool starts as noise and must end as the prefill pool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kvproto import effects as do
+from kvproto import events as ev
+from kvproto.bench.machine import machine
+from kvproto.decode import DecodeEndpoint
+from kvproto.endpoint import Room
+from kvproto.handlers.transports.nixl import NixlTransport
+from kvproto.layout import Layout
+from kvproto.prefill import PrefillEndpoint
+from kvproto.rank import Settings
+from kvproto.testing.pools import noise, tokens_of
+
+TOKENS = 32
+LIVE = (1, 64, 1024)
+AT_WORK = 64
+Log = dict[str, dict[int, float]]
+
+
+def layout(page: int) -> Layout:
+    return Layout(layers=1, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=page, tp=1)
+
+
+class Side:
+    """One endpoint, and when what happened to which room."""
+
+    def __init__(self, side: str, *, spin: bool) -> None:
+        self.prefill, self.spin = side == "P", spin
+        self.log: Log = {name: {} for name in ("produced", "posted", "written", "noted", "launched", "finished")}
+        self.page = 16 if self.prefill else TOKENS
+        pages = max(LIVE) * TOKENS // self.page
+        self.pool = noise(layout(self.page), 0, pages, 1 if self.prefill else 2)
+        settings = Settings(ring_bytes=8 << 20, slots=16)
+        make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
+        self.endpoint = make(layout(self.page), 0, self.pool, NixlTransport(), grid=TOKENS, settings=settings)
+        self._watch()
+
+    def _watch(self) -> None:
+        loop, now, log = self.endpoint.loop, time.perf_counter, self.log
+        for name, effect in (("posted", do.PostWrite), ("launched", do.LaunchScatter)):
+            act = loop.handlers.get(effect)
+            if act is not None:
+
+                def timed(each: Any, act: Any = act, into: dict[int, float] = log[name]) -> None:
+                    act(each)
+                    into[each.room] = now()
+
+                loop.handlers[effect] = timed
+        raised = loop.raise_event
+
+        def raise_event(event: Any) -> None:
+            if type(event) is ev.WriteCompleted:
+                log["written"][event.room] = now()
+            raised(event)
+
+        receive = loop.rank.receive
+
+        def received(link: int, epoch: int, room: int, body: Any, at: float) -> Any:
+            if type(body).__name__ == "StgNotify":
+                log["noted"].setdefault(room, now())
+            return receive(link, epoch, room, body, at)
+
+        loop.raise_event, loop.rank.receive = raise_event, received
+
+    def connect(self, address: str) -> None:
+        self.endpoint.connect(layout(16), [address])
+        self.drive(self.endpoint.ready)
+
+    def drive(self, over: Callable[[], bool], longest: float = 60.0) -> None:
+        limit = time.perf_counter() + longest
+        while not over():
+            if not self.endpoint.poll() and not self.spin:
+                self.endpoint.wait(0.001)
+            if time.perf_counter() > limit:
+                raise TimeoutError(str(list(self.endpoint.loop.reports)))
+
+    def open(self, room: Room) -> None:
+        per = TOKENS // self.page
+        at = room.id % max(LIVE) * per
+        self.endpoint.open(room, TOKENS, list(range(at, at + per)))
+        if self.prefill:
+            self.endpoint.prefetch(room)
+
+    def produce(self, room: Room) -> None:
+        self.log["produced"][room.key] = time.perf_counter()
+        self.endpoint.produced(room, TOKENS)
+        self.endpoint.aux(room, b"token")
+
+    def prepare(self, live: int, gen: int) -> None:
+        """Open so many rooms; a prefill rank waits until each has its grant."""
+        for times in self.log.values():
+            times.clear()
+        rooms = [Room(index, gen) for index in range(live)]
+        for room in rooms:
+            self.open(room)
+        if self.prefill:
+            sends = self.endpoint.rank.sends
+            self.drive(lambda: sum(v.grant > 0 for room in rooms for v in sends.get(room.key, {}).values()) == live)
+
+    def paced(self, live: int, gen: int, pace: float) -> Log:
+        """Produce one room after the other, `pace` seconds apart, and wait until all are over."""
+        left, due, start = live, 0, time.perf_counter() + 0.01
+        gone = 0
+        while left or gone < live:
+            if self.prefill and due < live and time.perf_counter() >= start + due * pace:
+                self.produce(Room(due, gen))
+                due += 1
+            moved = self.endpoint.poll()
+            left -= self._finished()
+            gone += len(self.endpoint.released())
+            if not moved and not self.spin:
+                soon = start + due * pace - time.perf_counter() if due < live else 0.001
+                self.endpoint.wait(min(0.001, max(0.0, soon)))
+        return {name: dict(times) for name, times in self.log.items()}
+
+    def _finished(self) -> int:
+        outcomes, now = self.endpoint.finished(), time.perf_counter()
+        for outcome in outcomes:
+            assert outcome.ok, outcome
+            self.log["finished"][outcome.room.key] = now
+        return len(outcomes)
+
+    def flood(self, rooms: int, gen: int) -> tuple[float, float]:
+        """So many rooms, AT_WORK at a time: (begin, end)."""
+        opened = over = gone = 0
+        begin = time.perf_counter()
+        while gone < rooms:
+            while opened < rooms and opened - over < AT_WORK:
+                room = Room(opened, gen)
+                self.open(room)
+                if self.prefill:
+                    self.produce(room)
+                opened += 1
+            moved = self.endpoint.poll()
+            over += self._finished()
+            gone += len(self.endpoint.released())
+            if not moved and not self.spin:
+                self.endpoint.wait(0.001)
+        return begin, time.perf_counter()
+
+    def idle(self, seconds: float) -> float:
+        """Processor seconds a second."""
+        self.spin, spin = False, self.spin
+        until, begin = time.perf_counter() + seconds, time.process_time()
+        while time.perf_counter() < until:
+            if not self.endpoint.poll():
+                self.endpoint.wait(until - time.perf_counter())
+        self.spin = spin
+        return (time.process_time() - begin) / seconds
+
+    def right(self) -> bool:
+        """Whether all pages are what the prefill rank's are."""
+        theirs = noise(layout(16), 0, max(LIVE) * TOKENS // 16, 1)
+        ours, wanted = (tokens_of(pool, list(range(pool.pages))) for pool in (self.pool, theirs))
+        return all(torch.equal(a, b) for a, b in zip(ours, wanted, strict=True))
+
+
+def serve(conn: Connection, side: str, spin: bool) -> None:
+    torch.set_num_threads(1)
+    member = Side(side, spin=spin)
+    gc.collect()
+    gc.freeze()
+    conn.send(member.endpoint.address if side == "P" else "")
+    while True:
+        while not conn.poll(0):
+            if not member.endpoint.poll():
+                member.endpoint.wait(0.0002)
+        name, args = conn.recv()
+        if name == "end":
+            member.endpoint.close()
+            return
+        conn.send(getattr(member, name)(*args))
+
+
+def spread(spans: list[float]) -> dict[str, float]:
+    spans = sorted(1e6 * span for span in spans)
+    return {"median": statistics.median(spans), "p99": spans[min(len(spans) - 1, len(spans) * 99 // 100)]}
+
+
+def bench(*, spin: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]:
+    context = multiprocessing.get_context("spawn")
+    ends: dict[str, Any] = {}
+    for side in "PD":
+        ends[side], theirs = context.Pipe()
+        context.Process(target=serve, args=(theirs, side, spin), daemon=True).start()
+
+    def tell(sides: str, name: str, *args: Any) -> list[Any]:
+        for side in sides:
+            ends[side].send((name, args))
+        return [ends[side].recv() for side in sides]
+
+    address, _ = ends["P"].recv(), ends["D"].recv()
+    tell("D", "connect", address)
+    rows, gen = [], 0
+    for live in LIVE:
+        spans: dict[str, list[float]] = {"produced to posted": [], "written to noted": [], "noted to launched": [],
+                                         "produced to finished": []}  # fmt: skip
+        for _ in range(max(2, rounds // live) + 1):
+            gen += 1
+            tell("PD", "prepare", live, gen)
+            ours, theirs = tell("PD", "paced", live, gen, pace)
+            for name in spans:
+                begin, end = name.split(" to ")
+                first = ours.get(begin) or theirs[begin]
+                last = (theirs if end in ("noted", "launched", "finished") else ours)[end]
+                if gen > 1:
+                    spans[name] += [last[room] - first[room] for room in last]
+        rows.append({"rooms": live, "samples": len(spans["produced to posted"]),
+                     **{name: spread(each) for name, each in spans.items()}})  # fmt: skip
+    speeds = []
+    for _ in range(3):
+        gen += 1
+        told = tell("PD", "flood", rooms, gen)
+        speeds.append(rooms / (max(end for _, end in told) - min(begin for begin, _ in told)))
+    idle = tell("PD", "idle", 2.0)
+    right = tell("D", "right")[0]
+    for side in "PD":
+        ends[side].send(("end", ()))
+    return {"spin": spin, "pace_ms": 1e3 * pace, "rows": rows, "rooms_a_second": speeds, "idle": idle, "right": right}
+
+
+def table(found: dict[str, Any]) -> str:
+    how = "never sleeping" if found["spin"] else "sleeping between events"
+    lines = [f"loops {how}; microseconds, median / p99; a room every {found['pace_ms']:g} ms"]
+    for row in found["rows"]:
+        spans = [f"{name} {each['median']:.0f} / {each['p99']:.0f}" for name, each in row.items() if " to " in name]
+        lines.append(f"{row['rooms']:5} rooms: " + ", ".join(spans))
+    speeds = ", ".join(f"{s:.0f}" for s in found["rooms_a_second"])
+    lines.append(f"rooms a second through one link, {AT_WORK} at work: {speeds}")
+    lines.append("idle, share of a core: " + ", ".join(f"{100 * share:.2f} %" for share in found["idle"]))
+    return "\n".join(lines) + ("" if found["right"] else "\nWRONG: the decode pool is not what the prefill pool is")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the figures; 1 if bytes were wrong."""
+    about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
+    parser = argparse.ArgumentParser(prog="kvproto bench control", description=about)
+    parser.add_argument("--spin", action="store_true", help="loops that never sleep, on cores of their own")
+    parser.add_argument("--rounds", type=int, default=512, help="rooms measured a row, at least (default 512)")
+    parser.add_argument("--pace", type=float, default=1.0, help="milliseconds between rooms (default 1)")
+    parser.add_argument("--rooms", type=int, default=2000, help="rooms of a throughput run (default 2000)")
+    parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
+    options = parser.parse_args(argv)
+    if (os.cpu_count() or 1) < 4:
+        print("fewer than four cores: the two loops and their sockets take turns", file=sys.stderr)
+    found = bench(spin=options.spin, rounds=options.rounds, pace=1e-3 * options.pace, rooms=options.rooms)
+    results = {"machine": machine(), "control": found}
+    if options.json == "-":
+        print(json.dumps(results))
+    else:
+        print(table(found))
+        if options.json:
+            Path(options.json).write_text(json.dumps(results))
+    return 0 if found["right"] else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,158 @@
+"""Staging in pinned host memory, beside the plain copies between host and device, in the same run.
+
+As the handlers do it (`kvproto.handlers.staging`): a chunk is gathered into device memory and a copy engine takes it
+to the host while the next is gathered; back, a copy engine brings a chunk and it is scattered while the next is
+brought. `direct` is the same kernel reaching into host memory by itself. Times are from the first launch to the last
+byte, bytes are counted once, and each form is checked on random bytes against plain indexing.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kvproto.bench.kernel_work import MARKER, Shape, make_pool, random_bytes
+from kvproto.handlers.kernels.base import Kernels, Pool, Side
+from kvproto.handlers.kernels.torch import TorchKernels
+from kvproto.handlers.lane import Lane
+from kvproto.handlers.staging import Staging
+
+
+def timed(call: Callable[[], Any], repeats: int) -> list[float]:
+    times = []
+    for _ in range(repeats + 2):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return times[2:]
+
+
+class Job:
+    """A share of a pool, its staging, and the pieces in which it is moved."""
+
+    def __init__(self, side: Side, nbytes: int, pieces: int) -> None:
+        shape = Shape(4, 2, layers=32)
+        plan = shape.plan()
+        layout = plan.prefill if side == "gather" else plan.decode
+        self.side, self.share = side, (plan.duties(0) if side == "gather" else plan.writers(0))[0]
+        self.per_token = plan.part_bytes(self.share, 1)
+        self.step = nbytes // self.per_token // pieces
+        self.tokens = self.step * pieces
+        self.nbytes = self.tokens * self.per_token
+        self.pool = make_pool(layout, self.tokens // shape.page * 5 // 4)
+        self.table = torch.randperm(self.pool.pages, device="cuda")[: self.tokens // shape.page]
+        self.lane = Lane(self.pool.device)
+        self.staging = Staging(self.nbytes, self.lane, "pinned")
+
+    def pieces(self) -> list[tuple[int, int, int]]:
+        """(first token, first byte, last byte) of each."""
+        size = self.step * self.per_token
+        return [(i * self.step, i * size, (i + 1) * size) for i in range(self.tokens // self.step)]
+
+    def staged(self, kernels: Kernels) -> None:
+        for first, begin, end in self.pieces():
+            part, stream = self.staging.near[begin:end], self.lane.stream
+            if self.side == "gather":
+                ticket = kernels.gather(self.pool, self.table, first, self.step, self.share, part, stream=stream)
+                self.staging.sent_off(begin, end, ticket)
+            else:
+                self.staging.bring(begin, end)
+                kernels.scatter(self.pool, self.table, first, self.step, [(self.share, part)], stream=stream)
+
+    def direct(self, kernels: Kernels) -> None:
+        for first, begin, end in self.pieces():
+            part: Any = self.share, self.staging.wire[begin:end]
+            if self.side == "gather":
+                kernels.gather(self.pool, self.table, first, self.step, *part, stream=self.lane.stream)
+            else:
+                kernels.scatter(self.pool, self.table, first, self.step, [part], stream=self.lane.stream)
+
+    def plain(self) -> None:
+        to, source = self.staging.wire, self.staging.near
+        if self.side == "scatter":
+            to, source = source, to
+        to.copy_(source, non_blocking=True)
+
+    def right(self, kernels: Kernels) -> bool:
+        """Whether the staged form moves what plain indexing does, and nothing else."""
+        wire, near = self.staging.wire, self.staging.near
+        if self.side == "gather":
+            wire.fill_(MARKER)
+            near.fill_(MARKER)
+            torch.cuda.synchronize()
+            self.staged(kernels)
+            torch.cuda.synchronize()
+            wanted = [self._reference(*piece) for piece in self.pieces()]
+            return torch.equal(torch.cat(wanted), wire.cuda())
+        wire.copy_(random_bytes(self.nbytes))
+        near.fill_(MARKER)
+        pool = _marked(self.pool)
+        torch.cuda.synchronize()
+        self.staged(kernels)
+        for first, begin, end in self.pieces():
+            TorchKernels().scatter(pool, self.table, first, self.step, [(self.share, wire[begin:end].cuda())])
+        torch.cuda.synchronize()
+        pairs = zip(pool.k + pool.v, self.pool.k + self.pool.v, strict=True)
+        return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)
+
+    def _reference(self, first: int, begin: int, end: int) -> torch.Tensor:
+        out = torch.empty(end - begin, dtype=torch.uint8, device="cuda")
+        TorchKernels().gather(self.pool, self.table, first, self.step, self.share, out)
+        return out
+
+
+def _marked(pool: Pool) -> Pool:
+    """Fill a pool with the marker; returns a copy."""
+    for tensor in pool.k + pool.v:
+        tensor.view(torch.uint8).fill_(MARKER)
+    return Pool([t.clone() for t in pool.k], [t.clone() for t in pool.v], pool.order)
+
+
+def measure(kernels: Kernels, side: Side, mib: int, pieces: int, repeats: int) -> dict[str, Any]:
+    """One row."""
+    job = Job(side, mib << 20, pieces)
+    right = job.right(kernels)
+    plain = statistics.median(timed(job.plain, repeats))
+    staged = statistics.median(timed(lambda: job.staged(kernels), repeats))
+    plain = min(plain, statistics.median(timed(job.plain, repeats)))
+    direct = statistics.median(timed(lambda: job.direct(kernels), max(2, repeats // 4)))
+    return {
+        "what": side, "bytes": job.nbytes, "pieces": pieces, "copy_gbs": 1e-9 * job.nbytes / plain,
+        "staged_gbs": 1e-9 * job.nbytes / staged, "direct_gbs": 1e-9 * job.nbytes / direct, "ratio": plain / staged,
+        "right": right,
+    }  # fmt: skip
+
+
+def rows(kernels: Kernels, repeats: int) -> list[dict[str, Any]]:
+    sides: tuple[Side, ...] = ("gather", "scatter")
+    return [measure(kernels, side, mib, pieces, repeats)
+            for side in sides for mib, pieces in ((64, 8), (256, 16), (1024, 32))]  # fmt: skip
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    lines = ["          MiB pieces  copy  staged  direct GB/s  ratio"]
+    lines += [
+        f"{row['what']:8} {row['bytes'] >> 20:4} {row['pieces']:6} {row['copy_gbs']:5.1f} {row['staged_gbs']:7.1f} "
+        f"{row['direct_gbs']:7.1f}       {row['ratio']:.3f}{'' if row['right'] else '  WRONG'}"
+        for row in found
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Print the table; 1 if any row was wrong."""
+    from kvproto.handlers.kernels.triton import TritonKernels
+
+    found = rows(TritonKernels(), 9)
+    print(table(found))
+    return 0 if all(row["right"] for row in found) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
