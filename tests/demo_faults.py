@@ -9,33 +9,34 @@ from typing import Any
 from kvproto.demo import play
 from kvproto.demo.group import Line
 from kvproto.demo.run import Run
-from kvproto.handlers.kernels.base import Part, Pool, Ticket
+from kvproto.handlers.kernels.base import Part, Pool
 from kvproto.handlers.kernels.torch import TorchKernels
 
+Parts = Sequence[Part]
 prefill = play.prefill
 honest = TorchKernels.scatter
 
 
-def drops_a_token(self: TorchKernels, pool: Pool, table: Any, first: int, tokens: int, parts: Sequence[Part]) -> Ticket:
+def drops_a_token(self: TorchKernels, pool: Pool, table: Any, first: int, tokens: int, parts: Parts, **how: Any) -> Any:
     """The last token of a cell keeps what was there before."""
     token, slot = divmod(first + tokens - 1, pool.page_size)
     before = [tensor[table[token], slot].clone() for tensor in (*pool.k, *pool.v)]
-    ticket = honest(self, pool, table, first, tokens, parts)
+    ticket = honest(self, pool, table, first, tokens, parts, **how)
     for tensor, rows in zip((*pool.k, *pool.v), before, strict=True):
         tensor[table[token], slot] = rows
     return ticket
 
 
-def swaps_writers(self: TorchKernels, pool: Pool, table: Any, first: int, tokens: int, parts: Sequence[Part]) -> Ticket:
+def swaps_writers(self: TorchKernels, pool: Pool, table: Any, first: int, tokens: int, parts: Parts, **how: Any) -> Any:
     """Each part is taken for the next writer's."""
     turned = [part[1] for part in parts[1:]] + [parts[0][1]]
     mixed = [(share, data) for (share, _), data in zip(parts, turned, strict=True)]
-    return honest(self, pool, table, first, tokens, mixed)
+    return honest(self, pool, table, first, tokens, mixed, **how)
 
 
-def goes_too_far(self: TorchKernels, pool: Pool, table: Any, first: int, tokens: int, parts: Sequence[Part]) -> Ticket:
+def goes_too_far(self: TorchKernels, pool: Pool, table: Any, first: int, tokens: int, parts: Parts, **how: Any) -> Any:
     """The row after the last token is written too."""
-    ticket = honest(self, pool, table, first, tokens, parts)
+    ticket = honest(self, pool, table, first, tokens, parts, **how)
     page, slot = divmod(first + tokens, pool.page_size)
     if slot:
         pool.v[0][table[page], slot] = pool.v[0][table[page], slot - 1]

@@ -41,8 +41,6 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_has_its_module(name: str) -> None:
-    if importlib.util.find_spec(cli.COMMANDS[name][0]) is None and name in {"check", "demo", "bench"}:
-        pytest.skip("delivered apart")
     assert importlib.util.find_spec(cli.COMMANDS[name][0]) is not None
 
 
