@@ -14,6 +14,8 @@ PYTHON ?= $(shell for p in python3.11 /usr/bin/python3.11 python3 python3.12 pyt
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 JOBS ?= 2
 ARGS ?=
+# Every row of every table has to fire in a whole run; for a part of the tests: make test ROWS= ARGS='-k ring'
+ROWS ?= --rows-least 100
 
 .PHONY: help demo test lint check lock clean
 help:
@@ -25,7 +27,7 @@ demo: $(VENV)/.demo
 	$(BIN)/kvproto demo $(ARGS)
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -p kvproto.testing.coverage_plugin --rows $(ROWS) $(ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check
