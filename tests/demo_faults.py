@@ -46,5 +46,5 @@ def goes_too_far(self: TorchKernels, pool: Pool, table: Any, first: int, tokens:
 def decode(line: Line, run: Run, rank: int, directory: Path) -> None:
     """As the real one, with the fault that the run's seed names."""
     fault = (drops_a_token, swaps_writers, goes_too_far)[run.job.seed]
-    TorchKernels.scatter = fault  # type: ignore[method-assign,assignment]
+    TorchKernels.scatter = fault  # type: ignore[method-assign]
     play.decode(line, run, rank, directory)
