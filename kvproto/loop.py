@@ -1,9 +1,10 @@
 """The loop: the one place where things happen.
 
-One thread, and nothing in it blocks.  A pass (`poll`) drains the sources (engine calls, control frames, finished
-kernels, transport events, results of work done elsewhere, timers), each up to a bound, hands every event to the
+One thread, and nothing in it blocks.  A pass (`poll`) drains the sources (engine calls, finished kernels, transport
+events, control frames, results of work done elsewhere, timers), each up to a bound, hands every event to the
 rank, and carries out the effects that come back, in order.  What an effect raises at once (a copy on the CPU is
-over when it returns) is queued as an event and handled in the same pass.
+over when it returns) is queued as an event and handled in the same pass.  A pass with many calls or frames looks at
+kernels and transports in between, `EVERY` so many: a device that has finished waits for few of them, not for all.
 
 Nothing of the protocol is here: an effect is looked up by its type and carried out, whatever the state.  Side
 effects are in the handlers that a side installs (`handlers.prefill`, `handlers.decode`); the control plane is
@@ -37,6 +38,7 @@ from kvproto.wire import WireError, decode, encode
 
 FAST, SLOW = 50e-6, 250e-6
 LIMIT = 256
+EVERY = 4
 BACKLOG = 65536
 LONGEST_WAIT = 1.0
 
@@ -100,9 +102,8 @@ class Loop:
         """One bounded pass; whether anything happened."""
         self.now = self.clock.now()
         moved = self._take_calls()
+        moved |= self._take_sources()
         moved |= self._take_frames()
-        for source in self.sources:
-            moved |= self._take_source(source)
         if self.rank.next_deadline <= self.now:
             self.submit(self.rank.tick(self.now, LIMIT))
             moved = True
@@ -125,7 +126,9 @@ class Loop:
 
     def _take_calls(self) -> bool:
         count = min(len(self._inbox), LIMIT)
-        for _ in range(count):
+        for turn in range(count):
+            if turn % EVERY == EVERY - 1:
+                self._take_sources()
             action = self._inbox.popleft()
             try:
                 action()
@@ -133,6 +136,12 @@ class Loop:
                 self._report(do.Report("a call of the engine", f"{type(error).__name__}: {error}"))
             self.submit([])
         return count > 0
+
+    def _take_sources(self) -> bool:
+        moved = False
+        for source in self.sources:
+            moved |= self._take_source(source)
+        return moved
 
     def _take_source(self, source: Source) -> bool:
         try:
@@ -145,7 +154,9 @@ class Loop:
 
     def _take_frames(self) -> bool:
         frames = self.control.receive(LIMIT)
-        for peer, data in frames:
+        for turn, (peer, data) in enumerate(frames):
+            if turn % EVERY == EVERY - 1:
+                self._take_sources()
             try:
                 epoch, room, body = decode(data)
             except WireError as error:

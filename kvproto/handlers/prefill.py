@@ -229,8 +229,9 @@ class PrefillData:
             flight.parts.popleft()
             flight.live.add(handle)
             self.flights[handle] = flight
-            self.stats["pieces"] += sum(len(part.descs) for part in parts)
-            self.stats["bytes"] += sum(int(np.asarray(part.descs)[:, 2].sum()) for part in parts)
+            for part in parts:
+                self.stats["pieces"] += len(part.descs)
+                self.stats["bytes"] += int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum())
         self._settle(flight)
 
     def _hear(self, event: Any) -> None:
