@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import multiprocessing
 import os
 import statistics
@@ -26,16 +25,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from kvproto import effects as do
 from kvproto import events as ev
-from kvproto.bench.machine import machine
+from kvproto.bench.results import write
 from kvproto.decode import DecodeEndpoint
 from kvproto.endpoint import Room
+from kvproto.handlers.kernels.base import Pool
 from kvproto.handlers.transports.nixl import NixlTransport
 from kvproto.layout import Layout
 from kvproto.prefill import PrefillEndpoint
@@ -45,6 +44,10 @@ from kvproto.testing.pools import noise, tokens_of
 TOKENS = 32
 LIVE = (1, 64, 1024)
 AT_WORK = 64
+SPANS = (
+    "produced to gathering", "gathered to posted", "produced to posted", "written to noted", "noted to launched",
+    "produced to finished",
+)  # fmt: skip
 Log = dict[str, dict[int, float]]
 
 
@@ -55,12 +58,18 @@ def layout(page: int) -> Layout:
 class Side:
     """One endpoint, and when what happened to which room."""
 
-    def __init__(self, side: str, *, spin: bool) -> None:
+    def __init__(self, side: str, *, spin: bool, cuda: bool) -> None:
         self.prefill, self.spin = side == "P", spin
-        self.log: Log = {name: {} for name in ("produced", "posted", "written", "noted", "launched", "finished")}
+        names = "produced", "gathering", "gathered", "posted", "written", "noted", "launched", "finished"
+        self.log: Log = {name: {} for name in names}
         self.page = 16 if self.prefill else TOKENS
         pages = max(LIVE) * TOKENS // self.page
-        self.pool = noise(layout(self.page), 0, pages, 1 if self.prefill else 2)
+        pool = noise(layout(self.page), 0, pages, 1 if self.prefill else 2)
+        self.device = "cpu"
+        if cuda:
+            self.device = f"cuda:{0 if self.prefill else torch.cuda.device_count() - 1}"
+            torch.cuda.set_device(self.device)
+        self.pool = Pool([t.to(self.device) for t in pool.k], [t.to(self.device) for t in pool.v], pool.order)
         settings = Settings(ring_bytes=8 << 20, slots=16)
         make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
         self.endpoint = make(layout(self.page), 0, self.pool, NixlTransport(), grid=TOKENS, settings=settings)
@@ -77,12 +86,19 @@ class Side:
                     into[each.room] = now()
 
                 loop.handlers[effect] = timed
-        raised = loop.raise_event
+        raised, begun = loop.raise_event, loop.handlers.get(do.LaunchGather)
 
         def raise_event(event: Any) -> None:
-            if type(event) is ev.WriteCompleted:
-                log["written"][event.room] = now()
+            if type(event) in (ev.WriteCompleted, ev.Gathered):
+                log["written" if type(event) is ev.WriteCompleted else "gathered"][event.room] = now()
             raised(event)
+
+        def gather(effect: Any) -> None:
+            log["gathering"][effect.room] = now()
+            begun(effect)
+
+        if begun is not None:
+            loop.handlers[do.LaunchGather] = gather
 
         receive = loop.rank.receive
 
@@ -182,13 +198,14 @@ class Side:
     def right(self) -> bool:
         """Whether all pages are what the prefill rank's are."""
         theirs = noise(layout(16), 0, max(LIVE) * TOKENS // 16, 1)
-        ours, wanted = (tokens_of(pool, list(range(pool.pages))) for pool in (self.pool, theirs))
+        mine = Pool([t.cpu() for t in self.pool.k], [t.cpu() for t in self.pool.v], self.pool.order)
+        ours, wanted = (tokens_of(pool, list(range(pool.pages))) for pool in (mine, theirs))
         return all(torch.equal(a, b) for a, b in zip(ours, wanted, strict=True))
 
 
-def serve(conn: Connection, side: str, spin: bool) -> None:
+def serve(conn: Connection, side: str, spin: bool, cuda: bool) -> None:
     torch.set_num_threads(1)
-    member = Side(side, spin=spin)
+    member = Side(side, spin=spin, cuda=cuda)
     gc.collect()
     gc.freeze()
     conn.send(member.endpoint.address if side == "P" else "")
@@ -208,12 +225,12 @@ def spread(spans: list[float]) -> dict[str, float]:
     return {"median": statistics.median(spans), "p99": spans[min(len(spans) - 1, len(spans) * 99 // 100)]}
 
 
-def bench(*, spin: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]:
+def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     ends: dict[str, Any] = {}
     for side in "PD":
         ends[side], theirs = context.Pipe()
-        context.Process(target=serve, args=(theirs, side, spin), daemon=True).start()
+        context.Process(target=serve, args=(theirs, side, spin, cuda), daemon=True).start()
 
     def tell(sides: str, name: str, *args: Any) -> list[Any]:
         for side in sides:
@@ -224,8 +241,7 @@ def bench(*, spin: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]
     tell("D", "connect", address)
     rows, gen = [], 0
     for live in LIVE:
-        spans: dict[str, list[float]] = {"produced to posted": [], "written to noted": [], "noted to launched": [],
-                                         "produced to finished": []}  # fmt: skip
+        spans: dict[str, list[float]] = {name: [] for name in SPANS}
         for _ in range(max(2, rounds // live) + 1):
             gen += 1
             tell("PD", "prepare", live, gen)
@@ -247,11 +263,15 @@ def bench(*, spin: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]
     right = tell("D", "right")[0]
     for side in "PD":
         ends[side].send(("end", ()))
-    return {"spin": spin, "pace_ms": 1e3 * pace, "rows": rows, "rooms_a_second": speeds, "idle": idle, "right": right}
+    return {
+        "spin": spin, "cuda": cuda, "pace_ms": 1e3 * pace, "rows": rows, "rooms_a_second": speeds, "idle": idle,
+        "right": right,
+    }  # fmt: skip
 
 
 def table(found: dict[str, Any]) -> str:
     how = "never sleeping" if found["spin"] else "sleeping between events"
+    how += ", KV on GPUs" if found["cuda"] else ", KV in host memory"
     lines = [f"loops {how}; microseconds, median / p99; a room every {found['pace_ms']:g} ms"]
     for row in found["rows"]:
         spans = [f"{name} {each['median']:.0f} / {each['p99']:.0f}" for name, each in row.items() if " to " in name]
@@ -267,6 +287,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
     parser = argparse.ArgumentParser(prog="kvproto bench control", description=about)
     parser.add_argument("--spin", action="store_true", help="loops that never sleep, on cores of their own")
+    parser.add_argument("--cuda", action="store_true", help="KV on GPUs, gathered and scattered by Triton kernels")
     parser.add_argument("--rounds", type=int, default=512, help="rooms measured a row, at least (default 512)")
     parser.add_argument("--pace", type=float, default=1.0, help="milliseconds between rooms (default 1)")
     parser.add_argument("--rooms", type=int, default=2000, help="rooms of a throughput run (default 2000)")
@@ -274,14 +295,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if (os.cpu_count() or 1) < 4:
         print("fewer than four cores: the two loops and their sockets take turns", file=sys.stderr)
-    found = bench(spin=options.spin, rounds=options.rounds, pace=1e-3 * options.pace, rooms=options.rooms)
-    results = {"machine": machine(), "control": found}
-    if options.json == "-":
-        print(json.dumps(results))
-    else:
+    pace = 1e-3 * options.pace
+    found = bench(spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms)
+    if options.json != "-":
         print(table(found))
-        if options.json:
-            Path(options.json).write_text(json.dumps(results))
+    write(options.json, "control", argv, found)
     return 0 if found["right"] else 1
 
 

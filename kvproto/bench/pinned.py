@@ -8,14 +8,17 @@ byte, bytes are counted once, and each form is checked on random bytes against p
 
 from __future__ import annotations
 
+import argparse
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from kvproto.bench.kernel_work import MARKER, Shape, make_pool, random_bytes
+from kvproto.bench.results import write
 from kvproto.handlers.kernels.base import Kernels, Pool, Side
 from kvproto.handlers.kernels.torch import TorchKernels
 from kvproto.handlers.lane import Lane
@@ -145,12 +148,22 @@ def table(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
-    """Print the table; 1 if any row was wrong."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table; 1 if any row was wrong, 2 if there is no GPU."""
+    about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
+    parser = argparse.ArgumentParser(prog="kvproto bench pinned", description=about)
+    parser.add_argument("--repeats", type=int, default=9, help="timed calls a row (default 9)")
+    parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
+    options = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)
+        return 2
     from kvproto.handlers.kernels.triton import TritonKernels
 
-    found = rows(TritonKernels(), 9)
-    print(table(found))
+    found = rows(TritonKernels(), options.repeats)
+    if options.json != "-":
+        print(table(found))
+    write(options.json, "pinned", argv, found)
     return 0 if all(row["right"] for row in found) else 1
 
 

@@ -18,20 +18,18 @@ rooms whose KV is ready at once, as under load. `slice`: the same bytes without 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import statistics
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import torch
 
-from kvproto.bench.machine import machine
 from kvproto.bench.pipeline_rank import Form, Moment, serve
+from kvproto.bench.results import write
 from kvproto.layout import Layout, chunks
 from kvproto.rank import Settings
 
@@ -154,7 +152,7 @@ class Fleet:
         odd = {f"{side}{index}": s for (side, index), s in stats.items() if s["reports"]}
         nbytes = case.rooms * tokens * self.shape.token_bytes
         return {
-            **asdict(case), "pair": self.shape.name, "bytes": nbytes, "right": right, "odd": odd,
+            **asdict(case), "pair": self.shape.name, "links": len(form.plan.shares), "bytes": nbytes, "right": right, "odd": odd,
             "ms": 1e3 * statistics.median(times), "gbs": 1e-9 * nbytes / statistics.median(times),
             "best_gbs": 1e-9 * nbytes / min(times), "all_ms": [round(1e3 * t, 4) for t in times],
             "pieces": stats["P", 0]["pieces"] // (last + 1), "phases": phases(logs),
@@ -252,7 +250,8 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
         rows = [Case("one", 1024, 64, slots=slots, repeats=repeats) for slots in (2, 4, 16)]
         rows += [Case("one", size, size // 2**cut, repeats=repeats) for size in (64, 256, 1024) for cut in (0, 1, 5)]
         return [*rows, Case("one", 1024, 64, ring=256, window=8, repeats=repeats)]
-    rows = [Case("one", size, min(size, chunk * parts), repeats=repeats) for size, chunk in sizes]
+    wanted = dict.fromkeys((size, min(size, chunk * parts)) for size, chunk in sizes)
+    rows = [Case("one", size, chunk, repeats=repeats) for size, chunk in wanted]
     many = ((16, 64, 64), (4, 256, 64), (4, 256, 128))
     return rows + [
         Case("many", size, min(size, chunk * parts), rooms=rooms, repeats=repeats) for rooms, size, chunk in many
@@ -296,11 +295,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 rows.append(fleet.run(case))
                 if options.json != "-":
                     print(table(rows[-1:]).split("\n", maxsplit=1)[1] if len(rows) > 1 else table(rows), flush=True)
-    results = {"machine": machine(), "pipeline": rows}
-    if options.json == "-":
-        print(json.dumps(results))
-    elif options.json:
-        Path(options.json).write_text(json.dumps(results))
+    write(options.json, "pipeline", argv, rows)
     return 0 if all(row["right"] for row in rows) else 1
 
 
