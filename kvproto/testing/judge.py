@@ -6,6 +6,7 @@ bytes      at success the room's KV is in the decode pages, bit for bit; nothing
 writes     a piece lands in a region that its own (room, chunk) holds and may use, in the part of its own writer; or in
            the pages of its own room, which is not over
 regions    two regions that may both be written never overlap, and lie in the ring
+reports    no rank is ever given an event that breaks the protocol, and no handler fails of itself
 watermark  what a prefill rank believes of a ring is never ahead of it
 """
 
@@ -27,6 +28,8 @@ from kvproto.states import DLink, PLink
 if TYPE_CHECKING:
     from kvproto.testing.stage import Stage
 
+#: what a loop reports of troubles that the schedule has made
+EXPECTED = ("write of ", "gather of ", "scatter of ", "frame from ")
 Side = Literal["P", "D"]
 Name = tuple[Side, int]
 Key = tuple[Side, int, Room]
@@ -211,6 +214,9 @@ class Judge:
             for side, index in task.opened - task.crashed:
                 self._status(side, index, task)
         self._watermarks()
+        for side, index, endpoint in self.stage.named():
+            refused = [text for text in endpoint.loop.reports if not text.startswith(EXPECTED)]
+            assert not refused, f"{side}{index} was given what breaks the protocol: {refused[-1]}"
 
     def _status(self, side: Side, index: int, task: Task) -> None:
         endpoint: Endpoint = (self.stage.prefills if side == "P" else self.stage.decodes)[index]

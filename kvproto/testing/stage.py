@@ -42,7 +42,7 @@ TIMING = Timing(
     heartbeat=Timer(1.0, 8), forget=Timer(100.0),
 )  # fmt: skip
 BOTH = 2
-LEAP_S, LEAPS = 2.0, 300
+LEAP_S, LEAPS = 2.0, 100
 #: what a healthy room lives through: less than any timer that ends a room or a link
 PATIENCE_S = 4.0
 

@@ -1,0 +1,51 @@
+"""Any schedule of a real pair of groups over real control sockets; and defects that the machine must find."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+import kvproto.rank_prefill
+import kvproto.ring
+from kvproto.check.bench import Bench
+from kvproto.check.mutations import EXAM
+from kvproto.testing.machine import TransferMachine
+
+QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+
+def test_any_schedule() -> None:
+    run_state_machine_as_test(
+        TransferMachine, settings=settings(max_examples=70, stateful_step_count=40, suppress_health_check=QUIET)
+    )
+
+
+def hunt(examples: int = 150) -> None:
+    """The same examples each time, none of them made smaller: what counts is that one is found."""
+    run_state_machine_as_test(
+        TransferMachine,
+        settings=settings(
+            max_examples=examples, stateful_step_count=40, derandomize=True, database=None, phases=[Phase.generate],
+            suppress_health_check=QUIET,
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("defect", "said"),
+    [("success-before-all-chunks", "wrong bytes"), ("slot-reuse", "wrong bytes"),
+     ("chunk-offset-not-advanced", "lands at"), ("failed-room-leaks-grant", "left over")],
+)  # fmt: skip
+def test_a_planted_row_is_found(defect: str, said: str) -> None:
+    with Bench() as bench:
+        EXAM[defect].apply(bench)
+        with pytest.raises(AssertionError, match=said):
+            hunt()
+
+
+def test_a_ring_that_lets_everything_be_written_at_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (kvproto.ring, kvproto.rank_prefill):
+        monkeypatch.setattr(module, "usable", lambda *_: True)
+    with pytest.raises(AssertionError, match="still another's"):
+        hunt()

@@ -1,0 +1,55 @@
+"""Simulations: one seed is one run, and what breaks a rule ends it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kvproto.check.bench import Bench
+from kvproto.check.mutations import EXAM
+from kvproto.testing.simulate import FAULTS, Simulation, main
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
+    assert main([*args, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_seed_is_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    first, again, other = (run(capsys, "--rooms", "60", "--seed", seed) for seed in ("3", "3", "4"))
+    for said in (first, again):
+        said.pop("seconds"), said.pop("rooms_per_s")
+    assert first == again and first["digest"] != other["digest"]
+    assert first["outcomes"]["NONE"] > 60 and first["rooms"] == 60
+    assert {"lose", "repeat", "reorder"} <= {name for name, count in first["faults"].items() if count}
+
+
+def test_without_faults_every_room_succeeds_and_the_ring_is_used_hard(capsys: pytest.CaptureFixture[str]) -> None:
+    said = run(capsys, "--rooms", "40", "--faults", "none", "--tp", "2x2", "--ring", "2048")
+    assert said["outcomes"] == {"NONE": 160}
+    seen = said["witnesses"]
+    assert min(seen[name] for name in ("deferrals", "waited for the watermark", "rounds of the ring", "pieces")) > 10
+
+
+def test_a_fault_that_is_none_is_refused() -> None:
+    with pytest.raises(SystemExit):
+        main(["--faults", "gremlins"])
+
+
+@pytest.mark.parametrize(
+    ("defect", "said"),
+    [("late-write-after-abort", "of a room that is over"), ("room-id-reuse", "holds nothing"),
+     ("scatter-after-release", "no room may write them"), ("request-during-teardown", "breaks the protocol")],
+)  # fmt: skip
+def test_a_planted_row_ends_a_simulation(defect: str, said: str) -> None:
+    breaches = []
+    for seed in range(1, 7):
+        with Bench() as bench:
+            EXAM[defect].apply(bench)
+            breaches.append(Simulation(seed, 80, tuple(FAULTS), ring=4096).run().breach)
+        if said in breaches[-1]:
+            return
+    pytest.fail(f"{defect} was not seen; the runs said {breaches}")
