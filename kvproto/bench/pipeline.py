@@ -152,7 +152,8 @@ class Fleet:
         odd = {f"{side}{index}": s for (side, index), s in stats.items() if s["reports"]}
         nbytes = case.rooms * tokens * self.shape.token_bytes
         return {
-            **asdict(case), "pair": self.shape.name, "links": len(form.plan.shares), "bytes": nbytes, "right": right, "odd": odd,
+            **asdict(case), "pair": self.shape.name, "links": len(form.plan.shares), "bytes": nbytes,
+            "right": right, "odd": odd,
             "ms": 1e3 * statistics.median(times), "gbs": 1e-9 * nbytes / statistics.median(times),
             "best_gbs": 1e-9 * nbytes / min(times), "all_ms": [round(1e3 * t, 4) for t in times],
             "pieces": stats["P", 0]["pieces"] // (last + 1), "phases": phases(logs),
