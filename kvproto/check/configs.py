@@ -36,6 +36,10 @@ CONFIGS: dict[str, Config] = {
         ring=1, chunks=1, engine=("open", "schedule", "finish+aux"), budget=Budget(abort=1, link=1),
         about="the engine takes its time to schedule",
     ),
+    "late-engine": Config(
+        ring=1, chunks=1, engine=("open", "schedule", "finish+aux"), budget=Budget(timeout=1),
+        about="the engine takes too long to schedule",
+    ),
     "eager-engine": Config(ring=1, chunks=1, engine=("open", "finish", "aux"), about="nobody says schedule"),
     "aux-first": Config(ring=1, chunks=1, engine=("open", "aux", "finish"), about="the aux row comes before the KV"),
     "drop": Config(ring=1, patient=True, budget=Budget(drop=1), about="any one message is lost"),
@@ -46,6 +50,10 @@ CONFIGS: dict[str, Config] = {
         about="leases end before writes",
     ),
     "abort": Config(ring=1, budget=Budget(abort=1), must=("a region in quarantine",), about="either engine gives up"),
+    "abort-timeout": Config(
+        ring=1, chunks=1, budget=Budget(abort=1, timeout=1), about="an engine gives up, and a long timer ends"
+    ),
+    "late-answer": Config(ring=1, budget=Budget(late=1), about="what a lease is given for comes when it is over"),
     "aborts": Config(ring=1, budget=Budget(abort=2), about="both engines give up"),
     "writes": Config(ring=1, budget=Budget(write=1, abort=1), about="a write fails"),
     "doubt": Config(
@@ -96,14 +104,14 @@ SUITES: dict[str, tuple[str, ...]] = {
     "gate": (
         "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop",
         "abort", "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "link", "unordered",
-        "doubt", "slow-engine", "eager-engine", "aux-first", "queue", "restart", "fan-in", "fan-in-abort", "fan-out",
-        "fan-out-link", "replica", "unordered-abort", "late",
+        "doubt", "abort-timeout", "late-answer", "slow-engine", "late-engine", "eager-engine", "aux-first", "queue",
+        "restart", "fan-in", "fan-in-abort", "fan-out", "fan-out-link", "replica", "unordered-abort", "late",
     ),
     "quick": ("smoke", "roomy", "patient", "wait", "two-slots", "prefix", "full-hit", "abort", "drop", "fan-in"),
 }
 #: worlds in which every kind of trouble is searched in turn
 CROWDS: dict[str, Config] = {
-    "2p1d-2chunks": Config(prefills=2, ring=2, engine=AT_ONCE, about="two writers, two chunks, a ring for one"),
+    "2p1d-2chunks": Config(prefills=2, ring=2, engine=AT_ONCE, about="two writers, a ring for one chunk"),
     "2p1d-2rooms": Config(prefills=2, rooms=2, chunks=1, ring=2, engine=AT_ONCE, about="two writers, two rooms"),
     "1p2d-2chunks": Config(decodes=2, ring=1, engine=AT_ONCE, about="two readers, two chunks"),
     "1p2d-2rooms": Config(decodes=2, rooms=2, chunks=1, ring=1, engine=AT_ONCE, about="two readers, two rooms"),

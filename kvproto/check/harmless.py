@@ -21,6 +21,12 @@ FOREIGN = ("other_group", "disagrees", "misfit", "other_length", "same_call_misf
 
 HARMLESS: dict[str, str] = {
     **{f"[{guard}]": WORLDS for guard in FOREIGN},
+    "LinkWentDown [known] - row": "the decode rank loses the link too, ends the room, and says so on the next one",
+    "DRAINING EngineOpened [unowned]": "unreachable: a room without an engine has no sends, it drains at once",
+    "AWAIT_GRANT TimerFired [patient] - row": "the ring is given up at the first end of the timer, not the last",
+    "AWAIT_PAGES_KV KvProduced [lease_holds] - row": "the pages are asked for once more: a round trip",
+    "- fail_silent": "who does not answer at all loses the link, and the room with it",
+    "WireFailed [same_session]": "the wire's own timer, or the next session, ends it: it comes later",
     "PeerForgot": "tombstones are not forgotten in these worlds",
     "- announce_up": ENGINE,
     "- announce_lost": ENGINE,

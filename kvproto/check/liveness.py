@@ -1,8 +1,8 @@
 """Whether every way ends: two questions to the graph of all states, over the edges that are no faults.
 
-* `cannot_reach`: is there a state from which no state of rest can be reached, whatever happens?  Under fairness (what stays
-  possible happens in the end) this is the promise that every room ends, L1, and with it L2, L3 and L5: a cycle of waits
-  would be such a state.  The answer is found backwards, from the states of rest.
+* `cannot_reach`: is there a state from which no state of rest can be reached, whatever happens?  Under fairness (what
+  stays possible happens in the end) that there is none is the promise that every room ends, L1, and with it L2, L3 and
+  L5: a cycle of waits would be such a state.  The answer is found backwards, from the states of rest.
 * `runs_in_circles`: is there a circle without a timer?  Messages that beget each other for ever, or work that is
   retried without pause, would be one (L4).  The answer is found by taking away, again and again, states into which
   nothing leads; what cannot be taken away lies on a circle or behind one.

@@ -9,6 +9,7 @@ from kvproto.check.network import deliveries
 from kvproto.check.node import Move, Unrest
 from kvproto.check.pairs import disagree, judge_pair
 from kvproto.check.world import BITS, DEAD, MASK, Event, Op, World
+from kvproto.messages import PagesRsp, StagingRsp
 
 Choice = tuple[int, tuple[Op, ...], tuple[str, str] | None, Event]
 Option = tuple[int, int | None, int, str]  #: way, message, difference to the wire's number, cost
@@ -118,11 +119,15 @@ class Menus(World):
             found = [
                 (d.way, d.item, self.wires(d.left) - number, d.cost)
                 for d in deliveries(wire, self.config.net)
-                if d.cost in cheap
+                if d.cost in cheap and (d.cost != "late" or self._leases(d.item))
             ]
             self.options[number] = found
             self.quiets[number] = wire.quiet
         return found
+
+    def _leases(self, item: int | None) -> bool:
+        """The message gives something for the time of a lease."""
+        return item is not None and isinstance(self.messages.values[item][2], PagesRsp | StagingRsp)
 
     def couple(self, i: int, p: int, d: int) -> Couple:
         """What the two ends of link `i` are to each other."""

@@ -123,7 +123,9 @@ class Explorer(Menus):
         p, d = self.pairs[i]
         at = self.config.prefills + d if way == TO_DECODE else p
         choice = self.heard[i][way].get(numbers[at] << BITS | item)
-        if choice is None:
+        if cost == "late":
+            choice = self.choice(at, numbers[at], ("message late", d, self.messages.values[item]), "")
+        elif choice is None:
             what, lasting = self._input(state, numbers, i, way, item)
             choice = self.choice(at, numbers[at], what, "")
             if lasting:

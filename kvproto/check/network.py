@@ -2,7 +2,8 @@
 
 `fifo`: messages of a direction arrive in order; `unordered`: each is on its own.  Directions, links and reports are
 never ordered against each other.  A message can be lost, or arrive and stay to arrive again, as often as the budget
-says.  Reports come from the prefill rank's own transport: they are not lost.
+says; what is meant for a prefill rank can come when the lease that it gives is over.  Reports come from the prefill
+rank's own transport: they are not lost.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ def deliveries(wire: Wire, net: Net) -> list[Delivery]:
                 continue
             left = put_queue(wire, way, queue[:at] + queue[at + 1 :])
             found.append(Delivery(way, queue[at], left, ""))
+            if way == TO_PREFILL:
+                found.append(Delivery(way, queue[at], left, "late"))
             if way != REPORT:
                 found += [Delivery(way, None, left, "drop"), Delivery(way, queue[at], wire, "duplicate")]
     return found

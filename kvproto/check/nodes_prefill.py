@@ -65,10 +65,10 @@ class PrefillNode(PrefillMoves):
     def _drive(self, v: PNode, what: Input) -> tuple[PNode, list[do.Effect]]:
         rank, kind, keys = self.rank, what[0], self.names.keys
         match kind:
-            case "message":
+            case "message" | "message late":
                 _, d, (epoch, k, body) = what
-                room = keys[k] if k >= 0 else 0
-                return v, self.call(rank, lambda: rank.receive(d + 1, epoch, room, body, NOW))
+                room, now = keys[k] if k >= 0 else 0, LATE if kind == "message late" else NOW
+                return v, self.call(rank, lambda: rank.receive(d + 1, epoch, room, body, now))
             case "hello":
                 return v, self._hello(*what[1:])
             case "engine" | "engine late":

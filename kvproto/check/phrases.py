@@ -72,7 +72,7 @@ def deed(config: Config, event: Event) -> str:
     if kind in ("gathered", "gathered late", "gather failed", "scattered", "scatter failed"):
         job = f"chunk {what[1][1]} of {room(config, what[1][0])}"
         return f"the {kind} on {job}" if "failed" in kind else f"{job} is {kind}"
-    if kind == "message":
+    if kind in ("message", "message late"):
         epoch, k, said = what[2]
         about = f" about {room(config, k)}" if k >= 0 else ""
         return f"hears {body(said)}{about}" + (f" of epoch {epoch}" if epoch else "")
@@ -108,7 +108,7 @@ def arrow(config: Config, event: Event) -> str:
     """One line of a sequence diagram."""
     names = actors(config)
     text = phrase(config, event).replace(";", ",").replace("#", "")
-    if event.at < len(names) and event.what[0] in ("message", "hello"):
+    if event.at < len(names) and event.what[0] in ("message", "message late", "hello"):
         other = f"{'D' if event.at < config.prefills else 'P'}{event.what[1]}"
         said = "HELLO" if event.what[0] == "hello" else body(event.what[2][2])
         return f"{other}->>{names[event.at]}: {said}"
