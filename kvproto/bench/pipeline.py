@@ -12,7 +12,7 @@ Bytes are counted once, GB/s are 1e9 bytes a second, and the figure of a row is 
 and one after the timed ones start on a marked pool and are compared in full (`kvproto.bench.pipeline_rank`).
 
 `one`: a room at a time, so nothing hides what stands before the first byte and after the last. `many`: several
-rooms whose KV is ready at once, as under load. `slice`: the same bytes without staging.
+rooms whose KV is ready at once, as under load; beside them stands the bulk write of one room's size, so many times. `slice`: the same bytes without staging.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Fleet:
                 logs.append(log)
         if bulks:
             self.bulk[case.size] = statistics.median(bulks[warm:])
-        bulk = self.bulk.get(case.size, 0.0) if case.what == "one" else 0.0
+        bulk = self.bulk.get(case.size, 0.0)
         stats = self.tell("PD", "stats")
         odd = {f"{side}{index}": s for (side, index), s in stats.items() if s["reports"]}
         nbytes = case.rooms * tokens * self.shape.token_bytes
@@ -157,8 +157,8 @@ class Fleet:
             "ms": 1e3 * statistics.median(times), "gbs": 1e-9 * nbytes / statistics.median(times),
             "best_gbs": 1e-9 * nbytes / min(times), "all_ms": [round(1e3 * t, 4) for t in times],
             "pieces": stats["P", 0]["pieces"] // (last + 1), "phases": phases(logs),
-            **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / bulk, "ratio": bulk / statistics.median(times)}
-               if bulk else {}),
+            **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / case.rooms / bulk,
+                "ratio": case.rooms * bulk / statistics.median(times)} if bulk else {}),
         }  # fmt: skip
 
     def _form(self, case: Case) -> Form:
@@ -242,7 +242,8 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
         return [Case("one", 1, 1, repeats=2), Case("many", 1, 1, rooms=3, repeats=2), Case("slice", 1, 1, repeats=1)]
     if what == "slice":
         rows = [Case("slice", size, min(size, 64), repeats=3) for size in (4, 16, 64, 256)]
-        return rows + [Case("slice", 64, 64, max_descs=most, repeats=3) for most in (256, 4096)]
+        rows += [Case("slice", 64, 64, max_descs=most, repeats=3) for most in (256, 4096)]
+        return rows + [Case("one", size, size, repeats=repeats) for size in (4, 16, 64, 256)]
     if what == "pinned":
         return [Case("one", 256, chunk, staging="pinned", repeats=5) for chunk in (16, 64)]
     parts = max(SHAPES[name].prefill, SHAPES[name].decode)  # of a chunk: with more of them, larger chunks
@@ -253,7 +254,7 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
         return [*rows, Case("one", 1024, 64, ring=256, window=8, repeats=repeats)]
     wanted = dict.fromkeys((size, min(size, chunk * parts)) for size, chunk in sizes)
     rows = [Case("one", size, chunk, repeats=repeats) for size, chunk in wanted]
-    many = ((16, 64, 64), (4, 256, 64), (4, 256, 128))
+    many = (16, 64, 64), (4, 256, 64), (16, 256, 128), (4, 1024, 128)
     return rows + [
         Case("many", size, min(size, chunk * parts), rooms=rooms, repeats=repeats) for rooms, size, chunk in many
     ]

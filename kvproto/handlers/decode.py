@@ -101,9 +101,7 @@ class DecodeData:
                 if effect.writers >> share.writer & 1:
                     start = effect.offset + plan.part_offset(index, share.writer, tokens)
                     parts.append((share, self.ring.near[start : start + plan.part_bytes(share, tokens)]))
-            if entry.placed is not None:
-                self.lane.stream.wait_event(entry.placed)
-                entry.placed = None
+            self.lane.await_table(entry)
             self.ring.bring(effect.offset, effect.offset + plan.grant_bytes(index, tokens))
             ticket = self.kernels.scatter(self.pool, entry.table, first, tokens, parts, stream=self.lane.stream)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop

@@ -82,9 +82,7 @@ class Gathers:
             plan, share, first, tokens = duty(self.rank, *key)
             start = effect.slot * self.slot_bytes
             end = start + plan.part_bytes(share, tokens)
-            if entry.placed is not None:
-                lane.stream.wait_event(entry.placed)
-                entry.placed = None
+            lane.await_table(entry)
             ticket = self.kernels.gather(
                 self.pool, entry.table, first, tokens, share, self.staging.near[start:end],
                 stream=lane.stream, after=entry.after,

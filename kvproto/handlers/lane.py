@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from kvproto.handlers.book import Entry
+
 new_stream: Callable[..., Any] = torch.cuda.Stream
 
 
@@ -43,3 +45,10 @@ class Lane:
             event.record()
         placed.record_stream(self.stream)
         return placed, event
+
+    def await_table(self, entry: Entry) -> None:
+        """What is launched next reads the room's table: have it wait, if the table is still on its way."""
+        if entry.placed is not None:
+            if not entry.placed.query():
+                self.stream.wait_event(entry.placed)
+            entry.placed = None
