@@ -11,9 +11,9 @@ that it owes something, all at once.
 Bytes are counted once, GB/s are 1e9 bytes a second, and the figure of a row is its median. The first transfer of a row
 and one after the timed ones start on a marked pool and are compared in full (`kvproto.bench.pipeline_rank`).
 
-`one`: a room at a time, so nothing hides what stands before the first byte and after the last. `many`: several
-rooms whose KV is ready at once, as under load; beside them stands the bulk write of one room's size, so many times.
-`slice`: the same bytes without staging.
+`one`: a room at a time, so nothing hides what stands before the first byte and after the last. `many`: several rooms
+whose KV is ready at once, as under load; beside them stands the bulk write of one room's size, so many times. `slice`:
+the same bytes without staging.
 """
 
 from __future__ import annotations
