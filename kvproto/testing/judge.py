@@ -185,7 +185,7 @@ class Judge:
         assert flight is not None, f"P{writer.rank.index} has forgotten a write that still moves"
         key, chunk, _ = flight.key
         _, target, length = cargo.pieces[piece]
-        offset, ring = target - reader.data.ring.data_ptr(), reader.rank.ring
+        offset, ring = target - reader.data.regions[0].addr, reader.rank.ring
         self.pieces += 1
         task = next((task for task in stage.tasks.values() if task.room.key == key), None)
         assert task is not None, f"a write for the unknown room {key}"

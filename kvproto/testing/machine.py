@@ -62,20 +62,22 @@ class TransferMachine(RuleBasedStateMachine):
     #: what is being handled outside; at the end something else means that a step has failed
     handled: BaseException | None = None
 
-    def make(self, prefill: Layout, decode: Layout, settings: Settings, piece: int) -> Stage:
+    def make(self, prefill: Layout, decode: Layout, settings: Settings, piece: int, *, tags: bool) -> Stage:
         """The stage of one example."""
-        return Stage(prefill, decode, grid=GRID, settings=settings, piece=piece)
+        return Stage(prefill, decode, grid=GRID, settings=settings, piece=piece, tags=tags)
 
     @initialize(
         data=st.data(), ring=st.sampled_from(RINGS), slots=st.integers(1, 2), piece=st.sampled_from((0, 64)), seed=ANY,
-        diligent=st.sampled_from((True, True, False)),
+        diligent=st.sampled_from((True, True, False)), tags=st.booleans(),
     )  # fmt: skip
-    def begin(self, data: st.DataObject, ring: int, slots: int, piece: int, seed: int, *, diligent: bool) -> None:
+    def begin(
+        self, data: st.DataObject, ring: int, slots: int, piece: int, seed: int, *, diligent: bool, tags: bool
+    ) -> None:  # fmt: skip
         """Two groups are connected.  `seed`: of what is left to `idle`; `diligent`: engines finish in the end what
         they have begun."""
         shape = data.draw(st.sampled_from(self.shapes), "shape")
         settings = Settings(timing=TIMING, ring_bytes=ring, slots=slots, window=2)
-        self.stage = self.make(*shape, settings, piece)
+        self.stage = self.make(*shape, settings, piece, tags=tags)
         self.stage.random, self.diligent, self.handled = Random(seed), diligent, sys.exc_info()[1]
 
     # ----------------------------------------------------------------------------------------- engines
@@ -165,11 +167,11 @@ class TransferMachine(RuleBasedStateMachine):
 
     # ----------------------------------------------------------------------------------------- troubles
     @precondition(lambda self: self.stage.flying())
-    @rule(at=ANY, kind=st.sampled_from(("fail", "doubt")))
+    @rule(at=ANY, kind=st.sampled_from(("fail", "doubt", "mute")))
     def hurt_write(self, at: int, kind: str) -> None:
-        """A write fails, or is in doubt."""
+        """A write fails, is in doubt, or its tag is lost."""
         flying = self.stage.flying()
-        self.stage.hurt_write(*flying[at % len(flying)], doubt=kind == "doubt")
+        self.stage.hurt_write(*flying[at % len(flying)], kind)
 
     @precondition(lambda self: self.stage.late.pending)
     @rule(at=ANY)

@@ -42,7 +42,7 @@ MOVES = {"poll": 45, "write": 20, "copy": 10, "engine": 20, "time": 5}
 #: fault -> how often, for each move of the schedule
 FAULTS: dict[str, float] = {
     "abort": 0.0005, "partial": 0.0, "reuse": 0.0, "lose": 0.004, "repeat": 0.004, "reorder": 0.01, "hold": 0.002,
-    "fail": 0.001, "doubt": 0.001, "kernel": 0.0005, "stall": 0.0005, "silence": 0.0002, "crash": 0.0001,
+    "fail": 0.001, "doubt": 0.001, "mute": 0.004, "kernel": 0.0005, "stall": 0.0005, "silence": 0.0002, "crash": 0.0001,
 }  # fmt: skip
 #: witness -> the state in which it shows
 REACHED: dict[str, State] = {
@@ -87,7 +87,7 @@ class Simulation:
         settings = settings or Settings(timing=TIMING, ring_bytes=ring, slots=2, window=2, tombstones=256)
         pages = live * MOST_TOKENS // 4
         self.stage = Stage(model(tp[0], 4), model(tp[1], 8), grid=GRID, pages=pages, settings=settings, piece=256,
-                           sockets=False)  # fmt: skip
+                           sockets=False, tags=self._chance(0.5))  # fmt: skip
         self.hash = blake2b(digest_size=12)
         self.stage.post.witness = lambda number, peer, frame: self.note(number, peer.link, peer.name, frame)
         self.counts: Counter[str] = Counter()
@@ -173,8 +173,9 @@ class Simulation:
     # ----------------------------------------------------------------------------------------- troubles
     def _trouble(self, fault: str) -> None:
         act: dict[str, Callable[[], bool]] = {
-            "abort": self._abort, "fail": self._write, "doubt": lambda: self._write(doubt=True),
-            "kernel": self._kernel, "stall": self._stall, "silence": self._silence, "crash": self._crash,
+            "abort": self._abort, "fail": lambda: self._write(fault), "doubt": lambda: self._write(fault),
+            "mute": lambda: self._write(fault), "kernel": self._kernel, "stall": self._stall,
+            "silence": self._silence, "crash": self._crash,
         }  # fmt: skip
         frame = {"reorder": "hurry"}.get(fault, fault)
         done = act[fault]() if fault in act else self._frame(frame)
@@ -190,10 +191,10 @@ class Simulation:
         self.stage.abort(task.room, side, index)
         return True
 
-    def _write(self, *, doubt: bool = False) -> bool:
+    def _write(self, kind: str) -> bool:
         flying = self.stage.flying()
         if flying:
-            self.stage.hurt_write(*self.random.choice(flying), doubt=doubt)
+            self.stage.hurt_write(*self.random.choice(flying), kind)
         return bool(flying)
 
     def _kernel(self) -> bool:

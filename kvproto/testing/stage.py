@@ -62,12 +62,13 @@ class Stage(Pair):
 
     def __init__(
         self, prefill: Layout, decode: Layout, *, grid: int, pages: int = 24, settings: Settings | None = None,
-        piece: int = 0, sockets: bool = True, late: bool = True,
+        piece: int = 0, sockets: bool = True, late: bool = True, tags: bool = True,
     ) -> None:  # fmt: skip
-        """`piece`: bytes that a write moves at once (0: a descriptor); `late`: copies take time."""
+        """`piece`: bytes that a write moves at once (0: a descriptor); `late`: copies take time; `tags`: the transport
+        tells the target of a write."""
         self.clock, self.post, self.sockets = ManualClock(), Post(), sockets
         self.late, self.lives = LateKernels(late=late), 0
-        self.watched = WatchedFabric(piece=piece)
+        self.watched = WatchedFabric(piece=piece, shuffle=True, native_notify=tags)
         self.tasks: dict[Room, Task] = {}
         self.pages_of: dict[Side, list[int]] = {"P": list(range(pages))[::-1], "D": list(range(pages))[::-1]}
         self.judges: Judge | None = None
@@ -212,14 +213,17 @@ class Stage(Pair):
             task.hurt |= task.age > PATIENCE_S
 
     def flying(self) -> list[tuple[PeerId, Handle]]:
-        """Every write that is on the fabric, oldest first."""
-        return list(dict.fromkeys((step.writer, step.handle) for step in self.fabric.options()))
+        """Every write whose end its writer has not been told, oldest first."""
+        known = {(p.data.transport.instance, handle) for p in self.prefills for handle in p.data.flights}
+        flying = dict.fromkeys((step.writer, step.handle) for step in self.fabric.options() if step.kind != "arrive")
+        return [write for write in flying if write in known]
 
-    def hurt_write(self, writer: PeerId, handle: Handle, *, doubt: bool) -> None:
-        """A write fails and is over; or it is in doubt, and goes on."""
+    def hurt_write(self, writer: PeerId, handle: Handle, kind: str) -> None:
+        """A write fails and is over, or is in doubt and goes on; or its tag is lost, which healthy rooms survive."""
         source = next(p for p in self.prefills if p.data.transport.instance == writer)
-        self._hurt(source.data.flights[handle].key[0])
-        (self.fabric.doubt if doubt else self.fabric.fail)(writer, handle)
+        if kind != "mute":
+            self._hurt(source.data.flights[handle].key[0])
+        {"fail": self.fabric.fail, "doubt": self.fabric.doubt, "mute": self.fabric.mute}[kind](writer, handle)
 
     def hurt_copy(self, at: int) -> None:
         """A gather or a scatter fails; whose it was, the schedule does not know."""
@@ -411,6 +415,14 @@ class Stage(Pair):
                      if (side, i) in task.waits]  # fmt: skip
             assert not task.waits, f"{task.room} is healthy and not over: {asked}"
             assert set(told.values()) == {Cause.NONE}, f"{task.room} is healthy and ended as {told}"
+
+    def close(self) -> None:
+        """End every endpoint; writes that are under way land first, so that nobody waits for them."""
+        self.watched.landing = None
+        for name in self.stalled:
+            self.fabric.resume(name)
+        self.fabric.run()
+        super().close()
 
     def mine(self, room: Room, index: int) -> list[torch.Tensor]:
         """The room's rows in this decode rank's pages, as [token, head, byte] of each tensor."""
