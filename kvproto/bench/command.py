@@ -1,40 +1,44 @@
-"""`kvproto bench`: what the parts reach on this machine, beside what the machine itself reaches.
+"""`kvproto bench NAME`: what the parts reach on a machine, beside what the machine reaches.
 
-Each benchmark measures both sides in one run and prints the ratio; `--json` gives one object for tools.  None of them
-is a test: what they print depends on the machine and on who else uses it.
+Each benchmark is a module with `main(argv)`, imported only when it is asked for. All take `--json` and `--help`.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 
-BENCHMARKS = {
-    "step": ("kvproto.bench.step", "one event of a rank with 100,000 rooms, beside pytransitions"),
-    "control": ("kvproto.bench.control", "from produced to posted, from notification to scatter, over loopback"),
-    "kernels": ("kvproto.bench.kernels", "gather and scatter on a GPU, beside a device copy"),
-    "pipeline": ("kvproto.bench.pipeline", "gather, write, scatter between two processes, beside one bulk write"),
-}  # fmt: skip
+from kvproto.console import WELL, WRONG, say
+
+#: name -> (module, what it measures)
+BENCHES: dict[str, tuple[str, str]] = {
+    "step": ("kvproto.bench.step", "the compiled step with many rooms live, beside pytransitions"),
+    "control": ("kvproto.bench.control", "what the protocol costs a room: latencies, rooms a second, idle loops"),
+    "transport": ("kvproto.bench.transport", "what a transport moves in one piece and in many"),
+    "kernels": ("kvproto.bench.kernels", "gather and scatter on a GPU, beside a device-to-device copy"),
+    "pinned": ("kvproto.bench.pinned", "staging in pinned host memory, beside plain host copies"),
+    "pipeline": ("kvproto.bench.pipeline", "gather, write, scatter between GPUs, beside NIXL's own bulk write"),
+    "figures": ("kvproto.bench.figures", "results as tables in Markdown, or as a plot"),
+}
 
 
 def usage() -> str:
-    """What there is to measure."""
-    lines = [f"  {name:<9} {what}" for name, (_, what) in BENCHMARKS.items()]
-    return "\n".join(["usage: kvproto bench BENCHMARK [ARGUMENT ...]", "", *lines, "",
-                      "kvproto bench BENCHMARK --help explains one."])  # fmt: skip
+    """What there is to ask for."""
+    width = max(map(len, BENCHES))
+    lines = [f"  {name:<{width}}  {what}" for name, (_, what) in BENCHES.items()]
+    head = ["usage: kvproto bench NAME [ARGUMENT ...]", "", "Measures on this machine. There are:", ""]
+    return "\n".join([*head, *lines, "", "kvproto bench NAME --help explains one."])
 
 
-def main(argv: list[str]) -> int:
-    """Run one benchmark; returns its exit code."""
-    if not argv or argv[0] in {"-h", "--help"}:
-        print(usage())
-        return 0 if argv else 2
+def main(argv: Sequence[str]) -> int:
+    """The entry point; returns the exit code."""
+    if not argv or argv[0] in {"-h", "--help", "help"}:
+        say(usage())
+        return WELL if argv else WRONG
     name, *rest = argv
-    if name not in BENCHMARKS:
-        if not name.startswith("-"):
-            sys.stderr.write(f"kvproto bench: there is no benchmark {name!r}\n\n{usage()}\n")
-            return 2
-        sys.stderr.write(f"kvproto bench: name the benchmark first\n\n{usage()}\n")
-        raise SystemExit(2)
-    code: int | None = importlib.import_module(BENCHMARKS[name][0]).main(rest)
-    return code or 0
+    if name not in BENCHES:
+        sys.stderr.write(f"kvproto bench: there is no benchmark {name!r}\n\n{usage()}\n")
+        return WRONG
+    code: int = importlib.import_module(BENCHES[name][0]).main(rest)
+    return code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ def machine() -> dict[str, Any]:
     """GPUs, processor cores and the versions of what matters."""
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
-        "gpus": gpus, "cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(),
+        "gpus": gpus, "cores": os.cpu_count(), "python": platform.python_version(),
         "torch": torch.__version__, "cuda": torch.version.cuda, "driver": _driver(),
         **{name: _version(name) for name in ("triton", "nixl-cu13", "pyzmq", "msgspec")},
     }  # fmt: skip
@@ -31,6 +32,7 @@ def _version(name: str) -> str | None:
 def _driver() -> str | None:
     try:
         with Path("/proc/driver/nvidia/version").open(encoding="ascii") as file:
-            return file.readline().split("Module")[-1].split()[0]
-    except (OSError, IndexError):
+            found = re.search(r"\s(\d+(?:\.\d+)+)\s", file.readline())
+    except OSError:
         return None
+    return found[1] if found else None

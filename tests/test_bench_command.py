@@ -1,0 +1,55 @@
+"""`kvproto bench`: what it offers is there, results merge and become tables, and small runs of it are right."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvproto.bench.command import BENCHES, main
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_usage_and_wrong_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(name in told for name in BENCHES)
+    assert main([]) == 2
+    assert main(["nonsense"]) == 2
+    assert "nonsense" in capsys.readouterr().err
+
+
+def test_asking_what_there_is_loads_no_device_library() -> None:
+    code = "import sys, kvproto.bench.command as c; c.main(['--help']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True).returncode == 0
+
+
+def test_the_results_in_the_repository_become_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    results = ROOT / "examples" / "results" / "h200.json"
+    assert main(["figures", "--results", str(results)]) == 0
+    text = capsys.readouterr().out
+    for run in json.loads(results.read_text())["runs"]:
+        assert f"`{run['command']}`" in text
+        rows = run["figures"] if isinstance(run["figures"], list) else run["figures"].get("kernels", [run["figures"]])
+        assert rows
+        assert all(row["right"] for row in rows)
+
+
+def test_a_pipeline_between_processes_is_right(tmp_path: Path) -> None:
+    """Both routes over NIXL in host memory: every byte compared, by processes that share no code with the transfer."""
+    for module in ("torch", "zmq", "nixl._api"):
+        pytest.importorskip(module)
+    out = tmp_path / "run.json"
+    line = [sys.executable, "-m", "kvproto.bench.pipeline", "--cpu", "--pairs", "tiny", "--json", str(out)]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr
+    run = json.loads(out.read_text())
+    assert [row["what"] for row in run["figures"]] == ["one", "many", "slice"]
+    assert all(row["right"] and not row["odd"] for row in run["figures"])
+    pieces = [row["pieces"] for row in run["figures"]]
+    assert pieces[0] == 2
+    assert pieces[2] > 1000

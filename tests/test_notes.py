@@ -1,0 +1,95 @@
+"""Notes that travel with writes, and what keeps them and the control plane from telling a rank two things at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("zmq")
+
+from kvproto.events import room_key
+from kvproto.handlers.notes import note, read_note
+from kvproto.handlers.transports.fabric import Fabric
+from kvproto.layout import Layout
+from kvproto.messages import ChunkAck, StgNotify
+from kvproto.testing.pair import Pair
+from kvproto.wire import WireError, encode
+
+
+def layout(tp: int) -> Layout:
+    return Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=16, tp=tp)
+
+
+@pytest.fixture(params=[True, False])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """On a transport that carries notes, and on one that does not."""
+    with Pair(layout(2), layout(1), grid=32, fabric=Fabric(auto=True, native_notify=request.param)) as made:
+        yield made
+
+
+def test_a_note_says_who_where_and_what() -> None:
+    body = StgNotify(3, 17)
+    key = room_key((1 << 64) - 1, 9)
+    assert read_note(note((1 << 64) - 1, 5, 7 << 16, key, body)) == (((1 << 64) - 1, 5), 7 << 16, key, body)
+
+
+@pytest.mark.parametrize("tag", [b"", b"short", bytes(40), bytes(12) + encode(1, room_key(1, 0), ChunkAck(0))])
+def test_what_is_no_note_is_refused(tag: bytes) -> None:
+    with pytest.raises(WireError):
+        read_note(tag)
+
+
+def test_a_part_is_notified_once_by_its_write_or_by_a_message(pair: Pair) -> None:
+    sent: list[Any] = []
+    for endpoint in pair.prefills:
+        send = endpoint.loop.send
+
+        def counted(link: int, epoch: int, room: int, body: Any, send: Any = send) -> None:
+            sent.append(body)
+            send(link, epoch, room, body)
+
+        endpoint.loop.send = counted  # type: ignore[method-assign]
+    room = pair.open(tokens=100)
+    pair.finish(room)
+    pair.check(room)
+    by_message = sum(isinstance(body, StgNotify) for body in sent)
+    writes = sum(endpoint.data.stats["writes"] for endpoint in pair.prefills)
+    assert writes == 8
+    assert by_message == (0 if pair.fabric.native_notify else writes)
+    assert not any(endpoint.loop.reports for endpoint in pair.endpoints)
+
+
+def test_an_answer_that_overtakes_the_end_of_its_write_is_kept(pair: Pair) -> None:
+    """The tag may be there before the sender has seen its write end; the answer must not be refused."""
+    if not pair.fabric.native_notify:
+        pytest.skip("nothing overtakes")
+    prefill = pair.prefills[0]
+    poll = prefill.data.transport.poll
+    held: list[Any] = []
+
+    def late() -> list[Any]:
+        held.extend(poll())
+        if len(held) < 40:
+            held.append(None)
+            return []
+        events = [event for event in held if event is not None]
+        held.clear()
+        return events
+
+    prefill.data.transport.poll = late  # type: ignore[method-assign]
+    room = pair.open(tokens=100)
+    pair.finish(room)
+    pair.check(room)
+    assert not prefill.loop.reports
+    assert not prefill.data._noted
+
+
+def test_a_tag_of_somebody_else_is_counted(pair: Pair) -> None:
+    decode = pair.decodes[0]
+    decode.data._arrived(b"nonsense")
+    decode.data._arrived(note(99, 0, 1, room_key(1, 0), StgNotify(0, 1)))
+    assert decode.loop.counts["malformed notes"] == 1
+    assert decode.loop.counts["notes of unknown peers"] == 1
