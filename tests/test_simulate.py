@@ -13,7 +13,8 @@ import pytest
 
 from kvproto.check.bench import Bench
 from kvproto.check.mutations import EXAM
-from kvproto.testing.simulate import FAULTS, Simulation, main
+from kvproto.testing.simulate import main
+from kvproto.testing.simulation import FAULTS, Simulation
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
@@ -50,8 +51,9 @@ def test_a_fault_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("defect", "said"),
-    [("late-write-after-abort", "room that is over|holds nothing|unknown room"), ("room-id-reuse", "holds nothing|healthy"),
+    [("late-write-after-abort", "room that is over|holds nothing|unknown room"),
+     ("room-id-reuse", "holds nothing|healthy"),
+    [("late-write-after-abort", "that is over|holds nothing|unknown room"), ("room-id-reuse", "holds nothing|healthy"),
      ("scatter-after-release", "no room may write them"), ("request-during-teardown", "breaks the protocol")],
 )  # fmt: skip
 def test_a_planted_row_ends_a_simulation(defect: str, said: str) -> None:

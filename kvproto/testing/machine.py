@@ -24,9 +24,9 @@ from kvproto.endpoint import Room
 from kvproto.handlers.control import Control, Peer
 from kvproto.layout import Layout
 from kvproto.rank import Settings
-from kvproto.testing.judge import Side
 from kvproto.testing.stage import TIMING, Stage
 from kvproto.testing.strategies import damaged, frames
+from kvproto.testing.task import Side
 from kvproto.wire import MAX_FRAME, encode
 
 GRID = 8

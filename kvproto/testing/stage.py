@@ -4,8 +4,7 @@ The endpoints, their loops, tables, books, kernels and bytes are the real ones. 
 (`post`), writes (`fabric`), copies (`late`) and time (`clock`) stand still until the driver says otherwise; `poll` is
 one pass of one endpoint.  Control frames travel through ZeroMQ sockets, or, for speed, without (`sockets=False`).
 
-The engines on the stage do what real ones do, and what hides faults least: KV comes into the prefill pages when it is
-`produce`d and not before, every room has other bytes, and pages are used again as soon as they are released.
+The engines on it are in `engines`; a rank can crash, a write, copy or frame come to harm.
 
 The driver calls `judge` whenever it likes (see `judge`); what is told twice or in the wrong order is an AssertionError
 at once.  `drain` lets everything come to its end and asserts that nothing is left.
@@ -18,10 +17,8 @@ from concurrent.futures import Executor, Future
 from random import Random
 from typing import Any
 
-import torch
-
 from kvproto.decode import DecodeEndpoint
-from kvproto.endpoint import Endpoint, Room
+from kvproto.endpoint import Endpoint
 from kvproto.handlers.clock import ManualClock
 from kvproto.handlers.control import Control
 from kvproto.handlers.transports.base import Handle, PeerId
@@ -29,10 +26,11 @@ from kvproto.layout import Layout
 from kvproto.prefill import PrefillEndpoint
 from kvproto.rank import Settings
 from kvproto.states import Cause, DLink, PLink
-from kvproto.testing.judge import Judge, Key, Side, Task, WatchedFabric, rows_of
+from kvproto.testing.engines import Engines
+from kvproto.testing.judge import Judge, WatchedFabric
 from kvproto.testing.late import LateKernels
-from kvproto.testing.pair import Pair
 from kvproto.testing.post import Post, PostControl, Way
+from kvproto.testing.task import Side
 from kvproto.timing import Timer, Timing
 
 #: patient where a healthy room only waits for its turn, quick where something has to be given up
@@ -41,7 +39,6 @@ TIMING = Timing(
     stall=Timer(60.0), lease=Timer(10.0), write=Timer(10.0), kernel=Timer(10.0), wire=Timer(10.0),
     heartbeat=Timer(1.0, 8), forget=Timer(100.0),
 )  # fmt: skip
-BOTH = 2
 LEAP_S, LEAPS = 2.0, 100
 #: what a healthy room lives through: less than any timer that ends a room or a link
 PATIENCE_S = 4.0
@@ -57,7 +54,7 @@ class Inline(Executor):
         return future
 
 
-class Stage(Pair):
+class Stage(Engines):
     """Two groups whose moves are taken over once they are connected."""
 
     def __init__(
@@ -69,9 +66,8 @@ class Stage(Pair):
         self.clock, self.post, self.sockets = ManualClock(), Post(), sockets
         self.late, self.lives = LateKernels(late=late), 0
         self.watched = WatchedFabric(piece=piece, shuffle=True, native_notify=tags)
-        self.tasks: dict[Room, Task] = {}
-        self.pages_of: dict[Side, list[int]] = {"P": list(range(pages))[::-1], "D": list(range(pages))[::-1]}
-        self.judges: Judge | None = None
+        self.tasks = {}
+        self.pages_of = {"P": list(range(pages))[::-1], "D": list(range(pages))[::-1]}
         self.stalled: set[PeerId] = set()
         #: since all were polled, with no socket held: who was, and how long it is; whether links may be lost by now
         self.polled: set[int] = set()
@@ -238,10 +234,6 @@ class Stage(Pair):
         else:
             act[kind](way, at)
 
-    def _hurt(self, key: int | None) -> None:
-        for task in self.tasks.values():
-            task.hurt |= key is None or task.room.key == key
-
     def settled(self, turns: int = 400) -> None:
         """Turn, without time, until nothing moves."""
         quiet = 0
@@ -249,122 +241,6 @@ class Stage(Pair):
             quiet = 0 if self.turn() or self.post.busy() else quiet + 1
             if quiet > 1:
                 return
-
-    # ----------------------------------------------------------------------------------------- engines
-    def fits(self, tokens: int) -> bool:
-        """Whether both groups have pages for so many tokens."""
-        return all(len(self.pages_of[side]) >= -(-tokens // size) for side, size in self._sizes())
-
-    def _sizes(self) -> tuple[tuple[Side, int], tuple[Side, int]]:
-        return ("P", self.plan.prefill.page_size), ("D", self.plan.decode.page_size)
-
-    def name(self, tokens: int, *, prefix: int = 0, gen: int = 0, room_id: int | None = None) -> Room:
-        """A room with pages of its own on both sides and KV that no other room has; nobody has opened it."""
-        self._next += room_id is None
-        room = Room(self._next - 1 if room_id is None else room_id, gen)
-        p, d = ([self.pages_of[side].pop() for _ in range(-(-tokens // size))] for side, size in self._sizes())
-        self.tables[room] = p, d, tokens, prefix
-        self.tasks[room] = Task(room, self.plan, p, d, tokens, prefix, self._next << 8 | gen & 0xFF)
-        return room
-
-    def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
-        """These prefill engines (all) open the room; nothing is scheduled."""
-        for index in range(len(self.prefills)) if ranks is None else ranks:
-            if self.tasks[room].may_open("P", index):
-                self.prefills[index].open(room, self.tasks[room].tokens, self.tasks[room].pages["P"])
-                self.tasks[room].open("P", index)
-
-    def open_decode(self, room: Room, ranks: list[int] | None = None) -> None:
-        """These decode engines (all) open the room."""
-        for index in range(len(self.decodes)) if ranks is None else ranks:
-            task = self.tasks[room]
-            if task.may_open("D", index):
-                self.decodes[index].open(room, task.tokens, task.pages["D"], prefix=task.prefix)
-                task.open("D", index)
-
-    def prefetch(self, room: Room) -> None:
-        """The forward is scheduled on every prefill rank that has the room."""
-        for index, endpoint in self._active(room, "P"):
-            del index
-            endpoint.prefetch(room)
-
-    def produce(self, room: Room, tokens: int | None = None, *, aux: bytes | None = b"aux") -> None:
-        """The forward has put so many tokens (all) into the prefill pages, on every rank that has the room."""
-        task = self.tasks[room]
-        upto = task.tokens if tokens is None else tokens
-        for index, endpoint in self._active(room, "P"):
-            if task.produced.get(index, 0) < upto:
-                task.write(endpoint.pool, self.plan.prefill, index, task.produced.get(index, 0), upto)
-                task.produced[index] = upto
-            endpoint.produced(room, upto)
-            if aux is not None:
-                endpoint.aux(room, aux)
-                task.given.add(index)
-
-    def abort(self, room: Room, side: Side, index: int) -> None:
-        """The engine of this rank gives the room up."""
-        task = self.tasks[room]
-        for at, endpoint in self._active(room, side):
-            if at == index:
-                endpoint.abort(room)
-                task.hurt = True
-
-    def _active(self, room: Room, side: Side) -> list[tuple[int, Any]]:
-        group: list[Any] = list(self.prefills if side == "P" else self.decodes)
-        waits = self.tasks[room].waits
-        return [(index, endpoint) for index, endpoint in enumerate(group) if (side, index) in waits]
-
-    # ----------------------------------------------------------------------------- what engines are told
-    def collect(self) -> None:
-        """What the engines are told, judged as it comes."""
-        for side, index, endpoint in self.named():
-            self._told(side, index, endpoint)
-
-    def _told(self, side: Side, index: int, endpoint: Endpoint) -> None:
-        for outcome in endpoint.finished():
-            key: Key = side, index, outcome.room
-            assert key not in self.outcomes, f"a second outcome: {outcome} on {side}{index}"
-            self.outcomes[key] = outcome
-            if side == "D" and outcome.ok and self.judges is not None:
-                self.judges.succeeded(index, self.tasks[outcome.room], outcome.aux)
-        for room in endpoint.released():
-            self._released((side, index, room))
-
-    def named(self) -> list[tuple[Side, int, Endpoint]]:
-        """Every endpoint with its side and index."""
-        first: list[tuple[Side, int, Endpoint]] = [("P", i, endpoint) for i, endpoint in enumerate(self.prefills)]
-        return [*first, *(("D", i, endpoint) for i, endpoint in enumerate(self.decodes))]
-
-    def _released(self, key: Key) -> None:
-        side, index, room = key
-        assert key in self.outcomes, f"{room} was released before its outcome on {side}{index}"
-        self.releases[key] += 1
-        assert self.releases[key] == 1, f"{room} was released twice on {side}{index}"
-        task = self.tasks[room]
-        if side == "D" and self.judges is not None:
-            self.judges.released(index, task)
-        task.waits.discard((side, index))
-        self._maybe_free(task)
-
-    def _maybe_free(self, task: Task) -> None:
-        """Pages are free for others when every engine that had the room has been told so."""
-        for side, _ in self._sizes():
-            opened = any(name[0] == side for name in task.opened)
-            if opened and not any(name[0] == side for name in task.waits) and side not in task.freed:
-                task.freed.add(side)
-                self.pages_of[side] += task.pages[side]
-
-    def retire(self, task: Task) -> bool:
-        """Forget a room that is over for all who have opened it; those who have not cannot any more.  False: one that
-        nothing disturbed may still be opened by others."""
-        if task.waits or (len(task.freed) < BOTH and not task.hurt):
-            return False
-        for side, _ in self._sizes():
-            if side not in task.freed:
-                task.freed.add(side)
-                self.pages_of[side] += task.pages[side]
-        del self.tasks[task.room]
-        return True
 
     # --------------------------------------------------------------------------------------------- ends
     def judge(self) -> None:
@@ -423,9 +299,3 @@ class Stage(Pair):
             self.fabric.resume(name)
         self.fabric.run()
         super().close()
-
-    def mine(self, room: Room, index: int) -> list[torch.Tensor]:
-        """The room's rows in this decode rank's pages, as [token, head, byte] of each tensor."""
-        task = self.tasks[room]
-        return [view[rows_of(task.pages["D"], 0, task.tokens, self.plan.decode.page_size)]
-                for view in self.judges.views[index]] if self.judges else []  # fmt: skip

@@ -1,0 +1,89 @@
+"""A room as its engines see it: its KV, its pages, who has opened it and who has been told that it is over."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from kvproto.endpoint import Room, Status
+from kvproto.handlers.kernels.base import Pool
+from kvproto.layout import Layout, Plan
+
+Side = Literal["P", "D"]
+Name = tuple[Side, int]
+Key = tuple[Side, int, Room]
+Rows = tuple[torch.Tensor, torch.Tensor]
+
+
+def rows_of(pages: list[int], first: int, last: int, size: int) -> Rows:
+    """(page, slot) of these tokens of a room, as indices of a view."""
+    tokens = torch.arange(first, last)
+    return torch.tensor(pages)[tokens // size], tokens % size
+
+
+def views(pool: Pool) -> list[torch.Tensor]:
+    """The pool's own memory as [page, token, head, byte]: K of each layer, then V."""
+    found = []
+    for tensor in (*pool.k, *pool.v):
+        raw = tensor.view(torch.uint8)
+        found.append(raw if pool.order == "NHD" else raw.transpose(1, 2))
+    return found
+
+
+class Task:
+    """A room as its engines see it: its KV, its pages, who has opened it and who has been told that it is over."""
+
+    def __init__(
+        self, room: Room, plan: Plan, ours: list[int], theirs: list[int], tokens: int, prefix: int, seed: int
+    ) -> None:  # fmt: skip
+        model, bits = plan.prefill, torch.Generator().manual_seed(seed)
+        self.room, self.tokens, self.prefix = room, tokens, prefix
+        self.pages: dict[Side, list[int]] = {"P": ours, "D": theirs}
+        dims = [model.k_dim] * model.layers + [model.v_dim] * model.layers * bool(model.v_dim)
+        #: each tensor of the whole model, [token, head, byte]
+        self.kv = [
+            torch.randint(0, 256, (tokens, model.heads, dim * model.itemsize), dtype=torch.uint8, generator=bits)
+            for dim in dims
+        ]
+        self.opened: set[Name] = set()
+        self.waits: set[Name] = set()
+        self.crashed: set[Name] = set()
+        self.freed: set[str] = set()
+        self.produced: dict[int, int] = {}
+        self.given: set[int] = set()
+        self.good: set[int] = set()
+        self.status: dict[Name, Status] = {}
+        #: something has happened that may end the room without success
+        self.hurt = False
+        #: its engines take their time (the driver's note)
+        self.late = False
+        #: seconds that have passed since it was named
+        self.age = 0.0
+
+    def may_open(self, side: Side, index: int) -> bool:
+        """Its pages are still its own, and this engine has not opened it."""
+        return side not in self.freed and (side, index) not in self.opened | self.crashed
+
+    def open(self, side: Side, index: int) -> None:
+        """This engine has opened it."""
+        self.opened.add((side, index))
+        self.waits.add((side, index))
+
+    def part(self, layout: Layout, index: int) -> list[torch.Tensor]:
+        """The KV as this rank of the group has it."""
+        (head, heads), (layer, layers) = layout.heads_of(index), layout.layers_of(index)
+        sets = [self.kv[at : at + layout.layers] for at in range(0, len(self.kv), layout.layers)]
+        return [whole[:, head : head + heads] for kind in sets for whole in kind[layer : layer + layers]]
+
+    def write(self, pool: Pool, layout: Layout, index: int, first: int, last: int) -> None:
+        """The forward of a prefill rank: these tokens come into its pages."""
+        rows = rows_of(self.pages["P"], first, last, layout.page_size)
+        for view, whole in zip(views(pool), self.part(layout, index), strict=True):
+            view[rows] = whole[first:last]
+
+    def whole(self, plan: Plan) -> bool:
+        """Every engine has done all that is asked of it, and nothing has disturbed the room."""
+        ranks = plan.prefill.ranks + plan.decode.ranks
+        made = sum(upto == self.tokens for upto in self.produced.values())
+        return not self.hurt and len(self.opened) == ranks and made == len(self.given) == plan.prefill.ranks
