@@ -51,8 +51,7 @@ def test_a_fault_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    [("late-write-after-abort", "room that is over|holds nothing|unknown room"),
-     ("room-id-reuse", "holds nothing|healthy"),
+    ("defect", "said"),
     [("late-write-after-abort", "that is over|holds nothing|unknown room"), ("room-id-reuse", "holds nothing|healthy"),
      ("scatter-after-release", "no room may write them"), ("request-during-teardown", "breaks the protocol")],
 )  # fmt: skip
