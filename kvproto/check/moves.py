@@ -19,6 +19,7 @@ from kvproto.check.world import BITS, DEAD, MASK, Event
 
 Found = tuple[list[int], list[Event]]
 SWIFT = frozenset({"gathered", "land", "scattered"})
+ENDINGS = frozenset({"write", "doubt", "kernel", "late"})  #: other ways for these to end
 
 
 class Explorer(Menus):
@@ -69,12 +70,16 @@ class Explorer(Menus):
         return found
 
     def _at_once(self, state: int, numbers: list[int]) -> Found | None:
-        """In a swift world: the next kernel, write or report that ends, if any, and nothing else."""
+        """In a swift world: the next kernel, write or report that ends, well or ill, if any, and nothing else."""
         found: Found = [], []
         for at, number in enumerate(numbers[: self.n]):
-            for choice in self.menu(at, number).plain:
+            menu = self.menu(at, number)
+            for choice in menu.plain:
                 if choice[3].what[0] in SWIFT:
                     self._take(state, choice, found)
+                    for later in menu.costly:
+                        if later.cost in ENDINGS:
+                            self._pay(state, numbers[-1], later.cost, later, found)
                     return found
         for i, number in enumerate(numbers[self.n : -1]):
             report = next((option for option in self.deliver(number) if option[0] == REPORT), None)
