@@ -8,7 +8,7 @@ Lines of Python say little about a protocol that is a table; rows say all.  Thre
 * *pairs*: which row was followed by which in the life of one machine.  Counted against all pairs that join (the
   first row's target is the second one's source), of which many cannot happen.
 
-A `Collector` counts in a running program (it wraps `Machine.fire` while it is installed) or from traces.
+A `Collector` counts in a running program (it wraps the steps of machines made while it is installed) or from traces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from kvproto.events import Event
-from kvproto.machine import Fired, Machine
+from kvproto.machine import Fire, Fired, Machine
 from kvproto.rows import Row, Table, Value
 from kvproto.tables import TABLES
 from kvproto.trace.records import Log, Step
@@ -78,22 +78,26 @@ class Collector:
 
     @contextmanager
     def installed(self) -> Iterator[Collector]:
-        """Count whatever fires, on any rank, as long as the block runs."""
-        original = Machine.fire
+        """Count what fires on machines that are made while the block runs, until it ends."""
+        original, counting = Machine._compile, True  # noqa: SLF001
         known = {id(table): table.name for table in TABLES}
 
-        def fire(machine: Machine[Any], value: Any, event: Event, now: float) -> Fired[Any]:
-            fired = original(machine, value, event, now)
-            name = known.get(id(machine.table))
-            if fired[0] is not None and name is not None:
-                self.take(fired[0], name, value, fired[1])
-            return fired
+        def compiled(machine: Machine[Any], rows: list[Row]) -> Fire:
+            step, name = original(machine, rows), known.get(id(machine.table))
 
-        Machine.fire = fire  # type: ignore[assignment,method-assign]
+            def fire(value: Any, event: Event, now: float) -> Fired[Any]:
+                fired = step(value, event, now)
+                if counting and fired[0] is not None and name is not None:
+                    self.take(fired[0], name, value, fired[1])
+                return fired
+
+            return fire
+
+        Machine._compile = compiled  # type: ignore[assignment,method-assign]  # noqa: SLF001
         try:
             yield self
         finally:
-            Machine.fire = original  # type: ignore[method-assign]
+            Machine._compile, counting = original, False  # type: ignore[method-assign]  # noqa: SLF001
 
     def add(self, other: Collector) -> None:
         """Add another's counts."""

@@ -30,7 +30,7 @@ from kvproto.digest import tables_digest
 from kvproto.effects import Effect
 from kvproto.events import Event, Terms
 from kvproto.layout import Layout, LayoutError, Plan
-from kvproto.machine import Machine
+from kvproto.machine import Fire, Machine
 from kvproto.messages import VERSION, Hello, Message, Welcome
 from kvproto.rows import Row, Table, Value
 from kvproto.states import State
@@ -46,6 +46,8 @@ ROOM_CHUNK = -2
 Step = tuple[float, Row | None, Event, Any, Any, tuple[Effect, ...]]
 Heard = tuple[float, int, int, int, Message]
 Trace = deque[Step | Heard | Effect]
+#: takes an event
+On = Callable[[Any, float], None]
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -70,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True):
     #: links of a rank
     links: int = 1024
     #: entries that the trace keeps: steps, and the messages between them
-    trace: int = 8192
+    trace: int = 2048
 
 
 class Peer(msgspec.Struct):
@@ -111,20 +113,18 @@ class Rank:
         self.wheel: Wheel[Key] = Wheel()
         self._beats: dict[Key, float] = {}
         self.trace: Trace = deque(maxlen=self.settings.trace)
-        self._log = self.trace.append
         self.counts: Counter[str] = Counter()
         self._queue: deque[Event] = deque()
         self._out: list[Effect] = []
         self._from = 0
         self._bound = self.settings.tombstones
-        self._route: dict[type[Event], Callable[[Any, float], None]] = {
-            **dict.fromkeys(self.ROOM.events, self._room), **dict.fromkeys(self.LINK.events, self._link),
-        }  # fmt: skip
-        self._route[ev.TimerFired] = self._timed
         self._inner: dict[type[Effect], Callable[[Any], None]] = {
             do.Send: self._send, do.Reply: self._reply, do.FailRoom: self._fail_room,
             do.RaiseLinkUp: self._raise_up, do.RaiseLinkDown: self._raise_down,
         }  # fmt: skip
+        self._rooms_on = {event: self._on_room(steps) for event, steps in self.room_machine.steps.items()}
+        self._links_on = {event: self._on_link(steps) for event, steps in self.link_machine.steps.items()}
+        self._route: dict[type[Event], On] = {**self._rooms_on, **self._links_on, ev.TimerFired: self._timed}
 
     # ------------------------------------------------------------------------------------ what drives it
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -194,53 +194,61 @@ class Rank:
         return self.rooms.get(key), self.room_machine
 
     def _timed(self, event: ev.TimerFired, now: float) -> None:
-        if event.peer:
-            self._link(event, now)
-        else:
-            self._room(event, now)
+        (self._links_on if event.peer else self._rooms_on)[ev.TimerFired](event, now)
 
     # --------------------------------------------------------------------------------- finding and keeping
-    def _room(self, event: Any, now: float) -> None:
-        machine, key = self.room_machine, event.room
-        old = self.rooms.get(key)
-        if old is None:
-            old = self.tombs.get(key) or machine.initial
-        row, new, effects = machine.fire(old, event, now)
-        self._log((now, row, event, old, new, effects))
-        if new is not old:
-            if machine.ends[new.state]:
-                self.rooms.pop(key, None)
-                self._entomb(key, new)
-            elif new.state:
-                self.rooms[key] = new
-                if new.due < old.due:
-                    self.wheel.put(new.due, key)
-        for effect in effects:
-            act = self._inner.get(type(effect))
-            if act is None:
-                self._out.append(effect)
-            else:
-                act(effect)
+    def _on_room(self, steps: list[Fire]) -> On:
+        """What takes an event of rooms, given its steps by state; one for each type saves a step its look-ups."""
+        ends, initial, inner, log = self.room_machine.ends, self.room_machine.initial, self._inner, self.trace.append
+
+        def on(event: Any, now: float) -> None:
+            key = event.room
+            old = self.rooms.get(key)
+            if old is None:
+                old = self.tombs.get(key) or initial
+            row, new, effects = steps[old.state](old, event, now)
+            log((now, row, event, old, new, effects))
+            if new is not old:
+                if ends[new.state]:
+                    self.rooms.pop(key, None)
+                    self._entomb(key, new)
+                elif new.state:
+                    self.rooms[key] = new
+                    if new.due < old.due:
+                        self.wheel.put(new.due, key)
+            for effect in effects:
+                act = inner.get(type(effect))
+                if act is None:
+                    self._out.append(effect)
+                else:
+                    act(effect)
+
+        return on
 
     def _entomb(self, key: int, value: Any) -> None:
         self.tombs[key] = value
         if len(self.tombs) > self._bound:
             del self.tombs[next(iter(self.tombs))]
 
-    def _link(self, event: Any, now: float) -> None:
-        machine, link = self.link_machine, event.peer
-        old = self.links.get(link, machine.initial)
-        row, new, effects = machine.fire(old, event, now)
-        self.trace.append((now, row, event, old, new, effects))
-        if new is not old:
-            if machine.ends[new.state]:
-                self._forget(link)
-            elif new.state:
-                self.links[link] = new
-                if new.due < old.due:
-                    self._start(new.due, -link)
-        if effects:
+    def _on_link(self, steps: list[Fire]) -> On:
+        """As `_on_room`, of links."""
+        ends, initial, log = self.link_machine.ends, self.link_machine.initial, self.trace.append
+
+        def on(event: Any, now: float) -> None:
+            link = event.peer
+            old = self.links.get(link, initial)
+            row, new, effects = steps[old.state](old, event, now)
+            log((now, row, event, old, new, effects))
+            if new is not old:
+                if ends[new.state]:
+                    self._forget(link)
+                elif new.state:
+                    self.links[link] = new
+                    if new.due < old.due:
+                        self._start(new.due, -link)
             self._carry_out(effects)
+
+        return on
 
     def _forget(self, link: int) -> None:
         self.links.pop(link, None)
@@ -299,8 +307,7 @@ class Rank:
             at = self.links.get(link)
             if at is not None and at.state is up:
                 message = do.Transmit(link, at.epoch, room, effect.body)
-                self._out.append(message)
-                self._log(message)
+                self._leave(message)
 
     def _reply(self, effect: do.Reply) -> None:
         self._to(self._from, effect.room, effect.body)

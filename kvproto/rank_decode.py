@@ -18,9 +18,9 @@ from kvproto.digest import tables_digest
 from kvproto.effects import Effect
 from kvproto.events import Event, Terms
 from kvproto.layout import Layout, Plan, cell
-from kvproto.machine import Machine
+from kvproto.machine import Fire, Machine
 from kvproto.messages import Message
-from kvproto.rank import Peer, Rank, Settings, mask
+from kvproto.rank import On, Peer, Rank, Settings, mask
 from kvproto.ring import Ring
 from kvproto.states import Cause, DLink
 from kvproto.tables.decode_grant import DGrantValue, decode_grant
@@ -33,19 +33,19 @@ BOUND = (DLink.UP, DLink.AWAIT_RETURN)
 class DecodeRank(Rank):
     """One decode rank."""
 
-    ROOM, LINK, UP = decode_room, decode_link, DLink.UP
+    ROOM, GRANT, LINK, UP = decode_room, decode_grant, decode_link, DLink.UP
 
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
     ) -> None:  # fmt: skip
         super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
-        self.grant_machine: Machine[DGrantValue] = Machine(decode_grant, self.settings.timing)
+        self.grant_machine: Machine[DGrantValue] = Machine(self.GRANT, self.settings.timing)
         self.grants: dict[int, dict[int, DGrantValue]] = {}
         self.ring = Ring(self.settings.ring_bytes, ahead=self.settings.ahead)
         self.chunk_of: dict[int, tuple[int, int]] = {}
         self.space_queue: dict[tuple[int, int], int] = OrderedDict()
         self.endpoint = b""
-        self._route |= dict.fromkeys(decode_grant.events, self._grant_step)
+        self._route |= {event: self._on_grant(steps) for event, steps in self.grant_machine.steps.items()}
         self._inner |= {
             do.OpenGrant: self._open_grant, do.StopGrants: self._stop_grants, do.DrainGrants: self._drain_grants,
             do.ReserveSpace: self._reserve, do.CancelSpace: self._cancel, do.FreeSpace: self._free,
@@ -147,26 +147,31 @@ class DecodeRank(Rank):
     def _grant(self, room: int, chunk: int) -> DGrantValue | None:
         return self.grants.get(room, {}).get(chunk)
 
-    def _grant_step(self, event: Any, now: float) -> None:
-        room, chunk = event.room, event.chunk
-        old = self._grant(room, chunk)
-        if old is None:
-            if not isinstance(event, ev.StagingRequested | ev.PagesRequested):
-                self.counts["late events"] += 1
-                return
-            old = self.grant_machine.initial
-        row, new, effects = self.grant_machine.fire(old, event, now)
-        self.trace.append((now, row, event, old, new, effects))
-        if new is not old:
-            if self.grant_machine.ends[new.state]:
-                grants = self.grants[room]
-                del grants[chunk]
-                if not grants:
-                    del self.grants[room]
-            else:
-                self.grants.setdefault(room, {})[chunk] = new
-        if effects:
+    def _on_grant(self, steps: list[Fire]) -> On:
+        """As `_on_room`, of grants: only a request makes one."""
+        ends, initial, log = self.grant_machine.ends, self.grant_machine.initial, self.trace.append
+
+        def on(event: Any, now: float) -> None:
+            room, chunk = event.room, event.chunk
+            old = self._grant(room, chunk)
+            if old is None:
+                if not isinstance(event, ev.StagingRequested | ev.PagesRequested):
+                    self.counts["late events"] += 1
+                    return
+                old = initial
+            row, new, effects = steps[old.state](old, event, now)
+            log((now, row, event, old, new, effects))
+            if new is not old:
+                if ends[new.state]:
+                    grants = self.grants[room]
+                    del grants[chunk]
+                    if not grants:
+                        del self.grants[room]
+                else:
+                    self.grants.setdefault(room, {})[chunk] = new
             self._carry_out(effects)
+
+        return on
 
     def _open_grant(self, effect: do.OpenGrant) -> None:
         writers = self.rooms[effect.room].terms.writes

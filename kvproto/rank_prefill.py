@@ -21,9 +21,9 @@ from kvproto.digest import tables_digest
 from kvproto.effects import Effect
 from kvproto.events import Event, Route, Terms
 from kvproto.layout import Layout, Plan, cell
-from kvproto.machine import Machine
+from kvproto.machine import Fire, Machine
 from kvproto.messages import AUX_CHUNK, Message
-from kvproto.rank import ROOM_CHUNK, Key, Peer, Rank, Settings, mask
+from kvproto.rank import ROOM_CHUNK, Key, On, Peer, Rank, Settings, mask
 from kvproto.ring import usable
 from kvproto.states import PLink, PRoom
 from kvproto.tables.links import prefill_link
@@ -43,13 +43,13 @@ def _key(chunk: int, peer: int) -> int:
 class PrefillRank(Rank):
     """One prefill rank."""
 
-    ROOM, LINK, UP = prefill_room, prefill_link, PLink.UP
+    ROOM, SEND, LINK, UP = prefill_room, prefill_send, prefill_link, PLink.UP
 
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
     ) -> None:  # fmt: skip
         super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
-        self.send_machine: Machine[PSendValue] = Machine(prefill_send, self.settings.timing)
+        self.send_machine: Machine[PSendValue] = Machine(self.SEND, self.settings.timing)
         self.sends: dict[int, dict[int, PSendValue]] = {}
         self.free_slots = list(range(self.settings.slots))
         self.slot_of: dict[SendKey, int] = {}
@@ -60,8 +60,8 @@ class PrefillRank(Rank):
         self._lengths: dict[int, int] = {}
         self.calls: dict[int, tuple[msg.Hello, Plan | None]] = {}
         self.next_epoch = self.incarnation << 16
-        self._route |= dict.fromkeys(prefill_send.events, self._send_step)
-        self._route |= {
+        self._sends_on = {event: self._on_send(steps) for event, steps in self.send_machine.steps.items()}
+        self._route |= self._sends_on | {
             ev.TimerFired: self._timed, ev.PeerOpened: self._peer_opened,
             ev.WriteCompleted: self._write_completed, ev.WriteFailed: self._write_failed,
         }  # fmt: skip
@@ -157,7 +157,7 @@ class PrefillRank(Rank):
         return ev.PeerOpened(room, peer.rank, terms, tokens, prefix)
 
     def _peer_opened(self, event: ev.PeerOpened, now: float) -> None:
-        self._room(event, now)
+        self._rooms_on[ev.PeerOpened](event, now)
         if event.room not in self.early and self.rooms.get(event.room, self.room_machine.initial).state is EARLY:
             self.early.add(event.room)
 
@@ -192,39 +192,44 @@ class PrefillRank(Rank):
     # ------------------------------------------------------------------------------------------- sends
     def _write_completed(self, event: ev.WriteCompleted, now: float) -> None:
         self.peers[self._link_of(event.room, event.peer)].flying -= 1
-        self._send_step(event, now)
+        self._sends_on[ev.WriteCompleted](event, now)
 
     def _write_failed(self, event: ev.WriteFailed, now: float) -> None:
         if event.settled:
             self.peers[self._link_of(event.room, event.peer)].flying -= 1
-        self._send_step(event, now)
+        self._sends_on[ev.WriteFailed](event, now)
 
-    def _send_step(self, event: Any, now: float) -> None:
-        room, key = event.room, event.chunk << 16 | event.peer
-        sends = self.sends.get(room)
-        old = sends.get(key) if sends is not None else None
-        machine = self.send_machine
-        if old is None:
-            if type(event) is not ev.SendOpened:
-                self.counts["late events"] += 1
-                return
-            old = machine.initial
-            sends = self.sends.setdefault(room, {})
-        row, new, effects = machine.fire(old, event, now)
-        self._log((now, row, event, old, new, effects))
-        if new is not old and sends is not None:
-            if machine.ends[new.state]:
-                self._drop_send(room, key)
-            else:
-                sends[key] = new
-                if new.due < old.due:
-                    self.wheel.put(new.due, (room, event.chunk, event.peer))
-        for effect in effects:
-            act = self._inner.get(type(effect))
-            if act is None:
-                self._out.append(effect)
-            else:
-                act(effect)
+    def _on_send(self, steps: list[Fire]) -> On:
+        """As `_on_room`, of sends: only `SendOpened` makes one."""
+        ends, initial, inner, log = self.send_machine.ends, self.send_machine.initial, self._inner, self.trace.append
+
+        def on(event: Any, now: float) -> None:
+            room, key = event.room, event.chunk << 16 | event.peer
+            sends = self.sends.get(room)
+            old = sends.get(key) if sends is not None else None
+            if old is None:
+                if type(event) is not ev.SendOpened:
+                    self.counts["late events"] += 1
+                    return
+                old = initial
+                sends = self.sends.setdefault(room, {})
+            row, new, effects = steps[old.state](old, event, now)
+            log((now, row, event, old, new, effects))
+            if new is not old and sends is not None:
+                if ends[new.state]:
+                    self._drop_send(room, key)
+                else:
+                    sends[key] = new
+                    if new.due < old.due:
+                        self.wheel.put(new.due, (room, event.chunk, event.peer))
+            for effect in effects:
+                act = inner.get(type(effect))
+                if act is None:
+                    self._out.append(effect)
+                else:
+                    act(effect)
+
+        return on
 
     def _drop_send(self, room: int, key: int) -> None:
         sends = self.sends[room]
@@ -234,7 +239,7 @@ class PrefillRank(Rank):
 
     def _timed(self, event: ev.TimerFired, now: float) -> None:
         if event.chunk != ROOM_CHUNK:
-            self._send_step(event, now)
+            self._sends_on[ev.TimerFired](event, now)
         else:
             super()._timed(event, now)
 

@@ -33,7 +33,6 @@ from kvproto.check.chunk import (
     settings,
 )  # fmt: skip
 from kvproto.events import Terms
-from kvproto.machine import Machine
 from kvproto.messages import Message
 from kvproto.rank import Peer
 from kvproto.rank_decode import DecodeRank
@@ -58,9 +57,8 @@ class Reader:
 
     def __init__(self, ring: str, tables: Tables, *, trouble: bool) -> None:
         self.kind, self.trouble = ring, trouble
-        self.rank = rank = DecodeRank(DECODE, 0, group=2, grid=GRID, incarnation=1, settings=settings(ring))
-        rank.grant_machine = Machine(tables.grant, rank.settings.timing)
-        rank.room_machine = Machine(tables.reader_room, rank.settings.timing)
+        kind = type("ReaderRank", (DecodeRank,), {"ROOM": tables.reader_room, "GRANT": tables.grant})
+        self.rank = rank = kind(DECODE, 0, group=2, grid=GRID, incarnation=1, settings=settings(ring))
         self.terms = Terms(1, BOTH, BOTH, 1, GRID)
         for writer in WRITERS:
             rank.peers[writer + 1] = Peer(1, writer, PLAN, self.terms)

@@ -26,7 +26,6 @@ from kvproto.check.chunk import (
     settings,
 )  # fmt: skip
 from kvproto.events import Terms
-from kvproto.machine import Machine
 from kvproto.messages import Message
 from kvproto.rank import ROOM_CHUNK, Peer
 from kvproto.rank_prefill import PrefillRank
@@ -57,9 +56,8 @@ class Writer:
 
     def __init__(self, index: int, ring: str, tables: Tables, *, trouble: bool) -> None:
         self.index, self.waits, self.trouble = index, ring in ("ahead", "full"), trouble
-        self.rank = rank = PrefillRank(PREFILL, index, group=1, grid=GRID, incarnation=1, settings=settings(ring))
-        rank.send_machine = Machine(tables.send, rank.settings.timing)
-        rank.room_machine = Machine(tables.writer_room, rank.settings.timing)
+        kind = type("WriterRank", (PrefillRank,), {"ROOM": tables.writer_room, "SEND": tables.send})
+        self.rank = rank = kind(PREFILL, index, group=1, grid=GRID, incarnation=1, settings=settings(ring))
         self.terms = Terms(2, 1, 1, 0, GRID, 1)
         rank.peers[1] = Peer(2, 0, PLAN, self.terms)
         rank.link_of[2, 0] = 1
