@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -113,6 +114,7 @@ class Rank:
         self.wheel: Wheel[Key] = Wheel()
         self._beats: dict[Key, float] = {}
         self.trace: Trace = deque(maxlen=self.settings.trace)
+        self._log = self.trace.append
         self.counts: Counter[str] = Counter()
         self._queue: deque[Event] = deque()
         self._out: list[Effect] = []
@@ -199,7 +201,7 @@ class Rank:
     # --------------------------------------------------------------------------------- finding and keeping
     def _on_room(self, steps: list[Fire]) -> On:
         """What takes an event of rooms, given its steps by state; one for each type saves a step its look-ups."""
-        ends, initial, inner, log = self.room_machine.ends, self.room_machine.initial, self._inner, self.trace.append
+        ends, initial, inner, log = self.room_machine.ends, self.room_machine.initial, self._inner, self._log
 
         def on(event: Any, now: float) -> None:
             key = event.room
@@ -232,7 +234,7 @@ class Rank:
 
     def _on_link(self, steps: list[Fire]) -> On:
         """As `_on_room`, of links."""
-        ends, initial, log = self.link_machine.ends, self.link_machine.initial, self.trace.append
+        ends, initial, log = self.link_machine.ends, self.link_machine.initial, self._log
 
         def on(event: Any, now: float) -> None:
             link = event.peer
@@ -295,19 +297,18 @@ class Rank:
         self.trace.append(message)
 
     def _send(self, effect: do.Send) -> None:
-        room, peers = effect.room, effect.peers
+        room = effect.room
         value = self.rooms.get(room) or self.tombs.get(room)
         if value is None or value.terms is None:
             return
         group, up = value.terms.group, self.UP
-        while peers:
-            low = peers & -peers
-            peers ^= low
-            link = self.link_of.get((group, low.bit_length() - 1), 0)
+        for peer in bits(effect.peers):
+            link = self.link_of.get((group, peer), 0)
             at = self.links.get(link)
             if at is not None and at.state is up:
                 message = do.Transmit(link, at.epoch, room, effect.body)
-                self._leave(message)
+                self._out.append(message)
+                self._log(message)
 
     def _reply(self, effect: do.Reply) -> None:
         self._to(self._from, effect.room, effect.body)
@@ -346,6 +347,12 @@ class Rank:
 
     def _plan(self, other: Layout) -> Plan:
         raise NotImplementedError
+
+
+@lru_cache(maxsize=4096)
+def bits(mask: int) -> tuple[int, ...]:
+    """The rank indices that are in this mask."""
+    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
 
 
 def mask(ranks: tuple[int, ...]) -> int:

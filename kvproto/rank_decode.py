@@ -149,7 +149,7 @@ class DecodeRank(Rank):
 
     def _on_grant(self, steps: list[Fire]) -> On:
         """As `_on_room`, of grants: only a request makes one."""
-        ends, initial, log = self.grant_machine.ends, self.grant_machine.initial, self.trace.append
+        ends, initial, log = self.grant_machine.ends, self.grant_machine.initial, self._log
 
         def on(event: Any, now: float) -> None:
             room, chunk = event.room, event.chunk

@@ -8,7 +8,6 @@ that it lets go.  A send's key within its room is one number, `chunk` above 16 b
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any
 
@@ -23,7 +22,7 @@ from kvproto.events import Event, Route, Terms
 from kvproto.layout import Layout, Plan, cell
 from kvproto.machine import Fire, Machine
 from kvproto.messages import AUX_CHUNK, Message
-from kvproto.rank import ROOM_CHUNK, Key, On, Peer, Rank, Settings, mask
+from kvproto.rank import ROOM_CHUNK, Key, On, Peer, Rank, Settings, bits, mask
 from kvproto.ring import usable
 from kvproto.states import PLink, PRoom
 from kvproto.tables.links import prefill_link
@@ -53,7 +52,7 @@ class PrefillRank(Rank):
         self.sends: dict[int, dict[int, PSendValue]] = {}
         self.free_slots = list(range(self.settings.slots))
         self.slot_of: dict[SendKey, int] = {}
-        self.slot_queue: dict[SendKey, None] = OrderedDict()
+        self.slot_queue: OrderedDict[SendKey, None] = OrderedDict()
         self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
         self.early: set[int] = set()
         #: many rooms, few lengths: those with equal ones share the number, which is a sixth of a room that waits
@@ -201,21 +200,21 @@ class PrefillRank(Rank):
 
     def _on_send(self, steps: list[Fire]) -> On:
         """As `_on_room`, of sends: only `SendOpened` makes one."""
-        ends, initial, inner, log = self.send_machine.ends, self.send_machine.initial, self._inner, self.trace.append
+        ends, initial, inner, log = self.send_machine.ends, self.send_machine.initial, self._inner, self._log
 
         def on(event: Any, now: float) -> None:
             room, key = event.room, event.chunk << 16 | event.peer
-            sends = self.sends.get(room)
-            old = sends.get(key) if sends is not None else None
-            if old is None:
+            try:
+                sends = self.sends[room]
+                old = sends[key]
+            except KeyError:
                 if type(event) is not ev.SendOpened:
                     self.counts["late events"] += 1
                     return
-                old = initial
-                sends = self.sends.setdefault(room, {})
+                old, sends = initial, self.sends.setdefault(room, {})
             row, new, effects = steps[old.state](old, event, now)
             log((now, row, event, old, new, effects))
-            if new is not old and sends is not None:
+            if new is not old:
                 if ends[new.state]:
                     self._drop_send(room, key)
                 else:
@@ -254,11 +253,11 @@ class PrefillRank(Rank):
         for chunk in range(effect.first, effect.last):
             first, count = cell(chunk, value.tokens, value.prefix, self.grid)
             ready = work is not None and work.produced >= first + count
-            for peer in _bits(terms.writes):
+            for peer in bits(terms.writes):
                 put(ev.SendOpened(room, chunk, peer, self._way(terms.group, peer, count), ready))
         if effect.aux:
             ready = work is not None and work.aux
-            for peer in _bits(terms.aux):
+            for peer in bits(terms.aux):
                 put(ev.SendOpened(room, AUX_CHUNK, peer, Route.AUX, ready))
 
     def _way(self, group: int, peer: int, tokens: int) -> Route:
@@ -271,13 +270,13 @@ class PrefillRank(Rank):
         return Route.PAGES if self.settings.pages_only or large or plan.direct(share) else Route.STAGED
 
     def _offer_kv(self, effect: do.OfferKv) -> None:
-        value = self.rooms[effect.room]
-        for key, send in self.sends.get(effect.room, {}).items():
-            chunk, peer = key >> 16, key & 0xFFFF
-            if chunk != AUX_CHUNK and not send.kv:
-                first, count = cell(chunk, value.tokens, value.prefix, self.grid)
-                if value.work.produced >= first + count:
-                    self._queue.append(ev.KvProduced(effect.room, chunk, peer))
+        room = effect.room
+        value = self.rooms[room]
+        produced = value.work.produced
+        whole = value.tokens if produced >= value.tokens else (produced - value.prefix) // self.grid
+        for key, send in self.sends.get(room, {}).items():
+            if 0 <= key >> 16 < whole and not send.kv:
+                self._queue.append(ev.KvProduced(room, key >> 16, key & 0xFFFF))
 
     def _offer_aux(self, effect: do.OfferAux) -> None:
         for key in self.sends.get(effect.room, {}):
@@ -318,9 +317,7 @@ class PrefillRank(Rank):
         if slot is None:
             return
         if self.slot_queue:
-            key = next(iter(self.slot_queue))
-            del self.slot_queue[key]
-            self._give_slot(key, slot)
+            self._give_slot(self.slot_queue.popitem(last=False)[0], slot)
         else:
             self.free_slots.append(slot)
 
@@ -336,8 +333,3 @@ class PrefillRank(Rank):
 
     def _ask_watermark(self, effect: do.AskWatermark) -> None:
         self._to(self.link_to(effect.room, effect.peer), 0, msg.WatermarkReq())
-
-
-@lru_cache(maxsize=4096)
-def _bits(bits: int) -> tuple[int, ...]:
-    return tuple(i for i in range(bits.bit_length()) if bits >> i & 1)
