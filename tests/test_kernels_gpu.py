@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from digest_cases import check_digests
 from kernels_cases import BASE, PAIRS, SHAPES, Case, check_gathers, check_scatters, pool_of, table_of
 
 if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU here", allow_module_level=True)
 
 from kvproto.handlers.kernels.base import Kernels, Pool
+from kvproto.handlers.kernels.digest import new_table
 from kvproto.handlers.kernels.torch import TorchKernels
 from kvproto.handlers.kernels.triton import INTERPRETED, TritonKernels, Tuning
 from kvproto.layout import Share
@@ -33,6 +35,12 @@ MAKERS: list[Callable[[], Kernels]] = [TritonKernels, lambda: TritonKernels(Tuni
 def test_the_cases_of_the_cpu(case: Case, make: Callable[[], Kernels]) -> None:
     check_gathers(make(), case, "cuda")
     check_scatters(make(), case, "cuda")
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=["triton", "small-tiles", "torch"])
+@pytest.mark.parametrize("case", PAIRS + SHAPES, ids=str)
+def test_digests(case: Case, make: Callable[[], Kernels]) -> None:
+    check_digests(make(), case, "cuda")
 
 
 @pytest.mark.parametrize("shift", [1, 2, 4, 8])
@@ -75,6 +83,8 @@ def test_a_call_neither_waits_nor_allocates() -> None:
     kernels, (pool, table, share, out) = TritonKernels(), small()
     kernels.prepare(pool, "gather", [share])
     kernels.prepare(pool, "scatter", [replace_offsets(share)])
+    kernels.prepare(pool, "gather", [share], digests=True)
+    digest = new_table([share], pool.device)
     torch.cuda.synchronize()
     statistics: Callable[[], dict[str, Any]] = torch.cuda.memory_stats
     before = statistics()["allocation.all.allocated"]
@@ -82,6 +92,7 @@ def test_a_call_neither_waits_nor_allocates() -> None:
     try:
         tickets = [kernels.gather(pool, table, 0, 32, share, out) for _ in range(5)]
         tickets += [kernels.scatter(pool, table, 0, 32, [(replace_offsets(share), out)]) for _ in range(5)]
+        tickets += [kernels.gather(pool, table, 0, 32, share, out, digest=digest) for _ in range(5)]
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert statistics()["allocation.all.allocated"] == before

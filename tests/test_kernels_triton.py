@@ -11,6 +11,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ if not INTERPRETED:
 
 else:
     import torch
+    from digest_cases import check_digests
     from kernels_cases import (
         BASE,
         PAIRS,
@@ -40,11 +42,14 @@ else:
         check_gathers,
         check_scatters,
         pool_of,
+        same,
         staging,
         table_of,
     )
 
     from kvproto.handlers.kernels.base import KernelError
+    from kvproto.handlers.kernels.digest import new_table, read_table
+    from kvproto.handlers.kernels.torch import TorchKernels
     from kvproto.handlers.kernels.triton import TritonKernels, Tuning
 
     def kernels(**tuning: Any) -> TritonKernels:
@@ -72,6 +77,30 @@ else:
     def test_staging_at_any_byte(shift: int) -> None:
         check_gathers(kernels(tile=256), BASE, shift=shift)
         check_scatters(kernels(tile=256), BASE, shift=shift)
+
+    @pytest.mark.parametrize(("case", "tuning"), RUNS, ids=str)
+    def test_digests(case: Case, tuning: dict[str, Any]) -> None:
+        check_digests(kernels(**tuning), case)
+
+    def test_some_writers_of_many_need_no_kernel_of_their_own() -> None:
+        """Once all and each were made, any of the subsets is served by what there is, digests included."""
+        case = replace(BASE, heads=8, tp=(4, 1))
+        plan, made = case.plan, kernels()
+        pools = [pool_of(plan.decode, 0, 8, 1) for _ in range(2)]
+        shares, table = plan.writers(0), table_of(8, 4, 11, 1)
+        for digests in (False, True):
+            made.prepare(pools[0], "scatter", shares, digests=digests)
+        parts = [(share, torch.arange(plan.part_bytes(share, 11)).to(torch.uint8)) for share in shares]
+        before = {id(batch) for cut in pools[0]._cuts.values() for plans in cut.plans.values() for batch in plans}
+        found = [new_table(shares[1:3], table.device) for _ in range(2)]
+        made.scatter(pools[0], table, 0, 11, parts[1:3])
+        made.scatter(pools[0], table, 0, 11, parts[1:3], digest=found[0])
+        TorchKernels().scatter(pools[1], table, 0, 11, parts[1:3], digest=found[1])
+        after = {id(batch) for cut in pools[0]._cuts.values() for plans in cut.plans.values() for batch in plans}
+        assert len(before) == 10
+        assert after == before
+        assert same(*pools)
+        assert read_table(found[0]) == read_table(found[1])
 
     def test_more_than_a_table_bears() -> None:
         """Beyond 32-bit counting a call is refused before anything is launched."""

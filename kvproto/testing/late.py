@@ -57,29 +57,33 @@ class LateKernels:
         self.pending.append(Copy(copy, pool))
         return self.pending[-1]
 
-    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share]) -> None:
+    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
         """As the contract of kernels has it."""
-        self._inner.prepare(pool, side, shares)
+        self._inner.prepare(pool, side, shares, digests=digests)
 
     def gather(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
-        *, stream: Any = None, after: Any = None,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, later."""
-        return self.gather_parts(pool, table, first, tokens, ((share, out),), stream=stream, after=after)
+        return self.gather_parts(pool, table, first, tokens, ((share, out),), stream=stream, after=after, digest=digest)
 
     def gather_parts(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
-        *, stream: Any = None, after: Any = None,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, later."""
         run = self._inner.gather_parts
-        return self._begin(pool, lambda: run(pool, table, first, tokens, parts, stream=stream, after=after))
+        return self._begin(pool, lambda: run(
+            pool, table, first, tokens, parts, stream=stream, after=after, digest=digest
+        ))  # fmt: skip
 
     def scatter(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
-        *, stream: Any = None, after: Any = None,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, later."""
         run = self._inner.scatter
-        return self._begin(pool, lambda: run(pool, table, first, tokens, parts, stream=stream, after=after))
+        return self._begin(pool, lambda: run(
+            pool, table, first, tokens, parts, stream=stream, after=after, digest=digest
+        ))  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
+from kvproto.handlers.kernels.digest import wrong_table
 from kvproto.handlers.kernels.pool import Cut, KernelError, Pool, Side, need
 from kvproto.layout import Share
 
@@ -71,8 +72,9 @@ _new_event: Callable[[], Any] = torch.cuda.Event
 
 
 def check_call(
-    pool: Pool, cut: Cut, table: torch.Tensor, first: int, tokens: int, outs: Sequence[torch.Tensor]
-) -> None:
+    pool: Pool, cut: Cut, table: torch.Tensor, first: int, tokens: int, outs: Sequence[torch.Tensor],
+    digest: torch.Tensor | None,
+) -> None:  # fmt: skip
     """The checks of every call: all that can be known without looking into device memory."""
     near = table.get_device() == pool.place
     if table.dtype is not torch.int64 or table.dim() != 1 or not near or not table.is_contiguous():
@@ -96,6 +98,9 @@ def check_call(
             raise KernelError(f"a staged part must be dense; its stride is {buffer.stride(0)}")
         if buffer.get_device() != pool.place and not buffer.is_pinned():
             raise KernelError(f"staging on {buffer.device} is not reachable from a pool on {pool.device}")
+    wrong = wrong_table(digest, cut.entries, pool) if digest is not None else None
+    if wrong is not None:
+        raise KernelError(wrong)
 
 
 Part = tuple[Share, torch.Tensor]
@@ -106,11 +111,13 @@ class Kernels(Protocol):
     """Gather and scatter. `table` holds the room's page numbers, `first` is the token the cell starts at.
 
     Neither call waits for the device. Work goes to `stream`, by default the caller's current one, after `after` if an
-    event is given. Tables and buffers must stay as they are until the ticket is done.
+    event is given. Tables and buffers must stay as they are until the ticket is done. With `digest`, a table for
+    these shares, the digests of what was moved are added to it (`kvproto.handlers.kernels.digest`).
     """
 
-    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share]) -> None:
-        """Make now what the first call with these shares would make: checks, pointer tables, compiled kernels.
+    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
+        """Make now what the first call with all of these shares, or with some, would make: checks, pointer tables,
+        compiled kernels; with `digests`, those of calls that ask for them.
 
         This waits for the device, and may take seconds. Kernels are compiled for parts at multiples of 16 bytes;
         the first call with others compiles again.
@@ -119,21 +126,21 @@ class Kernels(Protocol):
 
     def gather(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
-        *, stream: Any = None, after: Any = None,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """Copy a share of tokens [first, first + tokens) from the pages into `out`."""
         ...
 
     def gather_parts(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
-        *, stream: Any = None, after: Any = None,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """The same for several destinations at once."""
         ...
 
     def scatter(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
-        *, stream: Any = None, after: Any = None,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """Copy staged parts into the pages: those heads, layers and tokens, and nothing else."""
         ...

@@ -141,6 +141,8 @@ class Cut:
         need(len(shares) > 0, f"a {side} needs at least one part")
         self.slices = tuple(self._slice(pool, side, share) for share in shares)
         self.token_bytes = tuple(part.layers * sum(part.widths) for part in self.slices)
+        self.entries = sum(part.layers * part.heads for part in self.slices)
+        """Digests that a call makes."""
         self.plans: dict[Any, Any] = {}
         """What kernels keep for this cut, each under a key of its own."""
         if side == "scatter":

@@ -13,6 +13,9 @@ meet in the cache; and within one layer the staged side is one stream. Numbering
 Addresses are 64-bit integers until the moment of use; alignment, which no compiler can see in them, is stated. They
 enter the kernel as plain numbers: no argument is inspected or specialised on, so one compilation serves every call
 of a cut.
+
+Where a digest is wanted (DIGESTS), groups are single heads, and what a program has loaded is counted on its way;
+where none is, nothing of that is compiled.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from typing import Any
 
 import triton
 import triton.language as tl
+
+from kvproto.handlers.kernels.count import count
 
 MAX_PARTS = 8
 """Parts that one launch can serve."""
@@ -45,11 +50,13 @@ aimed = triton.jit(_aimed)
 def _copy(
     base: tl.tensor, block: tl.tensor, held: tl.tensor, table: tl.tensor,
     first: tl.tensor, tokens: tl.tensor, tile: tl.tensor, groups: tl.tensor,
+    kind: tl.tensor, digests: tl.tensor, entries: tl.tensor, entry: tl.tensor,
     PAGE: tl.constexpr, PAGE_STEP: tl.constexpr, TOKEN_STEP: tl.constexpr, GROUP_STEP: tl.constexpr,
     UNIT: tl.constexpr, PIECES: tl.constexpr, ROWS: tl.constexpr,
-    GATHER: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
+    GROUPS: tl.constexpr, GATHER: tl.constexpr, DIGESTS: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One tile of one layer: `base` is its address in the pool, `block` that of its first staged byte."""
+    """One tile of one layer: `base` is its address in the pool, `block` that of its first staged byte, `entry` the
+    first of its digests."""
     units = groups * PIECES
     unit = tile * ROWS + tl.arange(0, ROWS)
     live = unit < tl.where(held, tokens * units, 0)
@@ -62,7 +69,15 @@ def _copy(
     words = tl.arange(0, UNIT // WORD)[None, :]
     paged = aimed((base + spot)[:, None], ALIGN, WORD) + words
     dense = aimed((block + unit.to(tl.int64) * UNIT)[:, None], ALIGN, WORD) + words
-    if GATHER:
+    if DIGESTS:
+        if GATHER:
+            data = tl.load(paged, mask=live[:, None], other=0)
+            tl.store(dense, data, mask=live[:, None])
+        else:
+            data = tl.load(dense, mask=live[:, None], other=0)
+            tl.store(paged, data, mask=live[:, None])
+        count(data, words, live, held, token, piece, kind, digests, entries, entry, GROUPS, UNIT, PIECES, ROWS, WORD)
+    elif GATHER:
         tl.store(dense, tl.load(paged, mask=live[:, None]), mask=live[:, None])
     else:
         tl.store(paged, tl.load(dense, mask=live[:, None]), mask=live[:, None])
@@ -73,16 +88,18 @@ copy = triton.jit(_copy)
 
 def _move(
     places: tl.int64, table: tl.int64, first: tl.int32, tokens: tl.int32, layers: tl.int32,
+    digests: tl.int64, entries: tl.int32,
     part0: tl.int64, part1: tl.int64, part2: tl.int64, part3: tl.int64,
     part4: tl.int64, part5: tl.int64, part6: tl.int64, part7: tl.int64,
     PARTS: tl.constexpr, KINDS: tl.constexpr, GROUPS: tl.constexpr, PAGE: tl.constexpr,
     K_PAGE: tl.constexpr, K_TOKEN: tl.constexpr, K_GROUP: tl.constexpr, K_UNIT: tl.constexpr, K_PIECES: tl.constexpr,
     V_PAGE: tl.constexpr, V_TOKEN: tl.constexpr, V_GROUP: tl.constexpr, V_UNIT: tl.constexpr, V_PIECES: tl.constexpr,
     K_ROWS: tl.constexpr, V_ROWS: tl.constexpr, ALIKE: tl.constexpr,
-    GATHER: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
+    GATHER: tl.constexpr, DIGESTS: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
 ) -> None:  # fmt: skip
     """One tile. `places` is a table of int64: the pool's address of each (part, K or V, layer), with the part's first
-    head in it, `layers` a part; then each part's groups; then each part's layers. GROUPS is 0 where parts differ."""
+    head in it, `layers` a part; then each part's groups; then each part's layers, and its first entry among the
+    digests. GROUPS is 0 where parts differ."""
     part = tl.program_id(0) % PARTS
     tile = tl.program_id(0) // PARTS
     layer = tl.program_id(1)
@@ -98,32 +115,39 @@ def _move(
         staged = tl.where(part == 6, part6, staged)
         staged = tl.where(part == 7, part7, staged)
     base = tl.load(places.to(tl.pointer_type(tl.int64)) + (part * KINDS + kind) * layers + layer)
-    count = layers
+    held_layers = layers
     groups = tl.full([], GROUPS, tl.int32)
+    entry = part * layers * groups
     if GROUPS == 0:
         tail = places.to(tl.pointer_type(tl.int64)) + PARTS * KINDS * layers + part
         groups = tl.load(tail).to(tl.int32)
-        count = tl.load(tail + PARTS).to(tl.int32)
-    held = layer < count
+        held_layers = tl.load(tail + PARTS).to(tl.int32)
+        entry = tl.load(tail + 2 * PARTS).to(tl.int32)
+    held = layer < held_layers
+    entry += layer * groups
     k_layer = (groups * (K_PIECES * K_UNIT)).to(tl.int64) * tokens
     v_layer = (groups * (V_PIECES * V_UNIT)).to(tl.int64) * tokens
     if ALIKE:
         copy(
-            base, staged + k_layer * (count * kind + layer), held, table, first, tokens, tile, groups,
-            PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES, K_ROWS, GATHER, WORD, ALIGN,
+            base, staged + k_layer * (held_layers * kind + layer), held, table, first, tokens, tile, groups,
+            kind, digests, entries, entry, PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES, K_ROWS,
+            GROUPS, GATHER, DIGESTS, WORD, ALIGN,
         )  # fmt: skip
     elif kind == 0:
         copy(
             base, staged + k_layer * layer, held, table, first, tokens, tile, groups,
-            PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES, K_ROWS, GATHER, WORD, ALIGN,
+            kind, digests, entries, entry, PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES, K_ROWS,
+            GROUPS, GATHER, DIGESTS, WORD, ALIGN,
         )  # fmt: skip
     else:
         copy(
-            base, staged + k_layer * count + v_layer * layer, held, table, first, tokens, tile, groups,
-            PAGE, V_PAGE, V_TOKEN, V_GROUP, V_UNIT, V_PIECES, V_ROWS, GATHER, WORD, ALIGN,
+            base, staged + k_layer * held_layers + v_layer * layer, held, table, first, tokens, tile, groups,
+            kind, digests, entries, entry, PAGE, V_PAGE, V_TOKEN, V_GROUP, V_UNIT, V_PIECES, V_ROWS,
+            GROUPS, GATHER, DIGESTS, WORD, ALIGN,
         )  # fmt: skip
 
 
 move: Any = triton.jit(
-    do_not_specialize=["places", "table", "first", "tokens", "layers", *(f"part{n}" for n in range(MAX_PARTS))]
+    do_not_specialize=["places", "table", "first", "tokens", "layers", "digests", "entries"]
+    + [f"part{n}" for n in range(MAX_PARTS)]
 )(_move)

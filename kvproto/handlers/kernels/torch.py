@@ -25,6 +25,7 @@ from kvproto.handlers.kernels.base import (
     check_call,
     need,
 )
+from kvproto.handlers.kernels.digest import digest_rows
 from kvproto.handlers.kernels.pool import Slice
 from kvproto.layout import Share
 
@@ -37,46 +38,53 @@ class TorchKernels:
     def __init__(self) -> None:
         self._events = Events()
 
-    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share]) -> None:
+    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
+        del digests  # made or not, it is the same code
         for share in shares:
             pool.cut(side, (share,))
         pool.cut(side, tuple(shares))
 
     def gather(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
-        *, stream: Any = None, after: Any = None,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        return self.gather_parts(pool, table, first, tokens, ((share, out),), stream=stream, after=after)
+        return self.gather_parts(pool, table, first, tokens, ((share, out),), stream=stream, after=after, digest=digest)
 
     def gather_parts(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
-        *, stream: Any = None, after: Any = None,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        return self._move("gather", pool, table, first, tokens, parts, stream, after)
+        return self._move("gather", pool, table, first, tokens, parts, stream, after, digest)
 
     def scatter(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
-        *, stream: Any = None, after: Any = None,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        return self._move("scatter", pool, table, first, tokens, parts, stream, after)
+        return self._move("scatter", pool, table, first, tokens, parts, stream, after, digest)
 
     def _move(
         self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
-        stream: Any, after: Any,
+        stream: Any, after: Any, digest: torch.Tensor | None,
     ) -> Ticket:  # fmt: skip
         cut = pool.cut(side, tuple(share for share, _ in parts))
         buffers = [buffer for _, buffer in parts]
-        check_call(pool, cut, table, first, tokens, buffers)
+        check_call(pool, cut, table, first, tokens, buffers, digest)
         with _on(stream):
             if after is not None:
                 after.wait()
             pages, slots = _places(pool, table, first, tokens)
+            entry = 0
             for part, buffer in zip(cut.slices, buffers, strict=True):
-                for paged, staged in _layers(pool, part, buffer, tokens):
+                for layer, (paged, staged) in enumerate(_layers(pool, part, buffer, tokens)):
                     if side == "gather":
                         staged.copy_(paged[pages, slots])
                     else:
                         paged[pages, slots] = staged.to(paged.device, non_blocking=True)
+                    if digest is not None:
+                        at = entry + layer % part.layers * part.heads
+                        rows = staged.to(digest.device).view(torch.uint8)
+                        digest[0, at : at + part.heads] += digest_rows(rows, first, layer // part.layers)
+                entry += part.layers * part.heads
             return Done() if pool.device.type != "cuda" else self._events.ticket(torch.cuda.current_stream())
 
 

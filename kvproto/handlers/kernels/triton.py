@@ -40,7 +40,7 @@ from kvproto.handlers.kernels.tile import MAX_PARTS, move
 from kvproto.layout import Share
 
 INTERPRETED = not isinstance(move, triton.runtime.JITFunction)
-RUN_TIME_ARGUMENTS = 5 + MAX_PARTS
+RUN_TIME_ARGUMENTS = 7 + MAX_PARTS
 MAX_ROWS = 1024
 """Units in a program; so many only where units are of a few bytes."""
 MAX_UNITS = 2**31 - 2**16
@@ -64,9 +64,9 @@ class Tuning:
 class Batch:
     """Up to eight parts of a cut: constants, the table of addresses, and the compiled kernels, by alignment."""
 
-    def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: Tuning) -> None:
+    def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: Tuning, *, digests: bool) -> None:
         self.parts, self._layers, self._warps = len(slices), max(part.layers for part in slices), tuning.warps
-        dense = all(grain.head == grain.row for grain in pool.grains)
+        dense = not digests and all(grain.head == grain.row for grain in pool.grains)
         group = gcd(*(part.heads for part in slices)) if dense else 1
         groups = [part.heads // group for part in slices]
         uniform = len({(part.heads, part.layers) for part in slices}) == 1
@@ -78,7 +78,9 @@ class Batch:
         self.max_tokens = MAX_UNITS // max(units for units, _ in self._paces)
         self._grid = self._layers, len(units)
         addresses = _addresses(pool, slices, self._layers)
-        tail = groups + [part.layers for part in slices]
+        sizes = [part.layers * part.heads for part in slices]
+        self.entries = sum(sizes)
+        tail = groups + [part.layers for part in slices] + [sum(sizes[:at]) for at in range(self.parts)]
         self._table = torch.tensor(addresses + tail, dtype=torch.int64, device=pool.device)
         self._places, self._unused = self._table.data_ptr(), (0,) * (MAX_PARTS - self.parts)
         self._align = gcd(16, *addresses, *units, *(grain.align for grain in pool.grains))
@@ -88,7 +90,7 @@ class Batch:
         ]
         self._constants = (
             self.parts, len(units), groups[0] if uniform else 0, pool.page_size, *geometry[0], *geometry[-1],
-            rows[0], rows[-1], geometry[0] == geometry[-1], side == "gather",
+            rows[0], rows[-1], geometry[0] == geometry[-1], side == "gather", digests,
         )  # fmt: skip
         self._launchers: dict[int, Launcher] = {}
 
@@ -100,8 +102,11 @@ class Batch:
             found = self._launchers[low_bits] = _launcher((*self._constants, min(align, 8), align), self._warps)
         return found
 
-    def launch(self, pages: int, first: int, tokens: int, staged: Sequence[int], stream: int) -> None:
-        """Queue the copy. `pages` and `staged` are addresses: of the page table, and of each staged part."""
+    def launch(
+        self, pages: int, first: int, tokens: int, staged: Sequence[int], digests: int, entries: int, stream: int
+    ) -> None:
+        """Queue the copy. `pages`, `staged` and `digests` are addresses: of the page table, of each staged part, of
+        this batch's first digest in a table of `entries` a row."""
         bits, tiles = 0, 0
         for address in staged:
             bits |= address
@@ -109,7 +114,7 @@ class Batch:
             tiles = max(tiles, -(-tokens * units // rows))
         self.launcher(bits & 15)(
             self.parts * tiles, *self._grid, stream,
-            self._places, pages, first, tokens, self._layers, *staged, *self._unused,
+            self._places, pages, first, tokens, self._layers, digests, entries, *staged, *self._unused,
         )  # fmt: skip
 
 
@@ -150,73 +155,91 @@ class TritonKernels:
         self._events = Events()
         self._streams: dict[int, Any] = {}
 
-    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share]) -> None:
+    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
+        alone = [(share,) for share in shares] if side == "scatter" and len(shares) > 1 else []
         with nullcontext() if INTERPRETED else torch.cuda.device(pool.place):
-            for batch in self._batches(pool, side, pool.cut(side, tuple(shares))):
-                batch.launcher(0)
+            for some in (tuple(shares), *alone):
+                for batch in self._batches(pool, side, some, digests=digests):
+                    batch.launcher(0)
 
     def gather(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
-        *, stream: Any = None, after: Any = None,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        return self._move("gather", pool, table, first, tokens, (share,), (out,), stream, after)
+        return self._move("gather", pool, table, first, tokens, (share,), (out,), stream, after, digest)
 
     def gather_parts(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
-        *, stream: Any = None, after: Any = None,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         shares, buffers = zip(*parts, strict=True) if parts else ((), ())
-        return self._move("gather", pool, table, first, tokens, shares, buffers, stream, after)
+        return self._move("gather", pool, table, first, tokens, shares, buffers, stream, after, digest)
 
     def scatter(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
-        *, stream: Any = None, after: Any = None,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         shares, buffers = zip(*parts, strict=True) if parts else ((), ())
-        return self._move("scatter", pool, table, first, tokens, shares, buffers, stream, after)
+        return self._move("scatter", pool, table, first, tokens, shares, buffers, stream, after, digest)
 
-    def _batches(self, pool: Pool, side: Side, cut: Cut) -> list[Batch]:
-        found: list[Batch] | None = cut.plans.get(self)
+    def _batches(self, pool: Pool, side: Side, shares: tuple[Share, ...], *, digests: bool) -> list[Batch]:
+        """What is launched for these shares: made at the first call, unless each share alone was made already.
+
+        So a scatter of some writers of many needs nothing that a scatter of all and of each did not need.
+        """
+        cut, key = pool.cut(side, shares), (self, digests)
+        found: list[Batch] | None = cut.plans.get(key)
         if found is None:
-            slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
-            found = cut.plans[self] = [Batch(pool, part, side, self._tuning) for part in slices]
+            alone = [pool.cut(side, (share,)).plans.get(key) for share in shares]
+            if all(alone):
+                found = [batch for batches in alone for batch in batches or ()]
+            else:
+                slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
+                found = [Batch(pool, part, side, self._tuning, digests=digests) for part in slices]
+            cut.plans[key] = found
         return found
 
     def _move(
         self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, shares: tuple[Share, ...],
-        buffers: tuple[torch.Tensor, ...], stream: Any, after: Any,
+        buffers: tuple[torch.Tensor, ...], stream: Any, after: Any, digest: torch.Tensor | None,
     ) -> Ticket:  # fmt: skip
         cut = pool.cut(side, shares)
-        check_call(pool, cut, table, first, tokens, buffers)
+        check_call(pool, cut, table, first, tokens, buffers, digest)
         staged = [buffer.data_ptr() for buffer in buffers]
+        digests = 0 if digest is None else digest.data_ptr()
+        cell = table.data_ptr(), first, tokens, staged, digests
         if INTERPRETED:
-            self._launch(cut, pool, side, table.data_ptr(), first, tokens, staged, 0)
+            self._launch(self._batches(pool, side, shares, digests=digest is not None), cut, *cell, 0)
             return Done()
         if torch.cuda.current_device() != pool.place:
             with torch.cuda.device(pool.place):
-                return self._queue(cut, pool, side, table.data_ptr(), first, tokens, staged, stream, after)
-        return self._queue(cut, pool, side, table.data_ptr(), first, tokens, staged, stream, after)
+                return self._queue(pool, side, shares, cut, *cell, stream, after)
+        return self._queue(pool, side, shares, cut, *cell, stream, after)
 
     def _queue(
-        self, cut: Cut, pool: Pool, side: Side, pages: int, first: int, tokens: int, staged: list[int],
-        stream: Any, after: Any,
+        self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: Cut, pages: int, first: int, tokens: int,
+        staged: list[int], digests: int, stream: Any, after: Any,
     ) -> Ticket:  # fmt: skip
+        batches = self._batches(pool, side, shares, digests=digests != 0)
         if stream is None:
             stream = self._current(pool.place)
         if after is not None:
             stream.wait_event(after)
-        self._launch(cut, pool, side, pages, first, tokens, staged, stream.cuda_stream)
+        self._launch(batches, cut, pages, first, tokens, staged, digests, stream.cuda_stream)
         return self._events.ticket(stream)
 
+    @staticmethod
     def _launch(
-        self, cut: Cut, pool: Pool, side: Side, pages: int, first: int, tokens: int, staged: list[int], stream: int
-    ) -> None:
+        batches: list[Batch], cut: Cut, pages: int, first: int, tokens: int, staged: list[int], digests: int,
+        stream: int,
+    ) -> None:  # fmt: skip
         at = 0
-        for batch in self._batches(pool, side, cut):
+        for batch in batches:
             if tokens > batch.max_tokens or first + tokens > MAX_UNITS:
                 raise KernelError(f"tokens {first}..{first + tokens - 1} are too many for one call: use a smaller grid")
-            batch.launch(pages, first, tokens, staged[at : at + batch.parts], stream)
+            batch.launch(pages, first, tokens, staged[at : at + batch.parts], digests, cut.entries, stream)
             at += batch.parts
+            digests += 8 * batch.entries if digests else 0
 
     def _current(self, device: int) -> Any:
         """The caller's stream. Asking torch for it by name is slow; asking for its handle is not."""
