@@ -1,13 +1,16 @@
-"""The work that the kernel benchmark times: pools of random bytes, random pages, and the check of each call."""
+"""The work that the kernel benchmark times: pools of random bytes, random pages, the check of each call; its clock."""
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from kvproto.handlers.kernels.base import Kernels, Part, Pool, Side
+from kvproto.handlers.kernels.digest import new_table, read_table
 from kvproto.handlers.kernels.torch import TorchKernels
 from kvproto.layout import Layout, Plan
 
@@ -75,12 +78,13 @@ class Work:
     def nbytes(self) -> int:
         return sum(buffer.numel() for _, buffer in self.parts)
 
-    def run(self, kernels: Kernels) -> Any:
-        if self.side == "gather":
-            if len(self.parts) == 1:
-                return kernels.gather(self.pool, self.table, 0, self.tokens, *self.parts[0])
-            return kernels.gather_parts(self.pool, self.table, 0, self.tokens, self.parts)
-        return kernels.scatter(self.pool, self.table, 0, self.tokens, self.parts)
+    def run(self, kernels: Kernels, digest: torch.Tensor | None = None) -> Any:
+        cell = self.pool, self.table, 0, self.tokens
+        if self.side == "scatter":
+            return kernels.scatter(*cell, self.parts, digest=digest)
+        if len(self.parts) == 1:
+            return kernels.gather(*cell, *self.parts[0], digest=digest)
+        return kernels.gather_parts(*cell, self.parts, digest=digest)
 
 
 def random_bytes(*shape: int) -> torch.Tensor:
@@ -101,8 +105,8 @@ def make_pool(layout: Layout, pages: int) -> Pool:
     return Pool(tensors(layout.k_dim), tensors(layout.v_dim), layout.order, layout.page_size)
 
 
-def make_work(shape: Shape, side: Side, every: bool, nbytes: int, *, pinned: bool = False) -> Work:
-    """The first rank's call of this direction, with about `nbytes` staged, on the device or in pinned host memory."""
+def make_work(shape: Shape, side: Side, every: bool, nbytes: int) -> Work:
+    """The first rank's call of this direction, with about `nbytes` staged."""
     plan = shape.plan()
     layout = plan.prefill if side == "gather" else plan.decode
     shares = plan.duties(0) if side == "gather" else plan.writers(0)
@@ -112,8 +116,6 @@ def make_work(shape: Shape, side: Side, every: bool, nbytes: int, *, pinned: boo
     pool = make_pool(layout, int(used * SPARE))
     table = torch.randperm(pool.pages, device="cuda")[:used]
     parts = [(share, random_bytes(plan.part_bytes(share, tokens))) for share in shares]
-    if pinned:
-        parts = [(share, buffer.cpu().pin_memory()) for share, buffer in parts]
     return Work(side, pool, table, tokens, parts)
 
 
@@ -121,18 +123,47 @@ def check(work: Work, kernels: Kernels) -> bool:
     """Whether the call does what plain indexing does, and touches nothing else."""
     reference = TorchKernels()
     if work.side == "gather":
-        parts = [(share, torch.full_like(buffer, MARKER, device="cuda")) for share, buffer in work.parts]
+        parts = [(share, torch.full_like(buffer, MARKER)) for share, buffer in work.parts]
         for _, buffer in work.parts:
             buffer.fill_(MARKER ^ 0xFF)
         for share, buffer in parts:
             reference.gather(work.pool, work.table, 0, work.tokens, share, buffer)
         work.run(kernels)
         torch.cuda.synchronize()
-        return all(torch.equal(a, b.cuda()) for (_, a), (_, b) in zip(parts, work.parts, strict=True))
+        return all(torch.equal(a, b) for (_, a), (_, b) in zip(parts, work.parts, strict=True))
     for tensor in work.pool.k + work.pool.v:
         tensor.view(torch.uint8).fill_(MARKER)
     pool = Pool([t.clone() for t in work.pool.k], [t.clone() for t in work.pool.v], work.pool.order)
-    reference.scatter(pool, work.table, 0, work.tokens, [(share, buffer.cuda()) for share, buffer in work.parts])
+    reference.scatter(pool, work.table, 0, work.tokens, work.parts)
     work.run(kernels)
     pairs = zip(pool.k + pool.v, work.pool.k + work.pool.v, strict=True)
     return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)
+
+
+def check_digests(work: Work, kernels: Kernels) -> bool:
+    """Whether the call's digests are those of the reference."""
+    tables = [new_table([share for share, _ in work.parts], work.pool.device) for _ in range(2)]
+    work.run(kernels, tables[0])
+    work.run(TorchKernels(), tables[1])
+    return read_table(tables[0]) == read_table(tables[1])
+
+
+def device_times(calls: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
+    """The median seconds on the device of each call, the calls taking turns.
+
+    The device is put to sleep until all of it is queued, so that it never waits for the host between two marks.
+    """
+    event: Callable[..., Any] = torch.cuda.Event
+    sleep: Callable[[int], Any] = torch.cuda._sleep  # noqa: SLF001 (there is no public one)
+    for call in calls:
+        call()
+    marks = [[(event(enable_timing=True), event(enable_timing=True)) for _ in range(repeats)] for _ in calls]
+    torch.cuda.synchronize()
+    sleep(200_000 * repeats * len(calls))
+    for turn in range(repeats):
+        for call, pairs in zip(calls, marks, strict=True):
+            pairs[turn][0].record()
+            call()
+            pairs[turn][1].record()
+    torch.cuda.synchronize()
+    return [statistics.median(a.elapsed_time(b) for a, b in pairs) * 1e-3 for pairs in marks]

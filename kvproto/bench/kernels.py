@@ -10,67 +10,63 @@ Each row is checked before it is timed, on random bytes: the outputs are filled 
 full with what plain indexing gives, pages that must not change included.
 
 The host's part is measured apart: the time a call takes until it returns, for a chunk small enough that it matters.
+So is what digests cost, and, where SGLang's wheel is given, what its kernels reach with the same bytes.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from kvproto.bench.kernel_work import Shape, check, make_work, random_bytes, shapes
+from kvproto.bench import peer
+from kvproto.bench.kernel_work import (
+    OTHERS,
+    Shape,
+    check,
+    check_digests,
+    device_times,
+    make_work,
+    random_bytes,
+    shapes,
+)
+from kvproto.bench.results import write
 from kvproto.handlers.kernels.base import Kernels, Side
+from kvproto.handlers.kernels.digest import new_table
 
 
-def device_times(calls: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
-    """The median seconds on the device of each call, the calls taking turns.
-
-    The device is put to sleep until all of it is queued, so that it never waits for the host between two marks.
-    """
-    event: Callable[..., Any] = torch.cuda.Event
-    sleep: Callable[[int], Any] = torch.cuda._sleep  # noqa: SLF001 (there is no public one)
-    for call in calls:
-        call()
-    marks = [[(event(enable_timing=True), event(enable_timing=True)) for _ in range(repeats)] for _ in calls]
-    torch.cuda.synchronize()
-    sleep(200_000 * repeats * len(calls))
-    for turn in range(repeats):
-        for call, pairs in zip(calls, marks, strict=True):
-            pairs[turn][0].record()
-            call()
-            pairs[turn][1].record()
-    torch.cuda.synchronize()
-    return [statistics.median(a.elapsed_time(b) for a, b in pairs) * 1e-3 for pairs in marks]
-
-
-def measure(
-    shape: Shape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int, *, pinned: bool = False
-) -> dict[str, Any]:
-    """One row. With pinned host memory the bytes are counted once, as they cross the bus once."""
-    work = make_work(shape, side, every, nbytes, pinned=pinned)
+def measure(shape: Shape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
+    """One row."""
+    work = make_work(shape, side, every, nbytes)
     right = check(work, kernels)
     source, target = random_bytes(work.nbytes), random_bytes(work.nbytes)
-    if pinned and side == "gather":
-        target = target.cpu().pin_memory()
-    elif pinned:
-        source = source.cpu().pin_memory()
-    calls = [lambda: target.copy_(source, non_blocking=True), lambda: work.run(kernels)]
-    copy, kernel = device_times(calls, repeats)
-    moved = (1e-9 if pinned else 2e-9) * work.nbytes
+    copy, kernel = device_times([lambda: target.copy_(source), lambda: work.run(kernels)], repeats)
     return {
-        "what": side, "pair": shape.name, "page": shape.page, "parts": len(work.parts), "pinned": pinned,
+        "what": side, "pair": shape.name, "page": shape.page, "parts": len(work.parts),
         "row": work.parts[0][0].heads * work.pool.grains[0].row, "tokens": work.tokens, "bytes": work.nbytes,
-        "copy_gbs": moved / copy, "kernel_gbs": moved / kernel, "ratio": copy / kernel, "right": right,
-        "shape": asdict(shape),
+        "copy_gbs": 2e-9 * work.nbytes / copy, "kernel_gbs": 2e-9 * work.nbytes / kernel, "ratio": copy / kernel,
+        "right": right, "shape": asdict(shape),
+    }  # fmt: skip
+
+
+DIGESTED = (Shape(4, 2), Shape(4, 1), Shape(1, 4), Shape(8, 1), Shape(8, 1, page=1), *OTHERS)
+
+
+def measure_digests(shape: Shape, side: Side, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
+    """One row: the same call with digests and without, in turns. One destination, or all writers."""
+    every = side == "scatter"
+    work = make_work(shape, side, every, nbytes)
+    right, digest = check_digests(work, kernels), new_table([share for share, _ in work.parts], work.pool.device)
+    plain, digested = device_times([lambda: work.run(kernels), lambda: work.run(kernels, digest)], repeats)
+    return {
+        "what": side, "pair": shape.name, "page": shape.page, "parts": len(work.parts), "bytes": work.nbytes,
+        "plain_gbs": 2e-9 * work.nbytes / plain, "digests_gbs": 2e-9 * work.nbytes / digested,
+        "cost": digested / plain - 1, "right": right, "shape": asdict(shape),
     }  # fmt: skip
 
 
@@ -103,13 +99,6 @@ def host_times(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
     return found
 
 
-def machine() -> dict[str, Any]:
-    return {
-        "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version(),
-        "multiprocessors": torch.cuda.get_device_properties(0).multi_processor_count,
-    }  # fmt: skip
-
-
 def plan_rows(side: Side, mib: int, quick: bool) -> list[tuple[Shape, bool, int]]:
     """The rows of a direction: each shape with one share and, where there are more, with all; then smaller sizes."""
     wanted = []
@@ -130,45 +119,69 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def digests_table(rows: Sequence[dict[str, Any]]) -> str:
+    lines = [f"{'':8} {'heads':34} page parts   MiB  plain  with digests GB/s   cost"]
+    lines += [
+        f"{row['what']:8} {row['pair']:34} {row['page']:4} {row['parts']:5} {row['bytes'] >> 20:5} "
+        f"{row['plain_gbs']:6.0f} {row['digests_gbs']:13.0f}       {100 * row['cost']:5.1f} %"
+        f"{'' if row['right'] else '  WRONG'}"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def host_table(rows: Sequence[dict[str, Any]]) -> str:
+    return "\n".join(
+        f"{row['what']:8} {row['pair']:10} {row['parts']} parts: median {row['median_us']:.1f} us, "
+        f"p99 {row['p99_us']:.1f} us"
+        for row in rows
+    )
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """All figures that were asked for."""
+    from kvproto.handlers.kernels.triton import TritonKernels
+
+    kernels, repeats, mib = TritonKernels(), 8 if options.quick else options.repeats, options.mib
+    sides: tuple[Side, ...] = ("gather", "scatter")
+    found: dict[str, Any] = {"kernels": [], "digests": []}
+    for side in sides:
+        for shape, every, size in plan_rows(side, mib, options.quick):
+            found["kernels"].append(measure(shape, side, every, size << 20, kernels, repeats))
+            torch.cuda.empty_cache()
+        for shape in DIGESTED[:3] if options.quick else DIGESTED:
+            found["digests"].append(measure_digests(shape, side, mib << 20, kernels, repeats))
+            torch.cuda.empty_cache()
+    found["host"] = host_times(kernels, 200 if options.quick else 2000)
+    other = peer.find(options.peer)
+    if isinstance(other, str):
+        return found | {"peer": {"missing": other}}
+    return found | {"peer": peer.figures(other, mib, kernels, repeats, quick=options.quick)}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables; 1 if any row was wrong, 2 if there is no GPU."""
+    """Print the tables; 1 if any row of ours was wrong, 2 if there is no GPU."""
     parser = argparse.ArgumentParser(prog="kvproto bench kernels", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--mib", type=int, default=512, help="staged MiB of a call (default 512)")
     parser.add_argument("--repeats", type=int, default=30, help="timed calls of copy and of kernel, each")
     parser.add_argument("--quick", action="store_true", help="page 16 only, fewer calls")
+    parser.add_argument("--peer", metavar="PATH", help="SGLang's wheel, or the directory that it is in")
     parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
     options = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)
         return 2
-    from kvproto.handlers.kernels.triton import TritonKernels
-
-    kernels, repeats = TritonKernels(), 8 if options.quick else options.repeats
-    rows = []
-    sides: tuple[Side, ...] = ("gather", "scatter")
-    for side in sides:
-        for shape, every, mib in plan_rows(side, options.mib, options.quick):
-            rows.append(measure(shape, side, every, mib << 20, kernels, repeats))
-            torch.cuda.empty_cache()
-    pinned = [
-        measure(shape, side, False, 64 << 20, kernels, min(repeats, 12), pinned=True)
-        for side in sides for shape in (Shape(4, 2), Shape(8, 1))
-    ]  # fmt: skip
-    host = host_times(kernels, 200 if options.quick else 2000)
-    results = {"machine": machine(), "kernels": rows, "pinned": pinned, "host": host}
-    if options.json == "-":
-        print(json.dumps(results, indent=1))
-    else:
-        print(table(rows))
-        print("\nstaging in pinned host memory, beside a plain copy to or from the host; bytes counted once")
-        print(table(pinned))
+    found = run(options)
+    if options.json != "-":
+        print(table(found["kernels"]))
+        print("\nwith digests of each head of each layer, beside the same call without")
+        print(digests_table(found["digests"]))
         print("\nhost time of a call, 512 tokens x 32 layers")
-        for row in host:
-            print(f"{row['what']:8} {row['pair']:10} {row['parts']} parts: median {row['median_us']:.1f} us, "
-                  f"p99 {row['p99_us']:.1f} us")  # fmt: skip
-        if options.json:
-            Path(options.json).write_text(json.dumps(results, indent=1))
-    return 0 if all(row["right"] for row in rows + pinned) else 1
+        print(host_table(found["host"]))
+        print("\n" + peer.table(found["peer"]))
+    write(options.json, "kernels", argv, found)
+    rows = found["kernels"] + found["digests"] + found["peer"].get("kernels", [])
+    return 0 if all(row["right"] for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from kvproto.handlers.kernels.base import Events, Ticket
+from kvproto.handlers.kernels.base import Events, EventTicket, Ticket
 from kvproto.handlers.lane import Lane, new_stream
 
 Kind = Literal["device", "pinned"]
@@ -42,17 +42,18 @@ class Staging:
         """A gather into bytes [first, last) of `near` was queued: its ticket, or that of the copy to `wire`."""
         if not self.twins:
             return ticket
-        return self._copy(self.wire, self.near, first, last, self.lane.stream)
+        if isinstance(ticket, EventTicket):
+            ticket.lead(self._copies)
+        else:
+            self._copies.wait_stream(self.lane.stream)
+        return self._copy(self.wire, self.near, first, last)
 
     def bring(self, first: int, last: int) -> None:
         """A scatter from bytes [first, last) of `near` is about to be queued: have it wait for the copy."""
         if self.twins:
-            self._copy(self.near, self.wire, first, last, None)
-            self.lane.stream.wait_stream(self._copies)
+            self._copy(self.near, self.wire, first, last).lead(self.lane.stream)
 
-    def _copy(self, to: torch.Tensor, source: torch.Tensor, first: int, last: int, after: Any) -> Ticket:
+    def _copy(self, to: torch.Tensor, source: torch.Tensor, first: int, last: int) -> EventTicket:
         with torch.cuda.stream(self._copies):
-            if after is not None:
-                self._copies.wait_stream(after)
             to[first:last].copy_(source[first:last], non_blocking=True)
-            return self._events.ticket(self._copies)
+        return self._events.ticket(self._copies)

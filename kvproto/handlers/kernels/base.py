@@ -54,6 +54,13 @@ class EventTicket:
         self._spare.append(event)
         return True
 
+    def lead(self, stream: Any) -> None:
+        """Have what is queued on this stream from now on wait for the work. The ticket is spent, its event free."""
+        event, self._event = self._event, None
+        if event is not None:
+            stream.wait_event(event)
+            self._spare.append(event)
+
 
 class Events:
     """The events of one device, pooled: making one costs more than recording it. Of one thread."""
