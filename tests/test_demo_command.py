@@ -20,6 +20,8 @@ from kvproto.demo.group import RankError
 from kvproto.demo.job import GroupShape, Job, RoomSpec
 from kvproto.demo.run import Run, chunk_bytes, make_rooms
 from kvproto.demo.tally import Tally, decode_counts, prefill_counts, total
+from kvproto.demo.times import sharded, spread, unsharded
+from kvproto.demo.verify import Verdict
 from kvproto.events import SpaceReserved, StagingDenied, StagingGranted, TimerFired
 from kvproto.states import DGrant, PSend
 from kvproto.tables.decode_grant import DGrantValue
@@ -44,6 +46,29 @@ def test_arguments_become_a_run() -> None:
     assert run_of("--page-size 1").job.decode.page_size == 1
     assert run_of("--no-slices").passes == ("live",)
     assert run_of("").passes == ("live", "staged", "slices")
+
+
+def test_on_gpus_the_model_has_real_proportions_and_one_room_goes_ahead() -> None:
+    run, small = run_of("--device cuda"), run_of("")
+    assert (run.job.layers, run.job.heads, run.job.dim, run.job.hidden) == (32, 8, 128, 4096)
+    assert len(run.timed) == 64 and run.first == run.job.rooms[:1] and len(small.timed) == 6 and not small.first
+    assert set(run.passes) == {"live", "live_slices", "staged", "slices"}
+    lengths = [room.tokens for room in run.timed]
+    assert min(lengths) < max(lengths) / 4
+    part = max(run.plan.part_bytes(share, run.grid) for share in run.plan.shares)
+    assert 32 << 20 <= part <= 128 << 20 and run.ring >= 8 * chunk_bytes(run.job)
+    assert run_of("--device cuda --layers 2 --hidden 0 --no-warm").job.layers == 2
+    moved = run.timed_bytes + sum(run.plan.part_bytes(share, run.first[0].tokens) for share in run.plan.shares)
+    assert moved == 4 * 32 * 8 * 128 * sum(room.tokens for room in run.job.rooms)
+
+
+@pytest.mark.parametrize(("gpus", "p", "d"), [(1, {0}, {0}), (2, {0}, {1}), (3, {0}, {1, 2}), (4, {0, 1}, {2, 3})])
+def test_the_sides_share_no_gpu_if_there_are_two(gpus: int, p: set[int], d: set[int]) -> None:
+    pytest.importorskip("torch")
+    from kvproto.demo.place import gpu_of
+
+    assert {gpu_of("prefill", rank, gpus) for rank in range(4)} == p
+    assert {gpu_of("decode", rank, gpus) for rank in range(4)} == d
 
 
 def test_a_ring_is_chunks_or_bytes() -> None:
@@ -83,6 +108,8 @@ def test_forwards_go_shortest_first_within_a_batch() -> None:
         ("--dtype int4", "invalid choice"),
         ("--ring lots", "--ring"),
         ("--page-size 0", "page"),
+        ("--passes live,fast", "live_slices"),
+        ("--hidden 100", "query heads"),
     ],
 )
 def test_what_makes_no_run_is_refused(text: str, why: str, capsys: Any) -> None:
@@ -194,6 +221,19 @@ def test_a_wrap_is_a_region_that_did_not_fit_before_the_end() -> None:
 
     assert decode_counts([given(1, 0, 0, 60), given(2, 0, 1, 60)], 100) == {"wraps": 1}
     assert decode_counts([given(1, 0, 0, 60), given(2, 0, 1, 40)], 100)["wraps"] == 0, "an empty ring that began anew"
+
+
+def test_the_way_to_the_first_continued_token_has_no_gaps() -> None:
+    rooms = (RoomSpec(1, 9), RoomSpec(2, 9))
+    p = [Tally({}, 0, 0, 1, marks={"begun": {1: 0.0, 2: 3.0}, "computed": {1: at, 2: 4.0}}) for at in (1.0, 1.5)]
+    marks = [{"landed": {1: at, 2: 5.0}, "asked": {1: 2.5}, "said": {1: 4.0}} for at in (1.7, 2.0)]
+    d = [Tally({}, 0, 0, 1, marks=each) for each in marks]
+    spans = sharded(rooms, p, d)
+    assert spans == {"prefill": [1.5], "transfer": [0.5], "wait": [0.5], "token": [1.5], "whole": [4.0]}
+    verdicts = {1: Verdict([1, 2], [], {}, None, (0.25, 0.75)), 2: Verdict([1], [], {}, None, (0.5,))}
+    alone = unsharded(rooms, verdicts)
+    assert alone == {"prefill": [0.25], "token": [0.5], "whole": [0.75]}
+    assert spread(alone)["whole"] == {"median": 0.75, "p99": 0.75}
 
 
 def test_totals_add_up() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -17,7 +17,7 @@ from kvproto.demo.conduct import Result, conduct
 from kvproto.demo.group import RankError
 from kvproto.demo.job import ITEMSIZE, GroupShape, Job
 from kvproto.demo.matrix import CASES
-from kvproto.demo.run import Run, chunk_bytes, make_rooms
+from kvproto.demo.run import Route, Run, chunk_bytes, make_rooms
 from kvproto.trace import load, replay
 
 #: what a case is there for must have happened
@@ -71,6 +71,22 @@ def test_every_value_of_every_dimension_occurs() -> None:
     assert values(lambda run: run.abort) == {"none", "prefill", "decode"}
     assert values(lambda run: run.job.family) == {"llama", "qwen3"}
     assert min(run.ring / chunk_bytes(run.job) for run in CASES.values()) < 1
+
+
+def test_timed_passes_leave_the_first_room_out() -> None:
+    """Both live passes, both with the KV ready; every room of them judged, the first one too, but not timed."""
+    rooms = make_rooms(4, 150, page=16, new=3, least=0.25)
+    job = Job(GroupShape(2), GroupShape(2, page_size=64), rooms, layers=2, chunk=64)
+    run = Run(job, 6 * chunk_bytes(job), get_args(Route), warm=True)
+    result = conduct(run)
+    assert result.wrong == []
+    assert result.tokens == 4 * 3 + 4 * 2
+    for done in result.passes:
+        assert done.seconds["warm-up"] > 0
+        live = done.route.startswith("live")
+        assert all(len(values) == 3 * live and min(values, default=0) >= 0 for values in done.spans.values())
+        assert bool(done.counts["writes"]) != ("slices" in done.route)
+    assert len(result.unsharded["whole"]) == 3
 
 
 @pytest.mark.parametrize(("seed", "sign"), [(0, "differs in"), (1, "differs in"), (2, "outside the rooms")])

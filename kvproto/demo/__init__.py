@@ -7,8 +7,9 @@
     comm      the collectives inside a group (gloo, loopback)
     rank      a rank but for its endpoint: shard, page tables, reports
     run       how the job is carried: passes, ring, aborts (plain values)
-    player    the engine's side of an endpoint; play: what a prefill and a decode rank do with it
-    tally     what happened in a pass, counted from the traces
+    place     which process is on which device
+    player    the engine's side of an endpoint; prefiller, decoder: what a rank of either side does with it
+    tally     what happened in a pass, counted from the traces; times: the way to the first continued token
     conduct   the parent: starts, passes on, judges
     matrix    the cases; report, command: what a person sees and types
     oracle    the judge's process

@@ -1,8 +1,9 @@
 """The collectives inside one group: gloo between OS processes, over loopback, found through a file.
 
 Three things cross ranks of a group: attention outputs (between the tensor-parallel ranks of a stage), hidden states
-(from a stage to the next), and the row of the token that the last stage chose (to everybody). All travel as bytes:
-gloo then cannot reduce, convert or refuse a dtype, and what arrives is what was sent.
+(from a stage to the next), and the row of the token that the last stage chose (to everybody). All travel as bytes of
+the host: gloo then cannot reduce, convert or refuse a dtype, and what arrives is what was sent. From a GPU to another
+that is a detour, a few milliseconds a layer, which an engine would not make; it is in both routes alike.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ class Comm:
         """Each stage rank's [tokens, heads, dim] -> all heads of the stage in rank order, [tokens, tp * heads, dim]."""
         if self.tp == 1:
             return x
-        raw = x.contiguous().view(torch.uint8)
+        raw = x.contiguous().view(torch.uint8).cpu()
         parts = [torch.empty_like(raw) for _ in range(self.tp)]
         dist.all_gather(parts, raw, group=self._peers)
-        return torch.cat(parts, dim=1).view(x.dtype)
+        return torch.cat(parts, dim=1).to(x.device).view(x.dtype)
 
     def receive_hidden(self, like: Tensor) -> Tensor:
         """The previous stage's hidden states, of the shape and dtype of `like`."""
-        raw = torch.empty_like(like).view(torch.uint8)
+        raw = torch.empty_like(like, device="cpu").view(torch.uint8)
         dist.recv(raw, src=self.rank - self.tp)
-        return raw.view(like.dtype)
+        return raw.to(like.device).view(like.dtype)
 
     def send_hidden(self, x: Tensor) -> None:
-        dist.send(x.contiguous().view(torch.uint8), dst=self.rank + self.tp)
+        dist.send(x.contiguous().view(torch.uint8).cpu(), dst=self.rank + self.tp)
 
     def share(self, row: bytes) -> bytes:
         """The last stage's `row`, told to every rank of the group; what earlier stages give counts for its length."""

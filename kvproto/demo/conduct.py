@@ -22,6 +22,7 @@ from typing import Any
 from kvproto.demo.group import Crew, Program
 from kvproto.demo.run import Route, Run
 from kvproto.demo.tally import Tally, total
+from kvproto.demo.times import Spans, sharded, unsharded
 from kvproto.demo.verify import Judge, Sheet
 
 START_S = 30.0  # for the processes to start, on a machine that has other things to do
@@ -30,16 +31,20 @@ Watch = Callable[[str, int], None]  # (what, how much more of it): "computed" ch
 
 @dataclass
 class Pass:
-    """One pass: all ranks' counters together, and how long its phases took in seconds."""
+    """One pass: all ranks' counters together, how long its phases took in seconds, and the rooms' ways in parts."""
 
     route: Route
     counts: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    spans: Spans = field(default_factory=dict)
 
 
 @dataclass
 class Result:
-    """`wrong`: everything that contradicts a good run, as sentences; `controls`: [found, planted]."""
+    """`wrong`: everything that contradicts a good run, as sentences; `controls`: [found, planted].
+
+    `unsharded`: how long the rooms took in the model that is not sharded.
+    """
 
     run: Run
     passes: list[Pass] = field(default_factory=list)
@@ -47,6 +52,7 @@ class Result:
     controls: list[int] = field(default_factory=lambda: [0, 0])
     tokens: int = 0
     seconds: float = 0.0
+    unsharded: Spans = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -74,7 +80,7 @@ class _Conductor:
         self.p = [f"P{rank}" for rank in range(run.job.prefill.ranks)]
         self.d = [f"D{rank}" for rank in range(run.job.decode.ranks)]
         self.programs = [
-            Program("oracle", "kvproto.demo.oracle:program", (run.job, directory)),
+            Program("oracle", "kvproto.demo.oracle:program", (run.job, directory, run.device)),
             *(Program(name, f"{players}:prefill", (run, rank, directory)) for rank, name in enumerate(self.p)),
             *(Program(name, f"{players}:decode", (run, rank, directory)) for rank, name in enumerate(self.d)),
         ]
@@ -85,6 +91,7 @@ class _Conductor:
         with Crew(self.programs) as self.crew:
             for number, route in enumerate(self.run.passes):
                 self._pass(number, route)
+            self.result.unsharded = unsharded(self.run.timed, self.judge.verdicts)
             self.crew.finish(self.run.limit_s)
 
     # ------------------------------------------------------------------------------------------ one pass
@@ -93,7 +100,7 @@ class _Conductor:
         self.sheets: dict[tuple[str, int], dict[str, Sheet]] = defaultdict(dict)
         self.outcomes: dict[int, dict[str, str]] = defaultdict(dict)
         self.planted: list[tuple[str, int, str, Sheet]] = []
-        self.said: list[tuple[str, int, list[tuple[int, bytes]], float]] = []
+        self.said: list[tuple[str, int, list[tuple[int, bytes]]]] = []
         self.halves: set[int] = set()
         self.aborting = self.run.aborted if route == "live" else frozenset[int]()
         start = time.monotonic()
@@ -101,16 +108,18 @@ class _Conductor:
         self.done.seconds["start"] = time.monotonic() - start
         self.crew.tell(self.d, "addresses", [addresses[name] for name in self.p])
         self._collect("linked", self.d)
-        needed = {r.room for r in self.run.job.rooms if r.prefix or number}
+        needed = {r.room for r in self.run.job.rooms if r.prefix or number or self.run.warm}
         self._learn(lambda: needed <= set(self.judge.verdicts))
         self.crew.tell([*self.p, *self.d], "go")
-        if route != "live":
+        if not route.startswith("live"):
             self._collect("placed", [*self.p, *self.d])
-            self.crew.tell([*self.p, *self.d], "start")
+            self.crew.tell([*self.p, *self.d], "open")
+        self._collect("warm", [*self.p, *self.d])
+        self.crew.tell([*self.p, *self.d], "start")
         tallies = self._collect("tally", [*self.p, *self.d])
         self._learn(lambda: set(self.rooms) <= set(self.judge.verdicts))
         self._count(tallies)
-        if route == "live":
+        if route.startswith("live"):
             self._continue()
         self._judge(tallies)
         self.crew.tell([*self.p, *self.d], "close")
@@ -121,7 +130,8 @@ class _Conductor:
         start = time.monotonic()
         self.crew.tell(self.d, "resume", rooms)
         changed = self._collect("resumed", self.d)
-        self.done.seconds["continuation"] = time.monotonic() - start
+        if self.route == "live":
+            self.done.seconds["continuation"] = time.monotonic() - start
         self.result.wrong += [f"{name} after the continuation: {text}" for name in self.d for text in changed[name]]
 
     def _count(self, tallies: dict[str, Tally]) -> None:
@@ -131,8 +141,10 @@ class _Conductor:
         }  # fmt: skip
         first = min(x.began for x in p)
         self.done.seconds["bootstrap"] = max(x.linked_s for x in d)
+        self.done.seconds["warm-up"] = max(x.warmed_s for x in p) if self.run.warm else 0.0
         self.done.seconds["prefill"] = max(x.computed_s for x in p)
-        self.done.seconds["transfer"] = max(x.ended for x in [*p, *d]) - first
+        self.done.seconds["transfer"] = max(x.ended for x in d) - first
+        self.done.spans = sharded(self.run.timed, p, d)
 
     # ---------------------------------------------------------------------------------------- listening
     def _collect(self, kind: str, names: list[str]) -> dict[str, Any]:
@@ -151,6 +163,8 @@ class _Conductor:
             case "outcome":
                 self.outcomes[data[0]][name] = data[1]
                 self.watch("placed", name in self.d)
+                if name in self.d and self.route.startswith("live"):
+                    self._next(data[0])
             case "kv":
                 self.sheets[name[0], data[0]][name] = data[1]
             case "half" if data not in self.halves:
@@ -161,6 +175,12 @@ class _Conductor:
             case "said":
                 self.said.append((name, *data))
                 self.watch("said", len(data[1]) if name == self.d[0] else 0)
+
+    def _next(self, room: int) -> None:
+        """Once all decode ranks are through with a room, they are told to go on with it, or that they must not."""
+        if self.outcomes[room].keys() >= set(self.d):
+            good = room not in self.aborting and self._all_ok(room)
+            self.crew.tell(self.d, "say" if good else "skip", room)
 
     # ----------------------------------------------------------------------------------------- judging
     def _all_ok(self, room: int) -> bool:
@@ -185,8 +205,9 @@ class _Conductor:
         self._judge_controls()
 
     def _judge_tokens(self) -> None:
-        for name, room, rows, _ in self.said:
-            self.result.wrong += self.judge.said(name, room, rows, self.rooms[room].new)
+        for name, room, rows in self.said:
+            new = self.rooms[room].new
+            self.result.wrong += self.judge.said(name, room, rows, new if self.route == "live" else min(2, new))
             self.result.tokens += len(rows) if name == self.d[0] else 0
 
     def _judge_controls(self) -> None:

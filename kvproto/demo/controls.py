@@ -25,6 +25,7 @@ from kvproto.demo.pages import Kind, PagedKV
 from kvproto.demo.verify import Sheet
 
 _KINDS: tuple[Kind, Kind] = ("k", "v")
+Copied = dict[tuple[Kind, int], Tensor]  # (kind, local layer) -> bytes [heads, tokens, row]
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,28 @@ class Held:
     foreign: Tensor | None = None
 
 
+def copied(pool: PagedKV, held: Held) -> Copied:
+    """The room's bytes as they are now, where the pool is: quickly done, and told later."""
+    places = pool.where(held.table, 0, held.tokens)
+    return {
+        (kind, local): pool.load(kind, local, places).view(torch.uint8).transpose(0, 1).contiguous()
+        for kind in _KINDS
+        for local in range(len(pool.k))
+    }
+
+
+def told(copies: Copied, first_layer: int, first_head: int) -> Sheet:
+    """Copied bytes by (layer, kind, head) of the whole model."""
+    out: Sheet = {}
+    for (kind, local), rows in copies.items():
+        for head, row in enumerate(rows.cpu()):
+            out[first_layer + local, kind, first_head + head] = row.numpy().tobytes()
+    return out
+
+
 def sheet(pool: PagedKV, held: Held, first_layer: int, first_head: int) -> Sheet:
     """The room's bytes by (layer, kind, head) of the whole model."""
-    out: Sheet = {}
-    for kind in _KINDS:
-        for local in range(len(pool.k)):
-            rows = pool.read(kind, local, held.table, held.tokens).view(torch.uint8)
-            for head in range(rows.shape[1]):
-                out[first_layer + local, kind, first_head + head] = rows[:, head].contiguous().numpy().tobytes()
-    return out
+    return told(copied(pool, held), first_layer, first_head)
 
 
 def truth_sheet(keys: Tensor, values: Tensor) -> Sheet:
@@ -73,6 +87,12 @@ class Guard:
         """What lies in these pages now is what counts as old in them."""
         for (kind, layer), before in self.before.items():
             before[list(pages)] = self.pool.rows(kind, layer)[list(pages)]
+
+    def behind(self, held: Held) -> tuple[Tensor, Tensor]:
+        """(now, before): the row behind the room's last token, of all kinds and layers. It is the next token's."""
+        page, slot = held.table[held.tokens // self.pool.page_size], held.tokens % self.pool.page_size
+        now = torch.stack([self.pool.rows(*key)[page, slot] for key in self.before])
+        return now, torch.stack([rows[page, slot] for rows in self.before.values()])
 
     def intruded(self, rooms: Iterable[Held]) -> list[str]:
         """A sentence for every layer and kind in which a row outside `rooms` is no longer what it was."""

@@ -72,10 +72,15 @@ class Line:
 
     def hear(self, kind: str) -> Any:
         """Wait for the parent's next message and give its data; RuntimeError if it is not of this kind."""
-        got, data = self._connection.recv()
+        got, data = self.listen()
         if got != kind:
             raise RuntimeError(f"the parent sent {got!r} where {kind!r} was due")
         return data
+
+    def listen(self) -> tuple[str, Any]:
+        """Wait for the parent's next message, whatever its kind."""
+        kind, data = self._connection.recv()
+        return kind, data
 
     def waiting(self) -> bool:
         """Whether `hear` would return at once."""

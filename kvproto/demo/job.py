@@ -57,7 +57,8 @@ class Job:
     heads: int = 4  # KV heads
     dim: int = 16  # elements a head, of K and of V
     vocab: int = 997
-    std: float = 0.2  # wide enough that greedy tokens keep changing
+    std: float = 0.2  # of a weight in a model of 64; wide enough that greedy tokens keep changing
+    width: int = 0  # of the hidden states; 0: as small as the heads allow
     chunk: int = 64  # tokens a forward of the chunked prefill
     seed: int = 0
     spare: int = 8  # pages of each pool that no room uses: they must come out unchanged
@@ -67,6 +68,8 @@ class Job:
             raise ValueError(f"dtype {self.dtype!r} is not one of {', '.join(ITEMSIZE)}")
         if self.dim % 2:
             raise ValueError(f"{self.dim} elements a head: rotary positions need an even number")
+        if self.width % self.query_heads:
+            raise ValueError(f"hidden states of {self.width}: they must divide into {self.query_heads} query heads")
         if self.chunk < 1 or not self.rooms:
             raise ValueError("a job needs at least one room and a chunk of at least one token")
         if len({r.room for r in self.rooms}) != len(self.rooms):
@@ -82,8 +85,13 @@ class Job:
 
     @property
     def hidden(self) -> int:
-        """At least 64, and what the configurations ask for: a multiple of the query heads."""
-        return -(-64 // self.query_heads) * self.query_heads
+        """As asked for; or at least 64, and what the configurations ask for: a multiple of the query heads."""
+        return self.width or -(-64 // self.query_heads) * self.query_heads
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of a weight: sums over hidden states come out alike whatever their width."""
+        return self.std * (64 / self.width) ** 0.5 if self.width else self.std
 
     @property
     def compute(self) -> str:

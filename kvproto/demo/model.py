@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +53,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
     t, n = q.shape[0], k.shape[0]
     scores = (q @ k.T) * scaling
     if t > 1:
-        scores = scores.masked_fill(torch.ones(t, n, dtype=torch.bool).triu(n - t + 1), float("-inf"))
+        later = torch.ones(t, n, dtype=torch.bool, device=q.device).triu(n - t + 1)
+        scores = scores.masked_fill(later, float("-inf"))
     return torch.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype) @ v
 
 
@@ -79,24 +81,25 @@ ALL_ATTENTION_FUNCTIONS.register(ATTENTION, _attention)
 # ---- the model ----------------------------------------------------------------------------------------------------
 
 
-def build(job: Job, attention: str = ATTENTION) -> Any:
-    """The causal language model of `job`, in its compute dtype; the same bits in every process."""
+def build(job: Job, attention: str = ATTENTION, device: str = "cpu") -> Any:
+    """The causal language model of `job`, in its compute dtype; the same bits in every process on such a device."""
     shape: dict[str, Any] = {
         "vocab_size": job.vocab, "hidden_size": job.hidden, "intermediate_size": 2 * job.hidden,
         "num_hidden_layers": job.layers, "num_attention_heads": job.query_heads, "num_key_value_heads": job.heads,
         "head_dim": job.dim, "max_position_embeddings": 1 << 17, "tie_word_embeddings": False,
         "bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "attn_implementation": attention,
     }  # fmt: skip
-    with torch.random.fork_rng():
+    gpus = [torch.device(device).index or 0] if device != "cpu" else []
+    with torch.random.fork_rng(gpus), torch.device(device):
         torch.manual_seed(job.seed)
         if job.family == "llama":
             model: Any = LlamaForCausalLM(LlamaConfig(**shape))
         else:
             model = Qwen3ForCausalLM(Qwen3Config(**shape))
-    seeded = torch.Generator().manual_seed(job.seed)
+    seeded = torch.Generator(device).manual_seed(job.seed)
     with torch.no_grad():
         for name, weight in sorted(model.named_parameters()):
-            noise = torch.randn(weight.shape, generator=seeded) * job.std
+            noise = torch.randn(weight.shape, generator=seeded, device=device) * job.spread
             weight.copy_(1.0 + noise if "norm" in name else noise)
     return model.to(torch_dtype(job.compute)).eval().requires_grad_(False)
 
@@ -121,7 +124,7 @@ def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def logits_digest(logits: Tensor) -> bytes:
     """16 bytes that stand for all bits of one token's logits."""
-    raw = logits.contiguous().view(torch.uint8).numpy().tobytes()
+    raw = logits.contiguous().view(torch.uint8).cpu().numpy().tobytes()
     return hashlib.blake2b(raw, digest_size=16).digest()
 
 
@@ -158,32 +161,37 @@ class Truth:
     logits: list[bytes]  # digest of the logits that each of them was chosen from
     keys: Tensor
     values: Tensor
+    seconds: tuple[float, ...] = ()  # from the beginning of the forward to each of the tokens
 
 
 def reference(model: Any, job: Job, room: RoomSpec) -> Truth:
     """Prefill in the job's chunks and continue greedily, with the library's forward and cache."""
     cache = _RoundingCache(model.config, torch_dtype(job.dtype))
-    ids = prompt(job, room)
+    device = model.lm_head.weight.device
+    ids = prompt(job, room).to(device)
     tokens: list[int] = []
     digests: list[bytes] = []
+    seconds: list[float] = []
     pieces = pieces_of(ids, job.chunk)
+    start = time.monotonic()
     while len(tokens) < room.new:
-        piece = pieces.pop(0) if pieces else torch.tensor(tokens[-1:])
+        piece = pieces.pop(0) if pieces else torch.tensor(tokens[-1:], device=device)
         logits = model(input_ids=piece[None], past_key_values=cache, use_cache=True, logits_to_keep=1).logits[0, -1]
         if not pieces:
             tokens.append(int(logits.argmax()))
             digests.append(logits_digest(logits))
+            seconds.append(time.monotonic() - start)
     layers: list[Any] = cache.layers
     keys = torch.stack([layer.keys[0, :, : room.tokens] for layer in layers])
     values = torch.stack([layer.values[0, :, : room.tokens] for layer in layers])
-    keys, values = (rounded(x, torch_dtype(job.dtype)) for x in (keys, values))
-    return Truth(tokens, digests, keys, values)
+    keys, values = (rounded(x, torch_dtype(job.dtype)).cpu() for x in (keys, values))
+    return Truth(tokens, digests, keys, values, tuple(seconds))
 
 
-def oracle_tokens(job: Job, room: RoomSpec, attention: str = "eager") -> list[int]:
+def oracle_tokens(job: Job, room: RoomSpec, attention: str = "eager", device: str = "cpu") -> list[int]:
     """What the library's own `generate()` with its own attention continues with, over KV of the job's dtype."""
-    model = build(job, attention)
-    ids = prompt(job, room)[None]
+    model = build(job, attention, device)
+    ids = prompt(job, room)[None].to(device)
     out = model.generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=room.new, do_sample=False,
         past_key_values=_RoundingCache(model.config, torch_dtype(job.dtype)),

@@ -14,6 +14,7 @@ from kvproto.demo.controls import truth_sheet
 from kvproto.demo.group import Line
 from kvproto.demo.job import Job
 from kvproto.demo.model import Truth, build, oracle_tokens, reference
+from kvproto.demo.place import device_of
 from kvproto.demo.verify import Sheet, Verdict
 
 
@@ -26,14 +27,15 @@ def load_truth(directory: Path, room: int) -> Truth:
     return truth
 
 
-def program(line: Line, job: Job, directory: Path) -> None:
+def program(line: Line, job: Job, directory: Path, kind: str = "cpu") -> None:
     """Tell ("verdict", (room, Verdict)) for each room, prefixed ones first; each file is there before it is told."""
-    model = build(job)
+    device = device_of(kind, "decode", 0)
+    model = build(job, device=device)
     for room in sorted(job.rooms, key=lambda r: r.prefix == 0):
         truth = reference(model, job, room)
         torch.save(truth, truth_file(directory, room.room))
-        library = oracle_tokens(job, room) if job.dtype == "float32" else None
-        line.tell("verdict", (room.room, Verdict(truth.tokens, truth.logits, _sheet(truth), library)))
+        library = oracle_tokens(job, room, device=device) if job.dtype == "float32" else None
+        line.tell("verdict", (room.room, Verdict(truth.tokens, truth.logits, _sheet(truth), library, truth.seconds)))
 
 
 def _sheet(truth: Truth) -> Sheet:

@@ -4,8 +4,7 @@ The pool starts full of noise, not of zeros, so that a byte that was never writt
 had no business being written is seen to have changed. Rows move as raw bytes: a pool of any dtype, also of 8-bit
 floats, which most tensor operations refuse.
 
-The pool may be on a GPU. What is stored comes from the CPU and what is read goes there, so that the model computes the
-same bits wherever its KV is kept.
+The pool may be on a GPU: what is read is there too, and what is stored may come from anywhere.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 Kind = Literal["k", "v"]
+Places = tuple[Tensor, Tensor]  # (page, slot) of tokens
 
 
 class Allocator:
@@ -47,7 +47,7 @@ class PagedKV:
         order: Literal["NHD", "HND"] = "NHD", seed: int = 0, device: str = "cpu",
     ) -> None:  # fmt: skip
         self.page_size, self.order, self.pages, self.device = page_size, order, pages, torch.device(device)
-        self._noise = torch.Generator().manual_seed(seed)
+        self._noise = torch.Generator(self.device).manual_seed(seed)
         inner = (page_size, heads) if order == "NHD" else (heads, page_size)
         self.k = [torch.empty(pages, *inner, dim, dtype=dtype, device=device) for _ in range(layers)]
         self.v = [torch.empty(pages, *inner, dim, dtype=dtype, device=device) for _ in range(layers)]
@@ -59,14 +59,14 @@ class PagedKV:
         for x in (*self.k, *self.v):
             raw = x.view(torch.uint8)
             shape = (len(where), *raw.shape[1:])
-            raw[where] = torch.randint(256, shape, dtype=torch.uint8, generator=self._noise).to(self.device)
+            raw[where] = torch.randint(256, shape, dtype=torch.uint8, generator=self._noise, device=self.device)
 
     def rows(self, kind: Kind, layer: int) -> Tensor:
         """The bytes of one tensor as a writable view [pages, page_size, heads, dim * itemsize], whatever the order."""
         raw = (self.k if kind == "k" else self.v)[layer].view(torch.uint8)
         return raw if self.order == "NHD" else raw.transpose(1, 2)
 
-    def where(self, table: Sequence[int], first: int, count: int) -> tuple[Tensor, Tensor]:
+    def where(self, table: Sequence[int], first: int, count: int) -> Places:
         """(page, slot) of the tokens [first, first + count) of a room with page table `table`."""
         token = torch.arange(first, first + count, device=self.device)
         pages = torch.tensor(list(table), dtype=torch.long, device=self.device)
@@ -74,10 +74,16 @@ class PagedKV:
 
     def write(self, kind: Kind, layer: int, table: Sequence[int], first: int, x: Tensor) -> None:
         """Store `x` [tokens, heads, dim], of the pool's dtype, at tokens [first, first + tokens)."""
-        page, slot = self.where(table, first, x.shape[0])
-        self.rows(kind, layer)[page, slot] = x.contiguous().view(torch.uint8).to(self.device)
+        self.store(kind, layer, self.where(table, first, x.shape[0]), x)
 
     def read(self, kind: Kind, layer: int, table: Sequence[int], tokens: int) -> Tensor:
-        """Tokens [0, tokens) as [tokens, heads, dim] of the pool's dtype, copied out of the pages to the CPU."""
-        page, slot = self.where(table, 0, tokens)
-        return self.rows(kind, layer)[page, slot].cpu().view(self.k[0].dtype)
+        """Tokens [0, tokens) as [tokens, heads, dim] of the pool's dtype, copied out of the pages."""
+        return self.load(kind, layer, self.where(table, 0, tokens))
+
+    def store(self, kind: Kind, layer: int, places: Places, x: Tensor) -> None:
+        """`write` at places found before: on a GPU, finding them anew in each layer would wait for it each time."""
+        self.rows(kind, layer)[places] = x.contiguous().view(torch.uint8).to(self.device)
+
+    def load(self, kind: Kind, layer: int, places: Places) -> Tensor:
+        """`read` from places found before."""
+        return self.rows(kind, layer)[places].view(self.k[0].dtype)

@@ -15,12 +15,14 @@ from typing import Any
 
 import torch
 
+from kvproto import effects as do
 from kvproto.demo.group import Line
 from kvproto.demo.job import RoomSpec
 from kvproto.demo.rank import Rank
 from kvproto.demo.run import Route, Run
 from kvproto.demo.tally import Tally, left_over
 from kvproto.endpoint import Endpoint, Outcome, Room
+from kvproto.events import room_of
 from kvproto.handlers.kernels.base import Pool
 from kvproto.handlers.transports.base import Transport
 from kvproto.trace import save
@@ -48,7 +50,26 @@ class Player:
         self.outcomes: dict[int, Outcome] = {}
         self.released: set[int] = set()
         self.began = self.ended = time.monotonic()
-        self.linked_s = self.computed_s = 0.0
+        self.linked_s = self.computed_s = self.warmed_s = 0.0
+        self.intruded: list[str] = []
+        names = "begun", "computed", "landed", "asked", "said"
+        self.marks: dict[str, dict[int, float]] = {name: {} for name in names}
+        self._mark_outcomes()
+
+    def mark(self, what: str, room: int) -> None:
+        """This happens now."""
+        self.marks[what][room] = time.monotonic()
+
+    def _mark_outcomes(self) -> None:
+        """When a room is over is written down by the loop: the engine may be busy then, and see it later."""
+        handlers = self.endpoint.loop.handlers
+        announce = handlers[do.AnnounceOutcome]
+
+        def announced(effect: do.AnnounceOutcome) -> None:
+            self.marks["landed"].setdefault(room_of(effect.room)[0], time.monotonic())
+            announce(effect)
+
+        handlers[do.AnnounceOutcome] = announced
 
     def name(self, room: int) -> Room:
         return Room(room, self.gen)
@@ -67,7 +88,7 @@ class Player:
         for outcome in fresh:
             self.outcomes[outcome.room.id] = outcome
             self.line.tell("outcome", (outcome.room.id, outcome.cause.name))
-            self.ended = time.monotonic()
+            self.ended = max(self.ended, self.marks["landed"][outcome.room.id])
         self.released.update(room.id for room in released)
         return fresh
 
@@ -89,6 +110,15 @@ class Player:
     def all_released(self) -> bool:
         return len(self.released) == len(self.run.job.rooms)
 
+    def warm_up(self, carry: Callable[[], None]) -> None:
+        """Let the rooms go that are not timed, then wait until all ranks have done so: the clock runs from then on."""
+        start = time.monotonic()
+        carry()
+        self.warmed_s = time.monotonic() - start
+        self.line.tell("warm")
+        self.line.hear("start")
+        self.began = time.monotonic()
+
     def report(self, counts: dict[str, int], route: Route) -> None:
         """Tell the parent what there is to say of this pass; write the trace if one is wanted."""
         ep = self.endpoint
@@ -102,20 +132,10 @@ class Player:
             "tally",
             Tally(
                 {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
-                left_over(ep.rank, ep.book), [*complaints, *ep.loop.reports], self.me.intruded(),
+                left_over(ep.rank, ep.book), [*complaints, *ep.loop.reports],
+                [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s,
             ),
         )  # fmt: skip
-
-
-def device_of(run: Run, number: int) -> str:
-    """Where the KV of the run's process `number` is: GPUs are dealt out in turn."""
-    if run.device == "cpu":
-        return "cpu"
-    if not torch.cuda.is_available():
-        raise RuntimeError("there is no GPU that torch can use: run without --device cuda")
-    place = number % torch.cuda.device_count()
-    torch.cuda.set_device(place)
-    return f"cuda:{place}"
 
 
 def written(me: Rank) -> Any:

@@ -11,8 +11,11 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from kvproto.demo.comm import Comm
-from kvproto.demo.controls import Guard, Held, applicable, sheet, tampered
+from kvproto.demo.controls import Copied, Guard, Held, applicable, copied, tampered, told
 from kvproto.demo.job import Job, RoomSpec, Side
 from kvproto.demo.model import prompt
 from kvproto.demo.oracle import load_truth
@@ -44,7 +47,13 @@ class Rank:
         if self.side == "decode" and room.prefix:
             self.shard.place(load_truth(self.directory, room.room), table, room.prefix)
         self._guard.renew(table)
+        self.settle()
         return table
+
+    def settle(self) -> None:
+        """Wait for the GPU, if there is one: what comes into these pages next comes on another stream."""
+        if self.pool.device.type == "cuda":
+            torch.cuda.synchronize(self.pool.device)
 
     def give_back(self, room: int) -> None:
         """The room's pages may be reused: they are, and noise is what a late reader or writer would meet there."""
@@ -58,14 +67,26 @@ class Rank:
         """`Shard.prefill` of the room's prompt into its pages."""
         return self.shard.prefill(prompt(self.job, self.rooms[room]), self.tables[room])
 
-    def resume(self, room: int, token: int) -> Iterator[bytes]:
-        """`Shard.resume` of the room after its first generated token."""
-        spec = self.rooms[room]
-        self._grown[room] = spec.new - 1
-        return self.shard.resume(token, self.tables[room], spec.tokens, spec.new - 1)
+    def resume(self, room: int, token: int, count: int | None = None) -> Iterator[bytes]:
+        """`Shard.resume` of the room after `token`, the last one that was generated: `count` more, or all."""
+        spec, grown = self.rooms[room], self._grown.get(room, 0)
+        count = spec.new - 1 - grown if count is None else count
+        self._grown[room] = grown + count
+        return self.shard.resume(token, self.tables[room], spec.tokens + grown, count)
+
+    def copied(self, room: int) -> Copied:
+        """The room's KV as it is now, for `told`."""
+        return copied(self.pool, self.held(room))
+
+    def told(self, copies: Copied) -> Sheet:
+        return told(copies, self.shard.first_layer, self.shard.first_head)
 
     def sheet(self, room: int) -> Sheet:
-        return sheet(self.pool, self.held(room), self.shard.first_layer, self.shard.first_head)
+        return self.told(self.copied(room))
+
+    def behind(self, room: int) -> tuple[Tensor, Tensor]:
+        """(now, before) of the row that the first continued token will fill: nobody else had any business there."""
+        return self._guard.behind(self.held(room))
 
     def intruded(self) -> list[str]:
         """Changes outside the tokens of the rooms that hold pages now: prompts, and what was generated here."""

@@ -12,6 +12,7 @@ from rich.table import Table
 from kvproto.demo.conduct import Pass, Result
 from kvproto.demo.job import GroupShape
 from kvproto.demo.run import Run
+from kvproto.demo.times import spread
 
 ROWS = (
     ("rooms", "rooms"), ("aborted", "aborted half-way"), ("chunks", "chunks"), ("bytes", "bytes written"),
@@ -20,8 +21,14 @@ ROWS = (
     ("refused", "too large to stage"), ("impatient", "out of patience"), ("lapsed", "lease over"),
     ("wraps", "wraps of the ring"), ("scatters", "scatters"),
 )  # fmt: skip
-PHASES = ("start", "bootstrap", "prefill", "transfer", "continuation")
-TITLES = {"live": "live", "staged": "ready, staged", "slices": "ready, slices"}
+PHASES = ("start", "bootstrap", "warm-up", "prefill", "transfer", "continuation")
+TITLES = {
+    "live": "live", "live_slices": "live, slices", "staged": "ready, staged", "slices": "ready, slices",
+}  # fmt: skip
+PART_TEXTS = {
+    "prefill": "forward of the prompt on P", "transfer": "then: what the transfer adds",
+    "wait": "then: D is not free yet", "token": "forward of the token on D", "whole": "in all",
+}  # fmt: skip
 MOST_WRONG = 20
 TOLD = ("chunks", "writes", "slices", "direct", "deferrals", "wraps", "aborted")
 
@@ -36,13 +43,17 @@ class Bars:
             TextColumn("{task.description:>22}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
             console=Console(stderr=True), disable=not shown,
         )  # fmt: skip
-        chunks = sum(-(-room.tokens // job.chunk) for room in whole)
+        chunks = sum(-(-room.tokens // job.chunk) for room in whole) if "live" in run.passes else 0
         chunks += sum((room.tokens - 1) // (2 * job.chunk) for room in job.rooms if room.room in lost)
+        again = run.passes.count("live_slices")
+        chunks += again * sum(-(-room.tokens // job.chunk) for room in job.rooms)
+        tokens = sum(room.new for room in whole) if "live" in run.passes else 0
+        tokens += again * sum(min(2, room.new) for room in job.rooms)
         placed = len(run.passes) * len(job.rooms) * job.decode.ranks
         self._tasks: dict[str, TaskID] = {
             "computed": self._progress.add_task("chunks computed by P", total=chunks),
             "placed": self._progress.add_task("rooms in D's pages", total=placed),
-            "said": self._progress.add_task("tokens continued by D", total=sum(room.new for room in whole)),
+            "said": self._progress.add_task("tokens continued by D", total=tokens),
         }  # fmt: skip
 
     def __call__(self, what: str, more: int) -> None:
@@ -82,19 +93,11 @@ def title(run: Run) -> str:
 
 
 def show(result: Result) -> None:
-    """The table, what the comparison found, and the ratio of the routes, on standard output."""
+    """The tables, what the comparison found, and the ratio of the routes, on standard output."""
     console = Console(highlight=False)
-    table = Table(title=title(result.run), title_justify="left")
-    table.add_column("")
-    for done in result.passes:
-        table.add_column(TITLES[done.route], justify="right")
-    for name, text in ROWS:
-        if any(done.counts.get(name) for done in result.passes):
-            table.add_row(text, *(f"{done.counts.get(name, 0):,}" for done in result.passes))
-    table.add_section()
-    for phase in PHASES:
-        table.add_row(phase, *(_seconds(done, phase) for done in result.passes))
-    console.print(table)
+    console.print(passes(result))
+    if any(done.spans.get("whole") for done in result.passes):
+        console.print(first_tokens(result))
     if ratio := ratios(result):
         console.print(
             f"Slices against staging: {ratio['seconds']:.1f} times the time, {ratio['pieces']:,.0f} times the pieces."
@@ -111,6 +114,44 @@ def show(result: Result) -> None:
         )
 
 
+def passes(result: Result) -> Table:
+    """What happened in each pass, and how long its phases took."""
+    table = Table(title=title(result.run), title_justify="left")
+    table.add_column("")
+    for done in result.passes:
+        table.add_column(TITLES[done.route], justify="right")
+    for name, text in ROWS:
+        if any(done.counts.get(name) for done in result.passes):
+            table.add_row(text, *(f"{done.counts.get(name, 0):,}" for done in result.passes))
+    table.add_section()
+    for phase in PHASES:
+        if any(done.seconds.get(phase) for done in result.passes):
+            table.add_row(phase, *(_seconds(done, phase) for done in result.passes))
+    speeds = [speed(result.run, done) for done in result.passes]
+    if any(speeds):
+        table.add_row("GB/s", *(f"{each:.2f}" if each else "-" for each in speeds))
+    return table
+
+
+def first_tokens(result: Result) -> Table:
+    """The way to the first continued token, in parts, of each live pass and of the unsharded model."""
+    table = Table(title="to the first continued token: milliseconds, median / p99 of the rooms", title_justify="left")
+    ways = {TITLES[done.route]: spread(done.spans) for done in result.passes if done.spans.get("whole")}
+    ways = {"unsharded": spread(result.unsharded), **ways}
+    table.add_column("")
+    for name in ways:
+        table.add_column(name, justify="right")
+    for part, text in PART_TEXTS.items():
+        cells = [way.get(part) for way in ways.values()]
+        table.add_row(text, *(f"{1e3 * x['median']:.1f} / {1e3 * x['p99']:.1f}" if x else "-" for x in cells))
+    return table
+
+
+def speed(run: Run, done: Pass) -> float:
+    """GB/s of a pass in which all KV was there before; 0 for others."""
+    return 0.0 if done.route.startswith("live") else 1e-9 * run.timed_bytes / done.seconds["transfer"]
+
+
 def _seconds(done: Pass, phase: str) -> str:
     value = done.seconds.get(phase, 0.0)
     return f"{value:.3f} s" if value else "-"
@@ -121,7 +162,14 @@ def as_json(result: Result) -> dict[str, Any]:
     return {
         "ok": result.ok, "title": title(result.run), "wrong": result.wrong, "seconds": result.seconds,
         "tokens": result.tokens, "controls_found": found, "controls_planted": planted, "ratios": ratios(result),
-        "passes": [{"route": done.route, **done.counts, "seconds": done.seconds} for done in result.passes],
+        "unsharded": spread(result.unsharded),
+        "passes": [
+            {
+                "route": done.route, **done.counts, "seconds": done.seconds, "gbs": speed(result.run, done),
+                "first_token": spread(done.spans),
+            }
+            for done in result.passes
+        ],
     }  # fmt: skip
 
 

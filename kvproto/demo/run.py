@@ -1,11 +1,16 @@
 """One run of the demonstration, as plain values: a job, how it is carried, and what happens to it on the way.
 
-The same rooms are carried up to three times, in *passes*:
+The same rooms are carried several times, in *passes*:
 
-    live     as an engine does it: regions are asked for when the rooms arrive, chunks leave while later ones are still
-             being computed, D continues the text. Aborts happen here, and the controls are shown to be found.
-    staged   all KV is there from the start; nothing but the transfer takes time.
-    slices   the same, every part as small writes straight into the pages: what staging is measured against.
+    live         as an engine does it: regions are asked for when the rooms arrive, chunks leave while later ones are
+                 still being computed, D says a room's next token as soon as the room has landed and continues the text
+                 when all are through. Aborts happen here, and the controls are shown to be found.
+    live_slices  the same without staging, every part as small writes straight into the pages; no aborts, no controls
+    staged       all KV is there and every room open before the clock runs; nothing but the transfer takes time.
+    slices       the same without staging: what staging is measured against.
+
+What happens only once is no part of a measurement: with `warm` the first room goes alone and is not timed, in each
+pass, on P, on D and in the unsharded model. (A first write maps the target's memory; a first forward loads kernels.)
 
 P's scheduler asks for regions as the rooms arrive, and runs the forwards in batches, within a batch the shortest prompt
 first. So the ring is now and then held by a room whose KV comes late while KV that is ready waits behind it, as in any
@@ -14,6 +19,7 @@ engine that schedules: with a small ring sends are deferred, and those whose pat
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -23,13 +29,14 @@ from kvproto.layout import Plan, chunks, grid_tokens
 from kvproto.rank import Settings
 from kvproto.timing import Timer, Timing
 
-Route = Literal["live", "staged", "slices"]
+Route = Literal["live", "live_slices", "staged", "slices"]
 Abort = Literal["none", "prefill", "decode"]
 Carrier = Literal["nixl", "mooncake"]
 PATIENCE_TRIES = 4
 BATCH = 3  # rooms of a prefill batch
 LONG_PATIENCE_S = 20.0  # where the staged route is measured, nothing should leave it
 EVERY_STEP = 1 << 18  # trace entries a rank keeps: all of them, for runs of this size
+USUAL: tuple[Route, ...] = ("live", "staged", "slices")
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Run:
 
     job: Job
     ring: int
-    passes: tuple[Route, ...] = get_args(Route)
+    passes: tuple[Route, ...] = USUAL
     transport: Carrier = "nixl"
     patience: float = 1.0
     window: int = 4
@@ -46,6 +53,8 @@ class Run:
     device: str = "cpu"
     trace: str | None = None  # a directory for the ranks' traces
     limit_s: float = 60.0  # the longest that a phase may take
+    warm: bool = False  # the first room is not timed
+    slots: int = 4  # staging slots of a P rank
 
     def __post_init__(self) -> None:
         """ValueError, or LayoutError, for what cannot run."""
@@ -56,6 +65,8 @@ class Run:
             raise ValueError("a run needs a ring of at least one byte, a window of one chunk and some patience")
         if self.abort != "none" and len(self.job.rooms) < 2:
             raise ValueError("to abort rooms takes at least two, so that one is left to be unharmed")
+        if not self.passes or not set(self.passes) <= set(get_args(Route)):
+            raise ValueError(f"passes are some of {', '.join(get_args(Route))}")
 
     @property
     def grid(self) -> int:
@@ -71,9 +82,18 @@ class Run:
         return frozenset() if self.abort == "none" else frozenset(r.room for r in self.job.rooms[1::3])
 
     @property
+    def first(self) -> tuple[RoomSpec, ...]:
+        """The rooms that go before the clock runs."""
+        return self.job.rooms[: int(self.warm)]
+
+    @property
+    def timed(self) -> tuple[RoomSpec, ...]:
+        return self.job.rooms[int(self.warm) :]
+
+    @property
     def forwards(self) -> list[RoomSpec]:
-        """The rooms in the order of their forwards."""
-        rooms = self.job.rooms
+        """The timed rooms in the order of their forwards."""
+        rooms = self.timed
         batches = [rooms[first : first + BATCH] for first in range(0, len(rooms), BATCH)]
         return [room for batch in batches for room in sorted(batch, key=lambda room: (room.tokens, room.room))]
 
@@ -82,14 +102,21 @@ class Run:
         """Chunks of all rooms."""
         return sum(chunks(room.tokens, room.prefix, self.grid) for room in self.job.rooms)
 
+    @property
+    def timed_bytes(self) -> int:
+        """What has to be carried while the clock runs."""
+        plan = self.plan
+        return sum(plan.part_bytes(share, r.tokens - r.prefix) for r in self.timed for share in plan.shares)
+
     def settings(self, route: Route) -> Settings:
         """Of every rank in this pass."""
         plan = self.plan
         slot = max(plan.part_bytes(share, self.grid) for share in plan.shares)
-        patience = self.patience if route == "live" else LONG_PATIENCE_S
+        patience = self.patience if route.startswith("live") else LONG_PATIENCE_S
         return Settings(
             timing=Timing(patience=Timer(patience / PATIENCE_TRIES, PATIENCE_TRIES)), window=self.window,
-            slot_bytes=-(-slot // 256) * 256, ring_bytes=self.ring, pages_only=route == "slices", trace=EVERY_STEP,
+            slot_bytes=-(-slot // 256) * 256, slots=self.slots, ring_bytes=self.ring,
+            pages_only=route.endswith("slices"), trace=EVERY_STEP,
         )  # fmt: skip
 
 
@@ -101,9 +128,10 @@ def chunk_bytes(job: Job) -> int:
 
 
 def make_rooms(
-    count: int, tokens: int, *, page: int, prefix: int = 0, full_prefix: bool = False, new: int = 16, seed: int = 0
+    count: int, tokens: int, *, page: int, prefix: int = 0, full_prefix: bool = False, new: int = 16, seed: int = 0,
+    least: float = 0.5,
 ) -> tuple[RoomSpec, ...]:
-    """Rooms of uneven lengths, `tokens` at most, that fill neither their last page nor their last chunk.
+    """Rooms of uneven lengths, from `least` of `tokens` to `tokens`, that fill neither last page nor last chunk.
 
     Every second room begins with `prefix` tokens that D has (cut to whole pages of D), and with `full_prefix` the last
     one is there as a whole.
@@ -111,7 +139,7 @@ def make_rooms(
     dice = random.Random(seed)
     rooms = []
     for number in range(count):
-        length = tokens if number == 0 else dice.randint(-(-tokens // 2), tokens)
+        length = tokens if number == 0 else dice.randint(math.ceil(tokens * least), tokens)
         length -= length > 1 and length % 2 == 0  # odd: no multiple of any page or chunk of an even number of tokens
         held = min(prefix, length) // page * page if number % 2 else 0
         rooms.append(RoomSpec(number + 1, length, length if full_prefix and number == count - 1 else held, new))

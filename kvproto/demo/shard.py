@@ -39,32 +39,33 @@ class _Heads:
 class _Pages:
     """What the layers take for a cache: `update` stores this rank's heads at `first` and reads back all tokens."""
 
-    def __init__(self, shard: Shard, table: Sequence[int], first: int) -> None:
-        self._shard, self._table, self._first = shard, table, first
+    def __init__(self, shard: Shard, table: Sequence[int], first: int, tokens: int) -> None:
+        """`tokens` new ones from `first` on."""
+        self._shard, (page, slot) = shard, shard.pool.where(table, 0, first + tokens)
+        self._new, self._all = (page[first:], slot[first:]), (page, slot)
 
     def update(self, k: Tensor, v: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """`k` and `v` [1, all heads, t, dim] of the new tokens -> [1, own heads, first + t, dim] out of the pages."""
         shard, local = self._shard, layer - self._shard.first_layer
         own = slice(shard.first_head, shard.first_head + shard.heads)
-        upto = self._first + k.shape[2]
         out = []
         for kind, x in (("k", k), ("v", v)):
             stored = rounded(x[0, own], shard.pool.k[0].dtype).transpose(0, 1)
-            shard.pool.write(kind, local, self._table, self._first, stored)  # type: ignore[arg-type]
-            held = shard.pool.read(kind, local, self._table, upto)  # type: ignore[arg-type]
+            shard.pool.store(kind, local, self._new, stored)  # type: ignore[arg-type]
+            held = shard.pool.load(kind, local, self._all)  # type: ignore[arg-type]
             out.append(held.transpose(0, 1)[None].to(x.dtype))
         return out[0], out[1]
 
 
 class Shard:
-    """Rank `rank` of the group of `side`, pages on `device`. LayoutError: a sharding that is not supported."""
+    """Rank `rank` of the group of `side`, model and pages on `device`. LayoutError: an unsupported sharding."""
 
     def __init__(self, job: Job, side: Side, rank: int, comm: Comm, device: str = "cpu") -> None:
         shape, self.layout = job.shape(side), job.layout(side)
         self.job, self.side, self.rank, self.comm = job, side, rank, comm
         self.first_head, self.heads = self.layout.heads_of(rank)
         self.first_layer, self.layers = self.layout.layers_of(rank)
-        self.model = build(job)
+        self.model, self.device = build(job, device=device), device
         per_rank, group = job.query_heads // shape.tp, job.query_heads // job.heads
         mine = range(comm.tp_rank * per_rank, (comm.tp_rank + 1) * per_rank)
         self._heads = _Heads(tuple((q, q // group - self.first_head) for q in mine), comm)
@@ -84,7 +85,7 @@ class Shard:
         The aux row is None until the last chunk, and then the same on every rank of the group.
         """
         first = 0
-        for piece in pieces_of(ids, self.job.chunk):
+        for piece in pieces_of(ids.to(self.device), self.job.chunk):
             logits = self._forward(piece, table, first)
             first += len(piece)
             yield first, self._chosen(logits) if first == len(ids) else None
@@ -95,7 +96,7 @@ class Shard:
         Gives `count` aux rows, of the next token each, the same on every rank of the group.
         """
         for position in range(first, first + count):
-            logits = self._forward(torch.tensor([token]), table, position)
+            logits = self._forward(torch.tensor([token], device=self.device), table, position)
             row = self._chosen(logits)
             token, _ = read_aux(row)
             yield row
@@ -117,9 +118,9 @@ class Shard:
         hidden = body.embed_tokens(ids[None])
         if self.comm.stage > 0:
             hidden = self.comm.receive_hidden(hidden)
-        where = torch.arange(first, first + len(ids))[None]
+        where = torch.arange(first, first + len(ids), device=self.device)[None]
         rotary = body.rotary_emb(hidden, position_ids=where)
-        cache = _Pages(self, table, first)
+        cache = _Pages(self, table, first, len(ids))
         for layer in body.layers[self.first_layer : self.first_layer + self.layers]:
             hidden = layer(
                 hidden, attention_mask=None, position_ids=where, past_key_values=cache, use_cache=True,

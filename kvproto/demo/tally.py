@@ -20,7 +20,10 @@ SUMS = (
 
 @dataclass
 class Tally:
-    """One rank in one pass. `leaks`: what is left when all rooms are released; `reports`: what it complained of."""
+    """One rank in one pass. `leaks`: what is left when all rooms are released; `reports`: what it complained of.
+
+    `marks`: when what happened to which room (see `times`).
+    """
 
     counts: dict[str, int]
     linked_s: float
@@ -30,6 +33,8 @@ class Tally:
     leaks: list[str] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
     intruded: list[str] = field(default_factory=list)
+    marks: dict[str, dict[int, float]] = field(default_factory=dict)
+    warmed_s: float = 0.0
 
 
 def steps(trace: Iterable[Any]) -> Iterable[tuple[Any, Any, Any]]:

@@ -25,13 +25,14 @@ Sheet = dict[tuple[int, Kind, int], bytes]  # (layer, kind, head) of the whole m
 class Verdict:
     """What the unsharded model says of a room: tokens, digests of their logits, KV of the prompt.
 
-    `library` is None where the library's own tokens were not asked for.
+    `library` is None where the library's own tokens were not asked for; `seconds` from its beginning to each token.
     """
 
     tokens: list[int]
     logits: list[bytes]
     sheet: Sheet
     library: list[int] | None
+    seconds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
