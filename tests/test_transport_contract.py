@@ -155,6 +155,41 @@ def test_one_write_spans_regions(rig: Rig) -> None:
     rig.peer.ask("forget", 1)
 
 
+def test_a_draft_is_posted_later_as_what_it_was(rig: Rig) -> None:
+    peer = rig.connect()
+    parts = [Part(rig.rank.regions[0], rig.transport.remote(peer, 0), PIECES)]
+    draft, spare = (rig.transport.prepare(peer, parts, tag) for tag in (b"draft", b"spare"))
+    assert not rig.transport.busy()
+    rig.transport.drop(spare)
+    handle = rig.transport.post(draft)
+    assert rig.finish(handle) == [Completed(handle)]
+    if rig.transport.caps.native_notify:
+        assert [tag for _, tag, _ in rig.arrived(1)] == [b"draft"]
+    expected = b"\0" * 8 + rig.source[:16].tobytes() + b"\0" * 40 + rig.source[100:108].tobytes() + b"\0" * 8
+    assert rig.peer.ask("read", 0, 0, 80) == expected
+
+
+def test_a_draft_that_its_peer_has_outlived_is_made_anew_or_refused(rig: Rig) -> None:
+    second = rig.peer.ask("add", 4096)
+    peer = rig.connect()
+    first, other = (
+        rig.transport.prepare(peer, [Part(rig.rank.regions[0], rig.transport.remote(peer, index), PIECES)], b"")
+        for index in (0, second)
+    )
+    rig.peer.ask("drop", 1)
+    rig.connect()
+    with pytest.raises(StaleEndpoint, match="not in its current"):
+        rig.transport.post(other)
+    handle = rig.transport.post(first)
+    assert rig.finish(handle) == [Completed(handle)]
+    last = rig.transport.prepare(peer, [Part(rig.rank.regions[0], rig.transport.remote(peer, 0), PIECES)], b"")
+    rig.transport.drop(last)
+    rig.transport.disconnect(peer)
+    with pytest.raises(StaleEndpoint, match="not connected"):
+        rig.transport.post(last)
+    rig.peer.ask("forget", 1)
+
+
 def test_many_writes_in_flight_end_once_each_and_arrive_once_each(rig: Rig) -> None:
     handles = [rig.write(bulk(64 * i, 64 * i, 64), b"%d" % i) for i in range(200)]
     outcomes = rig.finish(*handles)

@@ -38,10 +38,11 @@ class Gathers:
 
     def __init__(
         self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, book: dict[int, Entry], staging: Staging,
-        slot_bytes: int,
+        slot_bytes: int, meanwhile: Callable[[do.LaunchGather], None],
     ) -> None:  # fmt: skip
+        """`meanwhile` is called with each gather that is on its way and not over."""
         self.loop, self.rank, self.pool, self.kernels, self.book = loop, rank, pool, kernels, book
-        self.staging, self.slot_bytes = staging, slot_bytes
+        self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
         self._asked: deque[do.LaunchGather] = deque()
         self._going: deque[tuple[Key, Ticket]] = deque()
         self._later: deque[Callable[[], None]] = deque()
@@ -94,6 +95,7 @@ class Gathers:
         if not self._going and self._over(key, ticket):
             return
         self._going.append((key, ticket))
+        self.meanwhile(effect)
 
     def _look(self) -> bool:
         moved = False

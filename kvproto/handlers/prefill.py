@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,16 @@ import numpy as np
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto.handlers.book import Entry, open_memory
+from kvproto.handlers.drafts import Drafts
 from kvproto.handlers.gathers import Gathers, Key, duty
 from kvproto.handlers.kernels.base import Kernels, Pool
 from kvproto.handlers.lane import Lane
-from kvproto.handlers.notes import note
-from kvproto.handlers.slices import slices
+from kvproto.handlers.slices import batches, slices
 from kvproto.handlers.staging import Kind, Staging
 from kvproto.handlers.transports.base import (
     Busy,
     Completed,
+    Draft,
     Failed,
     Handle,
     Part,
@@ -37,7 +37,6 @@ from kvproto.handlers.transports.base import (
     Transport,
     TransportError,
 )
-from kvproto.layout import Plan, Share
 from kvproto.loop import Loop
 from kvproto.messages import ChunkAck, Message, StgNotify
 from kvproto.rank_prefill import PrefillRank
@@ -52,12 +51,11 @@ class Flight:
 
     key: Key
     peer: PeerId
-    parts: deque[list[Part]]
+    parts: deque[Draft | list[Part]]
     live: set[Handle] = field(default_factory=set)
     failed: bool = False
     doubt: bool = False
     noted: Note | None = None
-    tag: bytes = b""
 
 
 class PrefillData:
@@ -75,7 +73,8 @@ class PrefillData:
         self.slot_bytes = rank.settings.slot_bytes or rank.grid * layers * heads * rank.layout.cell_bytes
         self.staging = Staging(rank.settings.slots * self.slot_bytes, self.lane, staging)
         self.regions = open_memory(transport, [self.staging.wire, *pool.k, *pool.v])
-        self.gathers = Gathers(loop, rank, pool, kernels, book, self.staging, self.slot_bytes)
+        self.drafts = Drafts(rank, transport, self.regions[0], self.slot_bytes, self._reach)
+        self.gathers = Gathers(loop, rank, pool, kernels, book, self.staging, self.slot_bytes, self.drafts.ready)
         self.link_peer: dict[int, PeerId] = {}
         self.flights: dict[Handle, Flight] = {}
         self.posting: deque[Flight] = deque()
@@ -122,25 +121,17 @@ class PrefillData:
 
     # -------------------------------------------------------------------------------------------- writes
     def _write(self, effect: do.PostWrite) -> None:
+        self.stats["writes"] += 1
         key = effect.room, effect.chunk, effect.peer
+        self._launch(key, lambda _: [self.drafts.take(effect)], noted=self.transport.caps.native_notify)
 
-        def parts(peer: PeerId) -> list[list[Part]]:
-            plan, share, _, tokens = self._duty(*key)
-            offset = effect.offset + plan.part_offset(share.reader, share.writer, tokens)
-            descs = np.array([[effect.slot * self.slot_bytes, offset, plan.part_bytes(share, tokens)]], np.uint64)
-            self.stats["writes"] += 1
-            return [[Part(self.regions[0], self.transport.remote(peer, 0), descs)]]
-
-        self._launch(key, parts, noted=self.transport.caps.native_notify)
-
-    def _duty(self, room: int, chunk: int, peer: int) -> tuple[Plan, Share, int, int]:
-        return duty(self.rank, room, chunk, peer)
-
-    def _note(self, key: Key, link: int) -> bytes:
-        room, chunk, peer = key
-        grant = self.rank.sends[room][chunk << 16 | peer].grant
-        epoch = self.rank.links[link].epoch
-        return note(self.rank.group, self.rank.index, epoch, room, StgNotify(chunk, grant))
+    def _reach(self, room: int, peer: int) -> tuple[int, PeerId]:
+        """The link to this peer, and the transport's name of it."""
+        link = self.rank.link_to(room, peer)
+        to = self.link_peer.get(link) if link is not None else None
+        if link is None or to is None:
+            raise TransportError("the transport is not connected to this peer")
+        return link, to
 
     def _keep(self, link: int, epoch: int, room: int, body: Message) -> bool:
         """The answer to a note may come before the write is seen to be over; it is kept until then."""
@@ -167,46 +158,27 @@ class PrefillData:
             self.loop.send(effect.link, effect.epoch, effect.room, body)
 
     def _write_pages(self, effect: do.PostPages) -> None:
-        key = effect.room, effect.chunk, effect.peer
+        key, caps = (effect.room, effect.chunk, effect.peer), self.transport.caps
 
         def parts(peer: PeerId) -> list[list[Part]]:
-            plan, share, first, tokens = self._duty(*key)
+            plan, share, first, tokens = duty(self.rank, *key)
             theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
             table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])
-            ours = self.book[effect.room].pages.numpy()
-            columns = slices(plan, share, ours, table, first, tokens)
+            columns = slices(plan, share, self.book[effect.room].pages.numpy(), table, first, tokens)
             self.stats["direct" if plan.direct(share) else "slices"] += 1
-            return self._batches(peer, columns)
+            return [
+                [Part(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
+                for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))
+            ]
 
         self._launch(key, parts)
 
-    def _batches(self, peer: PeerId, columns: tuple[Any, ...]) -> list[list[Part]]:
-        """Writes of at most `max_descs` pieces, each a list of parts between one pair of regions."""
-        caps = self.transport.caps
-        most = min(caps.max_descs, caps.max_inflight_descs)
-        src_region, src_off, dst_region, dst_off, length = columns
-        descs = np.stack([src_off, dst_off, length], 1)
-        batches: list[list[Part]] = []
-        for start in range(0, len(descs), most):
-            batch = slice(start, start + most)
-            pairs = np.stack([src_region[batch], dst_region[batch]], 1)
-            edges = np.flatnonzero(np.any(pairs[1:] != pairs[:-1], axis=1)) + 1
-            bounds = [0, *edges.tolist(), len(pairs)]
-            batches.append([
-                Part(self.regions[int(pairs[a][0])], self.transport.remote(peer, int(pairs[a][1])), descs[batch][a:b])
-                for a, b in pairwise(bounds)
-            ])  # fmt: skip
-        return batches
-
     def _launch(self, key: Key, parts: Any, *, noted: bool = False) -> None:
-        link = self.rank.link_to(key[0], key[2])
-        peer = self.link_peer.get(link) if link is not None else None
         try:
-            if link is None or peer is None:
-                raise TransportError("the transport is not connected to this peer")  # noqa: TRY301
+            link, peer = self._reach(key[0], key[2])
             flight = Flight(key, peer, deque(parts(peer)))
             if noted:
-                flight.noted, flight.tag = (key[0], key[1], link), self._note(key, link)
+                flight.noted = key[0], key[1], link
                 self._noted[flight.noted] = 0
         except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
             self.loop.reports.append(f"write of {key}: {type(error).__name__}: {error}")
@@ -217,9 +189,12 @@ class PrefillData:
     def _post(self, flight: Flight) -> None:
         """Post what the transport has room for; what it has none for waits for the next pass."""
         while flight.parts and not flight.failed:
-            parts = flight.parts[0]
+            work = flight.parts[0]
             try:
-                handle = self.transport.write_many(flight.peer, parts, flight.tag)
+                if isinstance(work, Draft):
+                    parts, handle = work.parts, self.transport.post(work)
+                else:
+                    parts, handle = work, self.transport.write_many(flight.peer, work, b"")
             except Busy:
                 self.posting.append(flight)
                 return
@@ -256,6 +231,9 @@ class PrefillData:
 
     def _fail(self, flight: Flight, why: str, *, doubt: bool) -> None:
         flight.failed = True
+        for work in flight.parts:
+            if isinstance(work, Draft):
+                self.transport.drop(work)
         flight.parts.clear()
         self.loop.reports.append(f"write of {flight.key}: {why}")
         if doubt and not flight.doubt:
@@ -291,6 +269,7 @@ class PrefillData:
         """Let the link's peer go, once nothing is in flight to it."""
         peer = self.link_peer.pop(link, None)
         if peer is not None and peer not in self.link_peer.values():
+            self.drafts.leave(peer)
             self.leaving.add(peer)
             self._leave(peer)
 

@@ -11,7 +11,8 @@ plane.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,22 @@ def slices(
     columns = (held[:, :1], source * row, held[:, 1:2], target * row, rows * row)
     src_region, src_off, dst_region, dst_off, length = (np.broadcast_to(each, shape).ravel() for each in columns)
     return src_region, src_off, dst_region, dst_off, length
+
+
+def batches(
+    columns: tuple[Column, Column, Column, Column, Column], most: int
+) -> Iterator[list[tuple[int, int, Column]]]:
+    """The runs of `slices` as writes of at most `most` pieces: each a list of (src_region, dst_region, pieces).
+
+    Pieces are (n, 3): source offset, destination offset, length, all between that one pair of regions.
+    """
+    src_region, src_off, dst_region, dst_off, length = columns
+    descs = np.stack([src_off, dst_off, length], 1)
+    pairs = np.stack([src_region, dst_region], 1)
+    for start in range(0, len(descs), most):
+        some, of = descs[start : start + most], pairs[start : start + most]
+        edges = np.flatnonzero(np.any(of[1:] != of[:-1], axis=1)) + 1
+        yield [(int(of[a][0]), int(of[a][1]), some[a:b]) for a, b in pairwise([0, *edges.tolist(), len(of)])]
 
 
 def _runs(

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import ClassVar, Literal, NewType, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, NewType, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -144,6 +144,19 @@ class Part(msgspec.Struct, frozen=True):
     descs: Descs
 
 
+class Draft:
+    """A write that is ready to be posted. `raw` is the backend's; the rest tells whether it still holds."""
+
+    __slots__ = ("link", "parts", "peer", "raw", "request", "tables", "tag")
+
+    def __init__(
+        self, peer: PeerId, parts: Sequence[Part], tag: bytes, link: Any, request: Any, tables: tuple[Any, int]
+    ) -> None:  # fmt: skip
+        self.peer, self.parts, self.tag = peer, parts, tag
+        self.link, self.request, self.tables = link, request, tables
+        self.raw: Any = None
+
+
 class Completed(msgspec.Struct, frozen=True):
     """A write is through: its source is free, its bytes are visible at the target."""
 
@@ -217,6 +230,16 @@ class Transport(Protocol):
 
     def write_many(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Handle:
         """One write, one tag, pieces in several pairs of regions; all sources of one kind, all targets of one kind."""
+
+    def prepare(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Draft:
+        """All of `write_many` but the posting, for a write that will be wanted soon. Nothing is read or sent."""
+
+    def post(self, draft: Draft) -> Handle:
+        """Post a draft, once. One that regions or peers have outlived is prepared anew, and may be refused then.
+        After Busy it can be tried again; after anything else it is spent."""
+
+    def drop(self, draft: Draft) -> None:
+        """Give up a draft that was not posted; drop those to a peer before it is disconnected."""
 
     def poll(self) -> list[Event]:
         """What happened since the last poll; also what makes things happen. Never blocks."""

@@ -16,7 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy.typing as npt
 
@@ -24,6 +24,7 @@ from .base import (
     Busy,
     Caps,
     Completed,
+    Draft,
     Event,
     Failed,
     Fault,
@@ -40,7 +41,7 @@ from .base import (
 )
 from .endpoint import VERSION, Endpoint, decode, encode
 from .links import Flight, Link, Links
-from .regions import Request, Table, as_descs, request
+from .regions import Table, as_descs, request
 
 _DRAIN_TICK_S = 0.0005
 
@@ -131,17 +132,50 @@ class Ledger(ABC, Generic[F]):
         return self.write_many(peer, (Part(src, dst, as_descs(descs)),), tag)
 
     def write_many(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Handle:
+        draft = self._checked(peer, parts, tag)
+        self._room(draft)
+        return self._launch(draft)
+
+    def prepare(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Draft:
+        draft = self._checked(peer, parts, tag)
+        if draft.link.lost is None:
+            draft.raw = self._draft(draft)
+        return draft
+
+    def post(self, draft: Draft) -> Handle:
+        self._check_open()
+        link = self._links.get(draft.peer)
+        if link is not draft.link or draft.tables != (link.regions, self._table.serial):
+            self.drop(draft)
+            draft = self._checked(draft.peer, draft.parts, draft.tag)
+        self._room(draft)
+        return self._launch(draft)
+
+    def drop(self, draft: Draft) -> None:
+        self._owner.check()
+        if draft.raw is not None and not self.closed:
+            self._undraft(draft.raw)
+        draft.raw = None
+
+    def _checked(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Draft:
         self._check_open()
         link = self._links.known(peer)
         checked = request(parts, tag, self._table, link.regions, self.caps)
-        if link.writes and link.count + checked.count > self.caps.max_inflight_descs:
-            raise Busy(f"{link.count} pieces are in flight to peer {peer}: at most {self.caps.max_inflight_descs}")
-        handle = Handle(self._next)
+        return Draft(peer, parts, tag, link, checked, (link.regions, self._table.serial))
+
+    def _room(self, draft: Draft) -> None:
+        link, most = draft.link, self.caps.max_inflight_descs
+        if link.writes and link.count + draft.request.count > most:
+            raise Busy(f"{link.count} pieces are in flight to peer {link.peer}: at most {most}")
+
+    def _launch(self, draft: Draft) -> Handle:
+        link, handle = draft.link, Handle(self._next)
         if link.lost is None:
-            flight = self._post(link, handle, checked, tag)
+            flight = self._post(handle, draft)
             self._flights[handle] = flight
             link.enter(flight)
         else:
+            self.drop(draft)
             self._events.append(Failed(handle, link.lost, True))
         self._next += 1
         return handle
@@ -253,8 +287,15 @@ class Ledger(ABC, Generic[F]):
 
     @abstractmethod
     def _unlink(self, link: Link) -> None: ...
+    def _draft(self, draft: Draft) -> Any:  # noqa: ARG002
+        """What the library can make of a write before it is posted; None: nothing."""
+        return None
+
+    def _undraft(self, raw: Any) -> None:
+        """Free what `_draft` made."""
+
     @abstractmethod
-    def _post(self, link: Link, handle: Handle, request: Request, tag: bytes) -> F:
+    def _post(self, handle: Handle, draft: Draft) -> F:
         """Post, or raise if nothing was posted. A failure after that is for `_progress` to report."""
 
     @abstractmethod

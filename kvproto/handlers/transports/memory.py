@@ -16,13 +16,12 @@ what can be scheduled and what can go wrong.
 
 from __future__ import annotations
 
-from .base import Arrived, Caps, Handle, Region
+from .base import Arrived, Caps, Draft, Handle, Region
 from .cargo import Done, Lost, News, Step, Tag
 from .endpoint import Endpoint
 from .fabric import Fabric
 from .ledger import Ledger
 from .links import Flight, Link
-from .regions import Request
 
 __all__ = ["Fabric", "MemoryTransport", "Step"]
 
@@ -56,9 +55,9 @@ class MemoryTransport(Ledger[Flight]):
     def _unlink(self, link: Link) -> None:
         pass
 
-    def _post(self, link: Link, handle: Handle, request: Request, tag: bytes) -> Flight:
-        self.fabric.launch(self.instance, link.peer, handle, request, tag)
-        return Flight(handle, link.peer, request)
+    def _post(self, handle: Handle, draft: Draft) -> Flight:
+        self.fabric.launch(self.instance, draft.peer, handle, draft.request, draft.tag)
+        return Flight(handle, draft.peer, draft.request)
 
     def _progress(self) -> None:
         for news in self.fabric.news(self.instance):

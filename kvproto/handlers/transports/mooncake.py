@@ -27,7 +27,19 @@ import uuid
 from collections import deque
 from typing import Any
 
-from .base import BackendUnavailable, BadEndpoint, Caps, Fault, Handle, Kind, PeerGone, PeerId, Region, UsageError
+from .base import (
+    BackendUnavailable,
+    BadEndpoint,
+    Caps,
+    Draft,
+    Fault,
+    Handle,
+    Kind,
+    PeerGone,
+    PeerId,
+    Region,
+    UsageError,
+)
 from .endpoint import Endpoint
 from .ledger import Ledger
 from .links import Flight, Link
@@ -129,9 +141,9 @@ class MooncakeTransport(Ledger[_Write]):
 
     # -- writes
 
-    def _post(self, link: Link, handle: Handle, request: Request, _tag: bytes) -> _Write:
-        write = _Write(handle, link.peer, request)
-        self._submit(link, write, SUBMITS_A_POLL)
+    def _post(self, handle: Handle, draft: Draft) -> _Write:
+        write = _Write(handle, draft.peer, draft.request)
+        self._submit(draft.link, write, SUBMITS_A_POLL)
         return write
 
     def _submit(self, link: Link, write: _Write, budget: int) -> int:

@@ -38,6 +38,7 @@ from .base import (
     BackendUnavailable,
     BadEndpoint,
     Caps,
+    Draft,
     Fault,
     FaultKind,
     Handle,
@@ -153,7 +154,7 @@ class NixlTransport(Ledger[_Write]):
         request = Request(row[0], row[1], local.kind, remote.kind, (local.index,))
         raw = self._raw
         try:
-            write = self._start(raw, link, Handle(-1), request, b"")
+            write = self._start(raw, _Write(Handle(-1), link.peer, request, self._make(raw, link.peer, request, b"")))
         except self._errors:
             return False
         deadline = time.monotonic() + timeout_s
@@ -173,25 +174,40 @@ class NixlTransport(Ledger[_Write]):
 
     # -- writes
 
-    def _post(self, link: Link, handle: Handle, request: Request, tag: bytes) -> _Write:
+    def _draft(self, draft: Draft) -> int | Fault:
+        """NIXL's handle, or why there cannot be one."""
         try:
-            return self._start(self._raw, link, handle, request, tag)
+            return self._make(self._raw, draft.peer, draft.request, draft.tag)
         except self._errors as error:
             fault = self._fault(error)
             if fault.kind == "peer_lost":
-                return _Write(handle, link.peer, request, 0, fault)
+                return fault
             raised = StaleEndpoint if fault.kind == "stale_endpoint" else UsageError
-            raise raised(f"NIXL refuses the write to {link.peer}: {error!r}") from error
+            raise raised(f"NIXL refuses the write to {draft.peer}: {error!r}") from error
 
-    def _start(self, raw: Any, link: Link, handle: Handle, request: Request, tag: bytes) -> _Write:
-        """Raises NIXL's error if there is no handle; what posting raises is kept for the next poll."""
+    def _undraft(self, raw: int | Fault) -> None:
+        if not isinstance(raw, Fault):
+            self._free(raw)
+
+    def _post(self, handle: Handle, draft: Draft) -> _Write:
+        made = self._draft(draft) if draft.raw is None else draft.raw
+        draft.raw = None
+        if isinstance(made, Fault):
+            return _Write(handle, draft.peer, draft.request, 0, made)
+        return self._start(self._raw, _Write(handle, draft.peer, draft.request, made))
+
+    def _make(self, raw: Any, peer: PeerId, request: Request, tag: bytes) -> int:
+        """Raises NIXL's error."""
         descs = self._nixl.nixlXferDList
         local = descs(self._mems[request.local_kind], request.local)
         remote = descs(self._mems[request.remote_kind], request.remote)
-        req = raw.createXferReq(self._nixl.NIXL_WRITE, local, remote, link.peer, tag, [])
-        write = _Write(handle, link.peer, request, req)
+        made: int = raw.createXferReq(self._nixl.NIXL_WRITE, local, remote, peer, tag, [])
+        return made
+
+    def _start(self, raw: Any, write: _Write) -> _Write:
+        """What posting raises is kept for the next poll."""
         try:
-            raw.postXferReq(req, b"")
+            raw.postXferReq(write.raw, b"")
         except self._errors as error:
             write.error = self._fault(error)
         return write
@@ -234,8 +250,11 @@ class NixlTransport(Ledger[_Write]):
 
     def _release(self, write: _Write) -> None:
         if write.raw:
-            with contextlib.suppress(*self._errors):  # what cannot be released is freed with the agent
-                self._raw.releaseXferReq(write.raw)
+            self._free(write.raw)
+
+    def _free(self, raw: int) -> None:
+        with contextlib.suppress(*self._errors):  # what cannot be released is freed with the agent
+            self._raw.releaseXferReq(raw)
 
     def _fault(self, error: BaseException) -> Fault:
         name = type(error).__name__
