@@ -24,7 +24,7 @@ from kvproto.rank import Settings
 Net = Literal["fifo", "unordered"]
 
 #: what a budget can be spent on; the order is that of `Budget`'s fields
-KINDS = ("drop", "duplicate", "early", "late", "abort", "crash", "link", "timeout", "write", "kernel", "doubt")
+KINDS = ("drop", "duplicate", "early", "late", "abort", "crash", "link", "timeout", "write", "kernel", "doubt", "slow")
 #: faults after which long timers may end by themselves when nothing else moves
 HARD = frozenset({"crash", "link"})
 
@@ -48,6 +48,7 @@ class Budget(msgspec.Struct, frozen=True):
     write: int = 0
     kernel: int = 0
     doubt: int = 0
+    slow: int = 0
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -75,6 +76,8 @@ class Config(msgspec.Struct, frozen=True):
     pages_only: bool = False
     #: kernels and writes take no time: only calls, messages and timers interleave (not for the smaller worlds)
     swift: bool = False
+    #: everything goes by a fixed order, but for `slow` (see `haste`)
+    hasty: bool = False
     #: links are up when it begins; else the handshake is part of it
     wired: bool = True
     #: what crashed comes back

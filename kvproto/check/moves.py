@@ -10,12 +10,9 @@ about time lets them end:
 
 from __future__ import annotations
 
-from typing import Any
-
-from kvproto.check.menus import Choice, Later, Menu, Menus, Option
-from kvproto.check.network import REPORT, TO_DECODE
-from kvproto.check.pairs import DECODE_ALONE, PREFILL_ALONE
-from kvproto.check.world import BITS, DEAD, MASK, Event
+from kvproto.check.menus import Choice, Later, Menu, Menus, Trouble
+from kvproto.check.network import REPORT, TO_PREFILL
+from kvproto.check.parts import BITS, DEAD, MASK, QUIET, Event, event
 
 Found = tuple[list[int], list[Event]]
 SWIFT = frozenset({"gathered", "land", "scattered"})
@@ -51,22 +48,22 @@ class Explorer(Menus):
         found = states, why
         menus = []
         for at, memo in enumerate(self.menus):
-            menu = memo.get(numbers[at])
-            if menu is None:
-                menu = self.menu(at, numbers[at])
+            menu = memo.get(numbers[at]) or self.menu(at, numbers[at])
             menus.append(menu)
-            for delta, ops, fault, event in menu.plain:
-                if fault is None:
-                    states.append(self.carry(state + delta, at, ops) if ops else state + delta)
-                    why.append(event)
-                else:
-                    self.faults.append((*fault, event))
+            deltas, events, rest = menu.plain
+            if deltas:
+                states += [state + delta for delta in deltas]
+                why += events
+            for choice in rest:
+                self._take(state, choice, found)
         moving = bool(states)
-        for menu in menus:
-            for later in menu.costly:
-                self._pay(state, numbers[-1], later.cost, later, found)
-        quiet = [self._deliver(state, numbers, i, found) for i in range(len(self.pairs))]
-        self._timers(state, numbers, menus, quiet, found, still=not moving and all(quiet))
+        purse = -1 if numbers[-1] in self.poor else numbers[-1]
+        if purse >= 0:
+            for menu in menus:
+                for later in menu.costly:
+                    self._pay(state, purse, later.cost, later, found)
+        noisy = self._deliver(state, numbers, purse, found)
+        self._timers(state, numbers, menus, noisy, found, moving=moving)
         return found
 
     def _at_once(self, state: int, numbers: list[int]) -> Found | None:
@@ -74,81 +71,90 @@ class Explorer(Menus):
         found: Found = [], []
         for at, number in enumerate(numbers[: self.n]):
             menu = self.menu(at, number)
-            for choice in menu.plain:
-                if choice[3].what[0] in SWIFT:
-                    self._take(state, choice, found)
-                    for later in menu.costly:
-                        if later.cost in ENDINGS:
-                            self._pay(state, numbers[-1], later.cost, later, found)
-                    return found
+            choice = next((choice for choice in menu.plain.all() if choice[3].what[0] in SWIFT), None)
+            if choice is not None:
+                self._take(state, choice, found)
+                for later in menu.costly:
+                    if later.cost in ENDINGS:
+                        self._pay(state, numbers[-1], later.cost, later, found)
+                return found
         for i, number in enumerate(numbers[self.n : -1]):
             report = next((option for option in self.deliver(number) if option[0] == REPORT), None)
             if report is not None:
-                self._hand_over(state + (report[2] << self.shifts[self.n + i]), numbers, i, report, found)
+                p = self.ends[i][1]
+                choice = self.choice(p, numbers[p], self.heard(i, REPORT, report[1], ""), "")
+                self._take(state + (report[2] << self.shifts[self.n + i]), choice, found)
                 return found
         return None
 
     def _take(self, state: int, choice: Choice, found: Found) -> None:
-        delta, ops, fault, event = choice
+        delta, ops, fault, why = choice
         if fault is None:
-            found[0].append(self.carry(state + delta, event.at, ops) if ops else state + delta)
-            found[1].append(event)
+            found[0].append(self.carry(state + delta, why.at, ops) if ops else state + delta)
+            found[1].append(why)
         else:
-            self.faults.append((*fault, event))
+            self.faults.append((*fault, why))
 
-    def _pay(self, state: int, budget: int, cost: str, later: Later, found: Found) -> None:
-        left = self.spend(budget, cost, later.room)
+    def _pay(self, state: int, purse: int, cost: str, later: Later, found: Found) -> None:
+        left = self.spend(purse, cost, later.room)
         if left >= 0:
-            delta, ops, fault, event = later()
-            paid = event if event.cost else event._replace(cost=cost)
-            self._take(state + ((left - budget) << self.shifts[-1]), (delta, ops, fault, paid), found)
+            delta, ops, fault, why = later.done or later()
+            paid = why if why.cost else event(why.at, why.what, cost)
+            self._take(state + ((left - purse) << self.shifts[-1]), (delta, ops, fault, paid), found)
 
-    def _deliver(self, state: int, numbers: list[int], i: int, found: Found) -> bool:
-        """What the network can do on a link; returns whether the link is quiet."""
-        link, number = self.n + i, numbers[self.n + i]
-        options = self.options.get(number)
-        for option in self.deliver(number) if options is None else options:
-            new = state + (option[2] << self.shifts[link])
-            cost = option[3]
-            if cost:
-                budget = self.spend(numbers[-1], cost, -1)
-                if budget < 0:
-                    continue
-                new += (budget - numbers[-1]) << self.shifts[-1]
-            if option[1] is None:
-                found[0].append(new)
-                found[1].append(Event(link, ("lost", option[0]), cost))
-            else:
-                self._hand_over(new, numbers, i, option, found)
-        return self.quiets[number]
+    def _pay_for(self, state: int, purse: int, cost: str, choice: Choice, found: Found) -> None:
+        left = self.spend(purse, cost, -1)
+        if left >= 0:
+            delta, ops, fault, why = choice
+            paid = event(why.at, why.what, cost)
+            self._take(state + ((left - purse) << self.shifts[-1]), (delta, ops, fault, paid), found)
 
-    def _hand_over(self, state: int, numbers: list[int], i: int, option: Option, found: Found) -> None:
-        way, item, _, cost = option
-        assert item is not None
-        p, d = self.pairs[i]
-        at = self.config.prefills + d if way == TO_DECODE else p
-        choice = self.heard[i][way].get(numbers[at] << BITS | item)
-        if cost == "late":
-            choice = self.choice(at, numbers[at], ("message late", d, self.messages.values[item]), "")
-        elif choice is None:
-            what, lasting = self._input(state, numbers, i, way, item)
-            choice = self.choice(at, numbers[at], what, "")
-            if lasting:
-                self.heard[i][way][numbers[at] << BITS | item] = choice
-        if cost:
-            choice = (*choice[:3], choice[3]._replace(cost=cost))
-        self._take(state, choice, found)
+    def _deliver(self, state: int, numbers: list[int], purse: int, found: Found) -> int:
+        """What the network can do; returns the links on which something is (mask)."""
+        states, why = found
+        noisy = 0
+        for i, ends in enumerate(self.ends):
+            wire = numbers[self.n + i]
+            if wire == QUIET:
+                continue
+            noisy |= 1 << i
+            for end, at in enumerate(ends):
+                number = numbers[at]
+                heard = self.hearings[i][end].get(number << BITS | wire) or self.hear(i, end, number, wire)
+                (deltas, events, rest), costly, calls = heard
+                if deltas:
+                    states += [state + delta for delta in deltas]
+                    why += events
+                for choice in rest:
+                    self._take(state, choice, found)
+                if costly and purse >= 0:
+                    self._pay_network(state, purse, costly, found)
+                for item, delta, cost in calls:
+                    choice = self.call(numbers, i, item)
+                    if not cost:
+                        self._take(state + delta, choice, found)
+                    elif purse >= 0:
+                        self._pay_for(state + delta, purse, cost, choice, found)
+        return noisy
 
-    def _input(self, state: int, numbers: list[int], i: int, way: int, item: int) -> tuple[Any, bool]:
-        p, d = self.pairs[i]
-        message = self.messages.values[item]
-        if way == REPORT:
-            return ("wrote", message[0], message[1], message[2], d), True
-        if isinstance(message[2], tuple) and message[2][0] == "HELLO":
-            return ("hello", d, message[2][1], message[2][2], self._new_epoch(state, numbers, i)), False
-        return ("message", p if way == TO_DECODE else d, message), True
+    def _pay_network(self, state: int, purse: int, costly: list[Trouble], found: Found) -> None:
+        for cost, delta, later, why in costly:
+            left = self.spend(purse, cost, -1)
+            if left >= 0:
+                new = state + delta + ((left - purse) << self.shifts[-1])
+                if later is not None:
+                    self._take(new, later.done or later(), found)
+                else:
+                    found[0].append(new)
+                    found[1].append(why)
 
-    def _new_epoch(self, state: int, numbers: list[int], i: int) -> int:
+    def call(self, numbers: list[int], i: int, item: int) -> Choice:
+        """What comes of a decode rank's call: it gets an epoch that is new on this link."""
+        p = self.ends[i][1]
+        what = (*self.heard(i, TO_PREFILL, item, ""), self._new_epoch(numbers, i))
+        return self.choice(p, numbers[p], what, "")
+
+    def _new_epoch(self, numbers: list[int], i: int) -> int:
         """The least epoch that nobody of this link remembers."""
         p, d = self.pairs[i]
         used = {0}
@@ -156,41 +162,47 @@ class Explorer(Menus):
             value = self.parts[at].values[numbers[at]]
             link = value.rank[2][peer] if value[0] is not DEAD else None
             used.add(link.epoch if link is not None else 0)
-        wire = self.part(state, self.n + i)
+        wire = self.wires.values[numbers[self.n + i]]
         for number in (*wire.to_decode, *wire.to_prefill):
             epoch, _, body = self.messages.values[number]
             used.add(body[2] if isinstance(body, tuple) and body[0] == "WELCOME" else epoch)
         return next(epoch for epoch in range(1, len(used) + 1) if epoch not in used)
 
-    def _timers(  # noqa: C901  # one kind of timer a loop
-        self, state: int, numbers: list[int], menus: list[Menu], quiet: list[bool], found: Found, *, still: bool
+    # -------------------------------------------------------------------------------------------- timers
+    def _timers(
+        self, state: int, numbers: list[int], menus: list[Menu], noisy: int, found: Found, *, moving: bool
     ) -> None:  # fmt: skip
-        budget, allowed = numbers[-1], self.config.budget
-        patient = still and self.budgets.values[budget].hard
+        early = self.config.budget.early and numbers[-1] not in self.poor
         alone = self._judge_couples(numbers)
-        for at, menu in enumerate(menus):
+        for menu in menus:
             for links, later in menu.short:
-                if all([quiet[link - self.n] for link in links]):  # noqa: C419  # a list is faster than a generator
-                    self._take(state, later(), found)
-                elif allowed.early:
-                    self._pay(state, budget, "early", later, found)
-            me = PREFILL_ALONE if at < self.config.prefills else DECODE_ALONE
-            for link, later in menu.beats:
-                if alone[link - self.n] & me and quiet[link - self.n]:
-                    self._take(state, later(), found)
+                if not noisy & links:
+                    self._take(state, later.done or later(), found)
+                elif early:
+                    self._pay(state, numbers[-1], "early", later, found)
+            if alone:
+                for end, link, later in menu.beats:
+                    if alone & end and not noisy & link:
+                        self._take(state, later.done or later(), found)
+        patient = not (moving or noisy) and self.budgets.values[numbers[-1]].hard
+        if patient or self.config.budget.timeout:
+            self._long_timers(state, numbers, menus, found, patient=patient)
+
+    def _long_timers(self, state: int, numbers: list[int], menus: list[Menu], found: Found, *, patient: bool) -> None:
+        for menu in menus:
             if patient:
                 for later in menu.long:
-                    self._take(state, later(), found)
-            if allowed.timeout:
+                    self._take(state, later.done or later(), found)
+            if self.config.budget.timeout:
                 for later in menu.rare if patient else (*menu.long, *menu.rare):
-                    self._pay(state, budget, "timeout", later, found)
+                    self._pay(state, numbers[-1], "timeout", later, found)
 
-    def _judge_couples(self, numbers: list[int]) -> list[int]:
-        """Who is alone on each link; what breaks a property between two nodes is added to `faults`."""
-        alone = []
-        for i, (p, d) in enumerate(self.pairs):
-            couple = self.couple(i, numbers[p], numbers[self.config.prefills + d])
-            alone.append(couple.alone)
+    def _judge_couples(self, numbers: list[int]) -> int:
+        """Who is alone, two bits a link; what breaks a property between two nodes is added to `faults`."""
+        alone = 0
+        for i, (d, p) in enumerate(self.ends):
+            couple = self.couples[i].get(numbers[p] << BITS | numbers[d]) or self.couple(i, numbers[p], numbers[d])
+            alone |= couple.alone
             if couple.fault:
-                self.faults.append((*couple.fault, Event(self.n + i, ("seen",))))
+                self.faults.append((*couple.fault, event(self.n + i, ("seen",))))
         return alone

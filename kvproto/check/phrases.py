@@ -9,12 +9,13 @@ import msgspec
 from kvproto.check.config import Config
 from kvproto.check.network import REPORT, TO_DECODE
 from kvproto.check.node import LAST
-from kvproto.check.world import Event
+from kvproto.check.parts import Event
 
 COSTS = {
     "drop": "the network loses it", "duplicate": "and it will arrive again", "early": "although its link is busy",
     "late": "too late for its lease", "timeout": "a fault: too slow", "link": "a fault", "crash": "a fault",
     "abort": "of its own", "write": "a fault", "kernel": "a fault", "doubt": "a fault",
+    "slow": "everything else goes first",
 }  # fmt: skip
 
 
@@ -97,11 +98,27 @@ def phrase(config: Config, event: Event) -> str:
     """Who does what, and why it may happen."""
     names = actors(config)
     note = f"  [{COSTS[event.cost]}]" if event.cost else ""
+    if event.what[0] == "slow":
+        return f"{_slow(config, names, event)}{note}"
     if event.at >= len(names):
         p, d = links(config)[event.at - len(names)]
         way = {TO_DECODE: f"P{p} to D{d}", REPORT: f"report to P{p}"}.get(event.what[1], f"D{d} to P{p}")
         return f"a message from {way} is lost{note}"
     return f"{names[event.at]}: {deed(config, event)}{note}"
+
+
+def _slow(config: Config, names: list[str], event: Event) -> str:
+    _, word, who = event.what
+    if event.at >= len(names):
+        p, d = links(config)[event.at - len(names)]
+        return {"wrote": f"reports to P{p} on its writes to D{d} are slow"}.get(
+            word, f"messages from D{d} to P{p} are slow" if who else f"messages from P{p} to D{d} are slow"
+        )
+    slow = {
+        "land": f"P{who}'s writes", "settle": f"P{who}'s writes in doubt", "scattered": "its scatters",
+        "gathered": "its gathers", "wired": "its wiring", "restart": "its restart",
+    }.get(word, f"its engine with {room(config, who)}")  # fmt: skip
+    return f"{names[event.at]}: {slow}: slow"
 
 
 def arrow(config: Config, event: Event) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from kvproto.check.config import Config
+from kvproto.check.haste import explorer
 from kvproto.check.moves import Explorer
+from kvproto.check.parts import Event
 from kvproto.check.phrases import actors, arrow, phrase
-from kvproto.check.world import Event
 
 EXAMPLES = "spec/counterexamples"
 
@@ -93,7 +94,7 @@ def replay(text: str) -> tuple[str, str | None]:
     Raises LookupError at the first step that is no longer possible: then the fault is gone by another way.
     """
     head, *lines = (msgspec.json.decode(line) for line in text.splitlines())
-    world = Explorer(msgspec.convert(head["config"], Config))
+    world = explorer(msgspec.convert(head["config"], Config))
     state = world.initial()
     for at, line in enumerate(lines):
         wanted = (line["at"], line["event"], line["cost"])

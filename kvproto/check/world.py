@@ -13,65 +13,15 @@ Rooms of one life are alike, so of the states that differ by exchanging rooms on
 from __future__ import annotations
 
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvproto.check.config import HARD, KINDS, Config
 from kvproto.check.network import REPORT, TO_DECODE, TO_PREFILL, Wire, push
 from kvproto.check.node import Input, Out, Violation
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.nodes_prefill import PrefillNode
+from kvproto.check.parts import BITS, BLAMED, DEAD, MASK, QUIET, Event, Op, Part, Spent, Step, event
 from kvproto.check.symmetry import swap_blame, swap_message, swap_value
-
-BITS = 22
-MASK = (1 << BITS) - 1
-DEAD = "dead"
-BLAMED = frozenset({"abort", "timeout", "write", "kernel", "doubt"})  #: faults of one room
-
-
-class Spent(NamedTuple):
-    """What is left of the budget, and who may be blamed: rooms (mask), or everyone after a hard fault."""
-
-    left: tuple[int, ...]
-    hard: bool = False
-    blamed: int = 0
-
-
-#: what a node sends: (the link's shift, way, message's number), or (-1, 0, anything else)
-Op = tuple[int, int, Any]
-
-
-class Step(NamedTuple):
-    """What comes of an input: the difference to the state, what is sent, or the property that fails."""
-
-    delta: int
-    ops: tuple[Op, ...]
-    fault: tuple[str, str] | None
-
-
-class Event(NamedTuple):
-    """One thing that happens: at which component, what, at what price."""
-
-    at: int
-    what: Input
-    cost: str = ""
-
-
-class Part:
-    """The values of a kind of component, and the number of each."""
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self.number: dict[Any, int] = {}
-
-    def __call__(self, value: Any) -> int:
-        """The value's number."""
-        number = self.number.get(value)
-        if number is None:
-            number = self.number[value] = len(self.values)
-            self.values.append(value)
-            if number > MASK:
-                raise MemoryError(f"more than {MASK} values of one component: raise BITS")
-        return number
 
 
 class World:
@@ -86,17 +36,23 @@ class World:
         self.pairs = [(p, d) for d, node in enumerate(self.decodes) for p in node.peers]
         self.n = len(self.nodes)
         self.link_at = {pair: self.n + i for i, pair in enumerate(self.pairs)}
+        #: a link's two ends: its decode rank's component and its prefill rank's
+        self.ends = [(config.prefills + d, p) for p, d in self.pairs]
         self.last = self.n + len(self.pairs)
-        self.shifts = [BITS * at for at in range(self.last + 1)]
+        self.shifts = [BITS * (self.last - at) for at in range(self.last + 1)]
         self.wires, self.messages, self.budgets = Part(), Part(), Part()
         self.parts = [Part() for _ in self.nodes] + [self.wires] * len(self.pairs) + [self.budgets]
         self.steps: list[dict[Any, Step]] = [{} for _ in self.nodes]
         self.pushes: tuple[dict[int, int], ...] = ({}, {}, {})
+        #: budgets of which nothing is left
+        self.poor: set[int] = set()
         self.spendings: dict[tuple[int, str, int], int] = {}
         #: (property, what is wrong, event) of every step so far that broke one
         self.faults: list[tuple[str, str, Event]] = []
         self.swaps = self._swaps()
         self.swapped: list[list[dict[int, int]]] = [[{} for _ in self.shifts] for _ in self.swaps]
+        if self.wires(Wire()) != QUIET:
+            raise AssertionError("the empty wire comes first")
 
     def part(self, state: int, at: int) -> Any:
         """The value of a component."""
@@ -108,7 +64,7 @@ class World:
 
     def start(self) -> int:
         """The state in which every rank has just started."""
-        state = self.budgets(Spent(tuple(getattr(self.config.budget, k) for k in KINDS))) << self.shifts[-1]
+        state = self.budget(Spent(tuple(getattr(self.config.budget, k) for k in KINDS))) << self.shifts[-1]
         for at in range(self.n, self.last):
             state |= self.wires(Wire()) << self.shifts[at]
         for at, node in enumerate(self.nodes):
@@ -121,21 +77,25 @@ class World:
     # ------------------------------------------------------------------------------------------ symmetry
     def _swaps(self) -> list[tuple[int, ...]]:
         rooms, lives = self.config.rooms, self.config.lives
+        if self.config.hasty:
+            return []
         orders = [order for order in permutations(range(rooms)) if order != tuple(range(rooms))]
         return [tuple(life * rooms + order[r] for life in range(lives) for r in range(rooms)) for order in orders]
 
     def canonical(self, state: int) -> int:
         """The least of the states that differ from this one by exchanging rooms."""
-        best = state
+        best, shifts = state, self.shifts
         for swap, memos in zip(self.swaps, self.swapped, strict=True):
+            first = memos[0].get(state >> shifts[0])
+            if first is not None and first > best:
+                continue  # the first component decides, unless the exchange leaves it as it is
             other = 0
             for at, memo in enumerate(memos):
-                number = state >> BITS * at & MASK
-                try:
-                    other |= memo[number]
-                except KeyError:
-                    memo[number] = new = self._swap(at, number, swap) << BITS * at
-                    other |= new
+                number = state >> shifts[at] & MASK
+                new = memo.get(number)
+                if new is None:
+                    new = memo[number] = self._swap(at, number, swap) << shifts[at]
+                other |= new
             best = min(best, other)
         return best
 
@@ -143,7 +103,7 @@ class World:
         part = self.parts[at]
         value = part.values[number]
         if at == self.last:
-            return part(value._replace(blamed=swap_blame(value.blamed, swap)))
+            return self.budget(value._replace(blamed=swap_blame(value.blamed, swap)))
         if at < self.n:
             dead = value[0] is DEAD
             return part((*value[:2], _permuted(value[2], swap)) if dead else swap_value(value, swap))
@@ -209,13 +169,15 @@ class World:
                 state = self._act(state, at, item)
                 continue
             number = state >> shift & MASK
-            try:
-                new = self.pushes[way][number << BITS | item]
-            except KeyError:
-                new = self.wires(push(self.wires.values[number], way, item, self.config.net))
-                self.pushes[way][number << BITS | item] = new
-            state += (new - number) << shift
+            new = self.pushes[way].get(number << BITS | item)
+            state += ((self.pushed(way, number, item) if new is None else new) - number) << shift
         return state
+
+    def pushed(self, way: int, wire: int, item: int) -> int:
+        """The number of the wire with one item more."""
+        new = self.wires(push(self.wires.values[wire], way, item, self.config.net))
+        self.pushes[way][wire << BITS | item] = new
+        return new
 
     def _act(self, state: int, at: int, out: Out) -> int:
         kind, other, me = out[0], out[1], self.index(at)
@@ -232,7 +194,7 @@ class World:
     def _hand(self, state: int, at: int, what: Input) -> int:
         step = self.step(at, state >> self.shifts[at] & MASK, what)
         if step.fault:
-            self.faults.append((*step.fault, Event(at, what)))
+            self.faults.append((*step.fault, event(at, what)))
         return self.carry(state + step.delta, at, step.ops)
 
     def _forget_reports(self, state: int, at: int) -> int:
@@ -243,7 +205,7 @@ class World:
         spent: Spent = self.part(state, self.last)
         if not spent.hard and not spent.blamed >> k & 1:
             text = f"room {k} fails although nothing happened to it"
-            self.faults.append(("S9", text, Event(at, ("failed", k))))
+            self.faults.append(("S9", text, event(at, ("failed", k))))
 
     # -------------------------------------------------------------------------------------------- budget
     def spend(self, number: int, kind: str, k: int) -> int:
@@ -261,7 +223,14 @@ class World:
         left = (*spent.left[:i], spent.left[i] - 1, *spent.left[i + 1 :])
         hard = spent.hard or kind in HARD or (kind == "timeout" and k < 0)
         blamed = spent.blamed | (1 << k if kind in BLAMED and k >= 0 else 0)
-        return self.budgets(Spent(left, hard, blamed))
+        return self.budget(Spent(left, hard, blamed, spent.asleep))
+
+    def budget(self, spent: Spent) -> int:
+        """The number of a budget."""
+        number = self.budgets(spent)
+        if not any(spent.left):
+            self.poor.add(number)
+        return number
 
 
 def _permuted(items: tuple[Any, ...], swap: tuple[int, ...]) -> tuple[Any, ...]:
