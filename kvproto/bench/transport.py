@@ -1,146 +1,176 @@
-"""What NIXL moves between two processes in one piece, and in many: the ceiling of a pipeline, and why there is one.
+"""What NIXL moves between two processes: in one piece, in many, with a tag; the ceiling of a pipeline.
 
-A write of n bytes is posted by its sender and polled to its end by it, while the target polls too. The bytes are
-taken from one buffer, and put into another, as one piece and as pieces of equal size in random places. The target is
-filled with a marker before and compared in full after each first write.
+Beside each bulk write stands a plain copy of as many bytes by torch (`copy`), which is what the machine can do: from
+one GPU to the other, or in host memory. *polled* is NIXL by itself, its sender and its target polling; *thread* the
+same with NIXL's progress thread on both sides; *ours* is the transport that endpoints use. A *tag* is a bulk write that
+carries a notification: from before the post until the target has it in hands, and until the sender knows of its end.
+*Pieces* are as many descriptors of equal size in random places: what the slice route asks of a transport.
+
+The target is filled with a marker before the first write of a row and compared in full after it. Figures are medians.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import statistics
 import sys
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self, get_args
 
-import numpy as np
 import torch
 
 from kvproto.bench.results import write
-from kvproto.handlers.transports import Completed
-from kvproto.handlers.transports.base import Kind
-from kvproto.handlers.transports.nixl import NixlTransport
+from kvproto.bench.transport_ends import End, How, Rows, noise, opened, order, settle, target
 
-MARKER = 0xA5
 MIB = 1 << 20
+FEW = 1024  # pieces from which on a row is measured twice only
+TAG = b"%08d"
 
 
-def noise(nbytes: int, device: torch.device) -> torch.Tensor:
-    source = torch.Generator(device).manual_seed(1)
-    return torch.randint(0, 256, (nbytes,), dtype=torch.uint8, generator=source, device=device)
+@dataclass
+class Pair:
+    """A sender in this process, and the process that it writes to."""
+
+    how: How
+    nbytes: int
+    where: tuple[str, str]
+
+    def __enter__(self) -> Self:
+        context = multiprocessing.get_context("spawn")
+        self.conn, theirs = context.Pipe()
+        self.process = context.Process(target=target, args=(theirs, self.nbytes, self.where[1], self.how), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.end: End = opened(self.nbytes, self.where[0], self.how)
+        self.end.connect(self.conn.recv())
+        self.tags = 0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ask("end")
+        self.end.close()
+        self.process.join()
+
+    def ask(self, *what: Any) -> Any:
+        self.conn.send(what)
+        return self.conn.recv()
+
+    def seconds(self, rows: Rows, tag: bytes = b"") -> tuple[float, float]:
+        """When a write began, and how long it took its sender."""
+        begin = time.perf_counter()
+        self.end.write(rows, tag)
+        return begin, time.perf_counter() - begin
+
+    def row(self, size: int, pieces: int, repeats: int) -> dict[str, Any]:
+        """A write of so many bytes in so many pieces."""
+        rows = order(size, pieces)
+        self.ask("mark")
+        self.seconds(rows)
+        right = self.ask("right", size, pieces)
+        took = statistics.median(self.seconds(rows)[1] for _ in range(repeats))
+        moved = int(rows[:, 2].sum())
+        return {"size": size / MIB, "pieces": pieces, "ms": 1e3 * took, "gbs": 1e-9 * moved / took, "right": right}
+
+    def tagged(self, size: int, repeats: int) -> dict[str, Any]:
+        """Microseconds from before the post: until the target has the tag, and until the sender knows of the end."""
+        told, over = [], []
+        rows = order(size, 1)
+        for _ in range(repeats + 1):
+            self.tags += 1
+            tag = TAG % self.tags
+            begin, took = self.seconds(rows, tag)
+            told.append(1e6 * (self.ask("when", tag) - begin))
+            over.append(1e6 * took)
+        return {"size": size / MIB, "told_us": statistics.median(told[1:]), "over_us": statistics.median(over[1:])}
 
 
-def order(nbytes: int, pieces: int) -> np.ndarray[Any, Any]:
-    """Descriptors that put piece i of the source to a random place."""
-    size = nbytes // pieces
-    starts = np.arange(pieces, dtype=np.uint64) * np.uint64(size)
-    places = np.random.default_rng(pieces).permutation(pieces).astype(np.uint64) * np.uint64(size)
-    return np.stack([starts, places, np.full(pieces, size, np.uint64)], 1)
-
-
-def opened(nbytes: int, where: str) -> tuple[torch.Tensor, NixlTransport, Any]:
-    device = torch.device(where)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    memory, transport = noise(nbytes, device), NixlTransport()
-    kind: Kind = "VRAM" if memory.is_cuda else "DRAM"
-    return memory, transport, transport.register(memory.data_ptr(), nbytes, kind, max(memory.get_device(), 0))
-
-
-def target(conn: Connection, nbytes: int, where: str) -> None:
-    """The process that is written to."""
-    memory, transport, _ = opened(nbytes, where)
-    conn.send(transport.endpoint())
-    while True:
-        while not conn.poll(0):
-            transport.poll()
-            os.sched_yield()
-        what = conn.recv()
-        if what == "end":
-            transport.close()
-            return
-        if what == "mark":
-            memory.fill_(MARKER)
-            _settle(memory)
-            conn.send(True)
-            continue
-        size, pieces = what
-        wanted, rows = noise(nbytes, memory.device), order(size, pieces)
-        places = torch.from_numpy((rows[:, 1] // rows[:, 2]).astype(np.int64)).to(memory.device)
-        got, step = memory[: pieces * int(rows[0, 2])], int(rows[0, 2])
-        same = torch.equal(got.view(pieces, step)[places], wanted[: got.numel()].view(pieces, step))
-        conn.send(same and bool(memory[got.numel() :].eq(MARKER).all()))
-
-
-def _settle(memory: torch.Tensor) -> None:
-    if memory.is_cuda:
-        torch.cuda.synchronize()
+def copies(sizes: Sequence[int], repeats: int, where: tuple[str, str]) -> dict[int, float]:
+    """GB/s of a plain copy by torch, by size."""
+    source, to = (noise(max(sizes), torch.device(each)) for each in where)
+    found = {}
+    for size in sizes:
+        took = []
+        for _ in range(repeats + 2):
+            settle(source)
+            settle(to)
+            begin = time.perf_counter()
+            to[:size].copy_(source[:size])
+            settle(source)
+            settle(to)
+            took.append(time.perf_counter() - begin)
+        found[size] = 1e-9 * size / statistics.median(took[2:])
+    return found
 
 
 def bench(sizes: Sequence[int], pieces: Sequence[int], repeats: int, *, cuda: bool) -> list[dict[str, Any]]:
+    """Every row; sizes in bytes."""
+    torch.set_num_threads(1)
     where = ("cuda:0", f"cuda:{torch.cuda.device_count() - 1}") if cuda else ("cpu", "cpu")
-    largest = max(sizes) * MIB
-    context = multiprocessing.get_context("spawn")
-    conn, theirs = context.Pipe()
-    context.Process(target=target, args=(theirs, largest, where[1]), daemon=True).start()
-    _, transport, source = opened(largest, where[0])
-    peer = transport.connect(conn.recv())
-    transport.warm(peer, 5.0)
-
-    def once(rows: np.ndarray[Any, Any]) -> float:
-        begin = time.perf_counter()
-        handle = transport.write(peer, source, transport.remote(peer, 0), rows, b"")
-        while Completed(handle) not in transport.poll():
-            os.sched_yield()
-        return time.perf_counter() - begin
-
-    found = []
-    for size in sizes:
-        for count in pieces:
-            rows = order(size * MIB, count)
-            conn.send("mark")
-            conn.recv()
-            once(rows)
-            conn.send((size * MIB, count))
-            right = conn.recv()
-            few = repeats if count < 1024 else 2
-            seconds = statistics.median(once(rows) for _ in range(few + 1))
-            moved = int(rows[:, 2].sum())
-            found.append({"size": size, "pieces": count, "ms": 1e3 * seconds, "gbs": 1e-9 * moved / seconds,
-                          "right": right})  # fmt: skip
-    conn.send("end")
-    transport.close()
+    largest, found = max(sizes), []
+    ceiling = copies(sizes, repeats, where)
+    for how in get_args(How):
+        with Pair(how, largest, where) as pair:
+            for size in sizes:
+                row = {"what": "bulk", "how": how, **pair.row(size, 1, repeats)}
+                found.append({**row, "copy_gbs": ceiling[size], "ratio": row["gbs"] / ceiling[size]})
+            tagged = [pair.tagged(size, repeats) for size in (4096, *sizes)]
+            found += [{"what": "tag", "how": how, "right": True, **row} for row in tagged]
+            for size in sizes if how == "ours" else ():
+                for count in (each for each in pieces if 1 < each <= size // 64):
+                    row = pair.row(size, count, repeats if count < FEW else 2)
+                    found.append({"what": "pieces", "how": how, **row})
     return found
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = ["  MiB  pieces         ms     GB/s"]
-    lines += [
-        f"{row['size']:5} {row['pieces']:7} {row['ms']:10.3f} {row['gbs']:8.1f}{'' if row['right'] else '  WRONG'}"
-        for row in rows
-    ]
+    lines = ["bulk       MiB     copy    polled           thread           ours      GB/s, and its share of the copy"]
+    bulk = {(row["how"], row["size"]): row for row in rows if row["what"] == "bulk"}
+    for size in dict.fromkeys(size for _, size in bulk):
+        cells = [bulk[how, size] for how in ("polled", "thread", "ours")]
+        shown = "  ".join(f"{each['gbs']:7.1f} ({each['ratio']:.3f})" for each in cells)
+        lines.append(f"{size:14g}  {cells[0]['copy_gbs']:7.1f}  {shown}")
+    lines.append("tag        MiB   until the target has it / until its sender knows of the end, microseconds")
+    tags = {(row["how"], row["size"]): row for row in rows if row["what"] == "tag"}
+    for size in dict.fromkeys(size for _, size in tags):
+        ways = [(how, tags[how, size]) for how in ("polled", "thread", "ours")]
+        shown = "   ".join(f"{how} {each['told_us']:.0f} / {each['over_us']:.0f}" for how, each in ways)
+        lines.append(f"{size:14.4g}  {shown}")
+    if pieces := [row for row in rows if row["what"] == "pieces"]:
+        lines.append("pieces     MiB   number         ms     GB/s")
+        lines += [f"{row['size']:14g} {row['pieces']:8} {row['ms']:10.3f} {row['gbs']:8.2f}" for row in pieces]
+    lines += [f"WRONG: {row}" for row in rows if not row["right"]]
     return "\n".join(lines)
 
 
+def numbers(text: str) -> list[float]:
+    found = [float(each) for each in text.split(",")]
+    if not found or min(found) <= 0:
+        raise ValueError("numbers above 0, separated by commas")
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; 1 if bytes were wrong, 2 if there is no GPU where one was asked for."""
+    """Print the tables; 1 if bytes were wrong, 2 if there is no GPU where one was asked for."""
     about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
     parser = argparse.ArgumentParser(prog="kvproto bench transport", description=about)
-    parser.add_argument("--cuda", action="store_true", help="device memory: the first GPU to the last")
-    parser.add_argument("--sizes", default="1,16,64,256", help="MiB, comma separated (default 1,16,64,256)")
-    parser.add_argument("--pieces", default="1,16,1024,16384", help="comma separated (default 1,16,1024,16384)")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--cuda", action="store_true", help="device memory: the first GPU to the last")
+    place.add_argument("--cpu", action="store_true", help="host memory (the default)")
+    parser.add_argument("--sizes", type=numbers, default=[1, 4, 16, 64, 256], metavar="LIST",
+                        help="MiB, comma separated (default 1,4,16,64,256)")  # fmt: skip
+    parser.add_argument("--pieces", type=numbers, default=[16, 1024, 16384], metavar="LIST",
+                        help="comma separated (default 16,1024,16384)")  # fmt: skip
     parser.add_argument("--repeats", type=int, default=9, help="timed writes a row (default 9; 2 from 1024 pieces on)")
     parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
     options = parser.parse_args(argv)
     if options.cuda and not torch.cuda.is_available():
         print("torch sees no GPU here", file=sys.stderr)
         return 2
-    sizes, pieces = ([int(each) for each in text.split(",")] for text in (options.sizes, options.pieces))
-    found = bench(sizes, pieces, options.repeats, cuda=options.cuda)
+    sizes = [int(each * MIB) for each in options.sizes]
+    found = bench(sizes, [int(each) for each in options.pieces], options.repeats, cuda=options.cuda)
     if options.json != "-":
         print(table(found))
     write(options.json, "transport", argv, found)
