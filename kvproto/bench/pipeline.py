@@ -255,7 +255,7 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
         return [*rows, Case("one", 1024, 64, ring=256, window=8, repeats=repeats)]
     wanted = dict.fromkeys((size, min(size, chunk * parts)) for size, chunk in sizes)
     rows = [Case("one", size, chunk, repeats=repeats) for size, chunk in wanted]
-    many = (16, 64, 64), (4, 256, 64), (16, 256, 128), (4, 1024, 128)
+    many = (16, 64, 64), (64, 64, 64), (4, 256, 128), (16, 256, 128), (4, 1024, 128), (8, 1024, 128)
     return rows + [
         Case("many", size, min(size, chunk * parts), rooms=rooms, repeats=repeats) for rooms, size, chunk in many
     ]
