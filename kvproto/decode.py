@@ -11,7 +11,7 @@ from typing import Any
 
 from kvproto import effects as do
 from kvproto import events as ev
-from kvproto.endpoint import Endpoint, Room, check_pool, make_control, need_room, new_incarnation, pick_kernels
+from kvproto.endpoint import Endpoint, Room, check_pool, make_control, need_room, new_incarnation
 from kvproto.handlers.clock import Clock, SteadyClock
 from kvproto.handlers.control import ControlError
 from kvproto.handlers.decode import DecodeData
@@ -35,11 +35,11 @@ class DecodeEndpoint(Endpoint):
     def __init__(
         self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = 2,
         settings: Settings | None = None, kernels: Kernels | None = None, clock: Clock | None = None,
-        incarnation: int | None = None, staging: Kind = "device",
+        incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
     ) -> None:  # fmt: skip
         """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
         instance's number (u64); the ring's size is in the settings; `staging`: where the ring is, "pinned" for a
-        transport that cannot reach a GPU's memory.
+        transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`.
 
         ValueError: the pool is not this rank's share of the layout.
         """
@@ -48,7 +48,8 @@ class DecodeEndpoint(Endpoint):
             layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
         )
         super().__init__(rank, pool, make_control(None), clock or SteadyClock(STALL_S))
-        self.data = DecodeData(self.loop, rank, pool, kernels or pick_kernels(pool), transport, self.book, staging)
+        kernels = self._kernels(kernels, digests=digests)
+        self.data = DecodeData(self.loop, rank, pool, kernels, transport, self.book, staging)
         self.plans: dict[int, Plan] = {}
         self.loop.handlers |= {do.SayHello: self._say_hello, do.DeliverAux: self._deliver_aux}
 

@@ -38,6 +38,7 @@ from kvproto.explain import explain
 from kvproto.handlers.book import Entry, as_table, need_pages
 from kvproto.handlers.clock import Clock
 from kvproto.handlers.control import Control
+from kvproto.handlers.digests import DigestingKernels, Place
 from kvproto.handlers.kernels.base import Kernels, Pool
 from kvproto.handlers.lane import Lane
 from kvproto.layout import Layout
@@ -129,6 +130,7 @@ class Endpoint:
         self.rank, self.pool = rank, pool
         self.loop = Loop(rank, control, clock)
         self.book: dict[int, Entry] = {}
+        self.digesting: DigestingKernels | None = None
         self.links: dict[int, str] = {}
         self._finished: deque[Outcome] = deque()
         self._released: deque[Room] = deque()
@@ -248,6 +250,26 @@ class Endpoint:
     def explain(self, room: Room) -> str:
         """What the room waits for, from whom, since when."""
         return explain(self.rank, room.key, self.loop.now)
+
+    def digests(self, room: Room) -> dict[Place, int]:
+        """{(first token of a chunk, layer, head): 64-bit digest} of what this rank gathered or scattered; waits for
+        the device. Ask after the outcome and before `released` has handed the room out: KeyError after that.
+
+        ValueError: the endpoint was made without `digests=True`. `handlers.digests.differing` compares ranks.
+        """
+        if self.digesting is None:
+            raise ValueError("this endpoint makes no digests: give it digests=True")
+        entry = self.book.get(room.key)
+        if entry is None:
+            raise KeyError(f"{room} is unknown, or was handed out by released: ask for its digests before")
+        return self.digesting.read(entry.table)
+
+    def _kernels(self, kernels: Kernels | None, *, digests: bool) -> Kernels:
+        """Those that were given, or the pool's own; with digests if they are wanted."""
+        kernels = kernels or pick_kernels(self.pool)
+        if digests:
+            kernels = self.digesting = DigestingKernels(kernels, self.rank.layout, self.rank.index)
+        return kernels
 
     # ----------------------------------------------------------------------------------------- effects
     def _outcome(self, effect: do.AnnounceOutcome) -> None:

@@ -63,7 +63,7 @@ Sizes = tuple[tuple[int, int], ...]  #: parts as (bytes a token, how many such p
 T = TypeVar("T")
 
 
-class Share(msgspec.Struct, frozen=True):
+class Share(msgspec.Struct, frozen=True, cache_hash=True):
     """What one writer (a P rank) writes for one reader (a D rank); offsets count in each rank's own pool."""
 
     writer: int

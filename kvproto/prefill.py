@@ -12,7 +12,7 @@ from typing import Any
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
-from kvproto.endpoint import Endpoint, Room, check_pool, make_control, need_room, new_incarnation, pick_kernels
+from kvproto.endpoint import Endpoint, Room, check_pool, make_control, need_room, new_incarnation
 from kvproto.handlers.book import Entry
 from kvproto.handlers.clock import Clock, MonotonicClock
 from kvproto.handlers.control import LOOPBACK, Peer
@@ -37,11 +37,11 @@ class PrefillEndpoint(Endpoint):
     def __init__(
         self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = 1,
         bind: str = LOOPBACK, settings: Settings | None = None, kernels: Kernels | None = None,
-        clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device",
+        clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
     ) -> None:  # fmt: skip
         """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
         instance's number (u64); `bind`: where the control plane listens; `staging`: where the slots are, "pinned" for
-        a transport that cannot reach a GPU's memory.
+        a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`.
 
         ValueError: the pool is not this rank's share of the layout.
         """
@@ -50,7 +50,8 @@ class PrefillEndpoint(Endpoint):
             layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
         )
         super().__init__(rank, pool, make_control(bind), clock or MonotonicClock())
-        self.data = PrefillData(self.loop, rank, pool, kernels or pick_kernels(pool), transport, self.book, staging)
+        kernels = self._kernels(kernels, digests=digests)
+        self.data = PrefillData(self.loop, rank, pool, kernels, transport, self.book, staging)
         self._wire_up = WireUp(transport, self._wired)
         self.loop.on_hello = self._hello
         self.loop.handlers |= {

@@ -41,8 +41,8 @@ class Entry:
 
 
 def as_table(pages: Any) -> torch.Tensor:
-    """The page ids (a sequence or tensor of ints) as an int64 tensor on the host."""
-    host = torch.as_tensor(pages, dtype=torch.int64, device="cpu").contiguous()
+    """The page ids (a sequence or tensor of ints) as an int64 tensor on the host, the room's own: a copy."""
+    host = torch.as_tensor(pages, dtype=torch.int64, device="cpu").clone(memory_format=torch.contiguous_format)
     if host.dim() != 1:
         raise ValueError(f"a page table has one dimension, not {host.dim()}")
     return host

@@ -159,7 +159,7 @@ class TritonKernels:
         alone = [(share,) for share in shares] if side == "scatter" and len(shares) > 1 else []
         with nullcontext() if INTERPRETED else torch.cuda.device(pool.place):
             for some in (tuple(shares), *alone):
-                for batch in self._batches(pool, side, some, digests=digests):
+                for batch in self._batches(pool, side, some, pool.cut(side, some), digests=digests):
                     batch.launcher(0)
 
     def gather(
@@ -182,12 +182,14 @@ class TritonKernels:
         shares, buffers = zip(*parts, strict=True) if parts else ((), ())
         return self._move("scatter", pool, table, first, tokens, shares, buffers, stream, after, digest)
 
-    def _batches(self, pool: Pool, side: Side, shares: tuple[Share, ...], *, digests: bool) -> list[Batch]:
+    def _batches(
+        self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: Cut, *, digests: bool
+    ) -> list[Batch]:
         """What is launched for these shares: made at the first call, unless each share alone was made already.
 
         So a scatter of some writers of many needs nothing that a scatter of all and of each did not need.
         """
-        cut, key = pool.cut(side, shares), (self, digests)
+        key = self, digests
         found: list[Batch] | None = cut.plans.get(key)
         if found is None:
             alone = [pool.cut(side, (share,)).plans.get(key) for share in shares]
@@ -209,7 +211,7 @@ class TritonKernels:
         digests = 0 if digest is None else digest.data_ptr()
         cell = table.data_ptr(), first, tokens, staged, digests
         if INTERPRETED:
-            self._launch(self._batches(pool, side, shares, digests=digest is not None), cut, *cell, 0)
+            self._launch(self._batches(pool, side, shares, cut, digests=digests != 0), cut, *cell, 0)
             return Done()
         if torch.cuda.current_device() != pool.place:
             with torch.cuda.device(pool.place):
@@ -220,7 +222,7 @@ class TritonKernels:
         self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: Cut, pages: int, first: int, tokens: int,
         staged: list[int], digests: int, stream: Any, after: Any,
     ) -> Ticket:  # fmt: skip
-        batches = self._batches(pool, side, shares, digests=digests != 0)
+        batches = self._batches(pool, side, shares, cut, digests=digests != 0)
         if stream is None:
             stream = self._current(pool.place)
         if after is not None:

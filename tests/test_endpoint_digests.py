@@ -1,0 +1,136 @@
+"""Digests as an engine sees them: asked of the ranks of both sides, after the outcome and before the release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from support.stories import layout
+
+from kvproto.decode import DecodeEndpoint
+from kvproto.endpoint import Endpoint, Room
+from kvproto.handlers.digests import DigestingKernels, Place, differing
+from kvproto.handlers.kernels.base import Part
+from kvproto.handlers.kernels.torch import TorchKernels
+from kvproto.layout import Plan
+from kvproto.prefill import PrefillEndpoint
+from kvproto.rank import Settings
+from kvproto.testing.pair import DECODE_GROUP, PREFILL_GROUP, Pair
+from kvproto.testing.pools import noise
+
+GRID, TOKENS = 8, 30
+
+
+class Compared(Pair):
+    """A pair whose endpoints keep digests, asked for before the engine takes the release."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.seen: dict[tuple[Endpoint, Room], dict[Place, int]] = {}
+        super().__init__(*args, **options)
+
+    def make_prefill(self, index: int) -> PrefillEndpoint:
+        plan = self.plan
+        return PrefillEndpoint(
+            plan.prefill, index, noise(plan.prefill, index, self.pages, 1), self.transport(), grid=plan.grid,
+            group=PREFILL_GROUP, settings=self.settings, digests=True,
+        )  # fmt: skip
+
+    def make_decode(self, index: int) -> DecodeEndpoint:
+        plan = self.plan
+        return DecodeEndpoint(
+            plan.decode, index, noise(plan.decode, index, self.pages, 2), self.transport(), grid=plan.grid,
+            group=DECODE_GROUP, settings=self.settings, digests=True,
+        )  # fmt: skip
+
+    def collect(self) -> None:
+        for endpoint in self.endpoints:
+            for room in self.tables:
+                if room.key in endpoint.book:
+                    self.seen[endpoint, room] = endpoint.digests(room)
+        super().collect()
+
+    def places(self, group: Sequence[Endpoint], room: Room) -> list[Place]:
+        return sorted({place for endpoint in group for place in self.seen[endpoint, room]})
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(4, 2), (2, 4), (1, 1), (2, 8), (8, 2)])
+def test_both_sides_know_the_same_number_for_every_head(ours: int, theirs: int) -> None:
+    with Compared(layout(ours), layout(theirs, page=8), grid=GRID) as pair:
+        rooms = [pair.open(TOKENS), pair.open(TOKENS, prefix=8)]
+        pair.finish(*rooms)
+        pair.check(*rooms)
+        for room, prefix in zip(rooms, (0, 8), strict=True):
+            every = list(product(range(prefix, TOKENS, GRID), range(2), range(4)))
+            assert pair.places(pair.prefills, room) == every
+            assert pair.places(pair.decodes, room) == every
+            assert differing(*(pair.seen[endpoint, room] for endpoint in pair.endpoints)) == []
+        several = [set(pair.seen[endpoint, room].values()) for endpoint in pair.endpoints for room in rooms]
+        assert len(set.union(*several)) == 2 * 4 * (4 + 3)
+
+
+def test_a_bit_that_flips_in_the_ring_is_named_by_both_sides_together() -> None:
+    class Flipping(TorchKernels):
+        def scatter(
+            self, pool: Any, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part], **options: Any
+        ) -> Any:
+            if first == 2 * GRID:
+                share, staged = next(part for part in parts if part[0].writer == 1)
+                staged[staged.numel() // 2] ^= 0x40  # V of the first layer: token 0, head 0 of the part
+                assert share.dst_head == 1
+            return super().scatter(pool, table, first, tokens, parts, **options)
+
+    with Compared(layout(4), layout(2, page=8), grid=GRID) as pair:
+        for endpoint in pair.decodes[:1]:
+            kernels = endpoint.data.kernels
+            assert isinstance(kernels, DigestingKernels)
+            kernels._inner = Flipping()
+        room = pair.open(TOKENS)
+        pair.finish(room)
+        assert differing(*(pair.seen[endpoint, room] for endpoint in pair.endpoints)) == [(16, 0, 1)]
+
+
+def test_what_goes_page_to_page_has_none() -> None:
+    tiny = Settings(ring_bytes=256, slot_bytes=1 << 18)
+    with Compared(layout(4), layout(2, page=8), grid=GRID, settings=tiny) as pair:
+        room = pair.open(TOKENS)
+        pair.finish(room)
+        pair.check(room)
+        assert pair.places(pair.decodes, room) == []
+        assert differing(*(pair.seen[endpoint, room] for endpoint in pair.endpoints)) == []
+
+
+def test_asked_in_vain() -> None:
+    with Pair(layout(2), layout(1), grid=GRID) as pair:
+        room = pair.open(TOKENS)
+        with pytest.raises(ValueError, match="digests=True"):
+            pair.decodes[0].digests(room)
+    with Compared(layout(2), layout(1), grid=GRID) as pair:
+        room = pair.open(TOKENS)
+        pair.finish(room)
+        with pytest.raises(KeyError, match="released"):
+            pair.decodes[0].digests(room)
+
+
+def test_only_so_many_rooms_are_kept() -> None:
+    plan, pool = Plan(layout(2), layout(1), GRID), noise(layout(2), 0, 8, 1)
+    (share,) = plan.duties(0)
+    kernels = DigestingKernels(TorchKernels(), layout(2), 0, rooms=2)
+    out = torch.empty(plan.part_bytes(share, 4), dtype=torch.uint8)
+    tables = [torch.tensor([page]) for page in range(3)]
+    for table in tables:
+        kernels.gather(pool, table, 0, 4, share, out)
+    assert [len(kernels.read(table)) for table in tables] == [0, 4, 4]
+
+
+def test_a_table_given_by_the_engine_may_change_afterwards() -> None:
+    with Compared(layout(2), layout(1), grid=GRID) as pair:
+        room, mine = pair.name(TOKENS), pair.tables
+        theirs = torch.tensor(mine[room][1])
+        pair.decodes[0].open(room, TOKENS, theirs, group=PREFILL_GROUP)
+        theirs.zero_()
+        pair.open_prefill(room)
+        pair.finish(room)
+        pair.check(room)
