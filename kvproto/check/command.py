@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,21 +17,42 @@ from msgspec.structs import replace
 
 from kvproto.check import gate, report
 from kvproto.check.configs import CONFIGS, SUITES, named
-from kvproto.check.search import Progress, Result, check, to_stderr
+from kvproto.check.covered import Covered
+from kvproto.check.search import MEGABYTE, Progress, Result, check, to_stderr
 from kvproto.check.story import replay
 from kvproto.console import FOUND, WELL, WRONG, complain, say
+from kvproto.coverage import Collector, undump
 
 EPILOG = """\
 A configuration is a small world: so many ranks, rooms and chunks, a network, and a budget of faults.  The search goes
 through everything that can happen in it, with the ranks that run in production, and stops at the first broken property,
 which it tells as a story by the shortest way.  Ctrl-C ends it with what was found so far.
+
+examples:
+  kvproto check                              the smallest world, in no time
+  kvproto check quick                        ten small ones: after every change of a row
+  kvproto check small --counts spec/counts.toml    all small ones, and how much there is in each
+  kvproto check standard --jobs 2            everything that a release has to pass; about half an hour
+  kvproto check abort drop --json            for tools: states, transitions, states_per_s, violations
+  kvproto check --mutants                    the exam: is each planted hazard noticed, and by which property?
+  kvproto check --gate decode_grant --jobs 2 of one table's rows, effects and guards: which is missed by nobody?
+  kvproto check abort --save spec/counterexamples    keep what was found; --replay FILE walks it again
+
+exit code: 0 all holds (all caught); 1 something was found; 2 no such name; 3 not all was searched
+docs/checker.md says what a world leaves out, docs/change.md how a change of the protocol goes.
 """
+UNFINISHED = 3
+WHY = {
+    "limit": "not all of it: there are more states than its limit; --limit raises it",
+    "memory": "not all of it: the memory that it may take is full; --memory raises it",
+    "interrupted": "not all of it: nothing is broken as far as it came",
+}
 X = TypeVar("X")
 Y = TypeVar("Y")
 
 
 def main(argv: list[str]) -> int:
-    """Exit code 0: everything holds (or every mutant was caught); 1: something was found; 2: unknown names."""
+    """`kvproto check`; the exit codes are at the end of its help."""
     args = _parser().parse_args(argv)
     if args.list:
         return _list()
@@ -59,9 +83,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--diagram", action="store_true", help="counterexamples as Mermaid sequence diagrams")
     parser.add_argument("--save", type=Path, metavar="DIR", help="write counterexamples there, as JSONL")
     parser.add_argument("--limit", type=int, help="give up beyond so many states (default: the configuration's)")
-    parser.add_argument("--memory", type=int, default=12_000, metavar="MIB", help="give up there (%(default)s)")
+    parser.add_argument(
+        "--memory", type=int, default=plenty(), metavar="MIB",
+        help="give up when all processes take so much together (default: 3/4 of the machine's, %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)s)")
     parser.add_argument("--counts", type=Path, metavar="FILE", help="write the numbers of states there, as TOML")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="write what was covered, for `kvproto coverage`")
     parser.add_argument("--table", type=Path, metavar="FILE", help="with --mutants: write the kill table there")
     parser.add_argument("--quiet", action="store_true", help="no progress line")
     return parser
@@ -76,45 +104,81 @@ def _list() -> int:
     return WELL
 
 
-def spread(work: Callable[[X], Y], items: Sequence[X], jobs: int) -> Iterable[Y]:
-    """Do the work, in order; on several processes if `jobs` asks for them."""
+def plenty() -> int:
+    """Three quarters of this machine's memory, in MiB."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MEGABYTE * 3 // 4
+
+
+def spread(work: Callable[[X], Y], items: Sequence[X], jobs: int) -> Iterator[Y]:
+    """Do the work; on several processes if `jobs` asks for them, and then whatever is done first comes first.
+
+    When it is interrupted nothing new begins, and what is running says how far it came.
+    """
     if jobs <= 1 or len(items) <= 1:
         yield from map(work, items)
         return
+    left = list(items)[::-1]
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(work, items)
+        running: set[Future[Y]] = set()
+        while left or running:
+            try:
+                while left and len(running) < jobs:
+                    running.add(pool.submit(work, left.pop()))
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+            except KeyboardInterrupt:
+                left.clear()
+                continue
+            for future in done:
+                yield future.result()
 
 
 # ------------------------------------------------------------------------------------------------- search
-def _run(asked: tuple[str, int | None, int, bool]) -> Result:
-    name, limit, memory, shown = asked
+def _run(asked: tuple[str, int | None, int, bool, bool]) -> Result:
+    name, limit, memory, shown, counted = asked
     config = CONFIGS[name] if limit is None else replace(CONFIGS[name], limit=limit)
     progress: Callable[[Progress], None] | None = to_stderr if shown else None
-    return check(name, config, memory=memory, report=progress)
+    with Covered().installed() if counted else nullcontext() as counts:
+        result = check(name, config, memory=memory, report=progress)
+    result.coverage = counts.dump() if counts is not None else None
+    return result
 
 
 def _search(args: Any) -> int:
     names = [name for asked in args.names or ["smoke"] for name in named(asked)]
-    shown = not args.json and not args.quiet and args.jobs == 1
-    asked = [(name, args.limit, args.memory // args.jobs, shown) for name in names]
-    results = []
-    for result in spread(_run, asked, args.jobs):
-        results.append(result)
-        if not args.json:
-            _tell(result, args)
-        if args.save and result.violations:
-            args.save.mkdir(parents=True, exist_ok=True)
-            (args.save / f"{result.name}.jsonl").write_text(result.violations[0].jsonl())
-        if result.ended == "interrupted":
-            break
-    if args.counts:
-        args.counts.write_text(report.counts(results))
+    shown = not args.quiet and args.jobs == 1 and (not args.json or sys.stderr.isatty())
+    asked = [(name, args.limit, args.memory // args.jobs, shown, args.rows is not None) for name in names]
+    results: list[Result] = []
+    try:
+        for result in spread(_run, asked, args.jobs):
+            results.append(result)
+            if not args.json:
+                _tell(result, args)
+            if args.save and result.violations:
+                args.save.mkdir(parents=True, exist_ok=True)
+                (args.save / f"{result.name}.jsonl").write_text(result.violations[0].jsonl())
+            if result.ended == "interrupted" and args.jobs == 1:
+                break
+    except KeyboardInterrupt:
+        complain(f"interrupted: {len(results)} of {len(names)} configurations are done")
+    results.sort(key=lambda result: names.index(result.name))
+    _write(results, args)
     if args.json:
         say(msgspec.json.encode(report.totals(results)).decode())
-    elif len(results) > 1:
-        done = sum(result.states for result in results)
-        say(f"{len(results)} configurations, {done:,} states, {sum(r.transitions for r in results):,} transitions")
-    return FOUND if any(result.violations for result in results) else WELL
+    elif len(names) > 1:
+        say(report.sum_up(results, len(names)))
+    if any(result.violations for result in results):
+        return FOUND
+    return WELL if len(results) == len(names) and all(r.ended == "exhausted" for r in results) else UNFINISHED
+
+
+def _write(results: Sequence[Result], args: Any) -> None:
+    if args.counts:
+        args.counts.write_text(report.counts(results))
+    if args.rows:
+        covered = Collector()
+        for result in results:
+            covered.add(undump(result.coverage or covered.dump()))
+        covered.save(args.rows)
 
 
 def _tell(result: Result, args: Any) -> None:
@@ -123,35 +187,55 @@ def _tell(result: Result, args: Any) -> None:
         f"{end}{result.name:<20} {result.states:>11,} states {result.transitions:>12,} transitions  "
         f"depth {result.depth:>3}  {result.seconds:>7.1f} s  {result.states_per_s:>7,}/s  {result.ended}"
     )
+    if result.ended in WHY:
+        say("     " + WHY[result.ended])
     for tale in result.violations:
         say(tale.mermaid() if args.diagram else tale.story())
 
 
 # --------------------------------------------------------------------------------------- mutants, gate, replay
 def _mutants(args: Any) -> int:
-    kills = []
-    for kill in spread(report.sit, report.questions(args.names), args.jobs):
-        kills.append(kill)
-        if not args.json:
-            say(report.line(kill))
+    kills: list[report.Kill] = []
+    asked = report.questions(args.names)
+    try:
+        for kill in spread(report.sit, asked, args.jobs):
+            kills.append(kill)
+            if not args.json:
+                say(report.line(kill))
+    except KeyboardInterrupt:
+        complain(f"interrupted: {len(kills)} of {len(asked)} questions are answered")
+    kills.sort(key=lambda kill: asked.index(kill.name))
     if args.json:
         say(msgspec.json.encode(kills).decode())
+    else:
+        say(f"{sum(kill.caught for kill in kills)} of {len(asked)} caught")
+    if len(kills) < len(asked):
+        return UNFINISHED
     if args.table:
         args.table.write_text(report.kill_table(kills))
     return WELL if all(kill.caught for kill in kills) else FOUND
 
 
 def _gate(args: Any) -> int:
-    found = []
-    for outcome in spread(gate.ask, gate.questions(args.names), args.jobs):
-        found.append(outcome)
-        if not args.json and not outcome.caught:
-            say(gate.line(outcome))
+    found: list[gate.Outcome] = []
+    asked = gate.questions(args.names)
+    shown = not args.quiet and sys.stderr.isatty()
+    try:
+        for outcome in spread(gate.ask, asked, args.jobs):
+            found.append(outcome)
+            if not args.json and not outcome.caught:
+                say(gate.line(outcome))
+            if shown:
+                sys.stderr.write(f"\r{len(found):>6} of {len(asked)} ")
+    except KeyboardInterrupt:
+        complain(f"interrupted: {len(found)} of {len(asked)} questions are answered")
     if args.json:
         say(msgspec.json.encode(found).decode())
     else:
         say(gate.summary(found))
-    return FOUND if any(gate.unexplained(outcome) for outcome in found) else WELL
+    if any(gate.unexplained(outcome) for outcome in found):
+        return FOUND
+    return WELL if len(found) == len(asked) else UNFINISHED
 
 
 def _replay(path: Path) -> int:

@@ -6,6 +6,8 @@ what is special.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from msgspec.structs import replace
 
 from kvproto.check.config import Budget, Config
@@ -115,10 +117,20 @@ CROWDS: dict[str, Config] = {
     "2p1d-2rooms": Config(prefills=2, rooms=2, chunks=1, ring=2, engine=AT_ONCE, about="two writers, two rooms"),
     "1p2d-2chunks": Config(decodes=2, ring=1, engine=AT_ONCE, about="two readers, two chunks"),
     "1p2d-2rooms": Config(decodes=2, rooms=2, chunks=1, ring=1, engine=AT_ONCE, about="two readers, two rooms"),
+    "1p2d-2x2-swift": Config(
+        decodes=2, rooms=2, ring=1, engine=AT_ONCE, swift=True, live=False,
+        about="two readers, two rooms of two chunks; kernels and writes take no time",
+    ),
     "2p2d": Config(
         prefills=2, decodes=2, stages=2, chunks=1, ring=2, engine=AT_ONCE, swift=True,
         about="two stages, two heads: everyone to everyone",
     ),
+}  # fmt: skip
+#: two rooms of two chunks, engines that call four times a room, kernels and writes that take time; few things are slow
+HASTY: dict[str, Config] = {
+    **{f"2p1d-2x2-r{ring}": Config(prefills=2, rooms=2, ring=ring, hasty=True) for ring in (2, 3, 4)},
+    **{f"1p2d-2x2-r{ring}": Config(decodes=2, rooms=2, ring=ring, hasty=True) for ring in (2, 3, 4)},
+    **{f"2p2d-2x2-r{ring}": Config(prefills=2, decodes=2, stages=2, rooms=2, ring=ring, hasty=True) for ring in (2, 4)},
 }
 FAULTS: dict[str, Budget] = {
     "calm": Budget(), "drop": Budget(drop=1), "duplicate": Budget(duplicate=1), "early": Budget(early=1),
@@ -127,37 +139,47 @@ FAULTS: dict[str, Budget] = {
 }  # fmt: skip
 #: what takes hours: two rooms of two chunks; where kernels and writes take no time, and where they do
 NIGHT: dict[str, Config] = {
-    "2p1d-swift": Config(prefills=2, rooms=2, chunks=2, ring=2, engine=AT_ONCE, swift=True, live=False),
-    "1p2d-swift": Config(decodes=2, rooms=2, chunks=2, ring=1, engine=AT_ONCE, swift=True, live=False),
+    "2p1d-swift": Config(prefills=2, rooms=2, ring=2, engine=AT_ONCE, swift=True, live=False),
     "2p2d-swift": Config(prefills=2, decodes=2, stages=2, ring=2, engine=AT_ONCE, swift=True, live=False),
-    "2p1d-full": Config(prefills=2, rooms=2, chunks=2, ring=2, engine=AT_ONCE, live=False, limit=60_000_000),
-    "1p2d-full": Config(decodes=2, rooms=2, chunks=2, ring=1, engine=AT_ONCE, live=False, limit=60_000_000),
+    "2p1d-full": Config(prefills=2, rooms=2, ring=2, engine=AT_ONCE, live=False, limit=60_000_000),
+    "1p2d-full": Config(decodes=2, rooms=2, ring=1, engine=AT_ONCE, live=False, limit=60_000_000),
     "2p2d-full": Config(
-        prefills=2, decodes=2, stages=2, rooms=2, chunks=2, ring=4, engine=AT_ONCE, live=False, limit=60_000_000
+        prefills=2, decodes=2, stages=2, rooms=2, ring=4, engine=AT_ONCE, live=False, limit=60_000_000
     ),
 }
 
+
+def _each(worlds: dict[str, Config], slow: int = 0) -> dict[str, Config]:
+    """Every world with every kind of trouble."""
+    return {
+        f"{name}-{fault}": replace(world, budget=replace(budget, slow=slow), about=f"{world.about}; {fault}".strip("; "))
+        for name, world in worlds.items()
+        for fault, budget in FAULTS.items()
+    }
+
+
 SUITES["small"] = tuple(CONFIGS)
-CONFIGS |= {
-    f"{crowd}-{fault}": replace(config, budget=budget, about=f"{config.about}; {fault}")
-    for crowd, config in CROWDS.items()
-    for fault, budget in FAULTS.items()
-}
-# With two rooms these reach tens of millions; in a swift world, a few. What is left is for the night.
+CONFIGS |= _each(CROWDS) | _each(HASTY, slow=1)
+CONFIGS |= {f"{name}-two-slow": replace(world, budget=Budget(slow=2)) for name, world in HASTY.items()}
+# With two rooms, or two by two ranks, these reach many millions; the first two a few in a swift world.
 for _name in ("link", "timeout"):
     for _crowd in ("2p1d-2rooms", "1p2d-2rooms"):
         CONFIGS[f"{_crowd}-{_name}"] = replace(CONFIGS[f"{_crowd}-{_name}"], swift=True, live=False)
-_LONG = ("2p1d-2rooms-crash", "1p2d-2rooms-crash", "2p2d-link", "2p2d-crash", "2p2d-timeout")
+_LONG = (
+    *(f"{crowd}-{fault}" for crowd in ("2p1d-2rooms", "1p2d-2rooms") for fault in ("crash", "link", "timeout")),
+    *(f"2p2d-{fault}" for fault in ("abort", "link", "crash", "timeout")),
+)
 SUITES["standard"] = tuple(name for name in CONFIGS if name not in _LONG)
-CONFIGS |= NIGHT
-CONFIGS |= {f"{name}-{f}": replace(c, budget=b) for name, c in NIGHT.items() for f, b in FAULTS.items() if f != "calm"}
+CONFIGS |= _each(NIGHT)
+CONFIGS |= {f"{name}-two-slow": world for name, world in _each(HASTY, slow=2).items() if not name.endswith("calm")}
 SUITES["night"] = tuple(name for name in CONFIGS if name not in SUITES["standard"])
 
 
 def named(name: str) -> dict[str, Config]:
-    """The configurations of a suite, or the one of this name.  Raises KeyError with all names."""
+    """The configurations of a suite, or the one of this name.  Raises KeyError with what is like it."""
     if name in SUITES:
         return {each: CONFIGS[each] for each in SUITES[name]}
     if name not in CONFIGS:
-        raise KeyError(f"no configuration {name!r}: one of {', '.join((*SUITES, *CONFIGS))}")
+        near = get_close_matches(name, (*SUITES, *CONFIGS)) or list(SUITES)
+        raise KeyError(f"no configuration {name!r}; is it {' or '.join(near)}?  kvproto check --list has all")
     return {name: CONFIGS[name]}

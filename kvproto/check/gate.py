@@ -86,6 +86,8 @@ def ask(question: Question) -> Outcome:
             return Outcome(name, caught=True, property=f"lint {complaints[0].kind}", config="", where=where)
         for config in _concerned(question, row):
             result = check(config, CONFIGS[config])
+            if result.ended == "interrupted":
+                raise KeyboardInterrupt
             if result.violations:
                 return Outcome(name, caught=True, property=result.violations[0].property, config=config, where=where)
     return Outcome(name, caught=False, property="", config="", where=where)

@@ -62,6 +62,8 @@ def sit(name: str) -> Kill:
     with Bench() as bench:
         mutation.apply(bench)
         result = check(mutation.config, CONFIGS[mutation.config])
+    if result.ended == "interrupted":
+        raise KeyboardInterrupt
     seconds = time.perf_counter() - begun
     tale = result.violations[0] if result.violations else None
     broken = tale.property if tale else ""
@@ -122,6 +124,15 @@ def totals(results: Sequence[Result]) -> dict[str, Any]:
         "violations": [_violation(r.name, tale) for r in results for tale in r.violations],
         "runs": [_run(result) for result in results],
     }
+
+
+def sum_up(results: Sequence[Result], asked: int) -> str:
+    """One line on all of them."""
+    states, seconds = sum(r.states for r in results), sum(r.seconds for r in results)
+    done, broken = sum(r.ended == "exhausted" for r in results), sum(bool(r.violations) for r in results)
+    moves, rate = sum(r.transitions for r in results), int(states / max(seconds, 1e-9))
+    text = f"{done} of {asked} configurations searched to the end, {broken} with a violation: {states:,} states, "
+    return text + f"{moves:,} transitions, {seconds:,.0f} s of one core's time, {rate:,}/s"
 
 
 def _violation(name: str, tale: Any) -> dict[str, Any]:

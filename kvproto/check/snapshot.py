@@ -28,8 +28,11 @@ from kvproto.rank_decode import DecodeRank
 from kvproto.rank_prefill import PrefillRank
 from kvproto.ring import Region
 from kvproto.states import PRoom
+from kvproto.tables.decode_grant import DGrantValue
 from kvproto.tables.decode_room import Work as DWork
+from kvproto.tables.links import DLinkValue, PLinkValue
 from kvproto.tables.prefill_room import Work as PWork
+from kvproto.tables.prefill_send import PSendValue
 from kvproto.wheel import INFINITY
 
 Frozen = tuple[Any, ...]
@@ -69,6 +72,19 @@ def _send(value: Any) -> Any:
 
 def _link(value: Any) -> Any:
     return replace(value, due=INFINITY, silent=0)
+
+
+def plain(value: Any) -> Any:
+    """What is kept of one machine's value."""
+    if isinstance(value, PSendValue):
+        return _send(value)
+    if isinstance(value, PLinkValue | DLinkValue):
+        return _link(value)
+    return _grant(value, 1) if isinstance(value, DGrantValue) else _room(value)
+
+
+def _grant(value: Any, name: int) -> Any:
+    return replace(value, due=INFINITY, grant=name if value.grant else 0)
 
 
 def _rooms(rank: Rank, names: Names) -> tuple[Frozen, Frozen]:
@@ -131,7 +147,7 @@ def freeze_decode(rank: DecodeRank, names: Names, peers: int) -> Frozen:
     place, ring = names.place, rank.ring
     links = tuple(_link(rank.links[p + 1]) if p + 1 in rank.links else None for p in range(peers))
     grants = tuple(
-        (place[key], tuple((c, replace(v, due=INFINITY, grant=1 if v.grant else 0)) for c, v in group.items()))
+        (place[key], tuple((c, _grant(v, 1)) for c, v in group.items()))
         for key, group in sorted(rank.grants.items(), key=lambda item: place[item[0]])
     )
     regions = tuple(
