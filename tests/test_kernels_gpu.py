@@ -6,6 +6,8 @@ beyond 32 bits are reached, and that pinned host memory serves as staging.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,10 +20,12 @@ from kernels_cases import BASE, PAIRS, SHAPES, Case, check_gathers, check_scatte
 if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU here", allow_module_level=True)
 
-from kvproto.handlers.kernels.base import Kernels, Pool
+from kvproto.handlers.kernels.base import Events, Kernels, Pool
 from kvproto.handlers.kernels.digest import new_table
 from kvproto.handlers.kernels.torch import TorchKernels
 from kvproto.handlers.kernels.triton import INTERPRETED, TritonKernels, Tuning
+from kvproto.handlers.lane import Lane
+from kvproto.handlers.staging import Staging
 from kvproto.layout import Share
 
 if INTERPRETED:
@@ -128,6 +132,39 @@ def test_pinned_host_memory_is_staging_too() -> None:
     torch.cuda.synchronize()
     pairs = zip(others[0].k + others[0].v, others[1].k + others[1].v, strict=True)
     assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)
+
+
+def test_twins_carry_pieces_in_order_from_any_thread() -> None:
+    """A thread that has not used the device yet, then one that has; both ways; all pieces queued before any is over."""
+    lane = Lane(torch.device("cuda", torch.cuda.current_device()))
+    staging = Staging(1 << 22, lane, "pinned")
+    assert staging.wire.is_pinned()
+    data = torch.randint(0, 256, (1 << 22,), dtype=torch.uint8)
+    back, step = torch.zeros_like(data).cuda(), 1 << 20
+    wrong: list[str] = []
+
+    def work() -> None:
+        tickets = []
+        for first in range(0, 1 << 22, step):
+            staging.bring(first, first + step)
+            with torch.cuda.stream(lane.stream):
+                back[first : first + step] = staging.near[first : first + step] ^ 0x5A
+                staging.near[first : first + step] = back[first : first + step]
+            tickets.append(staging.sent_off(first, first + step, Events().ticket(lane.stream)))
+        while not all(ticket.done() for ticket in tickets):
+            time.sleep(0)
+        if not torch.equal(staging.wire, data ^ 0x5A):
+            wrong.append("bytes differ")
+
+    for _ in range(2):
+        staging.wire.copy_(data)
+        staging.near.fill_(0xFF)
+        torch.cuda.synchronize()
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(60)
+        assert wrong == []
+        assert torch.equal(back.cpu(), data ^ 0x5A)
 
 
 def replace_offsets(share: Share) -> Share:

@@ -10,7 +10,9 @@ Each row is checked before it is timed, on random bytes: the outputs are filled 
 full with what plain indexing gives, pages that must not change included.
 
 The host's part is measured apart: the time a call takes until it returns, for a chunk small enough that it matters.
-So is what digests cost, and, where SGLang's wheel is given, what its kernels reach with the same bytes.
+So is what digests cost, and, where SGLang's wheel is given, what its kernels reach with the same bytes. A rank whose
+pool has more heads than a share reads or writes strips of rows, for which no copy reaches what a plain one does; what
+torch's own strided copy reaches is printed beside.
 """
 
 from __future__ import annotations
@@ -52,6 +54,21 @@ def measure(shape: Shape, side: Side, every: bool, nbytes: int, kernels: Kernels
         "copy_gbs": 2e-9 * work.nbytes / copy, "kernel_gbs": 2e-9 * work.nbytes / kernel, "ratio": copy / kernel,
         "right": right, "shape": asdict(shape),
     }  # fmt: skip
+
+
+STRIPS = ((128, 1024), (256, 2048), (512, 2048), (1024, 2048))
+"""(bytes of a strip, bytes of a row): one head of eight in fp8, one, two and four of eight in bf16."""
+
+
+def measure_strip(strip: int, row: int, nbytes: int, repeats: int) -> dict[str, Any]:
+    """What torch's copy reaches between a dense tensor and a strip of each row of a wide one."""
+    dense, other = random_bytes(nbytes).view(torch.int64), random_bytes(nbytes).view(torch.int64)
+    wide = random_bytes(nbytes // strip, row).view(torch.int64)[:, : strip // 8]
+    narrow = dense.view(-1, strip // 8)
+    copy, written, read = device_times(
+        [lambda: other.copy_(dense), lambda: wide.copy_(narrow), lambda: narrow.copy_(wide)], repeats
+    )
+    return {"strip": strip, "of": row, "bytes": nbytes, "write_ratio": copy / written, "read_ratio": copy / read}
 
 
 DIGESTED = (Shape(4, 2), Shape(4, 1), Shape(1, 4), Shape(8, 1), Shape(8, 1, page=1), *OTHERS)
@@ -130,6 +147,13 @@ def digests_table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def strips_table(rows: Sequence[dict[str, Any]]) -> str:
+    return "\n".join(
+        f"{row['strip']:5} of {row['of']:5} bytes a row: written {row['write_ratio']:.3f}, read {row['read_ratio']:.3f}"
+        for row in rows
+    )
+
+
 def host_table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(
         f"{row['what']:8} {row['pair']:10} {row['parts']} parts: median {row['median_us']:.1f} us, "
@@ -152,6 +176,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for shape in DIGESTED[:3] if options.quick else DIGESTED:
             found["digests"].append(measure_digests(shape, side, mib << 20, kernels, repeats))
             torch.cuda.empty_cache()
+    found["strips"] = [measure_strip(strip, row, mib << 20, repeats) for strip, row in STRIPS]
+    torch.cuda.empty_cache()
     found["host"] = host_times(kernels, 200 if options.quick else 2000)
     other = peer.find(options.peer)
     if isinstance(other, str):
@@ -174,6 +200,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = run(options)
     if options.json != "-":
         print(table(found["kernels"]))
+        print("\nshare of the copy that torch reaches with strips of rows, no pages, no tables")
+        print(strips_table(found["strips"]))
         print("\nwith digests of each head of each layer, beside the same call without")
         print(digests_table(found["digests"]))
         print("\nhost time of a call, 512 tokens x 32 layers")

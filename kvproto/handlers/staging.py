@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from kvproto.handlers.copies import copy_bytes
 from kvproto.handlers.kernels.base import Events, EventTicket, Ticket
 from kvproto.handlers.lane import Lane, new_stream
 
@@ -54,6 +55,10 @@ class Staging:
             self._copy(self.near, self.wire, first, last).lead(self.lane.stream)
 
     def _copy(self, to: torch.Tensor, source: torch.Tensor, first: int, last: int) -> EventTicket:
-        with torch.cuda.stream(self._copies):
-            to[first:last].copy_(source[first:last], non_blocking=True)
+        copy_bytes(to, source, first, last, self._copies)
         return self._events.ticket(self._copies)
+
+    def __del__(self) -> None:
+        """No copy outlives the memory that it reads and writes."""
+        if getattr(self, "_copies", None) is not None:
+            self._copies.synchronize()
