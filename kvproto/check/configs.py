@@ -128,9 +128,13 @@ CROWDS: dict[str, Config] = {
 }  # fmt: skip
 #: two rooms of two chunks, engines that call four times a room, kernels and writes that take time; few things are slow
 HASTY: dict[str, Config] = {
-    **{f"2p1d-2x2-r{ring}": Config(prefills=2, rooms=2, ring=ring, hasty=True) for ring in (2, 3, 4)},
-    **{f"1p2d-2x2-r{ring}": Config(decodes=2, rooms=2, ring=ring, hasty=True) for ring in (2, 3, 4)},
-    **{f"2p2d-2x2-r{ring}": Config(prefills=2, decodes=2, stages=2, rooms=2, ring=ring, hasty=True) for ring in (2, 4)},
+    f"{name}-2x2-r{ring}": replace(world, rooms=2, chunks=2, ring=ring, hasty=True, about="two rooms of two chunks")
+    for name, world, rings in (
+        ("2p1d", Config(prefills=2), (2, 3, 4)),
+        ("1p2d", Config(decodes=2), (2, 3, 4)),
+        ("2p2d", Config(prefills=2, decodes=2, stages=2), (2, 4)),
+    )
+    for ring in rings
 }
 FAULTS: dict[str, Budget] = {
     "calm": Budget(), "drop": Budget(drop=1), "duplicate": Budget(duplicate=1), "early": Budget(early=1),
@@ -152,7 +156,7 @@ NIGHT: dict[str, Config] = {
 def _each(worlds: dict[str, Config], slow: int = 0) -> dict[str, Config]:
     """Every world with every kind of trouble."""
     return {
-        f"{name}-{fault}": replace(world, budget=replace(budget, slow=slow), about=f"{world.about}; {fault}".strip("; "))
+        f"{name}-{fault}": replace(world, budget=replace(budget, slow=slow), about=f"{world.about}; {fault}")
         for name, world in worlds.items()
         for fault, budget in FAULTS.items()
     }
