@@ -53,3 +53,32 @@ def test_a_pipeline_between_processes_is_right(tmp_path: Path) -> None:
     pieces = [row["pieces"] for row in run["figures"]]
     assert pieces[0] == 2
     assert pieces[2] > 1000
+
+
+def test_a_transport_between_processes_is_right(tmp_path: Path) -> None:
+    """NIXL alone, with and without its thread, and the transport of endpoints; every byte compared."""
+    for module in ("torch", "nixl._api"):
+        pytest.importorskip(module)
+    out = tmp_path / "run.json"
+    sizes = ["--sizes", "0.25,1", "--pieces", "16", "--repeats", "2"]
+    line = [sys.executable, "-m", "kvproto.bench.transport", *sizes, "--json", str(out)]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text())["figures"]
+    assert all(row["right"] for row in rows)
+    assert {(row["what"], row["how"]) for row in rows} == {
+        *((what, how) for what in ("bulk", "tag") for how in ("polled", "thread", "ours")), ("pieces", "ours"),
+    }  # fmt: skip
+    assert main(["figures", "--results", str(tmp_path / "all.json"), "--add", str(out)]) == 0
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_each_benchmark_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert stop.value.code == 0
+    assert f"kvproto bench {name}" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--no-such-option"])
+    assert stop.value.code == 2

@@ -2,15 +2,16 @@
 
     kvproto bench figures                               the tables of examples/results/h200.json
     kvproto bench figures --plot bandwidth.svg          bandwidth over size, the copy as ceiling (needs matplotlib)
-    kvproto bench figures --results OUT --merge A B     put what single benchmarks wrote (--json) into one file
+    kvproto bench figures --add A B                     put what single benchmarks wrote (--json) into that file
+    kvproto bench figures --readme README.md            put a summary of it between README's marks
 
-A file of results is `{"runs": [...]}`; each run says which benchmark, by which command, on which machine.
+A file of results is `{"runs": [...]}`; each run says which benchmark, by which command, on which machine. A run that
+is added takes the place of one of the same command.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import statistics
 import sys
@@ -18,24 +19,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-Run = dict[str, Any]
+from kvproto.bench.kernel_tables import Run, kernels, markdown
+from kvproto.bench.plot import add_plot, draw
+from kvproto.bench.summary import demo, summary
+
 DEFAULT = Path("examples/results/h200.json")
+BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 LEFT_OUT = ("all_ms", "odd", "shape")
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)])
-
-
-def kernels(run: Run) -> str:
-    groups: dict[tuple[str, str], list[float]] = {}
-    for row in run["figures"]["kernels"]:
-        groups.setdefault((row["what"], row["pair"]), []).append(row["ratio"])
-    rows = [(what, pair, f"{min(found):.3f}", f"{statistics.median(found):.3f}", len(found))
-            for (what, pair), found in groups.items()]  # fmt: skip
-    head = "kernel", "ranks, heads", "least share of the copy", "median", "rows (pages, sizes, parts)"
-    return markdown(head, rows)
 
 
 def pipeline(run: Run) -> str:
@@ -74,12 +64,25 @@ def control(run: Run) -> str:
 
 
 def transport(run: Run) -> str:
-    rows = [(row["size"], row["pieces"], f"{row['ms']:.3f}", f"{row['gbs']:.1f}") for row in run["figures"]]
-    return markdown(("MiB", "pieces", "ms", "GB/s"), rows)
+    ways = ("polled", "thread", "ours")
+    rows = run["figures"]
+    bulk = {(row["size"], row["how"]): row for row in rows if row["what"] == "bulk"}
+    tags = {(row["size"], row["how"]): row for row in rows if row["what"] == "tag"}
+    cells = [
+        (f"{size:g}", f"{bulk[size, 'ours']['copy_gbs']:.1f}",
+         *(f"{bulk[size, how]['gbs']:.1f} ({bulk[size, how]['ratio']:.3f})" for how in ways),
+         *(f"{tags[size, how]['told_us']:.0f}" for how in ways))
+        for size in dict.fromkeys(size for size, _ in bulk)
+    ]  # fmt: skip
+    head = ("MiB", "copy GB/s", "NIXL polled", "with its thread", "ours", "tag there, us: polled", "thread", "ours")
+    pieces = [(f"{row['size']:g}", row["pieces"], f"{row['ms']:.3f}", f"{row['gbs']:.2f}")
+              for row in rows if row["what"] == "pieces"]  # fmt: skip
+    return markdown(head, cells) + "\n\n" + markdown(("MiB", "pieces", "ms", "GB/s"), pieces)
 
 
 TABLES: dict[str, Callable[[Run], str]] = {
     "kernels": kernels, "pipeline": pipeline, "pinned": pinned, "control": control, "transport": transport,
+    "demo": demo,
 }  # fmt: skip
 
 
@@ -94,66 +97,66 @@ def tables(results: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def merge(files: Sequence[Path]) -> dict[str, Any]:
-    """One file of results of several; times of single transfers are left out."""
-    runs = [json.loads(file.read_text()) for file in files]
-    for run in runs:
-        rows = run["figures"] if isinstance(run["figures"], list) else run["figures"].get("kernels", [])
-        for row in rows:
-            for name in LEFT_OUT:
-                row.pop(name, None)
-    return {"runs": runs}
+def read(file: Path) -> Run:
+    """One run, as a benchmark or the demonstration wrote it; times of single transfers are left out."""
+    run: Run = json.loads(file.read_text())
+    if "figures" not in run:
+        head = ("bench", "command", "machine")
+        run = {**{name: run[name] for name in head}, "figures": {k: v for k, v in run.items() if k not in head}}
+    rows = run["figures"] if isinstance(run["figures"], list) else run["figures"].get("kernels", [])
+    for row in rows:
+        for name in LEFT_OUT:
+            row.pop(name, None)
+    return run
 
 
-def plot(results: dict[str, Any], to: Path) -> None:
-    """Bandwidth over size: NIXL's bulk write, the pipeline, the slices."""
-    plt: Any = importlib.import_module("matplotlib.pyplot")
-
-    lines: dict[str, dict[int, float]] = {}
-    for run in results["runs"]:
-        for row in run["figures"] if run["bench"] == "pipeline" else ():
-            if row["what"] == "one" and row["pair"].startswith("1->1"):
-                _best(lines, "NIXL, one write", row["size"], row["bulk_gbs"])
-                _best(lines, "gather, write, scatter: a room", row["size"], row["gbs"])
-            elif row["what"] == "many" and row["pair"].startswith("1->1"):
-                _best(lines, "the same, many rooms", row["size"], row["gbs"])
-            elif row["what"] == "slice":
-                _best(lines, "slices (1->2)", row["size"], row["gbs"])
-    _, axes = plt.subplots(figsize=(7, 4.2))
-    for name, found in lines.items():
-        axes.plot(sorted(found), [found[size] for size in sorted(found)], marker="o", label=name)
-    axes.set(xscale="log", yscale="log", xlabel="MiB of KV", ylabel="GB/s")
-    axes.set_xticks([4, 16, 64, 256, 1024], ["4", "16", "64", "256", "1024"])
-    axes.grid(visible=True, which="major", alpha=0.3)
-    axes.legend()
-    plt.savefig(to, bbox_inches="tight")
+def put(runs: Iterable[Run], into: dict[str, Any]) -> dict[str, Any]:
+    """The results with these runs; one of the same command is replaced where it stands."""
+    found = {run["command"]: run for run in into.get("runs", [])}
+    return {"runs": list((found | {run["command"]: run for run in runs}).values())}
 
 
-def _best(lines: dict[str, dict[int, float]], name: str, size: int, speed: float) -> None:
-    line = lines.setdefault(name, {})
-    line[size] = max(line.get(size, 0.0), speed)
+def between(text: str) -> tuple[str, str, str]:
+    """What stands before, between and after the marks. ValueError: there are none."""
+    before, found, rest = text.partition(f"{BEGIN}\n")
+    inside, also, after = rest.partition(f"\n{END}")
+    if not (found and also):
+        raise ValueError(f"there is no {BEGIN} ... {END}")
+    return before + found, inside, also + after
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables, or write a plot or a merged file; 2 if the file is not there."""
+    """Print the tables, or write a plot, a file of results or a summary; 2 if a file is missing or is none."""
     about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
     parser = argparse.ArgumentParser(prog="kvproto bench figures", description=about)
     parser.add_argument("--results", type=Path, default=DEFAULT, help=f"the file of results (default {DEFAULT})")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="write a plot instead (.svg or .png)")
-    parser.add_argument("--merge", type=Path, nargs="+", metavar="RUN", help="make the file of these runs first")
+    parser.add_argument("--add", type=Path, nargs="+", metavar="RUN", help="put these runs into it first")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="RUN", help="make it anew of these runs first")
+    parser.add_argument("--readme", type=Path, metavar="FILE", help="put a summary between this file's marks")
     parser.add_argument("--json", action="store_true", help="print the results as they are")
+    add_plot(parser)
     options = parser.parse_args(argv)
-    if options.merge:
-        options.results.parent.mkdir(parents=True, exist_ok=True)
-        options.results.write_text(json.dumps(merge(options.merge), indent=1) + "\n")
-    if not options.results.exists():
-        print(f"{options.results} is not there: give --results FILE", file=sys.stderr)
+    try:
+        return _do(options)
+    except (OSError, ValueError, KeyError) as error:
+        print(f"kvproto bench figures: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
-    results = json.loads(options.results.read_text())
+
+
+def _do(options: argparse.Namespace) -> int:
+    fresh = options.merge or options.add
+    old = {} if options.merge or (fresh and not options.results.exists()) else json.loads(options.results.read_text())
+    if fresh:
+        options.results.parent.mkdir(parents=True, exist_ok=True)
+        old = put(map(read, fresh), old)
+        options.results.write_text(json.dumps(old, indent=1) + "\n")
+    if options.readme:
+        before, _, after = between(options.readme.read_text())
+        options.readme.write_text(before + summary(old) + after)
+        return 0
     if options.plot:
-        plot(results, options.plot)
-    else:
-        print(json.dumps(results) if options.json else tables(results))
+        return draw(old, options.plot)
+    print(json.dumps(old) if options.json else tables(old))
     return 0
 
 

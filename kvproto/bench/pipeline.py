@@ -30,6 +30,7 @@ from typing import Any, Self
 import torch
 
 from kvproto.bench.pipeline_rank import Form, Moment, serve
+from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.results import write
 from kvproto.layout import Layout, chunks
 from kvproto.rank import Settings
@@ -238,13 +239,21 @@ SHAPES = {
 
 
 def cases(name: str, what: str, repeats: int) -> list[Case]:
-    """The rows of a shape: `figures` is the table, `sweep` looks at other forms, `slice` at the other route."""
+    """The rows of a shape: `figures` is the table, `sweep` looks at other forms, `slice` at the other route.
+
+    `pieces` is rate over chunk size, for `kvproto bench suggest`.
+    """
+    if name == "tiny" and what == "pieces":
+        return [Case("one", 4, chunk, repeats=2) for chunk in (1, 2, 4)]
     if name == "tiny":
         return [Case("one", 1, 1, repeats=2), Case("many", 1, 1, rooms=3, repeats=2), Case("slice", 1, 1, repeats=1)]
     if what == "slice":
         rows = [Case("slice", size, min(size, 64), repeats=3) for size in (4, 16, 64, 256)]
         rows += [Case("slice", 64, 64, max_descs=most, repeats=3) for most in (256, 4096)]
         return rows + [Case("one", size, size, repeats=repeats) for size in (4, 16, 64, 256)]
+    if what == "pieces":
+        pairs = [(size, size >> cut) for size in (64, 256, 1024) for cut in range(7) if size >> cut >= 4]
+        return [Case("one", size, chunk, repeats=repeats) for size, chunk in pairs]
     if what == "pinned":
         return [Case("one", 256, chunk, staging="pinned", repeats=5) for chunk in (16, 64)]
     parts = max(SHAPES[name].prefill, SHAPES[name].decode)  # of a chunk: with more of them, larger chunks
@@ -281,11 +290,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
     parser = argparse.ArgumentParser(prog="kvproto bench pipeline", description=about)
     parser.add_argument("--pairs", default="1-1", help=f"comma separated, of {', '.join(SHAPES)}")
-    parser.add_argument("--what", choices=("figures", "sweep", "slice", "pinned"), default="figures")
+    parser.add_argument("--what", choices=("figures", "sweep", "pieces", "slice", "pinned"), default="figures",
+                        help="the table; other forms; rate over chunk size; the other route; host staging")
     parser.add_argument("--repeats", type=int, default=15, help="timed transfers a row (default 15)")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
     parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
+    add_plot(parser)
     options = parser.parse_args(argv)
+    if unknown := [name for name in options.pairs.split(",") if name not in SHAPES]:
+        parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(SHAPES)}")
     wanted = [SHAPES[name] for name in options.pairs.split(",")]
     gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in wanted) + 1
     if not options.cpu and torch.cuda.device_count() < gpus:
@@ -299,7 +312,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if options.json != "-":
                     print(table(rows[-1:]).split("\n", maxsplit=1)[1] if len(rows) > 1 else table(rows), flush=True)
     write(options.json, "pipeline", argv, rows)
-    return 0 if all(row["right"] for row in rows) else 1
+    drawn = draw({"runs": [{"bench": "pipeline", "figures": rows}]}, options.plot)
+    return drawn if all(row["right"] for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from typing import Any, Self, get_args
 
 import torch
 
+from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.results import write
 from kvproto.bench.transport_ends import End, How, Rows, noise, opened, order, settle, target
 
@@ -165,6 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="comma separated (default 16,1024,16384)")  # fmt: skip
     parser.add_argument("--repeats", type=int, default=9, help="timed writes a row (default 9; 2 from 1024 pieces on)")
     parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
+    add_plot(parser)
     options = parser.parse_args(argv)
     if options.cuda and not torch.cuda.is_available():
         print("torch sees no GPU here", file=sys.stderr)
@@ -174,7 +176,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.json != "-":
         print(table(found))
     write(options.json, "transport", argv, found)
-    return 0 if all(row["right"] for row in found) else 1
+    drawn = draw({"runs": [{"bench": "transport", "figures": found}]}, options.plot)
+    return drawn if all(row["right"] for row in found) else 1
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Pass:
 class Result:
     """`wrong`: everything that contradicts a good run, as sentences; `controls`: [found, planted].
 
-    `unsharded`: how long the rooms took in the model that is not sharded.
+    `unsharded`: how long the rooms took in the model that is not sharded; `machine`: what it is, if it has GPUs.
     """
 
     run: Run
@@ -53,6 +53,7 @@ class Result:
     tokens: int = 0
     seconds: float = 0.0
     unsharded: Spans = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -158,6 +159,8 @@ class _Conductor:
         match kind:
             case "verdict":
                 self.result.wrong += self.judge.learn(*data)
+            case "machine":
+                self.result.machine = data
             case "computed" if name == self.p[0]:
                 self.watch("computed", 1)
             case "outcome":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from kvproto.bench.machine import machine
 from kvproto.demo.controls import truth_sheet
 from kvproto.demo.group import Line
 from kvproto.demo.job import Job
@@ -30,6 +31,8 @@ def load_truth(directory: Path, room: int) -> Truth:
 def program(line: Line, job: Job, directory: Path, kind: str = "cpu") -> None:
     """Tell ("verdict", (room, Verdict)) for each room, prefixed ones first; each file is there before it is told."""
     device = device_of(kind, "decode", 0)
+    if kind != "cpu":
+        line.tell("machine", machine())
     model = build(job, device=device)
     for room in sorted(job.rooms, key=lambda r: r.prefix == 0):
         truth = reference(model, job, room)

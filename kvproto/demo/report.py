@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 from types import TracebackType
 from typing import Any, Self
 
@@ -158,8 +161,12 @@ def _seconds(done: Pass, phase: str) -> str:
 
 
 def as_json(result: Result) -> dict[str, Any]:
+    """One object; `kvproto bench figures --add` takes it for a run like those of the benchmarks."""
     found, planted = result.controls
+    given = [argument for argument in sys.argv[1:] if argument not in {"demo", "--json"}]
     return {
+        "bench": "demo", "command": " ".join(["kvproto demo", *given]),
+        "machine": result.machine or {"cores": os.cpu_count(), "python": platform.python_version()},
         "ok": result.ok, "title": title(result.run), "wrong": result.wrong, "seconds": result.seconds,
         "tokens": result.tokens, "controls_found": found, "controls_planted": planted, "ratios": ratios(result),
         "unsharded": spread(result.unsharded),

@@ -1,0 +1,149 @@
+"""What is made of measurements: tables, a plot, the summary in README, and the size of a chunk."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproto.bench.command import main
+from kvproto.bench.figures import between, put, read
+from kvproto.bench.pieces import curves, suggest
+from kvproto.bench.plot import CEILING, lines_of
+from kvproto.bench.results import measuring
+from kvproto.bench.summary import summary
+from kvproto.layout import LayoutError
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "examples" / "results" / "h200.json"
+MIB = 1 << 20
+
+
+def one(size: int, chunk: int, gbs: float, **more: Any) -> dict[str, Any]:
+    return {"what": "one", "pair": "1->1 on 2", "size": size, "chunk": chunk, "gbs": gbs, "ring": 0, **more}
+
+
+ROWS = [
+    one(64, 4, 60.0), one(64, 16, 99.0), one(64, 64, 100.0),
+    one(1024, 16, 150.0), one(1024, 64, 300.0), one(1024, 128, 310.0), one(1024, 128, 320.0), one(1024, 512, 250.0),
+    one(1024, 32, 999.0, ring=64), one(1024, 32, 999.0, staging="pinned"), one(1024, 32, 999.0, pair="4->1 on 4"),
+    one(1024, 32, 999.0, what="many"),
+]  # fmt: skip
+
+
+# ---- the size of a chunk --------------------------------------------------------------------------------------------
+
+
+def test_a_curve_has_single_rooms_of_one_pair_each_form_once() -> None:
+    found = curves(ROWS, "1->1")
+    assert found == {64: {4: 60.0, 16: 99.0, 64: 100.0}, 1024: {16: 150.0, 64: 300.0, 128: 320.0, 512: 250.0}}
+    assert curves(ROWS, "4->1") == {1024: {32: 999.0}}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "more", "grid"),
+    [
+        (512, {}, 128),  # 64 MiB: 16 MiB a chunk is within 3 % of the best
+        (8192, {}, 1024),  # 1 GiB: 128 MiB
+        (8192, {"pages": (48, 64)}, 960),  # whole pages of both sides
+        (8192, {"prefill_chunk": 512}, 512),
+        (8192, {"prefill_chunk": 4096}, 1024),
+        (8, {}, 128),
+    ],
+)
+def test_the_grid_is_the_smallest_that_is_as_good(tokens: int, more: dict[str, Any], grid: int) -> None:
+    found = suggest(curves(ROWS, "1->1"), token_bytes=128 << 10, tokens=tokens, **more)
+    assert found.grid == grid
+    assert found.nbytes == grid << 17
+
+
+def test_the_reason_says_what_limits_and_what_it_costs() -> None:
+    measured = curves(ROWS, "1->1")
+    assert "needs less ring" in suggest(measured, token_bytes=128 << 10, tokens=512).why
+    cut = suggest(measured, token_bytes=128 << 10, tokens=8192, prefill_chunk=128)
+    assert "computes 128 tokens" in cut.why and "150 GB/s" in cut.why and cut.gbs == 150.0
+    assert "no room of nearly this size" in suggest(measured, token_bytes=128 << 10, tokens=8).why
+    with pytest.raises(ValueError, match="what pieces"):
+        suggest({}, token_bytes=1, tokens=1)
+    with pytest.raises(LayoutError):
+        suggest(measured, token_bytes=128, tokens=0)
+
+
+def test_suggest_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({"bench": "pipeline", "figures": ROWS}))
+    assert main(["suggest", "--results", str(file), "--tokens", "512"]) == 0
+    assert "grid=128" in capsys.readouterr().out
+    assert main(["suggest", "--results", str(file), "--tokens", "512", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["grid"] == 128
+    for wrong in (["--pair", "3->1"], ["--pages", "none"], ["--tokens", "0"], ["--results", "missing"]):
+        assert main(["suggest", "--results", str(file), *wrong]) == 2
+        assert capsys.readouterr().err
+
+
+# ---- files of results -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_added_replaces_that_of_the_same_command(tmp_path: Path) -> None:
+    def run(command: str, value: int) -> dict[str, Any]:
+        return {"bench": "transport", "command": command, "machine": {}, "figures": [{"what": "bulk", "v": value}]}
+
+    old = put([run("a", 1), run("b", 2)], {})
+    new = put([run("a", 3), run("c", 4)], old)
+    assert [(each["command"], each["figures"][0]["v"]) for each in new["runs"]] == [("a", 3), ("b", 2), ("c", 4)]
+    file = tmp_path / "demo.json"
+    file.write_text(json.dumps({"bench": "demo", "command": "kvproto demo", "machine": {}, "ok": True, "passes": []}))
+    assert read(file)["figures"] == {"ok": True, "passes": []}
+
+
+def test_a_command_is_told_without_where_its_figures_go() -> None:
+    given = ["--pairs", "1-1", "--json", "x", "--plot=y.svg", "--cpu", "--plot", "z.svg"]
+    assert measuring(given) == ["--pairs", "1-1", "--cpu"]
+
+
+def test_readme_shows_the_summary_of_the_results() -> None:
+    _, inside, _ = between((ROOT / "README.md").read_text())
+    told = summary(json.loads(RESULTS.read_text()))
+    assert inside == told, "run: kvproto bench figures --readme README.md"
+
+
+def test_the_summary_is_put_between_the_marks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = tmp_path / "README.md"
+    shutil.copy(ROOT / "README.md", readme)
+    before, _, after = between(readme.read_text())
+    readme.write_text(f"{before}something old{after}")
+    assert main(["figures", "--results", str(RESULTS), "--readme", str(readme)]) == 0
+    assert readme.read_text() == (ROOT / "README.md").read_text()
+    readme.write_text("no marks")
+    assert main(["figures", "--results", str(RESULTS), "--readme", str(readme)]) == 2
+    assert "figures" in capsys.readouterr().err
+
+
+# ---- the plot -------------------------------------------------------------------------------------------------------
+
+
+def test_a_plot_has_the_best_of_each_size_and_the_copy() -> None:
+    bulk = {"what": "bulk", "how": "polled", "size": 64, "gbs": 90.0, "copy_gbs": 100.0}
+    pipeline = [dict(row, bulk_gbs=80.0) for row in ROWS if row["pair"] == "1->1 on 2"]
+    runs = [{"bench": "transport", "figures": [bulk]}, {"bench": "pipeline", "figures": pipeline}]
+    lines = lines_of({"runs": runs})
+    assert lines[CEILING] == {64: 100.0}
+    assert lines["NIXL, one write, polled"] == {64: 90.0, 1024: 80.0}
+    assert lines["gather, write, scatter: one room"][64] == 100.0
+    other = [row for row in ROWS if row["pair"] == "4->1 on 4"]
+    assert lines_of({"runs": [{"bench": "pipeline", "figures": other}]}) == {
+        "gather, write, scatter: one room": {1024: 999.0}
+    }
+
+
+def test_plots_are_written_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    results = ["figures", "--results", str(RESULTS), "--plot"]
+    assert main([*results, str(tmp_path / "a.svg")]) == 0
+    assert "<svg" in (tmp_path / "a.svg").read_text()
+    assert main([*results, str(tmp_path / "a.txt")]) == 2
+    assert ".svg" in capsys.readouterr().err
+    assert main([*results, str(tmp_path / "missing" / "a.svg")]) == 2
