@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("kvproto.trace.command", "the story of a room across ranks: text, sequence chart, Perfetto"),
     "replay": ("kvproto.trace.replay_command", "check a trace against the tables; show the first difference"),
     "inspect": ("kvproto.inspect.command", "a trace as one web page, to step through"),
+    "coverage": ("kvproto.coverage_command", "what the checker, tests and real runs have seen of the tables"),
     "doctor": ("kvproto.doctor", "which transports, devices and tools work here, and why not"),
     "demo": ("kvproto.demo.command", "move a real model's KV cache between processes"),
     "bench": ("kvproto.bench.command", "measure the step, the kernels and the transports"),
