@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from itertools import islice
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from kvproto.bench import step, step_life, step_other
-from kvproto.events import Event
-from kvproto.machine import Fired, Machine
+from kvproto.coverage import Collector
+from kvproto.machine import Machine
 from kvproto.states import PRoom
 from kvproto.tables.prefill_room import prefill_room
 
@@ -34,19 +33,13 @@ def test_every_named_figure_is_there(figures: dict[str, object]) -> None:
         assert value > 0
 
 
-def test_steps_are_counted_as_machines_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    rank, now, _, _ = step.measure_memory(40)
-    _, script, _ = step.lives(40, 20, now)
-    taken = 0
-    fire = Machine.fire
-
-    def counting(machine: Machine[Any], value: Any, event: Event, now: float) -> Fired[Any]:
-        nonlocal taken
-        taken += event.machine != "link"
-        return fire(machine, value, event, now)
-
-    monkeypatch.setattr(Machine, "fire", counting)
-    step_life.play(rank, script, 0, len(script.makes), lambda: 0.0)
+def test_steps_are_counted_as_machines_take_them() -> None:
+    with Collector().installed() as counts:
+        rank, now, _, _ = step.measure_memory(40)
+        _, script, _ = step.lives(40, 20, now)
+        counts.rows.clear()
+        step_life.play(rank, script, 0, len(script.makes), lambda: 0.0)
+    taken = sum(n for (table, _), n in counts.rows.items() if not table.endswith("link"))
     assert taken == sum(script.steps) == len(script.fired)
     assert len(rank.rooms) == 40
     assert not rank.sends

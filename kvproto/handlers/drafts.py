@@ -4,9 +4,9 @@ A write is known in full when its gather is launched: slot, region, notification
 then, in the time that the device needs anyway; what is left for the moment when the gather has ended is one call of
 the transport.
 
-A draft decides nothing.  It is kept by its slot and taken by the write that it was made for, if that is still the
-same write; any other that comes to the slot has it dropped, so there are never more drafts than slots.  What cannot
-be made ready is not told here: the write itself will meet the same fault, and tell.
+A draft is a guess and decides nothing.  It is kept by its slot and taken by the write that it was made for, if what
+that write says is what was guessed; any other that comes to the slot has it dropped, so there are never more drafts
+than slots.  What cannot be made ready is not told here: the write itself will meet the same fault, and tell.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ class Drafts:
         """This gather is on its way: make its write ready."""
         self._drop(effect.slot)
         try:
-            mark = self._mark(effect.room, effect.chunk, effect.peer)
+            send = self.rank.sends[effect.room][effect.chunk << 16 | effect.peer]
+            mark = self._mark(effect, send.offset)
             self._kept[effect.slot] = mark, self._make(mark, effect.slot)
         except Exception:  # noqa: BLE001  # whatever it is, the write meets it again and tells it
             return
 
     def take(self, effect: do.PostWrite) -> Draft:
         """The draft of this write; made now if there is none.  Raises what stands in the way of the write."""
-        mark = self._mark(effect.room, effect.chunk, effect.peer)
+        mark = self._mark(effect, effect.offset)
         kept = self._kept.pop(effect.slot, None)
         if kept is not None and kept[0] == mark:
             return kept[1]
@@ -67,10 +68,11 @@ class Drafts:
         if kept is not None:
             self.transport.drop(kept[1])
 
-    def _mark(self, room: int, chunk: int, peer: int) -> Mark:
-        send = self.rank.sends[room][chunk << 16 | peer]
+    def _mark(self, about: do.LaunchGather | do.PostWrite, offset: int) -> Mark:
+        room, chunk, peer = about.room, about.chunk, about.peer
         link, to = self.reach(room, peer)
-        return room, chunk, peer, send.offset, send.grant, self.rank.links[link].epoch, to
+        grant = self.rank.sends[room][chunk << 16 | peer].grant
+        return room, chunk, peer, offset, grant, self.rank.links[link].epoch, to
 
     def _make(self, mark: Mark, slot: int) -> Draft:
         room, chunk, peer, offset, grant, epoch, to = mark
