@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -44,10 +46,20 @@ def body(message: Any) -> str:
     return f"{tag} ({fields})" if fields else str(tag)
 
 
+def _place(offset: int) -> str:
+    return "its pages" if offset < 0 else f"its ring at {offset}"
+
+
+def named(config: Config, text: str) -> str:
+    """A sentence about what is broken, with the names that the story uses."""
+    text = re.sub(r"\broom (\d+)", lambda found: room(config, int(found[1])), text)
+    text = re.sub(r"\b(?:writer|prefill) (\d+)", r"P\1", text)
+    return re.sub(r"\bdecode (\d+)", r"D\1", text)
+
+
 def _memory(config: Config, what: tuple[Any, ...]) -> str:
     p, k, chunk, offset, *_ = what[1]
-    where = "its pages" if offset < 0 else f"the ring at {offset}"
-    whose = f"P{p}'s write of chunk {chunk} of {room(config, k)} into {where}"
+    whose = f"P{p}'s write of chunk {chunk} of {room(config, k)} into {_place(offset)}"
     verb = {"land": "lands", "fail": "fails", "doubt": "is in doubt", "settle": "can no longer land"}[what[0]]
     return f"{whose} {verb}" + (f" (piece {what[2]})" if what[0] == "land" else "")
 
@@ -73,15 +85,18 @@ def deed(config: Config, event: Event) -> str:
     if kind in ("gathered", "gathered late", "gather failed", "scattered", "scatter failed"):
         job = f"chunk {what[1][1]} of {room(config, what[1][0])}"
         return f"the {kind} on {job}" if "failed" in kind else f"{job} is {kind}"
+    if kind in ("engine", "engine late"):
+        return f"its engine, of {room(config, what[1])}: {what[2]}"
+    if kind == "post":
+        return f"P{what[1]} posts its write of chunk {what[3]} of {room(config, what[2])} into {_place(what[4])}"
     if kind in ("message", "message late"):
         epoch, k, said = what[2]
         about = f" about {room(config, k)}" if k >= 0 else ""
         return f"hears {body(said)}{about}" + (f" of epoch {epoch}" if epoch else "")
     words = {
-        "engine": "its engine goes on with {0}", "engine late": "its engine goes on with {0}",
         "open": "its engine opens {0}",
         "abort": "its engine gives {0} up", "failed": "{0} fails", "crash": "crashes", "restart": "starts anew",
-        "post": "gets a write posted", "age": "has no lease left", "peer crashed": "loses a peer's writes",
+        "age": "has no lease left", "peer crashed": "loses a peer's writes",
     }  # fmt: skip
     if kind in words:
         return words[kind].format(room(config, what[1]) if len(what) > 1 and isinstance(what[1], int) else "")
@@ -92,6 +107,20 @@ def deed(config: Config, event: Event) -> str:
         "wrote": "learns of its write to D{4}: {1}",
     }  # fmt: skip
     return plain[kind].format(*what)
+
+
+def calls(config: Config, events: list[Event]) -> list[Event]:
+    """The events, with what a prefill engine says in each of its calls."""
+    said: Counter[tuple[int, int]] = Counter()
+    told = []
+    for event in events:
+        if event.what[0] in ("engine", "engine late"):
+            word = config.engine[said[event.at, event.what[1]]]
+            said[event.at, event.what[1]] += 1
+            told.append(event._replace(what=(*event.what, word.replace("+", ", "))))
+        else:
+            told.append(event)
+    return told
 
 
 def phrase(config: Config, event: Event) -> str:

@@ -15,7 +15,7 @@ from kvproto.check.config import Config
 from kvproto.check.haste import explorer
 from kvproto.check.moves import Explorer
 from kvproto.check.parts import Event
-from kvproto.check.phrases import actors, arrow, phrase
+from kvproto.check.phrases import actors, arrow, calls, named, phrase
 
 EXAMPLES = "spec/counterexamples"
 
@@ -31,13 +31,14 @@ class Tale(msgspec.Struct):
 
     def story(self) -> str:
         """For people: one numbered line a step."""
-        lines = [f"{i:>3}. {phrase(self.config, event)}" for i, event in enumerate(self.events, 1)]
+        events = calls(self.config, self.events)
+        lines = [f"{i:>3}. {phrase(self.config, event)}" for i, event in enumerate(events, 1)]
         return "\n".join([*lines, f"     {self.property}: {self.text}"])
 
     def mermaid(self) -> str:
         """A sequence diagram."""
         lines = ["sequenceDiagram", *(f"    participant {name}" for name in actors(self.config))]
-        lines += [f"    {arrow(self.config, event)}" for event in self.events]
+        lines += [f"    {arrow(self.config, event)}" for event in calls(self.config, self.events)]
         last = actors(self.config)
         return "\n".join([*lines, f"    Note over {last[0]},{last[-1]}: {self.property} {self.text}"])
 
@@ -63,7 +64,7 @@ def retrace(world: Explorer, path: list[int], name: str, text: str, last: Event 
         _, text, last = mine or (name, text, last)
         events.append(last)
     del world.faults[:]
-    return Tale(name, text, world.config, [plain(event) for event in events], events)
+    return Tale(name, named(world.config, text), world.config, [plain(event) for event in events], events)
 
 
 def _next(world: Explorer, state: int, goal: int) -> tuple[int, Event]:
