@@ -16,6 +16,7 @@ from kvproto.check.haste import explorer
 from kvproto.check.moves import Explorer
 from kvproto.check.parts import Event
 from kvproto.check.phrases import actors, arrow, calls, named, phrase
+from kvproto.draw.properties import HAZARDS, PROPERTIES
 
 EXAMPLES = "spec/counterexamples"
 
@@ -33,7 +34,16 @@ class Tale(msgspec.Struct):
         """For people: one numbered line a step."""
         events = calls(self.config, self.events)
         lines = [f"{i:>3}. {phrase(self.config, event)}" for i, event in enumerate(events, 1)]
-        return "\n".join([*lines, f"     {self.property}: {self.text}"])
+        return "\n".join([*lines, f"     {self.property}: {self.text}", *self._matter()])
+
+    def _matter(self) -> list[str]:
+        """Why it matters: what the property promises, and what goes wrong in practice without it."""
+        promised = next((each for each in PROPERTIES if each.name == self.property), None)
+        if promised is None:
+            return []
+        harm = [hazard.name for hazard in HAZARDS if self.property in hazard.breaks]
+        lines = [f"     {promised.name} promises: {promised.text}"]
+        return lines + ([f"     without it: {', '.join(harm)} (PROTOCOL.md, What is promised)"] if harm else [])
 
     def mermaid(self) -> str:
         """A sequence diagram."""
