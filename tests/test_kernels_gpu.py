@@ -31,17 +31,19 @@ from kvproto.layout import Share
 if INTERPRETED:
     pytest.skip("the interpreter was chosen for this process", allow_module_level=True)
 
-MAKERS: list[Callable[[], Kernels]] = [TritonKernels, lambda: TritonKernels(Tuning(tile=512)), TorchKernels]
+MAKERS: list[Callable[[], Kernels]] = [
+    TritonKernels, lambda: TritonKernels(Tuning(tile=512, mixed=False)), TorchKernels,
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=["triton", "small-tiles", "torch"])
+@pytest.mark.parametrize("make", MAKERS, ids=["triton", "small tiles, parts apart", "torch"])
 @pytest.mark.parametrize("case", PAIRS + SHAPES, ids=str)
 def test_the_cases_of_the_cpu(case: Case, make: Callable[[], Kernels]) -> None:
     check_gathers(make(), case, "cuda")
     check_scatters(make(), case, "cuda")
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=["triton", "small-tiles", "torch"])
+@pytest.mark.parametrize("make", MAKERS, ids=["triton", "small tiles, parts apart", "torch"])
 @pytest.mark.parametrize("case", PAIRS + SHAPES, ids=str)
 def test_digests(case: Case, make: Callable[[], Kernels]) -> None:
     check_digests(make(), case, "cuda")

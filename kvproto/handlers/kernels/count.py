@@ -53,10 +53,11 @@ weighed = triton.jit(_weighed)
 
 def _count(
     data: tl.tensor, words: tl.tensor, live: tl.tensor, held: tl.tensor, token: tl.tensor, piece: tl.tensor,
-    kind: tl.tensor, digests: tl.tensor, entries: tl.tensor, entry: tl.tensor,
+    kind: tl.tensor, heads: tl.tensor, digests: tl.tensor, entries: tl.tensor, entry: tl.tensor,
     HEADS: tl.constexpr, UNIT: tl.constexpr, PIECES: tl.constexpr, ROWS: tl.constexpr, WORD: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Add a tile, with zeros where it is not live. `entry` is the layer's first one; HEADS is 0 where parts differ."""
+    """Add a tile, with zeros where it is not live. `entry` is the first of the layer's `heads`; HEADS is the most that
+    a part has. Few heads are summed each by itself: units of one head that add to it apart queue for its place."""
     at = words
     if PIECES > 1:
         at = (piece % PIECES)[:, None] * (UNIT // WORD) + words
@@ -67,9 +68,10 @@ def _count(
     head = piece // PIECES
     if HEADS == 1:
         tl.atomic_add(place, tl.sum(sums, 0), mask=held, sem="relaxed")
-    elif HEADS > 0 and 2 * HEADS <= ROWS:
+    elif 2 * HEADS <= ROWS:
         for one in tl.static_range(HEADS):
-            tl.atomic_add(place + one, tl.sum(tl.where(head == one, sums, 0), 0), mask=held, sem="relaxed")
+            total = tl.sum(tl.where(head == one, sums, 0), 0)
+            tl.atomic_add(place + one, total, mask=held & (one < heads), sem="relaxed")
     else:
         tl.atomic_add(place + head, sums, mask=live, sem="relaxed")
 

@@ -6,9 +6,11 @@ two bytes that divides it. Unit number `v` of a layer starts at byte `v * UNIT` 
 geometry; only the pool's side needs thought, and only once a unit: which token, hence which page and slot, which
 group, which piece of it. Rows of 64 bytes and of 1,152 become full tiles alike, with no idle lanes.
 
-A program copies ROWS units of one layer's K or V, of one part. Programs are numbered parts first, then along the
-tokens, then layers, then K before V: parts of one pool are neighbouring strips of the same rows, so their programs
-meet in the cache; and within one layer the staged side is one stream. Numbering layers first costs 5 % on an H200.
+A program copies ROWS units of one layer's K or V. Programs are numbered along the tokens, then layers, then K before
+V, so within one layer the staged side is one stream, or one a part; numbering layers first costs 5 % on an H200.
+Parts of one pool are neighbouring strips of the same rows. Where they are alike (MIXED), units are dealt out part by
+part, and a program moves whole rows between the pool and as many streams; where they differ, programs are, and the
+strips meet in the cache.
 
 Addresses are 64-bit integers until the moment of use; alignment, which no compiler can see in them, is stated. They
 enter the kernel as plain numbers: no argument is inspected or specialised on, so one compilation serves every call
@@ -49,16 +51,15 @@ aimed = triton.jit(_aimed)
 
 def _copy(
     base: tl.tensor, block: tl.tensor, held: tl.tensor, table: tl.tensor,
-    first: tl.tensor, tokens: tl.tensor, tile: tl.tensor, groups: tl.tensor,
+    first: tl.tensor, tokens: tl.tensor, unit: tl.tensor, groups: tl.tensor,
     kind: tl.tensor, digests: tl.tensor, entries: tl.tensor, entry: tl.tensor,
     PAGE: tl.constexpr, PAGE_STEP: tl.constexpr, TOKEN_STEP: tl.constexpr, GROUP_STEP: tl.constexpr,
     UNIT: tl.constexpr, PIECES: tl.constexpr, ROWS: tl.constexpr,
-    GROUPS: tl.constexpr, GATHER: tl.constexpr, DIGESTS: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
+    HEADS: tl.constexpr, GATHER: tl.constexpr, DIGESTS: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One tile of one layer: `base` is its address in the pool, `block` that of its first staged byte, `entry` the
-    first of its digests."""
+    """Some units of one layer: `base` is its address in the pool, `block` that of its first staged byte, `entry` the
+    first of its digests. `base` and `block` may differ from unit to unit."""
     units = groups * PIECES
-    unit = tile * ROWS + tl.arange(0, ROWS)
     live = unit < tl.where(held, tokens * units, 0)
     token = first + unit // units
     piece = unit % units
@@ -76,7 +77,10 @@ def _copy(
         else:
             data = tl.load(dense, mask=live[:, None], other=0)
             tl.store(paged, data, mask=live[:, None])
-        count(data, words, live, held, token, piece, kind, digests, entries, entry, GROUPS, UNIT, PIECES, ROWS, WORD)
+        count(
+            data, words, live, held, token, piece, kind, groups, digests, entries, entry,
+            HEADS, UNIT, PIECES, ROWS, WORD,
+        )  # fmt: skip
     elif GATHER:
         tl.store(dense, tl.load(paged, mask=live[:, None]), mask=live[:, None])
     else:
@@ -94,14 +98,19 @@ def _move(
     PARTS: tl.constexpr, KINDS: tl.constexpr, GROUPS: tl.constexpr, PAGE: tl.constexpr,
     K_PAGE: tl.constexpr, K_TOKEN: tl.constexpr, K_GROUP: tl.constexpr, K_UNIT: tl.constexpr, K_PIECES: tl.constexpr,
     V_PAGE: tl.constexpr, V_TOKEN: tl.constexpr, V_GROUP: tl.constexpr, V_UNIT: tl.constexpr, V_PIECES: tl.constexpr,
-    K_ROWS: tl.constexpr, V_ROWS: tl.constexpr, ALIKE: tl.constexpr,
+    K_ROWS: tl.constexpr, V_ROWS: tl.constexpr, ALIKE: tl.constexpr, MIXED: tl.constexpr, HEADS: tl.constexpr,
     GATHER: tl.constexpr, DIGESTS: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
 ) -> None:  # fmt: skip
     """One tile. `places` is a table of int64: the pool's address of each (part, K or V, layer), with the part's first
     head in it, `layers` a part; then each part's groups; then each part's layers, and its first entry among the
-    digests. GROUPS is 0 where parts differ."""
-    part = tl.program_id(0) % PARTS
-    tile = tl.program_id(0) // PARTS
+    digests. GROUPS is 0 where parts differ; HEADS is the most groups that a part has."""
+    if MIXED:
+        unit = tl.program_id(0) * K_ROWS + tl.arange(0, K_ROWS)
+        part = unit % PARTS
+        unit = unit // PARTS
+    else:
+        part = tl.program_id(0) % PARTS
+        unit = tl.program_id(0) // PARTS * K_ROWS + tl.arange(0, K_ROWS)
     layer = tl.program_id(1)
     kind = tl.program_id(2)
     staged = part0.to(tl.int64)
@@ -129,21 +138,22 @@ def _move(
     v_layer = (groups * (V_PIECES * V_UNIT)).to(tl.int64) * tokens
     if ALIKE:
         copy(
-            base, staged + k_layer * (held_layers * kind + layer), held, table, first, tokens, tile, groups,
+            base, staged + k_layer * (held_layers * kind + layer), held, table, first, tokens, unit, groups,
             kind, digests, entries, entry, PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES, K_ROWS,
-            GROUPS, GATHER, DIGESTS, WORD, ALIGN,
+            HEADS, GATHER, DIGESTS, WORD, ALIGN,
         )  # fmt: skip
     elif kind == 0:
         copy(
-            base, staged + k_layer * layer, held, table, first, tokens, tile, groups,
+            base, staged + k_layer * layer, held, table, first, tokens, unit, groups,
             kind, digests, entries, entry, PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES, K_ROWS,
-            GROUPS, GATHER, DIGESTS, WORD, ALIGN,
+            HEADS, GATHER, DIGESTS, WORD, ALIGN,
         )  # fmt: skip
     else:
+        v_unit = tl.program_id(0) // PARTS * V_ROWS + tl.arange(0, V_ROWS)
         copy(
-            base, staged + k_layer * held_layers + v_layer * layer, held, table, first, tokens, tile, groups,
+            base, staged + k_layer * held_layers + v_layer * layer, held, table, first, tokens, v_unit, groups,
             kind, digests, entries, entry, PAGE, V_PAGE, V_TOKEN, V_GROUP, V_UNIT, V_PIECES, V_ROWS,
-            GROUPS, GATHER, DIGESTS, WORD, ALIGN,
+            HEADS, GATHER, DIGESTS, WORD, ALIGN,
         )  # fmt: skip
 
 

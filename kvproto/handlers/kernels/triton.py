@@ -59,6 +59,8 @@ class Tuning:
     tile: int = 2048
     """Bytes a program copies; a power of two, 16 at least."""
     warps: int = 1
+    mixed: bool = True
+    """Whether programs mix parts, where these are alike and no digests are wanted."""
 
 
 class Batch:
@@ -73,9 +75,16 @@ class Batch:
         units = [gcd(group * grain.row, tuning.tile // 2) for grain in pool.grains]
         pieces = [group * grain.row // unit for grain, unit in zip(pool.grains, units, strict=True)]
         rows = [min(tuning.tile // unit, MAX_ROWS) for unit in units]
+        geometry = [
+            (grain.page, grain.token, grain.head * group, unit, piece)
+            for grain, unit, piece in zip(pool.grains, units, pieces, strict=True)
+        ]
+        alike = geometry[0] == geometry[-1]
+        #: Parts are mixed, or each has programs of its own.
+        self._mixed = tuning.mixed and alike and uniform and not digests and self.parts > 1
         #: Distinct (units of a token, units of a program), of K and of V.
         self._paces = tuple({(max(groups) * piece, row) for piece, row in zip(pieces, rows, strict=True)})
-        self.max_tokens = MAX_UNITS // max(units for units, _ in self._paces)
+        self.max_tokens = MAX_UNITS // self.parts // max(units for units, _ in self._paces)
         self._grid = self._layers, len(units)
         addresses = _addresses(pool, slices, self._layers)
         sizes = [part.layers * part.heads for part in slices]
@@ -84,13 +93,9 @@ class Batch:
         self._table = torch.tensor(addresses + tail, dtype=torch.int64, device=pool.device)
         self._places, self._unused = self._table.data_ptr(), (0,) * (MAX_PARTS - self.parts)
         self._align = gcd(16, *addresses, *units, *(grain.align for grain in pool.grains))
-        geometry = [
-            (grain.page, grain.token, grain.head * group, unit, piece)
-            for grain, unit, piece in zip(pool.grains, units, pieces, strict=True)
-        ]
         self._constants = (
             self.parts, len(units), groups[0] if uniform else 0, pool.page_size, *geometry[0], *geometry[-1],
-            rows[0], rows[-1], geometry[0] == geometry[-1], side == "gather", digests,
+            rows[0], rows[-1], alike, self._mixed, max(groups), side == "gather", digests,
         )  # fmt: skip
         self._launchers: dict[int, Launcher] = {}
 
@@ -107,13 +112,13 @@ class Batch:
     ) -> None:
         """Queue the copy. `pages`, `staged` and `digests` are addresses: of the page table, of each staged part, of
         this batch's first digest in a table of `entries` a row."""
-        bits, tiles = 0, 0
+        bits, programs, together = 0, 0, self.parts if self._mixed else 1
         for address in staged:
             bits |= address
         for units, rows in self._paces:
-            tiles = max(tiles, -(-tokens * units // rows))
+            programs = max(programs, -(-tokens * units * together // rows))
         self.launcher(bits & 15)(
-            self.parts * tiles, *self._grid, stream,
+            programs * self.parts // together, *self._grid, stream,
             self._places, pages, first, tokens, self._layers, digests, entries, *staged, *self._unused,
         )  # fmt: skip
 
