@@ -7,10 +7,9 @@ was wrong.
 
 from __future__ import annotations
 
-import importlib
 import sys
 
-from kvproto.console import WELL, WRONG, say
+from kvproto.console import WELL, WRONG, run, say
 
 #: name -> (module, what it is for)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -49,9 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     if name not in COMMANDS:
         sys.stderr.write(f"kvproto: there is no command {name!r}\n\n{usage()}\n")
         return WRONG
-    module = importlib.import_module(COMMANDS[name][0])
-    code: int = module.main(rest)
-    return code
+    return run(COMMANDS[name][0], rest, extras="demo")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kvproto.bench.command import BENCHES, main
+from kvproto.cli import main as kvproto_main
 
 ROOT = Path(__file__).parents[1]
 
@@ -82,3 +84,19 @@ def test_each_benchmark_explains_itself(name: str, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as stop:
         main([name, "--no-such-option"])
     assert stop.value.code == 2
+
+
+def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "kvproto.bench.transport", raising=False)
+    assert main(["transport"]) == 2
+    assert "torch, which is not installed: pip install 'kvproto[nixl,gpu]'" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.delitem(sys.modules, "kvproto.demo.report", raising=False)
+    monkeypatch.delitem(sys.modules, "kvproto.demo.command", raising=False)
+    assert kvproto_main(["demo"]) == 2
+    assert "kvproto[demo]" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "kvproto.lint", None)
+    monkeypatch.delitem(sys.modules, "kvproto.lint_command", raising=False)
+    with pytest.raises(ModuleNotFoundError, match="lint"):
+        kvproto_main(["lint"])

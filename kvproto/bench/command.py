@@ -5,11 +5,10 @@ Each benchmark is a module with `main(argv)`, imported only when it is asked for
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
 
-from kvproto.console import WELL, WRONG, say
+from kvproto.console import WELL, WRONG, run, say
 
 #: name -> (module, what it measures)
 BENCHES: dict[str, tuple[str, str]] = {
@@ -41,5 +40,4 @@ def main(argv: Sequence[str]) -> int:
     if name not in BENCHES:
         sys.stderr.write(f"kvproto bench: there is no benchmark {name!r}\n\n{usage()}\n")
         return WRONG
-    code: int = importlib.import_module(BENCHES[name][0]).main(rest)
-    return code
+    return run(BENCHES[name][0], rest, extras="nixl,gpu")

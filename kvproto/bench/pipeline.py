@@ -289,7 +289,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
     about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
     parser = argparse.ArgumentParser(prog="kvproto bench pipeline", description=about)
-    parser.add_argument("--pairs", default="1-1", help=f"comma separated, of {', '.join(SHAPES)}")
+    parser.add_argument("--pairs", default="1-1", metavar="LIST",
+                        help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPES)} (w: over more GPUs; "
+                        "tiny: little KV, to see that it works; default 1-1)")  # fmt: skip
     parser.add_argument("--what", choices=("figures", "sweep", "pieces", "slice", "pinned"), default="figures",
                         help="the table; other forms; rate over chunk size; the other route; host staging")
     parser.add_argument("--repeats", type=int, default=15, help="timed transfers a row (default 15)")
@@ -299,6 +301,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if unknown := [name for name in options.pairs.split(",") if name not in SHAPES]:
         parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(SHAPES)}")
+    if options.repeats < 1:
+        parser.error("--repeats starts at 1")
     wanted = [SHAPES[name] for name in options.pairs.split(",")]
     gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in wanted) + 1
     if not options.cpu and torch.cuda.device_count() < gpus:

@@ -25,6 +25,7 @@ import torch
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.results import write
 from kvproto.bench.transport_ends import End, How, Rows, noise, opened, order, settle, target
+from kvproto.handlers.transports.base import TransportError
 
 MIB = 1 << 20
 FEW = 1024  # pieces from which on a row is measured twice only
@@ -171,8 +172,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.cuda and not torch.cuda.is_available():
         print("torch sees no GPU here", file=sys.stderr)
         return 2
+    if options.repeats < 1:
+        parser.error("--repeats starts at 1")
     sizes = [int(each * MIB) for each in options.sizes]
-    found = bench(sizes, [int(each) for each in options.pieces], options.repeats, cuda=options.cuda)
+    try:
+        found = bench(sizes, [int(each) for each in options.pieces], options.repeats, cuda=options.cuda)
+    except TransportError as error:
+        print(f"kvproto bench transport: {error}", file=sys.stderr)
+        return 2
     if options.json != "-":
         print(table(found))
     write(options.json, "transport", argv, found)

@@ -111,10 +111,10 @@ def show(result: Result) -> None:
     if more := result.wrong[MOST_WRONG:]:
         console.print(f"... and {len(more)} more", style="red")
     if result.ok:
-        console.print(
-            f"KV equal bit for bit on both sides; {result.tokens} tokens and their logits equal to the unsharded"
-            f" model's; {found} of {planted} planted corruptions found; nothing left over; {result.seconds:.1f} s."
-        )
+        told = ["KV equal bit for bit on both sides"]
+        told += [f"{result.tokens} tokens and their logits equal to the unsharded model's"] if result.tokens else []
+        told += [f"{found} of {planted} planted corruptions found"] if planted else []
+        console.print("; ".join([*told, "nothing left over", f"{result.seconds:.1f} s."]))
 
 
 def passes(result: Result) -> Table:
