@@ -82,6 +82,8 @@ class Config(msgspec.Struct, frozen=True):
     wired: bool = True
     #: what crashed comes back
     restart: bool = True
+    #: rooms that are over and remembered, a rank
+    tombstones: int = 4096
     #: tokens that the last chunk is short of the grid
     short: int = 0
     #: sends never give the ring up: whether the ring gets there alone
@@ -138,5 +140,5 @@ class Config(msgspec.Struct, frozen=True):
         """What every rank is started with."""
         return Settings(
             window=self.window, slots=self.slots, ring_bytes=self.ring * UNIT, ahead=self.ahead,
-            pages_only=self.pages_only, trace=64,
+            pages_only=self.pages_only, tombstones=self.tombstones, trace=64,
         )  # fmt: skip

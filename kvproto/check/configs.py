@@ -31,6 +31,8 @@ CONFIGS: dict[str, Config] = {
         ring=1, ahead=0, chunks=3, window=3, patient=True, engine=IN_TWO, must=("a chunk that waits for space",),
         about="promises end with the ring",
     ),
+    "wait-early": Config(ring=1, ahead=0, budget=Budget(early=1), about="a chunk waits for space; its writer gives up"),
+    "wait-abort": Config(ring=1, ahead=0, budget=Budget(abort=1), about="a chunk waits for space, and its room ends"),
     "two-slots": Config(ring=2, slots=2, must=("a write and a gather at once",), about="chunks overtake each other"),
     "one-slot": Config(ring=2, must=("a send that waits for a slot",), about="chunks queue for the one slot"),
     "queue": Config(ring=2, budget=Budget(timeout=1, late=1), about="leases end while chunks queue for a slot"),
@@ -74,6 +76,20 @@ CONFIGS: dict[str, Config] = {
     "unordered-abort": Config(
         net="unordered", budget=Budget(abort=1), about="messages overtake each other, engines give up"
     ),
+    "abort-link": Config(
+        ring=1, chunks=1, engine=AT_ONCE, budget=Budget(abort=1, link=1), about="an engine gives up, a link is lost"
+    ),
+    "kernel-duplicate": Config(
+        ring=1, chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(kernel=1, duplicate=1),
+        about="messages that come when their room has failed",
+    ),
+    "kernel-timeout": Config(
+        ring=1, chunks=1, engine=AT_ONCE, budget=Budget(kernel=1, timeout=1), about="the end of a room is never noted"
+    ),
+    "slow-duplicate": Config(
+        ring=1, chunks=1, engine=("open", "schedule", "finish+aux"), budget=Budget(duplicate=1),
+        about="the engine takes its time, and a message comes twice",
+    ),
     "pages": Config(pages_only=True, budget=Budget(abort=1, drop=1), must=PAGES[:1], about="nothing is staged"),
     "prefix": Config(prefix=2, about="the decode side has a page already"),
     "full-hit": Config(prefix=2, chunks=0, must=("a full prefix hit that succeeds",), about="only the aux row moves"),
@@ -86,6 +102,25 @@ CONFIGS: dict[str, Config] = {
     "fan-in-patient": Config(prefills=2, chunks=1, patient=True, about="two writers, and no way around the ring"),
     "fan-in-abort": Config(prefills=2, chunks=1, budget=Budget(abort=1), about="two writers, either engine gives up"),
     "fan-in-duplicate": Config(prefills=2, chunks=1, budget=Budget(duplicate=1), about="two writers, a message twice"),
+    "fan-in-wait": Config(
+        prefills=2, ring=2, ahead=0, engine=AT_ONCE, budget=Budget(early=1),
+        about="a chunk waits for space, and one of its writers gives up",
+    ),
+    "fan-in-unordered": Config(
+        prefills=2, chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(early=1),
+        about="one of two writers gives up, and its request comes late",
+    ),
+    "fan-in-kernel": Config(
+        prefills=2, chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(kernel=1),
+        about="a room fails before every writer has heard of it",
+    ),
+    "fan-in-link": Config(
+        prefills=2, chunks=1, engine=AT_ONCE, swift=True, budget=Budget(abort=1, link=1),
+        about="a room ends while one of two links is down",
+    ),
+    "fan-out-kernel": Config(
+        decodes=2, chunks=1, engine=AT_ONCE, budget=Budget(kernel=1, link=1), about="a room fails, and a link is lost"
+    ),
     "fan-out": Config(decodes=2, chunks=1, budget=Budget(abort=1), about="two readers"),
     "fan-out-link": Config(decodes=2, chunks=1, engine=AT_ONCE, budget=Budget(link=1), about="one of two links"),
     "replica": Config(
@@ -107,7 +142,9 @@ SUITES: dict[str, tuple[str, ...]] = {
         "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop",
         "abort", "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "link", "unordered",
         "doubt", "abort-timeout", "late-answer", "slow-engine", "late-engine", "eager-engine", "aux-first", "queue",
-        "restart", "fan-in", "fan-in-abort", "fan-out", "fan-out-link", "replica", "unordered-abort", "late",
+        "wait-early", "wait-abort", "abort-link", "kernel-duplicate", "kernel-timeout", "slow-duplicate",
+        "fan-in-kernel", "restart", "fan-in", "fan-in-unordered", "fan-in-abort", "fan-out", "fan-out-link",
+        "fan-out-kernel", "fan-in-wait", "fan-in-link", "replica", "unordered-abort", "late",
     ),
     "quick": ("smoke", "roomy", "patient", "wait", "two-slots", "prefix", "full-hit", "abort", "drop", "fan-in"),
 }
