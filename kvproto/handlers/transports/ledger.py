@@ -1,7 +1,7 @@
-"""The books every backend keeps: regions, peers, writes in flight, and the one outcome each write is owed.
+"""The books of writes: what is in flight, and the one outcome each write is owed. Regions and peers are in `books`.
 
-A backend adds eight hooks that touch its library; who may call, what is valid, what is pinned, what is reported and
-what is still in motion is decided here, once. A write's life in the books:
+A backend adds hooks that touch its library; what is pinned, what is reported and what is still in motion is decided
+here, once. A write's life in the books:
 
     posted ──> Completed                          out of the books
            ├─> Failed(quiescent=True)             out of the books
@@ -13,7 +13,7 @@ After `close` the events that are left can still be polled, so that every write 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
@@ -29,102 +29,31 @@ from .base import (
     Failed,
     Fault,
     Handle,
-    Kind,
-    Owner,
     Part,
     PeerId,
     PeerLost,
     Region,
     RemoteRegion,
-    StaleEndpoint,
     UsageError,
 )
-from .endpoint import VERSION, Endpoint, decode, encode
-from .links import Flight, Link, Links
-from .regions import Table, as_descs, request
+from .books import Books
+from .links import Flight
+from .regions import as_descs, request
 
 _DRAIN_TICK_S = 0.0005
 
 F = TypeVar("F", bound=Flight)
 
 
-class Ledger(ABC, Generic[F]):
-    """Implements `Transport` on top of the hooks at the end of this class."""
+class Ledger(Books, Generic[F]):
+    """Implements `Transport` on top of the hooks here and in `Books`."""
 
     def __init__(self, caps: Caps, instance: PeerId) -> None:
-        self.caps = caps
-        self.instance = instance
-        self.closed = False
-        self._owner = Owner()
-        self._table = Table(caps.kinds)
-        self._links = Links(instance)
+        super().__init__(caps, instance)
         self._flights: dict[Handle, F] = {}
         self._strays: deque[F] = deque()  # writes that another thread left in flight, for the owner to take over
         self._events: list[Event] = []
         self._next = 0
-
-    # -- owner and regions
-
-    def adopt(self) -> None:
-        self._owner.adopt()
-
-    def register(self, addr: int, nbytes: int, kind: Kind = "DRAM", dev: int = 0) -> Region:
-        self._check_open()
-        region = self._table.plan(addr, nbytes, kind, dev)
-        self._attach(region)
-        self._table.add(region)
-        return region
-
-    def deregister(self, region: Region) -> None:
-        self._check_open()
-        self._table.check(region)
-        self._gather()
-        if any(region.index in flight.sources for flight in self._flights.values()):
-            raise Busy(f"region {region.index} is read by a write in flight: wait until it is quiescent")
-        self._table.remove(region)
-        self._detach(region)
-
-    def endpoint(self) -> bytes:
-        if self.closed:
-            raise UsageError("the transport is closed")
-        serial = self._table.serial
-        entries = self._table.entries()
-        return encode(Endpoint(self.caps.backend, VERSION, self.instance, serial, entries, self._blob()))
-
-    # -- peers
-
-    def connect(self, endpoint: bytes) -> PeerId:
-        new = decode(endpoint, self.caps.backend)
-        if self._links.begin(new):
-            linked = False
-            try:
-                self._link(new)
-                linked = True
-            finally:
-                self._links.end(new, linked=linked)
-        return PeerId(new.instance)
-
-    def warm(self, peer: PeerId, timeout_s: float = 1.0) -> bool:
-        link = self._links.hold(peer)
-        try:
-            return link.lost is None and not self.closed and self._warm(link, timeout_s)
-        finally:
-            self._links.release(peer)
-
-    def disconnect(self, peer: PeerId) -> None:
-        self._check_open()
-        link = self._links.drop(peer)
-        if link is not None:
-            try:
-                self._unlink(link)
-            finally:
-                self._links.release(peer)
-
-    def remote(self, peer: PeerId, index: int) -> RemoteRegion:
-        region = self._links.known(peer).regions.get(index)
-        if region is None:
-            raise StaleEndpoint(f"peer {peer} has no region {index} in its current endpoint: ask it for a new one")
-        return region
 
     # -- writes
 
@@ -221,10 +150,9 @@ class Ledger(ABC, Generic[F]):
 
     # -- for backends
 
-    def _check_open(self) -> None:
-        self._owner.check()
-        if self.closed:
-            raise UsageError("the transport is closed")
+    def _reads(self, region: Region) -> bool:
+        self._gather()
+        return any(region.index in flight.sources for flight in self._flights.values())
 
     def _gather(self) -> None:
         while self._strays:
@@ -269,24 +197,6 @@ class Ledger(ABC, Generic[F]):
 
     # -- hooks
 
-    @abstractmethod
-    def _attach(self, region: Region) -> None: ...
-    @abstractmethod
-    def _detach(self, region: Region) -> None: ...
-    @abstractmethod
-    def _blob(self) -> bytes:
-        """The backend's part of the endpoint. Any thread."""
-
-    @abstractmethod
-    def _link(self, new: Endpoint) -> None:
-        """Learn a peer or its newer table. Any thread; may block."""
-
-    @abstractmethod
-    def _warm(self, link: Link, timeout_s: float) -> bool:
-        """Any thread; may block."""
-
-    @abstractmethod
-    def _unlink(self, link: Link) -> None: ...
     def _draft(self, draft: Draft) -> Any:  # noqa: ARG002
         """What the library can make of a write before it is posted; None: nothing."""
         return None
