@@ -137,6 +137,16 @@ def test_a_small_run_from_the_command_line(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 9
 
 
+def test_without_a_gpu_the_demonstration_says_so(capsys: Any) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    pytest.importorskip("transformers")
+    assert main(["--device", "cuda", "--rooms", "2"]) == 1
+    said = capsys.readouterr().err
+    assert "there is no GPU that torch can use" in said and "Traceback" not in said
+
+
 def test_what_is_wrong_is_printed_and_is_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     wrong = [f"room {n} is wrong" for n in range(report.MOST_WRONG + 2)]
     monkeypatch.setattr(command, "conduct", lambda run, _watch: Result(run, [Pass("live", {"rooms": 2})], wrong))

@@ -87,6 +87,10 @@ class Line:
         return self._connection.poll()
 
 
+class UnfitError(RuntimeError):
+    """This machine is not fit for what was asked for; a sentence, no traceback, is what there is to say."""
+
+
 def _end_with_parent() -> None:
     if (parent := multiprocessing.parent_process()) is not None:
         wait([parent.sentinel])
@@ -100,8 +104,9 @@ def _rank(connection: Connection, target: str, args: tuple[Any, ...]) -> None:
     try:
         module, _, function = target.partition(":")
         getattr(importlib.import_module(module), function)(Line(connection), *args)
-    except BaseException:  # noqa: BLE001 - whatever it is, the parent must hear of it
-        connection.send(("failed", (time.monotonic(), traceback.format_exc())))
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+        why = str(error) if isinstance(error, UnfitError) else traceback.format_exc()
+        connection.send(("failed", (time.monotonic(), why)))
         os._exit(1)
     connection.send(("ended", None))
 

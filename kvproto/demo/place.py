@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import torch
 
+from kvproto.demo.group import UnfitError
 from kvproto.demo.job import Side
 
 
 def device_of(kind: str, side: Side, rank: int) -> str:
-    """The device of a rank, made the process's own; RuntimeError if `kind` is "cuda" and torch sees no GPU."""
+    """The device of a rank, made the process's own; UnfitError if `kind` is "cuda" and torch sees no GPU."""
     if kind == "cpu":
         return "cpu"
     if not torch.cuda.is_available():
-        raise RuntimeError("there is no GPU that torch can use: run without --device cuda")
+        raise UnfitError("there is no GPU that torch can use: run without --device cuda")
     place = gpu_of(side, rank, torch.cuda.device_count())
     torch.cuda.set_device(place)
     return f"cuda:{place}"
