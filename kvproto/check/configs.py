@@ -154,10 +154,6 @@ CROWDS: dict[str, Config] = {
     "2p1d-2rooms": Config(prefills=2, rooms=2, chunks=1, ring=2, engine=AT_ONCE, about="two writers, two rooms"),
     "1p2d-2chunks": Config(decodes=2, ring=1, engine=AT_ONCE, about="two readers, two chunks"),
     "1p2d-2rooms": Config(decodes=2, rooms=2, chunks=1, ring=1, engine=AT_ONCE, about="two readers, two rooms"),
-    "1p2d-2x2-swift": Config(
-        decodes=2, rooms=2, ring=1, engine=AT_ONCE, swift=True, live=False,
-        about="two readers, two rooms of two chunks; kernels and writes take no time",
-    ),
     "2p2d": Config(
         prefills=2, decodes=2, stages=2, chunks=1, ring=2, engine=AT_ONCE, swift=True,
         about="two stages, two heads: everyone to everyone",
@@ -181,6 +177,7 @@ FAULTS: dict[str, Budget] = {
 #: what takes hours: two rooms of two chunks; where kernels and writes take no time, and where they do
 NIGHT: dict[str, Config] = {
     "2p1d-swift": Config(prefills=2, rooms=2, ring=2, engine=AT_ONCE, swift=True, live=False),
+    "1p2d-swift": Config(decodes=2, rooms=2, ring=1, engine=AT_ONCE, swift=True, live=False),
     "2p2d-swift": Config(prefills=2, decodes=2, stages=2, ring=2, engine=AT_ONCE, swift=True, live=False),
     "2p1d-full": Config(prefills=2, rooms=2, ring=2, engine=AT_ONCE, live=False, limit=60_000_000),
     "1p2d-full": Config(decodes=2, rooms=2, ring=1, engine=AT_ONCE, live=False, limit=60_000_000),
@@ -210,8 +207,10 @@ _LONG = (
     *(f"{crowd}-{fault}" for crowd in ("2p1d-2rooms", "1p2d-2rooms") for fault in ("crash", "link", "timeout")),
     *(f"2p2d-{fault}" for fault in ("abort", "link", "crash", "timeout")),
 )
+_NIGHT = _each(NIGHT)
+CONFIGS |= {name: _NIGHT.pop(name) for name in ("1p2d-swift-calm", "1p2d-swift-drop", "2p1d-swift-calm")}
 SUITES["standard"] = tuple(name for name in CONFIGS if name not in _LONG)
-CONFIGS |= _each(NIGHT)
+CONFIGS |= _NIGHT
 CONFIGS |= {f"{name}-two-slow": world for name, world in _each(HASTY, slow=2).items() if not name.endswith("calm")}
 SUITES["night"] = tuple(name for name in CONFIGS if name not in SUITES["standard"])
 

@@ -106,8 +106,8 @@ class Hasty(Explorer):
         shift, asleep = self.shifts[-1], self.budgets.values[budget].asleep
         awake = [turn for turn in turns if not asleep & turn[1]]
         if not awake:
-            awake, asleep = turns, 0
-            state += (self._sleep(budget, 0) - budget) << shift
+            rested = self._sleep(budget, 0)
+            awake, asleep, state, budget = turns, 0, state + ((rested - budget) << shift), rested
         _, bit, source, _ = min(awake, key=itemgetter(0))
         for _, who, _, choice in awake:
             if who == bit:

@@ -1,0 +1,70 @@
+"""Hasty worlds: a part of what the whole world can do, and enough of it to notice what the exam plants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kvproto.check.bench import Bench
+from kvproto.check.config import Budget, Config
+from kvproto.check.configs import CONFIGS
+from kvproto.check.mutations import EXAM
+from kvproto.check.search import Search, check
+from kvproto.check.story import replay
+
+WHOLE = replace(CONFIGS["abort"], live=False)
+#: not noticed with one slow thing: the KV would have to be read while the engine still computes it
+NEEDS_MORE = ("off-grid-chunk",)
+
+
+def hasty(config: Config, slow: int) -> Config:
+    return replace(config, hasty=True, budget=replace(config.budget, slow=slow))
+
+
+def reached(config: Config) -> set[Any]:
+    """The states of a search by their values, whatever numbers it gave them; without what only haste knows."""
+    search = Search("", config)
+    assert search.run().ended == "exhausted"
+    world, found = search.world, set()
+    for state in search.order:
+        *nodes, spent = [world.part(state, at) for at in range(world.last + 1)]
+        messages = world.messages.values
+        links = [tuple(tuple(map(messages.__getitem__, queue)) for queue in wire) for wire in nodes[world.n :]]
+        found.add((*nodes[: world.n], *links, spent.left[:-1], spent.hard, spent.blamed))
+    return found
+
+
+def test_what_a_hasty_world_does_the_whole_one_can_do() -> None:
+    whole = reached(WHOLE)
+    parts = [reached(hasty(WHOLE, slow)) for slow in range(5)]
+    for part in parts:
+        assert part <= whole
+    assert [len(part) for part in parts] == sorted({len(part) for part in parts})  # each slow thing shows more
+    assert len(parts[0]) < len(whole) / 10 and len(parts[-1]) > len(whole) / 4
+
+
+def test_what_is_slow_is_told_and_can_be_walked_again() -> None:
+    with Bench() as bench:
+        EXAM["late-write-after-abort"].apply(bench)
+        tale = check("", hasty(CONFIGS["abort"], 1)).violations[0]
+        assert tale.property == "S4"
+        assert "slow  [everything else goes first]" in tale.story()
+        assert replay(tale.jsonl()) == ("S4", "S4")
+    assert replay(tale.jsonl()) != ("S4", "S4")
+
+
+@pytest.mark.parametrize("name", [name for name in EXAM if name not in NEEDS_MORE])
+def test_one_slow_thing_is_enough_to_notice_the_hazard(name: str) -> None:
+    config = hasty(CONFIGS[EXAM[name].config], 1)
+    with Bench() as bench:
+        EXAM[name].apply(bench)
+        assert check(name, replace(config, must=())).violations
+    assert not check(name, replace(config, must=())).violations
+
+
+def test_in_no_time_without_slow_things() -> None:
+    result = check("", Config(hasty=True, budget=Budget()))
+    assert result.ended == "exhausted"
+    assert result.states == result.transitions + 1  # one way, and no other
