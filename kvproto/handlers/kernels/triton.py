@@ -33,6 +33,9 @@ from kvproto.layout import Share
 
 __all__ = ["INTERPRETED", "TritonKernels", "Tuning"]
 
+ALONE = "alone"
+"""Marks what was prepared of a single share, for scatters of some of them."""
+
 
 class TritonKernels:
     """Gather and scatter on one CUDA device; see `Kernels`. Of one thread."""
@@ -48,8 +51,12 @@ class TritonKernels:
         alone = [(share,) for share in shares] if side == "scatter" and len(shares) > 1 else []
         with nullcontext() if INTERPRETED else torch.cuda.device(pool.place):
             for some in (tuple(shares), *alone):
-                for batch in self._batches(pool, side, some, pool.cut(side, some), digests=digests):
+                cut = pool.cut(side, some)
+                found = cut.plans.get((self, digests)) or self._make(pool, side, cut, digests=digests)
+                for batch in found:
                     batch.launcher(0)
+                if some in alone:
+                    cut.plans[self, digests, ALONE] = found
 
     def gather(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
@@ -71,23 +78,25 @@ class TritonKernels:
         shares, buffers = zip(*parts, strict=True) if parts else ((), ())
         return self._move("scatter", pool, table, first, tokens, shares, buffers, stream, after, digest)
 
+    def _make(self, pool: Pool, side: Side, cut: Cut, *, digests: bool) -> list[Batch]:
+        slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
+        found = [Batch(pool, part, side, self._tuning, digests=digests) for part in slices]
+        cut.plans[self, digests] = found
+        return found
+
     def _batches(
         self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: Cut, *, digests: bool
     ) -> list[Batch]:
-        """What is launched for these shares: made at the first call, unless each share alone was made already.
+        """What is launched for these shares: made at the first call, unless each of them was prepared.
 
-        So a scatter of some writers of many needs nothing that a scatter of all and of each did not need.
+        So a scatter of some writers of many, of which there are too many kinds to prepare, compiles nothing.
         """
-        key = self, digests
-        found: list[Batch] | None = cut.plans.get(key)
+        found: list[Batch] | None = cut.plans.get((self, digests))
         if found is None:
-            alone = [pool.cut(side, (share,)).plans.get(key) for share in shares]
-            if all(alone):
-                found = [batch for batches in alone for batch in batches or ()]
-            else:
-                slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
-                found = [Batch(pool, part, side, self._tuning, digests=digests) for part in slices]
-            cut.plans[key] = found
+            alone = [pool.cut(side, (share,)).plans.get((self, digests, ALONE)) for share in shares]
+            if not all(alone):
+                return self._make(pool, side, cut, digests=digests)
+            found = cut.plans[self, digests] = [batch for batches in alone for batch in batches or ()]
         return found
 
     def _move(
