@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.bench.kernel_tables import Run, kernels, markdown
+from kvproto.bench.pieces import DEFAULT
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.summary import demo, summary
 
-DEFAULT = Path("examples/results/h200.json")
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 LEFT_OUT = ("all_ms", "odd", "shape")
 

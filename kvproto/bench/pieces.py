@@ -24,10 +24,11 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-from kvproto.bench.figures import DEFAULT
+from kvproto.bench.kernel_tables import markdown
 from kvproto.layout import LayoutError, grid_tokens
 
 MIB = 1 << 20
+DEFAULT = Path("examples/results/h200.json")
 SLACK = 0.03
 Curve = dict[int, float]  #: GB/s by MiB of a chunk
 
@@ -70,7 +71,7 @@ def suggest(
     size = _nearest(measured, room)
     curve = measured[size]
     best = max(curve, key=lambda chunk: curve[chunk])
-    least = min(chunk for chunk, gbs in curve.items() if gbs >= (1 - SLACK) * curve[best])
+    least = _chosen(curve)
     why = [f"rooms of {room:.0f} MiB; measured with {size} MiB: best {curve[best]:.0f} GB/s with {best} MiB a chunk"]
     if least != best:
         why.append(f"{least} MiB is within {SLACK:.0%} of it and needs less ring")
@@ -87,6 +88,10 @@ def suggest(
     return Suggestion(grid, grid * token_bytes, curve[near], "; ".join(why))
 
 
+def _chosen(curve: Curve) -> int:
+    return min(chunk for chunk, gbs in curve.items() if gbs >= (1 - SLACK) * max(curve.values()))
+
+
 def _nearest(sizes: Iterable[int], wanted: float) -> int:
     return min(sizes, key=lambda size: abs(log(size / wanted)))
 
@@ -96,12 +101,24 @@ def measured_rows(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [row for run in results.get("runs", [results]) if run["bench"] == "pipeline" for row in run["figures"]]
 
 
+def in_markdown(measured: Mapping[int, Curve]) -> str:
+    """The same curves as a table of Markdown; the chosen chunk of each room size is bold."""
+    chunks = sorted({chunk for curve in measured.values() for chunk in curve})
+    rows = []
+    for size, curve in sorted(measured.items()):
+        good = _chosen(curve)
+        cells = {chunk: f"{gbs:.0f}" for chunk, gbs in curve.items()}
+        cells[good] = f"**{cells[good]}**"
+        rows.append([size, *(cells.get(chunk, "") for chunk in chunks)])
+    return markdown(["a room, MiB", *(f"chunks of {chunk}" for chunk in chunks)], rows)
+
+
 def table(measured: Mapping[int, Curve]) -> str:
     """The curves: GB/s, a line a room size, a column a chunk size; the chosen one of each is marked."""
     chunks = sorted({chunk for curve in measured.values() for chunk in curve})
     lines = ["GB/s of one room, by MiB of a chunk", "room MiB" + "".join(f"{chunk:8}" for chunk in chunks)]
     for size, curve in sorted(measured.items()):
-        good = min(chunk for chunk, gbs in curve.items() if gbs >= (1 - SLACK) * max(curve.values()))
+        good = _chosen(curve)
         cells = (f"{curve[chunk]:6.1f}{' *' if chunk == good else '  '}" if chunk in curve else " " * 8
                  for chunk in chunks)  # fmt: skip
         lines.append(f"{size:8}" + "".join(cells))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kvproto.bench.kernel_tables import Run, kernels, markdown
+from kvproto.bench.pieces import curves, in_markdown
 
 Row = dict[str, Any]
 WAYS = ("polled", "thread", "ours")
@@ -20,7 +21,8 @@ LEAST = 64  # MiB of a room, in the table of pipelines
 def summary(results: dict[str, Any]) -> str:
     """Markdown, without a heading."""
     runs: list[Run] = results["runs"]
-    parts = [*_kernels(_of(runs, "kernels")), *_pipelines(_of(runs, "pipeline")), *_slices(_of(runs, "pipeline")),
+    parts = [*_kernels(_of(runs, "kernels")), *_pipelines(_of(runs, "pipeline")), *_pieces(_of(runs, "pipeline")),
+             *_slices(_of(runs, "pipeline")),
              *_transport(_of(runs, "transport")), *_pinned(_of(runs, "pinned")), *_control(_of(runs, "control")),
              *_demo(_of(runs, "demo"))]  # fmt: skip
     return "\n\n".join(parts)
@@ -65,6 +67,14 @@ def _best(rows: Iterable[Row]) -> str:
 def _most(rows: list[Row]) -> str:
     found = max(rows, key=lambda row: row["gbs"], default=None)
     return f"{found['rooms']} x {found['size']} MiB: {_share(found)}" if found else ""
+
+
+def _pieces(runs: list[Run]) -> Iterator[str]:
+    """Rate over chunk size, of a run that was made for it."""
+    for run in (run for run in runs if "--what pieces" in run["command"]):
+        for pair in dict.fromkeys(row["pair"].split(" ")[0] for row in run["figures"]):
+            yield (f"GB/s of one room over the size of its chunks ({pair}; bold: what `kvproto bench suggest` takes):"
+                   f"\n\n{in_markdown(curves(run['figures'], pair))}")  # fmt: skip
 
 
 def _slices(runs: list[Run]) -> Iterator[str]:

@@ -26,7 +26,7 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 #: wants them (`kvproto bench pipeline --suggest`), and several in the ring
 DEFAULTS: dict[str, tuple[Any, Any]] = {
     "prefill_tp": (4, 2), "decode_tp": (2, 1), "kv_heads": (4, 8), "head_dim": (16, 128), "layers": (4, 32),
-    "hidden": (0, 4096), "rooms": (6, 64), "tokens": (1500, 1536), "least": (0.5, 0.125), "new": (12, 6),
+    "hidden": (0, 4096), "rooms": (6, 64), "tokens": (1500, 1024), "least": (0.5, 0.125), "new": (12, 6),
     "chunk": (256, 512), "ring": ((6.5, 0), (16.0, 0)), "window": (4, 8), "slots": (4, 8), "patience": (0.5, 5.0),
     "warm": (False, True), "limit": (60.0, 240.0),
     "passes": ("live,staged,slices", "live,live_slices,staged,slices"),

@@ -33,6 +33,7 @@ PART_TEXTS = {
     "wait": "then: D is not free yet", "token": "forward of the token on D", "whole": "in all",
 }  # fmt: skip
 MOST_WRONG = 20
+MOST_TOLD = 1000
 TOLD = ("chunks", "writes", "slices", "direct", "deferrals", "wraps", "aborted")
 
 
@@ -167,7 +168,8 @@ def as_json(result: Result) -> dict[str, Any]:
     return {
         "bench": "demo", "command": " ".join(["kvproto demo", *given]),
         "machine": result.machine or {"cores": os.cpu_count(), "python": platform.python_version()},
-        "ok": result.ok, "title": title(result.run), "wrong": result.wrong, "seconds": result.seconds,
+        "ok": result.ok, "title": title(result.run), "wrong": result.wrong[:MOST_TOLD],
+        "wrong_in_all": len(result.wrong), "seconds": result.seconds,
         "tokens": result.tokens, "controls_found": found, "controls_planted": planted, "ratios": ratios(result),
         "unsharded": spread(result.unsharded),
         "passes": [
