@@ -96,11 +96,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list() -> int:
-    for name, names in SUITES.items():
-        say(f"{name:<18} {len(names)} configurations: {', '.join(names)}")
+    for suite, names in SUITES.items():
+        say(f"{suite:<10} a suite of {len(names)}")
     say()
     for name, config in CONFIGS.items():
-        say(f"{name:<18} {config.prefills}Px{config.decodes}D  {config.about}")
+        suites = ", ".join(suite for suite, names in SUITES.items() if name in names)
+        say(f"{name:<26} {config.prefills}Px{config.decodes}D  {config.about or 'see docs/checker.md'}  ({suites})")
     return WELL
 
 

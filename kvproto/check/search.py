@@ -99,8 +99,6 @@ class Search:
         """Search until something ends it."""
         begun, used = time.perf_counter(), time.process_time()
         result, world = self.result, self.world
-        collected = gc.isenabled()
-        gc.disable()  # there are no cycles, and to look for them in millions of tuples takes a tenth of the time
         try:
             first = world.initial()
             if not self._broken(None):
@@ -112,9 +110,6 @@ class Search:
                 self._judge_sights()
         except KeyboardInterrupt:
             result.ended = "interrupted"
-        finally:
-            if collected:
-                gc.enable()
         result.seconds = time.perf_counter() - begun
         result.states = len(self.order)
         result.states_per_s = int(result.states / max(result.seconds, 1e-9))
@@ -224,4 +219,12 @@ def check(
     name: str, config: Config, *, memory: int = 12_000, report: Callable[[Progress], None] | None = None
 ) -> Result:  # fmt: skip
     """Search one configuration."""
-    return Search(name, config, memory=memory).run(report)
+    collected = gc.isenabled()
+    gc.disable()  # nothing is thrown away meanwhile, and to look for it in millions of tuples takes a tenth of the time
+    search = Search(name, config, memory=memory)
+    try:
+        return search.run(report)
+    finally:
+        vars(search.world).clear()  # what refers to its world would be kept until somebody collects
+        if collected:
+            gc.enable()
