@@ -137,15 +137,20 @@ CONFIGS: dict[str, Config] = {
     ),
 }  # fmt: skip
 
+#: what is small enough to be searched a thousand times, cheap ones first; and what is searched that often only in haste
+_GATE = (
+    "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop", "abort",
+    "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "unordered", "abort-timeout",
+    "late-answer", "slow-engine", "late-engine", "eager-engine", "aux-first", "wait-early", "wait-abort", "abort-link",
+    "kernel-duplicate", "kernel-timeout", "slow-duplicate",
+)  # fmt: skip
+_HEAVY = (
+    "link", "doubt", "queue", "restart", "late", "fan-in", "fan-in-abort", "fan-in-kernel", "fan-in-link",
+    "fan-in-unordered", "fan-in-wait", "fan-out", "fan-out-kernel", "fan-out-link", "replica", "unordered-abort",
+)  # fmt: skip
 SUITES: dict[str, tuple[str, ...]] = {
-    "gate": (
-        "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop",
-        "abort", "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "link", "unordered",
-        "doubt", "abort-timeout", "late-answer", "slow-engine", "late-engine", "eager-engine", "aux-first", "queue",
-        "wait-early", "wait-abort", "abort-link", "kernel-duplicate", "kernel-timeout", "slow-duplicate",
-        "fan-in-kernel", "restart", "fan-in", "fan-in-unordered", "fan-in-abort", "fan-out", "fan-out-link",
-        "fan-out-kernel", "fan-in-wait", "fan-in-link", "replica", "unordered-abort", "late",
-    ),
+    "gate": (*_GATE, *(f"{name}-brief" for name in _HEAVY)),
+    "gate-heavy": _HEAVY,
     "quick": ("smoke", "roomy", "patient", "wait", "two-slots", "prefix", "full-hit", "abort", "drop", "fan-in"),
 }
 #: worlds in which every kind of trouble is searched in turn
@@ -197,6 +202,10 @@ def _each(worlds: dict[str, Config], slow: int = 0) -> dict[str, Config]:
 
 
 SUITES["small"] = tuple(CONFIGS)
+BRIEF = {
+    f"{name}-brief": replace(CONFIGS[name], hasty=True, must=(), budget=replace(CONFIGS[name].budget, slow=1))
+    for name in _HEAVY
+}
 CONFIGS |= _each(CROWDS) | _each(HASTY, slow=1)
 CONFIGS |= {f"{name}-two-slow": replace(world, budget=Budget(slow=2)) for name, world in HASTY.items()}
 # With two rooms, or two by two ranks, these reach many millions; the first two a few in a swift world.
@@ -212,7 +221,8 @@ CONFIGS |= {name: _NIGHT.pop(name) for name in ("1p2d-swift-calm", "1p2d-swift-d
 SUITES["standard"] = tuple(name for name in CONFIGS if name not in _LONG)
 CONFIGS |= _NIGHT
 CONFIGS |= {f"{name}-two-slow": world for name, world in _each(HASTY, slow=2).items() if not name.endswith("calm")}
-SUITES["night"] = tuple(name for name in CONFIGS if name not in SUITES["standard"])
+CONFIGS |= BRIEF
+SUITES["night"] = tuple(name for name in CONFIGS if name not in SUITES["standard"] and name not in BRIEF)
 
 
 def named(name: str) -> dict[str, Config]:

@@ -2,8 +2,9 @@
 
 Each row in turn is dropped, each effect of a row left out, each guard taken for true.  The suite below is searched, one
 small configuration after the other, until one notices; those in which the row never fires (for a guard: in which its
-state never sees its event) cannot notice, and are passed over.  What none notices is a *survivor*: it must be harmless,
-and `HARMLESS` says why, or the checker does not look where it should.
+state never sees its event) cannot notice, and are passed over.  Larger ones are searched in haste (`haste`), and in
+full only for what nobody has noticed or explained by then.  What none notices is a *survivor*: it must be harmless, and
+`HARMLESS` says why, or the checker does not look where it should.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from kvproto.lint import lint
 from kvproto.rows import Row, Table
 from kvproto.tables import TABLES
 
-#: searched in this order; what is cheap and finds much comes first
-SUITE = SUITES["gate"]
+#: searched in this order; and these for what is left
+SUITE, HEAVY = SUITES["gate"], SUITES["gate-heavy"]
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -84,28 +85,36 @@ def ask(question: Question) -> Outcome:
         complaints = lint(table)
         if complaints:
             return Outcome(name, caught=True, property=f"lint {complaints[0].kind}", config="", where=where)
-        for config in _concerned(question, row):
-            result = check(config, CONFIGS[config])
-            if result.ended == "interrupted":
-                raise KeyboardInterrupt
-            if result.violations:
-                return Outcome(name, caught=True, property=result.violations[0].property, config=config, where=where)
+        for config in _concerned(SUITE, question, row):
+            if (broken := _broken(config)) is not None:
+                return Outcome(name, caught=True, property=broken, config=config, where=where)
+        for config in () if reason(name) else _concerned(HEAVY, question, row):
+            if (broken := _broken(config)) is not None:
+                return Outcome(name, caught=True, property=broken, config=config, where=where)
     return Outcome(name, caught=False, property="", config="", where=where)
+
+
+def _broken(config: str) -> str | None:
+    """The property that fails there, if any."""
+    result = check(config, CONFIGS[config])
+    if result.ended == "interrupted":
+        raise KeyboardInterrupt
+    return result.violations[0].property if result.violations else None
 
 
 @cache
 def _baseline() -> dict[str, frozenset[str]]:
-    """The rows that fire in each configuration of the suite."""
-    return {name: frozenset(check(name, replace(CONFIGS[name], live=False)).rows) for name in SUITE}
+    """The rows that fire in each configuration."""
+    return {name: frozenset(check(name, replace(CONFIGS[name], live=False)).rows) for name in (*SUITE, *HEAVY)}
 
 
-def _concerned(question: Question, row: Row) -> list[str]:
+def _concerned(suite: Sequence[str], question: Question, row: Row) -> list[str]:
     """The configurations that can notice."""
-    mine = label(row)
+    mine, fired = label(row), _baseline()
     if question.what != "guard":
-        return [name for name, rows in _baseline().items() if mine in rows]
+        return [name for name in suite if mine in fired[name]]
     pair = mine.rpartition(" ")[0] + " "
-    return [name for name, rows in _baseline().items() if any(each.startswith(pair) for each in rows)]
+    return [name for name in suite if any(each.startswith(pair) for each in fired[name])]
 
 
 def _take_away(bench: Bench, table: Table[Any], row: Row, question: Question) -> None:
