@@ -144,6 +144,8 @@ def test_plots_are_written_or_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     results = ["figures", "--results", str(RESULTS), "--plot"]
     assert main([*results, str(tmp_path / "a.svg")]) == 0
     assert "<svg" in (tmp_path / "a.svg").read_text()
-    assert main([*results, str(tmp_path / "a.txt")]) == 2
-    assert ".svg" in capsys.readouterr().err
-    assert main([*results, str(tmp_path / "missing" / "a.svg")]) == 2
+    for name, why in (("a.txt", ".svg"), ("missing/a.svg", "no directory")):
+        with pytest.raises(SystemExit) as stop:
+            main([*results, str(tmp_path / name)])
+        assert stop.value.code == 2
+        assert why in capsys.readouterr().err

@@ -110,6 +110,7 @@ def test_forwards_go_shortest_first_within_a_batch() -> None:
         ("--page-size 0", "page"),
         ("--passes live,fast", "live_slices"),
         ("--hidden 100", "query heads"),
+        ("--trace /proc/nowhere", "--trace"),
     ],
 )
 def test_what_makes_no_run_is_refused(text: str, why: str, capsys: Any) -> None:

@@ -31,7 +31,7 @@ import torch
 
 from kvproto.bench.pipeline_rank import Form, Moment, serve
 from kvproto.bench.plot import add_plot, draw
-from kvproto.bench.results import write
+from kvproto.bench.results import output, write
 from kvproto.layout import Layout, chunks
 from kvproto.rank import Settings
 
@@ -296,7 +296,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="the table; other forms; rate over chunk size; the other route; host staging")
     parser.add_argument("--repeats", type=int, default=15, help="timed transfers a row (default 15)")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
-    parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
+    parser.add_argument("--json", type=output, metavar="FILE",
+                        help="write all figures here as well ('-': standard output only)")  # fmt: skip
     add_plot(parser)
     options = parser.parse_args(argv)
     if unknown := [name for name in options.pairs.split(",") if name not in SHAPES]:

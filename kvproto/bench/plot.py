@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kvproto.bench.results import output
+
 #: name -> size in MiB -> GB/s
 Lines = dict[str, dict[float, float]]
 CEILING = "plain copy"
@@ -25,7 +27,16 @@ HOW = {
 
 def add_plot(parser: argparse.ArgumentParser) -> None:
     """The option `--plot FILE`."""
-    parser.add_argument("--plot", type=Path, metavar="FILE", help=f"plot bandwidth over size ({', '.join(FORMATS)})")
+    told = f"plot bandwidth over size ({', '.join(FORMATS)})"
+    parser.add_argument("--plot", type=plotted, metavar="FILE", help=told)
+
+
+def plotted(text: str) -> Path:
+    """An argument that names a plot to be written."""
+    to = Path(output(text))
+    if to.suffix not in FORMATS:
+        raise argparse.ArgumentTypeError(f"a plot is written as {', '.join(FORMATS)}, not {to.suffix or 'a bare name'}")
+    return to
 
 
 def draw(results: Mapping[str, Any], to: Path | None) -> int:
@@ -72,9 +83,7 @@ def _points(bench: str, row: Mapping[str, Any], pair: str) -> list[tuple[str, fl
 
 
 def plot(lines: Lines, to: Path) -> None:
-    """ValueError: nothing to plot, or no such format. ImportError: no matplotlib."""
-    if to.suffix not in FORMATS:
-        raise ValueError(f"{to}: a plot is written as {', '.join(FORMATS)}")
+    """ValueError: nothing to plot. ImportError: no matplotlib."""
     if not lines:
         raise ValueError("there is no run of pipeline or transport in these results")
     try:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kvproto.bench.machine import machine
+
+def output(text: str) -> str:
+    """An argument that names a file to be written, or "-": refused before anything is measured, not after."""
+    if text != "-" and not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no directory {Path(text).parent}")
+    return text
 
 
 def measuring(given: Sequence[str]) -> list[str]:
@@ -27,6 +33,8 @@ def write(to: str | None, name: str, argv: Sequence[str] | None, figures: Any) -
     """Write the figures of `kvproto bench NAME` as JSON to a file, or to standard output ("-"), or nowhere (None)."""
     if to is None:
         return
+    from kvproto.bench.machine import machine  # it needs torch, and who only reads results does not
+
     command = " ".join(["kvproto bench", name, *measuring(sys.argv[1:] if argv is None else argv)])
     text = json.dumps({"bench": name, "command": command, "machine": machine(), "figures": figures})
     if to == "-":

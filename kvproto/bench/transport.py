@@ -23,7 +23,7 @@ from typing import Any, Self, get_args
 import torch
 
 from kvproto.bench.plot import add_plot, draw
-from kvproto.bench.results import write
+from kvproto.bench.results import output, write
 from kvproto.bench.transport_ends import End, How, Rows, noise, opened, order, settle, target
 from kvproto.handlers.transports.base import TransportError
 
@@ -166,7 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pieces", type=numbers, default=[16, 1024, 16384], metavar="LIST",
                         help="comma separated (default 16,1024,16384)")  # fmt: skip
     parser.add_argument("--repeats", type=int, default=9, help="timed writes a row (default 9; 2 from 1024 pieces on)")
-    parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
+    parser.add_argument("--json", type=output, metavar="FILE",
+                        help="write all figures here as well ('-': standard output only)")  # fmt: skip
     add_plot(parser)
     options = parser.parse_args(argv)
     if options.cuda and not torch.cuda.is_available():

@@ -147,7 +147,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         p.error(str(error))
     if args.trace:
-        args.trace.mkdir(parents=True, exist_ok=True)
+        try:
+            args.trace.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            p.error(f"--trace: {error}")
     return _guarded(lambda: one(run, as_text=not args.json))
 
 
