@@ -67,6 +67,13 @@ CONFIGS: dict[str, Config] = {
     "timeout": Config(ring=1, budget=Budget(timeout=1), about="one long timer ends for no reason"),
     "link": Config(ring=1, budget=Budget(link=2), about="links are lost, and come back"),
     "handshake": Config(ring=1, wired=False, budget=Budget(drop=1, early=1), chunks=1, about="how a link comes up"),
+    "other-tables": Config(
+        ring=1, chunks=1, wired=False, engine=AT_ONCE, misfit="tables", budget=Budget(crash=1, drop=1),
+        about="a rank that runs other tables is refused, and comes back with ours",
+    ),
+    "other-length": Config(
+        ring=1, chunks=1, engine=AT_ONCE, misfit="length", budget=Budget(drop=1), about="the engines name other lengths"
+    ),
     "death": Config(ring=1, restart=False, budget=Budget(crash=1), about="a rank dies for good"),
     "restart": Config(ring=1, budget=Budget(crash=2), about="ranks die and start anew"),
     "reuse": Config(lives=2, chunks=1, budget=Budget(abort=1), about="a room's id is used again"),
@@ -142,7 +149,7 @@ _GATE = (
     "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop", "abort",
     "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "unordered", "abort-timeout",
     "late-answer", "slow-engine", "late-engine", "eager-engine", "aux-first", "wait-early", "wait-abort", "abort-link",
-    "kernel-duplicate", "kernel-timeout", "slow-duplicate",
+    "kernel-duplicate", "kernel-timeout", "slow-duplicate", "other-tables", "other-length",
 )  # fmt: skip
 _HEAVY = (
     "link", "doubt", "queue", "restart", "late", "fan-in", "fan-in-abort", "fan-in-kernel", "fan-in-link",

@@ -6,7 +6,7 @@ A name is `table: STATE Event [guard] - what was taken away`.  The first part th
 from __future__ import annotations
 
 DELAY = "it is said again by a timer, or asked for again by the other side: it comes later"
-WORLDS = "not in these worlds: one group a side, and all agree on what they are"
+WORLDS = "not in these worlds: one group a side, and what does not fit is refused by the prefill rank first"
 ENGINE = "only the engine hears of it; no room depends on it"
 
 #: messages that a timer, or the other side's timer, says again
@@ -17,7 +17,7 @@ AGAIN = (
     "tell_watermark", "say_watermark", "ask_watermark",
 )  # fmt: skip
 #: guards about sides that do not agree
-FOREIGN = ("other_group", "disagrees", "misfit", "other_length", "same_call_misfit")
+FOREIGN = ("other_group", "same_call_misfit")
 
 HARMLESS: dict[str, str] = {
     **{f"[{guard}]": WORLDS for guard in FOREIGN},

@@ -117,8 +117,9 @@ class PrefillNode(PrefillMoves):
 
     def _hello(self, d: int, session: int, life: int, epoch: int) -> list[do.Effect]:
         rank, cfg = self.rank, self.config
+        digest = "0" * 16 if cfg.misfit == "tables" and not life else tables_digest()
         said = msg.Hello(
-            msg.VERSION, tables_digest(), session, DECODE_GROUP, d, cfg.decode_layout, GRID,
+            msg.VERSION, digest, session, DECODE_GROUP, d, cfg.decode_layout, GRID,
             cfg.settings.timing.lease.period, bytes([life]),
         )  # fmt: skip
         rank.next_epoch, rank.next_link = epoch - 1, d + 1
@@ -127,12 +128,13 @@ class PrefillNode(PrefillMoves):
 
     def _engine(self, v: PNode, k: int, now: float) -> tuple[PNode, list[do.Effect]]:
         key, cfg, effects = self.names.keys[k], self.config, []
+        tokens = cfg.tokens + (GRID if cfg.misfit == "length" else 0)
         produced = self.produced(v.script[k])
         for word in self.words[v.script[k]]:
             event: ev.Event
             match word:
                 case "open":
-                    event = ev.EngineOpened(key, cfg.tokens)
+                    event = ev.EngineOpened(key, tokens)
                 case "schedule":
                     event = ev.ForwardScheduled(key)
                 case "produce":

@@ -64,7 +64,8 @@ class World:
 
     def start(self) -> int:
         """The state in which every rank has just started."""
-        state = self.budget(Spent(tuple(getattr(self.config.budget, k) for k in KINDS))) << self.shifts[-1]
+        left = tuple(getattr(self.config.budget, k) for k in KINDS)
+        state = self.budget(Spent(left, hard=bool(self.config.misfit))) << self.shifts[-1]
         for at in range(self.n, self.last):
             state |= self.wires(Wire()) << self.shifts[at]
         for at, node in enumerate(self.nodes):
