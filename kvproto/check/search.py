@@ -26,6 +26,7 @@ from kvproto.check.story import Tale, retrace
 from kvproto.rows import Row
 
 MEGABYTE = 1 << 20
+LOOK = 4095  #: how often it is looked at the clock, the limits and the memory: a mask of states
 
 
 class Result(msgspec.Struct):
@@ -133,7 +134,7 @@ class Search:
                 result.depth, level = result.depth + 1, len(order)
             self._expand(done)
             done += 1
-            if not done & 4095:
+            if not done & LOOK:
                 now = time.perf_counter()
                 if report is not None and now - tick > 1.0:
                     tick = now
