@@ -53,7 +53,7 @@ class Shape:
 
     def layouts(self) -> tuple[Layout, Layout]:
         """Equal sharding would go page to page, so then the decode side has other pages."""
-        pages = 16, 64 if self.prefill == self.decode else 16
+        pages = 16, 32 if self.prefill == self.decode else 16
         both = [
             Layout(layers=self.layers, heads=self.heads, k_dim=self.dim, v_dim=self.dim, itemsize=2, dtype="bfloat16",
                    page_size=page, tp=tp)
