@@ -11,6 +11,7 @@ ENGINE = "only the engine hears of it; no room depends on it"
 
 #: messages that a timer, or the other side's timer, says again
 AGAIN = (
+    "say_refusal", "raise_up",
     "say_opened", "say_drained", "tell_drained", "say_noted", "tell_open", "tell_one_open", "tell_abort",
     "tell_one_abort", "say_abort", "ask_pages", "ask_grant", "notify", "send_aux", "confirm", "say_in_place",
     "say_aux_landed", "say_hello", "say_welcome", "tell_grant", "say_grant", "say_pages", "tell_denied", "say_denied",
@@ -19,7 +20,27 @@ AGAIN = (
 #: guards about sides that do not agree
 FOREIGN = ("other_group", "same_call_misfit")
 
+LATER = "the link ends, or comes up, by its next call or its timer instead: it comes later"
+SAME = "what it would set is set: the rows behind it change nothing, and say the same once more"
+AGREED = "beats of a link on which both ends agree are not in these worlds"
+STRANGER = "in these worlds nobody fits first and then does not, and decode ranks of one group agree"
+
 HARMLESS: dict[str, str] = {
+    "AWAIT_ENGINE PeerOpened [disagrees]": STRANGER,
+    **{f"{state} HelloReceived [misfit]": STRANGER for state in ("AWAIT_WIRE_UP", "UP", "LOST")},
+    "decode_link: REFUSED": "a refused link is called again only by its engine, which these worlds' engines do not do",
+    "StagingRequested [gave_up] - row": "who gave the region up waits for pages, and ignores what it hears of regions",
+    "FILLING PagesRequested [last_gives_up] - row": "the region is kept until the chunk is in its pages: freed later",
+    "FILLING SpaceUsable [waiting] - row": "the watermark is pulled as well: it comes later",
+    "PartArrived [there] - row": SAME,
+    "PagesRequested [there] - row": SAME,
+    "RefusalReceived [same_call]": LATER,
+    "AWAIT_RETURN WelcomeReceived [same_call] - row": LATER,
+    "ResetReceived [same_epoch] - row": LATER,
+    "- raise_quiet": "the prefill rank says itself that its rooms have drained, when the link is up",
+    "HeartbeatReceived [same_epoch] - row": AGREED,
+    "TimerFired [heard]": AGREED,
+    "- say_reset": "the other end's own silence ends its link: it comes later",
     **{f"[{guard}]": WORLDS for guard in FOREIGN},
     "LinkWentDown [known] - row": "the decode rank loses the link too, ends the room, and says so on the next one",
     "DRAINING EngineOpened [unowned]": "unreachable: a room without an engine has no sends, it drains at once",

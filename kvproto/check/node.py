@@ -112,6 +112,8 @@ class Node:
         k = self.names.place[effect.room]
         judge("S6", outcome[k] == SILENT, f"a second outcome, {effect.cause.name}, for room {k}")
         outcome[k] = SUCCESS if effect.cause is Cause.NONE else FAILURE
+        one = outcome[k] == FAILURE or self.config.misfit != "length"
+        judge("S12", one, f"room {k} succeeds, and its engines mean prompts of two lengths")
         return k
 
 

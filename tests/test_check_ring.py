@@ -1,0 +1,28 @@
+"""The ring alone, on 3 to 5 units: with the rule for an empty ring nothing gets stuck, without it something does."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvproto.check.ringworld import RingWorld, explore
+from kvproto.ring import Ring
+
+
+class Stale(Ring):
+    """A ring that keeps its place when it becomes empty, and with it a watermark that nobody will raise."""
+
+    def free(self, grant: int) -> list[int]:
+        round_, head = self.round, self.head
+        told = super().free(grant)
+        if not self.live:
+            self.round, self.head = round_, head
+        return told
+
+
+@pytest.mark.parametrize("units", [3, 4, 5])
+def test_nothing_gets_stuck_with_the_rule_and_something_does_without(units: int) -> None:
+    ruled = explore(RingWorld(units, 3))
+    assert (ruled.dead, ruled.lost, ruled.faults) == (0, 0, [])
+    stale = explore(RingWorld(units, 3, kind=Stale))
+    assert stale.dead > 0 and stale.lost > stale.dead
+    assert stale.faults == []  # it is stuck, and not unsafe
