@@ -57,6 +57,19 @@ def _pipelines(runs: list[Run]) -> Iterator[str]:
         head = ("ranks, GPUs", *(f"a room of {size} MiB" for size in sizes), "many rooms, the best")
         yield ("From gather to scatter, GB/s, and the share of NIXL's own bulk write of a room's bytes in the same run:"
                f"\n\n{markdown(head, lines)}")  # fmt: skip
+        yield from _alone(rows)
+
+
+def _alone(rows: list[Row]) -> Iterator[str]:
+    """What a room alone takes beyond its bulk write."""
+    largest = max((row["size"] for row in rows if row["what"] == "one"), default=0)
+    over: dict[str, float] = {}
+    for row in (row for row in rows if (row["what"], row["size"]) == ("one", largest)):
+        over[row["pair"]] = min(row["ms"] - row["bulk_ms"], over.get(row["pair"], row["ms"]))
+    if over:
+        yield (f"A room alone has nothing to hide behind: it takes {min(over.values()):.2f} to {max(over.values()):.2f} ms "
+               "more than its bulk write (first gather, last scatter, and what the hosts do around them), whatever its "
+               "size; rooms that come together pay that once.")  # fmt: skip
 
 
 def _best(rows: Iterable[Row]) -> str:
