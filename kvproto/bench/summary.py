@@ -67,9 +67,10 @@ def _alone(rows: list[Row]) -> Iterator[str]:
     for row in (row for row in rows if (row["what"], row["size"]) == ("one", largest)):
         over[row["pair"]] = min(row["ms"] - row["bulk_ms"], over.get(row["pair"], row["ms"]))
     if over:
-        yield (f"A room alone has nothing to hide behind: it takes {min(over.values()):.2f} to {max(over.values()):.2f} ms "
-               "more than its bulk write (first gather, last scatter, and what the hosts do around them), whatever its "
-               "size; rooms that come together pay that once.")  # fmt: skip
+        least, most = min(over.values()), max(over.values())
+        yield (f"A room alone has nothing to hide behind: it takes {least:.2f} to {most:.2f} ms more than its bulk "
+               "write (first gather, last scatter, and what the hosts do around them), whatever its size; "
+               "rooms that come together pay that once.")  # fmt: skip
 
 
 def _best(rows: Iterable[Row]) -> str:

@@ -162,19 +162,22 @@ def _search(args: Any) -> int:
     except KeyboardInterrupt:
         complain(f"interrupted: {len(results)} of {len(names)} configurations are done")
     results.sort(key=lambda result: names.index(result.name))
-    _write(results, args)
+    whole = len(results) == len(names) and all(result.ended == "exhausted" for result in results)
+    _write(results, args, whole=whole)
     if args.json:
         say(msgspec.json.encode(report.totals(results)).decode())
     elif len(names) > 1:
         say(report.sum_up(results, len(names)))
     if any(result.violations for result in results):
         return FOUND
-    return WELL if len(results) == len(names) and all(r.ended == "exhausted" for r in results) else UNFINISHED
+    return WELL if whole else UNFINISHED
 
 
-def _write(results: Sequence[Result], args: Any) -> None:
-    if args.counts:
+def _write(results: Sequence[Result], args: Any, *, whole: bool) -> None:
+    if args.counts and whole:
         args.counts.write_text(report.counts(results))
+    elif args.counts:
+        complain(f"{args.counts} is left as it was: not all was searched to its end")
     if args.rows:
         covered = Collector()
         for result in results:
