@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +17,7 @@ from kvproto.check import gate, report
 from kvproto.check.configs import CONFIGS, SUITES, named
 from kvproto.check.covered import Covered
 from kvproto.check.search import MEGABYTE, Progress, Result, check, to_stderr
+from kvproto.check.spread import spread
 from kvproto.check.story import replay
 from kvproto.console import FOUND, WELL, WRONG, complain, say
 from kvproto.coverage import Collector, undump
@@ -47,8 +46,6 @@ WHY = {
     "memory": "not all of it: the memory that it may take is full; --memory raises it",
     "interrupted": "not all of it: nothing is broken as far as it came",
 }
-X = TypeVar("X")
-Y = TypeVar("Y")
 
 
 def main(argv: list[str]) -> int:
@@ -108,29 +105,6 @@ def _list() -> int:
 def plenty() -> int:
     """Three quarters of this machine's memory, in MiB."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MEGABYTE * 3 // 4
-
-
-def spread(work: Callable[[X], Y], items: Sequence[X], jobs: int) -> Iterator[Y]:
-    """Do the work; on several processes if `jobs` asks for them, and then whatever is done first comes first.
-
-    When it is interrupted nothing new begins, and what is running says how far it came.
-    """
-    if jobs <= 1 or len(items) <= 1:
-        yield from map(work, items)
-        return
-    left = list(items)[::-1]
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running: set[Future[Y]] = set()
-        while left or running:
-            try:
-                while left and len(running) < jobs:
-                    running.add(pool.submit(work, left.pop()))
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-            except KeyboardInterrupt:
-                left.clear()
-                continue
-            for future in done:
-                yield future.result()
 
 
 # ------------------------------------------------------------------------------------------------- search
