@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from kvproto import messages as msg
 from kvproto.layout import Layout, Plan
-from kvproto.rank import Settings
 from kvproto.rows import Table
+from kvproto.settings import Settings
 from kvproto.states import Cause
 from kvproto.tables.decode_grant import DGrantValue, decode_grant
 from kvproto.tables.decode_room import DRoomValue, decode_room

@@ -19,7 +19,7 @@ import msgspec
 
 from kvproto.events import room_key
 from kvproto.layout import Layout, Plan
-from kvproto.rank import Settings
+from kvproto.settings import Settings
 
 Net = Literal["fifo", "unordered"]
 

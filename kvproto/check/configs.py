@@ -33,6 +33,10 @@ CONFIGS: dict[str, Config] = {
     ),
     "wait-early": Config(ring=1, ahead=0, budget=Budget(early=1), about="a chunk waits for space; its writer gives up"),
     "wait-abort": Config(ring=1, ahead=0, budget=Budget(abort=1), about="a chunk waits for space, and its room ends"),
+    "window": Config(
+        ring=1, chunks=3, window=1, engine=("open+schedule", "produce", "aux", "produce", "finish"),
+        about="a window that slides, and an aux row before the last chunk",
+    ),
     "two-slots": Config(ring=2, slots=2, must=("a write and a gather at once",), about="chunks overtake each other"),
     "one-slot": Config(ring=2, must=("a send that waits for a slot",), about="chunks queue for the one slot"),
     "queue": Config(ring=2, budget=Budget(timeout=1, late=1), about="leases end while chunks queue for a slot"),
@@ -149,7 +153,7 @@ _GATE = (
     "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop", "abort",
     "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "unordered", "abort-timeout",
     "late-answer", "slow-engine", "late-engine", "eager-engine", "aux-first", "wait-early", "wait-abort", "abort-link",
-    "kernel-duplicate", "kernel-timeout", "slow-duplicate", "other-tables", "other-length",
+    "window", "kernel-duplicate", "kernel-timeout", "slow-duplicate", "other-tables", "other-length",
 )  # fmt: skip
 _HEAVY = (
     "link", "doubt", "queue", "restart", "late", "fan-in", "fan-in-abort", "fan-in-kernel", "fan-in-link",
