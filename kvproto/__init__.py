@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvproto.decode import DecodeEndpoint
-    from kvproto.endpoint import Outcome, Room, Status
     from kvproto.handlers.kernels.base import Pool
     from kvproto.layout import Layout, Plan
     from kvproto.prefill import PrefillEndpoint
-    from kvproto.rank import Settings
+    from kvproto.rooms import Outcome, Room, Status
+    from kvproto.settings import Settings
     from kvproto.states import Cause
     from kvproto.tables import TABLES
 
@@ -25,8 +25,8 @@ __all__ = [
 ]  # fmt: skip
 
 _HOME = {
-    "DecodeEndpoint": "decode", "PrefillEndpoint": "prefill", "Outcome": "endpoint", "Room": "endpoint",
-    "Status": "endpoint", "Pool": "handlers.kernels.base", "Layout": "layout", "Plan": "layout", "Settings": "rank",
+    "DecodeEndpoint": "decode", "PrefillEndpoint": "prefill", "Outcome": "rooms", "Room": "rooms",
+    "Status": "rooms", "Pool": "handlers.kernels.base", "Layout": "layout", "Plan": "layout", "Settings": "settings",
     "Cause": "states", "TABLES": "tables",
 }  # fmt: skip
 

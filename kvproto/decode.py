@@ -11,16 +11,18 @@ from typing import Any
 
 from kvproto import effects as do
 from kvproto import events as ev
-from kvproto.endpoint import Endpoint, Room, check_pool, make_control, need_room, new_incarnation
+from kvproto.endpoint import Endpoint
 from kvproto.handlers.clock import Clock, SteadyClock
 from kvproto.handlers.control import ControlError
 from kvproto.handlers.decode import DecodeData
 from kvproto.handlers.kernels.base import Kernels, Pool
+from kvproto.handlers.making import check_pool, make_control, need_room, new_incarnation
 from kvproto.handlers.staging import Kind
 from kvproto.handlers.transports.base import Transport
 from kvproto.layout import Layout, Plan
-from kvproto.rank import Settings
 from kvproto.rank_decode import DecodeRank
+from kvproto.rooms import Room
+from kvproto.settings import Settings
 from kvproto.states import Cause
 
 STALL_S = 1.0

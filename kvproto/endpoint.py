@@ -19,107 +19,30 @@ checked, entries made and kept until the engine has been told everything.
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
-from enum import IntEnum
 from pathlib import Path
 from threading import Thread
 from typing import Any, Self
 
-import msgspec
-
 from kvproto import effects as do
 from kvproto import events as ev
-from kvproto.events import room_key, room_of
+from kvproto.events import room_of
 from kvproto.explain import explain
-from kvproto.handlers.book import Entry, as_table, need_pages
+from kvproto.handlers.book import Entry
 from kvproto.handlers.clock import Clock
 from kvproto.handlers.control import Control
 from kvproto.handlers.digests import DigestingKernels, Place
 from kvproto.handlers.kernels.base import Kernels, Pool
-from kvproto.handlers.lane import Lane
-from kvproto.layout import Layout
+from kvproto.handlers.making import pick_kernels
 from kvproto.loop import Loop
 from kvproto.rank import Rank
+from kvproto.rooms import Outcome, Room, Status
 from kvproto.states import Cause
 from kvproto.trace.records import lines, log_of
-from kvproto.wire import MAX_FRAME
 
-MAX_QUEUE_BYTES = 8 * MAX_FRAME
 MAX_TRACES = 64
-
-
-class Status(IntEnum):
-    """Where a room is; only FAILED may follow a higher one."""
-
-    FAILED = 0
-    #: some rank has not opened the room
-    BOOTSTRAPPING = 1
-    #: every rank knows it; the forward has not begun
-    WAITING = 2
-    #: under way
-    TRANSFERRING = 3
-    SUCCESS = 4
-
-
-class Room(msgspec.Struct, frozen=True):
-    """A room's name."""
-
-    id: int
-    gen: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.id < 1 << 64 or not 0 <= self.gen < 1 << 32:
-            raise ValueError(f"room {self.id} gen {self.gen}: an id has 64 bits, a gen 32, and neither a sign")
-
-    @property
-    def key(self) -> int:
-        """The room key."""
-        return room_key(self.id, self.gen)
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """How a room ended; `cause` is NONE for success; `aux` is the aux row that a decode rank received."""
-
-    room: Room
-    cause: Cause
-    aux: bytes = b""
-
-    @property
-    def ok(self) -> bool:
-        """Whether it succeeded."""
-        return self.cause is Cause.NONE
-
-
-def new_incarnation() -> int:
-    """A number (u48) higher than in any earlier life of this rank: milliseconds since 2020, and the process."""
-    milliseconds = time.time_ns() // 1_000_000 - 1_577_836_800_000
-    return (milliseconds & (1 << 40) - 1) << 8 | os.getpid() & 0xFF
-
-
-def pick_kernels(pool: Pool) -> Kernels:
-    """Triton on a GPU, torch on the CPU."""
-    if pool.device.type == "cuda":
-        from kvproto.handlers.kernels.triton import TritonKernels
-
-        return TritonKernels()
-    from kvproto.handlers.kernels.torch import TorchKernels
-
-    return TorchKernels()
-
-
-def check_pool(layout: Layout, index: int, pool: Pool) -> None:
-    """Raise ValueError unless the pool is this rank's share of the layout."""
-    _, heads = layout.heads_of(index)
-    _, layers = layout.layers_of(index)
-    told = (layers, heads, layout.page_size, layout.itemsize, layout.order)
-    found = (pool.layers, pool.heads, pool.page_size, pool.itemsize, pool.order)
-    if told != found:
-        names = "(layers, heads, page size, element bytes, order)"
-        raise ValueError(f"the layout gives rank {index} {names} = {told}, the pool has {found}")
 
 
 class Endpoint:
@@ -305,18 +228,3 @@ class Endpoint:
 
 def _drain(queue: deque[Any]) -> list[Any]:
     return [queue.popleft() for _ in range(len(queue))]
-
-
-def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: Lane) -> Entry:
-    """An entry with the page table on the device and on the host; ValueError names what is wrong with it."""
-    if tokens < 1:
-        raise ValueError(f"a room of {tokens} tokens: a prompt has at least one")
-    host = as_table(pages)
-    need_pages(layout, tokens, host, pool.pages)
-    table, placed = lane.place(host)
-    return Entry(tokens, table, host, placed=placed)
-
-
-def make_control(bind: str | None) -> Control:
-    """A control plane with the codec's bounds."""
-    return Control(bind, max_frame=MAX_FRAME, max_bytes=MAX_QUEUE_BYTES)

@@ -12,19 +12,21 @@ from typing import Any
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
-from kvproto.endpoint import Endpoint, Room, check_pool, make_control, need_room, new_incarnation
+from kvproto.endpoint import Endpoint
 from kvproto.handlers.book import Entry
 from kvproto.handlers.clock import Clock, MonotonicClock
 from kvproto.handlers.control import LOOPBACK, Peer
 from kvproto.handlers.kernels.base import Kernels, Pool
+from kvproto.handlers.making import check_pool, make_control, need_room, new_incarnation
 from kvproto.handlers.prefill import PrefillData
 from kvproto.handlers.staging import Kind
 from kvproto.handlers.transports.base import PeerId, Transport
 from kvproto.handlers.wireup import WireUp
 from kvproto.layout import Layout
 from kvproto.messages import MAX_AUX, Hello
-from kvproto.rank import Settings
 from kvproto.rank_prefill import PrefillRank
+from kvproto.rooms import Room
+from kvproto.settings import Settings
 from kvproto.states import Cause, PLink
 
 

@@ -34,8 +34,8 @@ from kvproto.layout import Layout, LayoutError, Plan
 from kvproto.machine import Fire, Machine
 from kvproto.messages import VERSION, Hello, Message, Welcome
 from kvproto.rows import Row, Table, Value
+from kvproto.settings import Settings
 from kvproto.states import State
-from kvproto.timing import Timing
 from kvproto.wheel import INFINITY, Wheel
 
 X = TypeVar("X", bound=Value)
@@ -49,31 +49,6 @@ Heard = tuple[float, int, int, int, Message]
 Trace = deque[Step | Heard | Effect]
 #: takes an event
 On = Callable[[Any, float], None]
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """What an engine chooses for a rank; sizes in bytes."""
-
-    timing: Timing = Timing()
-    #: chunks of a room that are asked for at a time
-    window: int = 4
-    #: local staging slots of a prefill rank, and the size of each (0: as large as the largest part; a part that
-    #: does not fit a slot goes over pages)
-    slots: int = 4
-    slot_bytes: int = 0
-    #: staging ring of a decode rank, and how many rounds its promises may run ahead
-    ring_bytes: int = 1 << 30
-    ahead: int = 2
-    #: every part goes over pages, nothing is staged
-    pages_only: bool = False
-    #: ended rooms that still answer
-    tombstones: int = 4096
-    #: rooms that only the other side has opened
-    early: int = 4096
-    #: links of a rank
-    links: int = 1024
-    #: entries that the trace keeps: steps, and the messages between them
-    trace: int = 2048
 
 
 class Peer(msgspec.Struct):

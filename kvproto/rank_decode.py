@@ -20,8 +20,9 @@ from kvproto.events import Event, Terms
 from kvproto.layout import Layout, Plan, cell
 from kvproto.machine import Fire, Machine
 from kvproto.messages import Message
-from kvproto.rank import On, Peer, Rank, Settings, mask
+from kvproto.rank import On, Peer, Rank, mask
 from kvproto.ring import Ring
+from kvproto.settings import Settings
 from kvproto.states import Cause, DLink
 from kvproto.tables.decode_grant import DGrantValue, decode_grant
 from kvproto.tables.decode_room import decode_room

@@ -22,8 +22,9 @@ from kvproto.events import Event, Route, Terms
 from kvproto.layout import Layout, Plan, cell
 from kvproto.machine import Fire, Machine
 from kvproto.messages import AUX_CHUNK, Message
-from kvproto.rank import ROOM_CHUNK, Key, On, Peer, Rank, Settings, bits, mask
+from kvproto.rank import ROOM_CHUNK, Key, On, Peer, Rank, bits, mask
 from kvproto.ring import usable
+from kvproto.settings import Settings
 from kvproto.states import PLink, PRoom
 from kvproto.tables.links import prefill_link
 from kvproto.tables.prefill_room import prefill_room

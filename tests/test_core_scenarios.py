@@ -16,9 +16,9 @@ from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
 from kvproto.layout import Layout
-from kvproto.rank import Settings
 from kvproto.rank_decode import DecodeRank
 from kvproto.rows import Row
+from kvproto.settings import Settings
 from kvproto.states import Cause, DGrant, DLink, DRoom, PLink, PRoom, PSend
 from kvproto.tables import TABLES
 from kvproto.testing.world import PREFILL_GROUP, Chances, Side, World

@@ -11,13 +11,14 @@ import torch
 from support.stories import layout
 
 from kvproto.decode import DecodeEndpoint
-from kvproto.endpoint import Endpoint, Room
+from kvproto.endpoint import Endpoint
 from kvproto.handlers.digests import DigestingKernels, Place, differing
 from kvproto.handlers.kernels.base import Part
 from kvproto.handlers.kernels.torch import TorchKernels
 from kvproto.layout import Plan
 from kvproto.prefill import PrefillEndpoint
-from kvproto.rank import Settings
+from kvproto.rooms import Room
+from kvproto.settings import Settings
 from kvproto.testing.pair import DECODE_GROUP, PREFILL_GROUP, Pair
 from kvproto.testing.pools import noise
 

@@ -12,12 +12,13 @@ import pytest
 from support.stories import layout
 
 from kvproto import effects as do
-from kvproto.endpoint import Endpoint, Room, Status
+from kvproto.endpoint import Endpoint
 from kvproto.handlers.clock import ManualClock
 from kvproto.handlers.control import Sent
 from kvproto.handlers.transports.fabric import Fabric
 from kvproto.loop import LIMIT
-from kvproto.rank import Settings
+from kvproto.rooms import Room, Status
+from kvproto.settings import Settings
 from kvproto.states import Cause
 from kvproto.testing.pair import Pair
 from kvproto.timing import Timer, Timing

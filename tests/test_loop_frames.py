@@ -13,7 +13,7 @@ from support.stories import layout
 from support.wiretap import Stranger, Tap
 
 from kvproto import messages as msg
-from kvproto.endpoint import Room
+from kvproto.rooms import Room
 from kvproto.states import Cause, DLink, PLink
 from kvproto.testing.pair import Pair
 from kvproto.testing.strategies import damaged, frames, messages

@@ -17,7 +17,7 @@ from kvproto.draw.stage import GRID, Cast, Stage
 from kvproto.effects import AnnounceReleased, Report, Transmit
 from kvproto.events import room_key
 from kvproto.plain import EFFECTS, EVENTS, MESSAGES, PlainError, plain, room_from, struct
-from kvproto.rank import Settings
+from kvproto.settings import Settings
 from kvproto.trace import Heard, Log, Sent, Step, TraceError, lines, load, log_of, parse, replay, save
 from kvproto.trace.command import main as trace_main
 from kvproto.trace.merge import merge, rooms, select

@@ -33,12 +33,12 @@ from kvproto import effects as do
 from kvproto import events as ev
 from kvproto.bench.results import write
 from kvproto.decode import DecodeEndpoint
-from kvproto.endpoint import Room
 from kvproto.handlers.kernels.base import Pool
 from kvproto.handlers.transports.nixl import NixlTransport
 from kvproto.layout import Layout
 from kvproto.prefill import PrefillEndpoint
-from kvproto.rank import Settings
+from kvproto.rooms import Room
+from kvproto.settings import Settings
 from kvproto.testing.pools import noise, tokens_of
 
 TOKENS = 32

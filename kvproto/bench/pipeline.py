@@ -33,7 +33,7 @@ from kvproto.bench.pipeline_rank import Form, Moment, serve
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.results import output, write
 from kvproto.layout import Layout, chunks
-from kvproto.rank import Settings
+from kvproto.settings import Settings
 
 LEAD_S = 0.001
 MIB = 1 << 20

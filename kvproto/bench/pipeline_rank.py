@@ -23,7 +23,6 @@ import torch
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto.decode import DecodeEndpoint
-from kvproto.endpoint import Room
 from kvproto.handlers.kernels.base import Pool
 from kvproto.handlers.staging import Kind
 from kvproto.handlers.transports import Completed, bulk
@@ -31,7 +30,8 @@ from kvproto.handlers.transports.nixl import NixlTransport
 from kvproto.layout import Layout, Plan
 from kvproto.messages import AUX_CHUNK
 from kvproto.prefill import PrefillEndpoint
-from kvproto.rank import Settings
+from kvproto.rooms import Room
+from kvproto.settings import Settings
 from kvproto.states import PSend
 
 MARKER = 0xA5

@@ -27,8 +27,8 @@ from kvproto import messages as msg
 from kvproto.digest import tables_digest
 from kvproto.effects import Effect
 from kvproto.layout import Layout
-from kvproto.rank import Settings
 from kvproto.rank_prefill import PrefillRank
+from kvproto.settings import Settings
 from kvproto.wire import decode, encode
 
 GRID = 2048

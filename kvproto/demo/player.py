@@ -22,10 +22,11 @@ from kvproto.demo.job import RoomSpec
 from kvproto.demo.rank import Rank
 from kvproto.demo.run import Route, Run
 from kvproto.demo.tally import Tally, left_over
-from kvproto.endpoint import Endpoint, Outcome, Room
+from kvproto.endpoint import Endpoint
 from kvproto.events import room_of
 from kvproto.handlers.kernels.base import Pool
 from kvproto.handlers.transports.base import Transport
+from kvproto.rooms import Outcome, Room
 from kvproto.trace import save
 
 TICK_S = 0.001  # how often a rank that only waits looks at its endpoint

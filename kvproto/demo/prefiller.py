@@ -21,8 +21,8 @@ from kvproto.demo.player import Player, make_transport, pool_of, started, writte
 from kvproto.demo.rank import Rank
 from kvproto.demo.run import Route, Run
 from kvproto.demo.tally import prefill_counts
-from kvproto.endpoint import Status
 from kvproto.prefill import PrefillEndpoint
+from kvproto.rooms import Status
 
 
 def prefill(line: Line, run: Run, rank: int, directory: Path) -> None:

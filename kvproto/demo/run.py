@@ -26,7 +26,7 @@ from typing import Literal, get_args
 
 from kvproto.demo.job import Job, RoomSpec
 from kvproto.layout import Plan, chunks, grid_tokens
-from kvproto.rank import Settings
+from kvproto.settings import Settings
 from kvproto.timing import Timer, Timing
 
 Route = Literal["live", "live_slices", "staged", "slices"]

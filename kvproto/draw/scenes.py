@@ -11,7 +11,7 @@ from kvproto import messages as msg
 from kvproto.draw.stage import GRID, Cast, Stage
 from kvproto.events import room_key
 from kvproto.layout import Plan
-from kvproto.rank import Settings
+from kvproto.settings import Settings
 from kvproto.states import Cause
 from kvproto.trace.records import Log, log_of
 

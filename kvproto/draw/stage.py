@@ -18,9 +18,10 @@ from kvproto import messages as msg
 from kvproto.effects import Effect
 from kvproto.events import Event
 from kvproto.layout import Layout, Plan, cell
-from kvproto.rank import Rank, Settings
+from kvproto.rank import Rank
 from kvproto.rank_decode import DecodeRank
 from kvproto.rank_prefill import PrefillRank
+from kvproto.settings import Settings
 
 #: seconds that things take on the stage
 MESSAGE, KERNEL, WRITE, CONNECT = 50e-6, 100e-6, 400e-6, 200e-6

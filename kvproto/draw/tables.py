@@ -18,8 +18,8 @@ from kvproto.draw.talk import TALK
 from kvproto.effects import Effect, Internal
 from kvproto.events import Event
 from kvproto.plain import hints
-from kvproto.rank import Settings
 from kvproto.rows import Row, Table
+from kvproto.settings import Settings
 from kvproto.states import State
 from kvproto.timing import Timer, Timing
 

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kvproto.endpoint import Endpoint, Status
+from kvproto.endpoint import Endpoint
 from kvproto.handlers.transports.cargo import Cargo
 from kvproto.handlers.transports.fabric import Fabric
 from kvproto.layout import cell
 from kvproto.ring import usable
+from kvproto.rooms import Status
 from kvproto.states import DLink, PLink
 from kvproto.testing.task import Rows, Side, Task, rows_of, views
 

@@ -20,10 +20,10 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
-from kvproto.endpoint import Room
 from kvproto.handlers.control import Control, Peer
 from kvproto.layout import Layout
-from kvproto.rank import Settings
+from kvproto.rooms import Room
+from kvproto.settings import Settings
 from kvproto.testing.stage import TIMING, Stage
 from kvproto.testing.strategies import damaged, frames
 from kvproto.testing.task import Side

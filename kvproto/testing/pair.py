@@ -23,14 +23,15 @@ from typing import Self
 import torch
 
 from kvproto.decode import DecodeEndpoint
-from kvproto.endpoint import Endpoint, Outcome, Room
+from kvproto.endpoint import Endpoint
 from kvproto.handlers.clock import Clock
 from kvproto.handlers.transports.base import Transport
 from kvproto.handlers.transports.fabric import Fabric
 from kvproto.handlers.transports.memory import MemoryTransport
 from kvproto.layout import Layout, Plan
 from kvproto.prefill import PrefillEndpoint
-from kvproto.rank import Settings
+from kvproto.rooms import Outcome, Room
+from kvproto.settings import Settings
 from kvproto.states import Cause
 from kvproto.testing.pools import left_over, noise, tokens_of, whole_model
 

@@ -22,12 +22,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kvproto.endpoint import Room
 from kvproto.handlers.control import Peer
 from kvproto.layout import Layout
 from kvproto.messages import Hello
-from kvproto.rank import Settings
+from kvproto.rooms import Room
 from kvproto.rows import Row
+from kvproto.settings import Settings
 from kvproto.states import DGrant, PLink, PSend, State
 from kvproto.tables import TABLES
 from kvproto.testing.stage import TIMING, Stage

@@ -24,7 +24,7 @@ from kvproto.handlers.control import Control
 from kvproto.handlers.transports.base import Handle, PeerId
 from kvproto.layout import Layout
 from kvproto.prefill import PrefillEndpoint
-from kvproto.rank import Settings
+from kvproto.settings import Settings
 from kvproto.states import Cause, DLink, PLink
 from kvproto.testing.engines import Engines
 from kvproto.testing.judge import Judge, WatchedFabric

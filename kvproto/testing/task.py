@@ -6,9 +6,9 @@ from typing import Literal
 
 import torch
 
-from kvproto.endpoint import Room, Status
 from kvproto.handlers.kernels.base import Pool
 from kvproto.layout import Layout, Plan
+from kvproto.rooms import Room, Status
 
 Side = Literal["P", "D"]
 Name = tuple[Side, int]

@@ -20,10 +20,10 @@ from collections.abc import Callable
 
 from kvproto import events as ev
 from kvproto.layout import Layout, Plan
-from kvproto.rank import Settings
 from kvproto.rank_decode import DecodeRank
 from kvproto.rank_prefill import PrefillRank
 from kvproto.rows import Row
+from kvproto.settings import Settings
 from kvproto.testing.outside import DECODE_GROUP, PREFILL_GROUP, Chances, Node, Outside, Parcel, Side
 
 __all__ = ["DECODE_GROUP", "PREFILL_GROUP", "Chances", "Node", "Parcel", "Side", "World"]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.layout import Layout
-from kvproto.rank import Settings
+from kvproto.settings import Settings
 from kvproto.timing import Timer, Timing
 
 GRID, PAGE, PAGES = 32, 16, 48
@@ -97,7 +97,7 @@ class Member:
         return sum(v.state.name == "UP" and self.endpoint.links.get(n) == "up" for n, v in rank.links.items())
 
     def open(self, room: int, tokens: int, pages: list[int], group: int) -> None:
-        from kvproto.endpoint import Room
+        from kvproto.rooms import Room
 
         if hasattr(self.endpoint, "plans"):
             self.endpoint.open(Room(room), tokens, pages, group=group)
@@ -106,7 +106,7 @@ class Member:
 
     def call(self, name: str, room: int, *args: object) -> object:
         """One of the engine's calls."""
-        from kvproto.endpoint import Room
+        from kvproto.rooms import Room
 
         return getattr(self.endpoint, name)(Room(room), *args)
 
@@ -150,7 +150,7 @@ class Member:
         return list(self.endpoint.loop.reports)
 
     def explain(self, room: int) -> str:
-        from kvproto.endpoint import Room
+        from kvproto.rooms import Room
 
         return str(self.endpoint.explain(Room(room)))
 

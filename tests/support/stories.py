@@ -9,7 +9,7 @@ import msgspec
 from kvproto import events as ev
 from kvproto.events import room_key
 from kvproto.layout import Layout
-from kvproto.rank import Settings
+from kvproto.settings import Settings
 from kvproto.states import Cause
 from kvproto.testing.world import Chances, Side, World
 from kvproto.timing import Timer, Timing

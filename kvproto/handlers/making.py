@@ -1,0 +1,59 @@
+"""What both endpoints are made of, and what is looked at when they are made and when a room is opened."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from kvproto.handlers.book import Entry, as_table, need_pages
+from kvproto.handlers.control import Control
+from kvproto.handlers.kernels.base import Kernels, Pool
+from kvproto.handlers.lane import Lane
+from kvproto.layout import Layout
+from kvproto.wire import MAX_FRAME
+
+MAX_QUEUE_BYTES = 8 * MAX_FRAME
+
+
+def new_incarnation() -> int:
+    """A number (u48) higher than in any earlier life of this rank: milliseconds since 2020, and the process."""
+    milliseconds = time.time_ns() // 1_000_000 - 1_577_836_800_000
+    return (milliseconds & (1 << 40) - 1) << 8 | os.getpid() & 0xFF
+
+
+def pick_kernels(pool: Pool) -> Kernels:
+    """Triton on a GPU, torch on the CPU."""
+    if pool.device.type == "cuda":
+        from kvproto.handlers.kernels.triton import TritonKernels
+
+        return TritonKernels()
+    from kvproto.handlers.kernels.torch import TorchKernels
+
+    return TorchKernels()
+
+
+def check_pool(layout: Layout, index: int, pool: Pool) -> None:
+    """Raise ValueError unless the pool is this rank's share of the layout."""
+    _, heads = layout.heads_of(index)
+    _, layers = layout.layers_of(index)
+    told = (layers, heads, layout.page_size, layout.itemsize, layout.order)
+    found = (pool.layers, pool.heads, pool.page_size, pool.itemsize, pool.order)
+    if told != found:
+        names = "(layers, heads, page size, element bytes, order)"
+        raise ValueError(f"the layout gives rank {index} {names} = {told}, the pool has {found}")
+
+
+def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: Lane) -> Entry:
+    """An entry with the page table on the device and on the host; ValueError names what is wrong with it."""
+    if tokens < 1:
+        raise ValueError(f"a room of {tokens} tokens: a prompt has at least one")
+    host = as_table(pages)
+    need_pages(layout, tokens, host, pool.pages)
+    table, placed = lane.place(host)
+    return Entry(tokens, table, host, placed=placed)
+
+
+def make_control(bind: str | None) -> Control:
+    """A control plane with the codec's bounds."""
+    return Control(bind, max_frame=MAX_FRAME, max_bytes=MAX_QUEUE_BYTES)
