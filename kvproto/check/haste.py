@@ -113,7 +113,7 @@ class Hasty(Explorer):
             if who == bit:
                 self._take(state, choice, found)
         left = self.spend(budget, "slow", -1)
-        if left >= 0 and any(who != bit for _, who, _, _ in awake):
+        if left >= 0 and any(who != bit for _, who, _, _ in turns):
             found[0].append(state + ((self._sleep(left, asleep | bit) - budget) << shift))
             found[1].append(event(source[0], ("slow", *source[1:]), "slow"))
 
