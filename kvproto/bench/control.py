@@ -293,6 +293,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rooms", type=int, default=2000, help="rooms of a throughput run (default 2000)")
     parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
     options = parser.parse_args(argv)
+    if options.cuda and not torch.cuda.is_available():
+        print("torch sees no GPU here: leave --cuda out", file=sys.stderr)
+        return 2
     if (os.cpu_count() or 1) < 4:
         print("fewer than four cores: the two loops and their sockets take turns", file=sys.stderr)
     pace = 1e-3 * options.pace

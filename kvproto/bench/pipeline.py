@@ -29,62 +29,14 @@ from typing import Any, Self
 
 import torch
 
+from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, Shape, cases
 from kvproto.bench.pipeline_rank import Form, Moment, serve
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.results import output, write
-from kvproto.layout import Layout, chunks
+from kvproto.layout import chunks
 from kvproto.settings import Settings
 
 LEAD_S = 0.001
-MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Who sends to whom, and on which devices."""
-
-    prefill: int
-    decode: int
-    prefill_on: tuple[int, ...]
-    decode_on: tuple[int, ...]
-    layers: int = 32
-    heads: int = 8
-    dim: int = 128
-
-    def layouts(self) -> tuple[Layout, Layout]:
-        """Equal sharding would go page to page, so then the decode side has other pages."""
-        pages = 16, 32 if self.prefill == self.decode else 16
-        both = [
-            Layout(layers=self.layers, heads=self.heads, k_dim=self.dim, v_dim=self.dim, itemsize=2, dtype="bfloat16",
-                   page_size=page, tp=tp)
-            for page, tp in zip(pages, (self.prefill, self.decode), strict=True)
-        ]  # fmt: skip
-        return both[0], both[1]
-
-    @property
-    def token_bytes(self) -> int:
-        return self.layers * self.heads * self.dim * 4
-
-    @property
-    def name(self) -> str:
-        gpus = len({*self.prefill_on, *self.decode_on})
-        return f"{self.prefill}->{self.decode} on {gpus}"
-
-
-@dataclass(frozen=True)
-class Case:
-    """One row. `chunk`: MiB of the whole KV in a chunk; `ring`: MiB on each decode rank (0: all that is wanted)."""
-
-    what: str
-    size: int
-    chunk: int
-    slots: int = 8
-    rooms: int = 1
-    window: int = 64
-    ring: int = 0
-    max_descs: int = 0
-    repeats: int = 15
-    staging: str = "device"
 
 
 @dataclass
@@ -222,51 +174,6 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
         ("scattered to finished", end - last["Scattered"]),
         ("a launch", statistics.median(launches)),
         ("a post", statistics.median(posts)),
-    ]
-
-
-SHAPES = {
-    "1-1": Shape(1, 1, (0,), (1,)),
-    "1-2": Shape(1, 2, (0,), (1, 1)),
-    "2-1": Shape(2, 1, (0, 0), (1,)),
-    "2-1w": Shape(2, 1, (0, 1), (2,)),
-    "1-2w": Shape(1, 2, (0,), (1, 2)),
-    "4-2w": Shape(4, 2, (0, 1, 2, 3), (2, 0)),
-    "2-4w": Shape(2, 4, (0, 1), (1, 2, 0, 3)),
-    "4-1w": Shape(4, 1, (0, 1, 2, 0), (3,)),
-    "tiny": Shape(1, 2, (0,), (1, 1), layers=2, heads=4, dim=16),
-}
-
-
-def cases(name: str, what: str, repeats: int) -> list[Case]:
-    """The rows of a shape: `figures` is the table, `sweep` looks at other forms, `slice` at the other route.
-
-    `pieces` is rate over chunk size, for `kvproto bench suggest`.
-    """
-    if name == "tiny" and what == "pieces":
-        return [Case("one", 4, chunk, repeats=2) for chunk in (1, 2, 4)]
-    if name == "tiny":
-        return [Case("one", 1, 1, repeats=2), Case("many", 1, 1, rooms=3, repeats=2), Case("slice", 1, 1, repeats=1)]
-    if what == "slice":
-        rows = [Case("slice", size, min(size, 64), repeats=3) for size in (4, 16, 64, 256)]
-        rows += [Case("slice", 64, 64, max_descs=most, repeats=3) for most in (256, 4096)]
-        return rows + [Case("one", size, size, repeats=repeats) for size in (4, 16, 64, 256)]
-    if what == "pieces":
-        pairs = [(size, size >> cut) for size in (64, 256, 1024) for cut in range(7) if size >> cut >= 4]
-        return [Case("one", size, chunk, repeats=repeats) for size, chunk in pairs]
-    if what == "pinned":
-        return [Case("one", 256, chunk, staging="pinned", repeats=5) for chunk in (16, 64)]
-    parts = max(SHAPES[name].prefill, SHAPES[name].decode)  # of a chunk: with more of them, larger chunks
-    sizes = ((64, 16), (64, 32), (256, 32), (256, 64), (1024, 64), (1024, 128))
-    if what == "sweep":
-        rows = [Case("one", 1024, 64, slots=slots, repeats=repeats) for slots in (2, 4, 16)]
-        rows += [Case("one", size, size // 2**cut, repeats=repeats) for size in (64, 256, 1024) for cut in (0, 1, 5)]
-        return [*rows, Case("one", 1024, 64, ring=256, window=8, repeats=repeats)]
-    wanted = dict.fromkeys((size, min(size, chunk * parts)) for size, chunk in sizes)
-    rows = [Case("one", size, chunk, repeats=repeats) for size, chunk in wanted]
-    many = (16, 64, 64), (64, 64, 64), (4, 256, 128), (16, 256, 128), (4, 1024, 128), (8, 1024, 128)
-    return rows + [
-        Case("many", size, min(size, chunk * parts), rooms=rooms, repeats=repeats) for rooms, size, chunk in many
     ]
 
 

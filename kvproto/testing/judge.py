@@ -103,7 +103,7 @@ class Judge:
         """A piece is about to land."""
         stage = self.stage
         writer, reader = self._endpoint(cargo.writer, stage.prefills), self._endpoint(cargo.target, stage.decodes)
-        flight = writer.data.flights.get(cargo.handle)
+        flight = writer.data.flights.live.get(cargo.handle)
         assert flight is not None, f"P{writer.rank.index} has forgotten a write that still moves"
         key, chunk, _ = flight.key
         _, target, length = cargo.pieces[piece]
