@@ -17,6 +17,7 @@ from kvproto.check.story import replay
 from kvproto.states import DLink, PLink, PSend
 from kvproto.tables.links import decode_link, prefill_link, say_reset
 from kvproto.tables.prefill_send import prefill_send
+from kvproto.trace.replay_command import main
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "spec" / "counterexamples").glob("*.jsonl"))
@@ -67,3 +68,13 @@ def test_it_happens_when_the_fault_is_planted_again(path: Path) -> None:
         STORIES[path.stem](bench)
         once, now = replay(path.read_text())
     assert now == once
+
+
+def test_they_are_stepped_through(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(path) for path in FILES]) == 0
+    said = capsys.readouterr().out
+    assert said.count("cannot happen any more") + said.count("now everything holds") == len(FILES)
+    with Bench() as bench:
+        STORIES["late-pages-answer"](bench)
+        assert main([str(path) for path in FILES if path.stem == "late-pages-answer"]) == 1
+    assert "now S4 is broken" in capsys.readouterr().out

@@ -64,22 +64,23 @@ def _memory(config: Config, what: tuple[Any, ...]) -> str:
     return f"{whose} {verb}" + (f" (piece {what[2]})" if what[0] == "land" else "")
 
 
-def _timer(config: Config, what: tuple[Any, ...]) -> str:
+def _timer(config: Config, what: tuple[Any, ...], other: str) -> str:
     last = " for the last time" if what[-1] == LAST else ""
     if what[0] == "send timer":
         chunk = "the aux row" if what[2] < 0 else f"chunk {what[2]}"
         return f"the timer of its send of {chunk} of {room(config, what[1])} to D{what[3]} ends{last}"
     if what[0] == "room timer":
         return f"the timer of {room(config, what[1])} ends{last}"
-    return f"the timer of its link to {what[1]} ends{last}"
+    return f"the timer of its link to {other} ends{last}"
 
 
 def deed(config: Config, event: Event) -> str:
     """What happens, without who it happens to."""
     what = event.what
     kind = what[0]
+    other = f"{'D' if event.at < config.prefills else 'P'}{what[1] if len(what) > 1 else ''}"
     if kind in ("send timer", "room timer", "link timer"):
-        return _timer(config, what)
+        return _timer(config, what, other)
     if kind in ("land", "fail", "doubt", "settle"):
         return _memory(config, what)
     if kind in ("gathered", "gathered late", "gather failed", "scattered", "scatter failed"):
@@ -102,8 +103,8 @@ def deed(config: Config, event: Event) -> str:
         return words[kind].format(room(config, what[1]) if len(what) > 1 and isinstance(what[1], int) else "")
     plain = {
         "hello": "is called by D{1} (session {2})", "wired": "is wired to D{1}",
-        "wire failed": "cannot be wired to D{1}", "lost": "loses its link to {1}",
-        "beat": "sends its beat to {1}", "silence": "has heard nothing from {1} for too long",
+        "wire failed": "cannot be wired to D{1}", "lost": f"loses its link to {other}",
+        "beat": f"sends its beat to {other}", "silence": f"has heard nothing from {other} for too long",
         "wrote": "learns of its write to D{4}: {1}",
     }  # fmt: skip
     return plain[kind].format(*what)

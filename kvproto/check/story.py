@@ -99,29 +99,58 @@ def _plain(item: Any) -> Any:
     return item
 
 
+class Walk(msgspec.Struct):
+    """A recorded way, walked again: how far it goes, and what it breaks now (empty: nothing)."""
+
+    once: Tale
+    events: list[Event]
+    broken: str = ""
+    #: why the next recorded step cannot happen; empty: all of them did
+    gone: str = ""
+
+    def story(self) -> str:
+        """For people: the steps that still happen, and how it ends."""
+        lines = [f"{i:>3}. {phrase(self.once.config, event)}" for i, event in enumerate(self._called(), 1)]
+        end = f"now {self.broken} is broken" if self.broken else self.gone or "now everything holds"
+        return "\n".join([*lines, f"     once {self.once.property}: {self.once.text}", f"     {end}"])
+
+    def _called(self) -> list[Event]:
+        return calls(self.once.config, self.events)
+
+
+def walk(text: str) -> Walk:
+    """Walk a recorded way again, as far as it goes.  Raises ValueError for what is not one."""
+    try:
+        head, *lines = (msgspec.json.decode(line) for line in text.splitlines())
+        once = Tale(head["property"], head["text"], msgspec.convert(head["config"], Config), [])
+        steps = [(line["at"], line["event"], line["cost"]) for line in lines]
+    except (KeyError, TypeError, msgspec.MsgspecError) as error:
+        raise ValueError(f"not a recorded counterexample: {error}") from error
+    world, done = explorer(once.config), Walk(once, [])
+    state = world.initial()
+    for at, wanted in enumerate(steps, 1):
+        states, why = world.successors(state)
+        mine = next((e for name, _, e in world.faults if name == once.property and at == len(steps)), None)
+        if mine is not None:
+            return Walk(once, [*done.events, mine], once.property)
+        found = next(((new, e) for new, e in zip(states, why, strict=True) if plain(e) == wanted), None)
+        if found is None:
+            done.gone = f"step {at} cannot happen any more: {wanted[1]}"
+            return done
+        del world.faults[:]
+        state = found[0]
+        done.events.append(found[1])
+    world.successors(state)
+    done.broken = world.faults[0][0] if world.faults else ""
+    return done
+
+
 def replay(text: str) -> tuple[str, str | None]:
     """Walk a recorded way; returns the property that it once broke, and the one that it breaks now (None: none).
 
     Raises LookupError at the first step that is no longer possible: then the fault is gone by another way.
     """
-    head, *lines = (msgspec.json.decode(line) for line in text.splitlines())
-    world = explorer(msgspec.convert(head["config"], Config))
-    state = world.initial()
-    for at, line in enumerate(lines):
-        wanted = (line["at"], line["event"], line["cost"])
-        states, why = world.successors(state)
-        if world.faults:
-            broken = [fault for fault in world.faults if fault[0] == head["property"]]
-            if at == len(lines) - 1 and broken:
-                return head["property"], head["property"]
-        found = next((new for new, event in zip(states, why, strict=True) if _same(event, wanted)), None)
-        if found is None:
-            raise LookupError(f"step {at + 1} is not possible: {line}")
-        del world.faults[:]
-        state = found
-    world.successors(state)
-    return head["property"], world.faults[0][0] if world.faults else None
-
-
-def _same(event: Event, wanted: tuple[int, Any, str]) -> bool:
-    return plain(event) == tuple(wanted)
+    walked = walk(text)
+    if walked.gone:
+        raise LookupError(walked.gone)
+    return walked.once.property, walked.broken or None
