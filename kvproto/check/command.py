@@ -35,7 +35,7 @@ examples:
   kvproto check abort drop --json            for tools: states, transitions, states_per_s, violations
   kvproto check --mutants                    the exam: is each planted hazard noticed, and by which property?
   kvproto check --gate decode_grant --jobs 2 of one table's rows, effects and guards: which is missed by nobody?
-  kvproto check abort --save spec/counterexamples    keep what was found; --replay FILE walks it again
+  kvproto check abort --save spec/counterexamples    keep what was found; kvproto replay FILE steps through
 
 exit code: 0 all holds (all caught); 1 something was found; 2 no such name; 3 not all was searched
 docs/checker.md says what a world leaves out, docs/change.md how a change of the protocol goes.
