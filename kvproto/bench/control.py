@@ -17,207 +17,22 @@ Both loops sleep between events as they do on threads of their own (`poll`, and 
 from __future__ import annotations
 
 import argparse
-import gc
 import multiprocessing
 import os
 import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from kvproto import effects as do
-from kvproto import events as ev
+from kvproto.bench.control_side import AT_WORK, LIVE, serve
 from kvproto.bench.results import write
-from kvproto.decode import DecodeEndpoint
-from kvproto.handlers.kernels.base import Pool
-from kvproto.handlers.transports.nixl import NixlTransport
-from kvproto.layout import Layout
-from kvproto.prefill import PrefillEndpoint
-from kvproto.rooms import Room
-from kvproto.settings import Settings
-from kvproto.testing.pools import noise, tokens_of
 
-TOKENS = 32
-LIVE = (1, 64, 1024)
-AT_WORK = 64
 SPANS = (
     "produced to gathering", "gathered to posted", "produced to posted", "written to noted", "noted to launched",
     "produced to finished",
 )  # fmt: skip
-Log = dict[str, dict[int, float]]
-
-
-def layout(page: int) -> Layout:
-    return Layout(layers=1, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=page, tp=1)
-
-
-class Side:
-    """One endpoint, and when what happened to which room."""
-
-    def __init__(self, side: str, *, spin: bool, cuda: bool) -> None:
-        self.prefill, self.spin = side == "P", spin
-        names = "produced", "gathering", "gathered", "posted", "written", "noted", "launched", "finished"
-        self.log: Log = {name: {} for name in names}
-        self.page = 16 if self.prefill else TOKENS
-        pages = max(LIVE) * TOKENS // self.page
-        pool = noise(layout(self.page), 0, pages, 1 if self.prefill else 2)
-        self.device = "cpu"
-        if cuda:
-            self.device = f"cuda:{0 if self.prefill else torch.cuda.device_count() - 1}"
-            torch.cuda.set_device(self.device)
-        self.pool = Pool([t.to(self.device) for t in pool.k], [t.to(self.device) for t in pool.v], pool.order)
-        settings = Settings(ring_bytes=8 << 20, slots=16)
-        make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
-        self.endpoint = make(layout(self.page), 0, self.pool, NixlTransport(), grid=TOKENS, settings=settings)
-        self._watch()
-
-    def _watch(self) -> None:
-        loop, now, log = self.endpoint.loop, time.perf_counter, self.log
-        for name, effect in (("posted", do.PostWrite), ("launched", do.LaunchScatter)):
-            act = loop.handlers.get(effect)
-            if act is not None:
-
-                def timed(each: Any, act: Any = act, into: dict[int, float] = log[name]) -> None:
-                    act(each)
-                    into[each.room] = now()
-
-                loop.handlers[effect] = timed
-        raised, begun = loop.raise_event, loop.handlers.get(do.LaunchGather)
-
-        def raise_event(event: Any) -> None:
-            if type(event) in (ev.WriteCompleted, ev.Gathered):
-                log["written" if type(event) is ev.WriteCompleted else "gathered"][event.room] = now()
-            raised(event)
-
-        def gather(effect: Any) -> None:
-            log["gathering"][effect.room] = now()
-            begun(effect)
-
-        if begun is not None:
-            loop.handlers[do.LaunchGather] = gather
-
-        receive = loop.rank.receive
-
-        def received(link: int, epoch: int, room: int, body: Any, at: float) -> Any:
-            if type(body).__name__ == "StgNotify":
-                log["noted"].setdefault(room, now())
-            return receive(link, epoch, room, body, at)
-
-        loop.raise_event, loop.rank.receive = raise_event, received
-
-    def connect(self, address: str) -> None:
-        self.endpoint.connect(layout(16), [address])
-        self.drive(self.endpoint.ready)
-
-    def drive(self, over: Callable[[], bool], longest: float = 60.0) -> None:
-        limit = time.perf_counter() + longest
-        while not over():
-            if not self.endpoint.poll() and not self.spin:
-                self.endpoint.wait(0.001)
-            if time.perf_counter() > limit:
-                raise TimeoutError(str(list(self.endpoint.loop.reports)))
-
-    def open(self, room: Room) -> None:
-        per = TOKENS // self.page
-        at = room.id % max(LIVE) * per
-        self.endpoint.open(room, TOKENS, list(range(at, at + per)))
-        if self.prefill:
-            self.endpoint.prefetch(room)
-
-    def produce(self, room: Room) -> None:
-        self.log["produced"][room.key] = time.perf_counter()
-        self.endpoint.produced(room, TOKENS)
-        self.endpoint.aux(room, b"token")
-
-    def prepare(self, live: int, gen: int) -> None:
-        """Open so many rooms; a prefill rank waits until each has its grant."""
-        for times in self.log.values():
-            times.clear()
-        rooms = [Room(index, gen) for index in range(live)]
-        for room in rooms:
-            self.open(room)
-        if self.prefill:
-            sends = self.endpoint.rank.sends
-            self.drive(lambda: sum(v.grant > 0 for room in rooms for v in sends.get(room.key, {}).values()) == live)
-
-    def paced(self, live: int, gen: int, pace: float) -> Log:
-        """Produce one room after the other, `pace` seconds apart, and wait until all are over."""
-        left, due, start = live, 0, time.perf_counter() + 0.01
-        gone = 0
-        while left or gone < live:
-            if self.prefill and due < live and time.perf_counter() >= start + due * pace:
-                self.produce(Room(due, gen))
-                due += 1
-            moved = self.endpoint.poll()
-            left -= self._finished()
-            gone += len(self.endpoint.released())
-            if not moved and not self.spin:
-                soon = start + due * pace - time.perf_counter() if due < live else 0.001
-                self.endpoint.wait(min(0.001, max(0.0, soon)))
-        return {name: dict(times) for name, times in self.log.items()}
-
-    def _finished(self) -> int:
-        outcomes, now = self.endpoint.finished(), time.perf_counter()
-        for outcome in outcomes:
-            assert outcome.ok, outcome
-            self.log["finished"][outcome.room.key] = now
-        return len(outcomes)
-
-    def flood(self, rooms: int, gen: int) -> tuple[float, float]:
-        """So many rooms, AT_WORK at a time: (begin, end)."""
-        opened = over = gone = 0
-        begin = time.perf_counter()
-        while gone < rooms:
-            while opened < rooms and opened - over < AT_WORK:
-                room = Room(opened, gen)
-                self.open(room)
-                if self.prefill:
-                    self.produce(room)
-                opened += 1
-            moved = self.endpoint.poll()
-            over += self._finished()
-            gone += len(self.endpoint.released())
-            if not moved and not self.spin:
-                self.endpoint.wait(0.001)
-        return begin, time.perf_counter()
-
-    def idle(self, seconds: float) -> float:
-        """Processor seconds a second."""
-        self.spin, spin = False, self.spin
-        until, begin = time.perf_counter() + seconds, time.process_time()
-        while time.perf_counter() < until:
-            if not self.endpoint.poll():
-                self.endpoint.wait(until - time.perf_counter())
-        self.spin = spin
-        return (time.process_time() - begin) / seconds
-
-    def right(self) -> bool:
-        """Whether all pages are what the prefill rank's are."""
-        theirs = noise(layout(16), 0, max(LIVE) * TOKENS // 16, 1)
-        mine = Pool([t.cpu() for t in self.pool.k], [t.cpu() for t in self.pool.v], self.pool.order)
-        ours, wanted = (tokens_of(pool, list(range(pool.pages))) for pool in (mine, theirs))
-        return all(torch.equal(a, b) for a, b in zip(ours, wanted, strict=True))
-
-
-def serve(conn: Connection, side: str, spin: bool, cuda: bool) -> None:
-    torch.set_num_threads(1)
-    member = Side(side, spin=spin, cuda=cuda)
-    gc.collect()
-    gc.freeze()
-    conn.send(member.endpoint.address if side == "P" else "")
-    while True:
-        while not conn.poll(0):
-            if not member.endpoint.poll():
-                member.endpoint.wait(0.0002)
-        name, args = conn.recv()
-        if name == "end":
-            member.endpoint.close()
-            return
-        conn.send(getattr(member, name)(*args))
 
 
 def spread(spans: list[float]) -> dict[str, float]:
