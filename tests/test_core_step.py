@@ -57,7 +57,7 @@ def timely(machine: Machine[Any], new: Any) -> None:
         assert new.due == float("inf"), "no timer runs in a state without one"
         return
     period = TIMING.named(name).period
-    assert NOW + period <= new.due <= NOW + period * (1 + 1 / 64) + QUANTUM, (new.state, new.due - NOW, period)
+    assert NOW + period <= new.due <= NOW + period + QUANTUM, (new.state, new.due - NOW, period)
     assert new.due % QUANTUM == 0
 
 
