@@ -11,6 +11,7 @@ import pytest
 
 from kvproto.bench.command import main
 from kvproto.bench.figures import between, put, read
+from kvproto.bench.highlights import highlights
 from kvproto.bench.pieces import curves, suggest
 from kvproto.bench.plot import CEILING, lines_of
 from kvproto.bench.results import measuring
@@ -105,20 +106,20 @@ def test_a_command_is_told_without_where_its_figures_go() -> None:
 
 
 def test_readme_shows_the_summary_of_the_results() -> None:
-    _, inside, _ = between((ROOT / "README.md").read_text())
-    told = summary(json.loads(RESULTS.read_text()))
-    assert inside == told, "run: kvproto bench figures --readme README.md"
+    for file, make in (("README.md", highlights), ("docs/figures.md", summary)):
+        _, _, inside, _ = between((ROOT / file).read_text())
+        assert inside == make(json.loads(RESULTS.read_text())), f"run: kvproto bench figures --into {file}"
 
 
 def test_the_summary_is_put_between_the_marks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     readme = tmp_path / "README.md"
     shutil.copy(ROOT / "README.md", readme)
-    before, _, after = between(readme.read_text())
+    _, before, _, after = between(readme.read_text())
     readme.write_text(f"{before}something old{after}")
-    assert main(["figures", "--results", str(RESULTS), "--readme", str(readme)]) == 0
+    assert main(["figures", "--results", str(RESULTS), "--into", str(readme)]) == 0
     assert readme.read_text() == (ROOT / "README.md").read_text()
     readme.write_text("no marks")
-    assert main(["figures", "--results", str(RESULTS), "--readme", str(readme)]) == 2
+    assert main(["figures", "--results", str(RESULTS), "--into", str(readme)]) == 2
     assert "figures" in capsys.readouterr().err
 
 

@@ -3,7 +3,7 @@
     kvproto bench figures                               the tables of examples/results/h200.json
     kvproto bench figures --plot bandwidth.svg          bandwidth over size, the copy as ceiling (needs matplotlib)
     kvproto bench figures --add A B                     put what single benchmarks wrote (--json) into that file
-    kvproto bench figures --readme README.md            put a summary of it between README's marks
+    kvproto bench figures --into README.md docs/figures.md      put summaries of it between these files' marks
 
 A file of results is `{"runs": [...]}`; each run says which benchmark, by which command, on which machine. A run that
 is added takes the place of one of the same command.
@@ -19,12 +19,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvproto.bench.highlights import highlights
 from kvproto.bench.kernel_tables import Run, kernels, markdown
 from kvproto.bench.pieces import DEFAULT
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.summary import demo, summary
 
-BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
+#: what is put between which marks
+MARKS: dict[str, Callable[[dict[str, Any]], str]] = {"figures": summary, "figures in short": highlights}
 LEFT_OUT = ("all_ms", "odd", "shape")
 
 
@@ -116,13 +118,14 @@ def put(runs: Iterable[Run], into: dict[str, Any]) -> dict[str, Any]:
     return {"runs": list((found | {run["command"]: run for run in runs}).values())}
 
 
-def between(text: str) -> tuple[str, str, str]:
-    """What stands before, between and after the marks. ValueError: there are none."""
-    before, found, rest = text.partition(f"{BEGIN}\n")
-    inside, also, after = rest.partition(f"\n{END}")
-    if not (found and also):
-        raise ValueError(f"there is no {BEGIN} ... {END}")
-    return before + found, inside, also + after
+def between(text: str) -> tuple[str, str, str, str]:
+    """The marks' name, and what stands before, between and after them. ValueError: there are none."""
+    for name in MARKS:
+        before, found, rest = text.partition(f"<!-- {name} -->\n")
+        inside, also, after = rest.partition(f"\n<!-- /{name} -->")
+        if found and also:
+            return name, before + found, inside, also + after
+    raise ValueError(f"there is no <!-- {' --> and no <!-- '.join(MARKS)} -->")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -132,7 +135,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=DEFAULT, help=f"the file of results (default {DEFAULT})")
     parser.add_argument("--add", type=Path, nargs="+", metavar="RUN", help="put these runs into it first")
     parser.add_argument("--merge", type=Path, nargs="+", metavar="RUN", help="make it anew of these runs first")
-    parser.add_argument("--readme", type=Path, metavar="FILE", help="put a summary between this file's marks")
+    parser.add_argument("--into", type=Path, nargs="+", metavar="FILE",
+                        help="put a summary between these files' marks, <!-- figures --> or <!-- figures in short -->")
     parser.add_argument("--json", action="store_true", help="print the results as they are")
     add_plot(parser)
     options = parser.parse_args(argv)
@@ -150,9 +154,10 @@ def _do(options: argparse.Namespace) -> int:
         options.results.parent.mkdir(parents=True, exist_ok=True)
         old = put(map(read, fresh), old)
         options.results.write_text(json.dumps(old, indent=1) + "\n")
-    if options.readme:
-        before, _, after = between(options.readme.read_text())
-        options.readme.write_text(before + summary(old) + after)
+    if options.into:
+        for file in options.into:
+            name, before, _, after = between(file.read_text())
+            file.write_text(before + MARKS[name](old) + after)
         return 0
     if options.plot:
         return draw(old, options.plot)

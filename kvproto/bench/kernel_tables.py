@@ -35,6 +35,14 @@ def kernels(run: Run) -> str:
     return "\n\n".join([markdown(head, rows), _below(run["figures"]["kernels"]), *_beside(run["figures"])])
 
 
+def usual(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The calls that endpoints make, at the full size."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["what"], row["pair"]), []).append(row)
+    return [row for found in groups.values() for row in found if _usual(row, found)]
+
+
 def _usual(row: dict[str, Any], group: Sequence[dict[str, Any]]) -> bool:
     parts = 1 if row["what"] == "gather" else max(other["parts"] for other in group)
     return bool(row["parts"] == parts and row["bytes"] > 0.9 * max(other["bytes"] for other in group))
