@@ -9,8 +9,8 @@ The loop and the checker drive this same object.  `handle` takes an event, `rece
 timers that are due; each returns the effects to be carried out, in order.
 
 Cost: every operation is O(events that it causes).  Only the loss or the return of a link looks at every room of
-the rank.  Each armed value has a key in the wheel that comes up no later than its `due`; a key that comes up early is
-put back, one whose value is gone is dropped, so that moving a timer costs nothing.
+the rank.  Each armed value has a key in the wheel that comes up no later than its `due` (the parts of a room share
+one); a key that comes up early is put back, one whose value is gone is dropped, so that moving a timer costs nothing.
 
 Bounds: tombstones, rooms that only the other side has opened, links and the trace are all bounded; a message that
 would go beyond is dropped and counted, and its sender repeats it.
@@ -39,8 +39,8 @@ from kvproto.states import State
 from kvproto.wheel import INFINITY, Wheel
 
 X = TypeVar("X", bound=Value)
-#: what a timer belongs to: a room's key, minus a link's number, or (room, chunk, peer) of a send
-Key = int | tuple[int, int, int]
+#: what a timer belongs to, in the wheel: a room's key; minus a link's number; or, from here up, the parts of a room
+PARTS = 1 << 96
 #: the `chunk` of a timer that is a room's or a link's
 ROOM_CHUNK = -2
 #: (when, row, event, value before, value after, effects); (when, link, epoch, room, body); a message that left
@@ -86,8 +86,8 @@ class Rank:
         self.peers: dict[int, Peer] = {}
         self.link_of: dict[tuple[int, int], int] = {}
         self.next_link = 1
-        self.wheel: Wheel[Key] = Wheel()
-        self._beats: dict[Key, float] = {}
+        self.wheel: Wheel[int] = Wheel()
+        self._beats: dict[int, float] = {}
         self.trace: Trace = deque(maxlen=self.settings.trace)
         self._log = self.trace.append
         self.counts: Counter[str] = Counter()
@@ -135,40 +135,46 @@ class Rank:
         while limit and wheel.next <= now:
             limit -= 1
             due, key = wheel.next, wheel.take()
-            value, machine = self._armed(key)
-            if value is None or value.due == INFINITY or self._beats.get(key, due) != due:
-                continue
-            if value.due <= now:
-                out += self.handle(self._timer_event(key, machine.timers[value.state].tries), now)
-                value, _ = self._armed(key)
-            if value is not None and value.due < INFINITY:
-                self._start(value.due, key)
+            if key < 0:
+                self._wake_link(-key, due, now, out)
+            elif key < PARTS:
+                self._wake_room(key, now, out)
+            else:
+                self._wake_parts(key - PARTS, due, now, out)
         return out
 
-    def _start(self, due: float, key: Key) -> None:
+    def _wake_room(self, room: int, now: float, out: list[Effect]) -> None:
+        value = self.rooms.get(room)
+        if value is not None and value.due <= now:
+            tries = self.room_machine.timers[value.state].tries
+            out += self.handle(ev.TimerFired(room, ROOM_CHUNK, 0, tries), now)
+            value = self.rooms.get(room)
+        if value is not None and value.due < INFINITY:
+            self.wheel.put(value.due, room)
+
+    def _wake_link(self, link: int, due: float, now: float, out: list[Effect]) -> None:
+        value = self.links.get(link)
+        if value is None or value.due == INFINITY or self._beats.get(link, due) != due:
+            return
+        if value.due <= now:
+            tries, busy = self.link_machine.timers[value.state].tries, self.peers[link].flying > 0
+            out += self.handle(ev.TimerFired(0, ROOM_CHUNK, link, tries, busy=busy), now)
+            value = self.links.get(link)
+        if value is not None and value.due < INFINITY:
+            self._start_link(value.due, link)
+
+    def _start_link(self, due: float, link: int) -> None:
         """Links live long and start their timers anew all the time: of each, only the last key counts."""
-        self.wheel.put(due, key)
-        if not isinstance(key, tuple) and key < 0:
-            self._beats[key] = due
+        self.wheel.put(due, -link)
+        self._beats[link] = due
+
+    def _wake_parts(self, room: int, due: float, now: float, out: list[Effect]) -> None:
+        """The timers of a room's parts, where a rank has parts with timers."""
 
     @property
     def next_deadline(self) -> float:
         """When `tick` should be called at the latest (it may find nothing to do); infinity: no timer runs."""
         return self.wheel.next
-
-    def _timer_event(self, key: Key, tries: int) -> ev.TimerFired:
-        if isinstance(key, tuple):
-            return ev.TimerFired(*key, tries)
-        if key < 0:
-            return ev.TimerFired(0, ROOM_CHUNK, -key, tries, busy=self.peers[-key].flying > 0)
-        return ev.TimerFired(key, ROOM_CHUNK, 0, tries)
-
-    def _armed(self, key: Key) -> tuple[Any, Machine[Any]]:
-        if isinstance(key, tuple):
-            return None, self.room_machine
-        if key < 0:
-            return self.links.get(-key), self.link_machine
-        return self.rooms.get(key), self.room_machine
 
     def _timed(self, event: ev.TimerFired, now: float) -> None:
         (self._links_on if event.peer else self._rooms_on)[ev.TimerFired](event, now)
@@ -222,14 +228,14 @@ class Rank:
                 elif new.state:
                     self.links[link] = new
                     if new.due < old.due:
-                        self._start(new.due, -link)
+                        self._start_link(new.due, link)
             self._carry_out(effects)
 
         return on
 
     def _forget(self, link: int) -> None:
         self.links.pop(link, None)
-        self._beats.pop(-link, None)
+        self._beats.pop(link, None)
         peer = self.peers.pop(link, None)
         if peer is not None:
             del self.link_of[peer.group, peer.rank]

@@ -22,22 +22,19 @@ from kvproto.events import Event, Route, Terms
 from kvproto.layout import Layout, Plan, cell
 from kvproto.machine import Fire, Machine
 from kvproto.messages import AUX_CHUNK, Message
-from kvproto.rank import ROOM_CHUNK, Key, On, Peer, Rank, bits, mask
+from kvproto.rank import PARTS, ROOM_CHUNK, On, Peer, Rank, bits, mask
 from kvproto.ring import usable
 from kvproto.settings import Settings
 from kvproto.states import PLink, PRoom
 from kvproto.tables.links import prefill_link
 from kvproto.tables.prefill_room import prefill_room
 from kvproto.tables.prefill_send import PSendValue, prefill_send
+from kvproto.wheel import INFINITY
 
 EARLY = PRoom.AWAIT_ENGINE
 SendKey = tuple[int, int, int]
 #: how many lengths are kept for sharing
 LENGTHS = 16384
-
-
-def _key(chunk: int, peer: int) -> int:
-    return chunk << 16 | peer
 
 
 class PrefillRank(Rank):
@@ -51,6 +48,8 @@ class PrefillRank(Rank):
         super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
         self.send_machine: Machine[PSendValue] = Machine(self.SEND, self.settings.timing)
         self.sends: dict[int, dict[int, PSendValue]] = {}
+        #: of each room that has sends: when the earliest of their timers was put into the wheel
+        self._wakes: dict[int, float] = {}
         self.free_slots = list(range(self.settings.slots))
         self.slot_of: dict[SendKey, int] = {}
         self.slot_queue: OrderedDict[SendKey, None] = OrderedDict()
@@ -220,8 +219,8 @@ class PrefillRank(Rank):
                     self._drop_send(room, key)
                 else:
                     sends[key] = new
-                    if new.due < old.due:
-                        self.wheel.put(new.due, (room, event.chunk, event.peer))
+                    if new.due < old.due and new.due < self._wakes.get(room, INFINITY):
+                        self._wake_at(new.due, room)
             for effect in effects:
                 act = inner.get(type(effect))
                 if act is None:
@@ -236,17 +235,30 @@ class PrefillRank(Rank):
         del sends[key]
         if not sends:
             del self.sends[room]
+            self._wakes.pop(room, None)
+
+    def _wake_at(self, due: float, room: int) -> None:
+        self._wakes[room] = due
+        self.wheel.put(due, room + PARTS)
+
+    def _wake_parts(self, room: int, due: float, now: float, out: list[Effect]) -> None:
+        if self._wakes.get(room) != due:
+            return
+        del self._wakes[room]
+        for key in [key for key, send in self.sends.get(room, {}).items() if send.due <= now]:
+            send = self.sends.get(room, {}).get(key)
+            if send is not None and send.due <= now:
+                tries = self.send_machine.timers[send.state].tries
+                out += self.handle(ev.TimerFired(room, key >> 16, key & 0xFFFF, tries), now)
+        left = min((send.due for send in self.sends.get(room, {}).values()), default=INFINITY)
+        if left < self._wakes.get(room, INFINITY):
+            self._wake_at(left, room)
 
     def _timed(self, event: ev.TimerFired, now: float) -> None:
         if event.chunk != ROOM_CHUNK:
             self._sends_on[ev.TimerFired](event, now)
         else:
             super()._timed(event, now)
-
-    def _armed(self, key: Key) -> tuple[Any, Machine[Any]]:
-        if isinstance(key, tuple):
-            return self.sends.get(key[0], {}).get(_key(key[1], key[2])), self.send_machine
-        return super()._armed(key)
 
     def _open_window(self, effect: do.OpenWindow) -> None:
         room, value, put = effect.room, self.rooms[effect.room], self._queue.append
