@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -85,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         help="give up when all processes take so much together (default: 3/4 of the machine's, %(default)s)",
     )  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)s)")
-    parser.add_argument("--counts", type=Path, metavar="FILE", help="write the numbers of states there, as TOML")
+    parser.add_argument("--counts", type=Path, metavar="FILE", help="bring the numbers of states there up to date (TOML)")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write what was covered, for `kvproto coverage`")
     parser.add_argument("--table", type=Path, metavar="FILE", help="with --mutants: write the kill table there")
     parser.add_argument("--quiet", action="store_true", help="no progress line")
@@ -149,7 +150,8 @@ def _search(args: Any) -> int:
 
 def _write(results: Sequence[Result], args: Any, *, whole: bool) -> None:
     if args.counts and whole:
-        args.counts.write_text(report.counts(results))
+        known = tomllib.loads(args.counts.read_text()) if args.counts.exists() else {}
+        args.counts.write_text(report.counts(results, known))
     elif args.counts:
         complain(f"{args.counts} is left as it was: not all was searched to its end")
     if args.rows:
