@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         help="give up when all processes take so much together (default: 3/4 of the machine's, %(default)s)",
     )  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)s)")
-    parser.add_argument("--counts", type=Path, metavar="FILE", help="bring the numbers of states there up to date (TOML)")
+    parser.add_argument("--counts", type=Path, metavar="FILE", help="bring the numbers of states in it up to date")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write what was covered, for `kvproto coverage`")
     parser.add_argument("--table", type=Path, metavar="FILE", help="with --mutants: write the kill table there")
     parser.add_argument("--quiet", action="store_true", help="no progress line")
