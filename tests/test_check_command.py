@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
-from kvproto.check import search
+from kvproto.check import gate, search
 from kvproto.check.command import UNFINISHED, main
 from kvproto.check.gate import questions
 from kvproto.check.mutations import EXAM
@@ -78,6 +79,22 @@ def test_what_was_found_so_far_when_it_is_interrupted(jobs: int) -> None:
 def test_the_gate_asks_of_every_row_effect_and_guard() -> None:
     rows = [row for table in TABLES for row in table.rows]
     assert len(questions([])) == sum(1 + len(row.do) + (row.when is not None) for row in rows)
+
+
+def test_the_gate_tells_what_is_missed_from_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "SUITE", ("abort",))
+    monkeypatch.setattr(gate, "HEAVY", ())
+    monkeypatch.setattr(gate, "_baseline", cache(gate._baseline.__wrapped__))
+    asked = {gate.name_of(question): question for question in questions(["decode_grant", "prefill_link"])}
+    freed = gate.ask(asked["decode_grant: QUARANTINED RoomDrained - free"])
+    assert (freed.caught, freed.property) == (True, "L2")
+    assert gate.ask(asked["decode_grant: FILLING RoomStopped - row"]).property == "lint undecided"
+    confirmed = gate.ask(asked["decode_grant: FILLING PartArrived [last_part] - confirm"])
+    assert not confirmed.caught and not gate.unexplained(confirmed) and "it comes later" in gate.line(confirmed)
+    guard = gate.ask(asked["decode_grant: FILLING SpaceUsable [waiting] - guard"])
+    monkeypatch.setattr(gate, "HARMLESS", {})
+    assert guard.caught or gate.unexplained(guard)
+    assert gate.unexplained(confirmed)
 
 
 def test_its_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
