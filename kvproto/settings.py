@@ -29,4 +29,4 @@ class Settings(msgspec.Struct, frozen=True):
     #: links of a rank
     links: int = 1024
     #: entries that the trace keeps: steps, and the messages between them
-    trace: int = 2048
+    trace: int = 1024

@@ -10,7 +10,8 @@ The figure is time per machine step, internal steps included: steps, not calls, 
 table.  It is the thread's own CPU time, which on an idle machine is the wall clock's; wall time is given beside it.
 The lives are cut into blocks; the median of the blocks is the figure, and the best one is given too, because caches
 are shared even where time is not.  pytransitions takes the same steps in turn with ours, repeat by repeat
-(`step_other` says what it is spared).  In the end all states are compared.
+(`step_other` says what it is spared); what was there before is frozen, so that neither pays for collections of the
+other's objects.  In the end all states are compared.
 
 Bytes a room are what `tracemalloc` counts for rooms, table, keys and timers, after 100,000 rooms of random ids and
 lengths were opened at 1,000 a second; the rank's own trace is bounded and not counted.  The collection is a full
@@ -138,7 +139,9 @@ def bench(rooms: int, repeats: int, theirs: int) -> dict[str, Any]:
             "transitions_gc_ms": collected - base_ms, "transitions_gc_ms_scaled": (collected - base_ms) * rooms / count,
         }  # fmt: skip
     gc.collect()
+    gc.freeze()
     sample = time_steps(rank, script, other, repeats)
+    gc.unfreeze()
     wrong = disagreements(rank, script, rehearsal, other)
     if other is not None:
         figures |= {

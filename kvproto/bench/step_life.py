@@ -39,9 +39,9 @@ PREFILL = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat1
 DECODE = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=16, tp=PEERS)
 
 
-def make_rank(*, tombstones: int = 4096, trace: int = 8192) -> PrefillRank:
+def make_rank(*, tombstones: int = Settings().tombstones) -> PrefillRank:
     """A prefill rank with links to two decode ranks, up."""
-    settings = Settings(tombstones=tombstones, trace=trace)
+    settings = Settings(tombstones=tombstones)
     rank = PrefillRank(PREFILL, 0, group=1, grid=GRID, incarnation=7, settings=settings)
     for index in range(PEERS):
         lease = settings.timing.lease.period
