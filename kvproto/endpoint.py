@@ -75,7 +75,11 @@ class Endpoint:
         self.loop.wait(timeout)
 
     def start(self) -> None:
-        """Run the loop on a thread of its own."""
+        """Run the loop on a thread of its own.
+
+        Beside a thread that launches kernels it waits for the interpreter's lock, 5 ms at a time by default: the
+        process does well to set `sys.setswitchinterval(2e-4)`.
+        """
         self.loop.run(f"kvproto-{type(self).__name__}-{self.rank.index}")
 
     def close(self) -> None:
