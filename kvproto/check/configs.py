@@ -79,6 +79,10 @@ CONFIGS: dict[str, Config] = {
         ring=1, chunks=1, engine=AT_ONCE, misfit="length", budget=Budget(drop=1), about="the engines name other lengths"
     ),
     "death": Config(ring=1, restart=False, budget=Budget(crash=1), about="a rank dies for good"),
+    "death-abort": Config(
+        ring=1, chunks=1, engine=AT_ONCE, restart=False, budget=Budget(crash=1, abort=1),
+        about="a rank dies for good, and the other engine gives up",
+    ),
     "restart": Config(ring=1, budget=Budget(crash=2), about="ranks die and start anew"),
     "reuse": Config(lives=2, chunks=1, budget=Budget(abort=1), about="a room's id is used again"),
     "unordered": Config(
@@ -154,6 +158,7 @@ _GATE = (
     "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "unordered", "abort-timeout",
     "late-answer", "slow-engine", "late-engine", "eager-engine", "aux-first", "wait-early", "wait-abort", "abort-link",
     "window", "kernel-duplicate", "kernel-timeout", "slow-duplicate", "other-tables", "other-length",
+    "death-abort",
 )  # fmt: skip
 _HEAVY = (
     "link", "doubt", "queue", "restart", "late", "fan-in", "fan-in-abort", "fan-in-kernel", "fan-in-link",

@@ -25,7 +25,27 @@ SAME = "what it would set is set: the rows behind it change nothing, and say the
 AGREED = "beats of a link on which both ends agree are not in these worlds"
 STRANGER = "in these worlds nobody fits first and then does not, and decode ranks of one group agree"
 
+ORDER = "calls of one link come in their order in these worlds"
+OPENED = "a room is open only while all of its links are up: there is none to be counted as quiet"
+
+ONE_GONE = "not in these worlds: one writer gone for good, another with several regions that fail"
+
 HARMLESS: dict[str, str] = {
+    "HelloReceived [earlier] - row": ORDER,
+    "HelloReceived - connect": LATER,
+    "UP ResetReceived [same_epoch] - raise_down": "the decode rank has ended its rooms, and says so on the next link",
+    "REFUSED HelloReceived [unquiet]": "unreachable: a refused link has nothing in flight",
+    "TimerFired [busy] - row": "in these worlds a link is forgotten only when nothing of it is in flight",
+    "decode_room: OPEN EngineAborted - check_links": OPENED,
+    "decode_room: OPEN RoomFailed - check_links": OPENED,
+    "decode_room: OPEN LinkWentDown - check_links": OPENED,
+    "decode_room: OPEN TimerFired - check_links": OPENED,
+    "decode_room: OPEN PeerDrained - check_links": OPENED,
+    "AWAIT_PEERS PeerDrained - check_links": ONE_GONE,
+    "AWAIT_PEERS LinkWentDown - check_links": ONE_GONE,
+    "AWAIT_PEERS RoomFailed - ": ONE_GONE,
+    "- count_quiet": "the abort that is told with it is answered, and that is counted",
+    "PeerDrained [no_cause] - row": "a refusal: nobody says it who keeps to the protocol",
     "AWAIT_ENGINE PeerOpened [disagrees]": STRANGER,
     **{f"{state} HelloReceived [misfit]": STRANGER for state in ("AWAIT_WIRE_UP", "UP", "LOST")},
     "decode_link: REFUSED": "a refused link is called again only by its engine, which these worlds' engines do not do",
