@@ -68,6 +68,7 @@ HARMLESS: dict[str, str] = {
     "AWAIT_PAGES_KV KvProduced [lease_holds] - row": "the pages are asked for once more: a round trip",
     "- fail_silent": "who does not answer at all loses the link, and the room with it",
     "WireFailed [same_session]": "the wire's own timer, or the next session, ends it: it comes later",
+    "- say_gone": "tombstones are not forgotten in these worlds",
     "PeerForgot": "tombstones are not forgotten in these worlds",
     "- announce_up": ENGINE,
     "- announce_lost": ENGINE,
