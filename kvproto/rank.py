@@ -86,6 +86,8 @@ class Rank:
         self.peers: dict[int, Peer] = {}
         self.link_of: dict[tuple[int, int], int] = {}
         self.next_link = 1
+        #: the other group of each room that is at work: few, where rooms are many and far apart in memory
+        self._groups: dict[int, int] = {}
         self.wheel: Wheel[int] = Wheel()
         self._beats: dict[int, float] = {}
         self.trace: Trace = deque(maxlen=self.settings.trace)
@@ -278,11 +280,13 @@ class Rank:
         self.trace.append(message)
 
     def _send(self, effect: do.Send) -> None:
-        room = effect.room
-        value = self.rooms.get(room) or self.tombs.get(room)
-        if value is None or value.terms is None:
-            return
-        group, up = value.terms.group, self.UP
+        room, up = effect.room, self.UP
+        group = self._groups.get(room)
+        if group is None:
+            value = self.rooms.get(room) or self.tombs.get(room)
+            if value is None or value.terms is None:
+                return
+            group = value.terms.group
         for peer in bits(effect.peers):
             link = self.link_of.get((group, peer), 0)
             at = self.links.get(link)

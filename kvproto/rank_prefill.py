@@ -62,7 +62,8 @@ class PrefillRank(Rank):
         self._sends_on = {event: self._on_send(steps) for event, steps in self.send_machine.steps.items()}
         self._route |= self._sends_on | {
             ev.TimerFired: self._timed, ev.PeerOpened: self._peer_opened,
-            ev.WriteCompleted: self._write_completed, ev.WriteFailed: self._write_failed,
+            ev.WriteCompleted: self._on_write(self._sends_on[ev.WriteCompleted]),
+            ev.WriteFailed: self._on_write(self._sends_on[ev.WriteFailed]),
         }  # fmt: skip
         self._inner |= {
             do.Connect: self._connect, do.PostWrite: self._post, do.PostPages: self._post,
@@ -162,8 +163,9 @@ class PrefillRank(Rank):
 
     # ------------------------------------------------------------------------------------------- links
     def _post(self, effect: do.PostWrite | do.PostPages) -> None:
-        value = self.rooms.get(effect.room) or self.tombs[effect.room]
-        self.peers[self.link_of[value.terms.group, effect.peer]].flying += 1
+        group = self._groups.get(effect.room)
+        link = self.link_of[group, effect.peer] if group is not None else self._link_of(effect.room, effect.peer)
+        self.peers[link].flying += 1
         self._out.append(effect)
 
     def _connect(self, effect: do.Connect) -> None:
@@ -185,18 +187,23 @@ class PrefillRank(Rank):
         self.watch.pop(link, None)
 
     def _link_of(self, room: int, peer: int) -> int:
-        value = self.rooms.get(room) or self.tombs[room]
-        return self.link_of[value.terms.group, peer]
+        group = self._groups.get(room)
+        if group is None:
+            group = (self.rooms.get(room) or self.tombs[room]).terms.group
+        return self.link_of[group, peer]
 
     # ------------------------------------------------------------------------------------------- sends
-    def _write_completed(self, event: ev.WriteCompleted, now: float) -> None:
-        self.peers[self._link_of(event.room, event.peer)].flying -= 1
-        self._sends_on[ev.WriteCompleted](event, now)
+    def _on_write(self, on: On) -> On:
+        """What takes the end of a write: if it has settled, the link has one fewer in flight."""
 
-    def _write_failed(self, event: ev.WriteFailed, now: float) -> None:
-        if event.settled:
-            self.peers[self._link_of(event.room, event.peer)].flying -= 1
-        self._sends_on[ev.WriteFailed](event, now)
+        def ended(event: ev.WriteCompleted | ev.WriteFailed, now: float) -> None:
+            if isinstance(event, ev.WriteCompleted) or event.settled:
+                group, peer = self._groups.get(event.room), event.peer
+                link = self.link_of[group, peer] if group is not None else self._link_of(event.room, peer)
+                self.peers[link].flying -= 1
+            on(event, now)
+
+        return ended
 
     def _on_send(self, steps: list[Fire]) -> On:
         """As `_on_room`, of sends: only `SendOpened` makes one."""
@@ -236,6 +243,7 @@ class PrefillRank(Rank):
         if not sends:
             del self.sends[room]
             self._wakes.pop(room, None)
+            self._groups.pop(room, None)
 
     def _wake_at(self, due: float, room: int) -> None:
         self._wakes[room] = due
@@ -263,6 +271,8 @@ class PrefillRank(Rank):
     def _open_window(self, effect: do.OpenWindow) -> None:
         room, value, put = effect.room, self.rooms[effect.room], self._queue.append
         work, terms = value.work, value.terms
+        if (terms.writes and effect.first < effect.last) or (terms.aux and effect.aux):
+            self._groups[room] = terms.group
         for chunk in range(effect.first, effect.last):
             first, count = cell(chunk, value.tokens, value.prefix, self.grid)
             ready = work is not None and work.produced >= first + count
