@@ -60,13 +60,14 @@ def test_a_room_that_ended_otherwise_is_found() -> None:
     rank, now, _, _ = step.measure_memory(40)
     alive, script, rehearsal = step.lives(40, 20, now)
     other, count, _, _ = step_other.measure(rehearsal, alive)
+    player = step_other.Player(other, script, rehearsal)
     assert count == 20
-    step.time_steps(rank, script, other, 1)
-    assert step.disagreements(rank, script, rehearsal, other) == []
+    step.time_steps(rank, script, player, 1)
+    assert [*step.disagreements(rank, script, rehearsal), *player.wrong()] == []
     key = alive[3].key
     rank.tombs[key] = replace(rank.tombs[key], state=PRoom.FAILED)
     other.models["room"][alive[4].key, 0, 0].state = "OPEN"
-    assert len(step.disagreements(rank, script, rehearsal, other)) == 2
+    assert len([*step.disagreements(rank, script, rehearsal), *player.wrong()]) == 2
 
 
 def test_half_of_the_rooms_have_a_prefix_of_whole_pages() -> None:

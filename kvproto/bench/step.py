@@ -9,9 +9,8 @@ carried out if they are internal, and handed over if not; also the beats and tim
 The figure is time per machine step, internal steps included: steps, not calls, because every step is an event of a
 table.  It is the thread's own CPU time, which on an idle machine is the wall clock's; wall time is given beside it.
 The lives are cut into blocks; the median of the blocks is the figure, and the best one is given too, because caches
-are shared even where time is not.  pytransitions takes the same steps in turn with ours, repeat by repeat
-(`step_other` says what it is spared); what was there before is frozen, so that neither pays for collections of the
-other's objects.  In the end all states are compared.
+are shared even where time is not.  pytransitions takes the same steps in turn with ours, repeat by repeat, in a
+process of its own (`step_other` says what it is spared).  In the end all states are compared.
 
 Bytes a room are what `tracemalloc` counts for rooms, table, keys and timers, after 100,000 rooms of random ids and
 lengths were opened at 1,000 a second; the rank's own trace is bounded and not counted.  The collection is a full
@@ -88,7 +87,7 @@ def time_steps(rank: PrefillRank, script: Script, other: Any, repeats: int) -> S
     for begin in range(0, len(blocks), share):
         part = blocks[begin : begin + share]
         if other is not None:
-            other.prepare(script, ends[part[0][0]], ends[part[-1][1]])
+            other.prepare(ends[part[0][0]], ends[part[-1][1]])
         for first, last in part:
             steps, wall = ends[last] - ends[first], time.perf_counter()
             spent = play(rank, script, first, last, time.thread_time) * 1e6
@@ -96,12 +95,12 @@ def time_steps(rank: PrefillRank, script: Script, other: Any, repeats: int) -> S
             sample.ours.append(spent / steps)
             sample.calls.append(spent / (last - first))
         for first, last in part if other is not None else ():
-            spent = other.play(script, ends[first], ends[last], time.thread_time) * 1e6
+            spent = other.play(ends[first], ends[last]) * 1e6
             sample.others.append(spent / (ends[last] - ends[first]))
     return sample
 
 
-def disagreements(rank: PrefillRank, script: Script, rehearsal: PrefillRank, other: Any) -> list[str]:
+def disagreements(rank: PrefillRank, script: Script, rehearsal: PrefillRank) -> list[str]:
     """Rooms of the script that did not end alike; sends have all ended."""
     found = [f"{len(rank.sends)} rooms have sends left"] if rank.sends else []
     for key in {about[0] for kind, about, _ in script.fired if kind == "room"}:
@@ -111,13 +110,6 @@ def disagreements(rank: PrefillRank, script: Script, rehearsal: PrefillRank, oth
             found.append(f"room {key:x}: lost")
         elif ours is not None and replace(ours, due=0.0) != replace(right, due=0.0):
             found.append(f"room {key:x}: {ours} is not {right}")
-        if other is not None:
-            model = other.models["room"][key, 0, 0]
-            theirs = replace(model.value, state=right.state, due=0.0)
-            if model.state != right.state.name or theirs != replace(right, due=0.0):
-                found.append(f"room {key:x}: pytransitions has {model.state} {model.value}, not {right}")
-    if other is not None:
-        found += [f"send {key}: {m.state}" for key, m in other.models["send"].items() if m.state != "DONE"]
     return found
 
 
@@ -130,20 +122,17 @@ def bench(rooms: int, repeats: int, theirs: int) -> dict[str, Any]:
     if theirs:
         from kvproto.bench import step_other
 
-        gc.collect()
-        base_ms = collect_ms()
         more = islice(draw(rooms, SEED + 2), max(0, theirs - len(alive)))
-        other, count, size, collected = step_other.measure(rehearsal, [*alive, *more])
-        figures = {
-            "transitions_rooms": count, "transitions_bytes_per_room": size,
-            "transitions_gc_ms": collected - base_ms, "transitions_gc_ms_scaled": (collected - base_ms) * rooms / count,
-        }  # fmt: skip
+        other = step_other.Aside([*alive, *more], script, rehearsal)
+        figures = {f"transitions_{name}": value for name, value in other.told.items()}
+        figures["transitions_gc_ms_scaled"] = other.told["gc_ms"] * rooms / other.told["rooms"]
     gc.collect()
     gc.freeze()
     sample = time_steps(rank, script, other, repeats)
     gc.unfreeze()
-    wrong = disagreements(rank, script, rehearsal, other)
+    wrong = disagreements(rank, script, rehearsal)
     if other is not None:
+        wrong += other.wrong()
         figures |= {
             "transitions_us_per_event": statistics.median(sample.others),
             "transitions_us_per_event_best": min(sample.others),

@@ -4,15 +4,23 @@ Everything that favours it is granted: one machine of each table with many model
 stay are internal transitions, the callbacks are plain functions that call our own guards, changes and effects, events
 are made beforehand, models of sends exist before their sends begin, nothing keeps timers or a trace, and nothing routes
 effects: which machine takes which event, in which order, is read from the rehearsal.
+
+It lives in a process of its own (`Aside`), forked when the script is there, and takes its turns when it is asked to: so
+neither side pays for the other's heap, garbage and caches.
 """
 
 from __future__ import annotations
 
 import gc
+import multiprocessing
+import time
 import tracemalloc
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.connection import Connection
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvproto.bench.step_life import Room, Script, collect_ms, opening
 from kvproto.effects import Effect, Report
@@ -82,6 +90,69 @@ def measure(rank: PrefillRank, rooms: Iterable[Room]) -> tuple[Other, int, float
     tracemalloc.stop()
     gc.enable()
     return other, count, used / count, collect_ms()
+
+
+class Player:
+    """The other side of one script: who plays it, and how it should end."""
+
+    def __init__(self, other: Other, script: Script, rehearsal: PrefillRank) -> None:
+        self.other, self.script, self.rehearsal = other, script, rehearsal
+
+    def prepare(self, first: int, last: int) -> None:
+        """Have the models that these steps need."""
+        self.other.prepare(self.script, first, last)
+
+    def play(self, first: int, last: int) -> float:
+        """Seconds of this thread's time for these steps."""
+        return self.other.play(self.script, first, last, time.thread_time)
+
+    def wrong(self) -> list[str]:
+        """Rooms and sends that did not end as they should."""
+        found, models = [], self.other.models
+        for key in {about for kind, about, _ in self.script.fired if kind == "room"}:
+            right, model = self.rehearsal.value_of(key[0]), models["room"][key]
+            theirs = replace(model.value, state=right.state, due=0.0)
+            if model.state != right.state.name or theirs != replace(right, due=0.0):
+                found.append(f"room {key[0]:x}: pytransitions has {model.state} {model.value}, not {right}")
+        return found + [f"send {key}: {m.state}" for key, m in models["send"].items() if m.state != "DONE"]
+
+
+class Aside:
+    """A `Player` in a process of its own, with the rooms of `measure`; `told` is what that says of them."""
+
+    def __init__(self, rooms: Sequence[Room], script: Script, rehearsal: PrefillRank) -> None:
+        self._pipe, theirs = multiprocessing.Pipe()
+        fork = multiprocessing.get_context("fork")  # the script is there without being copied
+        fork.Process(target=_serve, args=(theirs, rooms, script, rehearsal), daemon=True).start()
+        self.told: dict[str, float] = self._pipe.recv()
+
+    def prepare(self, first: int, last: int) -> None:
+        self._ask("prepare", first, last)
+
+    def play(self, first: int, last: int) -> float:
+        return float(self._ask("play", first, last))
+
+    def wrong(self) -> list[str]:
+        return list(self._ask("wrong"))
+
+    def _ask(self, name: str, *args: int) -> Any:
+        self._pipe.send((name, args))
+        return self._pipe.recv()
+
+
+def _serve(pipe: Connection, rooms: Sequence[Room], script: Script, rehearsal: PrefillRank) -> None:
+    gc.collect()
+    base_ms = collect_ms()
+    other, count, nbytes, collected_ms = measure(rehearsal, rooms)
+    pipe.send({"rooms": count, "bytes_per_room": nbytes, "gc_ms": collected_ms - base_ms})
+    gc.freeze()
+    player = Player(other, script, rehearsal)
+    while True:
+        try:
+            name, args = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(getattr(player, name)(*args))
 
 
 def _machine(table: Table[Any]) -> Any:
