@@ -28,5 +28,5 @@ class Settings(msgspec.Struct, frozen=True):
     early: int = 4096
     #: links of a rank
     links: int = 1024
-    #: entries that the trace keeps: steps, and the messages between them
-    trace: int = 1024
+    #: entries that the trace keeps: steps, and the messages between them (8,192 cost a step a tenth: they leave the cache)
+    trace: int = 512

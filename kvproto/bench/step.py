@@ -35,7 +35,19 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kvproto.bench.step_life import PREFILL, Room, Script, collect_ms, draw, fill, make_rank, opening, play, rehearse
+from kvproto.bench.step_life import (
+    PREFILL,
+    RATE,
+    Room,
+    Script,
+    collect_ms,
+    draw,
+    fill,
+    make_rank,
+    opening,
+    play,
+    rehearse,
+)
 from kvproto.rank_prefill import PrefillRank
 
 SEED = 1
@@ -115,17 +127,23 @@ def disagreements(rank: PrefillRank, script: Script, rehearsal: PrefillRank) -> 
 
 def bench(rooms: int, repeats: int, theirs: int) -> dict[str, Any]:
     """All figures; `theirs` is the number of rooms that pytransitions gets (0: it is left out)."""
-    rank, now, bytes_per_room, gc_ms = measure_memory(rooms)
-    alive, script, rehearsal = lives(rooms, min(rooms, LIVES * repeats), now)
-    figures: dict[str, Any] = {}
+    count = min(rooms, LIVES * repeats)
     other = None
     if theirs:
         from kvproto.bench import step_other
 
-        more = islice(draw(rooms, SEED + 2), max(0, theirs - len(alive)))
-        other = step_other.Aside([*alive, *more], script, rehearsal)
-        figures = {f"transitions_{name}": value for name, value in other.told.items()}
-        figures["transitions_gc_ms_scaled"] = other.told["gc_ms"] * rooms / other.told["rooms"]
+        def make() -> tuple[list[Room], Script, PrefillRank]:
+            alive, script, rehearsal = lives(rooms, count, (rooms - 1) / RATE)
+            return [*alive, *islice(draw(rooms, SEED + 2), max(0, theirs - count))], script, rehearsal
+
+        other = step_other.Aside(make)
+    rank, now, bytes_per_room, gc_ms = measure_memory(rooms)
+    alive, script, rehearsal = lives(rooms, count, now)
+    figures: dict[str, Any] = {}
+    if other is not None:
+        told = other.told()
+        figures = {f"transitions_{name}": value for name, value in told.items()}
+        figures["transitions_gc_ms_scaled"] = told["gc_ms"] * rooms / told["rooms"]
     gc.collect()
     gc.freeze()
     sample = time_steps(rank, script, other, repeats)

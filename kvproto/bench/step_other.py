@@ -5,8 +5,9 @@ stay are internal transitions, the callbacks are plain functions that call our o
 are made beforehand, models of sends exist before their sends begin, nothing keeps timers or a trace, and nothing routes
 effects: which machine takes which event, in which order, is read from the rehearsal.
 
-It lives in a process of its own (`Aside`), forked when the script is there, and takes its turns when it is asked to: so
-neither side pays for the other's heap, garbage and caches.
+It lives in a process of its own (`Aside`), which takes its turns when it is asked to: so neither side pays for the
+other's heap and garbage. The process is forked first of all, while there is little that the two could share: a page
+that is shared is copied when it is touched.
 """
 
 from __future__ import annotations
@@ -118,13 +119,17 @@ class Player:
 
 
 class Aside:
-    """A `Player` in a process of its own, with the rooms of `measure`; `told` is what that says of them."""
+    """A `Player` in a process of its own."""
 
-    def __init__(self, rooms: Sequence[Room], script: Script, rehearsal: PrefillRank) -> None:
+    def __init__(self, make: Callable[[], tuple[Sequence[Room], Script, PrefillRank]]) -> None:
+        """`make` gives the rooms, the script and its rehearsal; it is called there."""
         self._pipe, theirs = multiprocessing.Pipe()
-        fork = multiprocessing.get_context("fork")  # the script is there without being copied
-        fork.Process(target=_serve, args=(theirs, rooms, script, rehearsal), daemon=True).start()
-        self.told: dict[str, float] = self._pipe.recv()
+        multiprocessing.get_context("fork").Process(target=_serve, args=(theirs, make), daemon=True).start()
+
+    def told(self) -> dict[str, float]:
+        """What `measure` says of the rooms, once they are there."""
+        told: dict[str, float] = self._pipe.recv()
+        return told
 
     def prepare(self, first: int, last: int) -> None:
         self._ask("prepare", first, last)
@@ -140,7 +145,8 @@ class Aside:
         return self._pipe.recv()
 
 
-def _serve(pipe: Connection, rooms: Sequence[Room], script: Script, rehearsal: PrefillRank) -> None:
+def _serve(pipe: Connection, make: Callable[[], tuple[Sequence[Room], Script, PrefillRank]]) -> None:
+    rooms, script, rehearsal = make()
     gc.collect()
     base_ms = collect_ms()
     other, count, nbytes, collected_ms = measure(rehearsal, rooms)
