@@ -163,9 +163,7 @@ class PrefillRank(Rank):
 
     # ------------------------------------------------------------------------------------------- links
     def _post(self, effect: do.PostWrite | do.PostPages) -> None:
-        group = self._groups.get(effect.room)
-        link = self.link_of[group, effect.peer] if group is not None else self._link_of(effect.room, effect.peer)
-        self.peers[link].flying += 1
+        self.peers[self._link_of(effect.room, effect.peer)].flying += 1
         self._out.append(effect)
 
     def _connect(self, effect: do.Connect) -> None:
@@ -198,9 +196,7 @@ class PrefillRank(Rank):
 
         def ended(event: ev.WriteCompleted | ev.WriteFailed, now: float) -> None:
             if isinstance(event, ev.WriteCompleted) or event.settled:
-                group, peer = self._groups.get(event.room), event.peer
-                link = self.link_of[group, peer] if group is not None else self._link_of(event.room, peer)
-                self.peers[link].flying -= 1
+                self.peers[self._link_of(event.room, event.peer)].flying -= 1
             on(event, now)
 
         return ended
