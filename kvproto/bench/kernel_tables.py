@@ -23,11 +23,8 @@ def kernels(run: Run) -> str:
     """Shares of the copy, a line a pair; the columns "usual" have the calls that endpoints make, at the full size: a
     gather for one destination, a scatter of all writers. All rows have also single writers, several destinations and
     smaller sizes."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in run["figures"]["kernels"]:
-        groups.setdefault((row["what"], row["pair"]), []).append(row)
     rows = []
-    for (what, pair), found in groups.items():
+    for (what, pair), found in _groups(run["figures"]["kernels"]).items():
         usual = [row["ratio"] for row in found if _usual(row, found)]
         least, middle, all_least = min(usual), statistics.median(usual), min(row["ratio"] for row in found)
         rows.append((what, pair, f"{least:.3f}", f"{middle:.3f}", f"{all_least:.3f}", f"{len(usual)} of {len(found)}"))
@@ -37,10 +34,14 @@ def kernels(run: Run) -> str:
 
 def usual(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The calls that endpoints make, at the full size."""
+    return [row for found in _groups(rows).values() for row in found if _usual(row, found)]
+
+
+def _groups(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["what"], row["pair"]), []).append(row)
-    return [row for found in groups.values() for row in found if _usual(row, found)]
+    return groups
 
 
 def _usual(row: dict[str, Any], group: Sequence[dict[str, Any]]) -> bool:

@@ -145,7 +145,7 @@ def bench(rooms: int, repeats: int, theirs: int) -> dict[str, Any]:
         figures = {f"transitions_{name}": value for name, value in told.items()}
         figures["transitions_gc_ms_scaled"] = told["gc_ms"] * rooms / told["rooms"]
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # the script is the benchmark's, not the rank's
     sample = time_steps(rank, script, other, repeats)
     gc.unfreeze()
     wrong = disagreements(rank, script, rehearsal)
