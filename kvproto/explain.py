@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from kvproto.events import Event, TimerFired, room_of
+from kvproto.events import TimerFired, room_of
 from kvproto.messages import AUX_CHUNK
-from kvproto.rank import Rank
+from kvproto.rank import Rank, steps
 
 
 def _names(bits: int, side: str) -> str:
@@ -94,9 +94,7 @@ def _armed(rank: Rank, value: Any) -> float | None:
 
 
 def _last(rank: Rank, room: int) -> tuple[float | None, str]:
-    for entry in reversed(list(rank.trace)):
-        if not isinstance(entry, tuple) or not isinstance(entry[2], Event) or getattr(entry[2], "room", None) != room:
-            continue
-        if entry[3] is not entry[4] and not isinstance(entry[2], TimerFired):  # something moved
-            return entry[0], type(entry[2]).__name__
+    for when, _, event, old, new in steps(reversed(list(rank.trace))):
+        if getattr(event, "room", None) == room and new is not old and not isinstance(event, TimerFired):
+            return when, type(event).__name__
     return None, "older than the trace"

@@ -142,16 +142,15 @@ def _due(timer: Timer | None) -> Due | None:
     """When a timer that is started now ends; what is started alike shares one number.  None: no timer."""
     if timer is None:
         return None
-    period, asked, last = timer.period, -INFINITY, 0.0
+    period, first, last, end = timer.period, INFINITY, -INFINITY, 0.0
 
     def due(now: float) -> float:
-        nonlocal asked, last
-        if now != asked:
-            asked = now
+        nonlocal first, last, end
+        if not first < now < last:
             end = (now + period) // QUANTUM * QUANTUM + QUANTUM
-            if end != last:
-                last = end
-        return last
+            # well within the slot no rounding can change the answer
+            first, last = end - QUANTUM - period + QUANTUM / 1024, end - period - QUANTUM / 1024
+        return end
 
     return due
 

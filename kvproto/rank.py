@@ -19,8 +19,9 @@ would go beyond is dropped and counted, and its sender repeats it.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from types import FunctionType
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -43,9 +44,12 @@ X = TypeVar("X", bound=Value)
 PARTS = 1 << 96
 #: the `chunk` of a timer that is a room's or a link's
 ROOM_CHUNK = -2
-#: (when, row, event, value before, value after, effects); (when, link, epoch, room, body); a message that left
-Step = tuple[float, Row | None, Event, Any, Any, tuple[Effect, ...]]
-Heard = tuple[float, int, int, int, Message]
+#: (when, row, event, value before, value after): a step is pure, so who wants its effects fires it again
+Step = tuple[float, Row | None, Event, Any, Any]
+STEP = 5
+#: (when, (link, epoch, room, body))
+Heard = tuple[float, tuple[int, int, int, Message]]
+#: steps, messages that came and messages that left
 Trace = deque[Step | Heard | Effect]
 #: takes an event
 On = Callable[[Any, float], None]
@@ -58,9 +62,8 @@ class Peer(msgspec.Struct):
     rank: int
     plan: Plan | None = None
     terms: Terms | None = None
-    #: prefill: the transport's description of the decode rank; posted writes that have not ended
+    #: prefill: the transport's description of the decode rank
     endpoint: bytes = b""
-    flying: int = 0
 
 
 class Rank:
@@ -79,16 +82,19 @@ class Rank:
         self.settings = settings or Settings()
         timing = self.settings.timing
         self.room_machine: Machine[Any] = Machine(self.ROOM, timing)
+        self._standing = self.UP
         self.link_machine: Machine[Any] = Machine(self.LINK, timing)
         self.rooms: dict[int, Any] = {}
         self.tombs: dict[int, Any] = OrderedDict()
         self.links: dict[int, Any] = {}
         self.peers: dict[int, Peer] = {}
-        self.link_of: dict[tuple[int, int], int] = {}
+        self.link_of: dict[tuple[int | None, int], int] = {}
         self.next_link = 1
         #: the other group of each room that is at work: few, where rooms are many and far apart in memory
         self._groups: dict[int, int] = {}
         self.wheel: Wheel[int] = Wheel()
+        #: (room, send) of every posted write of which bytes may still land; decode ranks post none
+        self.posted: set[tuple[int, int]] = set()
         self._beats: dict[int, float] = {}
         self.trace: Trace = deque(maxlen=self.settings.trace)
         self._log = self.trace.append
@@ -122,7 +128,7 @@ class Rank:
 
     def receive(self, link: int, epoch: int, room: int, body: Message, now: float) -> list[Effect]:
         """Take one message of this link; a stale or foreign one is counted and dropped."""
-        self.trace.append((now, link, epoch, room, body))
+        self._log((now, (link, epoch, room, body)))
         event = self._hear(link, epoch, room, body)
         if event is None:
             self.counts["stale messages"] += 1
@@ -159,8 +165,8 @@ class Rank:
         if value is None or value.due == INFINITY or self._beats.get(link, due) != due:
             return
         if value.due <= now:
-            tries, busy = self.link_machine.timers[value.state].tries, self.peers[link].flying > 0
-            out += self.handle(ev.TimerFired(0, ROOM_CHUNK, link, tries, busy=busy), now)
+            tries = self.link_machine.timers[value.state].tries
+            out += self.handle(ev.TimerFired(0, ROOM_CHUNK, link, tries, busy=self._writes_to(link)), now)
             value = self.links.get(link)
         if value is not None and value.due < INFINITY:
             self._start_link(value.due, link)
@@ -192,7 +198,7 @@ class Rank:
             if old is None:
                 old = self.tombs.get(key) or initial
             row, new, effects = steps[old.state](old, event, now)
-            log((now, row, event, old, new, effects))
+            log((now, row, event, old, new))
             if new is not old:
                 if ends[new.state]:
                     self.rooms.pop(key, None)
@@ -208,7 +214,7 @@ class Rank:
                 else:
                     act(effect)
 
-        return on
+        return own(on)
 
     def _entomb(self, key: int, value: Any) -> None:
         self.tombs[key] = value
@@ -223,7 +229,7 @@ class Rank:
             link = event.peer
             old = self.links.get(link, initial)
             row, new, effects = steps[old.state](old, event, now)
-            log((now, row, event, old, new, effects))
+            log((now, row, event, old, new))
             if new is not old:
                 if ends[new.state]:
                     self._forget(link)
@@ -233,7 +239,7 @@ class Rank:
                         self._start_link(new.due, link)
             self._carry_out(effects)
 
-        return on
+        return own(on)
 
     def _forget(self, link: int) -> None:
         self.links.pop(link, None)
@@ -261,10 +267,20 @@ class Rank:
 
     def link_to(self, room: int, peer: int) -> int | None:
         """The link to this rank of the room's other group."""
-        value = self.value_of(room)
-        if value is None or value.terms is None:
-            return None
-        return self.link_of.get((value.terms.group, peer))
+        return self.link_of.get((self._group_of(room), peer))
+
+    def _group_of(self, room: int) -> int | None:
+        """The room's other group; None if nobody knows."""
+        group = self._groups.get(room)
+        if group is None:
+            value = self.rooms.get(room) or self.tombs.get(room)
+            group = value.terms.group if value is not None and value.terms is not None else None
+        return group
+
+    def _writes_to(self, link: int) -> bool:
+        """Whether bytes of a posted write may still land at the link's other end."""
+        peer = self.peers[link]
+        return any(key & 0xFFFF == peer.rank and self._group_of(room) == peer.group for room, key in self.posted)
 
     def _up(self, link: int | None) -> Any:
         value = self.links.get(link) if link is not None else None
@@ -280,20 +296,15 @@ class Rank:
         self.trace.append(message)
 
     def _send(self, effect: do.Send) -> None:
-        room, up = effect.room, self.UP
-        group = self._groups.get(room)
-        if group is None:
-            value = self.rooms.get(room) or self.tombs.get(room)
-            if value is None or value.terms is None:
-                return
-            group = value.terms.group
+        room, up, log = effect.room, self._standing, self._log
+        group = self._groups.get(room) or self._group_of(room)
         for peer in bits(effect.peers):
             link = self.link_of.get((group, peer), 0)
             at = self.links.get(link)
             if at is not None and at.state is up:
                 message = do.Transmit(link, at.epoch, room, effect.body)
                 self._out.append(message)
-                self._log(message)
+                log(message)
 
     def _reply(self, effect: do.Reply) -> None:
         self._to(self._from, effect.room, effect.body)
@@ -332,6 +343,17 @@ class Rank:
 
     def _plan(self, other: Layout) -> Plan:
         raise NotImplementedError
+
+
+def steps(trace: Iterable[Any]) -> Iterator[Step]:
+    """The steps among the entries of a trace."""
+    return (entry for entry in trace if type(entry) is tuple and len(entry) == STEP)
+
+
+def own(function: On) -> On:
+    """The function with byte code of its own: the interpreter then adapts it to the one type of event that it takes."""
+    code = function.__code__.replace()
+    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
 
 
 @lru_cache(maxsize=4096)

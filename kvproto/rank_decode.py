@@ -20,7 +20,7 @@ from kvproto.events import Event, Terms
 from kvproto.layout import Layout, Plan, cell
 from kvproto.machine import Fire, Machine
 from kvproto.messages import Message
-from kvproto.rank import On, Peer, Rank, mask
+from kvproto.rank import On, Peer, Rank, mask, own
 from kvproto.ring import Ring
 from kvproto.settings import Settings
 from kvproto.states import Cause, DLink
@@ -161,7 +161,7 @@ class DecodeRank(Rank):
                     return
                 old = initial
             row, new, effects = steps[old.state](old, event, now)
-            log((now, row, event, old, new, effects))
+            log((now, row, event, old, new))
             if new is not old:
                 if ends[new.state]:
                     grants = self.grants[room]
@@ -172,7 +172,7 @@ class DecodeRank(Rank):
                     self.grants.setdefault(room, {})[chunk] = new
             self._carry_out(effects)
 
-        return on
+        return own(on)
 
     def _open_grant(self, effect: do.OpenGrant) -> None:
         writers = self.rooms[effect.room].terms.writes

@@ -22,7 +22,7 @@ from kvproto.events import Event, Route, Terms
 from kvproto.layout import Layout, Plan, cell
 from kvproto.machine import Fire, Machine
 from kvproto.messages import AUX_CHUNK, Message
-from kvproto.rank import PARTS, ROOM_CHUNK, On, Peer, Rank, bits, mask
+from kvproto.rank import PARTS, ROOM_CHUNK, On, Peer, Rank, bits, mask, own
 from kvproto.ring import usable
 from kvproto.settings import Settings
 from kvproto.states import PLink, PRoom
@@ -62,8 +62,7 @@ class PrefillRank(Rank):
         self._sends_on = {event: self._on_send(steps) for event, steps in self.send_machine.steps.items()}
         self._route |= self._sends_on | {
             ev.TimerFired: self._timed, ev.PeerOpened: self._peer_opened,
-            ev.WriteCompleted: self._on_write(self._sends_on[ev.WriteCompleted]),
-            ev.WriteFailed: self._on_write(self._sends_on[ev.WriteFailed]),
+            ev.WriteCompleted: self._write_completed, ev.WriteFailed: self._write_failed,
         }  # fmt: skip
         self._inner |= {
             do.Connect: self._connect, do.PostWrite: self._post, do.PostPages: self._post,
@@ -87,8 +86,8 @@ class PrefillRank(Rank):
         fault, plan = self.misfit(said)
         self.next_epoch += 1
         self.calls[link] = said, plan
-        quiet = not self.peers[link].flying
-        self.trace.append((now, link, 0, 0, replace(said, endpoint=b"")))
+        quiet = not self._writes_to(link)
+        self._log((now, (link, 0, 0, replace(said, endpoint=b""))))
         return link, self.handle(ev.HelloReceived(link, said.session, self.next_epoch, fault, quiet), now)
 
     def _plan(self, other: Layout) -> Plan:
@@ -163,7 +162,7 @@ class PrefillRank(Rank):
 
     # ------------------------------------------------------------------------------------------- links
     def _post(self, effect: do.PostWrite | do.PostPages) -> None:
-        self.peers[self._link_of(effect.room, effect.peer)].flying += 1
+        self.posted.add((effect.room, effect.chunk << 16 | effect.peer))
         self._out.append(effect)
 
     def _connect(self, effect: do.Connect) -> None:
@@ -184,22 +183,15 @@ class PrefillRank(Rank):
         self.calls.pop(link, None)
         self.watch.pop(link, None)
 
-    def _link_of(self, room: int, peer: int) -> int:
-        group = self._groups.get(room)
-        if group is None:
-            group = (self.rooms.get(room) or self.tombs[room]).terms.group
-        return self.link_of[group, peer]
-
     # ------------------------------------------------------------------------------------------- sends
-    def _on_write(self, on: On) -> On:
-        """What takes the end of a write: if it has settled, the link has one fewer in flight."""
+    def _write_completed(self, event: ev.WriteCompleted, now: float) -> None:
+        self.posted.discard((event.room, event.chunk << 16 | event.peer))
+        self._sends_on[ev.WriteCompleted](event, now)
 
-        def ended(event: ev.WriteCompleted | ev.WriteFailed, now: float) -> None:
-            if isinstance(event, ev.WriteCompleted) or event.settled:
-                self.peers[self._link_of(event.room, event.peer)].flying -= 1
-            on(event, now)
-
-        return ended
+    def _write_failed(self, event: ev.WriteFailed, now: float) -> None:
+        if event.settled:
+            self.posted.discard((event.room, event.chunk << 16 | event.peer))
+        self._sends_on[ev.WriteFailed](event, now)
 
     def _on_send(self, steps: list[Fire]) -> On:
         """As `_on_room`, of sends: only `SendOpened` makes one."""
@@ -216,7 +208,7 @@ class PrefillRank(Rank):
                     return
                 old, sends = initial, self.sends.setdefault(room, {})
             row, new, effects = steps[old.state](old, event, now)
-            log((now, row, event, old, new, effects))
+            log((now, row, event, old, new))
             if new is not old:
                 if ends[new.state]:
                     self._drop_send(room, key)
@@ -231,7 +223,7 @@ class PrefillRank(Rank):
                 else:
                     act(effect)
 
-        return on
+        return own(on)
 
     def _drop_send(self, room: int, key: int) -> None:
         sends = self.sends[room]
@@ -341,8 +333,9 @@ class PrefillRank(Rank):
             self.free_slots.append(slot)
 
     def _watch(self, effect: do.WatchWatermark) -> None:
-        link = self._link_of(effect.room, effect.peer)
-        heappush(self.watch[link], (effect.round, effect.end, effect.room, effect.chunk, effect.peer))
+        link = self.link_to(effect.room, effect.peer)
+        if link is not None:
+            heappush(self.watch[link], (effect.round, effect.end, effect.room, effect.chunk, effect.peer))
 
     def _release(self, effect: do.ReleaseWaiting) -> None:
         waiting, value = self.watch.get(effect.link, []), self.links[effect.link]

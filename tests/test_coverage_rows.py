@@ -31,10 +31,10 @@ COUNTS = counted()
 def test_ranks_and_their_traces_give_the_same_counts() -> None:
     from_traces, live = Collector(), Collector()
     with live.installed():
-        for scene in SCENES:
-            stage = scene.play()
-            for rank in (*stage.past, *stage.ranks.values()):
-                from_traces.take_log(log_of(rank))
+        stages = [scene.play() for scene in SCENES]
+    for stage in stages:
+        for rank in (*stage.past, *stage.ranks.values()):
+            from_traces.take_log(log_of(rank))
     assert from_traces.rows == live.rows == COUNTS.rows
     assert set(from_traces.pairs) == set(live.pairs)
 

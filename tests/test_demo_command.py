@@ -204,7 +204,7 @@ def test_the_command_loads_neither_torch_nor_transformers() -> None:
 
 
 def step(event: Any, old: Any, new: Any) -> tuple[Any, ...]:
-    return (0.0, None, event, old, new, ())
+    return (0.0, None, event, old, new)
 
 
 def send(state: PSend) -> PSendValue:
@@ -218,7 +218,7 @@ def test_deferrals_and_fallbacks_are_counted_by_reason() -> None:
     trace = [
         step(granted, send(PSend.AWAIT_GRANT), waiting),
         step(granted, waiting, waiting),  # repeated: not deferred again
-        (0.0, 1, 2, 3, None),  # a message
+        (0.0, (1, 2, 3, None)),  # a message
         step(fired, waiting, pages),
         step(fired, pages, pages),  # asked again
         step(denied, send(PSend.AWAIT_GRANT), pages),

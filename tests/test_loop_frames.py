@@ -17,6 +17,7 @@ from kvproto.rooms import Room
 from kvproto.states import Cause, DLink, PLink
 from kvproto.testing.pair import Pair
 from kvproto.testing.strategies import damaged, frames, messages
+from kvproto.trace import Heard, log_of
 from kvproto.wire import MAX_FRAME, decode, encode
 
 SLOW = settings(
@@ -50,7 +51,7 @@ def unharmed(pair: Pair, *rooms: Room) -> None:
 
 def called(pair: Pair, session: int) -> bool:
     """The first prefill rank has heard a call of this session."""
-    said = [entry[-1] for entry in pair.prefills[0].rank.trace if isinstance(entry, tuple)]
+    said = [entry.body for entry in log_of(pair.prefills[0].rank).entries if isinstance(entry, Heard)]
     return any(isinstance(body, msg.Hello) and body.session == session for body in said)
 
 

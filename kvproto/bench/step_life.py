@@ -27,6 +27,7 @@ from kvproto import messages as msg
 from kvproto.digest import tables_digest
 from kvproto.effects import Effect
 from kvproto.layout import Layout
+from kvproto.rank import steps
 from kvproto.rank_prefill import PrefillRank
 from kvproto.settings import Settings
 from kvproto.wire import decode, encode
@@ -148,9 +149,9 @@ def _note(script: Script, rank: PrefillRank, event: ev.Event, now: float) -> Non
     script.makes.append(type(event))
     script.args.append(fields)
     script.times.append(now)
-    steps = [entry for entry in rank.trace if isinstance(entry, tuple) and len(entry) == 6]
-    script.steps.append(len(steps))
-    for _, row, fired, _, _, _ in steps:
+    fired_now = list(steps(rank.trace))
+    script.steps.append(len(fired_now))
+    for _, row, fired, _, _ in fired_now:
         assert row is not None, fired
         assert row.verb != "refuse", row
         about: Any = fired

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from kvproto import effects as do
 from kvproto.check.config import Config
 from kvproto.check.snapshot import Names
-from kvproto.rank import Rank
+from kvproto.rank import Rank, steps
 from kvproto.rows import Row
 from kvproto.states import Cause
 
@@ -94,9 +94,9 @@ class Node:
             result = what()
         except (AssertionError, LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
             raise Violation("S10", f"the rank stopped: {type(error).__name__}: {error}") from error
-        for step in rank.trace:
-            if isinstance(step, tuple) and isinstance(step[1], Row):
-                self.rows[id(step[1])] = step[1]
+        for _, row, *_ in steps(rank.trace):
+            if row is not None:
+                self.rows[id(row)] = row
         return result
 
     @staticmethod

@@ -50,7 +50,7 @@ class PrefillNode(PrefillMoves):
         cfg, n = self.config, len(self.names.keys)
         script = script or (0,) * n
         nobody, slots = (None,) * cfg.decodes, tuple(range(cfg.slots))
-        bare = ((), (), nobody, nobody, (), slots, (), (), ((),) * cfg.decodes)
+        bare = ((), (), nobody, nobody, (), slots, (), (), ((),) * cfg.decodes, ())
         return PNode(life, bare, script, (), (), (None,) * cfg.slots, (), (SILENT,) * n, (False,) * n), []
 
     # -------------------------------------------------------------------------------------------- step

@@ -52,7 +52,7 @@ class PrefillMoves(Node):
             if link.state is PLink.UP:
                 found += [Move("beat", "", d, -1, ("beat", d)), Move("beat", "", d, -1, ("silence", d))]
                 found.append(Move("plain", "link", d, -1, ("lost", d)))
-            elif link.state is PLink.AWAIT_WIRE_UP or not v.rank[3][d][2]:
+            elif link.state is PLink.AWAIT_WIRE_UP or not any(at & 0xFFFF == d for _, at in v.rank[9]):
                 found.append(Move("rare", "timeout", d, -1, ("link timer", d)))
         return found
 
@@ -148,8 +148,8 @@ class PrefillMoves(Node):
         for k, at in enumerate(v.script):
             if at != GONE and not (at and v.outcome[k] != SILENT and v.released[k]):
                 return "L1", f"room {k} is never over at prefill {self.index}"
-        rooms, _, _, _, sends, free, held, queue, _ = v.rank
-        if rooms or sends or held or queue or len(free) != self.config.slots:
+        rooms, _, _, _, sends, free, held, queue, _, posted = v.rank
+        if rooms or sends or held or queue or posted or len(free) != self.config.slots:
             return "S8", f"prefill {self.index} keeps state of rooms that are over"
         return ("L1", "kernels or writes are under way") if v.gathers or v.posted else None
 

@@ -103,13 +103,13 @@ def _thaw_rooms(rank: Rank, names: Names, rooms: Frozen, tombs: Frozen) -> None:
 
 
 def freeze_prefill(rank: PrefillRank, names: Names, peers: int) -> Frozen:
-    """(rooms, tombs, links, peers, sends, free slots, slots held, queue for slots, waiting for the watermark)."""
+    """(rooms, tombs, links, peers, sends, free slots, slots held, queue for slots, waiting for a mark, posted)."""
     place = names.place
     links = tuple(_link(rank.links[d + 1]) if d + 1 in rank.links else None for d in range(peers))
     known = tuple(
-        (rank.peers[d + 1].terms, rank.peers[d + 1].endpoint, rank.peers[d + 1].flying) if d + 1 in rank.peers else None
-        for d in range(peers)
+        (rank.peers[d + 1].terms, rank.peers[d + 1].endpoint) if d + 1 in rank.peers else None for d in range(peers)
     )
+    posted = tuple(sorted((place[key], at) for key, at in rank.posted))
     sends = tuple(
         (place[key], tuple((at, _send(v)) for at, v in group.items()))
         for key, group in sorted(rank.sends.items(), key=lambda item: place[item[0]])
@@ -118,22 +118,23 @@ def freeze_prefill(rank: PrefillRank, names: Names, peers: int) -> Frozen:
     queue = tuple((place[k], c, p) for k, c, p in rank.slot_queue)
     heaps = [rank.watch.get(d + 1, ()) for d in range(peers)]
     watch = tuple(tuple(sorted((r, e, place[k], c, p) for r, e, k, c, p in heap)) for heap in heaps)
-    return (*_rooms(rank, names), links, known, sends, tuple(sorted(rank.free_slots)), held, queue, watch)
+    return (*_rooms(rank, names), links, known, sends, tuple(sorted(rank.free_slots)), held, queue, watch, posted)
 
 
 def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, group: int, plan: Any) -> None:
     """Make `rank` what was frozen."""
-    rooms, tombs, links, known, sends, free, held, queue, watch = frozen
+    rooms, tombs, links, known, sends, free, held, queue, watch, posted = frozen
     keys = names.keys
     _thaw_rooms(rank, names, rooms, tombs)
     rank.early = {keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE}
     rank.links = {d + 1: v for d, v in enumerate(links) if v is not None}
     rank.peers = {
-        d + 1: Peer(group, d, plan if peer[0] else None, peer[0], peer[1], peer[2])
+        d + 1: Peer(group, d, plan if peer[0] else None, peer[0], peer[1])
         for d, peer in enumerate(known)
         if peer is not None
     }
     rank.link_of = {(group, peer.rank): link for link, peer in rank.peers.items()}
+    rank.posted = {(keys[k], at) for k, at in posted}
     rank.calls = {}
     rank.sends = {keys[k]: dict(parts) for k, parts in sends}
     rank.free_slots = list(free)

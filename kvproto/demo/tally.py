@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvproto.events import SpaceReserved, StagingDenied, StagingGranted, TimerFired
+from kvproto.rank import steps
 from kvproto.states import DGrant, PSend
 
 SUMS = (
@@ -37,17 +38,10 @@ class Tally:
     warmed_s: float = 0.0
 
 
-def steps(trace: Iterable[Any]) -> Iterable[tuple[Any, Any, Any]]:
-    """(event, value before, value after) of every step so far; the rank may go on meanwhile."""
-    for entry in list(trace):
-        if isinstance(entry, tuple) and len(entry) == 6:
-            yield entry[2], entry[3], entry[4]
-
-
 def prefill_counts(trace: Iterable[Any]) -> Counter[str]:
     """Deferred sends, and those that gave the ring up, by reason."""
     counts: Counter[str] = Counter()
-    for event, old, new in steps(trace):
+    for _, _, event, old, new in steps(list(trace)):
         state, before = getattr(new, "state", None), getattr(old, "state", None)
         if state is PSend.AWAIT_WATERMARK and isinstance(event, StagingGranted) and before is not state:
             counts["deferrals"] += 1
@@ -61,7 +55,7 @@ def decode_counts(trace: Iterable[Any], ring: int) -> Counter[str]:
     """How often a region did not fit before the ring's end and began the next round."""
     counts: Counter[str] = Counter()
     round_ = end = 0
-    for event, _, new in steps(trace):
+    for _, _, event, _, new in steps(list(trace)):
         if isinstance(event, SpaceReserved) and getattr(new, "state", None) is not DGrant.NEW:
             counts["wraps"] += event.round > round_ and end + event.end - event.offset > ring
             round_, end = event.round, event.end
@@ -73,7 +67,7 @@ def left_over(rank: Any, book: dict[int, Any]) -> list[str]:
     held = {
         "room": len(rank.rooms), "entry of the book": len(book),
         "send": len(getattr(rank, "sends", ())), "grant": len(getattr(rank, "grants", ())),
-        "write in flight": sum(peer.flying for peer in list(rank.peers.values())),
+        "write in flight": len(rank.posted),
     }  # fmt: skip
     if hasattr(rank, "ring"):
         held |= {"ring region": len(rank.ring.live), "grant waiting for space": len(rank.space_queue)}

@@ -17,6 +17,7 @@ from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
 from kvproto.effects import Effect
+from kvproto.rank import steps
 from kvproto.rank_decode import DecodeRank
 from kvproto.rank_prefill import PrefillRank
 from kvproto.rows import Row
@@ -157,9 +158,9 @@ class Outside:
         assert held == (event.room, event.chunk), f"seed {self.seed}: {event} into a region of {held}"
 
     def _harvest(self, node: Node) -> None:
-        for entry in node.rank.trace:
-            if isinstance(entry, tuple) and isinstance(entry[1], Row):
-                self.fired[entry[1]] += 1
+        for _, row, *_ in steps(node.rank.trace):
+            if row is not None:
+                self.fired[row] += 1
         node.rank.trace.clear()
 
     # ----------------------------------------------------------------------------------------- effects

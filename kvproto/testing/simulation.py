@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from kvproto.handlers.control import Peer
 from kvproto.layout import Layout
 from kvproto.messages import Hello
+from kvproto.rank import steps
 from kvproto.rooms import Room
 from kvproto.rows import Row
 from kvproto.settings import Settings
@@ -237,9 +238,8 @@ class Simulation:
     # ---------------------------------------------------------------------------------------- witnesses
     def _count(self, rank: Any) -> None:
         """What fired in this rank's pass; its trace is read and emptied."""
-        for entry in rank.trace:
-            if isinstance(entry, tuple) and isinstance(entry[1], Row):
-                _, row, _, old, new, *_ = entry
+        for _, row, _, old, new in steps(rank.trace):
+            if row is not None:
                 self.rows[row] += 1
                 if old is not new and old.state is not new.state:
                     self.reached[repr(new.state)] += 1

@@ -182,7 +182,7 @@ class World(Outside):
             if isinstance(rank, PrefillRank):
                 slots = self.settings.slots - len(rank.free_slots)
                 left |= {"sends": rank.sends, "slots": slots, "slot_of": rank.slot_of, "queue": rank.slot_queue}
-                left |= {"flying": [p for p in rank.peers.values() if p.flying]}
+                left |= {"posted": list(rank.posted)}
             else:
                 left |= {"grants": rank.grants, "ring": rank.ring.live, "queue": rank.space_queue}
                 left |= {"regions": rank.chunk_of, "blocked": rank.ring.blocked, "freed": rank.ring.freed}

@@ -21,9 +21,10 @@ import msgspec
 from kvproto.digest import tables_digest
 from kvproto.effects import Effect
 from kvproto.events import Event
+from kvproto.machine import Machine
 from kvproto.messages import Body
 from kvproto.plain import Plain, PlainError, plain, struct
-from kvproto.rank import Rank
+from kvproto.rank import STEP, Rank
 from kvproto.rank_prefill import PrefillRank
 from kvproto.rows import Table, Value
 from kvproto.tables import TABLES
@@ -100,6 +101,11 @@ class Log(msgspec.Struct, frozen=True):
     entries: list[Entry]
 
 
+def machines_of(timing: Timing) -> dict[str, Machine[Any]]:
+    """Every table compiled, by name: a step is pure, and fires again as it did."""
+    return {name: Machine(table, timing) for name, table in BY_NAME.items()}
+
+
 def key_of(table: Table[Any], event: Event) -> tuple[int, ...]:
     """Which of the table's machines the event concerns."""
     kind = table.name.partition("_")[2]
@@ -115,14 +121,16 @@ def log_of(rank: Rank, kept: list[Any] | None = None) -> Log:
     head = Head(side, rank.group, rank.index, tables_digest(), rank.settings.timing, whole, links)
     log = Log(head, [])
     last: dict[tuple[str, tuple[int, ...]], Value] = {}
+    machines = machines_of(rank.settings.timing)
     for line, kept_entry in enumerate(kept, 2):
         if isinstance(kept_entry, Effect):
             log.entries.append(Sent(line, kept_entry))
-        elif len(kept_entry) == 5:  # noqa: PLR2004 - what the rank writes for a message
-            log.entries.append(Heard(line, *kept_entry))
+        elif len(kept_entry) != STEP:
+            log.entries.append(Heard(line, kept_entry[0], *kept_entry[1]))
         else:
-            now, row, event, old, new, effects = kept_entry
+            now, row, event, old, new = kept_entry
             table = BY_VALUE[type(old)]
+            _, effects = machines[table.name].step(old, event, now)
             key = key_of(table, event)
             before = last.get((table.name, key), table.value(table.initial))
             last[table.name, key] = new

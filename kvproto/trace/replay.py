@@ -15,8 +15,7 @@ import msgspec
 from kvproto.digest import tables_digest
 from kvproto.machine import Machine
 from kvproto.rows import Row, Value
-from kvproto.timing import Timing
-from kvproto.trace.records import BY_NAME, Log, Step
+from kvproto.trace.records import Log, Step, machines_of
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -51,9 +50,7 @@ def replay(log: Log, *, any_tables: bool = False) -> Difference | None:
     return None
 
 
-@cache
-def _machines(timing: Timing) -> dict[str, Machine[Any]]:
-    return {name: Machine(table, timing) for name, table in BY_NAME.items()}
+_machines = cache(machines_of)
 
 
 def _again(
