@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from kvproto.driver import steps
 from kvproto.events import TimerFired, room_of
 from kvproto.messages import AUX_CHUNK
-from kvproto.rank import Rank, steps
+from kvproto.rank import Rank
 
 
 def _names(bits: int, side: str) -> str:

@@ -15,12 +15,13 @@ from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
 from kvproto.digest import tables_digest
+from kvproto.driver import On, own
 from kvproto.effects import Effect
 from kvproto.events import Event, Terms
 from kvproto.layout import Layout, Plan, cell
 from kvproto.machine import Fire, Machine
 from kvproto.messages import Message
-from kvproto.rank import On, Peer, Rank, mask, own
+from kvproto.rank import Peer, Rank, mask
 from kvproto.ring import Ring
 from kvproto.settings import Settings
 from kvproto.states import Cause, DLink

@@ -11,36 +11,29 @@ from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import Any
 
-from msgspec.structs import replace
-
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
-from kvproto.digest import tables_digest
+from kvproto.driver import PARTS, ROOM_CHUNK, On, own
 from kvproto.effects import Effect
-from kvproto.events import Event, Route, Terms
-from kvproto.layout import Layout, Plan, cell
+from kvproto.events import Route
+from kvproto.layout import Layout, cell
 from kvproto.machine import Fire, Machine
-from kvproto.messages import AUX_CHUNK, Message
-from kvproto.rank import PARTS, ROOM_CHUNK, On, Peer, Rank, bits, mask, own
+from kvproto.messages import AUX_CHUNK
+from kvproto.rank import bits
+from kvproto.rank_prefill_links import PrefillLinks
 from kvproto.ring import usable
 from kvproto.settings import Settings
-from kvproto.states import PLink, PRoom
-from kvproto.tables.links import prefill_link
-from kvproto.tables.prefill_room import prefill_room
 from kvproto.tables.prefill_send import PSendValue, prefill_send
 from kvproto.wheel import INFINITY
 
-EARLY = PRoom.AWAIT_ENGINE
 SendKey = tuple[int, int, int]
-#: how many lengths are kept for sharing
-LENGTHS = 16384
 
 
-class PrefillRank(Rank):
+class PrefillRank(PrefillLinks):
     """One prefill rank."""
 
-    ROOM, SEND, LINK, UP = prefill_room, prefill_send, prefill_link, PLink.UP
+    SEND = prefill_send
 
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
@@ -54,136 +47,23 @@ class PrefillRank(Rank):
         self.slot_of: dict[SendKey, int] = {}
         self.slot_queue: OrderedDict[SendKey, None] = OrderedDict()
         self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
-        self.early: set[int] = set()
-        #: many rooms, few lengths: those with equal ones share the number, which is a sixth of a room that waits
-        self._lengths: dict[int, int] = {}
-        self.calls: dict[int, tuple[msg.Hello, Plan | None]] = {}
-        self.next_epoch = self.incarnation << 16
         self._sends_on = {event: self._on_send(steps) for event, steps in self.send_machine.steps.items()}
         self._route |= self._sends_on | {
-            ev.TimerFired: self._timed, ev.PeerOpened: self._peer_opened,
-            ev.WriteCompleted: self._write_completed, ev.WriteFailed: self._write_failed,
+            ev.TimerFired: self._timed, ev.WriteCompleted: self._write_completed, ev.WriteFailed: self._write_failed,
         }  # fmt: skip
         self._inner |= {
-            do.Connect: self._connect, do.PostWrite: self._post, do.PostPages: self._post,
-            do.OpenWindow: self._open_window, do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux,
-            do.StopSends: self._stop_sends, do.FinishSend: self._finish_send, do.TakeSlot: self._take_slot,
-            do.LeaveQueue: self._leave_queue, do.FreeSlot: self._free_slot, do.WatchWatermark: self._watch,
-            do.ReleaseWaiting: self._release, do.AskWatermark: self._ask_watermark, do.SendAux: self._send_aux,
+            do.PostWrite: self._post, do.PostPages: self._post, do.OpenWindow: self._open_window,
+            do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux, do.StopSends: self._stop_sends,
+            do.FinishSend: self._finish_send, do.TakeSlot: self._take_slot, do.LeaveQueue: self._leave_queue,
+            do.FreeSlot: self._free_slot, do.WatchWatermark: self._watch, do.ReleaseWaiting: self._release,
+            do.AskWatermark: self._ask_watermark, do.SendAux: self._send_aux,
         }  # fmt: skip
 
-    # ---------------------------------------------------------------------------------------- messages
-    def hello(self, said: msg.Hello, now: float) -> tuple[int, list[Effect]]:
-        """A decode rank calls; returns the link's number (0: there are too many links) and the effects."""
-        link = self.link_of.get((said.group, said.rank))
-        if link is None:
-            if len(self.links) >= self.settings.links:
-                self.counts["calls beyond the bound"] += 1
-                return 0, []
-            link, self.next_link = self.next_link, self.next_link + 1
-            self.link_of[said.group, said.rank] = link
-            self.peers[link] = Peer(said.group, said.rank)
-        fault, plan = self.misfit(said)
-        self.next_epoch += 1
-        self.calls[link] = said, plan
-        quiet = not self._writes_to(link)
-        self._log((now, (link, 0, 0, replace(said, endpoint=b""))))
-        return link, self.handle(ev.HelloReceived(link, said.session, self.next_epoch, fault, quiet), now)
-
-    def _plan(self, other: Layout) -> Plan:
-        return Plan(self.layout, other, self.grid)
-
-    def welcome(self, session: int, epoch: int) -> msg.Welcome:
-        """What a `SayWelcome` says."""
-        lease = self.settings.timing.lease.period
-        return msg.Welcome(
-            msg.VERSION, tables_digest(), session, epoch, self.group, self.index, self.layout, self.grid, lease
-        )
-
-    def _hear(self, link: int, epoch: int, room: int, body: Message) -> Event | None:
-        value, peer = self.links.get(link), self.peers.get(link)
-        if value is None or peer is None:
-            return None
-        if isinstance(body, msg.Heartbeat):
-            return ev.HeartbeatReceived(link, epoch)
-        if isinstance(body, msg.Reset):
-            return ev.ResetReceived(link, epoch)
-        if epoch != value.epoch or value.state is not PLink.UP or peer.terms is None:
-            return None
-        if isinstance(body, msg.Watermark):
-            return ev.WatermarkSeen(link, body.round, body.tail)
-        return self._hear_room(peer, peer.terms, link, room, body)
-
-    def _hear_room(self, peer: Peer, terms: Terms, link: int, room: int, body: Message) -> Event | None:
-        at, lease = peer.rank, self.settings.timing.lease.period
-        match body:
-            case msg.StagingRsp():
-                self._queue.append(ev.WatermarkSeen(link, body.mark_round, body.mark_tail))
-                mark = max((body.mark_round, body.mark_tail), (self.links[link].mark_round, self.links[link].mark_tail))
-                ready = usable(body.round, body.end, mark)
-                return ev.StagingGranted(
-                    room, body.chunk, at, body.grant, body.offset, body.round, body.end, ready, lease
-                )
-            case msg.ChunkAck():
-                return ev.ChunkAcked(room, body.chunk, at)
-            case msg.AuxAck():
-                return ev.ChunkAcked(room, AUX_CHUNK, at)
-            case msg.StagingRefused():
-                return ev.StagingDenied(room, body.chunk, at)
-            case msg.PagesRsp():
-                return ev.PagesGranted(room, body.chunk, at, body.pages, lease)
-            case msg.Open():
-                return self._hear_open(peer, terms, room, body)
-            case msg.Abort():
-                return ev.AbortAsked(room, at, terms, body.cause)
-            case msg.Noted():
-                return ev.PeerNoted(room, at)
-            case msg.Gone():
-                return ev.PeerForgot(room, at)
-        return None
-
-    def _hear_open(self, peer: Peer, terms: Terms, room: int, body: msg.Open) -> Event | None:
-        if len(self.early) >= self.settings.early:
-            initial = self.room_machine.initial
-            self.early = {key for key in self.early if self.rooms.get(key, initial).state is EARLY}
-        if len(self.early) >= self.settings.early and room not in self.rooms and room not in self.tombs:
-            self.counts["rooms beyond the bound"] += 1
-            return None
-        share = self._lengths.setdefault
-        if len(self._lengths) >= LENGTHS:
-            self._lengths.clear()
-        tokens, prefix = share(body.tokens, body.tokens), share(body.prefix, body.prefix)
-        return ev.PeerOpened(room, peer.rank, terms, tokens, prefix)
-
-    def _peer_opened(self, event: ev.PeerOpened, now: float) -> None:
-        self._rooms_on[ev.PeerOpened](event, now)
-        if event.room not in self.early and self.rooms.get(event.room, self.room_machine.initial).state is EARLY:
-            self.early.add(event.room)
-
-    # ------------------------------------------------------------------------------------------- links
+    # ------------------------------------------------------------------------------------------- writes
     def _post(self, effect: do.PostWrite | do.PostPages) -> None:
         self.posted.add((effect.room, effect.chunk << 16 | effect.peer))
         self._out.append(effect)
 
-    def _connect(self, effect: do.Connect) -> None:
-        link = effect.link
-        said, plan = self.calls[link]
-        assert plan is not None
-        duties = mask(tuple(share.reader for share in plan.duties(self.index)))
-        leads = mask(tuple(r for r in plan.linked(self.index) if plan.lead(r) == self.index))
-        terms = Terms(said.group, mask(plan.linked(self.index)), duties, leads, self.grid, self.settings.window)
-        peer = self.peers[link]
-        shared = next((p.terms for p in self.peers.values() if p.terms == terms), terms)
-        peer.plan, peer.terms, peer.endpoint = plan, shared, said.endpoint
-        self.watch[link] = []
-        self._out.append(effect)
-
-    def _forget(self, link: int) -> None:
-        super()._forget(link)
-        self.calls.pop(link, None)
-        self.watch.pop(link, None)
-
-    # ------------------------------------------------------------------------------------------- sends
     def _write_completed(self, event: ev.WriteCompleted, now: float) -> None:
         self.posted.discard((event.room, event.chunk << 16 | event.peer))
         self._sends_on[ev.WriteCompleted](event, now)
@@ -193,6 +73,7 @@ class PrefillRank(Rank):
             self.posted.discard((event.room, event.chunk << 16 | event.peer))
         self._sends_on[ev.WriteFailed](event, now)
 
+    # ------------------------------------------------------------------------------------------- sends
     def _on_send(self, steps: list[Fire]) -> On:
         """As `_on_room`, of sends: only `SendOpened` makes one."""
         ends, initial, inner, log = self.send_machine.ends, self.send_machine.initial, self._inner, self._log
@@ -309,6 +190,14 @@ class PrefillRank(Rank):
             self._leave(do.TransmitAux(link, value.epoch, effect.room))
 
     # ------------------------------------------------------------------------------- slots and watermarks
+    def _connect(self, effect: do.Connect) -> None:
+        self.watch[effect.link] = []
+        super()._connect(effect)
+
+    def _forget(self, link: int) -> None:
+        super()._forget(link)
+        self.watch.pop(link, None)
+
     def _take_slot(self, effect: do.TakeSlot) -> None:
         key = effect.room, effect.chunk, effect.peer
         if self.free_slots:

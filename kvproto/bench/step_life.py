@@ -25,9 +25,9 @@ from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
 from kvproto.digest import tables_digest
+from kvproto.driver import steps
 from kvproto.effects import Effect
 from kvproto.layout import Layout
-from kvproto.rank import steps
 from kvproto.rank_prefill import PrefillRank
 from kvproto.settings import Settings
 from kvproto.wire import decode, encode

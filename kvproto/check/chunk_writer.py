@@ -25,9 +25,10 @@ from kvproto.check.chunk import (
     name,
     settings,
 )  # fmt: skip
+from kvproto.driver import ROOM_CHUNK
 from kvproto.events import Terms
 from kvproto.messages import Message
-from kvproto.rank import ROOM_CHUNK, Peer
+from kvproto.rank import Peer
 from kvproto.rank_prefill import PrefillRank
 from kvproto.states import Cause, PLink, PRoom, PSend
 from kvproto.tables.links import PLinkValue

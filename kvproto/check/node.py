@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from kvproto import effects as do
 from kvproto.check.config import Config
 from kvproto.check.snapshot import Names
-from kvproto.rank import Rank, steps
+from kvproto.driver import steps
+from kvproto.rank import Rank
 from kvproto.rows import Row
 from kvproto.states import Cause
 

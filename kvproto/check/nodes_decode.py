@@ -30,7 +30,7 @@ from kvproto.check.node import (
 )  # fmt: skip
 from kvproto.check.prefill_moves import page_bytes
 from kvproto.check.snapshot import freeze_decode, thaw_decode
-from kvproto.rank import ROOM_CHUNK
+from kvproto.driver import ROOM_CHUNK
 from kvproto.rank_decode import DecodeRank
 from kvproto.states import Cause, DLink, DRoom
 

@@ -30,7 +30,7 @@ from kvproto.check.node import (
 from kvproto.check.prefill_moves import PNode, PrefillMoves, page_bytes
 from kvproto.check.snapshot import LONG_AGO, freeze_prefill, thaw_prefill
 from kvproto.digest import tables_digest
-from kvproto.rank import ROOM_CHUNK
+from kvproto.driver import ROOM_CHUNK
 from kvproto.rank_prefill import PrefillRank
 from kvproto.states import Cause
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvproto.driver import steps
 from kvproto.events import SpaceReserved, StagingDenied, StagingGranted, TimerFired
-from kvproto.rank import steps
 from kvproto.states import DGrant, PSend
 
 SUMS = (

@@ -16,8 +16,8 @@ import msgspec
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
+from kvproto.driver import steps
 from kvproto.effects import Effect
-from kvproto.rank import steps
 from kvproto.rank_decode import DecodeRank
 from kvproto.rank_prefill import PrefillRank
 from kvproto.rows import Row

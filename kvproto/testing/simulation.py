@@ -22,10 +22,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from kvproto.driver import steps
 from kvproto.handlers.control import Peer
 from kvproto.layout import Layout
 from kvproto.messages import Hello
-from kvproto.rank import steps
 from kvproto.rooms import Room
 from kvproto.rows import Row
 from kvproto.settings import Settings

@@ -19,12 +19,13 @@ from typing import Any
 import msgspec
 
 from kvproto.digest import tables_digest
+from kvproto.driver import STEP
 from kvproto.effects import Effect
 from kvproto.events import Event
 from kvproto.machine import Machine
 from kvproto.messages import Body
 from kvproto.plain import Plain, PlainError, plain, struct
-from kvproto.rank import STEP, Rank
+from kvproto.rank import Rank
 from kvproto.rank_prefill import PrefillRank
 from kvproto.rows import Table, Value
 from kvproto.tables import TABLES
