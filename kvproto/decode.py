@@ -6,6 +6,7 @@ allocated; then `finished` and `released` tell the rest, and `aux` has the aux r
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from kvproto.handlers.staging import Kind
 from kvproto.handlers.transports.base import Transport
 from kvproto.layout import Layout, Plan
 from kvproto.rank_decode import DecodeRank
-from kvproto.rooms import Room
+from kvproto.rooms import Room, Status
 from kvproto.settings import Settings
 from kvproto.states import Cause
 
@@ -32,6 +33,7 @@ class DecodeEndpoint(Endpoint):
     """One decode rank of an engine."""
 
     rank: DecodeRank
+    data: DecodeData
     _abort_cause = Cause.DECODE_ABORTED
 
     def __init__(
@@ -45,7 +47,7 @@ class DecodeEndpoint(Endpoint):
 
         ValueError: the pool is not this rank's share of the layout.
         """
-        check_pool(layout, index, pool)
+        check_pool(layout, index, pool, grid)
         rank = DecodeRank(
             layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
         )
@@ -53,6 +55,9 @@ class DecodeEndpoint(Endpoint):
         kernels = self._kernels(kernels, digests=digests)
         self.data = DecodeData(self.loop, rank, pool, kernels, transport, self.book, staging)
         self.plans: dict[int, Plan] = {}
+        #: by (group, rank): where it was called, and why it could not be
+        self._called: dict[tuple[int, int], str] = {}
+        self._undialled: dict[tuple[int, int], str] = {}
         self.loop.handlers |= {do.SayHello: self._say_hello, do.DeliverAux: self._deliver_aux}
 
     # ------------------------------------------------------------------------------------ the engine's calls
@@ -60,7 +65,8 @@ class DecodeEndpoint(Endpoint):
         """Call the prefill group of this layout; `addresses` of its ranks, in their order.
 
         The kernels for it are compiled first, which may take seconds on a GPU.  LayoutError: the two layouts cannot
-        work together.  Whether the ranks answer shows in `ready`.
+        work together.  Whether the ranks answer shows in `ready`.  Again, it calls those that are not there: at their
+        new addresses, if they have others.
         """
         if len(addresses) != layout.ranks:
             raise ValueError(f"{len(addresses)} addresses for {layout.ranks} prefill ranks")
@@ -72,38 +78,51 @@ class DecodeEndpoint(Endpoint):
 
         def call() -> None:
             for index in plan.linked_to(self.rank.index):
+                self._undialled.pop((group, index), None)
                 try:
-                    peer = self.loop.control.connect(addresses[index])
-                except ControlError as error:
-                    self.links[-1 - index] = f"refused: {error}"
-                    continue
-                link = self.rank.link_of.get((group, index), self.rank.next_link)
-                self.loop.bind(link, peer)
-                self.loop.submit(self.rank.call(group, index, plan, self.loop.now)[1])
+                    self._dial(group, index, addresses[index])
+                    self.loop.submit(self.rank.call(group, index, plan, self.loop.now)[1])
+                except (ControlError, ValueError) as error:
+                    self._undialled[group, index] = f"refused: {error}"
 
         self.loop.call(call)
 
+    def _dial(self, group: int, index: int, address: str) -> None:
+        """Have a connection to that address, unless the link is up."""
+        link = self.rank.link_of.get((group, index), self.rank.next_link)
+        there = link in self.loop.lines.peer_of and self._called.get((group, index)) == address
+        if there or self.links.get(link) == "up":
+            return
+        peer = self.loop.control.connect(address)
+        self._called[group, index] = address
+        self.loop.lines.bind(link, peer, self.rank.peers)
+
     def ready(self, group: int = 1) -> bool:
         """Whether every link to the group is up; ConnectionError names the link that was refused, and why."""
-        refused = [why for why in list(self.links.values()) if why.startswith("refused")]
-        if refused:
-            raise ConnectionError(refused[0])
-        ranks = self.plans[group].linked_to(self.rank.index)
-        links = [self.rank.link_of.get((group, rank)) for rank in ranks]
-        return all(link is not None and self.links.get(link) == "up" for link in links)
+        states = [self._reached(group, index) for index in self._plan(group).linked_to(self.rank.index)]
+        for state in states:
+            if state.startswith("refused"):
+                raise ConnectionError(state)
+        return all(state == "up" for state in states)
+
+    def _reached(self, group: int, index: int) -> str:
+        return self._undialled.get((group, index)) or self.links.get(self.rank.link_of.get((group, index), 0), "")
+
+    def _plan(self, group: int) -> Plan:
+        if group not in self.plans:
+            raise KeyError(f"prefill group {group} is not connected: call connect first")
+        return self.plans[group]
 
     def open(self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = 1) -> None:
         """Pages (ids in token order) for `tokens` tokens; the KV of the first `prefix` is in them already.
 
         LayoutError: the prefix ends inside a page.  KeyError: the group was never connected.
         """
-        if group not in self.plans:
-            raise KeyError(f"prefill group {group} is not connected: call connect first")
-        self.plans[group].admit(tokens, prefix)
+        plan, prefix = self._plan(group), operator.index(prefix)
         entry = need_room(self.rank.layout, tokens, pages, self.pool, self.data.lane)
+        plan.admit(entry.tokens, prefix)
         entry.prefix, entry.group = prefix, group
-        terms = self.rank.terms(group, self.plans[group])
-        self._enter(room, entry, lambda: ev.RoomOpened(room.key, terms, tokens, prefix))
+        self._enter(room, entry, lambda: ev.RoomOpened(room.key, self.rank.terms(group, plan), entry.tokens, prefix))
 
     def aux(self, room: Room) -> bytes:
         """The aux row; KeyError until it has landed, and after the room was handed out by `released`."""
@@ -118,11 +137,12 @@ class DecodeEndpoint(Endpoint):
         return True
 
     def _stage(self, value: Any) -> int:
-        stage = super()._stage(value)
-        return stage - 1 if value.state.name == "OPEN" and value.work is None else stage
+        stage, work = super()._stage(value), value.work
+        waits = value.state.name == "OPEN" and (work is None or not (work.done or work.live or work.aux))
+        return Status.WAITING if waits else stage
 
     def _say_hello(self, effect: do.SayHello) -> None:
-        self.loop.send(effect.link, 0, 0, self.rank.hello(effect.session))
+        self.loop.lines.send(effect.link, 0, 0, self.rank.hello(effect.session))
 
     def _deliver_aux(self, effect: do.DeliverAux) -> None:
         entry = self.book.get(effect.room)

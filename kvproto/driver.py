@@ -150,8 +150,8 @@ class Driver:
             log((now, row, event, old, new))
             if new is not old:
                 if ends[new.state]:
-                    self.rooms.pop(key, None)
                     self._entomb(key, new)
+                    self.rooms.pop(key, None)
                 elif new.state:
                     self.rooms[key] = new
                     if new.due < old.due:

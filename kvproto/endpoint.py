@@ -48,16 +48,21 @@ MAX_TRACES = 64
 class Endpoint:
     """What both sides have in common."""
 
+    #: what carries out the effects of the side
+    data: Any
+
     def __init__(self, rank: Rank, pool: Pool, control: Control, clock: Clock) -> None:
         """The subclasses make these."""
         self.rank, self.pool = rank, pool
         self.loop = Loop(rank, control, clock)
         self.book: dict[int, Entry] = {}
         self.digesting: DigestingKernels | None = None
+        #: "up", "lost" or why it was refused, by link
         self.links: dict[int, str] = {}
         self._finished: deque[Outcome] = deque()
         self._released: deque[Room] = deque()
         self._news = threading.Event()
+        self.loop.ended = self._news.set
         #: where the trace is written when a room fails (None: nowhere), for the first MAX_TRACES failures
         self.trace_dir: Path | None = None
         self._traces = 0
@@ -82,8 +87,22 @@ class Endpoint:
         """
         self.loop.run(f"kvproto-{type(self).__name__}-{self.rank.index}")
 
+    def adopt(self) -> None:
+        """Poll from the calling thread from now on; the one that did so before must have stopped."""
+        self.loop.adopt()
+
+    @property
+    def next_deadline(self) -> float:
+        """Seconds until a timer wants a `poll`, if nothing else does before; infinity: none runs."""
+        return max(0.0, self.rank.next_deadline - self.loop.clock.now())
+
+    def metrics(self) -> dict[str, int]:
+        """What has been counted since the start, and what is held now; any thread."""
+        held = {"rooms": len(self.rank.rooms), "links": len(self.rank.links), "entries": len(self.book)}
+        return {**self.data.stats, **self.rank.counts, **self.loop.counts, **held}
+
     def close(self) -> None:
-        """Stop, and let go of everything; rooms that are open are simply gone."""
+        """Stop, and let go of everything; rooms that are open are simply gone.  No other thread may be polling."""
         self.loop.close()
 
     def __enter__(self) -> Self:
@@ -106,9 +125,9 @@ class Endpoint:
         self.loop.call(lambda: self.loop.submit(self.rank.handle(event(), self.loop.now)))
 
     def _entry(self, room: Room) -> Entry | None:
-        """The room's entry; None for one that is over and was handed out; KeyError for one never opened."""
+        """The room's entry; None for one that is over and was handed out; KeyError for one never opened here."""
         entry = self.book.get(room.key)
-        if entry is None and self.rank.value_of(room.key) is None:
+        if entry is None and (self.rank.value_of(room.key) is None or not self._known(room.key)):
             raise KeyError(f"{room} is not open here: open it first (or it has been over for long)")
         return entry
 
@@ -136,7 +155,9 @@ class Endpoint:
         return stages.get(value.state.name, Status.BOOTSTRAPPING)
 
     def finished(self) -> list[Outcome]:
-        """Outcomes since the last call; each room once."""
+        """Outcomes since the last call; each room once.  RuntimeError: the loop's thread has broken."""
+        if self.loop.broken is not None:
+            self.loop.check()
         outcomes = _drain(self._finished)
         for outcome in outcomes:
             self.book[outcome.room.key].handed = True
@@ -160,11 +181,12 @@ class Endpoint:
     def wait_news(self, timeout: float | None = None) -> bool:
         """Wait until an outcome or a release is there to be handed out; for an engine whose loop has its own thread.
 
-        `timeout` in seconds; false if it passed.  What happened since the last call counts.
+        `timeout` in seconds; false if it passed.  A release counts even while its outcome has not been handed out.
         """
-        there = self._news.wait(timeout)
         self._news.clear()
-        return there
+        if not (self._finished or self._released or self.loop.broken):
+            self._news.wait(timeout)
+        return bool(self._finished or self._released or self.loop.broken)
 
     def abort(self, room: Room) -> None:
         """Give the room up; nothing happens if it is over."""
@@ -227,6 +249,8 @@ class Endpoint:
             self._news.set()
 
     def _link(self, effect: do.AnnounceLink) -> None:
+        for gone in [link for link in self.links if link not in self.rank.peers]:
+            del self.links[gone]
         self.links[effect.link] = effect.why or "up"
 
 

@@ -13,9 +13,6 @@ the same for both and is below.
 Between passes the loop sleeps.  It wakes at once for control frames and engine calls.  Transports can only be
 polled, so while something is in flight the sleep is short, growing from `FAST` to `SLOW` while nothing happens;
 with nothing in flight there is no tick at all.
-
-A frame that the control plane cannot take yet stays in its link's backlog and is tried again in the next pass, in
-order; a backlog beyond its bound means that the peer is as good as gone, and the link is reported lost.
 """
 
 from __future__ import annotations
@@ -30,7 +27,8 @@ from kvproto import events as ev
 from kvproto.effects import Effect
 from kvproto.events import Event
 from kvproto.handlers.clock import Clock, SteadyClock
-from kvproto.handlers.control import Control, Peer, Sent
+from kvproto.handlers.control import Control, Peer
+from kvproto.lines import Lines
 from kvproto.messages import Heartbeat, Hello, Message, Reset
 from kvproto.rank import Rank
 from kvproto.states import Cause
@@ -39,7 +37,6 @@ from kvproto.wire import WireError, decode, encode
 FAST, SLOW = 50e-6, 250e-6
 LIMIT = 256
 EVERY = 4
-BACKLOG = 65536
 LONGEST_WAIT = 1.0
 
 
@@ -71,21 +68,32 @@ class Loop:
         self.counts: Counter[str] = Counter()
         self.reports: deque[str] = deque(maxlen=256)
         self.now = clock.now()
-        self.peer_of: dict[int, Peer] = {}
-        self.link_at: dict[Peer, int] = {}
+        self.lines = Lines(lambda: self.control, self.counts, lambda link: self.raise_event(ev.TransportLost(link)))
         self._inbox: deque[Callable[[], None]] = deque()
         self._events: deque[Event] = deque()
-        self._backlog: dict[int, deque[bytes]] = {}
         self._pace = FAST
         self._thread: threading.Thread | None = None
+        self._owner: int | None = None
         self._stop = False
+        self.closed = False
+        #: what ended the loop's own thread, which nothing should; `ended` is called then
+        self.broken: Exception | None = None
+        self.ended: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------------------------ engine's side
     def call(self, action: Callable[[], None]) -> None:
-        """Have `action` done in the loop's next pass.  Any thread; never waits."""
+        """Have `action` done in the loop's next pass.  Any thread; never waits.  RuntimeError: there is none."""
+        self.check()
         self._inbox.append(action)
-        if self._thread is not None:
+        if self._owner not in (None, threading.get_ident()):
             self.control.wake()
+
+    def check(self) -> None:
+        """RuntimeError if the loop was closed, or has broken."""
+        if self.closed:
+            raise RuntimeError("this endpoint is closed: make a new one")
+        if self.broken is not None:
+            raise RuntimeError(f"the loop has stopped, by {self.broken!r}: close this endpoint") from self.broken
 
     def raise_event(self, event: Event) -> None:
         """Have the rank handle `event` in this pass (on the loop's thread)."""
@@ -100,6 +108,8 @@ class Loop:
     # ---------------------------------------------------------------------------------------- one pass
     def poll(self) -> bool:
         """One bounded pass; whether anything happened."""
+        if self._owner != threading.get_ident():
+            self._claim()
         self.now = self.clock.now()
         moved = self._take_calls()
         moved |= self._take_sources()
@@ -107,17 +117,19 @@ class Loop:
         if self.rank.next_deadline <= self.now:
             self.submit(self.rank.tick(self.now, LIMIT))
             moved = True
-        if self._backlog:
-            self._retry()
+        if self.lines.backlog:
+            self.lines.backlog.flush()
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
         return moved
 
     def wait(self, timeout: float = LONGEST_WAIT) -> None:
         """Sleep until there may be something to do, `timeout` seconds at most."""
+        if self._owner != threading.get_ident():
+            self._claim()
         if self._inbox:
             return
         left = self.rank.next_deadline - self.now
-        if any(source.busy() for source in self.sources):
+        if self.lines.backlog or any(source.busy() for source in self.sources):
             left = min(left, self._pace)
         left = max(0.0, min(left, timeout))
         if isinstance(self.clock, SteadyClock):
@@ -167,7 +179,7 @@ class Loop:
         return bool(frames)
 
     def _take(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
-        link = self.link_at.get(peer)
+        link = self.lines.link_at.get(peer)
         if isinstance(body, Hello):
             if self.on_hello is not None:
                 self.on_hello(peer, body)
@@ -195,49 +207,8 @@ class Loop:
                 if room is not None and not isinstance(effect, do.Transmit):
                     self._events.append(ev.RoomFailed(room, Cause.KERNEL_FAILED))
 
-    def bind(self, link: int, peer: Peer) -> None:
-        """This link's messages go to this peer of the control plane from now on."""
-        old = self.peer_of.get(link)
-        if old is not None and old != peer:
-            self.link_at.pop(old, None)
-            self._backlog.pop(link, None)
-        for gone in [link for link in self.peer_of if link not in self.rank.peers]:
-            self.unbind(gone)
-        self.peer_of[link] = peer
-        self.link_at[peer] = link
-
-    def unbind(self, link: int) -> None:
-        """The link is forgotten."""
-        peer = self.peer_of.pop(link, None)
-        if peer is not None:
-            self.link_at.pop(peer, None)
-        self._backlog.pop(link, None)
-
-    def send(self, link: int, epoch: int, room: int, body: Message) -> None:
-        """Put this message on this link."""
-        peer = self.peer_of.get(link)
-        if peer is None:
-            self.counts["messages to nobody"] += 1
-            return
-        frame = encode(epoch, room, body)
-        backlog = self._backlog.get(link)
-        if backlog is not None or self.control.send(peer, frame) is Sent.FULL:
-            backlog = self._backlog.setdefault(link, deque())
-            backlog.append(frame)
-            self.counts["queue full"] += 1
-            if len(backlog) > BACKLOG:
-                del self._backlog[link]
-                self.raise_event(ev.TransportLost(link))
-
-    def _retry(self) -> None:
-        for link, backlog in list(self._backlog.items()):
-            while backlog and self.control.send(self.peer_of[link], backlog[0]) is not Sent.FULL:
-                backlog.popleft()
-            if not backlog:
-                del self._backlog[link]
-
     def _transmit(self, effect: do.Transmit) -> None:
-        self.send(effect.link, effect.epoch, effect.room, effect.body)
+        self.lines.send(effect.link, effect.epoch, effect.room, effect.body)
 
     def _report(self, effect: do.Report) -> None:
         self.counts["refused events"] += 1
@@ -246,6 +217,7 @@ class Loop:
     # ------------------------------------------------------------------------------- a thread of its own
     def run(self, name: str) -> None:
         """Poll on a thread of its own until `stop`."""
+        self.check()
         if self._thread is not None:
             raise RuntimeError("the loop runs already")
         self._stop = False
@@ -254,12 +226,25 @@ class Loop:
 
     def _run(self) -> None:
         self.adopt()
-        while not self._stop:
-            if not self.poll():
-                self.wait()
+        try:
+            while not self._stop:
+                if not self.poll():
+                    self.wait()
+        except Exception as error:
+            self.broken = error
+            self.ended()
+            raise
+
+    def _claim(self) -> None:
+        """The first thread that polls owns the loop; another one must adopt it."""
+        self.check()
+        if self._owner is not None:
+            raise RuntimeError(f"thread {self._owner} polls this loop: another one calls adopt() once that has stopped")
+        self.adopt()
 
     def adopt(self) -> None:
-        """Make the calling thread the loop's."""
+        """Make the calling thread the loop's; the former one must have stopped polling."""
+        self._owner = threading.get_ident()
         self.control.adopt()
         for source in self.sources:
             adopt = getattr(source, "adopt", None)
@@ -276,8 +261,12 @@ class Loop:
             self.adopt()
 
     def close(self) -> None:
-        """Stop, and let go of sockets, transports and threads."""
+        """Stop, and let go of sockets, transports and threads; no other thread may be polling."""
+        if self.closed:
+            return
         self.stop()
+        self.adopt()
+        self.closed = True
         for source in self.sources:
             source.close()
         self.control.close(0.1)

@@ -1,12 +1,13 @@
 """The prefill engine's endpoint.
 
-The order of calls for a room: `open` (pages may be partly unknown: see `produced`), `prefetch` when the forward is
-scheduled, `produced` as tokens come to be in the pages, `aux` with the aux row, in any order that suits the engine;
-then `finished` and `released` tell the rest.
+The order of calls for a room: `open` with pages for all of its tokens, `prefetch` when the forward is scheduled,
+`produced` as tokens come to be in the pages, `aux` with the aux row, in any order that suits the engine; then
+`finished` and `released` tell the rest.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from kvproto import effects as do
@@ -34,6 +35,7 @@ class PrefillEndpoint(Endpoint):
     """One prefill rank of an engine."""
 
     rank: PrefillRank
+    data: PrefillData
     _abort_cause = Cause.PREFILL_ABORTED
 
     def __init__(
@@ -47,7 +49,7 @@ class PrefillEndpoint(Endpoint):
 
         ValueError: the pool is not this rank's share of the layout.
         """
-        check_pool(layout, index, pool)
+        check_pool(layout, index, pool, grid)
         rank = PrefillRank(
             layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
         )
@@ -71,7 +73,7 @@ class PrefillEndpoint(Endpoint):
     def open(self, room: Room, tokens: int, pages: Any) -> None:
         """A prompt of `tokens` tokens, whose KV will be in these pages (page ids in token order)."""
         entry = need_room(self.rank.layout, tokens, pages, self.pool, self.data.lane)
-        self._enter(room, entry, lambda: ev.EngineOpened(room.key, tokens))
+        self._enter(room, entry, lambda: ev.EngineOpened(room.key, entry.tokens))
 
     def prefetch(self, room: Room) -> None:
         """The forward is scheduled: ask for grants now, so that they are there when the KV is."""
@@ -83,6 +85,7 @@ class PrefillEndpoint(Endpoint):
         entry = self._entry(room)
         if entry is None:
             return
+        tokens = operator.index(tokens)
         if not 0 <= tokens <= entry.tokens:
             raise ValueError(f"{tokens} tokens produced of {entry.tokens}")
 
@@ -109,6 +112,7 @@ class PrefillEndpoint(Endpoint):
 
     def aux(self, room: Room, row: bytes) -> None:
         """The aux row, such as the first token: it travels with the KV.  Every rank may give it; leads send it."""
+        row = bytes(memoryview(row))
         if len(row) > MAX_AUX:
             raise ValueError(f"an aux row of {len(row)} bytes, more than {MAX_AUX}")
         entry = self._entry(room)
@@ -116,7 +120,7 @@ class PrefillEndpoint(Endpoint):
             return
 
         def event() -> ev.Event:
-            entry.aux = entry.aux if entry.aux is not None else bytes(row)
+            entry.aux = entry.aux if entry.aux is not None else row
             return ev.AuxProvided(room.key)
 
         self._do(event)
@@ -133,12 +137,12 @@ class PrefillEndpoint(Endpoint):
 
     def _hello(self, peer: Peer, said: Hello) -> None:
         old = self.rank.link_of.get((said.group, said.rank), 0)
-        if self._session(old) == said.session and self.loop.peer_of.get(old, peer) != peer:
+        if self._session(old) == said.session and self.loop.lines.peer_of.get(old, peer) != peer:
             self.loop.counts["calls repeated from elsewhere"] += 1
             return
         link, effects = self.rank.hello(said, self.loop.now)
         if self._session(link) == said.session:  # the call was taken: answers go where it came from
-            self.loop.bind(link, peer)
+            self.loop.lines.bind(link, peer, self.rank.peers)
         self.loop.submit(effects)
 
     def _session(self, link: int) -> int | None:
@@ -168,11 +172,11 @@ class PrefillEndpoint(Endpoint):
         self.loop.control.wake()
 
     def _say_welcome(self, effect: do.SayWelcome) -> None:
-        self.loop.send(effect.link, effect.epoch, 0, self.rank.welcome(effect.session, effect.epoch))
+        self.loop.lines.send(effect.link, effect.epoch, 0, self.rank.welcome(effect.session, effect.epoch))
 
     def _say_refusal(self, effect: do.SayRefusal) -> None:
-        self.loop.send(effect.link, 0, 0, msg.Refusal(effect.session, effect.why[:1024]))
+        self.loop.lines.send(effect.link, 0, 0, msg.Refusal(effect.session, effect.why[:1024]))
 
     def _send_aux(self, effect: do.TransmitAux) -> None:
         row = self.book[effect.room].aux
-        self.loop.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b""))
+        self.loop.lines.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b""))

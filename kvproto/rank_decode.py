@@ -80,12 +80,8 @@ class DecodeRank(Rank):
 
     def plan_of(self, room: int) -> Plan:
         """The plan between this rank's group and the room's prefill group."""
-        everyone: int = self.value_of(room).terms.everyone
-        link = self.link_to(room, (everyone & -everyone).bit_length() - 1)
-        assert link is not None
-        plan = self.peers[link].plan
-        assert plan is not None
-        return plan
+        group = self._group_of(room)
+        return next(peer.plan for peer in self.peers.values() if peer.group == group and peer.plan is not None)
 
     def hello(self, session: int) -> msg.Hello:
         """What a `SayHello` says."""

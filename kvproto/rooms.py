@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from enum import IntEnum
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from kvproto.events import room_key
 from kvproto.states import Cause
@@ -30,6 +32,8 @@ class Room(msgspec.Struct, frozen=True):
     gen: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("id", "gen"):  # a numpy integer is as good; msgspec's encoder wants a plain one
+            force_setattr(self, name, operator.index(getattr(self, name)))
         if not 0 <= self.id < 1 << 64 or not 0 <= self.gen < 1 << 32:
             raise ValueError(f"room {self.id} gen {self.gen}: an id has 64 bits, a gen 32, and neither a sign")
 
@@ -40,7 +44,7 @@ class Room(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a room ended; `cause` is NONE for success; `aux` is the aux row that a decode rank received."""
+    """How a room ended; `cause` is NONE for success; `aux` is the aux row."""
 
     room: Room
     cause: Cause

@@ -30,3 +30,9 @@ class Settings(msgspec.Struct, frozen=True):
     links: int = 1024
     #: entries that the trace keeps, steps and messages; with 8,192, which leave the cache, a step takes a tenth longer
     trace: int = 512
+
+    def __post_init__(self) -> None:
+        least = {"window": 1, "slots": 1, "ring_bytes": 1, "tombstones": 1, "early": 1, "links": 1}
+        for name in ("window", "slots", "slot_bytes", "ring_bytes", "ahead", "tombstones", "early", "links", "trace"):
+            if getattr(self, name) < least.get(name, 0):
+                raise ValueError(f"Settings.{name} is {getattr(self, name)}: it is at least {least.get(name, 0)}")

@@ -13,15 +13,19 @@ from support.stories import layout
 
 from kvproto import effects as do
 from kvproto.endpoint import Endpoint
+from kvproto.events import TransportLost
 from kvproto.handlers.clock import ManualClock
 from kvproto.handlers.control import Sent
 from kvproto.handlers.transports.fabric import Fabric
+from kvproto.lines import Lines
 from kvproto.loop import LIMIT
+from kvproto.messages import ChunkAck
 from kvproto.rooms import Room, Status
 from kvproto.settings import Settings
-from kvproto.states import Cause
+from kvproto.states import Cause, PLink
 from kvproto.testing.pair import Pair
 from kvproto.timing import Timer, Timing
+from kvproto.wire import encode
 
 ENDS = {"P": 0, "D": -1}
 
@@ -196,15 +200,52 @@ def test_a_full_queue_is_retried_in_order_and_nothing_is_lost(pair: Pair) -> Non
         return send(peer, data)
 
     loop.control.send = narrow  # type: ignore[method-assign]
+    offer, offered = loop.lines.backlog.offer, list[bytes]()
+
+    def heard(peer: Any, data: bytes) -> Sent:
+        offered.append(data)
+        return offer(peer, data)
+
+    loop.lines.backlog.offer = heard  # type: ignore[method-assign]
     room = pair.open(30)
     pair.produce(room)
-    pair.pump(lambda: bool(loop._backlog))
-    waiting = [frame for backlog in loop._backlog.values() for frame in backlog]
-    assert waiting and loop.counts["queue full"] == len(waiting)
+    pair.pump(lambda: bool(loop.lines.backlog))
+    assert offered and not sent and loop.counts["queue full"] > 0
     full = False
     pair.pump(lambda: pair.over(room))
-    assert sent[: len(waiting)] == waiting and not loop._backlog
+    assert sent == offered and not loop.lines.backlog
     pair.check(room)
+
+
+@pytest.mark.parametrize("bounds", [{"frames": 3}, {"nbytes": 3 * len(encode(1, 1, ChunkAck(0)))}], ids=repr)
+def test_a_backlog_beyond_its_bound_is_a_lost_link(pair: Pair, bounds: dict[str, int]) -> None:
+    loop, rank = pair.prefills[0].loop, pair.prefills[0].rank
+    peer = loop.lines.peer_of[1]
+    loop.control.send = lambda peer, data: Sent.FULL  # type: ignore[method-assign]
+    loop.lines = Lines(lambda: loop.control, loop.counts, lambda link: loop.raise_event(TransportLost(link)), **bounds)
+    loop.lines.bind(1, peer, rank.peers)
+    for chunk in range(3):
+        loop.lines.send(1, 1, 1, ChunkAck(chunk))
+    assert loop.lines.backlog.depth(peer)[0] == 3
+    loop.submit([])
+    assert rank.links[1].state is PLink.UP
+    loop.lines.send(1, 1, 1, ChunkAck(3))
+    assert not loop.lines.backlog
+    loop.submit([])
+    assert rank.links[1].state is not PLink.UP
+
+
+def test_what_waits_for_room_is_tried_again_soon(pair: Pair) -> None:
+    loop, send = pair.prefills[0].loop, pair.prefills[0].loop.control.send
+    loop.control.send = lambda peer, data: Sent.FULL  # type: ignore[method-assign]
+    loop.lines.send(1, 1, 1, ChunkAck(0))
+    loop.control.send = send  # type: ignore[method-assign]
+    begin, passes = time.monotonic(), 0
+    while loop.lines.backlog and passes < 100:
+        passes += 1
+        loop.wait()
+        loop.poll()
+    assert not loop.lines.backlog and time.monotonic() - begin < loop.rank.settings.timing.heartbeat.period / 2
 
 
 # --------------------------------------------------------------------------------------- passes and sleeping
@@ -221,7 +262,7 @@ def test_a_pass_is_bounded(pair: Pair) -> None:
 
 def test_a_pass_reads_a_bounded_number_of_frames(pair: Pair) -> None:
     sender, receiver = pair.decodes[0].loop, pair.prefills[0].loop
-    peer = sender.peer_of[1]
+    peer = sender.lines.peer_of[1]
     for _ in range(2 * LIMIT):
         assert sender.control.send(peer, b"\0") is Sent.TAKEN
     deadline = time.monotonic() + 5

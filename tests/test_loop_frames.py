@@ -82,7 +82,7 @@ def test_frames_of_every_kind_leave_a_room_alone(steps: list[tuple[str, object]]
         for count, (kind, what) in enumerate(steps):
             where = (at + count) % len(pair.endpoints)
             loop = pair.endpoints[where].loop
-            peer = next(iter(loop.peer_of.values()))
+            peer = next(iter(loop.lines.peer_of.values()))
             if kind == "stranger":
                 assert isinstance(what, bytes)
                 stranger.say(what)
@@ -162,7 +162,7 @@ def test_a_prefix_beyond_the_prompt_is_refused_where_it_arrives() -> None:
         loop = pair.decodes[0].loop
         pair.prefills[0].open(VICTIM, 5, [0, 1])
         raw = encode(loop.rank.links[1].epoch, VICTIM.key, msg.Open(5, 5)).replace(b"\x05\x05", b"\x05\x09")
-        tap.say(2, loop.peer_of[1], raw)
+        tap.say(2, loop.lines.peer_of[1], raw)
         pair.pump(lambda: pair.prefills[0].loop.counts["malformed frames"] == 1)
         pair.prefills[0].prefetch(VICTIM)
         room = pair.open(20)
@@ -178,8 +178,8 @@ def test_an_end_without_a_cause_never_reads_as_success(side: str) -> None:
         pair.pump(lambda: pair.decodes[0].rank.value_of(room.key).state.name == "OPEN")
         index, body = (2, msg.Abort(Cause.NONE)) if side == "P" else (0, msg.Drained(Cause.NONE))
         loop = pair.endpoints[index].loop
-        link = next(iter(loop.peer_of))
-        tap.say(index, loop.peer_of[link], encode(loop.rank.links[link].epoch, room.key, body))
+        link = next(iter(loop.lines.peer_of))
+        tap.say(index, loop.lines.peer_of[link], encode(loop.rank.links[link].epoch, room.key, body))
         for _ in range(50):
             pair.turn()
         assert not pair.outcomes, "nobody has been told that it is over"

@@ -7,7 +7,7 @@ handed both its outcome and its release; the handlers look it up by the room's k
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ class Entry:
     released: bool = False
     #: the engine has been handed the outcome
     handed: bool = False
-    told: int = field(default=0)
+    told: int = 0
     #: CUDA event after which the table is on the device; the first launch that reads it waits, and takes it away
     placed: Any = None
     #: tokens that the rank was told of as produced
@@ -42,7 +42,10 @@ class Entry:
 
 def as_table(pages: Any) -> torch.Tensor:
     """The page ids (a sequence or tensor of ints) as an int64 tensor on the host, the room's own: a copy."""
-    host = torch.as_tensor(pages, dtype=torch.int64, device="cpu").clone(memory_format=torch.contiguous_format)
+    given = torch.as_tensor(pages, device="cpu")
+    if given.numel() and (given.is_floating_point() or given.is_complex() or given.dtype is torch.bool):
+        raise ValueError(f"page ids are integers, not {given.dtype}")
+    host = given.to(torch.int64, copy=True, memory_format=torch.contiguous_format)
     if host.dim() != 1:
         raise ValueError(f"a page table has one dimension, not {host.dim()}")
     return host
@@ -53,8 +56,9 @@ def need_pages(layout: Layout, tokens: int, pages: torch.Tensor, pool_pages: int
     needed = -(-tokens // layout.page_size)
     if len(pages) < needed:
         raise ValueError(f"{tokens} tokens need {needed} pages of {layout.page_size}, the table has {len(pages)}")
-    if len(pages) and not 0 <= int(pages.min()) <= int(pages.max()) < pool_pages:
-        raise ValueError(f"page {int(pages.max())} of a pool of {pool_pages}: pages are 0 .. {pool_pages - 1}")
+    for page in (int(pages.min()), int(pages.max())):
+        if not 0 <= page < pool_pages:
+            raise ValueError(f"page {page} of a pool of {pool_pages}: pages are 0 .. {pool_pages - 1}")
 
 
 def open_memory(transport: Transport, tensors: list[torch.Tensor]) -> list[Region]:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 import zmq
@@ -74,6 +75,9 @@ class Control:
         self._links: dict[int, Link] = {}
         self._by_fd: dict[int, Link] = {}
         self._hot: dict[int, Link] = {}
+        # one that is dropped without `close` must not leave a context that waits for its sockets for ever
+        self._abandoned = weakref.finalize(self, self._context.destroy, linger=0)
+        self._abandoned.atexit = False
         self._outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes)
         if bind is not None:
             try:
@@ -160,6 +164,7 @@ class Control:
         self._closed = True
         for link in self._links.values():
             link.close(drain_s)
+        self._abandoned.detach()
         self._context.term()
         self._waker.close()
         for table in (self._links, self._by_fd, self._hot):

@@ -132,4 +132,4 @@ class DecodeData:
         first, tokens = cell(effect.chunk, entry.tokens, entry.prefix, self.rank.grid)
         pages = entry.pages[first // size : -(-(first + tokens) // size)]
         body = msg.PagesRsp(effect.chunk, pages.to(torch.int32).numpy().astype("<u4").tobytes())
-        self.loop.send(effect.link, effect.epoch, effect.room, body)
+        self.loop.lines.send(effect.link, effect.epoch, effect.room, body)

@@ -86,6 +86,8 @@ class Flights:
             if flight.peer in full:
                 self._waiting.append(flight)
                 continue
+            if flight.failed:
+                continue  # it ends with the last of its writes
             before = len(self._waiting)
             self.post(flight)
             if len(self._waiting) > before:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from typing import Any
@@ -10,7 +11,7 @@ from kvproto.handlers.book import Entry, as_table, need_pages
 from kvproto.handlers.control import Control
 from kvproto.handlers.kernels.base import Kernels, Pool
 from kvproto.handlers.lane import Lane
-from kvproto.layout import Layout
+from kvproto.layout import Layout, Plan
 from kvproto.wire import MAX_FRAME
 
 MAX_QUEUE_BYTES = 8 * MAX_FRAME
@@ -33,22 +34,29 @@ def pick_kernels(pool: Pool) -> Kernels:
     return TorchKernels()
 
 
-def check_pool(layout: Layout, index: int, pool: Pool) -> None:
-    """Raise ValueError unless the pool is this rank's share of the layout."""
+def check_pool(layout: Layout, index: int, pool: Pool, grid: int) -> None:
+    """Raise ValueError unless the pool is this rank's share of the layout, dense, and the grid is whole pages of it."""
     _, heads = layout.heads_of(index)
     _, layers = layout.layers_of(index)
-    told = (layers, heads, layout.page_size, layout.itemsize, layout.order)
-    found = (pool.layers, pool.heads, pool.page_size, pool.itemsize, pool.order)
+    told = (layers, heads, layout.k_dim, layout.v_dim, layout.page_size, layout.itemsize, layout.order)
+    dims = pool.k[0].shape[3], pool.v[0].shape[3] if pool.v else 0
+    found = (pool.layers, pool.heads, *dims, pool.page_size, pool.itemsize, pool.order)
     if told != found:
-        names = "(layers, heads, page size, element bytes, order)"
+        names = "(layers, heads, K dim, V dim, page size, element bytes, order)"
         raise ValueError(f"the layout gives rank {index} {names} = {told}, the pool has {found}")
+    for name, tensors in zip("KV", pool.kinds, strict=False):
+        if not tensors[0].is_contiguous():  # all layers are alike
+            strides = f"{name} tensors {tuple(tensors[0].shape)} with strides {tensors[0].stride()}"
+            raise ValueError(f"{strides} are views of something larger: page to page, pages are written as a whole; "
+                             "give dense tensors (kernels alone, without an endpoint, take such views)")  # fmt: skip
+    Plan(layout, layout, grid)  # refuses a grid by name
 
 
 def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: Lane) -> Entry:
     """An entry with the page table on the device and on the host; ValueError names what is wrong with it."""
+    tokens, host = operator.index(tokens), as_table(pages)
     if tokens < 1:
         raise ValueError(f"a room of {tokens} tokens: a prompt has at least one")
-    host = as_table(pages)
     need_pages(layout, tokens, host, pool.pages)
     table, placed = lane.place(host)
     return Entry(tokens, table, host, placed=placed)

@@ -138,7 +138,7 @@ class PrefillData:
         """What a write has told is not told again by a message, unless it is asked for later."""
         body = effect.body
         if not self._told or type(body) is not StgNotify or (effect.room, body.chunk, effect.link) not in self._told:
-            self.loop.send(effect.link, effect.epoch, effect.room, body)
+            self.loop.lines.send(effect.link, effect.epoch, effect.room, body)
 
     def _write_pages(self, effect: do.PostPages) -> None:
         key, caps = (effect.room, effect.chunk, effect.peer), self.transport.caps

@@ -47,7 +47,7 @@ from kvproto.states import DRoom as S
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
-    """What a room needs once something of it has moved, or once it has failed."""
+    """What a room needs once something of it has moved or was asked for again, or once it has failed."""
 
     #: chunks (mask) that are in their pages
     done: int = 0

@@ -53,7 +53,7 @@ def left_over(endpoint: Endpoint) -> list[str]:
         "grants": getattr(rank, "grants", None), "space queue": getattr(rank, "space_queue", None),
         "regions": getattr(rank, "chunk_of", None), "gathers": getattr(data, "gathers", None),
         "flights": getattr(data, "flights", None), "doubts": getattr(data, "doubtful", None),
-        "scatters": getattr(data, "scatters", None), "backlog": endpoint.loop._backlog,  # noqa: SLF001
+        "scatters": getattr(data, "scatters", None), "backlog": endpoint.loop.lines.backlog,
         "ring": getattr(getattr(rank, "ring", None), "live", None),
     }  # fmt: skip
     free = getattr(rank, "free_slots", None)

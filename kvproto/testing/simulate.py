@@ -43,10 +43,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--ring", type=int, default=6144, help="bytes of the staging ring (default: 6144)")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(argv)
-    faults = {"all": tuple(FAULTS), "none": ()}.get(asked.faults) or tuple(filter(None, asked.faults.split(",")))
-    p, d = map(int, asked.tp.split("x"))
+    named = {"all": tuple(FAULTS), "none": ()}
+    faults = named[asked.faults] if asked.faults in named else tuple(filter(None, asked.faults.split(",")))
     try:
-        run = Simulation(asked.seed, asked.rooms, faults if asked.faults != "none" else (), tp=(p, d), ring=asked.ring)
+        p, d = map(int, asked.tp.split("x"))
+        run = Simulation(asked.seed, asked.rooms, faults, tp=(p, d), ring=asked.ring)
     except ValueError as error:
         parser.error(str(error))
     result = run.run(_progress(time.monotonic()) if sys.stderr.isatty() else None)

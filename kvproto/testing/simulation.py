@@ -216,7 +216,7 @@ class Simulation:
     def _relieve(self) -> None:
         """What was stalled or held goes on."""
         for index, endpoint in enumerate(self.stage.endpoints):
-            if endpoint.data.transport.instance in self.stage.stalled:  # type: ignore[attr-defined]
+            if endpoint.data.transport.instance in self.stage.stalled:
                 self.stage.stall(index)
         self.stage.post.held.clear()
 

@@ -120,8 +120,8 @@ class Stage(Engines):
 
     def _tap(self, endpoint: Endpoint) -> None:
         loop = endpoint.loop
-        links = sorted(loop.peer_of, key=lambda link: (loop.rank.peers[link].group, loop.rank.peers[link].rank))
-        self.post.tap(loop.control, [loop.peer_of[link] for link in links])
+        links = sorted(loop.lines.peer_of, key=lambda link: (loop.rank.peers[link].group, loop.rank.peers[link].rank))
+        self.post.tap(loop.control, [loop.lines.peer_of[link] for link in links])
 
     def stranger(self, control: Control) -> None:
         """One more control plane on the post, of nobody's rank."""
@@ -195,7 +195,7 @@ class Stage(Engines):
 
     def stall(self, index: int) -> None:
         """This rank's transport stops, as a stopped process's does, or goes on."""
-        name: PeerId = self.endpoints[index].data.transport.instance  # type: ignore[attr-defined]
+        name: PeerId = self.endpoints[index].data.transport.instance
         self.stalled ^= {name}
         (self.fabric.stall if name in self.stalled else self.fabric.resume)(name)
 

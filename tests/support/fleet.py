@@ -143,7 +143,7 @@ class Member:
             "descriptors": len(list(Path("/proc/self/fd").iterdir())), "writes": ledger.busy(),
             "regions": len(ledger._table.regions()), "peers": len(list(ledger._links.all())),
             "leaving": len(getattr(self.endpoint.data, "leaving", ())), "links": len(self.endpoint.rank.links),
-            "bound": len(self.endpoint.loop.peer_of), "loop": self.endpoint.loop._thread is None,
+            "bound": len(self.endpoint.loop.lines.peer_of), "loop": self.endpoint.loop._thread is None,
         }  # fmt: skip
 
     def reports(self) -> list[str]:

@@ -137,10 +137,11 @@ class Ledger(Books, Generic[F]):
         if self.closed:
             return
         deadline = time.monotonic() + drain_s
-        while (self._flights or self._links.held()) and time.monotonic() < deadline:
+        while (self.busy() or self._links.held()) and time.monotonic() < deadline:
             self._gather()
             self._progress()
             time.sleep(_DRAIN_TICK_S)
+        self._gather()
         self.closed = True
         self._links.close()
         self._end()
