@@ -75,9 +75,8 @@ class Control:
         self._links: dict[int, Link] = {}
         self._by_fd: dict[int, Link] = {}
         self._hot: dict[int, Link] = {}
-        # one that is dropped without `close` must not leave a context that waits for its sockets for ever
-        self._abandoned = weakref.finalize(self, self._context.destroy, linger=0)
-        self._abandoned.atexit = False
+        self._end = weakref.finalize(self, _end, self._context, self._links)
+        self._end.atexit = False
         self._outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes)
         if bind is not None:
             try:
@@ -162,10 +161,8 @@ class Control:
             return
         self._own()
         self._closed = True
-        for link in self._links.values():
-            link.close(drain_s)
-        self._abandoned.detach()
-        self._context.term()
+        self._end.detach()
+        _end(self._context, self._links, drain_s)
         self._waker.close()
         for table in (self._links, self._by_fd, self._hot):
             table.clear()
@@ -218,3 +215,10 @@ class Control:
             if fd == self._waker.fileno():
                 self._waker.clear()
         return others > 0
+
+
+def _end(context: zmq.Context[zmq.Socket[bytes]], links: dict[int, Link], drain_s: float = 0.0) -> None:
+    """Close all: also of a Control that was dropped, whose context would else wait for its sockets for ever."""
+    for link in links.values():
+        link.close(drain_s)
+    context.term()
