@@ -93,8 +93,8 @@ class Endpoint:
 
     @property
     def next_deadline(self) -> float:
-        """Seconds until a timer wants a `poll`, if nothing else does before; infinity: none runs."""
-        return max(0.0, self.rank.next_deadline - self.loop.clock.now())
+        """Seconds from the last `poll` until the next one is due, if nothing arrives before; a second at most."""
+        return self.loop.due
 
     def metrics(self) -> dict[str, int]:
         """What has been counted since the start, and what is held now; any thread."""

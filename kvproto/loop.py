@@ -126,15 +126,22 @@ class Loop:
         """Sleep until there may be something to do, `timeout` seconds at most."""
         if self._owner != threading.get_ident():
             self._claim()
-        if self._inbox:
+        left = min(self.due, timeout)
+        if not left:
             return
-        left = self.rank.next_deadline - self.now
-        if self.lines.backlog or any(source.busy() for source in self.sources):
-            left = min(left, self._pace)
-        left = max(0.0, min(left, timeout))
         if isinstance(self.clock, SteadyClock):
             self.clock.allow(left)
         self.control.wait(left)
+
+    @property
+    def due(self) -> float:
+        """Seconds from the last pass until the next one should come, if nothing arrives before; a second at most."""
+        if self._inbox:
+            return 0.0
+        left = min(self.rank.next_deadline - self.now, LONGEST_WAIT)
+        if self.lines.backlog or any(source.busy() for source in self.sources):
+            left = min(left, self._pace)
+        return max(0.0, left)
 
     def _take_calls(self) -> bool:
         count = min(len(self._inbox), LIMIT)
@@ -145,7 +152,7 @@ class Loop:
             try:
                 action()
             except Exception as error:  # noqa: BLE001  # an engine's mistake is told, and ends nothing
-                self._report(do.Report("a call of the engine", f"{type(error).__name__}: {error}"))
+                self._fault("a call of the engine", error)
             self.submit([])
         return count > 0
 
@@ -159,7 +166,7 @@ class Loop:
         try:
             moved = source.poll()
         except Exception as error:  # noqa: BLE001  # a library's fault; what it concerned ends by its timers
-            self._report(do.Report(type(source).__name__, f"{type(error).__name__}: {error}"))
+            self._fault(type(source).__name__, error)
             moved = False
         self.submit([])
         return moved
@@ -197,12 +204,12 @@ class Loop:
         for effect in effects:
             handler = self.handlers.get(type(effect))
             if handler is None:
-                self._report(do.Report(str(effect), "no handler carries it out"))
+                self._fault(str(effect), LookupError("no handler carries it out"))
                 continue
             try:
                 handler(effect)
             except Exception as error:  # noqa: BLE001  # a handler's fault ends its room, never the loop
-                self._report(do.Report(str(effect), f"{type(error).__name__}: {error}"))
+                self._fault(str(effect), error)
                 room = getattr(effect, "room", None)
                 if room is not None and not isinstance(effect, do.Transmit):
                     self._events.append(ev.RoomFailed(room, Cause.KERNEL_FAILED))
@@ -213,6 +220,10 @@ class Loop:
     def _report(self, effect: do.Report) -> None:
         self.counts["refused events"] += 1
         self.reports.append(f"{effect.what}: {effect.why}")
+
+    def _fault(self, what: str, error: Exception) -> None:
+        self.counts["faults"] += 1
+        self.reports.append(f"{what}: {type(error).__name__}: {error}")
 
     # ------------------------------------------------------------------------------- a thread of its own
     def run(self, name: str) -> None:
