@@ -4,7 +4,8 @@ One thread, and nothing in it blocks.  A pass (`poll`) drains the sources (engin
 events, control frames, results of work done elsewhere, timers), each up to a bound, hands every event to the
 rank, and carries out the effects that come back, in order.  What an effect raises at once (a copy on the CPU is
 over when it returns) is queued as an event and handled in the same pass.  A pass with many calls or frames looks at
-kernels and transports in between, `EVERY` so many: a device that has finished waits for few of them, not for all.
+kernels and transports in between, `EVERY` so many: a device that has finished waits for few of them, not for all.  Such
+a pass takes its time, and a lease may end in it: each call, frame and queued event has a time of its own.
 
 Nothing of the protocol is here: an effect is looked up by its type and carried out, whatever the state.  Side
 effects are in the handlers that a side installs (`handlers.prefill`, `handlers.decode`); the control plane is
@@ -26,7 +27,7 @@ from kvproto import effects as do
 from kvproto import events as ev
 from kvproto.effects import Effect
 from kvproto.events import Event
-from kvproto.handlers.clock import Clock, SteadyClock
+from kvproto.handlers.clock import Clock
 from kvproto.handlers.control import Control, Peer
 from kvproto.lines import Lines
 from kvproto.messages import Heartbeat, Hello, Message, Reset
@@ -67,7 +68,8 @@ class Loop:
         self.keep: Callable[[int, int, int, Message], bool] | None = None
         self.counts: Counter[str] = Counter()
         self.reports: deque[str] = deque(maxlen=256)
-        self.now = clock.now()
+        #: the time that the rank is told, and how many passes there were
+        self.now, self.turns = clock.now(), 0
         self.lines = Lines(lambda: self.control, self.counts, lambda link: self.raise_event(ev.TransportLost(link)))
         self._inbox: deque[Callable[[], None]] = deque()
         self._events: deque[Event] = deque()
@@ -103,6 +105,7 @@ class Loop:
         """Carry these effects out, and all that follows at once."""
         self._carry_out(effects)
         while self._events:
+            self.now = self.clock.again()
             self._carry_out(self.rank.handle(self._events.popleft(), self.now))
 
     # ---------------------------------------------------------------------------------------- one pass
@@ -110,6 +113,7 @@ class Loop:
         """One bounded pass; whether anything happened."""
         if self._owner != threading.get_ident():
             self._claim()
+        self.turns += 1
         self.now = self.clock.now()
         moved = self._take_calls()
         moved |= self._take_sources()
@@ -129,8 +133,7 @@ class Loop:
         left = min(self.due, timeout)
         if not left:
             return
-        if isinstance(self.clock, SteadyClock):
-            self.clock.allow(left)
+        self.clock.allow(left)
         self.control.wait(left)
 
     @property
@@ -149,6 +152,7 @@ class Loop:
             if turn % EVERY == EVERY - 1:
                 self._take_sources()
             action = self._inbox.popleft()
+            self.now = self.clock.again()
             try:
                 action()
             except Exception as error:  # noqa: BLE001  # an engine's mistake is told, and ends nothing
@@ -196,6 +200,7 @@ class Loop:
             if isinstance(body, Heartbeat):
                 self.control.send(peer, encode(epoch, 0, Reset()))
             return
+        self.now = self.clock.again()
         if self.keep is None or not self.keep(link, epoch, room, body):
             self.submit(self.rank.receive(link, epoch, room, body, self.now))
 

@@ -30,6 +30,9 @@ from kvproto.rooms import Room
 from kvproto.settings import Settings
 from kvproto.states import Cause, PLink
 
+#: states in which a call is being answered, or was
+ANSWERED = (PLink.AWAIT_WIRE_UP, PLink.UP)
+
 
 class PrefillEndpoint(Endpoint):
     """One prefill rank of an engine."""
@@ -137,17 +140,17 @@ class PrefillEndpoint(Endpoint):
 
     def _hello(self, peer: Peer, said: Hello) -> None:
         old = self.rank.link_of.get((said.group, said.rank), 0)
-        if self._session(old) == said.session and self.loop.lines.peer_of.get(old, peer) != peer:
+        if self._session(old, ANSWERED) == said.session and self.loop.lines.peer_of.get(old, peer) != peer:
             self.loop.counts["calls repeated from elsewhere"] += 1
             return
         link, effects = self.rank.hello(said, self.loop.now)
-        if self._session(link) == said.session:  # the call was taken: answers go where it came from
+        if self._session(link, tuple(PLink)) == said.session:  # the call was taken: answers go where it came from
             self.loop.lines.bind(link, peer, self.rank.peers)
         self.loop.submit(effects)
 
-    def _session(self, link: int) -> int | None:
+    def _session(self, link: int, states: tuple[PLink, ...]) -> int | None:
         value = self.rank.links.get(link)
-        return value.session if value is not None else None
+        return value.session if value is not None and value.state in states else None
 
     def _connect(self, effect: do.Connect) -> None:
         peer = self.rank.peers[effect.link]

@@ -18,7 +18,7 @@ from kvproto.digest import tables_digest
 from kvproto.driver import On, own
 from kvproto.effects import Effect
 from kvproto.events import Event, Terms
-from kvproto.layout import Layout, Plan, cell
+from kvproto.layout import Layout, Plan, cell, plan_between
 from kvproto.machine import Fire, Machine
 from kvproto.messages import Message
 from kvproto.rank import Peer, Rank, mask
@@ -91,7 +91,7 @@ class DecodeRank(Rank):
         )
 
     def _plan(self, other: Layout) -> Plan:
-        return Plan(other, self.layout, self.grid)
+        return plan_between(other, self.layout, self.grid)
 
     # ---------------------------------------------------------------------------------------- messages
     def _hear(self, link: int, epoch: int, room: int, body: Message) -> Event | None:

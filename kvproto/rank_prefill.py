@@ -24,7 +24,7 @@ from kvproto.rank import bits
 from kvproto.rank_prefill_links import PrefillLinks
 from kvproto.ring import usable
 from kvproto.settings import Settings
-from kvproto.tables.prefill_send import PSendValue, prefill_send
+from kvproto.tables.prefill_send import FLYING, PSendValue, prefill_send
 from kvproto.wheel import INFINITY
 
 SendKey = tuple[int, int, int]
@@ -72,6 +72,11 @@ class PrefillRank(PrefillLinks):
         if event.settled:
             self.posted.discard((event.room, event.chunk << 16 | event.peer))
         self._sends_on[ev.WriteFailed](event, now)
+
+    def may_post(self, room: int, chunk: int, peer: int, now: float) -> bool:
+        """Whether a piece of this send may still be posted: nobody has stopped it, and what it was given holds."""
+        send = self.sends.get(room, {}).get(chunk << 16 | peer)
+        return send is not None and send.state in FLYING and now < send.lease
 
     # ------------------------------------------------------------------------------------------- sends
     def _on_send(self, steps: list[Fire]) -> On:

@@ -18,7 +18,7 @@ from kvproto import messages as msg
 from kvproto.digest import tables_digest
 from kvproto.effects import Effect
 from kvproto.events import Event, Terms
-from kvproto.layout import Layout, Plan
+from kvproto.layout import Layout, Plan, plan_between
 from kvproto.messages import AUX_CHUNK, Message
 from kvproto.rank import Peer, Rank, mask
 from kvproto.ring import usable
@@ -67,7 +67,7 @@ class PrefillLinks(Rank):
         return link, self.handle(ev.HelloReceived(link, said.session, self.next_epoch, fault, quiet), now)
 
     def _plan(self, other: Layout) -> Plan:
-        return Plan(self.layout, other, self.grid)
+        return plan_between(self.layout, other, self.grid)
 
     def welcome(self, session: int, epoch: int) -> msg.Welcome:
         """What a `SayWelcome` says."""

@@ -12,8 +12,8 @@ Two readings of the same seconds, because one word, "timeout", hides two opposit
   `SteadyClock` counts at most `cap_s` from one reading to the next: what a pass took beyond that was our own
   stall, and ages nobody.
 - *May I still?* asks who holds a lease, before each write. Here a slow clock is the dangerous one: on the
-  other side the lease went on running while we were stopped. This question must be put to real time:
-  `SteadyClock.real()`, or a `MonotonicClock`.
+  other side the lease went on running while we were stopped, and a reading from the beginning of a long pass
+  is slow, too. This question must be put to real time, at the moment it is asked: `MonotonicClock.again()`.
 
 Limits. A wait that the loop means to take is no stall: it says so beforehand, with `allow(seconds)`. A stop
 between the question and the write is seen by no clock; the margin of lease and quarantine is for that.
@@ -34,7 +34,15 @@ class Clock(Protocol):
     """Anything with a monotone `now()` in seconds; the origin means nothing."""
 
     def now(self) -> float:
-        """Seconds, never less than the reading before."""
+        """Seconds, never less than the reading before: once a pass."""
+        ...
+
+    def again(self) -> float:
+        """Seconds in the middle of a pass."""
+        ...
+
+    def allow(self, seconds: float) -> None:
+        """Hear that a wait of up to so many seconds is meant."""
         ...
 
 
@@ -44,6 +52,11 @@ class MonotonicClock:
     def now(self) -> float:
         """Seconds of `time.monotonic`."""
         return time.monotonic()
+
+    again = now
+
+    def allow(self, seconds: float) -> None:
+        """Nothing: it counts all."""
 
 
 class SteadyClock:
@@ -72,6 +85,10 @@ class SteadyClock:
             self._withheld += excess
         return real - self._withheld
 
+    def again(self) -> float:
+        """The pass's own reading: what else a pass takes is no wait for others."""
+        return self._last - self._withheld
+
     def allow(self, seconds: float) -> None:
         """Say before a wait that it is meant: up to `seconds` more count at the next reading."""
         self._allowed = max(self._allowed, seconds)
@@ -95,6 +112,11 @@ class ManualClock:
     def now(self) -> float:
         """Seconds set so far."""
         return self._now
+
+    again = now
+
+    def allow(self, seconds: float) -> None:
+        """Nothing: it stands."""
 
     def advance(self, seconds: float) -> float:
         """Move on by `seconds` (>= 0) and return the new reading."""

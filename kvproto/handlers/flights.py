@@ -3,6 +3,10 @@
 A send is one write, or, over pages, many; they are one flight.  A write that the transport has no room for waits in
 order behind the others to its peer.  A flight ends in one event: completed, or failed; a failed one whose bytes may
 still move is reported as such first, and once more when they cannot.
+
+A flight of many writes takes its time, and so may the pass of the loop in which it is posted: before each write the
+rank is asked, at the time that it is then, whether the send may still post; if not, what is left is given up.  At most
+`BUDGET` pieces are posted in one pass, so that a loop with much to slice still beats, hears and fires its timers.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ from kvproto.handlers.gathers import Key
 from kvproto.handlers.transports.base import Busy, Completed, Draft, Failed, Handle, Part, PeerId, Transport
 from kvproto.loop import Loop
 
+#: pieces that one pass posts: some 50 ms
+BUDGET = 16384
 #: (room, chunk, link) of a notification that a write carries
 Note = tuple[int, int, int]
 
@@ -36,12 +42,15 @@ class Flight:
 class Flights:
     """The flights of one rank."""
 
-    def __init__(self, loop: Loop, transport: Transport, told: Callable[[Note], None]) -> None:
-        """`told` hears of each note that was carried, when its write is over."""
-        self.loop, self.transport, self.told = loop, transport, told
+    def __init__(
+        self, loop: Loop, transport: Transport, told: Callable[[Note], None], may: Callable[[Key], bool]
+    ) -> None:
+        """`told` hears of each note that was carried, when its write is over; `may` says if a send may still post."""
+        self.loop, self.transport, self.told, self.may = loop, transport, told, may
         #: by write, until the write is quiescent
         self.live: dict[Handle, Flight] = {}
         self.pieces = self.nbytes = 0
+        self._turn = self._left = 0
         self._waiting: deque[Flight] = deque()
         self._doubtful: list[tuple[Flight, Handle]] = []
 
@@ -53,6 +62,12 @@ class Flights:
         """Post what the transport has room for; what it has none for waits for the next pass."""
         while flight.parts and not flight.failed:
             work = flight.parts[0]
+            if self._spent():
+                self._waiting.append(flight)
+                return
+            if not self.may(flight.key):
+                self._fail(flight, "the send was stopped, or its lease has ended", doubt=False)
+                break
             try:
                 if isinstance(work, Draft):
                     parts, handle = work.parts, self.transport.post(work)
@@ -68,16 +83,28 @@ class Flights:
             flight.live.add(handle)
             self.live[handle] = flight
             for part in parts:
+                self._left -= len(part.descs)
                 self.pieces += len(part.descs)
                 self.nbytes += int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum())
         self._settle(flight)
 
-    def poll(self) -> None:
-        """Post what waits, in order (a peer that has no room yet is asked once), and look at what is in doubt."""
-        if self._waiting:
+    def poll(self) -> bool:
+        """Post what waits, in order (a peer that has no room yet is asked once), and look at what is in doubt.
+
+        Whether something was posted.
+        """
+        before = self.pieces
+        if self._waiting and not self._spent():
             self._post_waiting()
         if self._doubtful:
             self._doubtful = [(flight, handle) for flight, handle in self._doubtful if not self._over(flight, handle)]
+        return self.pieces > before
+
+    def _spent(self) -> bool:
+        """Whether this pass has posted enough."""
+        if self._turn != self.loop.turns:
+            self._turn, self._left = self.loop.turns, BUDGET
+        return self._left <= 0
 
     def _post_waiting(self) -> None:
         full: set[PeerId] = set()

@@ -59,7 +59,7 @@ class PrefillData:
         self.leaving: set[PeerId] = set()
         self._noted: dict[Note, int] = {}
         self._told: set[Note] = set()
-        self.flights = Flights(loop, transport, self._told.add)
+        self.flights = Flights(loop, transport, self._told.add, self._may_post)
         self._counts = {"writes": 0, "slices": 0, "direct": 0}
         loop.handlers |= {
             do.PostWrite: self._write, do.PostPages: self._write_pages, do.Disconnect: self._disconnect,
@@ -88,7 +88,7 @@ class PrefillData:
                 self._lost(event.peer)
         if self._told:
             self._hand_on()
-        self.flights.poll()
+        moved |= self.flights.poll()
         for peer in list(self.leaving):
             self._leave(peer)
         return moved or bool(news)
@@ -107,6 +107,9 @@ class PrefillData:
         self._counts["writes"] += 1
         key = effect.room, effect.chunk, effect.peer
         self._launch(key, lambda _: [self.drafts.take(effect)], noted=self.transport.caps.native_notify)
+
+    def _may_post(self, key: Key) -> bool:
+        return self.rank.may_post(*key, self.loop.clock.again())
 
     def _reach(self, room: int, peer: int) -> tuple[int, PeerId]:
         """The link to this peer, and the transport's name of it."""
@@ -186,9 +189,10 @@ class PrefillData:
             self._leave(peer)
 
     def _lost(self, lost: PeerId) -> None:
-        for link, peer in self.link_peer.items():
+        for link, peer in list(self.link_peer.items()):
             if peer == lost:
                 self.loop.raise_event(ev.TransportLost(link))
+                self.part(link)
 
     def _disconnect(self, effect: do.Disconnect) -> None:
         self.part(effect.link)

@@ -13,6 +13,9 @@ Two rules keep late writes harmless.  The prefill rank takes no new call while a
 flight (`quiet`).  So when it answers again, nothing of the lost link can land, and the decode rank may free what
 it had quarantined; until then it waits (`AWAIT_RETURN`) for the return, or for the lease and the longest write
 to pass, which is what its tries there amount to.
+
+The transport's connection outlives a loss: a peer that was only silent finds it as it was, one that comes back as
+another gets its own.  It is taken down when the link is forgotten.
 """
 
 from __future__ import annotations
@@ -198,7 +201,7 @@ def connect(v: P, e: HelloReceived) -> Effect:
     return do.Connect(e.peer, v.session)
 
 
-def disconnect(v: P, e: LinkEvent | TimerFired) -> Effect:
+def disconnect(v: P, e: TimerFired) -> Effect:
     """Take the transport's connection down."""
     return do.Disconnect(e.peer)
 
@@ -302,19 +305,19 @@ row(S.AWAIT_WIRE_UP,  HelloReceived,     S.AWAIT_WIRE_UP, let=adopt, do=(connect
 row(S.UP,             HelloReceived,                      when=same_session, do=(say_welcome,))
 ignore(S.UP,          HelloReceived,     "a call that came late", when=earlier)
 ignore(S.UP,          HelloReceived,     "not this link's peer; if it is, its silence will tell", when=misfit)
-row(S.UP,             HelloReceived,     S.LOST,          do=(raise_down, disconnect, announce_lost))
+row(S.UP,             HelloReceived,     S.LOST,          do=(raise_down, announce_lost))
 row(S.UP,             HeartbeatReceived,                  when=same_epoch, let=hear)
 row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))
-row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, disconnect, announce_lost))
+row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, announce_lost))
 row(S.UP,             WatermarkSeen,                      when=higher, let=raise_mark, do=(release_waiting,))
-row(S.UP,             ResetReceived,     S.LOST,          when=same_epoch, do=(raise_down, disconnect, announce_lost))
-row(S.UP,             TransportLost,     S.LOST,          do=(raise_down, disconnect, announce_lost))
+row(S.UP,             ResetReceived,     S.LOST,          when=same_epoch, do=(raise_down, announce_lost))
+row(S.UP,             TransportLost,     S.LOST,          do=(raise_down, announce_lost))
 ignore(AWAY,          HelloReceived,     "a write of the old link is in flight: it will call again", when=unquiet)
 row(AWAY,             HelloReceived,     S.REFUSED,       when=misfit, let=refuse_call, do=(say_refusal, announce_refused), again=True)
 row(AWAY,             HelloReceived,     S.AWAIT_WIRE_UP, let=adopt, do=(connect,))
 row((S.AWAIT_WIRE_UP, S.UP, *AWAY), HeartbeatReceived,    do=(say_reset,))
 row(AWAY,             TimerFired,                         when=busy)
-row(AWAY,             TimerFired,        S.FORGOTTEN)
+row(AWAY,             TimerFired,        S.FORGOTTEN,     do=(disconnect,))
 
 ignore((S.UP, *AWAY, S.AWAIT_WIRE_UP), (WiredUp, WireFailed), "an older call's")
 ignore(S.UP,          WatermarkSeen,     "not higher than before")

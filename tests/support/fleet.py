@@ -282,18 +282,16 @@ class Fleet:
         """Everything that could leak, of every rank that lives."""
         return {name: member.ask("held") for name, member in self.members.items() if member.process.is_alive()}
 
-    def rests(self, before: dict[str, Any], *, sockets: int = 0) -> None:
-        """Wait until every rank holds what it held before, and at most so many sockets more."""
+    def rests(self, before: dict[str, Any]) -> None:
+        """Wait until every rank holds what it held before."""
         end = time.monotonic() + 10
         for name in GROUPS:
-            while changed := self._changed(name, before[name], sockets):
+            while changed := self._changed(name, before[name]):
                 assert time.monotonic() < end, f"{name} holds (before, now): {changed}"
                 time.sleep(0.02)
 
-    def _changed(self, name: str, before: dict[str, Any], sockets: int) -> dict[str, Any]:
+    def _changed(self, name: str, before: dict[str, Any]) -> dict[str, Any]:
         now = self[name].ask("held")
-        if before["descriptors"] <= now["descriptors"] <= before["descriptors"] + sockets:
-            now["descriptors"] = before["descriptors"]
         return {key: (before[key], now[key]) for key in now if now[key] != before[key]}
 
     def produce(self, number: int, tokens: int | None = None) -> None:
