@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Never
 
 import pytest
+from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto import effects as do
@@ -22,7 +23,7 @@ from kvproto.loop import LIMIT
 from kvproto.messages import ChunkAck
 from kvproto.rooms import Room, Status
 from kvproto.settings import Settings
-from kvproto.states import Cause, PLink
+from kvproto.states import Cause, PLink, PSend
 from kvproto.testing.pair import Pair
 from kvproto.timing import Timer, Timing
 from kvproto.wire import encode
@@ -393,3 +394,49 @@ def test_every_state_is_told_with_peer_and_time() -> None:
             assert re.search(r"(decode|prefill) (rank|group)", text), (name, text)
     assert {"P AWAIT_ENGINE", "P AWAIT_PEERS", "P AWAIT_FORWARD", "P OPEN", "P DRAINING", "D AWAIT_PEERS", "D OPEN",
             "D DRAINING"} <= said.keys(), said.keys()  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------- leases and links
+def test_each_call_of_a_long_pass_has_a_time_of_its_own(pair: Pair) -> None:
+    loop, seen = pair.prefills[0].loop, list[float]()
+
+    def slow() -> None:
+        seen.append(loop.now)
+        time.sleep(0.01)
+
+    for _ in range(3):
+        loop.call(slow)
+    loop.poll()
+    assert len(seen) == 3 and seen[0] < seen[1] < seen[2]
+
+
+def test_nothing_is_posted_for_a_send_whose_lease_is_over_or_whose_room_was_stopped(pair: Pair) -> None:
+    prefill = pair.prefills[0]
+    room = pair.open(30)
+    pair.pump(lambda: bool(prefill.rank.sends.get(room.key)))
+    key = next(iter(prefill.rank.sends[room.key]))
+    send = prefill.rank.sends[room.key][key]
+    for state, lease, may in ((PSend.WRITING, 9.0, True), (PSend.WRITING, 8.0, False), (PSend.DRAINING, 9.0, False)):
+        prefill.rank.sends[room.key][key] = replace(send, state=state, lease=lease)
+        assert prefill.rank.may_post(room.key, key >> 16, key & 0xFFFF, 8.0) is may
+    prefill.rank.sends[room.key][key] = send
+    assert not prefill.rank.may_post(room.key, 99, 0, 0.0), "nobody knows that send"
+    pair.finish(room)
+
+
+def test_a_connection_outlives_a_silence_and_goes_with_its_link() -> None:
+    quick = Timing(heartbeat=Timer(0.05, 2), forget=Timer(0.5), call=Timer(0.05, 200))
+    with Pair(layout(1), layout(1), grid=8, pages=64, settings=Settings(timing=quick)) as pair:
+        prefill, rank = pair.prefills[0], pair.prefills[0].rank
+        link, peer = next(iter(prefill.data.link_peer.items()))
+
+        def alone(state: PLink) -> None:
+            end = time.monotonic() + 20
+            while rank.links.get(link, rank.link_machine.initial).state is not state and time.monotonic() < end:
+                prefill.wait(0.02)
+                prefill.poll()
+
+        alone(PLink.LOST)
+        assert prefill.data.link_peer == {link: peer}, "it waits for its return"
+        alone(PLink.NEW)
+        assert not rank.links and not prefill.data.link_peer and not prefill.data.leaving
