@@ -326,8 +326,23 @@ def test_an_address_that_is_none_is_named_and_does_not_end_a_thread(pair: Pair) 
     with pytest.raises(ConnectionError, match="not an address"):  # noqa: PT012  # asked until it is known
         while time.monotonic() < deadline:
             endpoint.ready()
+            time.sleep(1e-3)
     assert endpoint.loop._thread is not None and endpoint.loop._thread.is_alive()
     endpoint.close()
+
+
+def test_what_is_left_of_a_room_counts_its_writes_in_doubt() -> None:
+    with Pair(layout(2), layout(1), grid=8, fabric=Fabric()) as pair:
+        room = pair.open(8)
+        pair.produce(room)
+        pair.pump(lambda: bool(pair.fabric.options()))
+        step = pair.fabric.options()[0]
+        pair.fabric.doubt(step.writer, step.handle)
+        pair.pump(lambda: any(": doubts: " in text for text in pair.leaks()))
+        pair.fabric.run()
+        pair.fabric.auto = True
+        pair.pump(lambda: pair.over(room))
+        pair.rest()
 
 
 # ---------------------------------------------------------------------------------------------- in words

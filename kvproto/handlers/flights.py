@@ -52,7 +52,8 @@ class Flights:
         self.pieces = self.nbytes = 0
         self._turn = self._left = 0
         self._waiting: deque[Flight] = deque()
-        self._doubtful: list[tuple[Flight, Handle]] = []
+        #: failed writes whose bytes may still move
+        self.doubtful: list[tuple[Flight, Handle]] = []
 
     def __bool__(self) -> bool:
         """Whether a write is in flight, or waits for room."""
@@ -96,8 +97,8 @@ class Flights:
         before = self.pieces
         if self._waiting and not self._spent():
             self._post_waiting()
-        if self._doubtful:
-            self._doubtful = [(flight, handle) for flight, handle in self._doubtful if not self._over(flight, handle)]
+        if self.doubtful:
+            self.doubtful = [(flight, handle) for flight, handle in self.doubtful if not self._over(flight, handle)]
         return self.pieces > before
 
     def _spent(self) -> bool:
@@ -128,7 +129,7 @@ class Flights:
         if isinstance(event, Failed):
             self._fail(flight, str(event.error), doubt=not event.quiescent)
             if not event.quiescent:
-                self._doubtful.append((flight, event.handle))
+                self.doubtful.append((flight, event.handle))
                 return
         del self.live[event.handle]
         flight.live.discard(event.handle)
