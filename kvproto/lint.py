@@ -39,9 +39,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 def lint(table: Table[Any]) -> list[Finding]:
     """Every error of the table, in the order of the list above."""
-    rows: dict[tuple[State, type[Event]], list[Row]] = defaultdict(list)
-    for row in table.rows:
-        rows[row.source, row.event].append(row)
+    rows = table.pairs()
     found = [*_undecided(table, rows), *_never_fires(table, rows), *_graph(table), *_unknown(table)]
     return sorted(found, key=lambda f: (f.where, f.kind))
 

@@ -2,8 +2,8 @@
 
 `Machine` compiles a table: for each pair of state and event the rows become one function, written out as source
 and compiled, in which a row is an `if`, a line and a `return`; what guards, changes and effects say stands in it
-(`kvproto.inline`).  So what runs is what a careful hand would have written for this pair, and nothing is looked up but
-the pair itself.  `source_of` shows it.
+(`kvproto.inline`).  So what runs is what a careful hand would have written for this pair, and nothing is looked up
+but the pair itself.
 
 A step is pure: no clock, no I/O, no logging; the same arguments give the same result, which is what makes the
 checker's memory of results sound.  The order within a row: the guard sees the value as it is; `let` makes the new
@@ -17,7 +17,6 @@ events of the table; it is here so that nothing can stop a rank.
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType
@@ -52,10 +51,7 @@ class Machine(Generic[V]):
         self.ends = [state in table.final for state in table.states]
         self._dues = [_due(self.timers.get(state)) for state in table.states]
         self._timed = tuple(due is not None for due in self._dues)
-        pairs: dict[tuple[int, type[Event]], list[Row]] = defaultdict(list)
-        for row in table.rows:
-            pairs[row.source, row.event].append(row)
-        self._rows = pairs
+        pairs = table.pairs()
         #: by event, then by state: what to call
         self.steps: dict[type[Event], list[Fire]] = {event: [self._undecided] * len(table.states) for _, event in pairs}
         for (state, event), rows in pairs.items():
@@ -80,10 +76,6 @@ class Machine(Generic[V]):
 
     def _undecided(self, value: V, event: Event, _now: float) -> Fired[V]:
         return self.undecided(value, event)
-
-    def source_of(self, state: int, event: type[Event]) -> str:
-        """The source of the function for this pair."""
-        return _source(tuple(self._rows[state, event]), self._timed)[0]
 
     def _compile(self, rows: list[Row]) -> Fire:
         code, names = _code(tuple(rows), self._timed, self.table.name)

@@ -26,6 +26,7 @@ Because a row knows the file and line that it stands on, every complaint about i
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Literal, TypeVar
 
@@ -97,6 +98,13 @@ class Table(Generic[V]):
     def final(self) -> tuple[State, ...]:
         """The states that end the machine."""
         return tuple(s for s in self.states if any(s is final for final in FINAL))
+
+    def pairs(self) -> dict[tuple[State, type[Event]], list[Row]]:
+        """By state and event: the rows that decide, in their order."""
+        found: dict[tuple[State, type[Event]], list[Row]] = defaultdict(list)
+        for row in self.rows:
+            found[row.source, row.event].append(row)
+        return dict(found)
 
     def row(
         self, source: State | tuple[State, ...], event: type[E], target: State | None = None, *,
