@@ -121,7 +121,7 @@ class DecodeEndpoint(Endpoint):
         plan, prefix = self._plan(group), operator.index(prefix)
         entry = need_room(self.rank.layout, tokens, pages, self.pool, self.data.lane)
         plan.admit(entry.tokens, prefix)
-        entry.prefix, entry.group = prefix, group
+        entry.prefix = prefix
         self._enter(room, entry, lambda: ev.RoomOpened(room.key, self.rank.terms(group, plan), entry.tokens, prefix))
 
     def aux(self, room: Room) -> bytes:

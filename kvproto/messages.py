@@ -35,7 +35,6 @@ from kvproto.states import Cause
 #: MessagePack itself has no larger integers
 U64 = Annotated[int, Meta(ge=0)]
 U32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
-U8 = Annotated[int, Meta(ge=0, le=255)]
 Chunk = Annotated[int, Meta(ge=0, lt=2**24)]
 Size = Annotated[int, Meta(ge=0, lt=2**48)]
 Why = Annotated[str, Meta(max_length=1024)]

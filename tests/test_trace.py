@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kvproto import messages as msg
-from kvproto.draw.scenes import ROOM, SCENES, SECOND, Scene, open_room
+from kvproto.draw.scenes import ROOM, SCENES, Scene, open_room
 from kvproto.draw.stage import GRID, Cast, Stage
 from kvproto.effects import AnnounceReleased, Report, Transmit
 from kvproto.events import room_key
@@ -25,6 +25,7 @@ from kvproto.trace.perfetto import perfetto
 from kvproto.trace.replay_command import main as replay_main
 from kvproto.trace.tell import sequence, text
 
+SECOND = room_key(8, 0)
 every_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 ABORT = next(scene for scene in SCENES if scene.name == "abort").logs()
 WELL = next(scene for scene in SCENES if scene.name == "well").logs()

@@ -18,8 +18,6 @@ from kvproto.check.parts import Event
 from kvproto.check.phrases import actors, arrow, calls, named, phrase
 from kvproto.draw.properties import HAZARDS, PROPERTIES
 
-EXAMPLES = "spec/counterexamples"
-
 
 class Tale(msgspec.Struct):
     """A violation: the property, what is wrong, and each step as (component, input, cost)."""

@@ -16,7 +16,6 @@ from kvproto.states import Cause
 from kvproto.trace.records import Log, log_of
 
 ROOM = room_key(7, 0)
-SECOND = room_key(8, 0)
 
 
 class Scene(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from kvproto.plain import hints
 from kvproto.rows import Row, Table
 from kvproto.settings import Settings
 from kvproto.states import State
-from kvproto.timing import Timer, Timing
+from kvproto.timing import Timing
 
 VERBS = {"row": "", "ignore": "ignored: ", "refuse": "refused: "}
 
@@ -173,7 +173,3 @@ def causes_md(cls: type[State] | Any) -> str:
     """The members of an Enum with their numbers."""
     said = members(cls)
     return table_md(("number", "name", "meaning"), [(str(int(m)), f"`{m.name}`", said[m.name]) for m in cls])
-
-
-__all__ = ["Timer", "causes_md", "effects_md", "events_md", "functions_md", "messages_md", "rows_md", "settings_md",
-           "states_md", "struct_md", "table_md", "timers_md", "value_md"]  # fmt: skip

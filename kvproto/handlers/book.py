@@ -25,7 +25,6 @@ class Entry:
     table: torch.Tensor
     pages: torch.Tensor
     prefix: int = 0
-    group: int = 0
     aux: bytes | None = None
     #: CUDA event after which the KV produced so far is in the pages
     after: Any = None

@@ -59,8 +59,7 @@ class Engines(Pair):
 
     def prefetch(self, room: Room) -> None:
         """The forward is scheduled on every prefill rank that has the room."""
-        for index, endpoint in self._active(room, "P"):
-            del index
+        for _, endpoint in self._active(room, "P"):
             endpoint.prefetch(room)
 
     def produce(self, room: Room, tokens: int | None = None, *, aux: bytes | None = b"aux") -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: what a loop reports of troubles that the schedule has made
 EXPECTED = ("write of ", "gather of ", "scatter of ", "frame from ")
+
+
 class WatchedFabric(Fabric):
     """A fabric that shows each piece to somebody before it lands."""
 
@@ -66,15 +68,11 @@ class Judge:
         rows, layout = self._rows(task), self.stage.plan.decode
         for at, (view, want) in enumerate(zip(self.views[index], task.part(layout, index), strict=True)):
             same = torch.equal(view[rows], want[task.prefix :])
-            assert same, f"{task.room} succeeded on D{index} with wrong bytes in tensor {at}: {self._wrong(view, task)}"
+            where = f"tensor {at}, tokens {task.prefix}..{task.tokens - 1}, pages {task.pages['D']}"
+            assert same, f"{task.room} succeeded on D{index} with wrong bytes in {where}"
             self.shadow[index][at][rows] = view[rows]
         assert aux == b"aux", f"{task.room} succeeded on D{index} with the aux row {aux!r}"
         task.good.add(index)
-
-    def _wrong(self, view: torch.Tensor, task: Task) -> str:
-        """Whose bytes are there instead."""
-        del view
-        return f"tokens {task.prefix}..{task.tokens - 1}, pages {task.pages['D']}"
 
     def released(self, index: int, task: Task) -> None:
         """A decode engine may use the pages again: from now on nothing may change them."""

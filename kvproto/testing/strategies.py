@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kvproto import messages as msg
 from kvproto.events import room_key
-from kvproto.layout import Layout, LayoutError, Plan, grid_tokens
+from kvproto.layout import Layout, Plan, grid_tokens
 from kvproto.messages import Body, Message
 from kvproto.states import Cause
 from kvproto.wire import encode
@@ -107,16 +107,3 @@ def damaged(draw: st.DrawFn) -> bytes:
             other = encode(*draw(frames()))
             data[draw(st.integers(0, len(data))) :] = other[draw(st.integers(0, len(other))) :]
     return bytes(data)
-
-
-def misfits() -> st.SearchStrategy[tuple[Layout, Layout]]:
-    """Two layouts that cannot work together at a grid of 16 tokens."""
-
-    def apart(pair: tuple[Layout, Layout]) -> bool:
-        try:
-            Plan(*pair, 16)
-        except LayoutError:
-            return True
-        return False
-
-    return st.tuples(layouts(), layouts()).filter(apart)
