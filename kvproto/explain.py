@@ -11,11 +11,11 @@ from typing import Any
 from kvproto.driver import steps
 from kvproto.events import TimerFired, room_of
 from kvproto.messages import AUX_CHUNK
-from kvproto.rank import Rank
+from kvproto.rank import Rank, bits
 
 
-def _names(bits: int, side: str) -> str:
-    ranks = [str(i) for i in range(bits.bit_length()) if bits >> i & 1]
+def _names(mask: int, side: str) -> str:
+    ranks = [str(i) for i in bits(mask)]
     return f"{side} rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}" if ranks else f"no {side} rank"
 
 

@@ -21,7 +21,7 @@ from kvproto.events import Event, Terms
 from kvproto.layout import Layout, Plan, cell, plan_between
 from kvproto.machine import Fire, Machine
 from kvproto.messages import Message
-from kvproto.rank import Peer, Rank, mask
+from kvproto.rank import Peer, Rank, bits, mask
 from kvproto.ring import Ring
 from kvproto.settings import Settings
 from kvproto.states import Cause, DLink
@@ -224,9 +224,8 @@ class DecodeRank(Rank):
         self._send(do.Send(effect.room, effect.peers, body))
 
     def _send_watermark(self, effect: do.SendWatermark) -> None:
-        for rank in range(effect.peers.bit_length()):
-            if effect.peers >> rank & 1:
-                self._to(self.link_to(effect.room, rank), 0, msg.Watermark(*self.ring.mark))
+        for rank in bits(effect.peers):
+            self._to(self.link_to(effect.room, rank), 0, msg.Watermark(*self.ring.mark))
 
     def _reply_watermark(self, _effect: do.ReplyWatermark) -> None:
         self._to(self._from, 0, msg.Watermark(*self.ring.mark))
@@ -250,11 +249,10 @@ class DecodeRank(Rank):
             self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk))
 
     def _check_links(self, effect: do.CheckLinks) -> None:
-        everyone: int = self.rooms[effect.room].terms.everyone
-        for rank in range(everyone.bit_length()):
+        for rank in bits(self.rooms[effect.room].terms.everyone):
             link = self.link_to(effect.room, rank)
             value: Any = self.links.get(link) if link is not None else None
-            if everyone >> rank & 1 and (value is None or value.state not in BOUND):
+            if value is None or value.state not in BOUND:
                 self._queue.append(ev.PeerQuiet(effect.room, rank))
 
     def _count_quiet(self, effect: do.CountQuiet) -> None:
