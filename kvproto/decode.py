@@ -23,7 +23,7 @@ from kvproto.handlers.transports.base import Transport
 from kvproto.layout import Layout, Plan
 from kvproto.rank_decode import DecodeRank
 from kvproto.rooms import Room, Status
-from kvproto.settings import Settings
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.states import Cause
 
 STALL_S = 1.0
@@ -37,7 +37,7 @@ class DecodeEndpoint(Endpoint):
     _abort_cause = Cause.DECODE_ABORTED
 
     def __init__(
-        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = 2,
+        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = DECODE_GROUP,
         settings: Settings | None = None, kernels: Kernels | None = None, clock: Clock | None = None,
         incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
     ) -> None:  # fmt: skip
@@ -61,7 +61,7 @@ class DecodeEndpoint(Endpoint):
         self.loop.handlers |= {do.SayHello: self._say_hello, do.DeliverAux: self._deliver_aux}
 
     # ------------------------------------------------------------------------------------ the engine's calls
-    def connect(self, layout: Layout, addresses: Sequence[str], *, group: int = 1) -> None:
+    def connect(self, layout: Layout, addresses: Sequence[str], *, group: int = PREFILL_GROUP) -> None:
         """Call the prefill group of this layout; `addresses` of its ranks, in their order.
 
         The kernels for it are compiled first, which may take seconds on a GPU.  LayoutError: the two layouts cannot
@@ -97,7 +97,7 @@ class DecodeEndpoint(Endpoint):
         self._called[group, index] = address
         self.loop.lines.bind(link, peer, self.rank.peers)
 
-    def ready(self, group: int = 1) -> bool:
+    def ready(self, group: int = PREFILL_GROUP) -> bool:
         """Whether every link to the group is up; ConnectionError names the link that was refused, and why."""
         states = [self._reached(group, index) for index in self._plan(group).linked_to(self.rank.index)]
         for state in states:
@@ -113,7 +113,7 @@ class DecodeEndpoint(Endpoint):
             raise KeyError(f"prefill group {group} is not connected: call connect first")
         return self.plans[group]
 
-    def open(self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = 1) -> None:
+    def open(self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP) -> None:
         """Pages (ids in token order) for `tokens` tokens; the KV of the first `prefix` is in them already.
 
         LayoutError: the prefix ends inside a page.  KeyError: the group was never connected.

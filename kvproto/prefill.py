@@ -27,7 +27,7 @@ from kvproto.layout import Layout
 from kvproto.messages import MAX_AUX, Hello
 from kvproto.rank_prefill import PrefillRank
 from kvproto.rooms import Room
-from kvproto.settings import Settings
+from kvproto.settings import PREFILL_GROUP, Settings
 from kvproto.states import Cause, PLink
 
 #: states in which a call is being answered, or was
@@ -42,7 +42,7 @@ class PrefillEndpoint(Endpoint):
     _abort_cause = Cause.PREFILL_ABORTED
 
     def __init__(
-        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = 1,
+        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = PREFILL_GROUP,
         bind: str = LOOPBACK, settings: Settings | None = None, kernels: Kernels | None = None,
         clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
     ) -> None:  # fmt: skip

@@ -6,6 +6,9 @@ import msgspec
 
 from kvproto.timing import Timing
 
+#: the numbers of the two groups, where there is one of each
+PREFILL_GROUP, DECODE_GROUP = 1, 2
+
 
 class Settings(msgspec.Struct, frozen=True):
     """What an engine chooses for a rank; sizes in bytes."""

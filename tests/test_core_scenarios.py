@@ -18,10 +18,10 @@ from kvproto import messages as msg
 from kvproto.layout import Layout
 from kvproto.rank_decode import DecodeRank
 from kvproto.rows import Row
-from kvproto.settings import Settings
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.states import Cause, DGrant, DLink, DRoom, PLink, PRoom, PSend
 from kvproto.tables import TABLES
-from kvproto.testing.world import PREFILL_GROUP, Chances, Side, World
+from kvproto.testing.world import Chances, Side, World
 
 ROOM = 100
 SEEDS = range(250)
@@ -49,7 +49,7 @@ def world(
 def hear(at: World, side: Side, index: int, body: msg.Message, *, room: int = ROOM, sender: int = 0) -> list[do.Effect]:
     """This rank receives this message of the other side's rank, now; returns what it says and does."""
     node = at.nodes[side, index]
-    link = node.rank.link_of[(2 if side == "P" else PREFILL_GROUP), sender]
+    link = node.rank.link_of[(DECODE_GROUP if side == "P" else PREFILL_GROUP), sender]
     effects = node.rank.receive(link, node.rank.links[link].epoch, room, body, at.now)
     at._carry_out(node, effects)
     return effects

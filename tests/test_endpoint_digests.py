@@ -18,8 +18,8 @@ from kvproto.handlers.kernels.torch import TorchKernels
 from kvproto.layout import Plan
 from kvproto.prefill import PrefillEndpoint
 from kvproto.rooms import Room
-from kvproto.settings import Settings
-from kvproto.testing.pair import DECODE_GROUP, PREFILL_GROUP, Pair
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.testing.pair import Pair
 from kvproto.testing.pools import noise
 
 GRID, TOKENS = 8, 30

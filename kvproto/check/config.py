@@ -23,15 +23,12 @@ from kvproto.settings import Settings
 
 Net = Literal["fifo", "unordered"]
 
-#: what a budget can be spent on; the order is that of `Budget`'s fields
-KINDS = ("drop", "duplicate", "early", "late", "abort", "crash", "link", "timeout", "write", "kernel", "doubt", "slow")
 #: faults after which long timers may end by themselves when nothing else moves
 HARD = frozenset({"crash", "link"})
 
 UNIT = 256  #: bytes of a ring unit: one head of one chunk
 GRID = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, so that nothing goes page to page
 FIRST_ROOM = 100
-PREFILL_GROUP, DECODE_GROUP = 1, 2
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -49,6 +46,10 @@ class Budget(msgspec.Struct, frozen=True):
     kernel: int = 0
     doubt: int = 0
     slow: int = 0
+
+
+#: what a budget can be spent on
+KINDS: tuple[str, ...] = Budget.__struct_fields__
 
 
 class Config(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
-from kvproto.check.config import DECODE_GROUP, GRID, PREFILL_GROUP, Config
+from kvproto.check.config import GRID, Config
 from kvproto.check.decode_memory import DecodeMemory, DNode
 from kvproto.check.node import (
     FAILURE,
@@ -32,6 +32,7 @@ from kvproto.check.prefill_moves import page_bytes
 from kvproto.check.snapshot import freeze_decode, thaw_decode
 from kvproto.driver import ROOM_CHUNK
 from kvproto.rank_decode import DecodeRank
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP
 from kvproto.states import Cause, DLink, DRoom
 
 

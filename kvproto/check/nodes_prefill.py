@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
-from kvproto.check.config import DECODE_GROUP, GRID, PREFILL_GROUP, Config
+from kvproto.check.config import GRID, Config
 from kvproto.check.node import (
     FAILURE,
     LAST,
@@ -32,6 +32,7 @@ from kvproto.check.snapshot import LONG_AGO, freeze_prefill, thaw_prefill
 from kvproto.digest import tables_digest
 from kvproto.driver import ROOM_CHUNK
 from kvproto.rank_prefill import PrefillRank
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP
 from kvproto.states import Cause
 
 

@@ -21,10 +21,10 @@ from kvproto.effects import Effect
 from kvproto.rank_decode import DecodeRank
 from kvproto.rank_prefill import PrefillRank
 from kvproto.rows import Row
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP
 from kvproto.states import Cause
 
 Side = Literal["P", "D"]
-PREFILL_GROUP, DECODE_GROUP = 1, 2
 
 
 class Chances(msgspec.Struct, frozen=True):

@@ -31,12 +31,11 @@ from kvproto.handlers.transports.memory import MemoryTransport
 from kvproto.layout import Layout, Plan
 from kvproto.prefill import PrefillEndpoint
 from kvproto.rooms import Outcome, Room
-from kvproto.settings import Settings
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.states import Cause
 from kvproto.testing.pools import left_over, noise, tokens_of, whole_model
 
 TICK_S = 50e-6
-PREFILL_GROUP, DECODE_GROUP = 1, 2
 SMALL = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18)
 
 

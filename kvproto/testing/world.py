@@ -23,10 +23,10 @@ from kvproto.layout import Layout, Plan
 from kvproto.rank_decode import DecodeRank
 from kvproto.rank_prefill import PrefillRank
 from kvproto.rows import Row
-from kvproto.settings import Settings
-from kvproto.testing.outside import DECODE_GROUP, PREFILL_GROUP, Chances, Node, Outside, Parcel, Side
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.testing.outside import Chances, Node, Outside, Parcel, Side
 
-__all__ = ["DECODE_GROUP", "PREFILL_GROUP", "Chances", "Node", "Parcel", "Side", "World"]
+__all__ = ["Chances", "Node", "Parcel", "Side", "World"]
 
 MAIL_FIRST = 0.6
 
