@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from kvproto import messages as msg
 from kvproto.layout import Layout, Plan
-from kvproto.rows import Table
+from kvproto.rank import Rank
+from kvproto.rows import Table, Value
 from kvproto.settings import Settings
 from kvproto.states import Cause
 from kvproto.tables.decode_grant import DGrantValue, decode_grant
@@ -72,6 +73,14 @@ def settings(ring: str) -> Settings:
     """What every rank is started with, for this kind of ring."""
     size = GRANT - 1 if ring == "small" else GRANT
     return Settings(ring_bytes=size, ahead=0 if ring == "full" else 2, slots=1, trace=64)
+
+
+def thaw_room(rank: Rank, room: Value) -> None:
+    """Have the rank know of this one room, and of no timer."""
+    rank.wheel.slots.clear()
+    rank.wheel.order.clear()
+    over = rank.room_machine.ends[room.state]
+    rank.rooms, rank.tombs = ({}, {ROOM: room}) if over else ({ROOM: room}, {})
 
 
 def name(body: msg.Message) -> str:

@@ -31,6 +31,7 @@ from kvproto.check.chunk import (
     Tables,
     name,
     settings,
+    thaw_room,
 )  # fmt: skip
 from kvproto.events import Terms
 from kvproto.messages import Message
@@ -98,10 +99,7 @@ class Reader:
     def thaw(self, v: RValue) -> None:
         """Make the rank what the value says."""
         rank = self.rank
-        rank.wheel.slots.clear()
-        rank.wheel.order.clear()
-        over = rank.room_machine.ends[v.room.state]
-        rank.rooms, rank.tombs = ({}, {ROOM: v.room}) if over else ({ROOM: v.room}, {})
+        thaw_room(rank, v.room)
         rank.grants = {ROOM: {0: v.grant}} if v.grant else {}
         self._thaw_ring(v)
 

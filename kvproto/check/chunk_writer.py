@@ -24,6 +24,7 @@ from kvproto.check.chunk import (
     Tables,
     name,
     settings,
+    thaw_room,
 )  # fmt: skip
 from kvproto.driver import ROOM_CHUNK
 from kvproto.events import Terms
@@ -115,10 +116,7 @@ class Writer:
     def thaw(self, v: WValue) -> None:
         """Make the rank what the value says."""
         rank = self.rank
-        rank.wheel.slots.clear()
-        rank.wheel.order.clear()
-        over = rank.room_machine.ends[v.room.state]
-        rank.rooms, rank.tombs = ({}, {ROOM: v.room}) if over else ({ROOM: v.room}, {})
+        thaw_room(rank, v.room)
         rank.links[1] = PLinkValue(PLink.UP, INFINITY, epoch=1, mark_round=int(v.seen and self.waits))
         rank.sends = {ROOM: {0: v.send}} if v.send else {}
         slot = v.send is not None and v.send.slot >= 0
