@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support.rings import Stale
 
 from kvproto.check.ringworld import RingWorld, explore
-from kvproto.ring import Ring
-
-
-class Stale(Ring):
-    """A ring that keeps its place when it becomes empty, and with it a watermark that nobody will raise."""
-
-    def free(self, grant: int) -> list[int]:
-        round_, head = self.round, self.head
-        told = super().free(grant)
-        if not self.live:
-            self.round, self.head = round_, head
-        return told
 
 
 @pytest.mark.parametrize("units", [3, 4, 5])

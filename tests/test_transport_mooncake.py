@@ -9,14 +9,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from transport_peer import ProcessPeer, Rank, make, make_or_skip, wait
+from transport_peer import ProcessPeer, Rank, drain, failed, make, make_or_skip, wait
 
 from kvproto.handlers.transports import (
     BackendUnavailable,
     Busy,
     Completed,
     Event,
-    Failed,
     Handle,
     PeerGone,
     PeerId,
@@ -49,27 +48,12 @@ def write(rank: Rank, peer: PeerId, rows: object = None) -> Handle:
     return rank.transport.write(peer, rank.regions[0], target, descs, b"")  # type: ignore[arg-type]
 
 
-def drain(rank: Rank) -> list[Event]:
-    events: list[Event] = []
-
-    def done() -> bool:
-        events.extend(rank.poll())
-        return not rank.transport.busy()
-
-    wait(done, "all writes to end")
-    return events
-
-
 def link(rank: Rank, peer: ProcessPeer) -> PeerId:
     name = rank.transport.connect(peer.ask("endpoint"))
     assert rank.transport.warm(name)
     handle = write(rank, name)
     assert drain(rank) == [Completed(handle)]
     return name
-
-
-def failed(events: list[Event]) -> list[tuple[Handle, str, bool]]:
-    return [(e.handle, e.error.kind, e.quiescent) for e in events if isinstance(e, Failed)]
 
 
 def test_a_killed_peer_is_lost_and_the_others_are_not(rank: Rank, peer: ProcessPeer) -> None:

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transport_peer import ProcessPeer, Rank, make, wait
+from transport_peer import ProcessPeer, Rank, drain, failed, make, wait
 
 from kvproto.handlers.transports import (
     Busy,
     Completed,
     Event,
-    Failed,
     Handle,
     PeerGone,
     PeerId,
@@ -75,23 +74,8 @@ def write(rank: Rank, peer: PeerId, tag: bytes, nbytes: int = SMALL) -> Handle:
     return rank.transport.write(peer, rank.regions[0], target, bulk(0, 0, nbytes), tag)
 
 
-def drain(rank: Rank) -> list[Event]:
-    events: list[Event] = []
-
-    def done() -> bool:
-        events.extend(rank.poll())
-        return not rank.transport.busy()
-
-    wait(done, "all writes to end")
-    return events
-
-
 def lost(events: list[Event]) -> list[PeerId]:
     return [e.peer for e in events if isinstance(e, PeerLost)]
-
-
-def failed(events: list[Event]) -> list[tuple[Handle, str, bool]]:
-    return [(e.handle, e.error.kind, e.quiescent) for e in events if isinstance(e, Failed)]
 
 
 def test_a_killed_peer_is_lost_at_the_next_write_and_the_others_are_not(rank: Rank, peer: ProcessPeer) -> None:

@@ -8,21 +8,11 @@ from collections.abc import Hashable
 from typing import cast
 
 import pytest
+from support.rings import Stale
 from support.witness import changed, model, need, rumur
 
 from kvproto.check.ringworld import Found, RingWorld, explore
 from kvproto.ring import Mark, Ring
-
-
-class Stale(Ring):
-    """A ring that does not begin a new round when it becomes empty."""
-
-    def free(self, grant: int) -> list[int]:
-        round_, head = self.round, self.head
-        told = super().free(grant)
-        if not self.live:
-            self.round, self.head = round_, head
-        return told
 
 
 class Hasty(Ring):

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kvproto.handlers.transports import Arrived, BackendUnavailable, Event, Region, Transport
+from kvproto.handlers.transports import Arrived, BackendUnavailable, Event, Failed, Handle, Region, Transport
 from kvproto.handlers.transports.fabric import Fabric
 from kvproto.handlers.transports.memory import MemoryTransport
 
@@ -178,6 +178,23 @@ def wait(done: Callable[[], T], what: str, timeout_s: float = 15.0) -> T:
         assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
         time.sleep(_IDLE_S)
     return answer
+
+
+def drain(rank: Rank) -> list[Event]:
+    """Poll until no write is under way: everything that was said meanwhile."""
+    events: list[Event] = []
+
+    def done() -> bool:
+        events.extend(rank.poll())
+        return not rank.transport.busy()
+
+    wait(done, "all writes to end")
+    return events
+
+
+def failed(events: list[Event]) -> list[tuple[Handle, str, bool]]:
+    """Each write that failed: the kind of its fault, and whether nothing of it moves any more."""
+    return [(e.handle, e.error.kind, e.quiescent) for e in events if isinstance(e, Failed)]
 
 
 def local_pair() -> tuple[Transport, LocalPeer]:
