@@ -13,6 +13,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -49,9 +50,12 @@ else:
     )
 
     from kvproto.handlers.kernels.base import KernelError, Pool
+    from kvproto.handlers.kernels.batch import Batch
     from kvproto.handlers.kernels.digest import new_table, read_table
     from kvproto.handlers.kernels.torch import TorchKernels
     from kvproto.handlers.kernels.triton import TritonKernels, Tuning
+
+    LAUNCH = Batch.launch
 
     def kernels(**tuning: Any) -> TritonKernels:
         return TritonKernels(Tuning(**tuning))
@@ -130,6 +134,30 @@ else:
         table = table_of(2, 4, 8, 1)
         with pytest.raises(KernelError, match="of a table of 2 pages"):
             kernels().gather(pool, table, 2**31, 8, share, staging(pool.part_bytes(share, 8))[1])
+
+    def test_of_two_threads_that_make_the_same_the_first_one_s_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+        made, both = kernels(), Barrier(2, timeout=30)
+        pool, share = pool_of(BASE.plan.prefill, 0, 8, 1), BASE.plan.duties(0)[0]
+        table, out = table_of(8, 4, 11, 1), staging(pool.part_bytes(share, 11))[1]
+        used: list[int] = []
+
+        def meet(*given: Any, **named: Any) -> Batch:
+            both.wait()
+            return Batch(*given, **named)
+
+        def launch(self: Batch, *given: Any) -> None:
+            used.append(id(self))
+            LAUNCH(self, *given)
+
+        monkeypatch.setattr("kvproto.handlers.kernels.triton.Batch", meet)
+        monkeypatch.setattr(Batch, "launch", launch)
+        other = Thread(target=made.prepare, args=(pool, "gather", [share]))
+        other.start()
+        made.gather(pool, table, 0, 11, share, out)
+        other.join(30)
+        made.gather(pool, table, 0, 11, share, out)
+        assert set(used) == batches(pool)
+        assert len(used) == 2 and not both.broken
 
     def test_prepared_or_not_is_the_same() -> None:
         made = kernels(tile=256)

@@ -34,7 +34,7 @@ Made = dict[tuple[int, tuple[Share, ...]], tuple[Side, torch.Tensor, Any]]
 
 
 class DigestingKernels:
-    """Other kernels, whose calls all make digests. Calls come from one thread, `read` from any."""
+    """Other kernels, whose calls all make digests. Gathers and scatters come from one thread, all else from any."""
 
     def __init__(self, kernels: Kernels, layout: Layout, index: int, rooms: int = ROOMS) -> None:
         """`layout` and `index` say which heads and layers of the model are in the pool; `rooms`: how many are kept."""

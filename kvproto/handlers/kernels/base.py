@@ -117,16 +117,18 @@ Part = tuple[Share, torch.Tensor]
 class Kernels(Protocol):
     """Gather and scatter. `table` holds the room's page numbers, `first` is the token the cell starts at.
 
-    Neither call waits for the device. Work goes to `stream`, by default the caller's current one, after `after` if an
-    event is given. Tables and buffers must stay as they are until the ticket is done. With `digest`, a table for
-    these shares, the digests of what was moved are added to it (`kvproto.handlers.kernels.digest`).
+    One thread gathers and scatters. Neither call waits for the device. Work goes to `stream`, by default the
+    caller's current one, after `after` if an event is given. Tables and buffers must stay as they are until the
+    ticket is done. With `digest`, a table for these shares, the digests of what was moved are added to it
+    (`kvproto.handlers.kernels.digest`).
     """
 
     def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
         """Make now what the first call with all of these shares, or with some, would make: checks, pointer tables,
         compiled kernels; with `digests`, those of calls that ask for them.
 
-        This waits for the device, and may take seconds. Kernels are compiled for parts at multiples of 16 bytes;
+        This waits for the device, and may take seconds, so any thread may call it while another one gathers and
+        scatters: neither undoes what the other has made. Kernels are compiled for parts at multiples of 16 bytes;
         the first call with others compiles again.
         """
         ...

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
+from threading import Lock
 from typing import Any
 
 import torch
@@ -26,6 +27,10 @@ MAX_ROWS = 1024
 """Units in a program; so many only where units are of a few bytes."""
 MAX_UNITS = 2**31 - 2**16
 """Units of one layer in one call, and tokens of a table, that 32-bit counting bears."""
+
+
+COMPILING = Lock()
+"""Triton shares a compiled kernel, which is half loaded while another thread loads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,8 @@ class Batch:
         found = self._launchers.get(low_bits)
         if found is None:
             align = gcd(self._align, low_bits)
-            found = self._launchers[low_bits] = _launcher((*self._constants, min(align, 8), align), self._warps)
+            made = _launcher((*self._constants, min(align, 8), align), self._warps)
+            found = self._launchers.setdefault(low_bits, made)
         return found
 
     def launch(
@@ -126,8 +132,9 @@ def _launcher(constants: tuple[Any, ...], warps: int) -> Launcher:
     """The kernel compiled for these constants, launched without Triton's look at each argument."""
     if INTERPRETED:
         return lambda x, y, z, _, *arguments: move[x, y, z](*arguments, *constants, num_warps=warps)
-    kernel = move.warmup(*[0] * RUN_TIME_ARGUMENTS, *constants, grid=(1, 1, 1), num_warps=warps)
-    run, function, packed = kernel.run, kernel.function, kernel.packed_metadata
+    with COMPILING:
+        kernel = move.warmup(*[0] * RUN_TIME_ARGUMENTS, *constants, grid=(1, 1, 1), num_warps=warps)
+        run, function, packed = kernel.run, kernel.function, kernel.packed_metadata
 
     def launch(x: int, y: int, z: int, stream: int, *arguments: int) -> None:
         run(x, y, z, stream, function, packed, None, None, None, *arguments, *constants)

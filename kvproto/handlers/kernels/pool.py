@@ -98,10 +98,10 @@ class Pool:
         return Grain(row, *steps)
 
     def cut(self, side: Side, shares: tuple[Share, ...]) -> Cut:
-        """What these shares select here, checked; made once for each set of shares."""
+        """What these shares select here, checked; made once for each set of shares: of two threads' the first stays."""
         found = self._cuts.get((side, shares))
         if found is None:
-            found = self._cuts[side, shares] = Cut(self, side, shares)
+            found = self._cuts.setdefault((side, shares), Cut(self, side, shares))
         return found
 
     def part_bytes(self, share: Share, tokens: int) -> int:

@@ -38,7 +38,10 @@ ALONE = "alone"
 
 
 class TritonKernels:
-    """Gather and scatter on one CUDA device; see `Kernels`. Of one thread."""
+    """Gather and scatter on one CUDA device; see `Kernels`.
+
+    What two threads make of one cut at a time is made twice, and the first stays: its table may be in use by then.
+    """
 
     def __init__(self, tuning: Tuning = BEST) -> None:
         power = tuning.tile & (tuning.tile - 1) == 0
@@ -81,8 +84,12 @@ class TritonKernels:
     def _make(self, pool: Pool, side: Side, cut: Cut, *, digests: bool) -> list[Batch]:
         slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
         found = [Batch(pool, part, side, self._tuning, digests=digests) for part in slices]
-        cut.plans[self, digests] = found
-        return found
+        return self._first(cut, found, digests=digests)
+
+    def _first(self, cut: Cut, made: list[Batch], *, digests: bool) -> list[Batch]:
+        """What is kept of the cut: this, unless there is something already."""
+        kept: list[Batch] = cut.plans.setdefault((self, digests), made)
+        return kept
 
     def _batches(
         self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: Cut, *, digests: bool
@@ -96,7 +103,7 @@ class TritonKernels:
             alone = [pool.cut(side, (share,)).plans.get((self, digests, ALONE)) for share in shares]
             if not all(alone):
                 return self._make(pool, side, cut, digests=digests)
-            found = cut.plans[self, digests] = [batch for batches in alone for batch in batches or ()]
+            found = self._first(cut, [batch for batches in alone for batch in batches or ()], digests=digests)
         return found
 
     def _move(
