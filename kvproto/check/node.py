@@ -5,7 +5,7 @@ so on.  `step` takes a node's value and an input to the next value and to what l
 world remembers them, and nearly every step of a search is a look-up.
 
 What can be judged at a node is judged in the step (a `Violation` names the property); the rest, which needs both ends
-of a link, is in `properties`.
+of a link, is in `pairs`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The transport contract: what a rank may ask of a byte mover, and what it may believe of the answers.
 
 A transport moves bytes with one-sided writes between registered regions of two processes. The protocol above it
-decides everything; a transport only tells the truth about four things, and the truth is less than one would like:
+decides everything; a transport only tells the truth about these things, and the truth is less than one would like:
 
 1. `Arrived(tag)` implies that every byte of that write is visible at the target.
 2. `Completed(handle)` implies that the source may be reused and that the tag was handed to the peer's transport.
