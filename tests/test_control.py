@@ -1,4 +1,4 @@
-"""The control plane between sockets, threads and processes; the sleep under it; the clocks beside it.
+"""The control plane between sockets, threads and processes.
 
 Peers here really are killed, stopped, restarted and made to talk nonsense. No assertion measures speed: a
 wait of PATIENCE seconds only ends a test that hangs.
@@ -6,10 +6,8 @@ wait of PATIENCE seconds only ends a test that hangs.
 
 from __future__ import annotations
 
-import fcntl
 import multiprocessing
 import os
-import resource
 import secrets
 import signal
 import socket
@@ -20,12 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import zmq
-from hypothesis import given
-from hypothesis import strategies as st
 
-from kvproto.handlers.clock import ManualClock, MonotonicClock, SteadyClock
 from kvproto.handlers.control import LOOPBACK, Control, ControlError, Peer, Sent
-from kvproto.handlers.waiting import Waiter, Waker
+from kvproto.handlers.waiting import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -475,34 +470,6 @@ def test_waiting_is_not_spinning(
     assert len(sleeps) <= (60 if stalled else 5)
 
 
-def test_descriptors_beyond_1024() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft <= 2000:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
-    low, writer = os.pipe()
-    high = fcntl.fcntl(low, fcntl.F_DUPFD, 1500)
-    try:
-        waiter = Waiter()
-        assert waiter.ready([high], 0.001) == []
-        os.write(writer, b"x")
-        assert waiter.ready([high], PATIENCE) == [high]
-        assert waiter.ready([], 0.0) == []
-    finally:
-        for fd in (low, high, writer):
-            os.close(fd)
-
-
-def test_a_waker_forgets_nothing_and_survives_its_end() -> None:
-    waker, waiter = Waker(), Waiter()
-    for _ in range(100_000):
-        waker.wake()
-    assert waiter.ready([waker.fileno()], PATIENCE) == [waker.fileno()]
-    waker.clear()
-    assert waiter.ready([waker.fileno()], 0.0) == []
-    waker.close()
-    waker.wake()
-
-
 # --- one owner, and the end ---------------------------------------------------------------------------------
 
 
@@ -583,69 +550,3 @@ def test_nothing_is_left_open() -> None:
     for _ in range(5):
         round_trip()
     assert (open_descriptors(), threading.active_count()) == before
-
-
-# --- clocks -------------------------------------------------------------------------------------------------
-
-
-@given(st.floats(0.01, 10), st.lists(st.tuples(st.floats(0, 100), st.floats(0, 5)), max_size=30))
-def test_a_steady_clock_counts_running_and_not_stalls(cap: float, passes: list[tuple[float, float]]) -> None:
-    real = ManualClock(50.0)
-    steady = SteadyClock(cap, real.now)
-    last = steady.now()
-    for took, allowed in passes:
-        if allowed > 1:
-            steady.allow(allowed)
-        real.advance(took)
-        now = steady.now()
-        limit = cap + (allowed if allowed > 1 else 0.0)
-        assert now - last == pytest.approx(min(took, limit), abs=1e-6)
-        assert now >= last
-        assert steady.real() - steady.withheld == pytest.approx(now, abs=1e-6)
-        last = now
-
-
-def test_a_clock_that_could_never_advance_is_refused() -> None:
-    for cap in (0.0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="cap_s"):
-            SteadyClock(cap)
-
-
-def test_a_manual_clock_stands_and_never_runs_back() -> None:
-    clock = ManualClock(3.0)
-    assert (clock.now(), clock.advance(2.0), clock.now()) == (3.0, 5.0, 5.0)
-    with pytest.raises(ValueError, match="back"):
-        clock.advance(-1e-9)
-
-
-def test_the_monotonic_clock_is_the_systems() -> None:
-    before = time.monotonic()
-    assert before <= MonotonicClock().now() <= time.monotonic()
-
-
-def watch_time(pipe: Connection) -> None:
-    """Another process: reads both clocks in a loop; says on request by how much each went on."""
-    steady, plain = SteadyClock(0.1), MonotonicClock()
-    begun = steady.now(), plain.now()
-    pipe.send("running")
-    while not pipe.poll(0.005):
-        steady.now()
-    pipe.send((steady.now() - begun[0], plain.now() - begun[1], steady.withheld))
-
-
-def test_a_stopped_process_does_not_age_by_its_own_stop() -> None:
-    pipe, theirs = SPAWN.Pipe()
-    process = SPAWN.Process(target=watch_time, args=(theirs,), daemon=True)
-    process.start()
-    assert pipe.poll(PATIENCE)
-    pipe.recv()
-    os.kill(process.pid or 0, signal.SIGSTOP)
-    time.sleep(1.0)
-    os.kill(process.pid or 0, signal.SIGCONT)
-    pipe.send("report")
-    assert pipe.poll(PATIENCE)
-    steady, plain, withheld = pipe.recv()
-    process.join(PATIENCE)
-    assert plain >= 1.0
-    assert withheld >= 0.8
-    assert steady == pytest.approx(plain - withheld, abs=0.01)
