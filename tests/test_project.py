@@ -127,7 +127,7 @@ def test_the_build_machine_has_every_backend(module: str) -> None:
     run(sys.executable, "-c", f"import os, {module}; os._exit(0)")
 
 
-@pytest.mark.skipif(not os.environ.get("CI"), reason="a machine of one's own need not have every checker")
-@pytest.mark.parametrize("program", ["spin", "rumur", "gcc"])
-def test_the_build_machine_has_every_model_checker(program: str) -> None:
+@pytest.mark.skipif(not os.environ.get("CI"), reason="a machine of one's own need not have every program")
+@pytest.mark.parametrize("program", ["spin", "rumur", "gcc", "dot"])
+def test_the_build_machine_has_every_program(program: str) -> None:
     assert shutil.which(program) is not None
