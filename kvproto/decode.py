@@ -77,15 +77,24 @@ class DecodeEndpoint(Endpoint):
             self.data.kernels.prepare(self.pool, "scatter", shares)
 
         def call() -> None:
+            self._call_anew(group, plan)
             for index in plan.linked_to(self.rank.index):
-                self._undialled.pop((group, index), None)
                 try:
                     self._dial(group, index, addresses[index])
                     self.loop.submit(self.rank.call(group, index, plan, self.loop.now)[1])
                 except (ControlError, ValueError) as error:
                     self._undialled[group, index] = f"refused: {error}"
 
+        self._call_anew(group, plan)
         self.loop.call(call)
+
+    def _call_anew(self, group: int, plan: Plan) -> None:
+        """Why an earlier call was refused counts no more."""
+        for index in plan.linked_to(self.rank.index):
+            self._undialled.pop((group, index), None)
+            link = self.rank.link_of.get((group, index), 0)
+            if self.links.get(link, "").startswith("refused"):
+                self.links[link] = "called"
 
     def _dial(self, group: int, index: int, address: str) -> None:
         """Have a connection to that address, unless the link is up."""

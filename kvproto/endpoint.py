@@ -57,7 +57,7 @@ class Endpoint:
         self.loop = Loop(rank, control, clock)
         self.book: dict[int, Entry] = {}
         self.digesting: DigestingKernels | None = None
-        #: "up", "lost" or why it was refused, by link
+        #: "up", "lost", why it was refused, or "called" again after that, by link
         self.links: dict[int, str] = {}
         self._finished: deque[Outcome] = deque()
         self._released: deque[Room] = deque()
