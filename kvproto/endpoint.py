@@ -115,6 +115,7 @@ class Endpoint:
     def _enter(self, room: Room, entry: Entry, event: Callable[[], ev.Event]) -> None:
         if room.key in self.book or (self.rank.value_of(room.key) is not None and self._known(room.key)):
             raise ValueError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
+        self.loop.check()
         self.book[room.key] = entry
         self._do(event)
 
