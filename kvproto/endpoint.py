@@ -182,10 +182,11 @@ class Endpoint:
     def wait_news(self, timeout: float | None = None) -> bool:
         """Wait until an outcome or a release is there to be handed out; for an engine whose loop has its own thread.
 
-        `timeout` in seconds; false if it passed.  A release counts even while its outcome has not been handed out.
+        `timeout` in seconds; false if it passed, or the endpoint was closed.  A release counts even while its outcome
+        has not been handed out.
         """
         self._news.clear()
-        if not (self._finished or self._released or self.loop.broken):
+        if not (self._finished or self._released or self.loop.broken or self.loop.closed):
             self._news.wait(timeout)
         return bool(self._finished or self._released or self.loop.broken)
 

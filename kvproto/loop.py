@@ -78,8 +78,9 @@ class Loop:
         self._owner: int | None = None
         self._stop = False
         self.closed = False
-        #: what ended the loop's own thread, which nothing should; `ended` is called then
+        #: what ended the loop's own thread, which nothing should
         self.broken: Exception | None = None
+        #: called when the loop is closed, or broken
         self.ended: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------------------------ engine's side
@@ -283,6 +284,7 @@ class Loop:
         self.stop()
         self.adopt()
         self.closed = True
+        self.ended()
         for source in self.sources:
             source.close()
         self.control.close(0.1)
