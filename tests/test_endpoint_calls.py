@@ -1,0 +1,163 @@
+"""Calls to prefill groups: again, wrong ones, too many; what `ready` and `links` say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.stories import layout
+
+from kvproto.decode import DecodeEndpoint
+from kvproto.events import TransportLost
+from kvproto.handlers.clock import ManualClock
+from kvproto.prefill import PrefillEndpoint
+from kvproto.rooms import Status
+from kvproto.settings import Settings
+from kvproto.states import Cause
+from kvproto.testing.pair import PREFILL_GROUP, Pair
+from kvproto.testing.pools import noise
+
+
+class Uncalled(Pair):
+    """A pair whose decode ranks have called nobody."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__(layout(2), layout(1), grid=8, settings=settings, ready=False)
+
+    def connect(self, index: int) -> None:
+        pass
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Pair(layout(2), layout(1), grid=8) as made:
+        yield made
+
+
+@pytest.fixture
+def uncalled() -> Iterator[Uncalled]:
+    with Uncalled() as made:
+        yield made
+
+
+def addresses(pair: Pair) -> list[str]:
+    return [prefill.address for prefill in pair.prefills]
+
+
+def sockets(endpoint: DecodeEndpoint) -> tuple[int, int, int]:
+    """Connections, and what is known of them."""
+    return len(endpoint.loop.control._links), len(endpoint.loop.lines.peer_of), len(endpoint.loop.lines.link_at)
+
+
+# ------------------------------------------------------------------------------------------------ connecting
+def test_calling_again_disturbs_no_room_and_opens_no_socket(pair: Pair) -> None:
+    decode, before = pair.decodes[0], sockets(pair.decodes[0])
+    first, second = pair.open(30), pair.open(30)
+    pair.produce(first, 15, aux=None)
+    pair.pump(lambda: decode.status(first) is Status.TRANSFERRING)
+    pair.connect(0)
+    pair.turn()
+    assert sockets(decode) == before
+    pair.finish(first, second)
+    for _ in range(50):
+        pair.connect(0)
+    decode.connect(pair.plan.prefill, ["tcp://127.0.0.1:9", "tcp://127.0.0.1:9"], group=PREFILL_GROUP)
+    pair.turn()
+    assert sockets(decode) == before == (2, 2, 2), "links that are up are left as they are"
+    third = pair.open(30)
+    pair.finish(third)
+    pair.check(first, second, third)
+    assert not decode.loop.reports and decode.ready(PREFILL_GROUP)
+
+
+def test_calling_again_before_the_first_answer_opens_no_socket_either(uncalled: Uncalled) -> None:
+    decode = uncalled.decodes[0]
+    for _ in range(20):
+        decode.connect(uncalled.plan.prefill, addresses(uncalled), group=PREFILL_GROUP)
+        decode.poll()
+    assert sockets(decode) == (2, 2, 2)
+    uncalled.pump(lambda: decode.ready(PREFILL_GROUP))
+    assert sockets(decode) == (2, 2, 2)
+
+
+def test_a_link_that_is_lost_is_called_at_its_new_address(pair: Pair) -> None:
+    decode = pair.decodes[0]
+    pair.prefills[1].close()
+    pair.prefills[1] = pair.make_prefill(1)
+    link = decode.rank.link_of[PREFILL_GROUP, 1]
+    decode.loop.raise_event(TransportLost(link))
+    decode.poll()
+    assert decode.links[link] == "lost" and not decode.ready(PREFILL_GROUP)
+    pair.connect(0)
+    pair.pump(lambda: decode.ready(PREFILL_GROUP))
+    room = pair.open(30)
+    pair.finish(room)
+    pair.check(room)
+    assert sockets(decode) == (2, 2, 2), "the former connection is closed"
+
+
+def test_a_malformed_address_is_named_and_hinders_nothing_else(uncalled: Uncalled) -> None:
+    pair, decode = uncalled, uncalled.decodes[0]
+    decode.connect(pair.plan.prefill, ["nowhere", addresses(pair)[1]], group=PREFILL_GROUP)
+    room = pair.open(30)
+    pair.produce(room)
+    pair.pump(lambda: "up" in decode.links.values())
+    for _ in range(50):
+        pair.turn()
+    assert decode.status(room) is Status.BOOTSTRAPPING
+    with pytest.raises(ConnectionError, match="'nowhere'"):
+        decode.ready(PREFILL_GROUP)
+    decode.connect(pair.plan.prefill, addresses(pair), group=PREFILL_GROUP)
+    assert not decode.ready(PREFILL_GROUP), "what became of an earlier call counts no more"
+    pair.pump(lambda: decode.ready(PREFILL_GROUP))
+    pair.pump(lambda: pair.over(room))
+    pair.check(room)
+    assert not decode.loop.reports
+
+
+def test_a_rank_that_refused_can_be_called_again(uncalled: Uncalled) -> None:
+    decode, one, right, wrong = uncalled.decodes[0], layout(1), *(
+        PrefillEndpoint(layout(1), 0, noise(layout(1), 0, 8, 1), uncalled.transport(), grid=grid) for grid in (8, 16)
+    )  # fmt: skip
+    uncalled.prefills += [right, wrong]
+    decode.connect(one, [wrong.address])
+    uncalled.pump(lambda: any("refused" in state for state in decode.links.values()))
+    with pytest.raises(ConnectionError, match="grid of 8 tokens against 16"):
+        decode.ready()
+    decode.connect(one, [right.address])
+    uncalled.pump(decode.ready)
+
+
+def test_each_group_is_ready_by_itself_and_those_beyond_the_bound_are_told_which() -> None:
+    with Uncalled(Settings(ring_bytes=1 << 20, links=2)) as pair:
+        decode = pair.decodes[0]
+        for group in (PREFILL_GROUP, 7, 7):
+            decode.connect(pair.plan.prefill, addresses(pair), group=group)
+        decode.connect(pair.plan.prefill, ["nowhere", "nowhere"], group=8)
+        with pytest.raises(KeyError, match="group 9 is not connected: call connect first"):
+            decode.ready(9)
+        pair.pump(lambda: decode.ready(PREFILL_GROUP))
+        for group, why in ((7, "Settings.links"), (8, "nowhere")):
+            with pytest.raises(ConnectionError, match=why):
+                decode.ready(group)
+        room = pair.open(30)
+        pair.finish(room)
+        assert decode.ready(PREFILL_GROUP) and pair.causes(room) == {Cause.NONE}
+
+
+def test_links_that_the_rank_has_forgotten_are_not_told_of_any_more() -> None:
+    clock = ManualClock(100.0)
+    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+        prefill, timing = pair.prefills[0], pair.settings.timing
+        assert prefill.links == {1: "up"}
+        pair.decodes.pop().close()
+        for _ in range(2 * timing.heartbeat.tries):
+            clock.advance(2 * timing.heartbeat.period)
+            prefill.poll()
+        assert prefill.links == {1: "lost"}
+        clock.advance(2 * timing.forget.period)
+        prefill.poll()
+        pair.decodes.append(pair.make_decode(0))
+        pair.connect(0)
+        pair.pump(pair.decodes[0].ready)
+        assert prefill.links == {2: "up"}

@@ -1,0 +1,225 @@
+"""What an engine does with an endpoint: from which thread, until when, what it hears and what it may look at."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Never, TypeVar
+
+import pytest
+from support.stories import layout
+
+from kvproto.handlers.clock import ManualClock
+from kvproto.testing.pair import Pair
+
+LONG = 30.0  # seconds; nothing here takes as long unless it hangs
+T = TypeVar("T")
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Pair(layout(2), layout(1), grid=8) as made:
+        yield made
+
+
+def elsewhere(action: Callable[[], T]) -> T:
+    """What it returns, or raises, on another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(action).result(LONG)
+
+
+def boom(*_: object) -> Never:
+    raise RuntimeError("planted")
+
+
+# --------------------------------------------------------------------------------------------------- threads
+def test_endpoints_are_made_on_one_thread_and_polled_on_another() -> None:
+    with Pair(layout(2), layout(1), grid=8, ready=False) as pair:
+
+        def work() -> None:
+            pair.pump(pair.decodes[0].ready)
+            room = pair.open(30)
+            pair.finish(room)
+            pair.check(room)
+
+        elsewhere(work)
+
+
+def test_a_second_thread_is_refused_until_it_adopts(pair: Pair) -> None:
+    decode, done = pair.decodes[0], list[str]()
+    decode.loop.call(lambda: done.append("called"))
+    for method in (decode.poll, decode.wait):
+        with pytest.raises(RuntimeError, match="polls this loop: another one calls adopt"):
+            elsewhere(method)
+    assert not done, "a call waits for the thread that owns the loop"
+    decode.poll()
+    assert done == ["called"]
+
+    def take_over() -> None:
+        for endpoint in pair.endpoints:
+            endpoint.adopt()
+        pair.finish(room)
+
+    room = pair.open(30)
+    elsewhere(take_over)
+    with pytest.raises(RuntimeError, match="adopt"):
+        pair.turn()
+    for endpoint in pair.endpoints:
+        endpoint.adopt()
+    pair.finish(pair.open(30))
+
+
+def test_a_call_wakes_the_thread_that_polls(pair: Pair) -> None:
+    decode, asleep = pair.make_decode(0), threading.Event()
+    assert math.isinf(decode.next_deadline), "no timer ends the wait"
+    sleep = decode.loop.control.wait
+
+    def wait(seconds: float) -> bool:
+        asleep.set()
+        return sleep(seconds)
+
+    decode.loop.control.wait = wait  # type: ignore[method-assign, assignment]
+    owner = threading.Thread(target=decode.wait, args=(10 * LONG,), daemon=True)
+    owner.start()
+    assert asleep.wait(LONG)
+    decode.loop.call(lambda: None)
+    owner.join(LONG)
+    assert not owner.is_alive()
+    decode.close()
+
+
+# --------------------------------------------------------------------------------------------------- closing
+@pytest.mark.parametrize("run", [False, True], ids=["polled", "threads"])
+def test_a_closed_endpoint_takes_no_calls(pair: Pair, run: bool) -> None:
+    room, late = pair.open(30), pair.name(30)
+    if run:
+        pair.start()
+    for _ in range(2):
+        elsewhere(pair.close)
+    prefill, decode = pair.prefills[0], pair.decodes[0]
+    calls: list[Callable[[], Any]] = [
+        lambda: prefill.open(late, 30, range(8)), lambda: prefill.produced(room, 30), lambda: prefill.aux(room, b""),
+        lambda: prefill.prefetch(room), lambda: prefill.abort(room), prefill.start, prefill.poll, prefill.wait,
+        lambda: decode.open(late, 30, range(8)), lambda: pair.connect(0), lambda: decode.abort(room), decode.start,
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(RuntimeError, match="closed"):
+            call()
+    for endpoint in pair.endpoints:
+        with pytest.raises(KeyError):
+            endpoint.status(late)
+        assert not endpoint.finished()
+
+
+def test_who_waits_for_news_of_a_closed_endpoint_goes_on(pair: Pair) -> None:
+    decode, asleep = pair.decodes[0], threading.Event()
+    sleep, told = decode._news.wait, list[bool]()
+
+    def wait(seconds: float | None = None) -> bool:
+        asleep.set()
+        return sleep(seconds)
+
+    decode._news.wait = wait  # type: ignore[method-assign, assignment]
+    before, after = (threading.Thread(target=lambda: told.append(decode.wait_news()), daemon=True) for _ in range(2))
+    before.start()
+    assert asleep.wait(LONG)
+    decode.close()
+    before.join(LONG)
+    assert told == [False]
+    after.start()
+    after.join(LONG)
+    assert told == [False, False], "nothing more will come"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_loop_that_breaks_tells_its_engine_why(pair: Pair) -> None:
+    decode, room = pair.decodes[0], pair.name(30)
+    decode.loop.control.receive = boom  # type: ignore[method-assign, assignment]
+    decode.start()
+    assert decode.wait_news(LONG), "there is something to be asked for"
+    calls: list[Callable[[], object]] = [decode.finished, lambda: pair.open_decode(room), decode.start]
+    for call in calls:
+        with pytest.raises(RuntimeError, match="planted"):
+            call()
+    assert room.key not in decode.book
+    decode.close()
+
+
+DROPPED = """
+import gc
+from kvproto.layout import Layout
+from kvproto.prefill import PrefillEndpoint
+from kvproto.testing.pair import Pair
+
+one = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
+pair = Pair(one, one, grid=8)
+pair.finish(pair.open(30))
+pair.produce(pair.open(30))
+pair.turn()
+pool, transport = pair.prefills[0].pool, pair.transport()
+del pair
+print(gc.collect() > 0, flush=True)
+try:
+    PrefillEndpoint(one, 0, pool, transport, grid=8, staging="nonsense")
+except ValueError as error:
+    print(error)
+print(gc.collect() > 0)
+"""
+
+
+def test_endpoints_that_are_dropped_without_close_do_not_keep_the_collector() -> None:
+    command, root = (sys.executable, "-c", DROPPED), Path(__file__).parent.parent
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=4 * LONG, check=True)
+    assert done.stdout.splitlines() == ["True", "staging is 'device' or 'pinned', not 'nonsense'", "True"]
+
+
+# --------------------------------------------------------------------------------------------- news and figures
+def test_a_release_is_news_while_its_outcome_has_not_been_handed_out(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair, "collect", lambda: None)
+    decode = pair.decodes[0]
+    assert decode.wait_news(0.01) is False
+    room = pair.open(30)
+    pair.produce(room)
+    pair.pump(lambda: bool(decode._released))
+    for _ in range(2):
+        assert decode.wait_news(0) and decode.released() == []
+    assert [outcome.room for outcome in decode.finished()] == [room]
+    assert decode.wait_news(0) and decode.released() == [room]
+    assert decode.wait_news(0.01) is False
+
+
+def test_metrics_are_what_was_counted_and_what_is_held() -> None:
+    clock = ManualClock(100.0)
+    with Pair(layout(2), layout(1), grid=8, clock=lambda: clock) as pair:
+        prefill, decode = pair.prefills[0], pair.decodes[0]
+        room = pair.open(30)
+        pair.turn()
+        held = {"rooms": 1, "links": 2, "entries": 1, "scatters": 0}
+        assert elsewhere(decode.metrics).items() >= held.items(), "any thread may ask"
+        pair.finish(room)
+        pair.rest()
+        decode.loop.control.send(decode.loop.lines.peer_of[1], b"no frame")
+        pair.pump(lambda: prefill.metrics().get("malformed frames") == 1)
+        prefill.rank.counts["planted"] = 3
+        found, nbytes = prefill.metrics(), 30 * 2 * 2 * 16 * 2  # tokens, heads, layers, K and V, an element
+        assert found.items() >= {"rooms": 0, "links": 1, "entries": 0, "writes": 4, "planted": 3}.items()
+        assert found["bytes"] == nbytes and decode.metrics()["scatters"] == 4
+
+
+def test_the_next_deadline_is_when_a_timer_wants_a_poll() -> None:
+    clock = ManualClock(100.0)
+    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+        decode = pair.decodes[0]
+        left = decode.next_deadline
+        assert 0 < left <= 2 * pair.settings.timing.heartbeat.period
+        clock.advance(left / 2)
+        assert decode.next_deadline == pytest.approx(left / 2)
+        clock.advance(left)
+        assert decode.next_deadline == 0.0 and decode.poll() and decode.next_deadline > 0.0

@@ -1,0 +1,57 @@
+"""A transport that closes while another thread has left a write in flight."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from kvproto.handlers.transports.base import Handle, Part
+from kvproto.handlers.transports.fabric import Fabric
+from kvproto.handlers.transports.links import Flight
+from kvproto.handlers.transports.memory import MemoryTransport
+from kvproto.handlers.transports.regions import bulk
+
+
+class Watched(MemoryTransport):
+    """One that notes what it still has in flight when it ends."""
+
+    left: list[Handle]
+
+    def _end(self) -> None:
+        self.left = list(self._flights)
+        super()._end()
+
+
+def left_in_flight(fabric: Fabric) -> tuple[Watched, np.ndarray[Any, np.dtype[np.uint8]], object]:
+    """A transport with a write that another thread has left, the bytes where it goes, and what has to live as long."""
+    transport, other = Watched(fabric), MemoryTransport(fabric)
+    bytes_, target = np.full(64, 7, np.uint8), np.zeros(64, np.uint8)
+    source = transport.register(bytes_.ctypes.data, 64)
+    region = other.register(target.ctypes.data, 64)
+    peer = transport.connect(other.endpoint())
+    draft = transport.prepare(peer, [Part(source, transport.remote(peer, region.index), bulk(0, 0, 64))], b"")
+
+    def leave() -> None:
+        flight: Flight = transport._post(Handle(0), draft)
+        transport._leave(flight)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(leave).result()
+    assert transport.busy()
+    return transport, target, (bytes_, other)
+
+
+def test_a_transport_that_closes_waits_for_what_another_thread_has_left() -> None:
+    transport, target, _ = left_in_flight(Fabric(auto=True))
+    transport.close(30.0)
+    assert set(target.tolist()) == {7} and transport.left == []
+    assert not transport.busy() and transport.poll() == []
+
+
+def test_what_has_not_ended_when_a_transport_closes_is_taken_over_before_the_end() -> None:
+    transport, target, _ = left_in_flight(Fabric())
+    transport.close(0.0)
+    assert transport.left == [Handle(0)] and set(target.tolist()) == {0}
+    assert not transport.busy() and transport.quiescent(Handle(0)) and transport.poll() == []
