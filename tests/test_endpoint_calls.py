@@ -45,8 +45,10 @@ def addresses(pair: Pair) -> list[str]:
 
 
 def sockets(endpoint: DecodeEndpoint) -> tuple[int, int, int]:
-    """Connections, and what is known of them."""
-    return len(endpoint.loop.control._links), len(endpoint.loop.lines.peer_of), len(endpoint.loop.lines.link_at)
+    """Connections that were ever made, that there are, and that are some link's."""
+    control, known = endpoint.loop.control, endpoint.loop.lines
+    assert len(known.peer_of) == len(known.link_at)
+    return control._dialled, len(control._links), len(known.peer_of)
 
 
 # ------------------------------------------------------------------------------------------------ connecting
@@ -93,7 +95,7 @@ def test_a_link_that_is_lost_is_called_at_its_new_address(pair: Pair) -> None:
     room = pair.open(30)
     pair.finish(room)
     pair.check(room)
-    assert sockets(decode) == (2, 2, 2), "the former connection is closed"
+    assert sockets(decode) == (3, 2, 2), "the former connection is closed"
 
 
 def test_a_malformed_address_is_named_and_hinders_nothing_else(uncalled: Uncalled) -> None:

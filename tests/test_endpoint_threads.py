@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Never, TypeVar
 
 import pytest
 from support.stories import layout
 
+from kvproto.endpoint import Endpoint
 from kvproto.handlers.clock import ManualClock
 from kvproto.testing.pair import Pair
 
@@ -75,7 +76,7 @@ def test_a_second_thread_is_refused_until_it_adopts(pair: Pair) -> None:
 
 
 def test_a_call_wakes_the_thread_that_polls(pair: Pair) -> None:
-    decode, asleep = pair.make_decode(0), threading.Event()
+    decode, asleep = pair.make_decode(0), Event()
     assert math.isinf(decode.next_deadline), "no timer ends the wait"
     sleep = decode.loop.control.wait
 
@@ -84,7 +85,7 @@ def test_a_call_wakes_the_thread_that_polls(pair: Pair) -> None:
         return sleep(seconds)
 
     decode.loop.control.wait = wait  # type: ignore[method-assign, assignment]
-    owner = threading.Thread(target=decode.wait, args=(10 * LONG,), daemon=True)
+    owner = Thread(target=decode.wait, args=(10 * LONG,), daemon=True)
     owner.start()
     assert asleep.wait(LONG)
     decode.loop.call(lambda: None)
@@ -116,21 +117,29 @@ def test_a_closed_endpoint_takes_no_calls(pair: Pair, run: bool) -> None:
         assert not endpoint.finished()
 
 
-def test_who_waits_for_news_of_a_closed_endpoint_goes_on(pair: Pair) -> None:
-    decode, asleep = pair.decodes[0], threading.Event()
-    sleep, told = decode._news.wait, list[bool]()
+def wait_for_news(endpoint: Endpoint) -> tuple[Thread, list[bool]]:
+    """A thread that sleeps until there is news, and what it has been told by then."""
+    asleep, sleep, told = Event(), endpoint._news.wait, list[bool]()
 
     def wait(seconds: float | None = None) -> bool:
         asleep.set()
         return sleep(seconds)
 
-    decode._news.wait = wait  # type: ignore[method-assign, assignment]
-    before, after = (threading.Thread(target=lambda: told.append(decode.wait_news()), daemon=True) for _ in range(2))
-    before.start()
+    endpoint._news.wait = wait  # type: ignore[method-assign, assignment]
+    engine = Thread(target=lambda: told.append(endpoint.wait_news()), daemon=True)
+    engine.start()
     assert asleep.wait(LONG)
+    endpoint._news.wait = sleep  # type: ignore[method-assign]
+    return engine, told
+
+
+def test_who_waits_for_news_of_a_closed_endpoint_goes_on(pair: Pair) -> None:
+    decode = pair.decodes[0]
+    before, told = wait_for_news(decode)
     decode.close()
     before.join(LONG)
     assert told == [False]
+    after = Thread(target=lambda: told.append(decode.wait_news()), daemon=True)
     after.start()
     after.join(LONG)
     assert told == [False, False], "nothing more will come"
@@ -139,9 +148,11 @@ def test_who_waits_for_news_of_a_closed_endpoint_goes_on(pair: Pair) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_loop_that_breaks_tells_its_engine_why(pair: Pair) -> None:
     decode, room = pair.decodes[0], pair.name(30)
-    decode.loop.control.receive = boom  # type: ignore[method-assign, assignment]
     decode.start()
-    assert decode.wait_news(LONG), "there is something to be asked for"
+    engine, told = wait_for_news(decode)
+    decode.loop.control.receive = boom  # type: ignore[method-assign, assignment]
+    engine.join(LONG)
+    assert told == [True], "there is something to be asked for"
     calls: list[Callable[[], object]] = [decode.finished, lambda: pair.open_decode(room), decode.start]
     for call in calls:
         with pytest.raises(RuntimeError, match="planted"):
