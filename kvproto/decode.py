@@ -108,6 +108,7 @@ class DecodeEndpoint(Endpoint):
 
     def ready(self, group: int = PREFILL_GROUP) -> bool:
         """Whether every link to the group is up; ConnectionError names the link that was refused, and why."""
+        self.loop.check()
         states = [self._reached(group, index) for index in self._plan(group).linked_to(self.rank.index)]
         for state in states:
             if state.startswith("refused"):

@@ -93,7 +93,7 @@ class Endpoint:
 
     @property
     def next_deadline(self) -> float:
-        """Seconds from the last `poll` until the next one is due, if nothing arrives before; a second at most."""
+        """Seconds from the last `poll` until the next one is due, if nothing arrives before; infinity: never."""
         return self.loop.due
 
     def metrics(self) -> dict[str, int]:

@@ -139,10 +139,10 @@ class Loop:
 
     @property
     def due(self) -> float:
-        """Seconds from the last pass until the next one should come, if nothing arrives before; a second at most."""
+        """Seconds from the last pass until the next one should come, if nothing arrives before; infinity: never."""
         if self._inbox:
             return 0.0
-        left = min(self.rank.next_deadline - self.now, LONGEST_WAIT)
+        left = self.rank.next_deadline - self.now
         if self.lines.backlog or any(source.busy() for source in self.sources):
             left = min(left, self._pace)
         return max(0.0, left)

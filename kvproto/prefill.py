@@ -113,7 +113,7 @@ class PrefillEndpoint(Endpoint):
         if upto < tokens:
             self.data.gathers.later(lambda: self._tell(key, entry, tokens, 2 * cells))
 
-    def aux(self, room: Room, row: bytes) -> None:
+    def aux(self, room: Room, row: bytes | bytearray | memoryview) -> None:
         """The aux row, such as the first token: it travels with the KV.  Every rank may give it; leads send it."""
         row = bytes(memoryview(row))
         if len(row) > MAX_AUX:

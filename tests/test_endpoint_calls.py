@@ -12,9 +12,9 @@ from kvproto.events import TransportLost
 from kvproto.handlers.clock import ManualClock
 from kvproto.prefill import PrefillEndpoint
 from kvproto.rooms import Status
-from kvproto.settings import Settings
+from kvproto.settings import PREFILL_GROUP, Settings
 from kvproto.states import Cause
-from kvproto.testing.pair import PREFILL_GROUP, Pair
+from kvproto.testing.pair import Pair
 from kvproto.testing.pools import noise
 
 

@@ -20,9 +20,9 @@ from kvproto.layout import Layout
 from kvproto.messages import MAX_AUX
 from kvproto.prefill import PrefillEndpoint
 from kvproto.rooms import Room, Status
-from kvproto.settings import Settings
+from kvproto.settings import PREFILL_GROUP, Settings
 from kvproto.states import Cause, DRoom
-from kvproto.testing.pair import PREFILL_GROUP, Pair
+from kvproto.testing.pair import Pair
 from kvproto.trace.records import lines, log_of
 
 ROOM = Room(1)  # open on both sides, of 30 tokens

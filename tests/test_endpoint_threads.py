@@ -231,6 +231,9 @@ def test_the_next_deadline_is_when_a_timer_wants_a_poll() -> None:
         left = decode.next_deadline
         assert 0 < left <= 2 * pair.settings.timing.heartbeat.period
         clock.advance(left / 2)
+        decode.poll()
         assert decode.next_deadline == pytest.approx(left / 2)
+        decode.loop.call(lambda: None)
+        assert decode.next_deadline == 0.0, "a call waits"
         clock.advance(left)
-        assert decode.next_deadline == 0.0 and decode.poll() and decode.next_deadline > 0.0
+        assert decode.poll() and 0.0 < decode.next_deadline <= left
