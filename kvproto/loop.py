@@ -18,10 +18,9 @@ with nothing in flight there is no tick at all.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from kvproto import effects as do
 from kvproto import events as ev
@@ -31,6 +30,7 @@ from kvproto.handlers.clock import Clock
 from kvproto.handlers.control import Control, Peer
 from kvproto.lines import Lines
 from kvproto.messages import Heartbeat, Hello, Message, Reset
+from kvproto.owner import Owned, Source
 from kvproto.rank import Rank
 from kvproto.states import Cause
 from kvproto.wire import WireError, decode, encode
@@ -41,25 +41,12 @@ EVERY = 4
 LONGEST_WAIT = 1.0
 
 
-class Source(Protocol):
-    """Something that raises events by itself and has to be polled."""
-
-    def poll(self) -> bool:
-        """Raise what has happened; whether there was anything."""
-
-    def busy(self) -> bool:
-        """Whether something is in flight, so that the next poll may find something."""
-
-    def close(self) -> None:
-        """Let go of everything."""
-
-
-class Loop:
+class Loop(Owned):
     """A rank, its control plane and its handlers."""
 
     def __init__(self, rank: Rank, control: Control, clock: Clock) -> None:
-        self.rank, self.control, self.clock = rank, control, clock
-        self.sources: list[Source] = []
+        super().__init__(control)
+        self.rank, self.clock = rank, clock
         self.handlers: dict[type[Effect], Callable[[Any], None]] = {
             do.Transmit: self._transmit, do.Report: self._report,
         }  # fmt: skip
@@ -74,29 +61,13 @@ class Loop:
         self._inbox: deque[Callable[[], None]] = deque()
         self._events: deque[Event] = deque()
         self._pace = FAST
-        self._thread: threading.Thread | None = None
-        self._owner: int | None = None
-        self._stop = False
-        self.closed = False
-        #: what ended the loop's own thread, which nothing should
-        self.broken: Exception | None = None
-        #: called when the loop is closed, or broken
-        self.ended: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------------------------ engine's side
     def call(self, action: Callable[[], None]) -> None:
         """Have `action` done in the loop's next pass.  Any thread; never waits.  RuntimeError: there is none."""
         self.check()
         self._inbox.append(action)
-        if self._owner not in (None, threading.get_ident()):
-            self.control.wake()
-
-    def check(self) -> None:
-        """RuntimeError if the loop was closed, or has broken."""
-        if self.closed:
-            raise RuntimeError("this endpoint is closed: make a new one")
-        if self.broken is not None:
-            raise RuntimeError(f"the loop has stopped, by {self.broken!r}: close this endpoint") from self.broken
+        self.rouse()
 
     def raise_event(self, event: Event) -> None:
         """Have the rank handle `event` in this pass (on the loop's thread)."""
@@ -112,8 +83,7 @@ class Loop:
     # ---------------------------------------------------------------------------------------- one pass
     def poll(self) -> bool:
         """One bounded pass; whether anything happened."""
-        if self._owner != threading.get_ident():
-            self._claim()
+        self.claim()
         self.turns += 1
         self.now = self.clock.now()
         moved = self._take_calls()
@@ -129,8 +99,7 @@ class Loop:
 
     def wait(self, timeout: float = LONGEST_WAIT) -> None:
         """Sleep until there may be something to do, `timeout` seconds at most."""
-        if self._owner != threading.get_ident():
-            self._claim()
+        self.claim()
         left = min(self.due, timeout)
         if not left:
             return
@@ -230,61 +199,3 @@ class Loop:
     def _fault(self, what: str, error: Exception) -> None:
         self.counts["faults"] += 1
         self.reports.append(f"{what}: {type(error).__name__}: {error}")
-
-    # ------------------------------------------------------------------------------- a thread of its own
-    def run(self, name: str) -> None:
-        """Poll on a thread of its own until `stop`."""
-        self.check()
-        if self._thread is not None:
-            raise RuntimeError("the loop runs already")
-        self._stop = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        self.adopt()
-        try:
-            while not self._stop:
-                if not self.poll():
-                    self.wait()
-        except Exception as error:
-            self.broken = error
-            self.ended()
-            raise
-
-    def _claim(self) -> None:
-        """The first thread that polls owns the loop; another one must adopt it."""
-        self.check()
-        if self._owner is not None:
-            raise RuntimeError(f"thread {self._owner} polls this loop: another one calls adopt() once that has stopped")
-        self.adopt()
-
-    def adopt(self) -> None:
-        """Make the calling thread the loop's; the former one must have stopped polling."""
-        self._owner = threading.get_ident()
-        self.control.adopt()
-        for source in self.sources:
-            adopt = getattr(source, "adopt", None)
-            if adopt is not None:
-                adopt()
-
-    def stop(self) -> None:
-        """End the loop's own thread, if it has one; the calling thread is the loop's then."""
-        if self._thread is not None:
-            self._stop = True
-            self.control.wake()
-            self._thread.join()
-            self._thread = None
-            self.adopt()
-
-    def close(self) -> None:
-        """Stop, and let go of sockets, transports and threads; no other thread may be polling."""
-        if self.closed:
-            return
-        self.stop()
-        self.adopt()
-        self.closed = True
-        self.ended()
-        for source in self.sources:
-            source.close()
-        self.control.close(0.1)

@@ -18,7 +18,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 HEAVY = ("torch", "triton", "transformers", "zmq", "nixl", "nixl_cu12", "nixl_cu13", "mooncake", "numpy")
 # What may use them: the handlers, what puts them together for an engine, and what runs engines.
-WITH_SIDE_EFFECTS = ("handlers", "lines", "loop", "endpoint", "prefill", "decode", "demo", "bench", "testing")
+WITH_SIDE_EFFECTS = ("handlers", "lines", "owner", "loop", "endpoint", "prefill", "decode", "demo", "bench", "testing")
 
 LOADED = """
 import importlib, pkgutil, sys
