@@ -140,17 +140,16 @@ class PrefillEndpoint(Endpoint):
 
     def _hello(self, peer: Peer, said: Hello) -> None:
         old = self.rank.link_of.get((said.group, said.rank), 0)
-        if self._session(old, ANSWERED) == said.session and self.loop.lines.peer_of.get(old, peer) != peer:
+        value = self.rank.links.get(old)
+        answered = value is not None and value.state in ANSWERED and value.session == said.session
+        if answered and self.loop.lines.peer_of.get(old, peer) != peer:
             self.loop.counts["calls repeated from elsewhere"] += 1
             return
         link, effects = self.rank.hello(said, self.loop.now)
-        if self._session(link, tuple(PLink)) == said.session:  # the call was taken: answers go where it came from
+        value = self.rank.links.get(link)
+        if value is not None and value.session == said.session:  # the call was taken: answers go where it came from
             self.loop.lines.bind(link, peer, self.rank.peers)
         self.loop.submit(effects)
-
-    def _session(self, link: int, states: tuple[PLink, ...]) -> int | None:
-        value = self.rank.links.get(link)
-        return value.session if value is not None and value.state in states else None
 
     def _connect(self, effect: do.Connect) -> None:
         peer = self.rank.peers[effect.link]

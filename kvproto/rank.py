@@ -66,6 +66,7 @@ class Rank(Driver):
         self.posted: set[tuple[int, int]] = set()
         self.counts: Counter[str] = Counter()
         self._from = 0
+        #: of the class, but quicker to get at in each message that leaves
         self._up_state = self.UP
         self._inner |= {
             do.Send: self._send, do.Reply: self._reply, do.FailRoom: self._fail_room,
@@ -99,7 +100,7 @@ class Rank(Driver):
         """The room's other group; None if nobody knows."""
         group = self._groups.get(room)
         if group is None:
-            value = self.rooms.get(room) or self.tombs.get(room)
+            value = self.value_of(room)
             group = value.terms.group if value is not None and value.terms is not None else None
         return group
 
@@ -110,7 +111,7 @@ class Rank(Driver):
 
     def _up(self, link: int | None) -> Any:
         value = self.links.get(link) if link is not None else None
-        return value if value is not None and value.state is self.UP else None
+        return value if value is not None and value.state is self._up_state else None
 
     def _to(self, link: int | None, room: int, body: Message) -> None:
         value = self._up(link)
@@ -119,7 +120,7 @@ class Rank(Driver):
 
     def _leave(self, message: Effect) -> None:
         self._out.append(message)
-        self.trace.append(message)
+        self._log(message)
 
     def _send(self, effect: do.Send) -> None:
         room, up, log = effect.room, self._up_state, self._log
