@@ -7,6 +7,7 @@ allocated; then `finished` and `released` tell the rest, and `aux` has the aux r
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,10 +56,14 @@ class DecodeEndpoint(Endpoint):
         kernels = self._kernels(kernels, digests=digests)
         self.data = DecodeData(self.loop, rank, pool, kernels, transport, self.book, staging)
         self.plans: dict[int, Plan] = {}
-        #: by (group, rank): where it was called, and why it could not be
-        self._called: dict[tuple[int, int], str] = {}
-        self._undialled: dict[tuple[int, int], str] = {}
-        self.loop.handlers |= {do.SayHello: self._say_hello, do.DeliverAux: self._deliver_aux}
+        #: calls (group, rank) that the loop has yet to take, and those that it could not
+        self._calling: Counter[tuple[int, int]] = Counter()
+        self._uncalled: dict[tuple[int, int], str] = {}
+        #: by link: the address that its connection leads to
+        self._dialled: dict[int, str] = {}
+        self.loop.handlers |= {
+            do.Dial: self._dial, do.SayHello: self._say_hello, do.DeliverAux: self._deliver_aux,
+        }  # fmt: skip
 
     # ------------------------------------------------------------------------------------ the engine's calls
     def connect(self, layout: Layout, addresses: Sequence[str], *, group: int = PREFILL_GROUP) -> None:
@@ -76,47 +81,36 @@ class DecodeEndpoint(Endpoint):
         if not all(plan.direct(share) for share in shares):
             self.data.kernels.prepare(self.pool, "scatter", shares)
 
-        def call() -> None:
-            self._call_anew(group, plan)
-            for index in plan.linked_to(self.rank.index):
-                try:
-                    self._dial(group, index, addresses[index])
-                    self.loop.submit(self.rank.call(group, index, plan, self.loop.now)[1])
-                except (ControlError, ValueError) as error:
-                    self._undialled[group, index] = f"refused: {error}"
-
-        self._call_anew(group, plan)
-        self.loop.call(call)
-
-    def _call_anew(self, group: int, plan: Plan) -> None:
-        """Why an earlier call was refused counts no more."""
         for index in plan.linked_to(self.rank.index):
-            self._undialled.pop((group, index), None)
-            link = self.rank.link_of.get((group, index), 0)
-            if self.links.get(link, "").startswith("refused"):
-                self.links[link] = "called"
+            self._calling[group, index] += 1
+            self._uncalled.pop((group, index), None)
+        self.loop.call(lambda: self._call(group, plan, addresses))
 
-    def _dial(self, group: int, index: int, address: str) -> None:
-        """Have a connection to that address, unless the link is up."""
-        link = self.rank.link_of.get((group, index), self.rank.next_link)
-        there = link in self.loop.lines.peer_of and self._called.get((group, index)) == address
-        if there or self.links.get(link) == "up":
-            return
-        peer = self.loop.control.connect(address)
-        self._called[group, index] = address
-        self.loop.lines.bind(link, peer, self.rank.peers)
+    def _call(self, group: int, plan: Plan, addresses: Sequence[str]) -> None:
+        self.data.plans[group] = plan
+        for index in plan.linked_to(self.rank.index):
+            self._calling[group, index] -= 1
+            try:
+                _, effects = self.rank.call(group, index, plan, self.loop.now, addresses[index])
+            except ValueError as error:
+                self._uncalled[group, index] = f"refused: {error}"
+            else:
+                self.loop.submit(effects)
 
     def ready(self, group: int = PREFILL_GROUP) -> bool:
         """Whether every link to the group is up; ConnectionError names the link that was refused, and why."""
         self.loop.check()
-        states = [self._reached(group, index) for index in self._plan(group).linked_to(self.rank.index)]
-        for state in states:
-            if state.startswith("refused"):
-                raise ConnectionError(state)
-        return all(state == "up" for state in states)
-
-    def _reached(self, group: int, index: int) -> str:
-        return self._undialled.get((group, index)) or self.links.get(self.rank.link_of.get((group, index), 0), "")
+        waits = False
+        for index in self._plan(group).linked_to(self.rank.index):
+            up, why = self.rank.reached(group, index)
+            why = self._uncalled.get((group, index), why)
+            if self._calling[group, index]:
+                waits = True
+            elif why:
+                raise ConnectionError(why)
+            else:
+                waits |= not up
+        return not waits
 
     def _plan(self, group: int) -> Plan:
         if group not in self.plans:
@@ -150,6 +144,17 @@ class DecodeEndpoint(Endpoint):
         stage, work = super()._stage(value), value.work
         waits = value.state.name == "OPEN" and (work is None or not (work.done or work.live or work.aux))
         return Status.WAITING if waits else stage
+
+    def _dial(self, effect: do.Dial) -> None:
+        if self._dialled.get(effect.link) == effect.address and effect.link in self.loop.lines.peer_of:
+            return
+        try:
+            peer = self.loop.control.connect(effect.address)
+        except ControlError as error:
+            self.loop.raise_event(ev.DialFailed(effect.link, str(error)))
+            return
+        self._dialled[effect.link] = effect.address
+        self.loop.lines.bind(effect.link, peer)
 
     def _say_hello(self, effect: do.SayHello) -> None:
         self.loop.lines.send(effect.link, 0, 0, self.rank.hello(effect.session))

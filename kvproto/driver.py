@@ -1,12 +1,16 @@
 """The driver: takes an event to its machine, keeps the new value, carries out what is internal.  Pure.
 
-What comes from outside is handled at once, and so is all that follows from it inside the rank: internal effects raise
-further events, which queue first in, first out, until nothing is left.  What remains goes to the caller.  Time comes in
-as an argument, effects go out; the loop and the checker drive the same object.
+What comes from outside is handled at once, and so is all that follows from it inside the rank: what a step leaves
+behind may be an event of another machine, internal effects raise further ones, and all queue first in, first out, until
+nothing is left.  One kind goes first: what a machine is *given* (a slot, a region) it hears before anything else
+happens (`_give`), so that nothing that is given out ever belongs to nobody.  What remains goes to the caller.  Time
+comes in as an argument, effects go out; the loop and the checker drive the same object.
+
+An event for which no machine is there meets the table's initial state, like the first event of all; a machine is kept
+once its value has left that state.
 
 Each type of event has a function of its own, made once, with the steps of its table bound to it (`_on_room`,
-`_on_link`; in the ranks `_on_send`, `_on_grant`).  They share their text but not their byte code (`own`): the
-interpreter adapts byte code to the types that it meets, and finds the fields of a single type twice as fast.
+`_on_link`; in the ranks `_on_send`, `_on_grant`, `_on_write`).
 
 Each armed value has a key in the timers' wheel that comes up no later than its `due` (the parts of a room share one); a
 key that comes up early is put back, one whose value is gone is dropped, so that moving a timer costs nothing.
@@ -18,7 +22,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from types import FunctionType
 from typing import Any, ClassVar
 
 from kvproto import events as ev
@@ -26,7 +29,7 @@ from kvproto.effects import Effect
 from kvproto.events import Event
 from kvproto.machine import Fire, Machine
 from kvproto.messages import Message
-from kvproto.rows import Row, Table
+from kvproto.rows import Output, Row, Table
 from kvproto.settings import Settings
 from kvproto.wheel import INFINITY, Wheel
 
@@ -65,21 +68,24 @@ class Driver:
         self._log = self.trace.append
         self._queue: deque[Event] = deque()
         self._out: list[Effect] = []
-        #: what carries out the internal effects, by type; all others go to the caller
-        self._inner: dict[type[Effect], Callable[[Any], None]] = {}
+        #: what takes events and internal effects, by type; all others go to the caller
+        self._inner: dict[type[Output], Callable[[Any], None]] = {}
+        self._inner |= dict.fromkeys(_events(ev.Event), self._queue.append)
         self._rooms_on = {event: self._on_room(steps) for event, steps in self.room_machine.steps.items()}
         self._links_on = {event: self._on_link(steps) for event, steps in self.link_machine.steps.items()}
         self._route: dict[type[Event], On] = {**self._rooms_on, **self._links_on, ev.TimerFired: self._timed}
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
-        """Take one event; returns the effects that others have to carry out."""
+    def _give(self, event: Event) -> None:
+        """Have a machine hear of what it was just given before anything else happens."""
+        self._queue.appendleft(event)
+
+    def handle(self, event: Event, now: float, *then: Event) -> list[Effect]:
+        """Take one event (and those that come with it); returns the effects that others have to carry out."""
         out: list[Effect] = []
         self._out = out
         route, queue = self._route, self._queue
-        if queue:
-            queue.append(event)
-        else:
-            route[type(event)](event, now)
+        queue.extend(then)
+        route[type(event)](event, now)
         while queue:
             event = queue.popleft()
             route[type(event)](event, now)
@@ -163,7 +169,7 @@ class Driver:
                 else:
                     act(effect)
 
-        return own(on)
+        return on
 
     def _entomb(self, key: int, value: Any) -> None:
         self.tombs[key] = value
@@ -188,7 +194,7 @@ class Driver:
                         self._start_link(new.due, link)
             self._carry_out(effects)
 
-        return own(on)
+        return on
 
     def _forget(self, link: int) -> None:
         """A link has come to its end."""
@@ -199,7 +205,7 @@ class Driver:
         """Whether bytes of a posted write may still land at the link's other end."""
         raise NotImplementedError
 
-    def _carry_out(self, effects: tuple[Effect, ...]) -> None:
+    def _carry_out(self, effects: tuple[Output, ...]) -> None:
         """Internal ones here, the rest goes out.  For rooms and sends it stands in place: a call would cost 4 %."""
         inner, out = self._inner, self._out
         for effect in effects:
@@ -214,12 +220,14 @@ class Driver:
         return self.rooms.get(room) or self.tombs.get(room)
 
 
+def _events(base: type[Event]) -> Iterator[type[Event]]:
+    """Every kind of event below this one."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _events(kind)
+
+
 def steps(trace: Iterable[Any]) -> Iterator[Step]:
     """The steps among the entries of a trace."""
     return (entry for entry in trace if type(entry) is tuple and len(entry) == STEP)
 
-
-def own(function: On) -> On:
-    """The function with byte code of its own: the interpreter then adapts it to the one type of event that it takes."""
-    code = function.__code__.replace()
-    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kvproto.layout import Plan
 from kvproto.messages import Message
 from kvproto.states import Cause
 
@@ -93,12 +94,14 @@ class SendAux(Internal, frozen=True):
 
 
 class TransmitPages(Effect, frozen=True):
-    """Put the chunk's pages on this link (the handler knows them)."""
+    """Put the pages of the chunk, `tokens` tokens from `first` on, on this link (the handler knows them)."""
 
     link: int
     epoch: int
     room: int
     chunk: int
+    first: int
+    tokens: int
 
 
 class TransmitAux(Effect, frozen=True):
@@ -139,53 +142,142 @@ class AnnounceLink(Effect, frozen=True):
 
 # -------------------------------------------------------------------------------- kernels, transports
 class LaunchGather(Effect, frozen=True):
-    """Gather the chunk's head slices for this peer into the slot."""
+    """Gather the chunk's head slices for this peer into the slot; answered by Gathered or GatherFailed.
+
+    The chunk is `tokens` tokens from `first` on.  Where the write will go is said, too, so that it can be made ready.
+    """
 
     room: int
     chunk: int
     peer: int
-    slot: int
-
-
-class PostWrite(Effect, frozen=True):
-    """Write the slot into the region at `offset` of the peer's ring (its own part of it)."""
-
-    room: int
-    chunk: int
-    peer: int
+    link: int
+    epoch: int
     slot: int
     offset: int
+    grant: int
+    first: int
+    tokens: int
 
 
-class PostPages(Effect, frozen=True):
-    """Write the chunk's head slices page by page into the peer's pages."""
+class PrepareWrite(Effect, frozen=True):
+    """Make ready the write of the slot into the region at `offset` of the peer's ring (its own part of it).
+
+    Answered by BatchReady or BatchUnmade.  Where the transport can, the write carries STG_NOTIFY of `grant`.
+    """
 
     room: int
     chunk: int
     peer: int
+    link: int
+    epoch: int
+    slot: int
+    offset: int
+    grant: int
+    first: int
+    tokens: int
+
+
+class PreparePages(Effect, frozen=True):
+    """Make ready the writes of the chunk's head slices into the peer's pages; answered as PrepareWrite."""
+
+    room: int
+    chunk: int
+    peer: int
+    link: int
     pages: bytes
+    first: int
+    tokens: int
+
+
+class PostBatch(Effect, frozen=True):
+    """Post the batch that is ready; answered by its end, or by BatchDeferred or BatchRefused."""
+
+    room: int
+    chunk: int
+    peer: int
+
+
+class DropBatches(Effect, frozen=True):
+    """What is not yet posted of the write is given up."""
+
+    room: int
+    chunk: int
+    peer: int
 
 
 class LaunchScatter(Effect, frozen=True):
-    """Scatter the parts of these writers (a mask) from the region at `offset` into the room's pages."""
+    """Scatter the parts of these writers (a mask) from the region at `offset` into the room's pages.
+
+    The chunk is `tokens` tokens from `first` on, `group` the writers'.  Answered by Scattered or ScatterFailed.
+    """
 
     room: int
     chunk: int
+    group: int
     writers: int
     offset: int
+    first: int
+    tokens: int
 
 
 class Connect(Effect, frozen=True):
-    """Connect the transport to this peer's latest endpoint; answered by WiredUp or WireFailed."""
+    """Connect the transport to this rank by its endpoint; answered by WiredUp or WireFailed.
+
+    `plan`: who writes what to whom between the two groups.
+    """
 
     link: int
     session: int
+    group: int
+    rank: int
+    endpoint: bytes
+    plan: Plan
+
+
+class AdoptWire(Effect, frozen=True):
+    """The link's writes go through this connection of the transport; a former one is taken down when it is idle."""
+
+    link: int
+    wire: str
+
+
+class DropWire(Effect, frozen=True):
+    """No link wants this connection of the transport, if none has it already: take it down when it is idle."""
+
+    wire: str
 
 
 class Disconnect(Effect, frozen=True):
-    """Take the transport's connection down (once nothing is in flight on it)."""
+    """Take the link's connection of the transport down, once nothing is in flight on it."""
 
     link: int
+
+
+class Dial(Effect, frozen=True):
+    """Have the link's messages go to this address; answered by DialFailed if they cannot."""
+
+    link: int
+    address: str
+
+
+class BindLink(Effect, frozen=True):
+    """The link's messages go to where its call came from."""
+
+    link: int
+    place: bytes
+
+
+class ForgetLink(Effect, frozen=True):
+    """Nothing is said to the link's other end any more: its connection can go."""
+
+    link: int
+
+
+class SayReset(Effect, frozen=True):
+    """Tell who is at this place that the epoch is not one of this rank's."""
+
+    place: bytes
+    epoch: int
 
 
 # ------------------------------------------------------------------------------------- link messages
@@ -213,6 +305,37 @@ class SayRefusal(Effect, frozen=True):
 
 
 # ------------------------------------------------------------------------------- internal, prefill side
+class GatherChunk(Internal, frozen=True):
+    """Gather the chunk into the slot, for the region at `offset`."""
+
+    room: int
+    chunk: int
+    peer: int
+    slot: int
+    offset: int
+    grant: int
+
+
+class MakeWrite(Internal, frozen=True):
+    """Make the write of the slot into the region ready."""
+
+    room: int
+    chunk: int
+    peer: int
+    slot: int
+    offset: int
+    grant: int
+
+
+class MakePages(Internal, frozen=True):
+    """Make the writes into the pages ready."""
+
+    room: int
+    chunk: int
+    peer: int
+    pages: bytes
+
+
 class OpenWindow(Internal, frozen=True):
     """Open the sends of the chunks `first` .. `last - 1` (and those of the aux row)."""
 
@@ -238,21 +361,6 @@ class StopSends(Internal, frozen=True):
     """Tell every send of the room to stop."""
 
     room: int
-
-
-class FinishSend(Internal, frozen=True):
-    """Tell the room that this send has ended."""
-
-    room: int
-    chunk: int
-    peer: int
-
-
-class FailRoom(Internal, frozen=True):
-    """Tell the room that something went wrong."""
-
-    room: int
-    cause: Cause
 
 
 class TakeSlot(Internal, frozen=True):
@@ -295,6 +403,13 @@ class ReleaseWaiting(Internal, frozen=True):
     link: int
 
 
+class ConnectPeer(Internal, frozen=True):
+    """Connect the transport to the rank that called with this session."""
+
+    link: int
+    session: int
+
+
 class AskWatermark(Internal, frozen=True):
     """Ask the room's peer for its watermark."""
 
@@ -303,14 +418,6 @@ class AskWatermark(Internal, frozen=True):
 
 
 # ------------------------------------------------------------------------------- internal, decode side
-class OpenGrant(Internal, frozen=True):
-    """Begin the chunk for which this writer asked."""
-
-    room: int
-    chunk: int
-    peer: int
-    pages: bool
-
 
 class StopGrants(Internal, frozen=True):
     """Tell every grant of the room that the room has failed."""
@@ -324,17 +431,21 @@ class DrainGrants(Internal, frozen=True):
     room: int
 
 
-class CheckLinks(Internal, frozen=True):
-    """Count the room's peers whose link is neither up nor in doubt as quiet."""
+class ScatterChunk(Internal, frozen=True):
+    """Scatter the parts of these writers (a mask) from the region at `offset` into the room's pages."""
 
     room: int
+    chunk: int
+    writers: int
+    offset: int
 
 
-class CountQuiet(Internal, frozen=True):
-    """Count this peer of the room as quiet."""
+class AskLinks(Internal, frozen=True):
+    """Ask the links to these peers (a mask) of the room whether they can be opened at, or (`quiet`) still write."""
 
     room: int
-    peer: int
+    peers: int
+    quiet: bool
 
 
 class ReserveSpace(Internal, frozen=True):
@@ -355,20 +466,6 @@ class FreeSpace(Internal, frozen=True):
     """The region is free."""
 
     grant: int
-
-
-class LandChunk(Internal, frozen=True):
-    """Tell the room that the chunk is in its pages."""
-
-    room: int
-    chunk: int
-
-
-class CloseGrant(Internal, frozen=True):
-    """Tell the room that the grant has ended without its chunk."""
-
-    room: int
-    chunk: int
 
 
 # ------------------------------------------------------------------------------------- internal, links

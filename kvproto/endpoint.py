@@ -19,6 +19,7 @@ checked, entries made and kept until the engine has been told everything.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -43,6 +44,7 @@ from kvproto.states import Cause
 from kvproto.trace.records import lines, log_of
 
 MAX_TRACES = 64
+LOG = logging.getLogger("kvproto.links")
 
 
 class Endpoint:
@@ -57,8 +59,6 @@ class Endpoint:
         self.loop = Loop(rank, control, clock)
         self.book: dict[int, Entry] = {}
         self.digesting: DigestingKernels | None = None
-        #: "up", "lost", why it was refused, or "called" again after that, by link
-        self.links: dict[int, str] = {}
         self._finished: deque[Outcome] = deque()
         self._released: deque[Room] = deque()
         self._news = threading.Event()
@@ -251,9 +251,7 @@ class Endpoint:
             self._news.set()
 
     def _link(self, effect: do.AnnounceLink) -> None:
-        for gone in [link for link in self.links if link not in self.rank.peers]:
-            del self.links[gone]
-        self.links[effect.link] = effect.why or "up"
+        LOG.info("%s rank %d: link %d is %s", self.rank.ROOM.name, self.rank.index, effect.link, effect.why or "up")
 
 
 def _drain(queue: deque[Any]) -> list[Any]:

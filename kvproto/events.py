@@ -18,7 +18,7 @@ import msgspec
 
 from kvproto.states import Cause
 
-Machine = Literal["room", "send", "grant", "link", ""]
+Machine = Literal["room", "send", "write", "grant", "link", ""]
 
 
 def room_key(room: int, gen: int) -> int:
@@ -245,10 +245,14 @@ class SendEvent(Event, frozen=True):
 
 
 class SendOpened(SendEvent, frozen=True):
-    """The room wants this chunk sent; `ready`: its KV (or the aux row) is there already."""
+    """The room wants this chunk sent; `ready`: its KV (or the aux row) is there already.
+
+    `tells`: a staged write of this rank's transport carries its own notification.
+    """
 
     route: Route
     ready: bool
+    tells: bool = False
 
 
 class StagingGranted(SendEvent, frozen=True):
@@ -315,6 +319,68 @@ class ChunkAcked(SendEvent, frozen=True):
 
 class SendStopped(SendEvent, frozen=True):
     """The room has ended: post nothing more."""
+
+
+# -------------------------------------------------------------------------------------------- writes
+class WriteEvent(Event, frozen=True):
+    """About the writes of one send; a *batch* is what the transport takes in one call."""
+
+    machine: ClassVar[Machine] = "write"
+    room: int
+    chunk: int
+    peer: int
+
+
+class WriteBegun(WriteEvent, frozen=True):
+    """The send wants its slot in the region at `offset`, while the lease holds (`until`, by this rank's clock)."""
+
+    slot: int
+    offset: int
+    grant: int
+    until: float
+
+
+class PagesBegun(WriteEvent, frozen=True):
+    """The send wants its part in these pages (u32 little-endian each), while the lease holds."""
+
+    pages: bytes
+    until: float
+
+
+class BatchReady(WriteEvent, frozen=True):
+    """A batch can be posted; `last`: with it all is."""
+
+    last: bool
+
+
+class BatchUnmade(WriteEvent, frozen=True):
+    """A batch could not be made ready."""
+
+
+class BatchDeferred(WriteEvent, frozen=True):
+    """The transport has no room for the batch just now; it will be ready again."""
+
+
+class BatchRefused(WriteEvent, frozen=True):
+    """The transport did not take the batch: nothing of it was posted."""
+
+
+class BatchCompleted(WriteEvent, frozen=True):
+    """Every byte of a batch is visible at the peer."""
+
+
+class BatchFailed(WriteEvent, frozen=True):
+    """A batch failed; `settled`: no byte of it can land any more."""
+
+    settled: bool
+
+
+class BatchSettled(WriteEvent, frozen=True):
+    """No byte of a batch that failed before can land any more."""
+
+
+class WriteStopped(WriteEvent, frozen=True):
+    """The send has been stopped: post nothing more."""
 
 
 # -------------------------------------------------------------------------------------------- grants
@@ -389,18 +455,23 @@ class LinkEvent(Event, frozen=True):
 
 
 class HelloReceived(LinkEvent, frozen=True):
-    """A decode rank called.  `fault`: why the two cannot work together; `quiet`: no write is in flight."""
+    """A decode rank called.  `fault`: why the two cannot work together; `quiet`: no write is in flight.
+
+    `place`: where the call came from, in the control plane.
+    """
 
     session: int
     epoch: int
     fault: str
     quiet: bool
+    place: bytes
 
 
 class WiredUp(LinkEvent, frozen=True):
-    """The transport has connected for this session."""
+    """The transport has connected for this session; `wire` is its name of the peer."""
 
     session: int
+    wire: str
 
 
 class WireFailed(LinkEvent, frozen=True):
@@ -411,9 +482,30 @@ class WireFailed(LinkEvent, frozen=True):
 
 
 class CallAsked(LinkEvent, frozen=True):
-    """The decode engine wants the link."""
+    """The decode engine wants the link to the rank at this address."""
 
     session: int
+    address: str
+
+
+class DialFailed(LinkEvent, frozen=True):
+    """The control plane cannot connect to the link's address."""
+
+    why: str
+
+
+class OpenAsked(LinkEvent, frozen=True):
+    """A room wants to be opened at the link's other end, the prefill rank `rank`."""
+
+    room: int
+    rank: int
+
+
+class QuietAsked(LinkEvent, frozen=True):
+    """A room that has failed asks whether the link's other end, the prefill rank `rank`, may still write for it."""
+
+    room: int
+    rank: int
 
 
 class WelcomeReceived(LinkEvent, frozen=True):
@@ -438,13 +530,18 @@ class ResetReceived(LinkEvent, frozen=True):
 
 
 class HeartbeatReceived(LinkEvent, frozen=True):
-    """The peer is there."""
+    """The peer is there; from a place that no link is bound to, `peer` is 0."""
 
     epoch: int
+    place: bytes
 
 
 class TransportLost(LinkEvent, frozen=True):
     """The transport gave the peer up."""
+
+
+class QueueOverflowed(LinkEvent, frozen=True):
+    """More messages wait for the peer than may: it is as good as gone."""
 
 
 class WatermarkSeen(LinkEvent, frozen=True):

@@ -10,7 +10,7 @@ order; a backlog beyond its bound means that the peer is as good as gone, and th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable
 
 from kvproto.handlers.control import Control, Peer, Sent
 from kvproto.handlers.outbox import Counts, Outboxes
@@ -33,16 +33,20 @@ class Lines:
         self.link_at: dict[Peer, int] = {}
         self.backlog = Outboxes(self._post, Counts(), frames, nbytes)
 
-    def bind(self, link: int, peer: Peer, known: Container[int]) -> None:
-        """This link's messages go to this peer from now on; links that are no longer `known` are forgotten."""
-        for other, old in list(self.peer_of.items()):
-            if other not in known or (other == link and old != peer):
-                del self.peer_of[other]
-                self.link_at.pop(old, None)
-                self.backlog.forget(old)
-                self.control().disconnect(old)
+    def bind(self, link: int, peer: Peer) -> None:
+        """This link's messages go to this peer from now on."""
+        if self.peer_of.get(link, peer) != peer:
+            self.forget(link)
         self.peer_of[link] = peer
         self.link_at[peer] = link
+
+    def forget(self, link: int) -> None:
+        """This link has no connection any more."""
+        peer = self.peer_of.pop(link, None)
+        if peer is not None:
+            self.link_at.pop(peer, None)
+            self.backlog.forget(peer)
+            self.control().disconnect(peer)
 
     def send(self, link: int, epoch: int, room: int, body: Message) -> None:
         """Put this message on this link."""

@@ -29,7 +29,7 @@ from kvproto.events import Event
 from kvproto.handlers.clock import Clock
 from kvproto.handlers.control import Control, Peer
 from kvproto.lines import Lines
-from kvproto.messages import Heartbeat, Hello, Message, Reset
+from kvproto.messages import Message, Reset
 from kvproto.owner import Owned, Source
 from kvproto.rank import Rank
 from kvproto.states import Cause
@@ -48,16 +48,14 @@ class Loop(Owned):
         super().__init__(control)
         self.rank, self.clock = rank, clock
         self.handlers: dict[type[Effect], Callable[[Any], None]] = {
-            do.Transmit: self._transmit, do.Report: self._report,
+            do.Transmit: self._transmit, do.Report: self._report, do.BindLink: self._bind,
+            do.ForgetLink: self._forget, do.SayReset: self._say_reset,
         }  # fmt: skip
-        self.on_hello: Callable[[Peer, Hello], None] | None = None
-        #: whether a message (link, epoch, room, body) was taken into keeping, to be handed to the rank later
-        self.keep: Callable[[int, int, int, Message], bool] | None = None
         self.counts: Counter[str] = Counter()
         self.reports: deque[str] = deque(maxlen=256)
         #: the time that the rank is told, and how many passes there were
         self.now, self.turns = clock.now(), 0
-        self.lines = Lines(lambda: self.control, self.counts, lambda link: self.raise_event(ev.TransportLost(link)))
+        self.lines = Lines(lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link)))
         self._inbox: deque[Callable[[], None]] = deque()
         self._events: deque[Event] = deque()
         self._pace = FAST
@@ -160,19 +158,9 @@ class Loop(Owned):
         return bool(frames)
 
     def _take(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
-        link = self.lines.link_at.get(peer)
-        if isinstance(body, Hello):
-            if self.on_hello is not None:
-                self.on_hello(peer, body)
-            return
-        if link is None:
-            self.counts["frames of unknown peers"] += 1
-            if isinstance(body, Heartbeat):
-                self.control.send(peer, encode(epoch, 0, Reset()))
-            return
+        link = self.lines.link_at.get(peer, 0)
         self.now = self.clock.again()
-        if self.keep is None or not self.keep(link, epoch, room, body):
-            self.submit(self.rank.receive(link, epoch, room, body, self.now))
+        self.submit(self.rank.receive(link, epoch, room, body, self.now, peer.place))
 
     # ---------------------------------------------------------------------------------------- effects
     def _carry_out(self, effects: list[Effect]) -> None:
@@ -191,6 +179,15 @@ class Loop(Owned):
 
     def _transmit(self, effect: do.Transmit) -> None:
         self.lines.send(effect.link, effect.epoch, effect.room, effect.body)
+
+    def _bind(self, effect: do.BindLink) -> None:
+        self.lines.bind(effect.link, Peer.at(effect.place))
+
+    def _forget(self, effect: do.ForgetLink) -> None:
+        self.lines.forget(effect.link)
+
+    def _say_reset(self, effect: do.SayReset) -> None:
+        self.control.send(Peer.at(effect.place), encode(effect.epoch, 0, Reset()))
 
     def _report(self, effect: do.Report) -> None:
         self.counts["refused events"] += 1

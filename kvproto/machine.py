@@ -24,15 +24,15 @@ from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from kvproto.effects import Effect, Report
+from kvproto.effects import Report
 from kvproto.events import Event
 from kvproto.inline import expression
-from kvproto.rows import Row, Table, Value
+from kvproto.rows import Output, Row, Table, Value
 from kvproto.timing import Timer, Timing
 from kvproto.wheel import INFINITY, QUANTUM
 
 V = TypeVar("V", bound=Value)
-Fired = tuple[Row | None, V, tuple[Effect, ...]]
+Fired = tuple[Row | None, V, tuple[Output, ...]]
 Fire = Callable[[Any, Any, float], Fired[Any]]
 Due = Callable[[float], float]
 #: what a guard or a change is called with, what an effect is built from, and the names that a step gives itself
@@ -65,7 +65,7 @@ class Machine(Generic[V]):
             return self.undecided(value, event)
         return step(value, event, now)
 
-    def step(self, value: V, event: Event, now: float) -> tuple[V, tuple[Effect, ...]]:
+    def step(self, value: V, event: Event, now: float) -> tuple[V, tuple[Output, ...]]:
         """The new value and the effects."""
         _, new, effects = self.fire(value, event, now)
         return new, effects

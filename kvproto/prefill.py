@@ -16,22 +16,19 @@ from kvproto import messages as msg
 from kvproto.endpoint import Endpoint
 from kvproto.handlers.book import Entry
 from kvproto.handlers.clock import Clock, MonotonicClock
-from kvproto.handlers.control import LOOPBACK, Peer
+from kvproto.handlers.control import LOOPBACK
 from kvproto.handlers.kernels.base import Kernels, Pool
 from kvproto.handlers.making import check_pool, make_control, need_room, new_incarnation
 from kvproto.handlers.prefill import PrefillData
 from kvproto.handlers.staging import Kind
-from kvproto.handlers.transports.base import PeerId, Transport
+from kvproto.handlers.transports.base import Transport
 from kvproto.handlers.wireup import WireUp
 from kvproto.layout import Layout
-from kvproto.messages import MAX_AUX, Hello
+from kvproto.messages import MAX_AUX
 from kvproto.rank_prefill import PrefillRank
 from kvproto.rooms import Room
 from kvproto.settings import PREFILL_GROUP, Settings
-from kvproto.states import Cause, PLink
-
-#: states in which a call is being answered, or was
-ANSWERED = (PLink.AWAIT_WIRE_UP, PLink.UP)
+from kvproto.states import Cause
 
 
 class PrefillEndpoint(Endpoint):
@@ -60,7 +57,6 @@ class PrefillEndpoint(Endpoint):
         kernels = self._kernels(kernels, digests=digests)
         self.data = PrefillData(self.loop, rank, pool, kernels, transport, self.book, staging)
         self._wire_up = WireUp(transport, self._wired)
-        self.loop.on_hello = self._hello
         self.loop.handlers |= {
             do.Connect: self._connect, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
             do.TransmitAux: self._send_aux,
@@ -138,39 +134,19 @@ class PrefillEndpoint(Endpoint):
         value = self.rank.value_of(key)
         return value.state.name != "AWAIT_ENGINE" and (value.work is None or value.work.owned)
 
-    def _hello(self, peer: Peer, said: Hello) -> None:
-        old = self.rank.link_of.get((said.group, said.rank), 0)
-        value = self.rank.links.get(old)
-        answered = value is not None and value.state in ANSWERED and value.session == said.session
-        if answered and self.loop.lines.peer_of.get(old, peer) != peer:
-            self.loop.counts["calls repeated from elsewhere"] += 1
-            return
-        link, effects = self.rank.hello(said, self.loop.now)
-        value = self.rank.links.get(link)
-        if value is not None and value.session == said.session:  # the call was taken: answers go where it came from
-            self.loop.lines.bind(link, peer, self.rank.peers)
-        self.loop.submit(effects)
-
     def _connect(self, effect: do.Connect) -> None:
-        peer = self.rank.peers[effect.link]
-        plan, index = peer.plan, self.rank.index
+        plan, index = effect.plan, self.rank.index
+        self.data.plans[effect.link] = plan, effect.rank
+        owed = [share for share in plan.duties(index) if share.reader == effect.rank]
 
         def prepare() -> None:
-            owed = [share for share in plan.duties(index) if share.reader == peer.rank] if plan is not None else []
-            if plan is not None and owed and not plan.direct(owed[0]):
+            if owed and not plan.direct(owed[0]):
                 self.data.kernels.prepare(self.pool, "gather", owed)
 
-        self._wire_up.connect(effect.link, effect.session, peer.endpoint, prepare)
+        self._wire_up.connect(effect.link, effect.session, effect.endpoint, prepare)
 
-    def _wired(self, event: ev.LinkEvent, peer: PeerId | None) -> None:
-        def back() -> None:
-            if peer is not None:
-                self.data.meet(event.peer, peer)
-            self.loop.submit(self.rank.handle(event, self.loop.now))
-            if self.rank.links.get(event.peer, self.rank.link_machine.initial).state is not PLink.UP:
-                self.data.part(event.peer)
-
-        self.loop.call(back)
+    def _wired(self, event: ev.LinkEvent) -> None:
+        self.loop.call(lambda: self.loop.submit(self.rank.handle(event, self.loop.now)))
         self.loop.control.wake()
 
     def _say_welcome(self, effect: do.SayWelcome) -> None:

@@ -2,7 +2,10 @@
 
 On top of the driver, which takes events to machines, a rank knows its peers: which link leads to which rank of which
 group, which of them a message is for, what has to fit for a link to come about.  It holds what several machines share
-and decides nothing: what depends on a state is a row, what is put into an event is a fact.
+and decides nothing: what depends on a state is a row, whom it hears is a route, what is put into an event is a fact.
+
+A message leaves only on a link that is up, under the epoch that it has then; what is said while there is none is not
+kept: whoever needs an answer asks again, and a link that comes up tells its rooms.
 
 `handle` takes an event, `receive` a message, `tick` fires the timers that are due; each returns the effects to be
 carried out, in order.
@@ -21,15 +24,18 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto.digest import tables_digest
 from kvproto.driver import Driver
 from kvproto.effects import Effect
-from kvproto.events import Event, Terms
+from kvproto.events import Terms
 from kvproto.layout import Layout, LayoutError, Plan
-from kvproto.messages import VERSION, Hello, Message, Welcome
+from kvproto.messages import VERSION, Hello, LinkBody, Message, Welcome
+from kvproto.routes import Heard, LinkIs, SenderIs
+from kvproto.routing import Route, Routes
 from kvproto.settings import Settings
 from kvproto.states import State
 
@@ -49,6 +55,7 @@ class Rank(Driver):
     """Base of both kinds of rank; `group` and `index` say which one it is."""
 
     UP: ClassVar[State]
+    ROUTES: ClassVar[Routes]
 
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
@@ -62,35 +69,64 @@ class Rank(Driver):
         self.next_link = 1
         #: the other group of each room that is at work: few, where rooms are many and far apart in memory
         self._groups: dict[int, int] = {}
-        #: (room, send) of every posted write of which bytes may still land; decode ranks post none
-        self.posted: set[tuple[int, int]] = set()
+        #: by (room, send): the writes that are not over; decode ranks have none
+        self.writes: dict[tuple[int, int], Any] = {}
         self.counts: Counter[str] = Counter()
-        self._from = 0
+        self.lease = self.settings.timing.lease.period
+        self._heard = Heard(self)
+        self._routes = self.ROUTES.compiled()
         #: of the class, but quicker to get at in each message that leaves
         self._up_state = self.UP
         self._inner |= {
-            do.Send: self._send, do.Reply: self._reply, do.FailRoom: self._fail_room,
+            do.Send: self._send, do.Reply: self._reply,
             do.RaiseLinkUp: self._raise_up, do.RaiseLinkDown: self._raise_down,
         }  # fmt: skip
 
-    def receive(self, link: int, epoch: int, room: int, body: Message, now: float) -> list[Effect]:
-        """Take one message of this link; a stale or foreign one is counted and dropped."""
-        self._log((now, (link, epoch, room, body)))
-        event = self._hear(link, epoch, room, body)
-        if event is None:
-            self.counts["stale messages"] += 1
+    def receive(
+        self, link: int, epoch: int, room: int, body: Message, now: float, place: bytes = b""
+    ) -> list[Effect]:  # fmt: skip
+        """Take one message that came by this link, or (0) from a place that no link is bound to."""
+        heard = self._heard
+        heard.link, heard.epoch, heard.room, heard.place, heard.body = link, epoch, room, place, body
+        route = self._routes[type(body)][self._facts(heard)]
+        if route.end != "route":
+            return self._unheard(route, heard, now)
+        event = route.to[0](heard)
+        self._log((now, (heard.link, epoch, room, _short(body))))
+        if event is None:  # beyond a bound, and counted as such
             return []
-        self._from = link
-        return self.handle(event, now)
+        return self.handle(event, now, *[then(heard) for then in route.to[1:]])
 
-    def _forget(self, link: int) -> None:
-        super()._forget(link)
-        peer = self.peers.pop(link, None)
-        if peer is not None:
-            del self.link_of[peer.group, peer.rank]
+    def _unheard(self, route: Route, heard: Heard, now: float) -> list[Effect]:
+        """No machine hears of it: it is counted, and answered if the route says so."""
+        self._log((now, (heard.link, heard.epoch, heard.room, heard.body)))
+        self.counts[route.why] += 1
+        self._out = []
+        for answer in route.to:
+            self._to(heard.link, heard.room, answer(heard))
+        return self._out
 
-    def _hear(self, link: int, epoch: int, room: int, body: Message) -> Event | None:
-        raise NotImplementedError
+    def _facts(self, heard: Heard) -> int:
+        """What is known of the message's sender, as the place of a route; fills in the sender."""
+        return self._link_fact(heard) * len(SenderIs) + self._sender_fact(heard)
+
+    def _link_fact(self, heard: Heard) -> int:
+        value, peer = self.links.get(heard.link), self.peers.get(heard.link)
+        heard.value = value
+        if value is None or peer is None:
+            heard.link = 0
+            return LinkIs.STRANGER
+        heard.peer, heard.terms = peer.rank, peer.terms
+        return LinkIs.CURRENT if value.state is self._up_state and heard.epoch == value.epoch else LinkIs.STALE
+
+    def _sender_fact(self, heard: Heard) -> int:
+        room = heard.room
+        if not heard.link or isinstance(heard.body, LinkBody):
+            return SenderIs.UNCLAIMED
+        group = self._groups.get(room) or self._group_of(room)
+        if group is None:
+            return SenderIs.UNCLAIMED
+        return SenderIs.PARTY if group == self.peers[heard.link].group else SenderIs.OUTSIDER
 
     def link_to(self, room: int, peer: int) -> int | None:
         """The link to this rank of the room's other group."""
@@ -105,9 +141,9 @@ class Rank(Driver):
         return group
 
     def _writes_to(self, link: int) -> bool:
-        """Whether bytes of a posted write may still land at the link's other end."""
+        """Whether bytes of a write may still land at the link's other end, or be posted to it."""
         peer = self.peers[link]
-        return any(key & 0xFFFF == peer.rank and self._group_of(room) == peer.group for room, key in self.posted)
+        return any(key & 0xFFFF == peer.rank and self._group_of(room) == peer.group for room, key in self.writes)
 
     def _up(self, link: int | None) -> Any:
         value = self.links.get(link) if link is not None else None
@@ -134,10 +170,7 @@ class Rank(Driver):
                 log(message)
 
     def _reply(self, effect: do.Reply) -> None:
-        self._to(self._from, effect.room, effect.body)
-
-    def _fail_room(self, effect: do.FailRoom) -> None:
-        self._queue.append(ev.RoomFailed(effect.room, effect.cause))
+        self._to(self._heard.link, effect.room, effect.body)
 
     def _rooms_of(self, link: int) -> list[int]:
         group = self.peers[link].group
@@ -170,6 +203,11 @@ class Rank(Driver):
 
     def _plan(self, other: Layout) -> Plan:
         raise NotImplementedError
+
+
+def _short(body: Message) -> Message:
+    """For the trace: a call without the transport's description of its rank, which may be large."""
+    return replace(body, endpoint=b"") if type(body) is Hello else body
 
 
 @lru_cache(maxsize=4096)

@@ -15,27 +15,25 @@ from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
 from kvproto.digest import tables_digest
-from kvproto.driver import On, own
+from kvproto.driver import On
 from kvproto.effects import Effect
-from kvproto.events import Event, Terms
+from kvproto.events import Terms
 from kvproto.layout import Layout, Plan, cell, plan_between
 from kvproto.machine import Fire, Machine
-from kvproto.messages import Message
 from kvproto.rank import Peer, Rank, bits, mask
 from kvproto.ring import Ring
+from kvproto.routes import ChunkIs, Heard, decode_routes
 from kvproto.settings import Settings
-from kvproto.states import Cause, DLink
+from kvproto.states import DLink
 from kvproto.tables.decode_grant import DGrantValue, decode_grant
 from kvproto.tables.decode_room import decode_room
 from kvproto.tables.links import decode_link
-
-BOUND = (DLink.UP, DLink.AWAIT_RETURN)
 
 
 class DecodeRank(Rank):
     """One decode rank."""
 
-    ROOM, GRANT, LINK, UP = decode_room, decode_grant, decode_link, DLink.UP
+    ROOM, GRANT, LINK, UP, ROUTES = decode_room, decode_grant, decode_link, DLink.UP, decode_routes
 
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
@@ -49,17 +47,18 @@ class DecodeRank(Rank):
         self.endpoint = b""
         self._route |= {event: self._on_grant(steps) for event, steps in self.grant_machine.steps.items()}
         self._inner |= {
-            do.OpenGrant: self._open_grant, do.StopGrants: self._stop_grants, do.DrainGrants: self._drain_grants,
-            do.ReserveSpace: self._reserve, do.CancelSpace: self._cancel, do.FreeSpace: self._free,
-            do.LandChunk: self._land, do.CloseGrant: self._close, do.SendGrant: self._send_grant,
-            do.SendWatermark: self._send_watermark, do.ReplyWatermark: self._reply_watermark,
-            do.SendPages: self._send_pages, do.CheckLinks: self._check_links, do.CountQuiet: self._count_quiet,
+            do.StopGrants: self._stop_grants, do.DrainGrants: self._drain_grants, do.ReserveSpace: self._reserve,
+            do.CancelSpace: self._cancel, do.FreeSpace: self._free, do.ScatterChunk: self._scatter,
+            do.SendGrant: self._send_grant, do.SendWatermark: self._send_watermark,
+            do.ReplyWatermark: self._reply_watermark, do.SendPages: self._send_pages, do.AskLinks: self._ask_links,
             do.RaisePeerQuiet: self._raise_quiet,
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- links
-    def call(self, group: int, rank: int, plan: Plan, now: float) -> tuple[int, list[Effect]]:
-        """Call a prefill rank; returns the link's number and the effects."""
+    def call(
+        self, group: int, rank: int, plan: Plan, now: float, address: str = ""
+    ) -> tuple[int, list[Effect]]:  # fmt: skip
+        """Call the prefill rank that listens at this address; returns the link's number and the effects."""
         link = self.link_of.get((group, rank))
         if link is None:
             if len(self.links) >= self.settings.links:
@@ -70,7 +69,12 @@ class DecodeRank(Rank):
         self.peers[link].terms = self.terms(group, plan)
         old = self.links.get(link)
         session = old.session + 1 if old is not None else self.incarnation << 16
-        return link, self.handle(ev.CallAsked(link, session), now)
+        return link, self.handle(ev.CallAsked(link, session, address), now)
+
+    def reached(self, group: int, rank: int) -> tuple[bool, str]:
+        """Whether the link to this prefill rank is up, and why it was refused, if it was.  Any thread."""
+        value = self.links.get(self.link_of.get((group, rank), 0), self.link_machine.initial)
+        return value.state is DLink.UP, f"refused: {value.why}" if value.why else ""
 
     def terms(self, group: int, plan: Plan) -> Terms:
         """What this rank has to do with that group; the same object for all of its links."""
@@ -94,69 +98,33 @@ class DecodeRank(Rank):
         return plan_between(other, self.layout, self.grid)
 
     # ---------------------------------------------------------------------------------------- messages
-    def _hear(self, link: int, epoch: int, room: int, body: Message) -> Event | None:
-        value, peer = self.links.get(link), self.peers.get(link)
-        if value is None or peer is None or peer.terms is None:
-            return None
-        match body:
-            case msg.Welcome():
-                fault, plan = self.misfit(body)
-                if not fault and (body.group, body.rank) != (peer.group, peer.rank):
-                    fault = f"group {body.group} rank {body.rank} answers for {peer.group} rank {peer.rank}"
-                if not fault and plan is not None and self.terms(peer.group, plan) != peer.terms:
-                    fault = "the prefill group's layout is not the one that was called"
-                return ev.WelcomeReceived(link, body.session, body.epoch, fault)
-            case msg.Refusal():
-                return ev.RefusalReceived(link, body.session, body.why)
-            case msg.Heartbeat():
-                return ev.HeartbeatReceived(link, epoch)
-            case msg.Reset():
-                return ev.ResetReceived(link, epoch)
-        if epoch != value.epoch or value.state is not DLink.UP:
-            return None
-        if isinstance(body, msg.WatermarkReq):
-            return ev.WatermarkAsked(link)
-        return self._hear_room(peer, peer.terms, room, body)
+    def _facts(self, heard: Heard) -> int:
+        granted = self._grant(heard.room, getattr(heard.body, "chunk", -1)) is not None
+        return super()._facts(heard) * len(ChunkIs) + (ChunkIs.GRANTED if granted else ChunkIs.BARE)
 
-    def _hear_room(self, peer: Peer, terms: Terms, room: int, body: Message) -> Event | None:
-        at, writers = peer.rank, terms.writes
-        match body:
-            case msg.StagingReq():
-                if self._grant(room, body.chunk) is not None:
-                    return ev.StagingRequested(room, body.chunk, at, writers)
-                return ev.ChunkRequested(room, body.chunk, at, pages=False)
-            case msg.PagesReq():
-                if self._grant(room, body.chunk) is not None:
-                    return ev.PagesRequested(room, body.chunk, at, writers)
-                return ev.ChunkRequested(room, body.chunk, at, pages=True)
-            case msg.StgNotify():
-                if self._grant(room, body.chunk) is not None:
-                    return ev.PartArrived(room, body.chunk, at, body.grant)
-                return ev.ChunkNotified(room, body.chunk, at)
-            case msg.Opened():
-                return ev.PeerReady(room, at)
-            case msg.Aux():
-                return ev.AuxLanded(room, at, body.data)
-            case msg.Drained():
-                return ev.PeerDrained(room, at, body.cause)
-        return None
+    def misfit_of(self, link: int, said: msg.Welcome) -> str:
+        """Why the rank that answers is not the one that was called, or does not fit; empty: it is, and does."""
+        peer = self.peers[link]
+        fault, plan = self.misfit(said)
+        if fault:
+            return fault
+        if (said.group, said.rank) != (peer.group, peer.rank):
+            return f"group {said.group} rank {said.rank} answers for {peer.group} rank {peer.rank}"
+        if plan is not None and self.terms(peer.group, plan) != peer.terms:
+            return "the prefill group's layout is not the one that was called"
+        return ""
 
     # ------------------------------------------------------------------------------------------ grants
     def _grant(self, room: int, chunk: int) -> DGrantValue | None:
         return self.grants.get(room, {}).get(chunk)
 
     def _on_grant(self, steps: list[Fire]) -> On:
-        """As `_on_room`, of grants: only a request makes one."""
+        """As `_on_room`, of grants."""
         ends, initial, log = self.grant_machine.ends, self.grant_machine.initial, self._log
 
         def on(event: Any, now: float) -> None:
             room, chunk = event.room, event.chunk
-            old = self._grant(room, chunk)
-            if old is None:
-                if not isinstance(event, ev.StagingRequested | ev.PagesRequested):
-                    self.counts["late events"] += 1
-                    return
-                old = initial
+            old = self._grant(room, chunk) or initial
             row, new, effects = steps[old.state](old, event, now)
             log((now, row, event, old, new))
             if new is not old:
@@ -169,12 +137,7 @@ class DecodeRank(Rank):
                     self.grants.setdefault(room, {})[chunk] = new
             self._carry_out(effects)
 
-        return own(on)
-
-    def _open_grant(self, effect: do.OpenGrant) -> None:
-        writers = self.rooms[effect.room].terms.writes
-        kind = ev.PagesRequested if effect.pages else ev.StagingRequested
-        self._queue.append(kind(effect.room, effect.chunk, effect.peer, writers))
+        return on
 
     def _stop_grants(self, effect: do.StopGrants) -> None:
         self._queue += [ev.RoomStopped(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
@@ -182,24 +145,31 @@ class DecodeRank(Rank):
     def _drain_grants(self, effect: do.DrainGrants) -> None:
         self._queue += [ev.RoomDrained(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
 
-    def _land(self, effect: do.LandChunk) -> None:
-        self._queue.append(ev.ChunkLanded(effect.room, effect.chunk))
+    def _scatter(self, effect: do.ScatterChunk) -> None:
+        room, chunk = effect.room, effect.chunk
+        first, tokens = self._cell(room, chunk)
+        group = self._group_of(room)
+        assert group is not None
+        self._out.append(do.LaunchScatter(room, chunk, group, effect.writers, effect.offset, first, tokens))
 
-    def _close(self, effect: do.CloseGrant) -> None:
-        self._queue.append(ev.GrantClosed(effect.room, effect.chunk))
+    def _cell(self, room: int, chunk: int) -> tuple[int, int]:
+        """First token of the chunk, and how many they are."""
+        value = self.value_of(room)
+        return cell(chunk, value.tokens, value.prefix, self.grid)
 
     # -------------------------------------------------------------------------------------------- ring
     def _reserve(self, effect: do.ReserveSpace) -> None:
-        value, key = self.value_of(effect.room), (effect.room, effect.chunk)
-        _, tokens = cell(effect.chunk, value.tokens, value.prefix, self.grid)
+        key = effect.room, effect.chunk
+        _, tokens = self._cell(*key)
         size = self.plan_of(effect.room).grant_bytes(self.index, tokens)
         if size > self.ring.size:
-            self._queue.append(ev.SpaceDenied(*key))
+            self._give(ev.SpaceDenied(*key))
         else:
             self.space_queue[key] = size
             self._serve()
 
     def _serve(self) -> None:
+        """Give regions to those that queue for one, the oldest first, as long as the ring may promise."""
         while self.space_queue:
             key, size = next(iter(self.space_queue.items()))
             region = self.ring.reserve(size)
@@ -207,7 +177,7 @@ class DecodeRank(Rank):
                 return
             del self.space_queue[key]
             self.chunk_of[region.grant] = key
-            self._queue.append(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
+            self._give(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
 
     def _cancel(self, effect: do.CancelSpace) -> None:
         self.space_queue.pop((effect.room, effect.chunk), None)
@@ -231,32 +201,17 @@ class DecodeRank(Rank):
         self._to(self._from, 0, msg.Watermark(*self.ring.mark))
 
     # ------------------------------------------------------------------------------------------- peers
-    def _send(self, effect: do.Send) -> None:
-        super()._send(effect)
-        if isinstance(effect.body, msg.Open):
-            self._queue += [
-                ev.LinkWentDown(effect.room, peer.rank, Cause.REFUSED)
-                for link, peer in self.peers.items()
-                if effect.peers >> peer.rank & 1
-                and self.link_to(effect.room, peer.rank) == link
-                and self.links[link].state is DLink.REFUSED
-            ]
-
     def _send_pages(self, effect: do.SendPages) -> None:
         link = self.link_to(effect.room, effect.peer)
         value = self._up(link)
         if value is not None and link is not None:
-            self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk))
+            cell_ = self._cell(effect.room, effect.chunk)
+            self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk, *cell_))
 
-    def _check_links(self, effect: do.CheckLinks) -> None:
-        for rank in bits(self.rooms[effect.room].terms.everyone):
-            link = self.link_to(effect.room, rank)
-            value: Any = self.links.get(link) if link is not None else None
-            if value is None or value.state not in BOUND:
-                self._queue.append(ev.PeerQuiet(effect.room, rank))
-
-    def _count_quiet(self, effect: do.CountQuiet) -> None:
-        self._queue.append(ev.PeerQuiet(effect.room, effect.peer))
+    def _ask_links(self, effect: do.AskLinks) -> None:
+        kind = ev.QuietAsked if effect.quiet else ev.OpenAsked
+        for rank in bits(effect.peers):
+            self._queue.append(kind(self.link_to(effect.room, rank) or 0, effect.room, rank))
 
     def _raise_quiet(self, effect: do.RaisePeerQuiet) -> None:
         rank = self.peers[effect.link].rank

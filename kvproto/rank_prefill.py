@@ -1,4 +1,4 @@
-"""The prefill rank: rooms, sends and local staging slots.
+"""The prefill rank: rooms, sends, writes and local staging slots.
 
 Beside its machines it owns the slots (which send holds one, which queue for one, first come first served) and,
 a link, the sends that wait for the watermark, ordered by their regions, so that a watermark costs only the sends
@@ -14,7 +14,7 @@ from typing import Any
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
-from kvproto.driver import PARTS, ROOM_CHUNK, On, own
+from kvproto.driver import PARTS, ROOM_CHUNK, On
 from kvproto.effects import Effect
 from kvproto.events import Route
 from kvproto.layout import Layout, cell
@@ -24,7 +24,8 @@ from kvproto.rank import bits
 from kvproto.rank_prefill_links import PrefillLinks
 from kvproto.ring import usable
 from kvproto.settings import Settings
-from kvproto.tables.prefill_send import FLYING, PSendValue, prefill_send
+from kvproto.tables.prefill_send import PSendValue, prefill_send
+from kvproto.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.wheel import INFINITY
 
 SendKey = tuple[int, int, int]
@@ -33,7 +34,7 @@ SendKey = tuple[int, int, int]
 class PrefillRank(PrefillLinks):
     """One prefill rank."""
 
-    SEND = prefill_send
+    SEND, WRITE = prefill_send, prefill_write
 
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
@@ -47,59 +48,83 @@ class PrefillRank(PrefillLinks):
         self.slot_of: dict[SendKey, int] = {}
         self.slot_queue: OrderedDict[SendKey, None] = OrderedDict()
         self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
+        self.write_machine: Machine[PWriteValue] = Machine(self.WRITE, self.settings.timing)
+        #: staged writes carry their own notification: the transport's word, before the first link
+        self.tells = False
         self._sends_on = {event: self._on_send(steps) for event, steps in self.send_machine.steps.items()}
-        self._route |= self._sends_on | {
-            ev.TimerFired: self._timed, ev.WriteCompleted: self._write_completed, ev.WriteFailed: self._write_failed,
-        }  # fmt: skip
+        self._route |= self._sends_on | {ev.TimerFired: self._timed}
+        self._route |= {event: self._on_write(steps) for event, steps in self.write_machine.steps.items()}
         self._inner |= {
-            do.PostWrite: self._post, do.PostPages: self._post, do.OpenWindow: self._open_window,
-            do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux, do.StopSends: self._stop_sends,
-            do.FinishSend: self._finish_send, do.TakeSlot: self._take_slot, do.LeaveQueue: self._leave_queue,
+            do.OpenWindow: self._open_window, do.GatherChunk: self._gather, do.MakeWrite: self._make_write,
+            do.MakePages: self._make_pages, do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux,
+            do.StopSends: self._stop_sends, do.TakeSlot: self._take_slot, do.LeaveQueue: self._leave_queue,
             do.FreeSlot: self._free_slot, do.WatchWatermark: self._watch, do.ReleaseWaiting: self._release,
             do.AskWatermark: self._ask_watermark, do.SendAux: self._send_aux,
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- writes
-    def _post(self, effect: do.PostWrite | do.PostPages) -> None:
-        self.posted.add((effect.room, effect.chunk << 16 | effect.peer))
-        self._out.append(effect)
+    def _on_write(self, steps: list[Fire]) -> On:
+        """As `_on_room`, of writes."""
+        ends, initial, log = self.write_machine.ends, self.write_machine.initial, self._log
 
-    def _write_completed(self, event: ev.WriteCompleted, now: float) -> None:
-        self.posted.discard((event.room, event.chunk << 16 | event.peer))
-        self._sends_on[ev.WriteCompleted](event, now)
+        def on(event: Any, now: float) -> None:
+            key = event.room, event.chunk << 16 | event.peer
+            old = self.writes.get(key, initial)
+            row, new, effects = steps[old.state](old, event, now)
+            log((now, row, event, old, new))
+            if new is not old:
+                if ends[new.state]:
+                    del self.writes[key]
+                else:
+                    self.writes[key] = new
+            self._carry_out(effects)
 
-    def _write_failed(self, event: ev.WriteFailed, now: float) -> None:
-        if event.settled:
-            self.posted.discard((event.room, event.chunk << 16 | event.peer))
-        self._sends_on[ev.WriteFailed](event, now)
+        return on
 
-    def may_post(self, room: int, chunk: int, peer: int, now: float) -> bool:
-        """Whether a piece of this send may still be posted: nobody has stopped it, and what it was given holds."""
-        send = self.sends.get(room, {}).get(chunk << 16 | peer)
-        return send is not None and send.state in FLYING and now < send.lease
+    def _where(self, room: int, chunk: int, peer: int) -> tuple[int, int, int, int]:
+        """Of a send: its link and epoch, the first token of its chunk and how many they are."""
+        value = self.value_of(room)
+        link = self.link_to(room, peer) or 0
+        at = self.links.get(link)
+        return link, at.epoch if at is not None else 0, *cell(chunk, value.tokens, value.prefix, self.grid)
+
+    def _gather(self, effect: do.GatherChunk) -> None:
+        room, chunk, peer = effect.room, effect.chunk, effect.peer
+        link, epoch, first, tokens = self._where(room, chunk, peer)
+        about = effect.slot, effect.offset, effect.grant, first, tokens
+        self._out.append(do.LaunchGather(room, chunk, peer, link, epoch, *about))
+
+    def _make_write(self, effect: do.MakeWrite) -> None:
+        room, chunk, peer = effect.room, effect.chunk, effect.peer
+        link, epoch, first, tokens = self._where(room, chunk, peer)
+        about = effect.slot, effect.offset, effect.grant, first, tokens
+        self._out.append(do.PrepareWrite(room, chunk, peer, link, epoch, *about))
+
+    def _make_pages(self, effect: do.MakePages) -> None:
+        room, chunk, peer = effect.room, effect.chunk, effect.peer
+        link, _, first, tokens = self._where(room, chunk, peer)
+        self._out.append(do.PreparePages(room, chunk, peer, link, effect.pages, first, tokens))
 
     # ------------------------------------------------------------------------------------------- sends
     def _on_send(self, steps: list[Fire]) -> On:
-        """As `_on_room`, of sends: only `SendOpened` makes one."""
+        """As `_on_room`, of sends."""
         ends, initial, inner, log = self.send_machine.ends, self.send_machine.initial, self._inner, self._log
 
         def on(event: Any, now: float) -> None:
             room, key = event.room, event.chunk << 16 | event.peer
             try:
-                sends = self.sends[room]
-                old = sends[key]
+                old = self.sends[room][key]
             except KeyError:
-                if type(event) is not ev.SendOpened:
-                    self.counts["late events"] += 1
-                    return
-                old, sends = initial, self.sends.setdefault(room, {})
+                old = initial
             row, new, effects = steps[old.state](old, event, now)
             log((now, row, event, old, new))
             if new is not old:
                 if ends[new.state]:
                     self._drop_send(room, key)
                 else:
-                    sends[key] = new
+                    if old is initial:
+                        self.sends.setdefault(room, {})
+                    self.sends[room][key] = new
                     if new.due < old.due and new.due < self._wakes.get(room, INFINITY):
                         self._wake_at(new.due, room)
             for effect in effects:
@@ -109,7 +134,7 @@ class PrefillRank(PrefillLinks):
                 else:
                     act(effect)
 
-        return own(on)
+        return on
 
     def _drop_send(self, room: int, key: int) -> None:
         sends = self.sends[room]
@@ -151,7 +176,8 @@ class PrefillRank(PrefillLinks):
             first, count = cell(chunk, value.tokens, value.prefix, self.grid)
             ready = work is not None and work.produced >= first + count
             for peer in bits(terms.writes):
-                put(ev.SendOpened(room, chunk, peer, self._way(terms.group, peer, count), ready))
+                way = self._way(terms.group, peer, count)
+                put(ev.SendOpened(room, chunk, peer, way, ready, tells=self.tells and way is Route.STAGED))
         if effect.aux:
             ready = work is not None and work.aux
             for peer in bits(terms.aux):
@@ -185,9 +211,6 @@ class PrefillRank(PrefillLinks):
             self._queue.append(ev.SendStopped(effect.room, key >> 16, key & 0xFFFF))
         self._queue.append(ev.SendsStopped(effect.room))
 
-    def _finish_send(self, effect: do.FinishSend) -> None:
-        self._queue.append(ev.SendFinished(effect.room, effect.chunk, effect.peer))
-
     def _send_aux(self, effect: do.SendAux) -> None:
         link = self.link_to(effect.room, effect.peer)
         value = self._up(link)
@@ -195,7 +218,7 @@ class PrefillRank(PrefillLinks):
             self._leave(do.TransmitAux(link, value.epoch, effect.room))
 
     # ------------------------------------------------------------------------------- slots and watermarks
-    def _connect(self, effect: do.Connect) -> None:
+    def _connect(self, effect: do.ConnectPeer) -> None:
         self.watch[effect.link] = []
         super()._connect(effect)
 
@@ -212,7 +235,7 @@ class PrefillRank(PrefillLinks):
 
     def _give_slot(self, key: SendKey, slot: int) -> None:
         self.slot_of[key] = slot
-        self._queue.append(ev.SlotTaken(*key, slot))
+        self._give(ev.SlotTaken(*key, slot))
 
     def _leave_queue(self, effect: do.LeaveQueue) -> None:
         self.slot_queue.pop((effect.room, effect.chunk, effect.peer), None)

@@ -1,8 +1,7 @@
 """The prefill rank's side of its links: who calls, what they say, what it means.
 
 A decode rank calls with a HELLO, and the first one of a rank makes its link; from its layout come the plan (who writes
-what to whom) and the terms of every room of its group.  A message is heard only on a link that is up and under the
-epoch of that link; what it says is put into an event of the room or the send that it is about.
+what to whom) and the terms of every room of its group.
 
 A room that a decode rank opens before this rank's engine does is kept, but of those at most `Settings.early`: more are
 dropped and counted, and the decode rank repeats its OPEN.
@@ -10,18 +9,17 @@ dropped and counted, and the decode rank repeats its OPEN.
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from typing import Any
 
 from kvproto import effects as do
 from kvproto import events as ev
 from kvproto import messages as msg
 from kvproto.digest import tables_digest
 from kvproto.effects import Effect
-from kvproto.events import Event, Terms
+from kvproto.events import Terms
 from kvproto.layout import Layout, Plan, plan_between
-from kvproto.messages import AUX_CHUNK, Message
 from kvproto.rank import Peer, Rank, mask
-from kvproto.ring import usable
+from kvproto.routes import prefill_routes
 from kvproto.settings import Settings
 from kvproto.states import PLink, PRoom
 from kvproto.tables.links import prefill_link
@@ -35,7 +33,7 @@ LENGTHS = 16384
 class PrefillLinks(Rank):
     """A prefill rank without its sends."""
 
-    ROOM, LINK, UP = prefill_room, prefill_link, PLink.UP
+    ROOM, LINK, UP, ROUTES = prefill_room, prefill_link, PLink.UP, prefill_routes
 
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
@@ -44,27 +42,32 @@ class PrefillLinks(Rank):
         self.early: set[int] = set()
         #: many rooms, few lengths: those with equal ones share the number, which is a sixth of a room that waits
         self._lengths: dict[int, int] = {}
-        self.calls: dict[int, tuple[msg.Hello, Plan | None]] = {}
+        #: the call that is being heard, and the plan if the two fit
+        self._call: tuple[Any, Plan | None] = (None, None)
         self.next_epoch = self.incarnation << 16
         self._route[ev.PeerOpened] = self._peer_opened
-        self._inner[do.Connect] = self._connect
+        self._inner[do.ConnectPeer] = self._connect
 
-    def hello(self, said: msg.Hello, now: float) -> tuple[int, list[Effect]]:
+    def hello(self, said: msg.Hello, now: float, place: bytes = b"") -> tuple[int, list[Effect]]:
         """A decode rank calls; returns the link's number (0: there are too many links) and the effects."""
+        effects = self.receive(0, 0, 0, said, now, place)
+        return self.link_of.get((said.group, said.rank), 0), effects
+
+    def called(self, said: msg.Hello, place: bytes) -> ev.HelloReceived | None:
+        """The call as an event of the caller's link, which is made if there is none; None: there are too many."""
         link = self.link_of.get((said.group, said.rank))
         if link is None:
             if len(self.links) >= self.settings.links:
                 self.counts["calls beyond the bound"] += 1
-                return 0, []
+                return None
             link, self.next_link = self.next_link, self.next_link + 1
             self.link_of[said.group, said.rank] = link
             self.peers[link] = Peer(said.group, said.rank)
         fault, plan = self.misfit(said)
         self.next_epoch += 1
-        self.calls[link] = said, plan
+        self._call, self._heard.link = (said, plan), link
         quiet = not self._writes_to(link)
-        self._log((now, (link, 0, 0, replace(said, endpoint=b""))))
-        return link, self.handle(ev.HelloReceived(link, said.session, self.next_epoch, fault, quiet), now)
+        return ev.HelloReceived(link, said.session, self.next_epoch, fault, quiet, place)
 
     def _plan(self, other: Layout) -> Plan:
         return plan_between(self.layout, other, self.grid)
@@ -76,69 +79,30 @@ class PrefillLinks(Rank):
             msg.VERSION, tables_digest(), session, epoch, self.group, self.index, self.layout, self.grid, lease
         )
 
-    def _hear(self, link: int, epoch: int, room: int, body: Message) -> Event | None:
-        value, peer = self.links.get(link), self.peers.get(link)
-        if value is None or peer is None:
-            return None
-        if isinstance(body, msg.Heartbeat):
-            return ev.HeartbeatReceived(link, epoch)
-        if isinstance(body, msg.Reset):
-            return ev.ResetReceived(link, epoch)
-        if epoch != value.epoch or value.state is not PLink.UP or peer.terms is None:
-            return None
-        if isinstance(body, msg.Watermark):
-            return ev.WatermarkSeen(link, body.round, body.tail)
-        return self._hear_room(peer, peer.terms, link, room, body)
+    def shared(self, tokens: int) -> int:
+        """The same number, one object for all rooms that have it."""
+        if len(self._lengths) >= LENGTHS:
+            self._lengths.clear()
+        return self._lengths.setdefault(tokens, tokens)
 
-    def _hear_room(self, peer: Peer, terms: Terms, link: int, room: int, body: Message) -> Event | None:
-        at, lease = peer.rank, self.settings.timing.lease.period
-        match body:
-            case msg.StagingRsp():
-                self._queue.append(ev.WatermarkSeen(link, body.mark_round, body.mark_tail))
-                mark = max((body.mark_round, body.mark_tail), (self.links[link].mark_round, self.links[link].mark_tail))
-                ready = usable(body.round, body.end, mark)
-                return ev.StagingGranted(
-                    room, body.chunk, at, body.grant, body.offset, body.round, body.end, ready, lease
-                )
-            case msg.ChunkAck():
-                return ev.ChunkAcked(room, body.chunk, at)
-            case msg.AuxAck():
-                return ev.ChunkAcked(room, AUX_CHUNK, at)
-            case msg.StagingRefused():
-                return ev.StagingDenied(room, body.chunk, at)
-            case msg.PagesRsp():
-                return ev.PagesGranted(room, body.chunk, at, body.pages, lease)
-            case msg.Open():
-                return self._hear_open(peer, terms, room, body)
-            case msg.Abort():
-                return ev.AbortAsked(room, at, terms, body.cause)
-            case msg.Noted():
-                return ev.PeerNoted(room, at)
-            case msg.Gone():
-                return ev.PeerForgot(room, at)
-        return None
-
-    def _hear_open(self, peer: Peer, terms: Terms, room: int, body: msg.Open) -> Event | None:
+    def full(self, room: int) -> bool:
+        """Whether this room would be one too many of those that only decode ranks have opened."""
         if len(self.early) >= self.settings.early:
             initial = self.room_machine.initial
             self.early = {key for key in self.early if self.rooms.get(key, initial).state is EARLY}
-        if len(self.early) >= self.settings.early and room not in self.rooms and room not in self.tombs:
-            self.counts["rooms beyond the bound"] += 1
-            return None
-        share = self._lengths.setdefault
-        if len(self._lengths) >= LENGTHS:
-            self._lengths.clear()
-        tokens, prefix = share(body.tokens, body.tokens), share(body.prefix, body.prefix)
-        return ev.PeerOpened(room, peer.rank, terms, tokens, prefix)
+        if len(self.early) < self.settings.early or room in self.rooms or room in self.tombs:
+            return False
+        self.counts["rooms beyond the bound"] += 1
+        return True
 
     def _peer_opened(self, event: ev.PeerOpened, now: float) -> None:
         self._rooms_on[ev.PeerOpened](event, now)
         if event.room not in self.early and self.rooms.get(event.room, self.room_machine.initial).state is EARLY:
             self.early.add(event.room)
 
-    def _connect(self, effect: do.Connect) -> None:
+    def _connect(self, effect: do.ConnectPeer) -> None:
         link = effect.link
-        said, plan = self.calls[link]
+        said, plan = self._call
         assert plan is not None
         duties = mask(tuple(share.reader for share in plan.duties(self.index)))
         leads = mask(tuple(r for r in plan.linked(self.index) if plan.lead(r) == self.index))
@@ -146,8 +110,4 @@ class PrefillLinks(Rank):
         peer = self.peers[link]
         shared = next((p.terms for p in self.peers.values() if p.terms == terms), terms)
         peer.plan, peer.terms, peer.endpoint = plan, shared, said.endpoint
-        self._out.append(effect)
-
-    def _forget(self, link: int) -> None:
-        super()._forget(link)
-        self.calls.pop(link, None)
+        self._out.append(do.Connect(link, effect.session, said.group, said.rank, said.endpoint, plan))

@@ -5,8 +5,10 @@ A machine is a `Table`, and a table is a list of rows.  A row says: in *source*,
 passes wins, so for each pair of state and event the rows read from the most particular to the general, and the
 last one has no guard (the lint demands it: nothing is left undecided).
 
-Three verbs write a row:
+Four verbs write a row:
 
+* `opens` makes the machine: the event is its first.  Before that there is nothing but the initial state, which every
+  event meets for which no machine is there, so what is late or of nobody is a row of the initial state, too;
 * `row` moves (or stays, with work to do);
 * `ignore` stays, on purpose: the event is expected here and means nothing any more;
 * `refuse` stays, and reports: the event should not come here, whoever sent it broke the protocol or is late
@@ -19,6 +21,8 @@ have is a type error, not a surprise.  A `do` function returns exactly one effec
 Every state has at most one timer, named in `timers`: it runs from the moment that the state is entered, a row
 that stays leaves it running unless the row says `again`, and its end is the event `TimerFired`, for which the
 table has rows like for any other.  A row written on its timer's event always starts it anew.
+
+What a `do` function returns is an effect, or an event: something that another machine of the same rank hears next.
 
 Because a row knows the file and line that it stands on, every complaint about it can say where to look.
 """
@@ -47,6 +51,8 @@ class Value(msgspec.Struct, frozen=True, gc=False):
 
 
 V = TypeVar("V", bound=Value)
+#: what a step leaves behind: something to be done, or a fact for another machine of the same rank
+Output = Effect | Event
 E = TypeVar("E", bound=Event)
 
 
@@ -60,11 +66,13 @@ class Row(msgspec.Struct, frozen=True):
     target: State
     when: Callable[..., bool] | None
     let: Callable[..., Any] | None
-    do: tuple[Callable[..., Effect], ...]
+    do: tuple[Callable[..., Output], ...]
     again: bool
     why: str
     file: str
     line: int
+    #: it makes the machine
+    opens: bool = False
 
     @property
     def where(self) -> str:
@@ -106,11 +114,20 @@ class Table(Generic[V]):
             found[row.source, row.event].append(row)
         return dict(found)
 
+    def opens(
+        self, source: State, event: type[E], target: State, *,
+        when: Callable[[V, E, float], bool] | None = None,
+        let: Callable[[V, E, float], V] | None = None,
+        do: tuple[Callable[[V, E], Output], ...] = (),
+    ) -> None:  # fmt: skip
+        """`event` makes the machine, if `when`: from the initial state to `target`."""
+        self._add("row", source, event, target, when, let, do, again=False, why="", opens=True)
+
     def row(
         self, source: State | tuple[State, ...], event: type[E], target: State | None = None, *,
         when: Callable[[V, E, float], bool] | None = None,
         let: Callable[[V, E, float], V] | None = None,
-        do: tuple[Callable[[V, E], Effect], ...] = (), again: bool = False,
+        do: tuple[Callable[[V, E], Output], ...] = (), again: bool = False,
     ) -> None:  # fmt: skip
         """In `source` (each of them), on `event`, if `when`: go to `target` (None: stay)."""
         again = again or event is TimerFired
@@ -133,7 +150,8 @@ class Table(Generic[V]):
     def _add(
         self, verb: Verb, source: State | tuple[State, ...], event: type[Event] | tuple[type[Event], ...],
         target: State | None, when: Callable[..., bool] | None, let: Callable[..., Any] | None,
-        do: tuple[Callable[..., Effect], ...], *, again: bool, why: str,
+        do: tuple[Callable[..., Output], ...], *, again: bool, why: str,
+        opens: bool = False,
     ) -> None:  # fmt: skip
         frame = sys._getframe(2)  # noqa: SLF001  # the line that the row stands on
         file, line = frame.f_code.co_filename, frame.f_lineno
@@ -141,5 +159,5 @@ class Table(Generic[V]):
             for kind in event if isinstance(event, tuple) else (event,):
                 self.rows.append(
                     Row(len(self.rows), verb, state, kind, state if target is None else target,
-                        when, let, do, again, why, file, line)
+                        when, let, do, again, why, file, line, opens)
                 )  # fmt: skip

@@ -80,6 +80,25 @@ class PSend(State):
     STOPPED = 15
 
 
+class PWrite(State):
+    """The one-sided writes of one send: one into the ring, or many into the pages."""
+
+    #: there is none
+    NEW = 0
+    #: made ready, or being made ready; something of it is not yet posted
+    POSTING = 1
+    #: all of it is posted
+    IN_FLIGHT = 2
+    #: given up: nothing more is posted, what is in flight ends
+    ENDING = 3
+    #: failed, and bytes of it may still move
+    IN_DOUBT = 4
+    #: every byte is visible at the peer
+    COMPLETED = 5
+    #: given up or failed, and no byte of it can move any more
+    FAILED = 6
+
+
 class DRoom(State):
     """A room on a decode rank."""
 
@@ -192,6 +211,7 @@ class Cause(IntEnum):
 FINAL: tuple[State, ...] = (
     PRoom.DONE, PRoom.FAILED, PRoom.ABORTED,
     PSend.DONE, PSend.STOPPED,
+    PWrite.COMPLETED, PWrite.FAILED,
     DRoom.DONE, DRoom.FAILED, DRoom.ABORTED,
     DGrant.FREED,
     PLink.FORGOTTEN,

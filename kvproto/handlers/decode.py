@@ -21,7 +21,7 @@ from kvproto.handlers.lane import Lane
 from kvproto.handlers.notes import read_note
 from kvproto.handlers.staging import Kind, Staging
 from kvproto.handlers.transports.base import Arrived, Transport
-from kvproto.layout import cell
+from kvproto.layout import Plan
 from kvproto.loop import Loop
 from kvproto.rank_decode import DecodeRank
 from kvproto.states import DLink
@@ -43,6 +43,8 @@ class DecodeData:
         self.ring = Staging(rank.settings.ring_bytes, self.lane, staging)
         self.regions = open_memory(transport, [self.ring.wire, *pool.k, *pool.v])
         rank.endpoint = transport.endpoint()
+        #: by prefill group: who writes what to whom
+        self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
         self.stats = {"scatters": 0}
         loop.handlers |= {do.LaunchScatter: self._scatter, do.TransmitPages: self._send_pages}
@@ -83,19 +85,15 @@ class DecodeData:
             self.loop.counts["malformed notes"] += 1
             self.loop.reports.append(f"note: {error}")
             return
-        link = self.rank.link_of.get(writer)
-        if link is None:
-            self.loop.counts["notes of unknown peers"] += 1
-            return
+        link = self.rank.link_of.get(writer, 0)
         self.loop.submit(self.rank.receive(link, epoch, room, body, self.loop.now))
 
     # ------------------------------------------------------------------------------------------- effects
     def _scatter(self, effect: do.LaunchScatter) -> None:
         key = effect.room, effect.chunk
         try:
-            entry = self.book[effect.room]
-            plan, index = self.rank.plan_of(effect.room), self.rank.index
-            first, tokens = cell(effect.chunk, entry.tokens, entry.prefix, self.rank.grid)
+            entry, tokens = self.book[effect.room], effect.tokens
+            plan, index = self.plans[effect.group], self.rank.index
             parts: list[Any] = []
             for share in plan.writers(index):
                 if effect.writers >> share.writer & 1:
@@ -103,7 +101,7 @@ class DecodeData:
                     parts.append((share, self.ring.near[start : start + plan.part_bytes(share, tokens)]))
             self.lane.await_table(entry)
             self.ring.bring(effect.offset, effect.offset + plan.grant_bytes(index, tokens))
-            ticket = self.kernels.scatter(self.pool, entry.table, first, tokens, parts, stream=self.lane.stream)
+            ticket = self.kernels.scatter(self.pool, entry.table, effect.first, tokens, parts, stream=self.lane.stream)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
             self._scatter_failed(key, error)
             return
@@ -129,7 +127,7 @@ class DecodeData:
 
     def _send_pages(self, effect: do.TransmitPages) -> None:
         entry, size = self.book[effect.room], self.rank.layout.page_size
-        first, tokens = cell(effect.chunk, entry.tokens, entry.prefix, self.rank.grid)
-        pages = entry.pages[first // size : -(-(first + tokens) // size)]
+        first, end = effect.first, effect.first + effect.tokens
+        pages = entry.pages[first // size : -(-end // size)]
         body = msg.PagesRsp(effect.chunk, pages.to(torch.int32).numpy().astype("<u4").tobytes())
         self.loop.lines.send(effect.link, effect.epoch, effect.room, body)

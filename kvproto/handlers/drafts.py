@@ -16,47 +16,43 @@ from collections.abc import Callable
 import numpy as np
 
 from kvproto import effects as do
-from kvproto.handlers.gathers import duty
 from kvproto.handlers.notes import note
 from kvproto.handlers.transports.base import Draft, Part, PeerId, Region, Transport
+from kvproto.layout import Plan, Share
 from kvproto.messages import StgNotify
-from kvproto.rank_prefill import PrefillRank
 
-#: what a write is about: room, chunk, peer, offset in the ring, grant, epoch of the link, the transport's peer
-Mark = tuple[int, int, int, int, int, int, PeerId]
+#: says what is written to a link's peer: its name with the transport, the plan, the share of it
+Reach = Callable[[int], tuple[PeerId, Plan, Share]]
+Guess = do.LaunchGather | do.PrepareWrite
 
 
 class Drafts:
     """The drafts of one rank's slots."""
 
     def __init__(
-        self, rank: PrefillRank, transport: Transport, staging: Region, slot_bytes: int,
-        reach: Callable[[int, int], tuple[int, PeerId]],
+        self, writer: tuple[int, int], transport: Transport, staging: Region, slot_bytes: int, reach: Reach
     ) -> None:  # fmt: skip
-        """`reach` says by which link, and by which name of the transport, a room's peer is reached, or raises."""
-        self.rank, self.transport, self.reach = rank, transport, reach
+        """`writer`: this rank's (group, index); `reach` raises where a link has no connection."""
+        self.writer, self.transport, self.reach = writer, transport, reach
         self.staging, self.slot_bytes = staging, slot_bytes
-        self._kept: dict[int, tuple[Mark, Draft]] = {}
+        self._kept: dict[int, tuple[tuple[object, ...], Draft]] = {}
 
     def ready(self, effect: do.LaunchGather) -> None:
         """This gather is on its way: make its write ready."""
         self._drop(effect.slot)
         try:
-            send = self.rank.sends[effect.room][effect.chunk << 16 | effect.peer]
-            mark = self._mark(effect, send.offset)
-            self._kept[effect.slot] = mark, self._make(mark, effect.slot)
+            self._kept[effect.slot] = self._mark(effect), self._make(effect)
         except Exception:  # noqa: BLE001  # whatever it is, the write meets it again and tells it
             return
 
-    def take(self, effect: do.PostWrite) -> Draft:
+    def take(self, effect: do.PrepareWrite) -> Draft:
         """The draft of this write; made now if there is none.  Raises what stands in the way of the write."""
-        mark = self._mark(effect, effect.offset)
         kept = self._kept.pop(effect.slot, None)
-        if kept is not None and kept[0] == mark:
+        if kept is not None and kept[0] == self._mark(effect):
             return kept[1]
         if kept is not None:
             self.transport.drop(kept[1])
-        return self._make(mark, effect.slot)
+        return self._make(effect)
 
     def leave(self, peer: PeerId) -> None:
         """Nothing more is written to this peer."""
@@ -68,18 +64,17 @@ class Drafts:
         if kept is not None:
             self.transport.drop(kept[1])
 
-    def _mark(self, about: do.LaunchGather | do.PostWrite, offset: int) -> Mark:
-        room, chunk, peer = about.room, about.chunk, about.peer
-        link, to = self.reach(room, peer)
-        grant = self.rank.sends[room][chunk << 16 | peer].grant
-        return room, chunk, peer, offset, grant, self.rank.links[link].epoch, to
+    def _mark(self, about: Guess) -> tuple[object, ...]:
+        """What the write is about, and to whom it goes as the links are now."""
+        to = self.reach(about.link)[0]
+        return about.room, about.chunk, about.peer, about.link, about.epoch, about.offset, about.grant, to
 
-    def _make(self, mark: Mark, slot: int) -> Draft:
-        room, chunk, peer, offset, grant, epoch, to = mark
-        plan, share, _, tokens = duty(self.rank, room, chunk, peer)
-        start = offset + plan.part_offset(share.reader, share.writer, tokens)
-        descs = np.array([[slot * self.slot_bytes, start, plan.part_bytes(share, tokens)]], np.uint64)
+    def _make(self, about: Guess) -> Draft:
+        to, plan, share = self.reach(about.link)
+        start = about.offset + plan.part_offset(share.reader, share.writer, about.tokens)
+        length = plan.part_bytes(share, about.tokens)
+        descs = np.array([[about.slot * self.slot_bytes, start, length]], np.uint64)
         tag = b""
         if self.transport.caps.native_notify:
-            tag = note(self.rank.group, self.rank.index, epoch, room, StgNotify(chunk, grant))
+            tag = note(*self.writer, about.epoch, about.room, StgNotify(about.chunk, about.grant))
         return self.transport.prepare(to, [Part(self.staging, self.transport.remote(to, 0), descs)], tag)

@@ -1,20 +1,20 @@
-"""Writes under way: posted as the transport has room, watched to their end, reported once a send.
+"""Writes as the transport has them: batches that are ready, batches that are in flight.
 
-A send is one write, or, over pages, many; they are one flight.  A write that the transport has no room for waits in
-order behind the others to its peer.  A flight ends in one event: completed, or failed; a failed one whose bytes may
-still move is reported as such first, and once more when they cannot.
+What becomes of a write is decided by its machine (`prefill_write`); here its batches are kept until they are posted,
+and what the transport says of them is said on as events.  A batch is offered (`BatchReady`), and posted when the
+machine says so, at once: between the two nothing happens.
 
-A flight of many writes takes its time, and so may the pass of the loop in which it is posted: before each write the
-rank is asked, at the time that it is then, whether the send may still post; if not, what is left is given up.  At most
-`BUDGET` pieces are posted in one pass, so that a loop with much to slice still beats, hears and fires its timers.
+Two things make a batch wait, and neither decides anything but when: the transport has no room for it (it is offered
+again in the next pass, in order, and a peer that has no room yet is asked once), or the pass has posted enough.  At
+most `BUDGET` pieces are posted in one pass, so that a loop with much to slice still beats, hears and fires its timers.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from kvproto import effects as do
 from kvproto import events as ev
 from kvproto.handlers.gathers import Key
 from kvproto.handlers.transports.base import Busy, Completed, Draft, Failed, Handle, Part, PeerId, Transport
@@ -22,84 +22,117 @@ from kvproto.loop import Loop
 
 #: pieces that one pass posts: some 50 ms
 BUDGET = 16384
-#: (room, chunk, link) of a notification that a write carries
-Note = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Flight:
-    """One send's writes: what is not yet posted, what has not ended, and whether something went wrong."""
+class Unposted:
+    """What is left of a send's write."""
 
-    key: Key
     peer: PeerId
-    parts: deque[Draft | list[Part]]
-    live: set[Handle] = field(default_factory=set)
-    failed: bool = False
-    doubt: bool = False
-    noted: Note | None = None
+    batches: deque[Draft | list[Part]]
 
 
-class Flights:
-    """The flights of one rank."""
+class Writes:
+    """The writes of one rank."""
 
-    def __init__(
-        self, loop: Loop, transport: Transport, told: Callable[[Note], None], may: Callable[[Key], bool]
-    ) -> None:
-        """`told` hears of each note that was carried, when its write is over; `may` says if a send may still post."""
-        self.loop, self.transport, self.told, self.may = loop, transport, told, may
-        #: by write, until the write is quiescent
-        self.live: dict[Handle, Flight] = {}
-        self.pieces = self.nbytes = 0
-        self._turn = self._left = 0
-        self._waiting: deque[Flight] = deque()
+    def __init__(self, loop: Loop, transport: Transport) -> None:
+        self.loop, self.transport = loop, transport
+        self.unposted: dict[Key, Unposted] = {}
+        #: by write of the transport, until it is quiescent
+        self.flying: dict[Handle, Key] = {}
         #: failed writes whose bytes may still move
-        self.doubtful: list[tuple[Flight, Handle]] = []
+        self.doubtful: list[Handle] = []
+        self.pieces = self.nbytes = 0
+        self._waiting: deque[Key] = deque()
+        self._full: set[PeerId] = set()
+        self._turn = self._left = 0
+        loop.handlers |= {do.PostBatch: self._post, do.DropBatches: self._drop}
 
     def __bool__(self) -> bool:
-        """Whether a write is in flight, or waits for room."""
-        return bool(self.live or self._waiting)
+        """Whether something is in flight, or waits for room."""
+        return bool(self.flying or self._waiting)
 
-    def post(self, flight: Flight) -> None:
-        """Post what the transport has room for; what it has none for waits for the next pass."""
-        while flight.parts and not flight.failed:
-            work = flight.parts[0]
-            if self._spent():
-                self._waiting.append(flight)
-                return
-            if not self.may(flight.key):
-                self._fail(flight, "the send was stopped, or its lease has ended", doubt=False)
-                break
-            try:
-                if isinstance(work, Draft):
-                    parts, handle = work.parts, self.transport.post(work)
-                else:
-                    parts, handle = work, self.transport.write_many(flight.peer, work, b"")
-            except Busy:
-                self._waiting.append(flight)
-                return
-            except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
-                self._fail(flight, f"{type(error).__name__}: {error}", doubt=False)
-                break
-            flight.parts.popleft()
-            flight.live.add(handle)
-            self.live[handle] = flight
-            for part in parts:
-                self._left -= len(part.descs)
-                self.pieces += len(part.descs)
-                self.nbytes += int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum())
-        self._settle(flight)
+    def offer(self, key: Key, peer: PeerId, batches: deque[Draft | list[Part]]) -> None:
+        """These batches are ready, to be posted in their order."""
+        self.unposted[key] = Unposted(peer, batches)
+        self._offer(key, len(batches))
 
     def poll(self) -> bool:
-        """Post what waits, in order (a peer that has no room yet is asked once), and look at what is in doubt.
-
-        Whether something was posted.
-        """
+        """Offer what waits, in order, and look at what is in doubt; whether something was posted."""
         before = self.pieces
-        if self._waiting and not self._spent():
-            self._post_waiting()
-        if self.doubtful:
-            self.doubtful = [(flight, handle) for flight, handle in self.doubtful if not self._over(flight, handle)]
+        waiting, self._waiting = self._waiting, deque()
+        self._full.clear()
+        for key in waiting:
+            left = self.unposted.get(key)
+            if left is None:
+                continue  # given up meanwhile
+            if left.peer in self._full or self._spent():
+                self._waiting.append(key)
+            else:
+                self._offer(key, len(left.batches))
+                self.loop.submit([])
+        self.doubtful = [handle for handle in self.doubtful if not self._settled(handle)]
         return self.pieces > before
+
+    def hear(self, event: Completed | Failed) -> None:
+        """The transport says that a write is over, or has failed."""
+        key = self.flying.get(event.handle)
+        if key is None:
+            return
+        if isinstance(event, Completed):
+            del self.flying[event.handle]
+            self.loop.raise_event(ev.BatchCompleted(*key))
+            return
+        self.loop.reports.append(f"write of {key}: {event.error}")
+        if event.quiescent:
+            del self.flying[event.handle]
+        else:
+            self.doubtful.append(event.handle)
+        self.loop.raise_event(ev.BatchFailed(*key, settled=event.quiescent))
+
+    def _offer(self, key: Key, left: int) -> None:
+        if self._spent():
+            self._waiting.append(key)
+        else:
+            self.loop.raise_event(ev.BatchReady(*key, last=left == 1))
+
+    def _post(self, effect: do.PostBatch) -> None:
+        key = effect.room, effect.chunk, effect.peer
+        left = self.unposted[key]
+        batch = left.batches[0]
+        try:
+            if isinstance(batch, Draft):
+                parts, handle = batch.parts, self.transport.post(batch)
+            else:
+                parts, handle = batch, self.transport.write_many(left.peer, batch, b"")
+        except Busy:
+            self._full.add(left.peer)
+            self._waiting.append(key)
+            self.loop.raise_event(ev.BatchDeferred(*key))
+            return
+        except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
+            self.loop.reports.append(f"write of {key}: {type(error).__name__}: {error}")
+            self.loop.raise_event(ev.BatchRefused(*key))
+            return
+        self.flying[handle] = key
+        self._count(parts)
+        left.batches.popleft()
+        if left.batches:
+            self._offer(key, len(left.batches))
+        else:
+            del self.unposted[key]
+
+    def _count(self, parts: tuple[Part, ...] | list[Part]) -> None:
+        for part in parts:
+            self._left -= len(part.descs)
+            self.pieces += len(part.descs)
+            self.nbytes += int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum())
+
+    def _drop(self, effect: do.DropBatches) -> None:
+        left = self.unposted.pop((effect.room, effect.chunk, effect.peer), None)
+        for batch in left.batches if left is not None else ():
+            if isinstance(batch, Draft):
+                self.transport.drop(batch)
 
     def _spent(self) -> bool:
         """Whether this pass has posted enough."""
@@ -107,58 +140,9 @@ class Flights:
             self._turn, self._left = self.loop.turns, BUDGET
         return self._left <= 0
 
-    def _post_waiting(self) -> None:
-        full: set[PeerId] = set()
-        waiting, self._waiting = self._waiting, deque()
-        for flight in waiting:
-            if flight.peer in full:
-                self._waiting.append(flight)
-                continue
-            if flight.failed:
-                continue  # it ends with the last of its writes
-            before = len(self._waiting)
-            self.post(flight)
-            if len(self._waiting) > before:
-                full.add(flight.peer)
-
-    def hear(self, event: Completed | Failed) -> None:
-        """The transport says that a write is over."""
-        flight = self.live.get(event.handle)
-        if flight is None:
-            return
-        if isinstance(event, Failed):
-            self._fail(flight, str(event.error), doubt=not event.quiescent)
-            if not event.quiescent:
-                self.doubtful.append((flight, event.handle))
-                return
-        del self.live[event.handle]
-        flight.live.discard(event.handle)
-        self._settle(flight)
-
-    def _fail(self, flight: Flight, why: str, *, doubt: bool) -> None:
-        flight.failed = True
-        for work in flight.parts:
-            if isinstance(work, Draft):
-                self.transport.drop(work)
-        flight.parts.clear()
-        self.loop.reports.append(f"write of {flight.key}: {why}")
-        if doubt and not flight.doubt:
-            flight.doubt = True
-            self.loop.raise_event(ev.WriteFailed(*flight.key, settled=False))
-
-    def _over(self, flight: Flight, handle: Handle) -> bool:
+    def _settled(self, handle: Handle) -> bool:
         """Whether a write in doubt can no longer move a byte."""
         if not self.transport.quiescent(handle):
             return False
-        del self.live[handle]
-        flight.live.discard(handle)
-        self._settle(flight)
+        self.loop.raise_event(ev.BatchSettled(*self.flying.pop(handle)))
         return True
-
-    def _settle(self, flight: Flight) -> None:
-        if flight.live or flight.parts:
-            return
-        if flight.noted is not None:
-            self.told(flight.noted)
-        done = not flight.failed
-        self.loop.raise_event(ev.WriteCompleted(*flight.key) if done else ev.WriteFailed(*flight.key, settled=True))

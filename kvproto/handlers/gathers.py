@@ -16,32 +16,21 @@ from kvproto import events as ev
 from kvproto.handlers.book import Entry
 from kvproto.handlers.kernels.base import Kernels, Pool, Ticket
 from kvproto.handlers.staging import Staging
-from kvproto.layout import Plan, Share, cell
+from kvproto.layout import Plan, Share
 from kvproto.loop import Loop
-from kvproto.rank_prefill import PrefillRank
 
 Key = tuple[int, int, int]
-
-
-def duty(rank: PrefillRank, room: int, chunk: int, peer: int) -> tuple[Plan, Share, int, int]:
-    """What this rank writes for that peer in that chunk: plan, share, first token, tokens."""
-    link = rank.link_to(room, peer)
-    plan = rank.peers[link].plan if link is not None else None
-    value = rank.value_of(room)
-    assert plan is not None
-    first, tokens = cell(chunk, value.tokens, value.prefix, rank.grid)
-    return plan, plan.share(rank.index, peer), first, tokens
 
 
 class Gathers:
     """Gathers of one rank; a source of the loop through its owner, which polls it."""
 
     def __init__(
-        self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, book: dict[int, Entry], staging: Staging,
-        slot_bytes: int, meanwhile: Callable[[do.LaunchGather], None],
+        self, loop: Loop, pool: Pool, kernels: Kernels, book: dict[int, Entry], staging: Staging, slot_bytes: int,
+        share_of: Callable[[int], tuple[Plan, Share]], meanwhile: Callable[[do.LaunchGather], None],
     ) -> None:  # fmt: skip
-        """`meanwhile` is called with each gather that is on its way and not over."""
-        self.loop, self.rank, self.pool, self.kernels, self.book = loop, rank, pool, kernels, book
+        """`share_of` a link: what is written to its peer; `meanwhile` is called with each gather that is under way."""
+        self.loop, self.pool, self.kernels, self.book, self.share_of = loop, pool, kernels, book, share_of
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
         self._asked: deque[do.LaunchGather] = deque()
         self._going: deque[tuple[Key, Ticket]] = deque()
@@ -80,12 +69,12 @@ class Gathers:
         key, lane = (effect.room, effect.chunk, effect.peer), self.staging.lane
         try:
             entry = self.book[effect.room]
-            plan, share, first, tokens = duty(self.rank, *key)
+            plan, share = self.share_of(effect.link)
             start = effect.slot * self.slot_bytes
-            end = start + plan.part_bytes(share, tokens)
+            end = start + plan.part_bytes(share, effect.tokens)
             lane.await_table(entry)
             ticket = self.kernels.gather(
-                self.pool, entry.table, first, tokens, share, self.staging.near[start:end],
+                self.pool, entry.table, effect.first, effect.tokens, share, self.staging.near[start:end],
                 stream=lane.stream, after=entry.after,
             )  # fmt: skip
             ticket = self.staging.sent_off(start, end, ticket)

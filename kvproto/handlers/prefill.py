@@ -2,13 +2,17 @@
 
 One buffer holds the slots; it and the pool's tensors are registered with the transport once.  What is gathered into a
 slot is one piece of one write, and the write carries its notification, where the transport can (`handlers.notes`).
-A part that goes over pages is many pieces: it is cut into writes that the transport takes.  What is posted, and how it
-ends, is in `handlers.flights`.
+A part that goes over pages is many pieces: it is cut into batches that the transport takes.  What is posted, and how
+it ends, is in `handlers.flights`.
+
+A connection of the transport may serve several links, and outlives its link while something is in flight on it: which
+link's writes go where is said by the link's machine, and what nobody wants any more is taken down when it is idle.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,8 +21,8 @@ from kvproto import effects as do
 from kvproto import events as ev
 from kvproto.handlers.book import Entry, open_memory
 from kvproto.handlers.drafts import Drafts
-from kvproto.handlers.flights import Flight, Flights, Note
-from kvproto.handlers.gathers import Gathers, Key, duty
+from kvproto.handlers.flights import Writes
+from kvproto.handlers.gathers import Gathers
 from kvproto.handlers.kernels.base import Kernels, Pool
 from kvproto.handlers.lane import Lane
 from kvproto.handlers.slices import batches, slices
@@ -33,8 +37,8 @@ from kvproto.handlers.transports.base import (
     Transport,
     TransportError,
 )
+from kvproto.layout import Plan, Share
 from kvproto.loop import Loop
-from kvproto.messages import ChunkAck, Message, StgNotify
 from kvproto.rank_prefill import PrefillRank
 
 
@@ -53,19 +57,23 @@ class PrefillData:
         self.slot_bytes = rank.settings.slot_bytes or rank.grid * layers * heads * rank.layout.cell_bytes
         self.staging = Staging(rank.settings.slots * self.slot_bytes, self.lane, staging)
         self.regions = open_memory(transport, [self.staging.wire, *pool.k, *pool.v])
-        self.drafts = Drafts(rank, transport, self.regions[0], self.slot_bytes, self._reach)
-        self.gathers = Gathers(loop, rank, pool, kernels, book, self.staging, self.slot_bytes, self.drafts.ready)
+        #: by link: who writes what to whom, the rank at its other end, and the transport's name of that
+        self.plans: dict[int, tuple[Plan, int]] = {}
         self.link_peer: dict[int, PeerId] = {}
         self.leaving: set[PeerId] = set()
-        self._noted: dict[Note, int] = {}
-        self._told: set[Note] = set()
-        self.flights = Flights(loop, transport, self._told.add, self._may_post)
+        self.drafts = Drafts(
+            (rank.group, rank.index), transport, self.regions[0], self.slot_bytes, self._reach
+        )  # fmt: skip
+        self.gathers = Gathers(
+            loop, pool, kernels, book, self.staging, self.slot_bytes, self._share_of, self.drafts.ready
+        )  # fmt: skip
+        self.writes = Writes(loop, transport)
+        rank.tells = transport.caps.native_notify
         self._counts = {"writes": 0, "slices": 0, "direct": 0}
         loop.handlers |= {
-            do.PostWrite: self._write, do.PostPages: self._write_pages, do.Disconnect: self._disconnect,
-            do.Transmit: self._transmit,
+            do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,
+            do.AdoptWire: self._adopt_wire, do.DropWire: self._drop_wire, do.Disconnect: self._disconnect,
         }  # fmt: skip
-        loop.keep = self._keep
         loop.sources.append(self)
 
     # ---------------------------------------------------------------------------------------- as a source
@@ -75,7 +83,7 @@ class PrefillData:
 
     def busy(self) -> bool:
         """A gather or a write is in flight."""
-        return bool(self.gathers or self.flights) or self.transport.busy()
+        return bool(self.gathers or self.writes) or self.transport.busy()
 
     def poll(self) -> bool:
         """Finished gathers, ended writes, writes that found no room before."""
@@ -83,12 +91,10 @@ class PrefillData:
         news = self.transport.poll()
         for event in news:
             if isinstance(event, Completed | Failed):
-                self.flights.hear(event)
+                self.writes.hear(event)
             elif isinstance(event, PeerLost):
                 self._lost(event.peer)
-        if self._told:
-            self._hand_on()
-        moved |= self.flights.poll()
+        moved |= self.writes.poll()
         for peer in list(self.leaving):
             self._leave(peer)
         return moved or bool(news)
@@ -100,102 +106,79 @@ class PrefillData:
     @property
     def stats(self) -> dict[str, int]:
         """Sends by their way (staged, slices, page to page), and what they came to."""
-        return {**self._counts, "pieces": self.flights.pieces, "bytes": self.flights.nbytes}
+        return {**self._counts, "pieces": self.writes.pieces, "bytes": self.writes.nbytes}
 
     # -------------------------------------------------------------------------------------------- writes
-    def _write(self, effect: do.PostWrite) -> None:
-        self._counts["writes"] += 1
-        key = effect.room, effect.chunk, effect.peer
-        self._launch(key, lambda _: [self.drafts.take(effect)], noted=self.transport.caps.native_notify)
+    def _share_of(self, link: int) -> tuple[Plan, Share]:
+        """What this rank writes to the link's peer."""
+        plan, reader = self.plans[link]
+        return plan, plan.share(self.rank.index, reader)
 
-    def _may_post(self, key: Key) -> bool:
-        return self.rank.may_post(*key, self.loop.clock.again())
-
-    def _reach(self, room: int, peer: int) -> tuple[int, PeerId]:
-        """The link to this peer, and the transport's name of it."""
-        link = self.rank.link_to(room, peer)
-        to = self.link_peer.get(link) if link is not None else None
-        if link is None or to is None:
+    def _reach(self, link: int) -> tuple[PeerId, Plan, Share]:
+        """As `_share_of`, and the transport's name of the peer."""
+        to = self.link_peer.get(link)
+        if to is None:
             raise TransportError("the transport is not connected to this peer")
-        return link, to
+        return to, *self._share_of(link)
 
-    def _keep(self, link: int, epoch: int, room: int, body: Message) -> bool:
-        """The answer to a note may come before the write is seen to be over; it is kept until then."""
-        noted = self._noted
-        if not noted or type(body) is not ChunkAck or (room, body.chunk, link) not in noted:
-            return False
-        noted[room, body.chunk, link] = epoch
-        return True
+    def _prepare_write(self, effect: do.PrepareWrite) -> None:
+        self._counts["writes"] += 1
+        self._prepare(effect, lambda _: deque([self.drafts.take(effect)]))
 
-    def _hand_on(self) -> None:
-        """Have the rank know of the writes that are over, then of the answers that came before."""
-        self.loop.submit([])
-        for key in self._told:
-            epoch = self._noted.pop(key, 0)
-            if epoch:
-                room, chunk, link = key
-                self.loop.submit(self.rank.receive(link, epoch, room, ChunkAck(chunk), self.loop.now))
-        self._told.clear()
+    def _prepare_pages(self, effect: do.PreparePages) -> None:
+        self._prepare(effect, lambda peer: self._batches(effect, peer))
 
-    def _transmit(self, effect: do.Transmit) -> None:
-        """What a write has told is not told again by a message, unless it is asked for later."""
-        body = effect.body
-        if not self._told or type(body) is not StgNotify or (effect.room, body.chunk, effect.link) not in self._told:
-            self.loop.lines.send(effect.link, effect.epoch, effect.room, body)
+    def _batches(self, effect: do.PreparePages, peer: PeerId) -> deque[Any]:
+        caps, (plan, share), first = self.transport.caps, self._share_of(effect.link), effect.first
+        theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
+        table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])
+        columns = slices(plan, share, self.book[effect.room].pages.numpy(), table, first, effect.tokens)
+        self._counts["direct" if plan.direct(share) else "slices"] += 1
+        return deque(
+            [Part(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
+            for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))
+        )
 
-    def _write_pages(self, effect: do.PostPages) -> None:
-        key, caps = (effect.room, effect.chunk, effect.peer), self.transport.caps
-
-        def parts(peer: PeerId) -> list[list[Part]]:
-            plan, share, first, tokens = duty(self.rank, *key)
-            theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
-            table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])
-            columns = slices(plan, share, self.book[effect.room].pages.numpy(), table, first, tokens)
-            self._counts["direct" if plan.direct(share) else "slices"] += 1
-            return [
-                [Part(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
-                for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))
-            ]
-
-        self._launch(key, parts)
-
-    def _launch(self, key: Key, parts: Any, *, noted: bool = False) -> None:
+    def _prepare(self, effect: do.PrepareWrite | do.PreparePages, make: Callable[[PeerId], deque[Any]]) -> None:
+        key = effect.room, effect.chunk, effect.peer
         try:
-            link, peer = self._reach(key[0], key[2])
-            flight = Flight(key, peer, deque(parts(peer)))
-            if noted:
-                flight.noted = key[0], key[1], link
-                self._noted[flight.noted] = 0
+            peer, *_ = self._reach(effect.link)
+            made = make(peer)
         except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
             self.loop.reports.append(f"write of {key}: {type(error).__name__}: {error}")
-            self.loop.raise_event(ev.WriteFailed(*key, settled=True))
+            self.loop.raise_event(ev.BatchUnmade(*key))
             return
-        self.flights.post(flight)
+        self.writes.offer(key, peer, made)
 
     # --------------------------------------------------------------------------------------------- links
-    def meet(self, link: int, peer: PeerId) -> None:
-        """The link's writes go to this peer from now on; a former one is left."""
+    def _adopt_wire(self, effect: do.AdoptWire) -> None:
+        link, peer = effect.link, PeerId(effect.wire)
         if self.link_peer.get(link, peer) != peer:
-            self.part(link)
+            self._part(link)
         self.link_peer[link] = peer
         self.leaving.discard(peer)
 
-    def part(self, link: int) -> None:
-        """Let the link's peer go, once nothing is in flight to it."""
-        peer = self.link_peer.pop(link, None)
-        if peer is not None and peer not in self.link_peer.values():
-            self.drafts.leave(peer)
-            self.leaving.add(peer)
-            self._leave(peer)
+    def _drop_wire(self, effect: do.DropWire) -> None:
+        self._leave_unless_wanted(PeerId(effect.wire))
+
+    def _disconnect(self, effect: do.Disconnect) -> None:
+        self._part(effect.link)
 
     def _lost(self, lost: PeerId) -> None:
         for link, peer in list(self.link_peer.items()):
             if peer == lost:
                 self.loop.raise_event(ev.TransportLost(link))
-                self.part(link)
 
-    def _disconnect(self, effect: do.Disconnect) -> None:
-        self.part(effect.link)
+    def _part(self, link: int) -> None:
+        peer = self.link_peer.pop(link, None)
+        if peer is not None:
+            self._leave_unless_wanted(peer)
+
+    def _leave_unless_wanted(self, peer: PeerId) -> None:
+        if peer not in self.link_peer.values():
+            self.drafts.leave(peer)
+            self.leaving.add(peer)
+            self._leave(peer)
 
     def _leave(self, peer: PeerId) -> None:
         try:

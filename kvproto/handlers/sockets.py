@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import os
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import zmq
 
@@ -66,6 +66,16 @@ class Peer(NamedTuple):
 
     link: int  #: 0: it connected to us; n: our n-th connection
     name: bytes  #: routing id, unique to one connection opened by one process
+
+    @property
+    def place(self) -> bytes:
+        """The same as bytes, for whoever only compares and keeps it."""
+        return self.link.to_bytes(8, "big") + self.name
+
+    @classmethod
+    def at(cls, place: bytes) -> Self:
+        """The peer whose `place` this is."""
+        return cls(int.from_bytes(place[:8], "big"), place[8:])
 
 
 class Link:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from kvproto.events import LinkEvent, WiredUp, WireFailed
-from kvproto.handlers.transports.base import PeerId, Transport, TransportError
+from kvproto.handlers.transports.base import Transport, TransportError
 
 WARM_S = 2.0
 
@@ -19,8 +19,8 @@ WARM_S = 2.0
 class WireUp:
     """Connects a transport to peers, off the loop."""
 
-    def __init__(self, transport: Transport, answer: Callable[[LinkEvent, PeerId | None], None]) -> None:
-        """`answer` is called on the helper thread with the event, and the peer if there is one."""
+    def __init__(self, transport: Transport, answer: Callable[[LinkEvent], None]) -> None:
+        """`answer` is called on the helper thread with the event."""
         self._transport = transport
         self._answer = answer
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvproto-wire-up")
@@ -35,11 +35,11 @@ class WireUp:
             peer = self._transport.connect(endpoint)
             self._transport.warm(peer, WARM_S)
         except TransportError as error:
-            self._answer(WireFailed(link, session, f"{error.kind}: {error}"), None)
+            self._answer(WireFailed(link, session, f"{error.kind}: {error}"))
         except Exception as error:  # noqa: BLE001  # a library's own: the link fails with its words, the loop goes on
-            self._answer(WireFailed(link, session, f"{type(error).__name__}: {error}"), None)
+            self._answer(WireFailed(link, session, f"{type(error).__name__}: {error}"))
         else:
-            self._answer(WiredUp(link, session), peer)
+            self._answer(WiredUp(link, session, peer))
 
     def close(self) -> None:
         """Wait for what is under way, take no more."""

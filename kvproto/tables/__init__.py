@@ -1,4 +1,4 @@
-"""The protocol: six tables.  `TABLES` is what everything else is made from."""
+"""The protocol: seven tables.  `TABLES` is what everything else is made from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from kvproto.tables.decode_room import decode_room
 from kvproto.tables.links import decode_link, prefill_link
 from kvproto.tables.prefill_room import prefill_room
 from kvproto.tables.prefill_send import prefill_send
+from kvproto.tables.prefill_write import prefill_write
 
 TABLES: tuple[Table[Any], ...] = (
-    prefill_room, prefill_send, prefill_link, decode_room, decode_grant, decode_link,
+    prefill_room, prefill_send, prefill_write, prefill_link, decode_room, decode_grant, decode_link,
 )  # fmt: skip

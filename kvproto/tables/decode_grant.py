@@ -17,12 +17,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kvproto import effects as do
-from kvproto.effects import Effect
 from kvproto.events import (
+    ChunkLanded,
+    GrantClosed,
     GrantEvent,
     PagesRequested,
     PartArrived,
     RoomDrained,
+    RoomFailed,
     RoomStopped,
     Scattered,
     ScatterFailed,
@@ -32,7 +34,7 @@ from kvproto.events import (
     StagingRequested,
 )  # fmt: skip
 from kvproto.messages import ChunkAck, StagingRefused
-from kvproto.rows import Table, Value
+from kvproto.rows import Output, Table, Value
 from kvproto.states import Cause
 from kvproto.states import DGrant as S
 
@@ -71,6 +73,11 @@ def there(v: V, e: PagesRequested | PartArrived, now: float) -> bool:
 def last_gives_up(v: V, e: PagesRequested, now: float) -> bool:
     """With this writer all have given the region up."""
     return v.by_pages | 1 << e.peer == v.writers
+
+
+def came_by_pages(v: V, e: PartArrived, now: float) -> bool:
+    """The writer has given the region up, and its part is in the pages."""
+    return not e.grant and bool(v.by_pages >> e.peer & 1)
 
 
 def as_agreed(v: V, e: PartArrived, now: float) -> bool:
@@ -129,74 +136,74 @@ def arrive(v: V, e: PartArrived, now: float) -> V:
 
 
 # ------------------------------------------------------------------------------------------ effects
-def reserve(v: V, e: StagingRequested) -> Effect:
+def reserve(v: V, e: StagingRequested) -> Output:
     """Take a region, or queue for one."""
     return do.ReserveSpace(e.room, e.chunk)
 
 
-def cancel(v: V, e: GrantEvent) -> Effect:
+def cancel(v: V, e: GrantEvent) -> Output:
     """Queue no more."""
     return do.CancelSpace(e.room, e.chunk)
 
 
-def free(v: V, e: GrantEvent) -> Effect:
+def free(v: V, e: GrantEvent) -> Output:
     """The region is the ring's again."""
     return do.FreeSpace(v.grant)
 
 
-def tell_grant(v: V, e: SpaceReserved) -> Effect:
+def tell_grant(v: V, e: SpaceReserved) -> Output:
     """Tell the writers that asked where the region is."""
     return do.SendGrant(e.room, v.asked & ~v.by_pages, e.chunk, v.grant, v.offset, v.round, v.end)
 
 
-def say_grant(v: V, e: StagingRequested) -> Effect:
+def say_grant(v: V, e: StagingRequested) -> Output:
     """Tell this writer where the region is."""
     return do.SendGrant(e.room, 1 << e.peer, e.chunk, v.grant, v.offset, v.round, v.end)
 
 
-def tell_denied(v: V, e: SpaceDenied) -> Effect:
+def tell_denied(v: V, e: SpaceDenied) -> Output:
     """Tell the writers that asked that there is no region."""
     return do.Send(e.room, v.asked, StagingRefused(e.chunk))
 
 
-def say_denied(v: V, e: StagingRequested) -> Effect:
+def say_denied(v: V, e: StagingRequested) -> Output:
     """Tell this writer that there is no region."""
     return do.Send(e.room, 1 << e.peer, StagingRefused(e.chunk))
 
 
-def say_pages(v: V, e: PagesRequested) -> Effect:
+def say_pages(v: V, e: PagesRequested) -> Output:
     """Tell this writer the pages."""
     return do.SendPages(e.room, e.peer, e.chunk)
 
 
-def tell_watermark(v: V, e: SpaceUsable) -> Effect:
+def tell_watermark(v: V, e: SpaceUsable) -> Output:
     """Tell the writers that may be waiting."""
     return do.SendWatermark(e.room, _waiting(v))
 
 
-def confirm(v: V, e: PartArrived) -> Effect:
+def confirm(v: V, e: PartArrived) -> Output:
     """Confirm the part."""
     return do.Send(e.room, 1 << e.peer, ChunkAck(e.chunk))
 
 
-def scatter(v: V, e: PartArrived) -> Effect:
+def scatter(v: V, e: PartArrived) -> Output:
     """Scatter the staged parts."""
-    return do.LaunchScatter(e.room, e.chunk, v.writers & ~v.by_pages, v.offset)
+    return do.ScatterChunk(e.room, e.chunk, v.writers & ~v.by_pages, v.offset)
 
 
-def land(v: V, e: GrantEvent) -> Effect:
+def land(v: V, e: GrantEvent) -> Output:
     """Tell the room that the chunk is in its pages."""
-    return do.LandChunk(e.room, e.chunk)
+    return ChunkLanded(e.room, e.chunk)
 
 
-def close(v: V, e: GrantEvent) -> Effect:
+def close(v: V, e: GrantEvent) -> Output:
     """Tell the room that the grant has ended."""
-    return do.CloseGrant(e.room, e.chunk)
+    return GrantClosed(e.room, e.chunk)
 
 
-def fail_scatter(v: V, e: ScatterFailed) -> Effect:
+def fail_scatter(v: V, e: ScatterFailed) -> Output:
     """Tell the room that the scatter failed."""
-    return do.FailRoom(e.room, Cause.KERNEL_FAILED)
+    return RoomFailed(e.room, Cause.KERNEL_FAILED)
 
 
 decode_grant = Table(
@@ -207,11 +214,11 @@ decode_grant = Table(
     ),
     timers={},
 )  # fmt: skip
-row, ignore, refuse = decode_grant.row, decode_grant.ignore, decode_grant.refuse
+opens, row, ignore, refuse = decode_grant.opens, decode_grant.row, decode_grant.ignore, decode_grant.refuse
 
 # fmt: off
 # ---------------------------------------------------------------------------------------- the staged way
-row(S.NEW,           StagingRequested, S.AWAIT_SPACE,   let=first_asks, do=(reserve,))
+opens(S.NEW,         StagingRequested, S.AWAIT_SPACE,   let=first_asks, do=(reserve,))
 row(S.AWAIT_SPACE,   StagingRequested,                  when=gave_up, do=(say_denied,))
 row(S.AWAIT_SPACE,   StagingRequested,                  let=asks)
 row(S.AWAIT_SPACE,   SpaceReserved,    S.FILLING,       let=have_space, do=(tell_grant,))
@@ -224,11 +231,11 @@ row(S.FILLING,       PartArrived,                       when=as_agreed, let=arri
 row(S.SCATTERING,    Scattered,        S.FREED,         do=(free, land))
 
 # ------------------------------------------------------------------------------------- the way over pages
-row(S.NEW,           PagesRequested,   S.FILLING_PAGES, let=first_gives_up, do=(say_pages,))
+opens(S.NEW,         PagesRequested,   S.FILLING_PAGES, let=first_gives_up, do=(say_pages,))
 row(S.AWAIT_SPACE,   SpaceDenied,      S.FILLING_PAGES, let=all_by_pages, do=(tell_denied,))
 row(S.AWAIT_SPACE,   PagesRequested,   S.FILLING_PAGES, when=last_gives_up, let=gives_up, do=(cancel, say_pages))
 row(S.AWAIT_SPACE,   PagesRequested,                    let=gives_up, do=(say_pages,))
-row(S.AWAIT_SPACE,   PartArrived,                       when=as_agreed, let=arrive, do=(confirm,))
+row(S.AWAIT_SPACE,   PartArrived,                       when=came_by_pages, let=arrive, do=(confirm,))
 ignore(S.FILLING,    PagesRequested,   "a late request: the part is in place", when=there)
 row(S.FILLING,       PagesRequested,   S.FILLING_PAGES, when=last_gives_up, let=gives_up, do=(free, say_pages))
 row(S.FILLING,       PagesRequested,                    let=gives_up, do=(say_pages,))
@@ -258,7 +265,7 @@ refuse((S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES), PartArrived, "not the way th
 refuse((S.NEW, S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED), (SpaceReserved, SpaceDenied), "no region was asked for")
 refuse((S.NEW, S.AWAIT_SPACE, S.FILLING_PAGES), SpaceUsable, "there is no region")
 refuse((S.NEW, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES, S.QUARANTINED), (Scattered, ScatterFailed), "no scatter is under way")
-refuse(S.NEW,        (PartArrived, RoomStopped), "nobody has asked for the chunk")
+refuse(S.NEW,        PartArrived,      "nobody has asked for the chunk")
 refuse((S.NEW, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES), RoomDrained, "the room has not failed")
 refuse(S.QUARANTINED, RoomStopped,     "the room failed before")
 # fmt: on

@@ -20,7 +20,6 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto import effects as do
-from kvproto.effects import Effect
 from kvproto.events import (
     AuxLanded,
     ChunkLanded,
@@ -30,18 +29,20 @@ from kvproto.events import (
     GrantClosed,
     LinkCameUp,
     LinkWentDown,
+    PagesRequested,
     PeerDrained,
     PeerQuiet,
     PeerReady,
     RoomEvent,
     RoomFailed,
     RoomOpened,
+    StagingRequested,
     Terms,
     TimerFired,
 )  # fmt: skip
 from kvproto.layout import chunks
 from kvproto.messages import Abort, AuxAck, ChunkAck, Gone, Noted, Open
-from kvproto.rows import Table, Value
+from kvproto.rows import Output, Table, Value
 from kvproto.states import Cause
 from kvproto.states import DRoom as S
 
@@ -222,87 +223,93 @@ def quiet(v: V, e: PeerDrained | PeerQuiet, now: float) -> V:
 
 
 # ------------------------------------------------------------------------------------------ effects
-def tell_open(v: V, e: RoomOpened | TimerFired) -> Effect:
+def tell_open(v: V, e: RoomOpened | TimerFired) -> Output:
     """Tell the prefill ranks that have not confirmed."""
     return do.Send(e.room, _terms(v).everyone & ~v.peers, Open(v.tokens, v.prefix))
 
 
-def tell_one_open(v: V, e: LinkCameUp) -> Effect:
+def tell_one_open(v: V, e: LinkCameUp) -> Output:
     """Tell the one whose link has come up."""
     return do.Send(e.room, 1 << e.peer & ~v.peers, Open(v.tokens, v.prefix))
 
 
-def tell_abort(v: V, e: RoomEvent | TimerFired) -> Effect:
+def tell_abort(v: V, e: RoomEvent | TimerFired) -> Output:
     """Tell those who may still write to stop."""
     return do.Send(e.room, v.peers, Abort(_work(v).cause))
 
 
-def tell_one_abort(v: V, e: LinkCameUp) -> Effect:
+def tell_one_abort(v: V, e: LinkCameUp) -> Output:
     """Tell the one whose link has come up to stop."""
     return do.Send(e.room, 1 << e.peer & v.peers, Abort(_work(v).cause))
 
 
-def say_abort(v: V, e: RoomEvent) -> Effect:
+def say_abort(v: V, e: RoomEvent) -> Output:
     """Tell the sender that the room is over."""
     return do.Reply(e.room, Abort(_work(v).cause))
 
 
-def say_noted(v: V, e: PeerDrained) -> Effect:
+def say_noted(v: V, e: PeerDrained) -> Output:
     """Confirm that it has drained."""
     return do.Reply(e.room, Noted())
 
 
-def say_gone(v: V, e: RoomEvent) -> Effect:
+def say_gone(v: V, e: RoomEvent) -> Output:
     """The room is not known here."""
     return do.Reply(e.room, Gone())
 
 
-def open_grant(v: V, e: ChunkRequested) -> Effect:
-    """Begin the chunk."""
-    return do.OpenGrant(e.room, e.chunk, e.peer, e.pages)
+def open_grant(v: V, e: ChunkRequested) -> Output:
+    """Begin the chunk: its first writer asks for a region, or for the pages."""
+    kind = PagesRequested if e.pages else StagingRequested
+    return kind(e.room, e.chunk, e.peer, _terms(v).writes)
 
 
-def say_in_place(v: V, e: ChunkNotified) -> Effect:
+def say_in_place(v: V, e: ChunkNotified) -> Output:
     """Confirm the part."""
     return do.Reply(e.room, ChunkAck(e.chunk))
 
 
-def say_aux_landed(v: V, e: AuxLanded) -> Effect:
+def say_aux_landed(v: V, e: AuxLanded) -> Output:
     """Confirm the aux row."""
     return do.Reply(e.room, AuxAck())
 
 
-def deliver_aux(v: V, e: AuxLanded) -> Effect:
+def deliver_aux(v: V, e: AuxLanded) -> Output:
     """Give the engine the aux row."""
     return do.DeliverAux(e.room, e.data)
 
 
-def stop_grants(v: V, e: RoomEvent | TimerFired) -> Effect:
+def stop_grants(v: V, e: RoomEvent | TimerFired) -> Output:
     """Tell the grants that the room has failed."""
     return do.StopGrants(e.room)
 
 
-def check_links(v: V, e: RoomEvent | TimerFired) -> Effect:
-    """Count those that never heard of the room, or are long gone, as quiet."""
-    return do.CheckLinks(e.room)
+def ask_open(v: V, e: RoomOpened | TimerFired) -> Output:
+    """Ask the links to those that have not confirmed whether the room can be opened there."""
+    return do.AskLinks(e.room, _terms(v).everyone & ~v.peers, quiet=False)
 
 
-def count_quiet(v: V, e: PeerDrained) -> Effect:
+def ask_quiet(v: V, e: RoomEvent | TimerFired) -> Output:
+    """Ask the links which prefill ranks never heard of the room, or are long gone."""
+    return do.AskLinks(e.room, _terms(v).everyone, quiet=True)
+
+
+def count_quiet(v: V, e: PeerDrained) -> Output:
     """Count the one that has drained as quiet."""
-    return do.CountQuiet(e.room, e.peer)
+    return PeerQuiet(e.room, e.peer)
 
 
-def drain_grants(v: V, e: RoomEvent) -> Effect:
+def drain_grants(v: V, e: RoomEvent) -> Output:
     """Tell the grants that nobody writes any more."""
     return do.DrainGrants(e.room)
 
 
-def announce(v: V, e: RoomEvent | TimerFired) -> Effect:
+def announce(v: V, e: RoomEvent | TimerFired) -> Output:
     """Tell the engine how the room ended."""
     return do.AnnounceOutcome(e.room, _work(v).cause)
 
 
-def release(v: V, e: RoomEvent) -> Effect:
+def release(v: V, e: RoomEvent) -> Output:
     """Tell the engine that the pages are its own again."""
     return do.AnnounceReleased(e.room)
 
@@ -316,20 +323,20 @@ decode_room = Table(
     timers={S.AWAIT_PEERS: "call", S.OPEN: "stall", S.DRAINING: "resend"},
     tombstones=True,
 )  # fmt: skip
-row, ignore, refuse = decode_room.row, decode_room.ignore, decode_room.refuse
+opens, row, ignore, refuse = decode_room.opens, decode_room.row, decode_room.ignore, decode_room.refuse
 
 LIVE = (S.AWAIT_PEERS, S.OPEN)
 FAILED = (S.FAILED, S.ABORTED)
 OVER = (S.DONE, *FAILED)
-FAIL = (announce, tell_abort, stop_grants, check_links)
+FAIL = (announce, tell_abort, stop_grants, ask_quiet)
 
 # fmt: off
 # ---------------------------------------------------------------------------------- the way that goes well
-row(S.UNKNOWN,     RoomOpened,     S.AWAIT_PEERS, let=allocate, do=(tell_open,))
+opens(S.UNKNOWN,   RoomOpened,     S.AWAIT_PEERS, let=allocate, do=(tell_open, ask_open))
 row(S.AWAIT_PEERS, PeerReady,      S.DONE,        when=last_ready_complete, let=ready, do=(announce, release))
 row(S.AWAIT_PEERS, PeerReady,      S.OPEN,        when=last_ready, let=ready)
 row(S.AWAIT_PEERS, PeerReady,                     let=ready)
-row(S.AWAIT_PEERS, TimerFired,                    when=tries_left, let=tried, do=(tell_open,))
+row(S.AWAIT_PEERS, TimerFired,                    when=tries_left, let=tried, do=(tell_open, ask_open))
 row(S.AWAIT_PEERS, LinkCameUp,                    do=(tell_one_open,))
 ignore(LIVE,       ChunkRequested, "a late request: the chunk is in place", when=in_place)
 row(LIVE,          ChunkRequested,                when=of_plan, let=more_grants, do=(open_grant,), again=True)

@@ -24,7 +24,6 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto import effects as do
-from kvproto.effects import Effect
 from kvproto.events import (
     AbortAsked,
     AuxProvided,
@@ -44,7 +43,7 @@ from kvproto.events import (
     TokensProduced,
 )  # fmt: skip
 from kvproto.messages import Drained, Opened
-from kvproto.rows import Table, Value
+from kvproto.rows import Output, Table, Value
 from kvproto.states import Cause
 from kvproto.states import PRoom as S
 
@@ -107,11 +106,6 @@ def _held(v: V) -> int:
 def disagrees(v: V, e: PeerOpened, now: float) -> bool:
     """The decode rank speaks of another prompt or another prefix."""
     return v.tokens != e.tokens or (v.terms is not None and v.prefix != e.prefix)
-
-
-def other_group(v: V, e: PeerOpened, now: float) -> bool:
-    """The room belongs to another group of decode ranks: theirs goes on, this one is told."""
-    return v.terms is not None and v.terms.group != e.terms.group
 
 
 def other_length(v: V, e: EngineOpened, now: float) -> bool:
@@ -365,57 +359,52 @@ def tried(v: V, e: TimerFired, now: float) -> V:
 
 
 # ------------------------------------------------------------------------------------------ effects
-def say_opened(v: V, e: PeerOpened) -> Effect:
+def say_opened(v: V, e: PeerOpened) -> Output:
     """Confirm the room to the decode rank."""
     return do.Reply(e.room, Opened())
 
 
-def say_taken(v: V, e: PeerOpened) -> Effect:
-    """Tell the decode rank that the room is not its group's."""
-    return do.Reply(e.room, Drained(Cause.PLAN_MISMATCH))
-
-
-def say_drained(v: V, e: AbortAsked | PeerOpened) -> Effect:
+def say_drained(v: V, e: AbortAsked | PeerOpened) -> Output:
     """Tell the asker that nothing of the room is in flight."""
     return do.Reply(e.room, Drained(_work(v).cause))
 
 
-def tell_drained(v: V, e: RoomEvent | TimerFired) -> Effect:
+def tell_drained(v: V, e: RoomEvent | TimerFired) -> Output:
     """Tell every decode rank that does not know yet."""
     return do.Send(e.room, v.peers, Drained(_work(v).cause))
 
 
-def open_first(v: V, e: RoomEvent) -> Effect:
+def open_first(v: V, e: RoomEvent) -> Output:
     """Open the first window and the aux row's sends."""
     return do.OpenWindow(e.room, 0, _work(v).next, aux=True)
 
 
-def open_next(v: V, e: SendFinished) -> Effect:
+def open_next(v: V, e: SendFinished) -> Output:
     """Open the chunk that came into the window."""
     return do.OpenWindow(e.room, _work(v).next - 1, _work(v).next, aux=False)
 
 
-def offer_kv(v: V, e: TokensProduced) -> Effect:
+def offer_kv(v: V, e: TokensProduced) -> Output:
     """Tell the sends how far the KV is."""
     return do.OfferKv(e.room)
 
 
-def offer_aux(v: V, e: AuxProvided) -> Effect:
+def offer_aux(v: V, e: AuxProvided) -> Output:
     """Tell the aux sends that the row is there."""
     return do.OfferAux(e.room)
 
 
-def stop_sends(v: V, e: RoomEvent | TimerFired) -> Effect:
+def stop_sends(v: V, e: RoomEvent | TimerFired) -> Output:
     """Tell the sends to stop."""
     return do.StopSends(e.room)
 
 
-def announce(v: V, e: RoomEvent | TimerFired) -> Effect:
+def announce(v: V, e: RoomEvent | TimerFired) -> Output:
     """Tell the engine how the room ended."""
     return do.AnnounceOutcome(e.room, _work(v).cause)
 
 
-def release(v: V, e: RoomEvent | TimerFired) -> Effect:
+def release(v: V, e: RoomEvent | TimerFired) -> Output:
     """Tell the engine that the pages are its own again."""
     return do.AnnounceReleased(e.room)
 
@@ -432,7 +421,7 @@ prefill_room = Table(
     },
     tombstones=True,
 )  # fmt: skip
-row, ignore, refuse = prefill_room.row, prefill_room.ignore, prefill_room.refuse
+opens, row, ignore, refuse = prefill_room.opens, prefill_room.row, prefill_room.ignore, prefill_room.refuse
 
 LIVE = (S.AWAIT_PEERS, S.AWAIT_FORWARD, S.OPEN)
 FAILED = (S.FAILED, S.ABORTED)
@@ -441,10 +430,8 @@ WORK = (ForwardScheduled, TokensProduced, AuxProvided)
 
 # fmt: off
 # ---------------------------------------------------------------------------------- the way that goes well
-row(S.UNKNOWN,       EngineOpened,     S.AWAIT_PEERS,   let=own)
-row(S.UNKNOWN,       PeerOpened,       S.AWAIT_ENGINE,  let=meet, do=(say_opened,))
-row((S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD, S.OPEN, S.DRAINING, S.AWAIT_NOTED, *OVER),
-                     PeerOpened,                        when=other_group, do=(say_taken,))
+opens(S.UNKNOWN,     EngineOpened,     S.AWAIT_PEERS,   let=own)
+opens(S.UNKNOWN,     PeerOpened,       S.AWAIT_ENGINE,  let=meet, do=(say_opened,))
 row(S.AWAIT_ENGINE,  PeerOpened,       S.DRAINING,      when=disagrees, let=blame_plan_unowned, do=(stop_sends,))
 row(S.AWAIT_ENGINE,  PeerOpened,                        let=meet, do=(say_opened,))
 row(S.AWAIT_ENGINE,  EngineOpened,     S.DRAINING,      when=other_length, let=blame_length, do=(announce, stop_sends))
@@ -470,8 +457,8 @@ row(S.OPEN,          SendFinished,                      let=end_one, again=True)
 row((S.AWAIT_FORWARD, S.OPEN, S.DONE), PeerOpened,      do=(say_opened,))
 
 # ------------------------------------------------------------------------------------- what ends it early
-row(S.UNKNOWN,       AbortAsked,       S.ABORTED,       when=asked_by_engine, let=blame_unowned, do=(say_drained,))
-row(S.UNKNOWN,       AbortAsked,       S.FAILED,        let=blame_unowned, do=(say_drained,))
+opens(S.UNKNOWN,     AbortAsked,       S.ABORTED,       when=asked_by_engine, let=blame_unowned, do=(say_drained,))
+opens(S.UNKNOWN,     AbortAsked,       S.FAILED,        let=blame_unowned, do=(say_drained,))
 row(S.AWAIT_ENGINE,  AbortAsked,       S.DRAINING,      let=blame_unowned, do=(stop_sends,))
 row(S.AWAIT_ENGINE,  LinkWentDown,     S.DRAINING,      when=known, let=blame_link_unowned, do=(stop_sends,))
 row(S.AWAIT_ENGINE,  TimerFired,       S.DRAINING,      let=blame_engine, do=(stop_sends,))

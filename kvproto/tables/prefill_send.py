@@ -10,13 +10,16 @@ posted, the send gives the ring up and asks for the chunk's *pages*: the decode 
 staged before it answers, so the fan-in still completes and no cycle of waits can close.  The way over pages
 is also the direct route (same sharding, unsharded KV), which begins there.
 
-At most one staged write is ever posted: the only row that posts one leaves `GATHERING` for `WRITING`, and no
-row leads back.  A write that fails is never repeated; it fails its room.  The lease runs from the sending of
-the request (`asked`), so this rank's always ends before the decode rank's; it is looked at in the same step
-that posts.
+At most one staged write is ever begun: the only row that begins one leaves `GATHERING` for `WRITING`, and no
+row leads back.  A write is a machine of its own (`prefill_write`); one that fails is never repeated, it fails its
+room.  The lease runs from the sending of the request (`asked`), so this rank's always ends before the decode
+rank's; the write asks for it at each post.
 
-When the room ends, a send that only waits stops at once; one with a gather or a write in flight drains.  The
-aux row travels as a send too: without ring and pages, but asked for, confirmed and repeated like the others.
+Where the transport's writes carry their own notification (`tells`), the decode rank may confirm a part before this
+rank has seen its write end.  The confirmation is remembered (`acked`), and nothing is notified twice.
+
+When the room ends, a send that only waits stops at once; one with a gather or a write in flight drains.  What still
+comes for a send that is over is a row of `NEW`: there is no send.  The aux row travels as a send too: without ring and pages, but asked for, confirmed and repeated like the others.
 """
 
 from __future__ import annotations
@@ -24,16 +27,18 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kvproto import effects as do
-from kvproto.effects import Effect
 from kvproto.events import (
     AuxReady,
     ChunkAcked,
     Gathered,
     GatherFailed,
     KvProduced,
+    PagesBegun,
     PagesGranted,
+    RoomFailed,
     Route,
     SendEvent,
+    SendFinished,
     SendOpened,
     SendStopped,
     SlotTaken,
@@ -41,11 +46,13 @@ from kvproto.events import (
     StagingGranted,
     TimerFired,
     WatermarkReached,
+    WriteBegun,
     WriteCompleted,
     WriteFailed,
+    WriteStopped,
 )  # fmt: skip
 from kvproto.messages import PagesReq, StagingReq, StgNotify
-from kvproto.rows import Table, Value
+from kvproto.rows import Output, Table, Value
 from kvproto.states import Cause
 from kvproto.states import PSend as S
 
@@ -66,8 +73,12 @@ class PSendValue(Value, frozen=True, gc=False):
     round: int = 0
     end: int = 0
     slot: int = -1
-    #: the chunk's pages, u32 little-endian each
+    #: the chunk's pages while the KV is awaited, u32 little-endian each
     pages: bytes = b""
+    #: the staged write carries its own notification
+    tells: bool = False
+    #: the part was confirmed before its write was seen to end
+    acked: bool = False
 
 
 V = PSendValue
@@ -125,6 +136,16 @@ def tries_left(v: V, e: TimerFired, now: float) -> bool:
     return v.tries < e.tries
 
 
+def tells(v: V, e: ChunkAcked | WriteCompleted, now: float) -> bool:
+    """The write carries its own notification."""
+    return v.tells
+
+
+def acked(v: V, e: WriteCompleted, now: float) -> bool:
+    """The part has been confirmed."""
+    return v.acked
+
+
 def settled(v: V, e: WriteFailed, now: float) -> bool:
     """No byte of the failed write can land any more."""
     return e.settled
@@ -133,7 +154,7 @@ def settled(v: V, e: WriteFailed, now: float) -> bool:
 # --------------------------------------------------------------------------------------------- lets
 def ask(v: V, e: SendOpened, now: float) -> V:
     """The request's time is the lease's beginning."""
-    return replace(v, kv=e.ready, asked=now)
+    return replace(v, kv=e.ready, asked=now, tells=e.tells)
 
 
 def take_grant(v: V, e: StagingGranted, now: float) -> V:
@@ -141,9 +162,14 @@ def take_grant(v: V, e: StagingGranted, now: float) -> V:
     return replace(v, grant=e.grant, offset=e.offset, round=e.round, end=e.end, lease=v.asked + e.lease, tries=0)
 
 
+def keep_pages(v: V, e: PagesGranted, now: float) -> V:
+    """As `take_pages`; they are kept until the KV is there."""
+    return replace(v, pages=e.pages, lease=v.asked + e.lease)
+
+
 def take_pages(v: V, e: PagesGranted, now: float) -> V:
     """The pages are ours until the lease ends."""
-    return replace(v, pages=e.pages, lease=v.asked + e.lease)
+    return replace(v, lease=v.asked + e.lease)
 
 
 def have_kv(v: V, e: KvProduced, now: float) -> V:
@@ -181,90 +207,105 @@ def tried_if_late(v: V, e: TimerFired, now: float) -> V:
     return replace(v, tries=v.tries + 1) if v.kv else v
 
 
+def have_ack(v: V, e: ChunkAcked, now: float) -> V:
+    """The part is confirmed; the write has yet to end."""
+    return replace(v, acked=True)
+
+
 def begin_ack(v: V, e: WriteCompleted, now: float) -> V:
     """The part is in place; the confirmation may be asked for anew."""
     return replace(v, tries=0)
 
 
 # ------------------------------------------------------------------------------------------ effects
-def ask_grant(v: V, e: On) -> Effect:
+def ask_grant(v: V, e: On) -> Output:
     """Ask for a region."""
     return do.Send(e.room, 1 << e.peer, StagingReq(e.chunk))
 
 
-def ask_pages(v: V, e: On) -> Effect:
+def ask_pages(v: V, e: On) -> Output:
     """Ask for the pages, and say thereby that this part will not be staged."""
     return do.Send(e.room, 1 << e.peer, PagesReq(e.chunk))
 
 
-def ask_watermark(v: V, e: TimerFired) -> Effect:
+def ask_watermark(v: V, e: TimerFired) -> Output:
     """Pull the watermark."""
     return do.AskWatermark(e.room, e.peer)
 
 
-def watch(v: V, e: StagingGranted) -> Effect:
+def watch(v: V, e: StagingGranted) -> Output:
     """Be told when the watermark passes."""
     return do.WatchWatermark(e.room, e.chunk, e.peer, v.round, v.end)
 
 
-def take_slot(v: V, e: SendEvent) -> Effect:
+def take_slot(v: V, e: SendEvent) -> Output:
     """Take a slot, or queue for one."""
     return do.TakeSlot(e.room, e.chunk, e.peer)
 
 
-def leave_queue(v: V, e: On) -> Effect:
+def leave_queue(v: V, e: On) -> Output:
     """Queue no more."""
     return do.LeaveQueue(e.room, e.chunk, e.peer)
 
 
-def free_slot(v: V, e: On) -> Effect:
+def free_slot(v: V, e: On) -> Output:
     """Give the slot back, if there is one."""
     return do.FreeSlot(e.room, e.chunk, e.peer)
 
 
-def gather(v: V, e: SlotTaken) -> Effect:
+def gather(v: V, e: SlotTaken) -> Output:
     """Gather into the slot."""
-    return do.LaunchGather(e.room, e.chunk, e.peer, v.slot)
+    return do.GatherChunk(e.room, e.chunk, e.peer, v.slot, v.offset, v.grant)
 
 
-def write(v: V, e: Gathered) -> Effect:
-    """Post the one write."""
-    return do.PostWrite(e.room, e.chunk, e.peer, v.slot, v.offset)
+def write(v: V, e: Gathered) -> Output:
+    """Begin the one write."""
+    return WriteBegun(e.room, e.chunk, e.peer, v.slot, v.offset, v.grant, v.lease)
 
 
-def write_pages(v: V, e: SendEvent) -> Effect:
-    """Post the small writes."""
-    return do.PostPages(e.room, e.chunk, e.peer, v.pages)
+def write_pages(v: V, e: PagesGranted) -> Output:
+    """Begin the small writes."""
+    return PagesBegun(e.room, e.chunk, e.peer, e.pages, v.lease)
 
 
-def notify(v: V, e: On) -> Effect:
+def write_kept_pages(v: V, e: KvProduced) -> Output:
+    """Begin the small writes into the pages that were named before."""
+    return PagesBegun(e.room, e.chunk, e.peer, v.pages, v.lease)
+
+
+def stop_write(v: V, e: On) -> Output:
+    """Post nothing more."""
+    return WriteStopped(e.room, e.chunk, e.peer)
+
+
+def notify(v: V, e: On) -> Output:
     """Say that the part is in place."""
     return do.Send(e.room, 1 << e.peer, StgNotify(e.chunk, v.grant))
 
 
-def send_aux(v: V, e: On) -> Effect:
+def send_aux(v: V, e: On) -> Output:
     """Send the aux row."""
     return do.SendAux(e.room, e.peer)
 
 
-def finish(v: V, e: On) -> Effect:
+def finish(v: V, e: On) -> Output:
     """Tell the room that this send has ended."""
-    return do.FinishSend(e.room, e.chunk, e.peer)
+    return SendFinished(e.room, e.chunk, e.peer)
 
 
-def fail_write(v: V, e: On) -> Effect:
+def fail_write(v: V, e: On) -> Output:
     """Tell the room that the write failed."""
-    return do.FailRoom(e.room, Cause.WRITE_FAILED)
+    return RoomFailed(e.room, Cause.WRITE_FAILED)
 
 
-def fail_gather(v: V, e: On) -> Effect:
+def fail_gather(v: V, e: On) -> Output:
     """Tell the room that the gather failed."""
-    return do.FailRoom(e.room, Cause.KERNEL_FAILED)
+    return RoomFailed(e.room, Cause.KERNEL_FAILED)
 
 
-def fail_silent(v: V, e: TimerFired) -> Effect:
+def fail_silent(v: V, e: TimerFired) -> Output:
     """Tell the room that the decode rank does not answer."""
-    return do.FailRoom(e.room, Cause.NO_ANSWER)
+    return RoomFailed(e.room, Cause.NO_ANSWER)
 
 
 prefill_send = Table(
@@ -279,7 +320,7 @@ prefill_send = Table(
         S.AWAIT_ACK: "resend", S.AWAIT_AUX_ACK: "resend",
     },
 )  # fmt: skip
-row, ignore, refuse = prefill_send.row, prefill_send.ignore, prefill_send.refuse
+opens, row, ignore, refuse = prefill_send.opens, prefill_send.row, prefill_send.ignore, prefill_send.refuse
 
 BEFORE = (S.AWAIT_GRANT, S.AWAIT_WATERMARK)
 PAGES = (S.AWAIT_PAGES, S.AWAIT_PAGES_KV)
@@ -290,10 +331,10 @@ LATER = (*PAGES, S.SLICING, S.AWAIT_ACK, S.DRAINING)
 
 # fmt: off
 # ---------------------------------------------------------------------------------------- the staged way
-row(S.NEW,             SendOpened,       S.AWAIT_GRANT,     when=staged, let=ask, do=(ask_grant,))
-row(S.NEW,             SendOpened,       S.AWAIT_PAGES,     when=paged, let=ask, do=(ask_pages,))
-row(S.NEW,             SendOpened,       S.AWAIT_AUX_ACK,   when=aux_ready, do=(send_aux,))
-row(S.NEW,             SendOpened,       S.AWAIT_AUX)
+opens(S.NEW,           SendOpened,       S.AWAIT_GRANT,     when=staged, let=ask, do=(ask_grant,))
+opens(S.NEW,           SendOpened,       S.AWAIT_PAGES,     when=paged, let=ask, do=(ask_pages,))
+opens(S.NEW,           SendOpened,       S.AWAIT_AUX_ACK,   when=aux_ready, do=(send_aux,))
+opens(S.NEW,           SendOpened,       S.AWAIT_AUX)
 row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_SLOT,      when=usable_and_produced, let=take_grant, do=(take_slot,))
 row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_KV,        when=usable, let=take_grant)
 row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_WATERMARK, let=take_grant, do=(watch,))
@@ -303,6 +344,9 @@ row(BEFORE,            KvProduced,                          let=have_kv)
 row(S.AWAIT_KV,        KvProduced,       S.AWAIT_SLOT,      when=lease_holds, let=have_kv, do=(take_slot,))
 row(S.AWAIT_SLOT,      SlotTaken,        S.GATHERING,       when=lease_holds, let=have_slot, do=(gather,))
 row(S.GATHERING,       Gathered,         S.WRITING,         when=lease_holds, do=(write,))
+row(S.WRITING,         ChunkAcked,                          when=tells, let=have_ack)
+row(S.WRITING,         WriteCompleted,   S.DONE,            when=acked, do=(free_slot, finish))
+row(S.WRITING,         WriteCompleted,   S.AWAIT_ACK,       when=tells, let=begin_ack, do=(free_slot,))
 row(S.WRITING,         WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(free_slot, notify))
 row(S.AWAIT_ACK,       ChunkAcked,       S.DONE,            do=(finish,))
 
@@ -321,9 +365,9 @@ row(S.GATHERING,       Gathered,         S.AWAIT_PAGES,     let=ask_anew, do=(fr
 # ------------------------------------------------------------------------------------- the way over pages
 row(S.AWAIT_PAGES,     PagesGranted,     S.SLICING,         when=produced_in_time, let=take_pages, do=(write_pages,))
 row(S.AWAIT_PAGES,     PagesGranted,                        when=produced, let=ask_once_more, do=(ask_pages,))
-row(S.AWAIT_PAGES,     PagesGranted,     S.AWAIT_PAGES_KV,  let=take_pages)
+row(S.AWAIT_PAGES,     PagesGranted,     S.AWAIT_PAGES_KV,  let=keep_pages)
 row(S.AWAIT_PAGES,     KvProduced,                          let=have_kv)
-row(S.AWAIT_PAGES_KV,  KvProduced,       S.SLICING,         when=lease_holds, let=have_kv, do=(write_pages,))
+row(S.AWAIT_PAGES_KV,  KvProduced,       S.SLICING,         when=lease_holds, let=have_kv, do=(write_kept_pages,))
 row(S.AWAIT_PAGES_KV,  KvProduced,       S.AWAIT_PAGES,     let=ask_anew_with_kv, do=(ask_pages,))
 row(S.SLICING,         WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(notify,))
 row(S.AWAIT_PAGES,     TimerFired,                          when=tries_left, let=tried, do=(ask_pages,))
@@ -343,12 +387,13 @@ row(S.GATHERING,       TimerFired,       S.DRAINING,        do=(fail_gather,))
 row(S.WRITING,         WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, fail_write, finish))
 row(S.SLICING,         WriteFailed,      S.STOPPED,         when=settled, do=(fail_write, finish))
 row(FLYING,            WriteFailed,      S.DRAINING,        do=(fail_write,))
-row(FLYING,            TimerFired,       S.DRAINING,        do=(fail_write,))
+row(FLYING,            TimerFired,       S.DRAINING,        do=(stop_write, fail_write))
 
 # ------------------------------------------------------------------------------------------- the room has ended
 row((*BEFORE, S.AWAIT_KV, *PAGES, S.AWAIT_ACK, *AUX), SendStopped, S.STOPPED, do=(finish,))
 row(S.AWAIT_SLOT,      SendStopped,      S.STOPPED,         do=(leave_queue, finish))
-row((S.GATHERING, *FLYING), SendStopped, S.DRAINING)
+row(S.GATHERING,       SendStopped,      S.DRAINING)
+row(FLYING,            SendStopped,      S.DRAINING,        do=(stop_write,))
 row(S.DRAINING,        Gathered,         S.STOPPED,         do=(free_slot, finish))
 row(S.DRAINING,        GatherFailed,     S.STOPPED,         do=(free_slot, finish))
 row(S.DRAINING,        WriteCompleted,   S.STOPPED,         do=(free_slot, finish))
@@ -365,15 +410,17 @@ ignore((S.AWAIT_SLOT, S.GATHERING, *FLYING, S.AWAIT_ACK, S.DRAINING), KvProduced
 ignore(S.AWAIT_AUX_ACK, AuxReady,        "the row was sent")
 ignore(S.DRAINING,     ChunkAcked,       "the room is over")
 
+ignore(S.NEW, (StagingGranted, StagingDenied, PagesGranted, ChunkAcked), "a late answer: the send is over")
+ignore(S.NEW, (WatermarkReached, KvProduced, AuxReady, SendStopped), "the send is over")
+
 # ------------------------------------------------------------------------------- what breaks the protocol
-refuse((S.NEW, *AUX), (StagingGranted, StagingDenied, PagesGranted, WatermarkReached, KvProduced), "nothing of the kind was asked for")
+refuse(AUX,            (StagingGranted, StagingDenied, PagesGranted, WatermarkReached, KvProduced), "nothing of the kind was asked for")
 refuse((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING), StagingDenied, "the region was granted")
 refuse(STAGED,         PagesGranted,     "no pages were asked for")
-refuse((S.NEW, *STAGED, *PAGES, S.SLICING, S.AWAIT_AUX), ChunkAcked, "nothing was notified")
-refuse((S.NEW, *STAGED, *LATER), AuxReady, "it is not the aux row")
+refuse((*STAGED, *PAGES, S.SLICING, S.AWAIT_AUX), ChunkAcked, "nothing was notified")
+refuse((*STAGED, *LATER), AuxReady, "it is not the aux row")
 refuse((*STAGED, *LATER, *AUX), SendOpened, "it is open")
 refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.GATHERING, S.WRITING, *LATER, *AUX), SlotTaken, "it does not queue for a slot")
 refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, *FLYING, *PAGES, S.AWAIT_ACK, *AUX), (Gathered, GatherFailed), "nothing is being gathered")
 refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, *PAGES, S.AWAIT_ACK, *AUX), (WriteCompleted, WriteFailed), "nothing was posted")
-refuse(S.NEW,          SendStopped,      "it is not open")
 # fmt: on

@@ -1,0 +1,119 @@
+"""Routing: which event a message becomes, by what is known of its sender when it comes; as data.
+
+A rank hears messages, a machine hears events.  What lies between is a list of *routes*, read from the top: the first
+one that takes the message decides.  A route asks for *facts*, each one of a few words (is the sender's link up? is the
+sender a party to the room?), and has one of three ends:
+
+* `route`: the message becomes an event (or two), of the machine that it concerns;
+* `answer`: it is answered here, and no machine hears of it;
+* `drop`: it is counted under its reason, and nobody hears of it.
+
+The facts are the rank's to find out, and nothing else is: what follows from them stands in the list.  For each message
+the list is laid out once as a table by facts, so that finding the route costs two look-ups whatever its length.  A
+message that no route takes, in any combination of facts, is an error (`gaps`), and so is a route behind one that
+always takes what it would (`hidden`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
+from itertools import product
+from typing import Any, Literal
+
+import msgspec
+
+End = Literal["route", "answer", "drop"]
+#: one kind of message, or several
+Messages = type[Any] | tuple[type[Any], ...]
+
+
+class Fact(IntEnum):
+    """Base of what may be known; members count from zero."""
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One line: messages, the facts that it asks for (empty: any), and its end."""
+
+    end: End
+    messages: tuple[type[Any], ...]
+    #: by fact: the members that it takes
+    asks: tuple[tuple[Fact, ...], ...]
+    #: what the message becomes: functions of what was heard
+    to: tuple[Callable[[Any], Any], ...]
+    why: str
+    file: str
+    line: int
+
+    @property
+    def where(self) -> str:
+        """`file:line`, for complaints."""
+        return f"{self.file}:{self.line}"
+
+
+class Routes:
+    """The routes of one kind of rank."""
+
+    def __init__(self, name: str, messages: Iterable[type[Any]], facts: tuple[type[Fact], ...]) -> None:
+        """`messages`: all that this kind of rank may be sent; `facts`: what it finds out of each."""
+        self.name, self.messages, self.facts = name, tuple(messages), facts
+        self.routes: list[Route] = []
+
+    def route(
+        self, message: Messages, *asks: Fact, to: Callable[[Any], Any], then: Callable[[Any], Any] | None = None
+    ) -> None:  # fmt: skip
+        """The message becomes the event `to` makes of it, and then the one that `then` makes."""
+        self._add("route", message, asks, (to,) if then is None else (to, then), "")
+
+    def answer(self, message: Messages, *asks: Fact, to: Callable[[Any], Any], why: str) -> None:
+        """The message is answered with the one that `to` makes; `why` is for the reader."""
+        self._add("answer", message, asks, (to,), why)
+
+    def drop(self, message: Messages, *asks: Fact, why: str) -> None:
+        """The message is counted under `why`."""
+        self._add("drop", message, asks, (), why)
+
+    def _add(
+        self, end: End, message: Messages, asks: tuple[Fact, ...], to: tuple[Callable[[Any], Any], ...], why: str
+    ) -> None:  # fmt: skip
+        frame = sys._getframe(2)  # noqa: SLF001  # the line that the route stands on
+        messages = message if isinstance(message, tuple) else (message,)
+        by_fact = tuple(tuple(ask for ask in asks if type(ask) is fact) for fact in self.facts)
+        self.routes.append(Route(end, messages, by_fact, to, why, frame.f_code.co_filename, frame.f_lineno))
+
+    def cases(self) -> Iterator[tuple[type[Any], tuple[Fact, ...], Route | None]]:
+        """Every message in every combination of facts, and the route that takes it (None: there is none)."""
+        for message in self.messages:
+            for facts in product(*self.facts):
+                yield message, facts, self.find(message, facts)
+
+    def find(self, message: type[Any], facts: tuple[Fact, ...]) -> Route | None:
+        """The first route that takes this message with these facts."""
+        for route in self.routes:
+            asked = zip(route.asks, facts, strict=True)
+            if message in route.messages and all(not asks or fact in asks for asks, fact in asked):
+                return route
+        return None
+
+    def compiled(self) -> dict[type[Any], tuple[Route, ...]]:
+        """By message: the routes by the number `place` gives to the facts.  LookupError: a message has none."""
+        found: dict[type[Any], list[Route]] = {message: [] for message in self.messages}
+        for message, facts, route in self.cases():
+            if route is None:
+                raise LookupError(f"{self.name}: no route takes {message.__name__} with {_names(facts)}")
+            found[message].append(route)
+        return {message: tuple(routes) for message, routes in found.items()}
+
+    def gaps(self) -> list[str]:
+        """What no route takes, in words."""
+        return [f"{message.__name__} with {_names(facts)}" for message, facts, route in self.cases() if route is None]
+
+    def hidden(self) -> list[Route]:
+        """Routes that never take anything, because others always do before."""
+        taken = {id(route) for _, _, route in self.cases() if route is not None}
+        return [route for route in self.routes if id(route) not in taken]
+
+
+def _names(facts: tuple[Fact, ...]) -> str:
+    return ", ".join(fact.name for fact in facts)
