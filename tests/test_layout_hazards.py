@@ -9,9 +9,11 @@ import msgspec
 import pytest
 from layout_judge import Case, judge
 
-from kvproto import layout, runs
-from kvproto.handlers import slices as slicing
-from kvproto.layout import Layout, Plan, Share
+from kvproto.layout import byte_runs, sharding
+from kvproto.layout import byte_runs_numpy as slicing
+from kvproto.layout import plan as layout
+from kvproto.layout.plan import Plan, Share
+from kvproto.layout.sharding import Layout, LayoutError
 
 MODEL: dict[str, Any] = {
     "layers": 3, "heads": 4, "k_dim": 3, "v_dim": 3, "itemsize": 1, "dtype": "bits", "page_size": 2
@@ -53,7 +55,7 @@ def test_heads_overestimated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_heads_overestimated_is_refused_in_the_handshake() -> None:
     told, true = case_of(4, 1, heads=4).prefill, case_of(4, 1, heads=2).decode
-    with pytest.raises(layout.LayoutError, match="heads-differ"):
+    with pytest.raises(LayoutError, match="heads-differ"):
         Plan(told, true, 8)
 
 
@@ -89,7 +91,7 @@ def test_kv_asymmetric_heads_in_runs(monkeypatch: pytest.MonkeyPatch, v_dim: int
 
     def planes(plan: Plan, share: Share) -> list[tuple[int, int, int]]:
         prefill, decode = (msgspec.structs.replace(side, v_dim=side.k_dim) for side in (plan.prefill, plan.decode))
-        return runs.planes(Plan(prefill, decode, plan.grid), share)
+        return byte_runs.planes(Plan(prefill, decode, plan.grid), share)
 
     rejects(case_of(2, 1, v_dim=v_dim), lambda: monkeypatch.setattr(slicing, "planes", planes))
 
@@ -114,4 +116,4 @@ def test_off_grid_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
         first = max(prefix, (prefix // grid + k) * grid)
         return first, min(tokens, (first // grid + 1) * grid) - first
 
-    rejects(case_of(2, 1, prefix=6), lambda: monkeypatch.setattr(layout, "cell", cell))
+    rejects(case_of(2, 1, prefix=6), lambda: monkeypatch.setattr(sharding, "cell", cell))

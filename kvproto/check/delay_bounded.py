@@ -16,9 +16,9 @@ from __future__ import annotations
 from operator import itemgetter
 
 from kvproto.check.config import Config
-from kvproto.check.menus import Choice, Hearing
-from kvproto.check.moves import Explorer, Found
-from kvproto.check.parts import BITS, MASK, QUIET, event
+from kvproto.check.enabled_steps import Choice, Hearing
+from kvproto.check.state_encoding import BITS, MASK, QUIET, event
+from kvproto.check.successors import Explorer, Found
 
 Source = tuple[int, str, int]  #: component, word, and the room, writer or direction
 Turn = tuple[int, int, Source, Choice]  #: place in the order, who as a mask, who, what

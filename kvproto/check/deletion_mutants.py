@@ -2,9 +2,9 @@
 
 Each row in turn is dropped, each effect of a row left out, each guard taken for true.  The suite below is searched, one
 small configuration after the other, until one notices; those in which the row never fires (for a guard: in which its
-state never sees its event) cannot notice, and are passed over.  Larger ones are searched in haste (`haste`), and in
-full only for what nobody has noticed or explained by then.  What none notices is a *survivor*: it must be harmless, and
-`HARMLESS` says why, or the checker does not look where it should.
+state never sees its event) cannot notice, and are passed over.  Larger ones are searched in haste (`delay_bounded`),
+and in full only for what nobody has noticed or explained by then.  What none notices is a *survivor*: it must be
+harmless, and `HARMLESS` says why, or the checker does not look where it should.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kvproto.check.bench import Bench
 from kvproto.check.configs import CONFIGS, SUITES
-from kvproto.check.harmless import HARMLESS
+from kvproto.check.equivalent_mutants import HARMLESS
 from kvproto.check.search import Result, check, label
-from kvproto.lint import lint
-from kvproto.rows import Row, Table
-from kvproto.tables import TABLES
+from kvproto.check.table_patching import Bench
+from kvproto.fsm.lint import lint
+from kvproto.fsm.table import Row, Table
+from kvproto.protocol.tables import TABLES
+from kvproto.protocol.timing import Timing
 
 #: searched in this order; and these for what is left
 SUITE, HEAVY = SUITES["gate"], SUITES["gate-heavy"]
@@ -84,7 +85,7 @@ def ask(question: Question) -> Outcome:
     _baseline()  # before anything is taken away
     with Bench() as bench:
         _take_away(bench, table, row, question)
-        complaints = lint(table)
+        complaints = lint(table, Timing())
         if complaints:
             return Outcome(name, caught=True, property=f"lint {complaints[0].kind}", config="", where=where)
         for config in _concerned(SUITE, question, row):

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kvproto.check.config import KINDS, Config
+from kvproto.check.link_invariants import disagree, judge_pair
 from kvproto.check.network import REPORT, TO_DECODE, deliveries
 from kvproto.check.node import Move, Unrest
-from kvproto.check.pairs import disagree, judge_pair
-from kvproto.check.parts import BITS, DEAD, MASK, Event, Op, event
+from kvproto.check.state_encoding import BITS, DEAD, MASK, Event, Op, event
 from kvproto.check.world import World
-from kvproto.messages import PagesRsp, StagingRsp
+from kvproto.protocol.messages import PagesRsp, StagingRsp
 
 Choice = tuple[int, tuple[Op, ...], tuple[str, str] | None, Event]
 Option = tuple[int, int | None, int, str]  #: way, message, difference to the wire's number, cost

@@ -6,8 +6,8 @@ from typing import Any
 
 from kvproto.check.decode_memory import DecodeMemory, DNode
 from kvproto.check.node import FAILURE, SUCCESS
-from kvproto.check.prefill_moves import PNode
-from kvproto.states import DLink, PLink
+from kvproto.check.prefill_local_steps import PNode
+from kvproto.protocol.states import DLink, PLink
 
 PREFILL_ALONE, DECODE_ALONE = 1, 2
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from kvproto.check.config import Config
 from kvproto.check.node import GONE, LAST, MORE, SILENT, Move, Node, Unrest
 from kvproto.check.snapshot import Frozen
-from kvproto.states import PLink, PRoom, PSend
-from kvproto.tables.prefill_room import prefill_room
-from kvproto.tables.prefill_send import prefill_send
+from kvproto.protocol.states import PLink, PRoom, PSend
+from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.protocol.tables.prefill_send import prefill_send
 
 SHORT_SENDS = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK, PSend.AWAIT_PAGES, PSend.AWAIT_ACK, PSend.AWAIT_AUX_ACK)
 GIVING_UP = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK)

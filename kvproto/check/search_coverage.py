@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from kvproto.check.snapshot import plain
-from kvproto.coverage import Collector
-from kvproto.rows import Row, Value
+from kvproto.fsm.table import Row, Value
+from kvproto.trace.coverage import Collector
 
 
 class Covered(Collector):

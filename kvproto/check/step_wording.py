@@ -11,7 +11,7 @@ import msgspec
 from kvproto.check.config import Config
 from kvproto.check.network import REPORT, TO_DECODE
 from kvproto.check.node import LAST
-from kvproto.check.parts import Event
+from kvproto.check.state_encoding import Event
 
 COSTS = {
     "drop": "the network loses it", "duplicate": "and it will arrive again", "early": "although its link is busy",

@@ -10,9 +10,9 @@ about time lets them end:
 
 from __future__ import annotations
 
-from kvproto.check.menus import Choice, Later, Menu, Menus, Trouble
+from kvproto.check.enabled_steps import Choice, Later, Menu, Menus, Trouble
 from kvproto.check.network import REPORT, TO_PREFILL
-from kvproto.check.parts import BITS, DEAD, MASK, QUIET, Event, event
+from kvproto.check.state_encoding import BITS, DEAD, MASK, QUIET, Event, event
 
 Found = tuple[list[int], list[Event]]
 SWIFT = frozenset({"gathered", "land", "scattered"})

@@ -12,9 +12,8 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from kvproto.events import Event
-from kvproto.rows import Row, Table
-from kvproto.states import State
+from kvproto.fsm.table import Row, Table
+from kvproto.fsm.vocabulary import Event, State
 
 ANY = "any"
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import sys
 
-from kvproto.console import WELL, WRONG, run, say
+from kvproto.cli.console import WELL, WRONG, run, say
 
 #: name -> (module, what it is for)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "lint": ("kvproto.lint_command", "errors in the tables, with file and line"),
-    "check": ("kvproto.check.command", "search every interleaving of a small system for a broken property"),
-    "draw": ("kvproto.draw.command", "diagrams, tables and sequence charts, all made from the rows"),
-    "export": ("kvproto.export", "the protocol as JSON, for other languages and tools"),
-    "trace": ("kvproto.trace.command", "the story of a room across ranks: text, sequence chart, Perfetto"),
-    "replay": ("kvproto.trace.replay_command", "check a trace against the tables; show the first difference"),
-    "inspect": ("kvproto.inspect.command", "a trace as one web page, to step through"),
-    "coverage": ("kvproto.coverage_command", "what the checker, tests and real runs have seen of the tables"),
-    "doctor": ("kvproto.doctor", "which transports, devices and tools work here, and why not"),
-    "demo": ("kvproto.demo.command", "move a real model's KV cache between processes"),
-    "bench": ("kvproto.bench.command", "measure the step, the kernels and the transports"),
+    "lint": ("kvproto.cli.lint_command", "errors in the tables, with file and line"),
+    "check": ("kvproto.cli.check_command", "search every interleaving of a small system for a broken property"),
+    "draw": ("kvproto.cli.draw_command", "diagrams, tables and sequence charts, all made from the rows"),
+    "export": ("kvproto.cli.export_command", "the protocol as JSON, for other languages and tools"),
+    "trace": ("kvproto.cli.trace_command", "the story of a room across ranks: text, sequence chart, Perfetto"),
+    "replay": ("kvproto.cli.replay_command", "check a trace against the tables; show the first difference"),
+    "inspect": ("kvproto.cli.inspect_command", "a trace as one web page, to step through"),
+    "coverage": ("kvproto.cli.coverage_command", "what the checker, tests and real runs have seen of the tables"),
+    "doctor": ("kvproto.cli.doctor", "which transports, devices and tools work here, and why not"),
+    "demo": ("kvproto.cli.demo_command", "move a real model's KV cache between processes"),
+    "bench": ("kvproto.cli.bench_command", "measure the step, the kernels and the transports"),
 }
 
 
@@ -49,7 +49,3 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(f"kvproto: there is no command {name!r}\n\n{usage()}\n")
         return WRONG
     return run(COMMANDS[name][0], rest, extras="demo")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

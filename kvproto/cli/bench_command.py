@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kvproto.console import WELL, WRONG, run, say
+from kvproto.cli.console import WELL, WRONG, run, say
 
 #: name -> (module, what it measures)
 BENCHES: dict[str, tuple[str, str]] = {

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kvproto.check import gate, report
+from kvproto.check import deletion_mutants, report
 from kvproto.check.configs import CONFIGS, SUITES, named
-from kvproto.check.covered import Covered
+from kvproto.check.parallel_search import spread
 from kvproto.check.search import MEGABYTE, Progress, Result, check, to_stderr
-from kvproto.check.spread import spread
+from kvproto.check.search_coverage import Covered
 from kvproto.check.story import replay
-from kvproto.console import FOUND, WELL, WRONG, complain, say
-from kvproto.coverage import Collector, undump
+from kvproto.cli.console import FOUND, WELL, WRONG, complain, say
+from kvproto.trace.coverage import Collector, undump
 
 EPILOG = """\
 A configuration is a small world: so many ranks, rooms and chunks, a network, and a budget of faults.  The search goes
@@ -197,14 +197,14 @@ def _mutants(args: Any) -> int:
 
 
 def _gate(args: Any) -> int:
-    found: list[gate.Outcome] = []
-    asked = gate.questions(args.names)
+    found: list[deletion_mutants.Outcome] = []
+    asked = deletion_mutants.questions(args.names)
     shown = not args.quiet and sys.stderr.isatty()
     try:
-        for outcome in spread(gate.ask, asked, args.jobs):
+        for outcome in spread(deletion_mutants.ask, asked, args.jobs):
             found.append(outcome)
             if not args.json and not outcome.caught:
-                say(gate.line(outcome))
+                say(deletion_mutants.line(outcome))
             if shown:
                 sys.stderr.write(f"\r{len(found):>6} of {len(asked)} ")
     except KeyboardInterrupt:
@@ -212,8 +212,8 @@ def _gate(args: Any) -> int:
     if args.json:
         say(msgspec.json.encode(found).decode())
     else:
-        say(gate.summary(found))
-    if any(gate.unexplained(outcome) for outcome in found):
+        say(deletion_mutants.summary(found))
+    if any(deletion_mutants.unexplained(outcome) for outcome in found):
         return FOUND
     return WELL if len(found) == len(asked) else UNFINISHED
 

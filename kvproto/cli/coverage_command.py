@@ -13,13 +13,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from kvproto.console import FOUND, WELL, complain, say
-from kvproto.coverage import Collector, CoverageError, load, percent
-from kvproto.draw.sketch import Look, sketch
+from kvproto.cli.console import FOUND, WELL, complain, say
+from kvproto.draw.diagram import Look, sketch
 from kvproto.draw.svg import svg
-from kvproto.rows import Row, Table
-from kvproto.tables import TABLES
+from kvproto.fsm.table import Row, Table
+from kvproto.protocol.tables import TABLES
 from kvproto.trace import records
+from kvproto.trace.coverage import Collector, CoverageError, load, percent
 from kvproto.trace.replay import replay
 
 EPILOG = """\

@@ -61,6 +61,7 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
     p = argparse.ArgumentParser(
         prog="kvproto demo",
         description="Carry the KV cache of a real transformer between two groups of processes of different tensor "
@@ -138,6 +139,7 @@ def make_run(args: argparse.Namespace) -> Run:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """`kvproto demo`; the exit codes are above."""
     p = parser()
     args = p.parse_args(argv)
     if args.matrix:
@@ -155,6 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def one(run: Run, *, as_text: bool) -> int:
+    """One run, shown while it goes on and told at the end."""
     with Bars(run, shown=as_text) as bars:
         result = conduct(run, bars)
     if as_text:

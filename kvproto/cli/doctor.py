@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from kvproto.console import FOUND, WELL, say
+from kvproto.cli.console import FOUND, WELL, say
 
 PATIENCE = 60.0
 END = "\nimport os, sys; sys.stdout.flush(); os._exit(0)\n"
@@ -46,10 +46,11 @@ class Trial(msgspec.Struct, frozen=True):
 TRIALS: tuple[Trial, ...] = (
     Trial("core", "msgspec", "import msgspec; print(msgspec.__version__)", "pip install msgspec"),
     Trial("core", "tables", """
-from kvproto.lint import lint
-from kvproto.tables import TABLES
-from kvproto.digest import tables_digest
-found = [str(f) for t in TABLES for f in lint(t)]
+from kvproto.fsm.lint import lint
+from kvproto.protocol.tables import TABLES
+from kvproto.protocol.timing import Timing
+from kvproto.protocol.digest import tables_digest
+found = [str(f) for t in TABLES for f in lint(t, Timing())]
 assert not found, found[0]
 print(sum(len(t.rows) for t in TABLES), "rows, digest", tables_digest())
 """, "kvproto lint shows where"),
@@ -60,11 +61,11 @@ port = socket.bind_to_random_port("tcp://127.0.0.1")
 print("pyzmq", zmq.__version__ + ", libzmq", zmq.zmq_version() + ", bound a port")
 """, "pip install 'kvproto[control]'"),
     Trial("transport", "memory", """
-from kvproto.handlers.transports import memory
+from kvproto.io.transports import memory
 print("writes within one process, for tests")
 """, "pip install 'kvproto[nixl]' (it needs numpy)"),
     Trial("transport", "nixl", """
-from kvproto.handlers.transports.nixl_load import load
+from kvproto.io.transports.nixl_load import load
 api, _ = load()
 agent = api.nixl_agent("doctor", api.nixl_agent_config(backends=["UCX"]))
 print("an agent with UCX;", len(agent.get_agent_metadata()), "bytes of metadata")
@@ -92,7 +93,7 @@ import triton
 print(triton.__version__)
 """, "pip install triton (Linux); the torch kernels work without"),
     Trial("library", "transitions", "import transitions; print(transitions.__version__)",
-          "pip install transitions (for kvproto.bridge)"),
+          "pip install transitions (for kvproto.draw.transitions_bridge)"),
     Trial("library", "hypothesis", "import hypothesis; print(hypothesis.__version__)", "pip install 'kvproto[test]'"),
     Trial("library", "transformers", "import transformers; print(transformers.__version__)",
           "pip install 'kvproto[demo]'"),

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from kvproto.console import WELL, WRONG, complain, say
+from kvproto.cli.console import FOUND, WELL, WRONG, complain, say
+from kvproto.draw import generated_docs
+from kvproto.draw.diagram import Counts, Look, sketch
 from kvproto.draw.dot import dot
 from kvproto.draw.mermaid import mermaid
 from kvproto.draw.scenes import SCENES, Scene
-from kvproto.draw.sketch import Counts, Look, sketch
 from kvproto.draw.svg import svg
 from kvproto.draw.tables import functions_md, rows_md, states_md, value_md
-from kvproto.rows import Table
-from kvproto.tables import TABLES
+from kvproto.fsm.table import Table
+from kvproto.protocol.tables import TABLES
 
 EPILOG = """\
 examples:
@@ -58,9 +59,7 @@ def main(argv: list[str]) -> int:
     """`kvproto draw`."""
     args = parser().parse_args(argv)
     if args.write or args.check:
-        from kvproto import docs
-
-        return docs.refresh() if args.write else docs.judge()
+        return refresh() if args.write else judge()
     unknown = sorted(set(args.machine) - {table.name for table in TABLES})
     if unknown:
         complain(f"there is no machine {unknown[0]!r}; there are {', '.join(table.name for table in TABLES)}")
@@ -70,7 +69,7 @@ def main(argv: list[str]) -> int:
         return _put(((scene.name, "mmd", _chart(scene, states=args.states)) for scene in chosen), args.out)
     counts: Counts | None = None
     if args.coverage is not None:
-        from kvproto.coverage import CoverageError, load
+        from kvproto.trace.coverage import CoverageError, load
 
         try:
             counts = load(args.coverage).rows
@@ -113,3 +112,25 @@ def _put(pictures: Iterable[tuple[str, str, str]], out: Path | None) -> int:
         (out / f"{name}.{suffix}").write_text(content)
         say(f"wrote {out / f'{name}.{suffix}'}")
     return WELL
+
+
+def refresh() -> int:
+    """Bring the generated documents up to date, and say which were not."""
+    try:
+        done = generated_docs.write()
+    except generated_docs.DocsError as error:
+        return complain(str(error))
+    say("\n".join(f"wrote {path}" for path in done) or "everything was up to date")
+    return WELL
+
+
+def judge() -> int:
+    """Say which generated documents are stale."""
+    try:
+        old = generated_docs.stale()
+    except generated_docs.DocsError as error:
+        return complain(str(error))
+    for path in old:
+        say(f"stale: {path}")
+    say("write it anew: kvproto draw --write" if old else "everything is up to date")
+    return FOUND if old else WELL

@@ -13,14 +13,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from kvproto.console import WELL, complain, say
-from kvproto.draw.sketch import sketch
+from kvproto.cli.console import WELL, complain, say
+from kvproto.draw.diagram import sketch
 from kvproto.draw.svg import stylesheet, svg
-from kvproto.events import room_of
-from kvproto.messages import AUX_CHUNK
-from kvproto.plain import plain
-from kvproto.tables import TABLES
+from kvproto.protocol.events import room_of
+from kvproto.protocol.messages import AUX_CHUNK
+from kvproto.protocol.tables import TABLES
 from kvproto.trace.merge import Moment, merge
+from kvproto.trace.plain_json import plain
 from kvproto.trace.records import Log, Sent, Step, TraceError, load
 from kvproto.trace.replay import replay
 from kvproto.trace.tell import fact, machine, said

@@ -7,9 +7,10 @@ import json
 
 import msgspec
 
-from kvproto.console import FOUND, WELL, WRONG, complain, say
-from kvproto.lint import lint
-from kvproto.tables import TABLES
+from kvproto.cli.console import FOUND, WELL, WRONG, complain, say
+from kvproto.fsm.lint import lint
+from kvproto.protocol.tables import TABLES
+from kvproto.protocol.timing import Timing
 
 EPILOG = """\
 what is an error:
@@ -35,7 +36,7 @@ def main(argv: list[str]) -> int:
         complain(f"there is no machine {unknown[0]!r}; there are {', '.join(table.name for table in TABLES)}")
         return WRONG
     tables = [table for table in TABLES if not args.machine or table.name in args.machine]
-    found = [finding for table in tables for finding in lint(table)]
+    found = [finding for table in tables for finding in lint(table, Timing())]
     if args.json:
         say(json.dumps(msgspec.to_builtins(found), indent=1))
     else:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kvproto.check.story import Walk, walk
-from kvproto.console import FOUND, WELL, complain, say
+from kvproto.cli.console import FOUND, WELL, complain, say
 from kvproto.trace.records import Step, TraceError, load
 from kvproto.trace.replay import replay
 

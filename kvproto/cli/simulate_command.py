@@ -1,6 +1,6 @@
 """Long simulations of a pair of groups, every move drawn from one seed (see `simulation`).
 
-    python -m kvproto.testing.simulate --rooms 2000 --seed 1 --faults lose,doubt,crash
+    python -m kvproto.cli.simulate_command --rooms 2000 --seed 1 --faults lose,doubt,crash
 
 The same command gives the same run, on any machine, with the same digest.  Exit codes: 0 all is well, 1 an invariant
 was broken (the number of the move is told), 2 the command line was wrong.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kvproto.console import FOUND, WELL, say
+from kvproto.cli.console import FOUND, WELL, say
 from kvproto.testing.simulation import FAULTS, Simulation
 
 
@@ -35,7 +35,7 @@ def _progress(start: float) -> Callable[[Simulation], None]:
 
 def main(argv: list[str] | None = None) -> int:
     """The command; exit code 1 if an invariant was broken."""
-    parser = argparse.ArgumentParser("python -m kvproto.testing.simulate", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser("python -m kvproto.cli.simulate_command", description=__doc__.splitlines()[0])
     parser.add_argument("--rooms", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", default="all", help=f"all, none, or some of {','.join(FAULTS)}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kvproto.console import WELL, complain, say
-from kvproto.plain import PlainError, room_from
+from kvproto.cli.console import WELL, complain, say
 from kvproto.trace.merge import Moment, merge, rooms
 from kvproto.trace.perfetto import perfetto
+from kvproto.trace.plain_json import PlainError, room_from
 from kvproto.trace.records import TraceError, load
 from kvproto.trace.tell import sequence, text, title
 

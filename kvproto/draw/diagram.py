@@ -18,8 +18,8 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from kvproto.draw.paths import APART, WELL
-from kvproto.rows import Row, Table
-from kvproto.states import State
+from kvproto.fsm.table import Row, Table
+from kvproto.fsm.vocabulary import State
 
 Kind = Literal["well", "detour", "apart"]
 #: (table name, row index) -> how often it fired

@@ -8,29 +8,26 @@ does.  `schema` describes its shape in JSON Schema; both are kept in `spec/`, an
 
 from __future__ import annotations
 
-import argparse
 import json
 from enum import IntEnum
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kvproto import effects, events, messages
-from kvproto.console import WELL, say
-from kvproto.describe import comments, kind_of, members, sentence
-from kvproto.digest import tables_digest
+from kvproto.draw.describe import comments, kind_of, members, sentence
+from kvproto.draw.message_exchanges import TALK
 from kvproto.draw.source import expression, helpers, used
 from kvproto.draw.tables import concrete, value_fields
-from kvproto.draw.talk import TALK
-from kvproto.effects import Effect, Internal
-from kvproto.events import Event, Route
-from kvproto.layout import Layout
-from kvproto.plain import hints
-from kvproto.rows import Row, Table
-from kvproto.states import Cause
-from kvproto.tables import TABLES
-from kvproto.timing import Timing
+from kvproto.fsm.table import Row, Table
+from kvproto.fsm.vocabulary import Effect, Event, Internal
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects, events, messages
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.events import Route
+from kvproto.protocol.states import Cause
+from kvproto.protocol.tables import TABLES
+from kvproto.protocol.timing import Timing
+from kvproto.trace.plain_json import hints
 
 Json = dict[str, Any]
 FORMAT = 1
@@ -163,21 +160,3 @@ def _list(items: Json) -> Json:
 def text(document: Json) -> str:
     """The document as it is written to a file."""
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-
-
-def main(argv: list[str]) -> int:
-    """`kvproto export`."""
-    parser = argparse.ArgumentParser(
-        prog="kvproto export",
-        description="Print the protocol as one JSON document: states, events, effects, rows, messages, timers.",
-        epilog="Example: kvproto export | jq '.machines[].rows | length'",
-    )
-    parser.add_argument("--schema", action="store_true", help="print the document's JSON Schema instead")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE, not to the terminal")
-    args = parser.parse_args(argv)
-    said = text(schema() if args.schema else spec())
-    if args.out is None:
-        say(said.rstrip("\n"))
-    else:
-        args.out.write_text(said)
-    return WELL

@@ -1,25 +1,23 @@
 """Everything that is generated and kept in the repository: parts of PROTOCOL.md, and all of spec/'s export.
 
 In PROTOCOL.md prose is written by hand; between a line `<!-- generated: NAME -->` and the next `<!-- end -->` stands
-what `PARTS[NAME]` gives.  `python -m kvproto.docs --write` (or `kvproto draw --write`) brings everything up to date;
-`--check`, and a test, say what is stale.
+what `PARTS[NAME]` gives.  `kvproto draw --write` brings everything up to date; `--check`, and a test, say what is
+stale.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kvproto.console import FOUND, WELL, complain, say
+from kvproto.draw.diagram import Look, sketch
 from kvproto.draw.dot import dot
+from kvproto.draw.export import schema, spec, text
 from kvproto.draw.mermaid import mermaid
 from kvproto.draw.properties import hazards_md, properties_md
 from kvproto.draw.ring_example import ring_md
 from kvproto.draw.scenes import SCENES, Scene
-from kvproto.draw.sketch import Look, sketch
 from kvproto.draw.svg import svg
 from kvproto.draw.tables import (
     causes_md,
@@ -34,15 +32,14 @@ from kvproto.draw.tables import (
     timers_md,
     value_md,
 )
-from kvproto.events import Terms
-from kvproto.export import schema, spec, text
-from kvproto.layout import Layout
-from kvproto.states import Cause
-from kvproto.tables import TABLES
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.events import Terms
+from kvproto.protocol.states import Cause
+from kvproto.protocol.tables import TABLES
 from kvproto.trace.merge import merge
 from kvproto.trace.tell import sequence
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PROTOCOL = "PROTOCOL.md"
 MARK = re.compile(r"<!-- generated: ([a-z _]+) -->\n(.*?)<!-- end -->\n", re.DOTALL)
 
@@ -127,39 +124,3 @@ def write() -> list[str]:
             file.write_text(content)
             done.append(path)
     return done
-
-
-def main(argv: list[str]) -> int:
-    """`python -m kvproto.docs`."""
-    parser = argparse.ArgumentParser(prog="python -m kvproto.docs", description="Keep generated documents fresh.")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--write", action="store_true", help="bring PROTOCOL.md and spec/ up to date")
-    which.add_argument("--check", action="store_true", help="say what is stale; exit 1 if anything is")
-    args = parser.parse_args(argv)
-    return refresh() if args.write else judge()
-
-
-def refresh() -> int:
-    """Write what is stale, and say what that was."""
-    try:
-        done = write()
-    except DocsError as error:
-        return complain(str(error))
-    say("\n".join(f"wrote {path}" for path in done) or "everything was up to date")
-    return WELL
-
-
-def judge() -> int:
-    """Say what is stale."""
-    try:
-        old = stale()
-    except DocsError as error:
-        return complain(str(error))
-    for path in old:
-        say(f"stale: {path}")
-    say("write it anew: python -m kvproto.docs --write" if old else "everything is up to date")
-    return FOUND if old else WELL
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,7 @@ hold.  So it serves as a second opinion on the step: the tests drive both with t
     model.fire(SendOpened(room, 0, 1, Route.STAGED, ready=False), now=0.0)
     model.state, model.value, model.effects
 
-It is some ten times slower than `kvproto.machine`, and needs `pip install transitions`.
+It is some ten times slower than `kvproto.fsm.machine`, and needs `pip install transitions`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.effects import Effect, Report
-from kvproto.events import Event
-from kvproto.rows import Row, Table, Value
-from kvproto.timing import Timer, Timing
-from kvproto.wheel import INFINITY
+from kvproto.fsm.table import Row, Table, Value
+from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.fsm.timing import Timer
+from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.protocol.timing import Timing
 
 
 class BridgeError(ImportError):

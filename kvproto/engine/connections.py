@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container
 
-from kvproto.handlers.control import Control, Peer, Sent
-from kvproto.handlers.outbox import Counts, Outboxes
-from kvproto.messages import Message
-from kvproto.wire import encode
+from kvproto.io.control.control import Control, Peer, Sent
+from kvproto.io.control.outbox import Counts, Outboxes
+from kvproto.protocol.codec import encode
+from kvproto.protocol.messages import Message
 
 #: frames, and their bytes, that wait for one peer beyond the control plane's own queue
 BACKLOG, BACKLOG_BYTES = 65536, 64 << 20

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from kvproto.events import LinkEvent, WiredUp, WireFailed
-from kvproto.handlers.transports.base import PeerId, Transport, TransportError
+from kvproto.io.transports.base import PeerId, Transport, TransportError
+from kvproto.protocol.events import LinkEvent, WiredUp, WireFailed
 
 WARM_S = 2.0
 

@@ -2,8 +2,8 @@
 
 The ring is region 0 of what the transport opens to prefill ranks, the pool's tensors are the regions after it
 (K of each layer, then V of each), which is what the layout's runs count on.  A part's notification comes with its
-write, where the transport can carry it (`handlers.notes`), or through the control plane.  A scatter is watched by its
-ticket; a copy on the CPU is over when it returns.
+write, where the transport can carry it (`protocol.notification`), or through the control plane.  A scatter is watched
+by its ticket; a copy on the CPU is over when it returns.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 
 import torch
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
-from kvproto.handlers.book import Entry, open_memory
-from kvproto.handlers.kernels.base import Kernels, Pool, Ticket
-from kvproto.handlers.lane import Lane
-from kvproto.handlers.notes import read_note
-from kvproto.handlers.staging import Kind, Staging
-from kvproto.handlers.transports.base import Arrived, Transport
-from kvproto.layout import cell
-from kvproto.loop import Loop
-from kvproto.rank_decode import DecodeRank
-from kvproto.states import DLink
-from kvproto.wire import WireError
+from kvproto.engine.device_streams import Lane
+from kvproto.engine.loop import Loop
+from kvproto.engine.room_entry import Entry, open_memory
+from kvproto.engine.staging_buffers import Kind, Staging
+from kvproto.io.kernels.base import Kernels, Pool, Ticket
+from kvproto.io.transports.base import Arrived, Transport
+from kvproto.layout.sharding import cell
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.codec import WireError
+from kvproto.protocol.notification import read_note
+from kvproto.protocol.states import DLink
+from kvproto.rank.decode import DecodeRank
 
 
 class DecodeData:

@@ -10,21 +10,22 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto.endpoint import Endpoint
-from kvproto.handlers.clock import Clock, SteadyClock
-from kvproto.handlers.control import ControlError
-from kvproto.handlers.decode import DecodeData
-from kvproto.handlers.kernels.base import Kernels, Pool
-from kvproto.handlers.making import check_pool, make_control, need_room, new_incarnation
-from kvproto.handlers.staging import Kind
-from kvproto.handlers.transports.base import Transport
-from kvproto.layout import Layout, Plan
-from kvproto.rank_decode import DecodeRank
-from kvproto.rooms import Room, Status
-from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
-from kvproto.states import Cause
+from kvproto.engine.decode_effects import DecodeData
+from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.room import Room, Status
+from kvproto.engine.staging_buffers import Kind
+from kvproto.engine.validation import check_pool, make_control, need_room, new_incarnation
+from kvproto.io.clock import Clock, SteadyClock
+from kvproto.io.control.control import ControlError
+from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.transports.base import Transport
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import Cause
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 
 STALL_S = 1.0
 

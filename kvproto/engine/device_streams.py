@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from kvproto.handlers.book import Entry
+from kvproto.engine.room_entry import Entry
 
 new_stream: Callable[..., Any] = torch.cuda.Stream
 

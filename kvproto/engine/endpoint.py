@@ -13,7 +13,7 @@ the engine what it needs, all of it non-blocking:
 Either the engine calls `poll()` in its own loop (one bounded pass; `wait()` sleeps until there is something to do),
 or `start()` runs the loop on a thread of its own, and the engine's calls are handed over.
 
-The loop's work is in `kvproto.loop`, the protocol's in the tables; here is only the engine's side: arguments are
+The loop's work is in `kvproto.engine.loop`, the protocol's in the tables; here is only the engine's side: arguments are
 checked, entries made and kept until the engine has been told everything.
 """
 
@@ -26,20 +26,21 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Self
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto.events import room_of
-from kvproto.explain import explain
-from kvproto.handlers.book import Entry
-from kvproto.handlers.clock import Clock
-from kvproto.handlers.control import Control
-from kvproto.handlers.digests import DigestingKernels, Place
-from kvproto.handlers.kernels.base import Kernels, Pool
-from kvproto.handlers.making import pick_kernels
-from kvproto.loop import Loop
-from kvproto.rank import Rank
-from kvproto.rooms import Outcome, Room, Status
-from kvproto.states import Cause
+from kvproto.engine.loop import Loop
+from kvproto.engine.room import Outcome, Room, Status
+from kvproto.engine.room_entry import Entry
+from kvproto.engine.validation import pick_kernels
+from kvproto.fsm.vocabulary import Event
+from kvproto.io.clock import Clock
+from kvproto.io.control.control import Control
+from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.kernels.digesting import DigestingKernels, Place
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.events import room_of
+from kvproto.protocol.states import Cause
+from kvproto.rank.base import Rank
+from kvproto.rank.explain import explain
 from kvproto.trace.records import lines, log_of
 
 MAX_TRACES = 64
@@ -112,7 +113,7 @@ class Endpoint:
         self.close()
 
     # ------------------------------------------------------------------------------------------- rooms
-    def _enter(self, room: Room, entry: Entry, event: Callable[[], ev.Event]) -> None:
+    def _enter(self, room: Room, entry: Entry, event: Callable[[], Event]) -> None:
         if room.key in self.book or (self.rank.value_of(room.key) is not None and self._known(room.key)):
             raise ValueError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
         self.loop.check()
@@ -122,7 +123,7 @@ class Endpoint:
     def _known(self, key: int) -> bool:
         raise NotImplementedError
 
-    def _do(self, event: Callable[[], ev.Event]) -> None:
+    def _do(self, event: Callable[[], Event]) -> None:
         self.loop.call(lambda: self.loop.submit(self.rank.handle(event(), self.loop.now)))
 
     def _entry(self, room: Room) -> Entry | None:
@@ -206,7 +207,7 @@ class Endpoint:
         """{(first token of a chunk, layer, head): 64-bit digest} of what this rank gathered or scattered; waits for
         the device. Ask after the outcome and before `released` has handed the room out: KeyError after that.
 
-        ValueError: the endpoint was made without `digests=True`. `handlers.digests.differing` compares ranks.
+        ValueError: the endpoint was made without `digests=True`. `io.kernels.digesting.differing` compares ranks.
         """
         if self.digesting is None:
             raise ValueError("this endpoint makes no digests: give it digests=True")

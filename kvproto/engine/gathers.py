@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto.handlers.book import Entry
-from kvproto.handlers.kernels.base import Kernels, Pool, Ticket
-from kvproto.handlers.staging import Staging
-from kvproto.layout import Plan, Share, cell
-from kvproto.loop import Loop
-from kvproto.rank_prefill import PrefillRank
+from kvproto.engine.loop import Loop
+from kvproto.engine.room_entry import Entry
+from kvproto.engine.staging_buffers import Staging
+from kvproto.io.kernels.base import Kernels, Pool, Ticket
+from kvproto.layout.plan import Plan, Share
+from kvproto.layout.sharding import cell
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.rank.prefill import PrefillRank
 
 Key = tuple[int, int, int]
 

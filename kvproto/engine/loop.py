@@ -8,7 +8,7 @@ kernels and transports in between, `EVERY` so many: a device that has finished w
 a pass takes its time, and a lease may end in it: each call, frame and queued event has a time of its own.
 
 Nothing of the protocol is here: an effect is looked up by its type and carried out, whatever the state.  Side
-effects are in the handlers that a side installs (`handlers.prefill`, `handlers.decode`); the control plane is
+effects are in the handlers that a side installs (`prefill_effects`, `decode_effects`); the control plane is
 the same for both and is below.
 
 Between passes the loop sleeps.  It wakes at once for control frames and engine calls.  Transports can only be
@@ -22,18 +22,17 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto.effects import Effect
-from kvproto.events import Event
-from kvproto.handlers.clock import Clock
-from kvproto.handlers.control import Control, Peer
-from kvproto.lines import Lines
-from kvproto.messages import Heartbeat, Hello, Message, Reset
-from kvproto.owner import Owned, Source
-from kvproto.rank import Rank
-from kvproto.states import Cause
-from kvproto.wire import WireError, decode, encode
+from kvproto.engine.connections import Lines
+from kvproto.engine.loop_thread import Owned, Source
+from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.io.clock import Clock
+from kvproto.io.control.control import Control, Peer
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.codec import WireError, decode, encode
+from kvproto.protocol.messages import Heartbeat, Hello, Message, Reset
+from kvproto.protocol.states import Cause
+from kvproto.rank.base import Rank
 
 FAST, SLOW = 50e-6, 250e-6
 LIMIT = 256
@@ -48,7 +47,7 @@ class Loop(Owned):
         super().__init__(control)
         self.rank, self.clock = rank, clock
         self.handlers: dict[type[Effect], Callable[[Any], None]] = {
-            do.Transmit: self._transmit, do.Report: self._report,
+            do.Transmit: self._transmit, Report: self._report,
         }  # fmt: skip
         self.on_hello: Callable[[Peer, Hello], None] | None = None
         #: whether a message (link, epoch, room, body) was taken into keeping, to be handed to the rank later
@@ -192,7 +191,7 @@ class Loop(Owned):
     def _transmit(self, effect: do.Transmit) -> None:
         self.lines.send(effect.link, effect.epoch, effect.room, effect.body)
 
-    def _report(self, effect: do.Report) -> None:
+    def _report(self, effect: Report) -> None:
         self.counts["refused events"] += 1
         self.reports.append(f"{effect.what}: {effect.why}")
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from kvproto.handlers.control import Control
+from kvproto.io.control.control import Control
 
 
 class Source(Protocol):

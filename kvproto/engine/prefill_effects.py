@@ -1,9 +1,9 @@
 """The prefill rank's data: staging slots and writes.
 
 One buffer holds the slots; it and the pool's tensors are registered with the transport once.  What is gathered into a
-slot is one piece of one write, and the write carries its notification, where the transport can (`handlers.notes`).
-A part that goes over pages is many pieces: it is cut into writes that the transport takes.  What is posted, and how it
-ends, is in `handlers.flights`.
+slot is one piece of one write, and the write carries its notification, where the transport can
+(`protocol.notification`).  A part that goes over pages is many pieces: it is cut into writes that the transport takes.
+What is posted, and how it ends, is in `writes`.
 """
 
 from __future__ import annotations
@@ -13,29 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto.handlers.book import Entry, open_memory
-from kvproto.handlers.drafts import Drafts
-from kvproto.handlers.flights import Flight, Flights, Note
-from kvproto.handlers.gathers import Gathers, Key, duty
-from kvproto.handlers.kernels.base import Kernels, Pool
-from kvproto.handlers.lane import Lane
-from kvproto.handlers.slices import batches, slices
-from kvproto.handlers.staging import Kind, Staging
-from kvproto.handlers.transports.base import (
-    Busy,
-    Completed,
-    Failed,
-    Part,
-    PeerId,
-    PeerLost,
-    Transport,
-    TransportError,
-)
-from kvproto.loop import Loop
-from kvproto.messages import ChunkAck, Message, StgNotify
-from kvproto.rank_prefill import PrefillRank
+from kvproto.engine.device_streams import Lane
+from kvproto.engine.gathers import Gathers, Key, duty
+from kvproto.engine.loop import Loop
+from kvproto.engine.prepared_writes import Drafts
+from kvproto.engine.room_entry import Entry, open_memory
+from kvproto.engine.staging_buffers import Kind, Staging
+from kvproto.engine.writes import Flight, Flights, Note
+from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.transports.base import Busy, Completed, Failed, Part, PeerId, PeerLost, Transport, TransportError
+from kvproto.layout.byte_runs_numpy import batches, slices
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import ChunkAck, Message, StgNotify
+from kvproto.rank.prefill import PrefillRank
 
 
 class PrefillData:

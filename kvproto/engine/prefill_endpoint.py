@@ -10,25 +10,26 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
-from kvproto.endpoint import Endpoint
-from kvproto.handlers.book import Entry
-from kvproto.handlers.clock import Clock, MonotonicClock
-from kvproto.handlers.control import LOOPBACK, Peer
-from kvproto.handlers.kernels.base import Kernels, Pool
-from kvproto.handlers.making import check_pool, make_control, need_room, new_incarnation
-from kvproto.handlers.prefill import PrefillData
-from kvproto.handlers.staging import Kind
-from kvproto.handlers.transports.base import PeerId, Transport
-from kvproto.handlers.wireup import WireUp
-from kvproto.layout import Layout
-from kvproto.messages import MAX_AUX, Hello
-from kvproto.rank_prefill import PrefillRank
-from kvproto.rooms import Room
-from kvproto.settings import PREFILL_GROUP, Settings
-from kvproto.states import Cause, PLink
+from kvproto.engine.connector import WireUp
+from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.prefill_effects import PrefillData
+from kvproto.engine.room import Room
+from kvproto.engine.room_entry import Entry
+from kvproto.engine.staging_buffers import Kind
+from kvproto.engine.validation import check_pool, make_control, need_room, new_incarnation
+from kvproto.fsm.vocabulary import Event
+from kvproto.io.clock import Clock, MonotonicClock
+from kvproto.io.control.control import LOOPBACK, Peer
+from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.transports.base import PeerId, Transport
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.messages import MAX_AUX, Hello
+from kvproto.protocol.states import Cause, PLink
+from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.settings import PREFILL_GROUP, Settings
 
 #: states in which a call is being answered, or was
 ANSWERED = (PLink.AWAIT_WIRE_UP, PLink.UP)
@@ -122,7 +123,7 @@ class PrefillEndpoint(Endpoint):
         if entry is None:
             return
 
-        def event() -> ev.Event:
+        def event() -> Event:
             entry.aux = entry.aux if entry.aux is not None else row
             return ev.AuxProvided(room.key)
 

@@ -15,12 +15,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kvproto import effects as do
-from kvproto.handlers.gathers import duty
-from kvproto.handlers.notes import note
-from kvproto.handlers.transports.base import Draft, Part, PeerId, Region, Transport
-from kvproto.messages import StgNotify
-from kvproto.rank_prefill import PrefillRank
+from kvproto.engine.gathers import duty
+from kvproto.io.transports.base import Draft, Part, PeerId, Region, Transport
+from kvproto.protocol import effects as do
+from kvproto.protocol.messages import StgNotify
+from kvproto.protocol.notification import note
+from kvproto.rank.prefill import PrefillRank
 
 #: what a write is about: room, chunk, peer, offset in the ring, grant, epoch of the link, the transport's peer
 Mark = tuple[int, int, int, int, int, int, PeerId]

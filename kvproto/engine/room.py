@@ -8,8 +8,8 @@ from enum import IntEnum
 import msgspec
 from msgspec.structs import force_setattr
 
-from kvproto.events import room_key
-from kvproto.states import Cause
+from kvproto.protocol.events import room_key
+from kvproto.protocol.states import Cause
 
 
 class Status(IntEnum):

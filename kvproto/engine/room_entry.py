@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from kvproto.handlers.transports.base import Region, Transport
-from kvproto.layout import Layout
-from kvproto.states import Cause
+from kvproto.io.transports.base import Region, Transport
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.states import Cause
 
 
 @dataclass(slots=True)

@@ -19,9 +19,9 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from kvproto.handlers.copies import copy_bytes
-from kvproto.handlers.kernels.base import Events, EventTicket, Ticket
-from kvproto.handlers.lane import Lane, new_stream
+from kvproto.engine.device_streams import Lane, new_stream
+from kvproto.io.kernels.base import Events, EventTicket, Ticket
+from kvproto.io.kernels.host_copies import copy_bytes
 
 Kind = Literal["device", "pinned"]
 

@@ -7,12 +7,13 @@ import os
 import time
 from typing import Any
 
-from kvproto.handlers.book import Entry, as_table, need_pages
-from kvproto.handlers.control import Control
-from kvproto.handlers.kernels.base import Kernels, Pool
-from kvproto.handlers.lane import Lane
-from kvproto.layout import Layout, Plan
-from kvproto.wire import MAX_FRAME
+from kvproto.engine.device_streams import Lane
+from kvproto.engine.room_entry import Entry, as_table, need_pages
+from kvproto.io.control.control import Control
+from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.codec import MAX_FRAME
 
 MAX_QUEUE_BYTES = 8 * MAX_FRAME
 
@@ -26,10 +27,10 @@ def new_incarnation() -> int:
 def pick_kernels(pool: Pool) -> Kernels:
     """Triton on a GPU, torch on the CPU."""
     if pool.device.type == "cuda":
-        from kvproto.handlers.kernels.triton import TritonKernels
+        from kvproto.io.kernels.triton import TritonKernels
 
         return TritonKernels()
-    from kvproto.handlers.kernels.torch import TorchKernels
+    from kvproto.io.kernels.torch import TorchKernels
 
     return TorchKernels()
 

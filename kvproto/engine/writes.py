@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kvproto import events as ev
-from kvproto.handlers.gathers import Key
-from kvproto.handlers.transports.base import Busy, Completed, Draft, Failed, Handle, Part, PeerId, Transport
-from kvproto.loop import Loop
+from kvproto.engine.gathers import Key
+from kvproto.engine.loop import Loop
+from kvproto.io.transports.base import Busy, Completed, Draft, Failed, Handle, Part, PeerId, Transport
+from kvproto.protocol import events as ev
 
 #: pieces that one pass posts: some 50 ms
 BUDGET = 16384

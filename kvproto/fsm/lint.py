@@ -7,7 +7,7 @@ Five things are errors, each with the file and line of the row (or of the pair) 
 * `unreachable`: a state that no row leads to from the initial one;
 * `no-way-out`: a state from which no row path leads to a final one (tables that have final states);
 * `unknown`: a row on an event, or in a state, that the table does not have; a timer's event in a state without
-  a timer; a timer that `Timing` does not have.
+  a timer; a timer that has no numbers in the given `timing`.
 
 A machine without tombstones is deleted when it is final, so its final states need no rows.
 """
@@ -19,10 +19,9 @@ from typing import Any
 
 import msgspec
 
-from kvproto.events import Event, TimerFired
-from kvproto.rows import Row, Table
-from kvproto.states import State
-from kvproto.timing import Timing
+from kvproto.fsm.table import Row, Table
+from kvproto.fsm.timing import NamedTimers
+from kvproto.fsm.vocabulary import Event, State, TimerFired
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -37,10 +36,10 @@ class Finding(msgspec.Struct, frozen=True):
         return f"{self.where}: {self.table}: {self.kind}: {self.text}"
 
 
-def lint(table: Table[Any]) -> list[Finding]:
+def lint(table: Table[Any], timing: NamedTimers) -> list[Finding]:
     """Every error of the table, in the order of the list above."""
     rows = table.pairs()
-    found = [*_undecided(table, rows), *_never_fires(table, rows), *_graph(table), *_unknown(table)]
+    found = [*_undecided(table, rows), *_never_fires(table, rows), *_graph(table), *_unknown(table, timing)]
     return sorted(found, key=lambda f: (f.where, f.kind))
 
 
@@ -99,7 +98,7 @@ def _graph(table: Table[Any]) -> list[Finding]:
     return found
 
 
-def _unknown(table: Table[Any]) -> list[Finding]:
+def _unknown(table: Table[Any], timing: NamedTimers) -> list[Finding]:
     found = []
     for row in table.rows:
         if row.event not in table.events:
@@ -110,7 +109,7 @@ def _unknown(table: Table[Any]) -> list[Finding]:
             found.append(_finding(table, "unknown", f"{row.source.name} has no timer", row))
     for state, name in table.timers.items():
         try:
-            Timing().named(name)
+            timing.named(name)
         except AttributeError:
             found.append(_finding(table, "unknown", f"{state.name} names the timer {name!r}"))
     return found

@@ -2,7 +2,7 @@
 
 `Machine` compiles a table: for each pair of state and event the rows become one function, written out as source
 and compiled, in which a row is an `if`, a line and a `return`; what guards, changes and effects say stands in it
-(`kvproto.inline`).  So what runs is what a careful hand would have written for this pair, and nothing is looked up
+(`kvproto.fsm.inline`).  So what runs is what a careful hand would have written for this pair, and nothing is looked up
 but the pair itself.
 
 A step is pure: no clock, no I/O, no logging; the same arguments give the same result, which is what makes the
@@ -24,12 +24,11 @@ from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from kvproto.effects import Effect, Report
-from kvproto.events import Event
-from kvproto.inline import expression
-from kvproto.rows import Row, Table, Value
-from kvproto.timing import Timer, Timing
-from kvproto.wheel import INFINITY, QUANTUM
+from kvproto.fsm.inline import expression
+from kvproto.fsm.table import Row, Table, Value
+from kvproto.fsm.timer_wheel import INFINITY, QUANTUM
+from kvproto.fsm.timing import NamedTimers, Timer
+from kvproto.fsm.vocabulary import Effect, Event, Report
 
 V = TypeVar("V", bound=Value)
 Fired = tuple[Row | None, V, tuple[Effect, ...]]
@@ -43,7 +42,7 @@ LOCAL = ("value", "event", "now", "new", "fire", "report")
 class Machine(Generic[V]):
     """A compiled table."""
 
-    def __init__(self, table: Table[V], timing: Timing) -> None:
+    def __init__(self, table: Table[V], timing: NamedTimers) -> None:
         self.table = table
         self.initial: V = table.value(table.initial)
         self.timers: dict[int, Timer] = {s: timing.named(name) for s, name in table.timers.items()}

@@ -32,9 +32,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from kvproto.effects import Effect
-from kvproto.events import Event, TimerFired
-from kvproto.states import FINAL, State
+from kvproto.fsm.vocabulary import Effect, Event, State, TimerFired
 
 Verb = Literal["row", "ignore", "refuse"]
 
@@ -82,22 +80,21 @@ class Table(Generic[V]):
 
     def __init__(
         self, name: str, value: type[V], states: type[State], *, initial: State,
-        events: Iterable[type[Event]], timers: dict[State, str], tombstones: bool = False,
+        events: Iterable[type[Event]], timers: dict[State, str], final: tuple[State, ...] = (),
+        tombstones: bool = False,
     ) -> None:  # fmt: skip
-        """`tombstones`: final values are kept for a while and still answer; else they are deleted at once."""
+        """`final`: the states that end the machine; `tombstones`: final values are kept for a while and still answer;
+        else they are deleted at once.
+        """
         self.name = name
         self.value = value
         self.states = states
         self.initial = initial
         self.events = tuple(events)
         self.timers = timers
+        self.final = final
         self.tombstones = tombstones
         self.rows: list[Row] = []
-
-    @property
-    def final(self) -> tuple[State, ...]:
-        """The states that end the machine."""
-        return tuple(s for s in self.states if any(s is final for final in FINAL))
 
     def pairs(self) -> dict[tuple[State, type[Event]], list[Row]]:
         """By state and event: the rows that decide, in their order."""

@@ -1,1 +1,1 @@
-"""Side-effect handlers: the only code that knows sockets, transports, devices and clocks."""
+"""Sockets, transports, devices and clocks.  Of the protocol nothing is known here; of layouts, the bytes."""

@@ -10,14 +10,15 @@ when they adjoin on *both* sides. The walk decides which rows can: token by toke
 head's tokens together, head by head within the tokens that share a page on both sides. Along the
 tables' order of pages this walk misses no join, and a direct share comes out as whole pages, or runs of them.
 
-This is the definition, row by row in plain Python. `kvproto.handlers.slices` computes the same with numpy.
+This is the definition, row by row in plain Python. `kvproto.layout.byte_runs_numpy` computes the same with numpy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Sized
 
-from kvproto.layout import Layout, LayoutError, Plan, Share
+from kvproto.layout.plan import Plan, Share
+from kvproto.layout.sharding import Layout, LayoutError
 
 Descriptor = tuple[int, int, int, int, int]  #: (source region, source offset, target region, target offset, bytes)
 

@@ -1,12 +1,12 @@
-"""The byte runs of one share in one cell, computed with numpy: `kvproto.runs` for real sizes.
+"""The byte runs of one share in one cell, computed with numpy: `kvproto.layout.byte_runs` for real sizes.
 
 The slice route writes a head slice straight into the reader's pages, one run a token, layer, K and V at worst, so a
 cell is easily a million runs; the direct route needs one a page at most. Both take their runs from here, as five
 columns that a transport passes on without a Python object a run.
 
-The work is done once on rows (see `kvproto.runs` for the walk and for what a row is): pieces that are contiguous by
-construction, then a merge of the pieces that adjoin on both sides, then a scaled copy of the merged runs for each
-plane.
+The work is done once on rows (see `kvproto.layout.byte_runs` for the walk and for what a row is): pieces that are
+contiguous by construction, then a merge of the pieces that adjoin on both sides, then a scaled copy of the merged runs
+for each plane.
 
 Is that the best form? A million runs cost 5 ns each here, some 20 in batches, 50 in the transport's checks and 40 in
 NIXL's request; posting them costs 2,500 to 4,000, a copy of its own each. So lists that NIXL keeps prepared would save
@@ -23,8 +23,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from kvproto.layout import Layout, LayoutError, Plan, Share
-from kvproto.runs import by_head, covered, planes
+from kvproto.layout.byte_runs import by_head, covered, planes
+from kvproto.layout.plan import Plan, Share
+from kvproto.layout.sharding import Layout, LayoutError
 
 BATCH = 4096
 Column = npt.NDArray[np.uint64]

@@ -1,6 +1,6 @@
 """Who writes what to whom: the plan that both ends derive from the same two layouts.
 
-Ranks hold intervals of heads and of layers (`kvproto.cuts`), so all of the planning is one idea: **what a
+Ranks hold intervals of heads and of layers (`kvproto.layout.sharding`), so all of the planning is one idea: **what a
 prefill rank owes a decode rank is the overlap of two intervals of heads and two intervals of layers**. No ratio of
 the two tensor-parallel sizes appears anywhere; 6 ranks serve 4 as simply as 4 serve 2.
 
@@ -24,31 +24,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kvproto.cuts import (
-    MAX_RANKS,
-    Interval,
-    Layout,
-    LayoutError,
-    Order,
-    Reason,
-    cell,
-    chunks,
-    grid_tokens,
-)
-
-__all__ = [
-    "MAX_RANKS",
-    "Layout",
-    "LayoutError",
-    "Order",
-    "Plan",
-    "Reason",
-    "Share",
-    "cell",
-    "chunks",
-    "grid_tokens",
-    "plan_between",
-]
+from kvproto.layout.sharding import Interval, Layout, LayoutError, Reason, chunks
 
 PART_ALIGNMENT: Final = 256  #: bytes; every part of a grant starts at a multiple, so every grant does
 _AGREED: Final[tuple[tuple[str, Reason], ...]] = (

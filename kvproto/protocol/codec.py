@@ -13,8 +13,19 @@ from __future__ import annotations
 
 import msgspec
 
-from kvproto.events import room_key, room_of
-from kvproto.messages import MAX_AUX, MAX_ENDPOINT, MAX_PAGES, U32, U64, Abort, LinkBody, Message, Open, RoomBody
+from kvproto.protocol.events import room_key, room_of
+from kvproto.protocol.messages import (
+    MAX_AUX,
+    MAX_ENDPOINT,
+    MAX_PAGES,
+    U32,
+    U64,
+    Abort,
+    LinkBody,
+    Message,
+    Open,
+    RoomBody,
+)
 
 #: the longest frame that is sent or accepted, in bytes
 MAX_FRAME = max(MAX_AUX, MAX_ENDPOINT, MAX_PAGES) + 64 * 1024

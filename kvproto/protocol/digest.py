@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 
-from kvproto.messages import VERSION
-from kvproto.rows import Row
-from kvproto.tables import TABLES
+from kvproto.fsm.table import Row
+from kvproto.protocol.messages import VERSION
+from kvproto.protocol.tables import TABLES
 
 
 def _line(row: Row) -> str:

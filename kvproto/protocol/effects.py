@@ -8,25 +8,9 @@ printed, compared and replayed.
 
 from __future__ import annotations
 
-import msgspec
-
-from kvproto.messages import Message
-from kvproto.states import Cause
-
-
-class Effect(msgspec.Struct, frozen=True, gc=False):
-    """Base of every effect."""
-
-
-class Internal(Effect, frozen=True):
-    """Base of the effects that the rank carries out itself."""
-
-
-class Report(Effect, frozen=True):
-    """Tell whoever watches: an event was refused, or something is odd."""
-
-    what: str
-    why: str
+from kvproto.fsm.vocabulary import Effect, Internal
+from kvproto.protocol.messages import Message
+from kvproto.protocol.states import Cause
 
 
 # ------------------------------------------------------------------------------------------ messages

@@ -16,7 +16,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from kvproto.states import Cause
+from kvproto.fsm.vocabulary import Event
+from kvproto.protocol.states import Cause
 
 Machine = Literal["room", "send", "grant", "link", ""]
 
@@ -59,25 +60,6 @@ class Route(IntEnum):
     PAGES = 1
     #: the aux row, over the control plane
     AUX = 2
-
-
-class Event(msgspec.Struct, frozen=True, gc=False):
-    """Base of every event."""
-
-    machine: ClassVar[Machine] = ""
-
-
-class TimerFired(Event, frozen=True):
-    """The timer of the machine's state ended; it may be started `tries` times in all.
-
-    `busy`: a write to the link's peer is in flight (links of a prefill rank).
-    """
-
-    room: int
-    chunk: int
-    peer: int
-    tries: int
-    busy: bool = False
 
 
 # --------------------------------------------------------------------------------------------- rooms

@@ -1,6 +1,6 @@
 """The messages: what the two sides say to each other, as the protocol sees them.
 
-A frame on the wire is a *header* `(epoch, room id, gen)` and one of these bodies; `kvproto.wire` packs and
+A frame on the wire is a *header* `(epoch, room id, gen)` and one of these bodies; `kvproto.protocol.codec` packs and
 unpacks it.  The header tells late, repeated and foreign messages apart, so a body carries only what it is
 about.  The writer that a message concerns is not in it: it is the prefill rank at the end of the link.
 
@@ -29,8 +29,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from kvproto.layout import Layout
-from kvproto.states import Cause
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.states import Cause
 
 #: MessagePack itself has no larger integers
 U64 = Annotated[int, Meta(ge=0)]

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import struct
 
-from kvproto.messages import StgNotify
-from kvproto.wire import WireError, decode, encode
+from kvproto.protocol.codec import WireError, decode, encode
+from kvproto.protocol.messages import StgNotify
 
 _HEAD = struct.Struct("<QI")
 

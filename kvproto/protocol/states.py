@@ -2,8 +2,8 @@
 
 A state's name says what must come before the machine can go on.  A room that is in `AWAIT_PEERS` has nothing
 to do until its peers have spoken; one that is in `DRAINING` waits for writes that are in flight.  The states
-that end a machine (`FINAL`) are kept for a while as *tombstones* where a late message may still ask for them
-(rooms), and are deleted at once where nothing can ask any more (sends, grants, links).
+that end a machine (its table's `final`) are kept for a while as *tombstones* where a late message may still ask for
+them (rooms), and are deleted at once where nothing can ask any more (sends, grants, links).
 
 The numbers are indices into the compiled tables, so they count from zero in each machine; the order is the
 order in which a transfer that goes well passes through them, the ways out at the end.
@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-
-class State(IntEnum):
-    """Base of every machine's states."""
+from kvproto.fsm.vocabulary import State
 
 
 class PRoom(State):
@@ -186,13 +184,3 @@ class Cause(IntEnum):
     def aborted(self) -> bool:
         """True where an engine asked for the end, false where something went wrong."""
         return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED)
-
-
-#: a tuple, looked through by identity: states of different machines are equal as numbers
-FINAL: tuple[State, ...] = (
-    PRoom.DONE, PRoom.FAILED, PRoom.ABORTED,
-    PSend.DONE, PSend.STOPPED,
-    DRoom.DONE, DRoom.FAILED, DRoom.ABORTED,
-    DGrant.FREED,
-    PLink.FORGOTTEN,
-)  # fmt: skip

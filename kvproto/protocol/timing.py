@@ -14,12 +14,7 @@ import math
 
 import msgspec
 
-
-class Timer(msgspec.Struct, frozen=True, gc=False):
-    """`period` seconds, at most `tries` times in all."""
-
-    period: float
-    tries: int = 1
+from kvproto.fsm.timing import Timer
 
 
 class Timing(msgspec.Struct, frozen=True, gc=False):

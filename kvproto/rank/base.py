@@ -22,16 +22,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto.digest import tables_digest
-from kvproto.driver import Driver
-from kvproto.effects import Effect
-from kvproto.events import Event, Terms
-from kvproto.layout import Layout, LayoutError, Plan
-from kvproto.messages import VERSION, Hello, Message, Welcome
-from kvproto.settings import Settings
-from kvproto.states import State
+from kvproto.fsm.vocabulary import Effect, Event, State
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout, LayoutError
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.events import Terms
+from kvproto.protocol.messages import VERSION, Hello, Message, Welcome
+from kvproto.rank.driver import Driver
+from kvproto.rank.settings import Settings
 
 
 class Peer(msgspec.Struct):

@@ -11,23 +11,24 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
-from kvproto.digest import tables_digest
-from kvproto.driver import On, own
-from kvproto.effects import Effect
-from kvproto.events import Event, Terms
-from kvproto.layout import Layout, Plan, cell, plan_between
-from kvproto.machine import Fire, Machine
-from kvproto.messages import Message
-from kvproto.rank import Peer, Rank, bits, mask
-from kvproto.ring import Ring
-from kvproto.settings import Settings
-from kvproto.states import Cause, DLink
-from kvproto.tables.decode_grant import DGrantValue, decode_grant
-from kvproto.tables.decode_room import decode_room
-from kvproto.tables.links import decode_link
+from kvproto.fsm.machine import Fire, Machine
+from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.layout.plan import Plan, plan_between
+from kvproto.layout.sharding import Layout, cell
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.events import Terms
+from kvproto.protocol.messages import Message
+from kvproto.protocol.states import Cause, DLink
+from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant
+from kvproto.protocol.tables.decode_room import decode_room
+from kvproto.protocol.tables.links import decode_link
+from kvproto.rank.base import Peer, Rank, bits, mask
+from kvproto.rank.driver import On, own
+from kvproto.rank.ring import Ring
+from kvproto.rank.settings import Settings
 
 BOUND = (DLink.UP, DLink.AWAIT_RETURN)
 

@@ -21,14 +21,12 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any, ClassVar
 
-from kvproto import events as ev
-from kvproto.effects import Effect
-from kvproto.events import Event
-from kvproto.machine import Fire, Machine
-from kvproto.messages import Message
-from kvproto.rows import Row, Table
-from kvproto.settings import Settings
-from kvproto.wheel import INFINITY, Wheel
+from kvproto.fsm.machine import Fire, Machine
+from kvproto.fsm.table import Row, Table
+from kvproto.fsm.timer_wheel import INFINITY, Wheel
+from kvproto.fsm.vocabulary import Effect, Event, TimerFired
+from kvproto.protocol.messages import Message
+from kvproto.rank.settings import Settings
 
 #: what a timer belongs to, in the wheel: a room's key; minus a link's number; or, from here up, the parts of a room
 PARTS = 1 << 96
@@ -69,7 +67,7 @@ class Driver:
         self._inner: dict[type[Effect], Callable[[Any], None]] = {}
         self._rooms_on = {event: self._on_room(steps) for event, steps in self.room_machine.steps.items()}
         self._links_on = {event: self._on_link(steps) for event, steps in self.link_machine.steps.items()}
-        self._route: dict[type[Event], On] = {**self._rooms_on, **self._links_on, ev.TimerFired: self._timed}
+        self._route: dict[type[Event], On] = {**self._rooms_on, **self._links_on, TimerFired: self._timed}
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event; returns the effects that others have to carry out."""
@@ -104,7 +102,7 @@ class Driver:
         value = self.rooms.get(room)
         if value is not None and value.due <= now:
             tries = self.room_machine.timers[value.state].tries
-            out += self.handle(ev.TimerFired(room, ROOM_CHUNK, 0, tries), now)
+            out += self.handle(TimerFired(room, ROOM_CHUNK, 0, tries), now)
             value = self.rooms.get(room)
         if value is not None and value.due < INFINITY:
             self.wheel.put(value.due, room)
@@ -115,7 +113,7 @@ class Driver:
             return
         if value.due <= now:
             tries = self.link_machine.timers[value.state].tries
-            out += self.handle(ev.TimerFired(0, ROOM_CHUNK, link, tries, busy=self._writes_to(link)), now)
+            out += self.handle(TimerFired(0, ROOM_CHUNK, link, tries, busy=self._writes_to(link)), now)
             value = self.links.get(link)
         if value is not None and value.due < INFINITY:
             self._start_link(value.due, link)
@@ -133,8 +131,8 @@ class Driver:
         """When `tick` should be called at the latest (it may find nothing to do); infinity: no timer runs."""
         return self.wheel.next
 
-    def _timed(self, event: ev.TimerFired, now: float) -> None:
-        (self._links_on if event.peer else self._rooms_on)[ev.TimerFired](event, now)
+    def _timed(self, event: TimerFired, now: float) -> None:
+        (self._links_on if event.peer else self._rooms_on)[TimerFired](event, now)
 
     # --------------------------------------------------------------------------------- finding and keeping
     def _on_room(self, steps: list[Fire]) -> On:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from kvproto.driver import steps
-from kvproto.events import TimerFired, room_of
-from kvproto.messages import AUX_CHUNK
-from kvproto.rank import Rank, bits
+from kvproto.fsm.vocabulary import TimerFired
+from kvproto.protocol.events import room_of
+from kvproto.protocol.messages import AUX_CHUNK
+from kvproto.rank.base import Rank, bits
+from kvproto.rank.driver import steps
 
 
 def _names(mask: int, side: str) -> str:

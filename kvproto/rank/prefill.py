@@ -11,21 +11,21 @@ from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import Any
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
-from kvproto.driver import PARTS, ROOM_CHUNK, On, own
-from kvproto.effects import Effect
-from kvproto.events import Route
-from kvproto.layout import Layout, cell
-from kvproto.machine import Fire, Machine
-from kvproto.messages import AUX_CHUNK
-from kvproto.rank import bits
-from kvproto.rank_prefill_links import PrefillLinks
-from kvproto.ring import usable
-from kvproto.settings import Settings
-from kvproto.tables.prefill_send import FLYING, PSendValue, prefill_send
-from kvproto.wheel import INFINITY
+from kvproto.fsm.machine import Fire, Machine
+from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.fsm.vocabulary import Effect, TimerFired
+from kvproto.layout.sharding import Layout, cell
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.events import Route
+from kvproto.protocol.messages import AUX_CHUNK
+from kvproto.protocol.tables.prefill_send import FLYING, PSendValue, prefill_send
+from kvproto.rank.base import bits
+from kvproto.rank.driver import PARTS, ROOM_CHUNK, On, own
+from kvproto.rank.prefill_links import PrefillLinks
+from kvproto.rank.ring import usable
+from kvproto.rank.settings import Settings
 
 SendKey = tuple[int, int, int]
 
@@ -49,7 +49,7 @@ class PrefillRank(PrefillLinks):
         self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
         self._sends_on = {event: self._on_send(steps) for event, steps in self.send_machine.steps.items()}
         self._route |= self._sends_on | {
-            ev.TimerFired: self._timed, ev.WriteCompleted: self._write_completed, ev.WriteFailed: self._write_failed,
+            TimerFired: self._timed, ev.WriteCompleted: self._write_completed, ev.WriteFailed: self._write_failed,
         }  # fmt: skip
         self._inner |= {
             do.PostWrite: self._post, do.PostPages: self._post, do.OpenWindow: self._open_window,
@@ -131,14 +131,14 @@ class PrefillRank(PrefillLinks):
             send = self.sends.get(room, {}).get(key)
             if send is not None and send.due <= now:
                 tries = self.send_machine.timers[send.state].tries
-                out += self.handle(ev.TimerFired(room, key >> 16, key & 0xFFFF, tries), now)
+                out += self.handle(TimerFired(room, key >> 16, key & 0xFFFF, tries), now)
         left = min((send.due for send in self.sends.get(room, {}).values()), default=INFINITY)
         if left < self._wakes.get(room, INFINITY):
             self._wake_at(left, room)
 
-    def _timed(self, event: ev.TimerFired, now: float) -> None:
+    def _timed(self, event: TimerFired, now: float) -> None:
         if event.chunk != ROOM_CHUNK:
-            self._sends_on[ev.TimerFired](event, now)
+            self._sends_on[TimerFired](event, now)
         else:
             super()._timed(event, now)
 

@@ -12,20 +12,21 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
-from kvproto.digest import tables_digest
-from kvproto.effects import Effect
-from kvproto.events import Event, Terms
-from kvproto.layout import Layout, Plan, plan_between
-from kvproto.messages import AUX_CHUNK, Message
-from kvproto.rank import Peer, Rank, mask
-from kvproto.ring import usable
-from kvproto.settings import Settings
-from kvproto.states import PLink, PRoom
-from kvproto.tables.links import prefill_link
-from kvproto.tables.prefill_room import prefill_room
+from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.layout.plan import Plan, plan_between
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.events import Terms
+from kvproto.protocol.messages import AUX_CHUNK, Message
+from kvproto.protocol.states import PLink, PRoom
+from kvproto.protocol.tables.links import prefill_link
+from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.rank.base import Peer, Rank, mask
+from kvproto.rank.ring import usable
+from kvproto.rank.settings import Settings
 
 EARLY = PRoom.AWAIT_ENGINE
 #: how many lengths are kept for sharing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kvproto.timing import Timing
+from kvproto.protocol.timing import Timing
 
 #: the numbers of the two groups, where there is one of each
 PREFILL_GROUP, DECODE_GROUP = 1, 2

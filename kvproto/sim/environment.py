@@ -13,16 +13,16 @@ from typing import Literal
 
 import msgspec
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
-from kvproto.driver import steps
-from kvproto.effects import Effect
-from kvproto.rank_decode import DecodeRank
-from kvproto.rank_prefill import PrefillRank
-from kvproto.rows import Row
-from kvproto.settings import DECODE_GROUP, PREFILL_GROUP
-from kvproto.states import Cause
+from kvproto.fsm.table import Row
+from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.states import Cause
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.driver import steps
+from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 
 Side = Literal["P", "D"]
 
@@ -78,7 +78,7 @@ class Job(msgspec.Struct):
     """Something under way outside the rank; `event` is raised when it ends."""
 
     node: Node
-    event: ev.Event
+    event: Event
     hangs: bool = False
 
 
@@ -93,7 +93,7 @@ class Outside:
         self.jobs: list[Job] = []
         self.posted: set[tuple[str, int, int, int]] = set()
         self.flying: Counter[tuple[str, int]] = Counter()
-        self.reports: list[do.Report] = []
+        self.reports: list[Report] = []
         self.fired: Counter[Row] = Counter()
 
     def prefill(self, index: int) -> PrefillRank:
@@ -170,7 +170,7 @@ class Outside:
             self._harvest(node)
         for effect in effects:
             match effect:
-                case do.Report():
+                case Report():
                     self.reports.append(effect)
                 case do.AnnounceOutcome(room, cause):
                     assert room not in node.outcomes, f"seed {self.seed}: a second outcome of {room} on {node.name}"
@@ -221,7 +221,7 @@ class Outside:
 
     def _begin(self, node: Node, effect: Effect) -> None:
         odds, hangs = self.chances, False
-        event: ev.Event
+        event: Event
         match effect:
             case do.LaunchGather(room, chunk, peer):
                 fails = self._chance(odds.gather_fails)
@@ -238,7 +238,7 @@ class Outside:
                 raise AssertionError(f"nobody carries out {effect}")
         self.jobs.append(Job(node, event, hangs))
 
-    def _write(self, node: Node, effect: Effect, room: int, chunk: int, peer: int) -> tuple[ev.Event, bool]:
+    def _write(self, node: Node, effect: Effect, room: int, chunk: int, peer: int) -> tuple[Event, bool]:
         key = node.name, room, chunk, peer
         assert key not in self.posted, f"seed {self.seed}: {key} is posted twice"
         assert room not in node.released, f"seed {self.seed}: {effect} after the release"

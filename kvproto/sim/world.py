@@ -1,7 +1,7 @@
 """A world: whole groups of ranks whose network, kernels, transports and clock are lists and a seed.
 
 The ranks are the very objects that run in production.  What they ask of the outside becomes an entry in one of two
-lists (`outside`): `mail` and `jobs`.  `step` takes one of them, chosen by the seed; time passes when the lists are
+lists (`environment`): `mail` and `jobs`.  `step` takes one of them, chosen by the seed; time passes when the lists are
 empty, and now and then before.  So one seed is one schedule, and it can be run again.
 
 What is judged while it runs, whoever drives it (a breach is an AssertionError with the seed):
@@ -18,13 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvproto import events as ev
-from kvproto.layout import Layout, Plan
-from kvproto.rank_decode import DecodeRank
-from kvproto.rank_prefill import PrefillRank
-from kvproto.rows import Row
-from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
-from kvproto.testing.outside import Chances, Node, Outside, Parcel, Side
+from kvproto.fsm.table import Row
+from kvproto.fsm.vocabulary import Event
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import events as ev
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.sim.environment import Chances, Node, Outside, Parcel, Side
 
 __all__ = ["Chances", "Node", "Parcel", "Side", "World"]
 
@@ -71,7 +73,7 @@ class World(Outside):
             self._carry_out(self.nodes["D", index], rank.call(PREFILL_GROUP, peer, self.plan, self.now)[1])
 
     # ----------------------------------------------------------------------------------------- engines
-    def raise_event(self, side: Side, index: int, event: ev.Event) -> None:
+    def raise_event(self, side: Side, index: int, event: Event) -> None:
         """Whatever it is, it happens now."""
         node = self.nodes[side, index]
         self._carry_out(node, node.rank.handle(event, self.now))

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from kvproto.handlers.kernels.base import Done, Part, Pool, Side, Ticket
-from kvproto.handlers.kernels.torch import TorchKernels
-from kvproto.layout import Share
+from kvproto.io.kernels.base import Done, Part, Pool, Side, Ticket
+from kvproto.io.kernels.torch import TorchKernels
+from kvproto.layout.plan import Share
 
 
 class Copy:

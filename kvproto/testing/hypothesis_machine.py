@@ -1,6 +1,6 @@
 """A hypothesis state machine over a real pair of groups: engines that do whatever they like, and a world that does too.
 
-    from kvproto.testing.machine import TransferMachine
+    from kvproto.testing.hypothesis_machine import TransferMachine
     TestTransfer = TransferMachine.TestCase
 
 Rules are what engines call and what a network, a device and a clock may do, one move each; `idle` lets everything that
@@ -20,14 +20,14 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
-from kvproto.handlers.control import Control, Peer
-from kvproto.layout import Layout
-from kvproto.rooms import Room
-from kvproto.settings import Settings
+from kvproto.engine.room import Room
+from kvproto.io.control.control import Control, Peer
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.codec import MAX_FRAME, encode
+from kvproto.rank.settings import Settings
 from kvproto.testing.stage import TIMING, Stage
 from kvproto.testing.strategies import damaged, frames
 from kvproto.testing.task import Side
-from kvproto.wire import MAX_FRAME, encode
 
 GRID = 8
 ANY = st.integers(0, 1 << 16)

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from kvproto.handlers.control import Control, Peer, Sent
+from kvproto.io.control.control import Control, Peer, Sent
 
 TICK_S, PATIENCE_S = 20e-6, 10.0
 Frame = bytes

@@ -22,10 +22,10 @@ from typing import Any
 
 import msgspec
 
-from kvproto.events import Event
-from kvproto.machine import Fire, Fired, Machine
-from kvproto.rows import Row, Table, Value
-from kvproto.tables import TABLES
+from kvproto.fsm.machine import Fire, Fired, Machine
+from kvproto.fsm.table import Row, Table, Value
+from kvproto.fsm.vocabulary import Event
+from kvproto.protocol.tables import TABLES
 from kvproto.trace.records import Log, Step
 
 FORMAT = 1

@@ -15,8 +15,10 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from kvproto import effects, events, messages
-from kvproto.events import room_key, room_of
+from kvproto.fsm import vocabulary
+from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.protocol import effects, events, messages
+from kvproto.protocol.events import room_key, room_of
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 S = TypeVar("S", bound=msgspec.Struct)
@@ -26,18 +28,18 @@ class PlainError(ValueError):
     """A value that does not fit the type it should have; the sentence names the place."""
 
 
-def _named(module: object, base: type) -> dict[str, type[msgspec.Struct]]:
+def _named(base: type, *modules: object) -> dict[str, type[msgspec.Struct]]:
     found: dict[str, type[msgspec.Struct]] = {}
-    for cls in vars(module).values():
+    for cls in (each for module in modules for each in vars(module).values()):
         if isinstance(cls, type) and issubclass(cls, base) and issubclass(cls, msgspec.Struct) and cls is not base:
             found[str(cls.__struct_config__.tag or cls.__name__)] = cls
     return found
 
 
-EVENTS = _named(events, events.Event)
-EFFECTS = _named(effects, effects.Effect)
-MESSAGES = _named(messages, messages.Body)
-_MANY = {events.Event: EVENTS, effects.Effect: EFFECTS, messages.Body: MESSAGES}
+EVENTS = _named(Event, vocabulary, events)
+EFFECTS = _named(Effect, vocabulary, effects)
+MESSAGES = _named(messages.Body, messages)
+_MANY = {Event: EVENTS, Effect: EFFECTS, messages.Body: MESSAGES}
 
 
 @cache

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kvproto.check.bench import Bench
+from kvproto.check.table_patching import Bench
 
 
 class Mutation(msgspec.Struct, frozen=True):

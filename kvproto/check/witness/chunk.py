@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvproto import messages as msg
-from kvproto.layout import Layout, Plan
-from kvproto.rank import Rank
-from kvproto.rows import Table, Value
-from kvproto.settings import Settings
-from kvproto.states import Cause
-from kvproto.tables.decode_grant import DGrantValue, decode_grant
-from kvproto.tables.decode_room import DRoomValue, decode_room
-from kvproto.tables.prefill_room import PRoomValue, prefill_room
-from kvproto.tables.prefill_send import PSendValue, prefill_send
+from kvproto.fsm.table import Table, Value
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import messages as msg
+from kvproto.protocol.states import Cause
+from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant
+from kvproto.protocol.tables.decode_room import DRoomValue, decode_room
+from kvproto.protocol.tables.prefill_room import PRoomValue, prefill_room
+from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
+from kvproto.rank.base import Rank
+from kvproto.rank.settings import Settings
 
 ROOM, OTHER, GRID = 100, 101, 2
 #: the ids of the other chunk's region and of this one's

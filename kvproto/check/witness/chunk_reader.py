@@ -10,10 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
-from kvproto.check.chunk import (
+from kvproto.check.witness.chunk import (
     BOTH,
     CAUSE,
     DECODE,
@@ -32,16 +29,20 @@ from kvproto.check.chunk import (
     name,
     settings,
     thaw_room,
-)  # fmt: skip
-from kvproto.events import Terms
-from kvproto.messages import Message
-from kvproto.rank import Peer
-from kvproto.rank_decode import DecodeRank
-from kvproto.states import Cause, DGrant, DLink, DRoom
-from kvproto.tables.decode_grant import DGrantValue
-from kvproto.tables.decode_room import DRoomValue, Work
-from kvproto.tables.links import DLinkValue
-from kvproto.wheel import INFINITY
+)
+from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.fsm.vocabulary import Effect, Report
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.events import Terms
+from kvproto.protocol.messages import Message
+from kvproto.protocol.states import Cause, DGrant, DLink, DRoom
+from kvproto.protocol.tables.decode_grant import DGrantValue
+from kvproto.protocol.tables.decode_room import DRoomValue, Work
+from kvproto.protocol.tables.links import DLinkValue
+from kvproto.rank.base import Peer
+from kvproto.rank.decode import DecodeRank
 
 
 class RValue(NamedTuple):
@@ -123,7 +124,7 @@ class Reader:
         if v.grant is not None and v.grant.state is DGrant.AWAIT_SPACE:
             rank.space_queue[ROOM, 0] = GRANT
 
-    def _end(self, effects: list[do.Effect]) -> tuple[RValue, Out]:
+    def _end(self, effects: list[Effect]) -> tuple[RValue, Out]:
         sent, told, refused, scatter = [], [], [], 0
         for effect in effects:
             match effect:
@@ -137,7 +138,7 @@ class Reader:
                     told.append("failure" if effect.cause else "success")
                 case do.AnnounceReleased(room=room) if room == ROOM:
                     told.append("released")
-                case do.Report():
+                case Report():
                     refused.append(effect.why)
         said = tuple(sorted({pair for pair in sent if pair[1]}))
         return self._freeze(), Out(said, "", scatter, tuple(told), tuple(refused))

@@ -6,8 +6,8 @@ from collections import Counter
 
 import msgspec
 
-from kvproto.check.chunk import RINGS, Tables
-from kvproto.check.chunkworld import ChunkWorld, Fault
+from kvproto.check.witness.chunk import RINGS, Tables
+from kvproto.check.witness.chunkworld import ChunkWorld, Fault
 
 
 class Found(msgspec.Struct):

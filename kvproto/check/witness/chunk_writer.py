@@ -6,10 +6,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
-from kvproto.check.chunk import (
+from kvproto.check.witness.chunk import (
     CAUSE,
     GRANT,
     GRID,
@@ -25,17 +22,21 @@ from kvproto.check.chunk import (
     name,
     settings,
     thaw_room,
-)  # fmt: skip
-from kvproto.driver import ROOM_CHUNK
-from kvproto.events import Terms
-from kvproto.messages import Message
-from kvproto.rank import Peer
-from kvproto.rank_prefill import PrefillRank
-from kvproto.states import Cause, PLink, PRoom, PSend
-from kvproto.tables.links import PLinkValue
-from kvproto.tables.prefill_room import PRoomValue, Work
-from kvproto.tables.prefill_send import PSendValue
-from kvproto.wheel import INFINITY
+)
+from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.fsm.vocabulary import Effect, Event, Report, TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.events import Terms
+from kvproto.protocol.messages import Message
+from kvproto.protocol.states import Cause, PLink, PRoom, PSend
+from kvproto.protocol.tables.links import PLinkValue
+from kvproto.protocol.tables.prefill_room import PRoomValue, Work
+from kvproto.protocol.tables.prefill_send import PSendValue
+from kvproto.rank.base import Peer
+from kvproto.rank.driver import ROOM_CHUNK
+from kvproto.rank.prefill import PrefillRank
 
 #: states whose timer ends no room: it leads from the ring to the pages
 PATIENT = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK, PSend.AWAIT_KV)
@@ -104,11 +105,11 @@ class Writer:
         return bodies[word]
 
     @staticmethod
-    def _event(word: str) -> ev.Event:
+    def _event(word: str) -> Event:
         return {
             "produce": ev.TokensProduced(ROOM, GRID), "abort": ev.EngineAborted(ROOM, CAUSE),
-            "give up": ev.TimerFired(ROOM, ROOM_CHUNK, 0, -1), "timer": ev.TimerFired(ROOM, 0, 0, -1),
-            "beat": ev.TimerFired(ROOM, 0, 0, 1 << 30), "gathered": ev.Gathered(ROOM, 0, 0),
+            "give up": TimerFired(ROOM, ROOM_CHUNK, 0, -1), "timer": TimerFired(ROOM, 0, 0, -1),
+            "beat": TimerFired(ROOM, 0, 0, 1 << 30), "gathered": ev.Gathered(ROOM, 0, 0),
             "gather failed": ev.GatherFailed(ROOM, 0, 0), "completed": ev.WriteCompleted(ROOM, 0, 0),
             "failed": ev.WriteFailed(ROOM, 0, 0, settled=True), "doubted": ev.WriteFailed(ROOM, 0, 0, settled=False),
         }[word]  # fmt: skip
@@ -124,7 +125,7 @@ class Writer:
         watches = v.send is not None and v.send.state is PSend.AWAIT_WATERMARK
         rank.watch[1] = [(1, GRANT, ROOM, 0, 0)] if watches else []
 
-    def _end(self, effects: list[do.Effect], *, gather: bool) -> tuple[WValue, Out]:
+    def _end(self, effects: list[Effect], *, gather: bool) -> tuple[WValue, Out]:
         sent, told, refused, posted = [], [], [], ""
         for effect in effects:
             match effect:
@@ -140,7 +141,7 @@ class Writer:
                     told.append("failure" if effect.cause else "success")
                 case do.AnnounceReleased():
                     told.append("released")
-                case do.Report():
+                case Report():
                     refused.append(effect.why)
         return self._freeze(gather=gather), Out(tuple(sorted(set(sent))), posted, 0, tuple(told), tuple(refused))
 

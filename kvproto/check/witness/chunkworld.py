@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-from kvproto.check.chunk import BOTH, TIMED, TO_READER, TO_WRITER, WRITERS, Out, Tables
-from kvproto.check.chunk_reader import Reader, RValue
-from kvproto.check.chunk_writer import Writer, WValue
-from kvproto.states import DGrant, DRoom, PRoom, PSend
+from kvproto.check.witness.chunk import BOTH, TIMED, TO_READER, TO_WRITER, WRITERS, Out, Tables
+from kvproto.check.witness.chunk_reader import Reader, RValue
+from kvproto.check.witness.chunk_writer import Writer, WValue
+from kvproto.protocol.states import DGrant, DRoom, PRoom, PSend
 
 STILL, STAGED, PAGES, STAGED_DOUBT, PAGES_DOUBT, LANDED = range(6)
 FLYING = (STAGED, PAGES, STAGED_DOUBT, PAGES_DOUBT)

@@ -24,11 +24,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvproto.check.chunk import TIMED, TO_READER, TO_WRITER, WRITERS, Out, Tables
-from kvproto.check.chunk_reader import RValue
-from kvproto.check.chunk_writer import WValue
-from kvproto.check.chunkworld import BITS, ChunkWorld, named
-from kvproto.states import DGrant, DRoom, PRoom
+from kvproto.check.witness.chunk import TIMED, TO_READER, TO_WRITER, WRITERS, Out, Tables
+from kvproto.check.witness.chunk_reader import RValue
+from kvproto.check.witness.chunk_writer import WValue
+from kvproto.check.witness.chunkworld import BITS, ChunkWorld, named
+from kvproto.protocol.states import DGrant, DRoom, PRoom
 
 READER = len(WRITERS)
 #: inputs of a writer that are the end of its write: (what has to be so, what is so afterwards)
@@ -43,10 +43,10 @@ FILES = {
     "chunk_ahead": ("ahead", False),
 }  # fmt: skip
 
-FOLDER = Path(__file__).parent.parent.parent / "spec" / "promela"
+FOLDER = Path(__file__).parents[3] / "spec" / "promela"
 
 HEADER = """\
-/* Made from the tables by python -m kvproto.check.promela: do not edit.
+/* Made from the tables by python -m kvproto.check.witness.promela: do not edit.
    One chunk, two writers, one decode rank; the ring is {ring}{calm}.
    {sizes[0]} and {sizes[1]} values of the writers, {sizes[2]} of the decode rank; {rows} rows. */
 

@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from kvproto.handlers.outbox import Counts, Outboxes
-from kvproto.handlers.sockets import LOOPBACK, ControlError, Link, Peer, Sent, dial, listen
-from kvproto.handlers.waiting import Waiter, Waker
+from kvproto.io.control.outbox import Counts, Outboxes
+from kvproto.io.control.poller import Waiter, Waker
+from kvproto.io.control.sockets import LOOPBACK, ControlError, Link, Peer, Sent, dial, listen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvproto.handlers.sockets import Peer, Sent
+from kvproto.io.control.sockets import Peer, Sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

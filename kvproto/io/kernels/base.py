@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import torch
 
-from kvproto.handlers.kernels.digest import wrong_table
-from kvproto.handlers.kernels.pool import Cut, KernelError, Pool, Side, need
-from kvproto.layout import Share
+from kvproto.io.kernels.digest import wrong_table
+from kvproto.io.kernels.pool import Cut, KernelError, Pool, Side, need
+from kvproto.layout.plan import Share
 
 __all__ = ["Cut", "Done", "EventTicket", "Events", "KernelError", "Kernels", "Part", "Pool", "Side", "Ticket",
            "check_call", "need"]  # fmt: skip
@@ -120,7 +120,7 @@ class Kernels(Protocol):
     One thread gathers and scatters. Neither call waits for the device. Work goes to `stream`, by default the
     caller's current one, after `after` if an event is given. Tables and buffers must stay as they are until the
     ticket is done. With `digest`, a table for these shares, the digests of what was moved are added to it
-    (`kvproto.handlers.kernels.digest`).
+    (`kvproto.io.kernels.digest`).
     """
 
     def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 import triton
 
-from kvproto.handlers.kernels.pool import Pool, Side, Slice
-from kvproto.handlers.kernels.tile import MAX_PARTS, move
+from kvproto.io.kernels.pool import Pool, Side, Slice
+from kvproto.io.kernels.tile import MAX_PARTS, move
 
 INTERPRETED = not isinstance(move, triton.runtime.JITFunction)
 RUN_TIME_ARGUMENTS = 7 + MAX_PARTS

@@ -13,7 +13,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from kvproto.handlers.kernels import digest
+from kvproto.io.kernels import digest
 
 FACTOR_1, FACTOR_2 = tl.constexpr(digest.FACTOR_1), tl.constexpr(digest.FACTOR_2)
 WORD_DOMAIN, KIND_STEP = tl.constexpr(digest.WORD_DOMAIN), tl.constexpr(digest.KIND_STEP)

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kvproto.layout import Share
+from kvproto.layout.plan import Share
 
 if TYPE_CHECKING:
-    from kvproto.handlers.kernels.pool import Pool
+    from kvproto.io.kernels.pool import Pool
 
 SPREAD = 16
 """Rows of a table of digests."""

@@ -23,9 +23,10 @@ from typing import Any
 
 import torch
 
-from kvproto.handlers.kernels.base import Kernels, Part, Pool, Side, Ticket
-from kvproto.handlers.kernels.digest import new_table
-from kvproto.layout import Layout, Share
+from kvproto.io.kernels.base import Kernels, Part, Pool, Side, Ticket
+from kvproto.io.kernels.digest import new_table
+from kvproto.layout.plan import Share
+from kvproto.layout.sharding import Layout
 
 ROOMS = 1024
 Place = tuple[int, int, int]

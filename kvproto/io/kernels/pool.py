@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import torch
 
-from kvproto.layout import Share
+from kvproto.layout.plan import Share
 
 Side = Literal["gather", "scatter"]
 

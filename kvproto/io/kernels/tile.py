@@ -27,7 +27,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from kvproto.handlers.kernels.count import count
+from kvproto.io.kernels.count import count
 
 MAX_PARTS = 8
 """Parts that one launch can serve."""

@@ -15,19 +15,10 @@ from typing import Any
 
 import torch
 
-from kvproto.handlers.kernels.base import (
-    Done,
-    Events,
-    Part,
-    Pool,
-    Side,
-    Ticket,
-    check_call,
-    need,
-)
-from kvproto.handlers.kernels.digest import digest_rows
-from kvproto.handlers.kernels.pool import Slice
-from kvproto.layout import Share
+from kvproto.io.kernels.base import Done, Events, Part, Pool, Side, Ticket, check_call, need
+from kvproto.io.kernels.digest import digest_rows
+from kvproto.io.kernels.pool import Slice
+from kvproto.layout.plan import Share
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

@@ -15,21 +15,10 @@ from typing import Any
 
 import torch
 
-from kvproto.handlers.kernels.base import (
-    Cut,
-    Done,
-    Events,
-    KernelError,
-    Part,
-    Pool,
-    Side,
-    Ticket,
-    check_call,
-    need,
-)
-from kvproto.handlers.kernels.batch import BEST, INTERPRETED, MAX_UNITS, Batch, Tuning
-from kvproto.handlers.kernels.tile import MAX_PARTS
-from kvproto.layout import Share
+from kvproto.io.kernels.base import Cut, Done, Events, KernelError, Part, Pool, Side, Ticket, check_call, need
+from kvproto.io.kernels.batch import BEST, INTERPRETED, MAX_UNITS, Batch, Tuning
+from kvproto.io.kernels.tile import MAX_PARTS
+from kvproto.layout.plan import Share
 
 __all__ = ["INTERPRETED", "TritonKernels", "Tuning"]
 

@@ -20,8 +20,8 @@ from .base import Arrived, Caps, Draft, Handle, Region
 from .cargo import Done, Lost, News, Step, Tag
 from .endpoint import Endpoint
 from .fabric import Fabric
-from .ledger import Ledger
 from .links import Flight, Link
+from .write_records import Ledger
 
 __all__ = ["Fabric", "MemoryTransport", "Step"]
 

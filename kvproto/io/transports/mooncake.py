@@ -41,9 +41,9 @@ from .base import (
     UsageError,
 )
 from .endpoint import Endpoint
-from .ledger import Ledger
 from .links import Flight, Link
 from .regions import Request
+from .write_records import Ledger
 
 MAX_TAG = 8192
 MAX_DESCS = 1 << 17

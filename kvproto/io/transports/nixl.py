@@ -50,10 +50,10 @@ from .base import (
     UsageError,
 )
 from .endpoint import Endpoint
-from .ledger import Ledger
 from .links import Flight, Link
 from .nixl_load import load
 from .regions import Request
+from .write_records import Ledger
 
 MAX_TAG = 8192  # one eager fragment
 MAX_DESCS = 1 << 20

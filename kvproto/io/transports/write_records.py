@@ -1,7 +1,7 @@
-"""The books of writes: what is in flight, and the one outcome each write is owed. Regions and peers are in `books`.
+"""The books of writes: what is in flight, and the one outcome each write is owed.
 
-A backend adds hooks that touch its library; what is pinned, what is reported and what is still in motion is decided
-here, once. A write's life in the books:
+Regions and peers are in `peers_and_regions`. A backend adds hooks that touch its library; what is pinned, what is
+reported and what is still in motion is decided here, once. A write's life in the books:
 
     posted ──> Completed                          out of the books
            ├─> Failed(quiescent=True)             out of the books
@@ -36,8 +36,8 @@ from .base import (
     RemoteRegion,
     UsageError,
 )
-from .books import Books
 from .links import Flight
+from .peers_and_regions import Books
 from .regions import as_descs, request
 
 _DRAIN_TICK_S = 0.0005

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproto.rows import Table
-from kvproto.tables.decode_grant import decode_grant
-from kvproto.tables.decode_room import decode_room
-from kvproto.tables.links import decode_link, prefill_link
-from kvproto.tables.prefill_room import prefill_room
-from kvproto.tables.prefill_send import prefill_send
+from kvproto.fsm.table import Table
+from kvproto.protocol.tables.decode_grant import decode_grant
+from kvproto.protocol.tables.decode_room import decode_room
+from kvproto.protocol.tables.links import decode_link, prefill_link
+from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.protocol.tables.prefill_send import prefill_send
 
 TABLES: tuple[Table[Any], ...] = (
     prefill_room, prefill_send, prefill_link, decode_room, decode_grant, decode_link,

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto import effects as do
-from kvproto.effects import Effect
-from kvproto.events import (
+from kvproto.fsm.table import Table, Value
+from kvproto.fsm.vocabulary import Effect
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import (
     GrantEvent,
     PagesRequested,
     PartArrived,
@@ -30,11 +31,10 @@ from kvproto.events import (
     SpaceReserved,
     SpaceUsable,
     StagingRequested,
-)  # fmt: skip
-from kvproto.messages import ChunkAck, StagingRefused
-from kvproto.rows import Table, Value
-from kvproto.states import Cause
-from kvproto.states import DGrant as S
+)
+from kvproto.protocol.messages import ChunkAck, StagingRefused
+from kvproto.protocol.states import Cause
+from kvproto.protocol.states import DGrant as S
 
 
 class DGrantValue(Value, frozen=True, gc=False):
@@ -200,7 +200,7 @@ def fail_scatter(v: V, e: ScatterFailed) -> Effect:
 
 
 decode_grant = Table(
-    "decode_grant", DGrantValue, S, initial=S.NEW,
+    "decode_grant", DGrantValue, S, initial=S.NEW, final=(S.FREED,),
     events=(
         StagingRequested, SpaceReserved, SpaceUsable, PartArrived, Scattered, SpaceDenied, PagesRequested,
         ScatterFailed, RoomStopped, RoomDrained,

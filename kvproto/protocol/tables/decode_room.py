@@ -19,9 +19,11 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from kvproto import effects as do
-from kvproto.effects import Effect
-from kvproto.events import (
+from kvproto.fsm.table import Table, Value
+from kvproto.fsm.vocabulary import Effect, TimerFired
+from kvproto.layout.sharding import chunks
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import (
     AuxLanded,
     ChunkLanded,
     ChunkNotified,
@@ -37,13 +39,10 @@ from kvproto.events import (
     RoomFailed,
     RoomOpened,
     Terms,
-    TimerFired,
-)  # fmt: skip
-from kvproto.layout import chunks
-from kvproto.messages import Abort, AuxAck, ChunkAck, Gone, Noted, Open
-from kvproto.rows import Table, Value
-from kvproto.states import Cause
-from kvproto.states import DRoom as S
+)
+from kvproto.protocol.messages import Abort, AuxAck, ChunkAck, Gone, Noted, Open
+from kvproto.protocol.states import Cause
+from kvproto.protocol.states import DRoom as S
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
@@ -308,7 +307,7 @@ def release(v: V, e: RoomEvent) -> Effect:
 
 
 decode_room = Table(
-    "decode_room", DRoomValue, S, initial=S.UNKNOWN,
+    "decode_room", DRoomValue, S, initial=S.UNKNOWN, final=(S.DONE, S.FAILED, S.ABORTED),
     events=(
         RoomOpened, PeerReady, ChunkRequested, ChunkNotified, ChunkLanded, AuxLanded, EngineAborted, RoomFailed,
         PeerDrained, GrantClosed, LinkCameUp, LinkWentDown, PeerQuiet, TimerFired,

@@ -22,26 +22,25 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto import effects as do
-from kvproto.effects import Effect
-from kvproto.events import (
+from kvproto.fsm.table import Table, Value
+from kvproto.fsm.vocabulary import Effect, TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import (
     CallAsked,
     HeartbeatReceived,
     HelloReceived,
     LinkEvent,
     RefusalReceived,
     ResetReceived,
-    TimerFired,
     TransportLost,
     WatermarkAsked,
     WatermarkSeen,
     WelcomeReceived,
     WiredUp,
     WireFailed,
-)  # fmt: skip
-from kvproto.messages import Heartbeat, Reset
-from kvproto.rows import Table, Value
-from kvproto.states import Cause, DLink, PLink
+)
+from kvproto.protocol.messages import Heartbeat, Reset
+from kvproto.protocol.states import Cause, DLink, PLink
 
 
 class PLinkValue(Value, frozen=True, gc=False):
@@ -282,7 +281,7 @@ def announce_refused(v: Both, e: LinkEvent) -> Effect:
 
 
 prefill_link = Table(
-    "prefill_link", PLinkValue, PLink, initial=PLink.NEW,
+    "prefill_link", PLinkValue, PLink, initial=PLink.NEW, final=(PLink.FORGOTTEN,),
     events=(
         HelloReceived, WiredUp, WireFailed, HeartbeatReceived, WatermarkSeen, ResetReceived, TransportLost, TimerFired,
     ),

@@ -23,9 +23,10 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from kvproto import effects as do
-from kvproto.effects import Effect
-from kvproto.events import (
+from kvproto.fsm.table import Table, Value
+from kvproto.fsm.vocabulary import Effect, TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import (
     AbortAsked,
     AuxProvided,
     EngineAborted,
@@ -40,13 +41,11 @@ from kvproto.events import (
     SendFinished,
     SendsStopped,
     Terms,
-    TimerFired,
     TokensProduced,
-)  # fmt: skip
-from kvproto.messages import Drained, Opened
-from kvproto.rows import Table, Value
-from kvproto.states import Cause
-from kvproto.states import PRoom as S
+)
+from kvproto.protocol.messages import Drained, Opened
+from kvproto.protocol.states import Cause
+from kvproto.protocol.states import PRoom as S
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
@@ -421,7 +420,7 @@ def release(v: V, e: RoomEvent | TimerFired) -> Effect:
 
 
 prefill_room = Table(
-    "prefill_room", PRoomValue, S, initial=S.UNKNOWN,
+    "prefill_room", PRoomValue, S, initial=S.UNKNOWN, final=(S.DONE, S.FAILED, S.ABORTED),
     events=(
         EngineOpened, PeerOpened, ForwardScheduled, TokensProduced, AuxProvided, SendFinished, SendsStopped,
         EngineAborted, AbortAsked, RoomFailed, LinkWentDown, PeerForgot, PeerNoted, TimerFired,

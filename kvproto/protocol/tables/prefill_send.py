@@ -23,9 +23,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto import effects as do
-from kvproto.effects import Effect
-from kvproto.events import (
+from kvproto.fsm.table import Table, Value
+from kvproto.fsm.vocabulary import Effect, TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import (
     AuxReady,
     ChunkAcked,
     Gathered,
@@ -39,15 +40,13 @@ from kvproto.events import (
     SlotTaken,
     StagingDenied,
     StagingGranted,
-    TimerFired,
     WatermarkReached,
     WriteCompleted,
     WriteFailed,
-)  # fmt: skip
-from kvproto.messages import PagesReq, StagingReq, StgNotify
-from kvproto.rows import Table, Value
-from kvproto.states import Cause
-from kvproto.states import PSend as S
+)
+from kvproto.protocol.messages import PagesReq, StagingReq, StgNotify
+from kvproto.protocol.states import Cause
+from kvproto.protocol.states import PSend as S
 
 
 class PSendValue(Value, frozen=True, gc=False):
@@ -268,7 +267,7 @@ def fail_silent(v: V, e: TimerFired) -> Effect:
 
 
 prefill_send = Table(
-    "prefill_send", PSendValue, S, initial=S.NEW,
+    "prefill_send", PSendValue, S, initial=S.NEW, final=(S.DONE, S.STOPPED),
     events=(
         SendOpened, StagingGranted, StagingDenied, WatermarkReached, KvProduced, SlotTaken, Gathered, GatherFailed,
         WriteCompleted, WriteFailed, PagesGranted, ChunkAcked, AuxReady, SendStopped, TimerFired,
