@@ -9,9 +9,8 @@ import msgspec
 import pytest
 from layout_judge import Case, judge
 
-from kvproto.layout import byte_runs, sharding
+from kvproto.layout import byte_runs, plan, sharding
 from kvproto.layout import byte_runs_numpy as slicing
-from kvproto.layout import plan as layout
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError
 
@@ -75,7 +74,7 @@ def test_global_rank_offset_beyond_the_pool(monkeypatch: pytest.MonkeyPatch) -> 
         first = max(ours[0], theirs[0])
         return first, first, min(sum(ours), sum(theirs)) - first
 
-    rejects(case_of(2, 4), lambda: monkeypatch.setattr(layout, "_common", common))
+    rejects(case_of(2, 4), lambda: monkeypatch.setattr(plan, "_common", common))
 
 
 @pytest.mark.parametrize("v_dim", [0, 2, 5])
@@ -89,9 +88,9 @@ def test_kv_asymmetric_heads_in_parts(monkeypatch: pytest.MonkeyPatch, v_dim: in
 def test_kv_asymmetric_heads_in_runs(monkeypatch: pytest.MonkeyPatch, v_dim: int) -> None:
     """V written page to page as if it had K's head size."""
 
-    def planes(plan: Plan, share: Share) -> list[tuple[int, int, int]]:
-        prefill, decode = (msgspec.structs.replace(side, v_dim=side.k_dim) for side in (plan.prefill, plan.decode))
-        return byte_runs.planes(Plan(prefill, decode, plan.grid), share)
+    def planes(cut: Plan, share: Share) -> list[tuple[int, int, int]]:
+        prefill, decode = (msgspec.structs.replace(side, v_dim=side.k_dim) for side in (cut.prefill, cut.decode))
+        return byte_runs.planes(Plan(prefill, decode, cut.grid), share)
 
     rejects(case_of(2, 1, v_dim=v_dim), lambda: monkeypatch.setattr(slicing, "planes", planes))
 
@@ -106,7 +105,7 @@ def test_non_integer_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
                 writer = reader * ratio + turn
                 yield Share(writer, reader, 0, turn * heads, heads, 0, 0, prefill.layers), [writer]
 
-    rejects(case_of(6, 4, heads=12), lambda: monkeypatch.setattr(layout, "_contacts", contacts))
+    rejects(case_of(6, 4, heads=12), lambda: monkeypatch.setattr(plan, "_contacts", contacts))
 
 
 def test_off_grid_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
