@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 import torch
 
 from kvproto import Cause, DecodeEndpoint, Layout, Pool, PrefillEndpoint, Room, Settings
-from kvproto.handlers.transports.nixl import NixlTransport
+from kvproto.io.transports.nixl import NixlTransport
 
 PAGE, PAGES, CHUNK, HEADS, DIM, LAYERS = 16, 40, 64, 4, 32, 2
 SHARE = HEADS // 2

@@ -9,14 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvproto.decode import DecodeEndpoint
-    from kvproto.handlers.kernels.base import Pool
-    from kvproto.layout import Layout, Plan
-    from kvproto.prefill import PrefillEndpoint
-    from kvproto.rooms import Outcome, Room, Status
-    from kvproto.settings import Settings
-    from kvproto.states import Cause
-    from kvproto.tables import TABLES
+    from kvproto.engine.decode_endpoint import DecodeEndpoint
+    from kvproto.engine.prefill_endpoint import PrefillEndpoint
+    from kvproto.engine.room import Outcome, Room, Status
+    from kvproto.io.kernels.base import Pool
+    from kvproto.layout.plan import Plan
+    from kvproto.layout.sharding import Layout
+    from kvproto.protocol.states import Cause
+    from kvproto.protocol.tables import TABLES
+    from kvproto.rank.settings import Settings
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,9 +26,10 @@ __all__ = [
 ]  # fmt: skip
 
 _HOME = {
-    "DecodeEndpoint": "decode", "PrefillEndpoint": "prefill", "Outcome": "rooms", "Room": "rooms",
-    "Status": "rooms", "Pool": "handlers.kernels.base", "Layout": "layout", "Plan": "layout", "Settings": "settings",
-    "Cause": "states", "TABLES": "tables",
+    "DecodeEndpoint": "engine.decode_endpoint", "PrefillEndpoint": "engine.prefill_endpoint",
+    "Outcome": "engine.room", "Room": "engine.room", "Status": "engine.room", "Pool": "io.kernels.base",
+    "Layout": "layout.sharding", "Plan": "layout.plan", "Settings": "rank.settings", "Cause": "protocol.states",
+    "TABLES": "protocol.tables",
 }  # fmt: skip
 
 

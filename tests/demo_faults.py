@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kvproto.demo import play
+from kvproto.demo import rank_program
 from kvproto.demo.group import Line
 from kvproto.demo.run import Run
-from kvproto.handlers.kernels.base import Part, Pool
-from kvproto.handlers.kernels.torch import TorchKernels
+from kvproto.io.kernels.base import Part, Pool
+from kvproto.io.kernels.torch import TorchKernels
 
 Parts = Sequence[Part]
-prefill = play.prefill
+prefill = rank_program.prefill
 honest = TorchKernels.scatter
 
 
@@ -47,4 +47,4 @@ def decode(line: Line, run: Run, rank: int, directory: Path) -> None:
     """As the real one, with the fault that the run's seed names."""
     fault = (drops_a_token, swaps_writers, goes_too_far)[run.job.seed]
     TorchKernels.scatter = fault  # type: ignore[method-assign]
-    play.decode(line, run, rank, directory)
+    rank_program.decode(line, run, rank, directory)

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from kernels_cases import Case, pages_for, pool_of, rows, table_of
 
-from kvproto.handlers.kernels.base import Part, Pool
-from kvproto.handlers.kernels.digest import FACTOR_1, FACTOR_2, KIND_STEP, WORD_DOMAIN, new_table, read_table
-from kvproto.layout import Layout, Share
+from kvproto.io.kernels.base import Part, Pool
+from kvproto.io.kernels.digest import FACTOR_1, FACTOR_2, KIND_STEP, WORD_DOMAIN, new_table, read_table
+from kvproto.layout.plan import Share
+from kvproto.layout.sharding import Layout
 
 Whole = dict[tuple[int, int], list[list[bytes]]]
 Digests = dict[tuple[int, int], int]

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import torch
 
-from kvproto.handlers.kernels.base import Part, Pool
-from kvproto.layout import Layout, Plan, Share
+from kvproto.io.kernels.base import Part, Pool
+from kvproto.layout.plan import Plan, Share
+from kvproto.layout.sharding import Layout
 
 POISON = 0xA5
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kvproto import layout
-from kvproto.handlers import slices as slicing
-from kvproto.layout import Layout, Plan, Share
+from kvproto.layout import byte_runs_numpy as slicing
+from kvproto.layout import sharding
+from kvproto.layout.plan import Plan, Share
+from kvproto.layout.sharding import Layout, chunks
 
 Bytes = npt.NDArray[np.uint8]
 Cut = list[list[int]]
@@ -89,8 +90,8 @@ def judge(case: Case) -> None:
         before = [[tensor.copy() for tensor in pool] for pool in decode.pools]
         plan = Plan(case.prefill, case.decode, case.grid)
         cells = [
-            layout.cell(k, case.tokens, case.prefix, case.grid)
-            for k in range(layout.chunks(case.tokens, case.prefix, case.grid))
+            sharding.cell(k, case.tokens, case.prefix, case.grid)
+            for k in range(chunks(case.tokens, case.prefix, case.grid))
         ]
         written = sum(route(plan, cell, prefill, decode) for cell in cells)
         got, decode.pools = decode.pools, before

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kvproto.bench.command import BENCHES, main
 from kvproto.cli import main as kvproto_main
+from kvproto.cli.bench_command import BENCHES, main
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,7 +26,7 @@ def test_usage_and_wrong_names(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_asking_what_there_is_loads_no_device_library() -> None:
-    code = "import sys, kvproto.bench.command as c; c.main(['--help']); sys.exit('torch' in sys.modules)"
+    code = "import sys, kvproto.cli.bench_command as c; c.main(['--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True).returncode == 0
 
 
@@ -93,10 +93,10 @@ def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPa
     assert "torch, which is not installed: pip install 'kvproto[nixl,gpu]'" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "rich.console", None)
     monkeypatch.delitem(sys.modules, "kvproto.demo.report", raising=False)
-    monkeypatch.delitem(sys.modules, "kvproto.demo.command", raising=False)
+    monkeypatch.delitem(sys.modules, "kvproto.cli.demo_command", raising=False)
     assert kvproto_main(["demo"]) == 2
     assert "kvproto[demo]" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "kvproto.lint", None)
-    monkeypatch.delitem(sys.modules, "kvproto.lint_command", raising=False)
+    monkeypatch.setitem(sys.modules, "kvproto.fsm.lint", None)
+    monkeypatch.delitem(sys.modules, "kvproto.cli.lint_command", raising=False)
     with pytest.raises(ModuleNotFoundError, match="lint"):
         kvproto_main(["lint"])

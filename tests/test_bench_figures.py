@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kvproto.bench.command import main
 from kvproto.bench.figures import between, put, read
 from kvproto.bench.highlights import highlights
 from kvproto.bench.pieces import curves, suggest
 from kvproto.bench.plot import CEILING, lines_of
 from kvproto.bench.results import measuring
 from kvproto.bench.summary import summary
-from kvproto.layout import LayoutError
+from kvproto.cli.bench_command import main
+from kvproto.layout.sharding import LayoutError
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "examples" / "results" / "h200.json"

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from kvproto.bench import step, step_life, step_other
-from kvproto.coverage import Collector
-from kvproto.machine import Machine
-from kvproto.states import PRoom
-from kvproto.tables.prefill_room import prefill_room
+from kvproto.fsm.machine import Machine
+from kvproto.protocol.states import PRoom
+from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.trace.coverage import Collector
 
 
 @pytest.fixture(scope="module")

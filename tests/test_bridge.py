@@ -1,4 +1,4 @@
-"""Two machines, one table: `kvproto.machine` and the `transitions` library, driven by the same events."""
+"""Two machines, one table: `kvproto.fsm.machine` and the `transitions` library, driven by the same events."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from msgspec.structs import replace
 
 pytest.importorskip("transitions")
 
-from kvproto.bridge import Model
-from kvproto.events import Event, Terms
-from kvproto.machine import Machine
-from kvproto.plain import hints
-from kvproto.rows import Row, Table, Value
-from kvproto.tables import TABLES
-from kvproto.timing import Timing
-from kvproto.wheel import QUANTUM
+from kvproto.draw.transitions_bridge import Model
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.table import Row, Table, Value
+from kvproto.fsm.timer_wheel import QUANTUM
+from kvproto.fsm.vocabulary import Event
+from kvproto.protocol.events import Terms
+from kvproto.protocol.tables import TABLES
+from kvproto.protocol.timing import Timing
+from kvproto.trace.plain_json import hints
 
 EVENTS_EACH = 17_000  # six tables: some hundred thousand
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -103,7 +104,7 @@ def passing(table: Table[Any], value: Value, event: Event, now: float) -> int:
 def test_a_changed_row_makes_a_difference(table: Table[Any]) -> None:
     """The comparison can fail: the other machine is given the same rows in the opposite order."""
     turned = Table(table.name, table.value, table.states, initial=table.initial, events=table.events,
-                   timers=table.timers, tombstones=table.tombstones)  # fmt: skip
+                   timers=table.timers, final=table.final, tombstones=table.tombstones)  # fmt: skip
     turned.rows = table.rows[::-1]
     machine, model, dice = Machine(table, Timing()), Model(turned), Dice(seed=1)
     value = machine.initial

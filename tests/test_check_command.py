@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from kvproto.check import gate, search
-from kvproto.check.command import UNFINISHED, main
-from kvproto.check.gate import questions
+from kvproto.check import deletion_mutants, search
+from kvproto.check.deletion_mutants import questions
 from kvproto.check.mutations import EXAM
-from kvproto.tables import TABLES
+from kvproto.cli.check_command import UNFINISHED, main
+from kvproto.protocol.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
 
@@ -64,7 +64,7 @@ def test_names_that_are_not_there_are_told_with_what_is_like_them(capsys: pytest
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_what_was_found_so_far_when_it_is_interrupted(jobs: int) -> None:
-    command = [sys.executable, "-m", "kvproto.check", "full-hit", "2p1d-2rooms-abort", "1p2d-2rooms-abort"]
+    command = [sys.executable, "-m", "kvproto", "check", "full-hit", "2p1d-2rooms-abort", "1p2d-2rooms-abort"]
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # who is ignored hands that on
     asked = subprocess.Popen([*command, "--jobs", str(jobs)], cwd=ROOT, start_new_session=True, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
@@ -84,20 +84,21 @@ def test_the_gate_asks_of_every_row_effect_and_guard() -> None:
 
 
 def test_the_gate_tells_what_is_missed_from_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "SUITE", ("abort",))
-    monkeypatch.setattr(gate, "HEAVY", ())
-    monkeypatch.setattr(gate, "_baseline", cache(gate._baseline.__wrapped__))
-    asked = {gate.name_of(question): question for question in questions(["decode_grant", "prefill_link"])}
-    freed = gate.ask(asked["decode_grant: QUARANTINED RoomDrained - free"])
+    monkeypatch.setattr(deletion_mutants, "SUITE", ("abort",))
+    monkeypatch.setattr(deletion_mutants, "HEAVY", ())
+    monkeypatch.setattr(deletion_mutants, "_baseline", cache(deletion_mutants._baseline.__wrapped__))
+    asked = {deletion_mutants.name_of(question): question for question in questions(["decode_grant", "prefill_link"])}
+    freed = deletion_mutants.ask(asked["decode_grant: QUARANTINED RoomDrained - free"])
     assert (freed.caught, freed.property) == (True, "L2")
-    assert gate.ask(asked["decode_grant: FILLING RoomStopped - row"]).property == "lint undecided"
-    confirmed = gate.ask(asked["decode_grant: FILLING PartArrived [last_part] - confirm"])
-    assert not confirmed.caught and not gate.unexplained(confirmed) and "it comes later" in gate.line(confirmed)
-    guard = gate.ask(asked["decode_grant: FILLING SpaceUsable [waiting] - guard"])
+    assert deletion_mutants.ask(asked["decode_grant: FILLING RoomStopped - row"]).property == "lint undecided"
+    confirmed = deletion_mutants.ask(asked["decode_grant: FILLING PartArrived [last_part] - confirm"])
+    assert not confirmed.caught and not deletion_mutants.unexplained(confirmed)
+    assert "it comes later" in deletion_mutants.line(confirmed)
+    guard = deletion_mutants.ask(asked["decode_grant: FILLING SpaceUsable [waiting] - guard"])
     assert (guard.caught, guard.property) == (True, "lint never-fires")
-    monkeypatch.setattr(gate, "HARMLESS", {})
-    assert not gate.unexplained(guard)
-    assert gate.unexplained(confirmed)
+    monkeypatch.setattr(deletion_mutants, "HARMLESS", {})
+    assert not deletion_mutants.unexplained(guard)
+    assert deletion_mutants.unexplained(confirmed)
 
 
 def test_its_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

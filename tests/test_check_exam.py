@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kvproto.check import report
-from kvproto.check.bench import Bench
-from kvproto.check.exam import EXAM
-from kvproto.tables import TABLES
+from kvproto.check.mutations.registry import EXAM
+from kvproto.check.table_patching import Bench
+from kvproto.protocol.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "spec" / "kill-table.md"

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproto.check.bench import Bench
 from kvproto.check.config import Budget, Config
 from kvproto.check.configs import CONFIGS
 from kvproto.check.mutations import EXAM
 from kvproto.check.search import Search, check
 from kvproto.check.story import replay
+from kvproto.check.table_patching import Bench
 
 WHOLE = replace(CONFIGS["abort"], live=False)
 #: not noticed with one slow thing: both engines have to be slow

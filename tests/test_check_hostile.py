@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
-from kvproto.check.bench import Bench
 from kvproto.check.config import Config
-from kvproto.check.moves import Explorer
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.snapshot import thaw_decode
-from kvproto.events import room_key
-from kvproto.rank_decode import DecodeRank
-from kvproto.states import DRoom
-from kvproto.tables.decode_room import decode_room
+from kvproto.check.successors import Explorer
+from kvproto.check.table_patching import Bench
+from kvproto.fsm.vocabulary import Effect, Report
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.events import room_key
+from kvproto.protocol.states import DRoom
+from kvproto.protocol.tables.decode_room import decode_room
+from kvproto.rank.decode import DecodeRank
 
 CONFIG = Config(ring=1)
 ROOM = CONFIG.keys[0]
@@ -37,14 +37,14 @@ def opened() -> DecodeRank:
     return node.rank
 
 
-def said(rank: DecodeRank, body: msg.Message) -> list[do.Effect]:
+def said(rank: DecodeRank, body: msg.Message) -> list[Effect]:
     return rank.receive(1, rank.links[1].epoch, ROOM, body, 0.0)
 
 
 @pytest.mark.parametrize("chunk", [2, 63, 2**24 - 1])
 def test_unbounded_index(chunk: int) -> None:
     rank = opened()
-    assert [type(effect) for effect in said(rank, msg.StagingReq(chunk))] == [do.Report]
+    assert [type(effect) for effect in said(rank, msg.StagingReq(chunk))] == [Report]
     assert not rank.grants and not rank.ring.live and rank.rooms[ROOM].work is None
 
 
@@ -65,7 +65,7 @@ def test_duplicate_room() -> None:
     rank = opened()
     before = rank.rooms[ROOM]
     effects = rank.handle(ev.RoomOpened(ROOM, before.terms, 2, 0), 0.0)
-    assert [type(effect) for effect in effects] == [do.Report]
+    assert [type(effect) for effect in effects] == [Report]
     assert rank.rooms[ROOM] is before
     anew = room_key(ev.room_of(ROOM)[0], 1)
     rank.handle(ev.RoomOpened(anew, before.terms, 2, 0), 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.rings import Stale
 
-from kvproto.check.ringworld import RingWorld, explore
+from kvproto.check.witness.ringworld import RingWorld, explore
 
 
 @pytest.mark.parametrize("units", [3, 4, 5])

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kvproto import cli, doctor, lint_command
-from kvproto.rows import Table
-from kvproto.tables import TABLES
+from kvproto import cli
+from kvproto.cli import doctor, lint_command
+from kvproto.fsm.table import Table
+from kvproto.protocol.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
 OURS = ("lint", "draw", "export", "trace", "replay", "inspect", "doctor")
@@ -57,7 +58,7 @@ def test_nothing_heavy_is_loaded(command: list[str]) -> None:
 
 
 def test_an_output_that_nobody_reads_is_no_error() -> None:
-    done = subprocess.run(f"{sys.executable} -m kvproto.cli export | head -c 10", shell=True, capture_output=True,  # noqa: S602
+    done = subprocess.run(f"{sys.executable} -m kvproto export | head -c 10", shell=True, capture_output=True,  # noqa: S602
                           text=True, timeout=60, check=True, cwd=ROOT)  # fmt: skip
     assert done.stderr == ""
 

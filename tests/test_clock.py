@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproto.handlers.clock import ManualClock, MonotonicClock, SteadyClock
+from kvproto.io.clock import ManualClock, MonotonicClock, SteadyClock
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zmq
 
-from kvproto.handlers.control import LOOPBACK, Control, ControlError, Peer, Sent
-from kvproto.handlers.waiting import Waiter
+from kvproto.io.control.control import LOOPBACK, Control, ControlError, Peer, Sent
+from kvproto.io.control.poller import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kvproto import events as ev
-from kvproto.lint import lint
-from kvproto.rows import Table, Value
-from kvproto.states import PSend as S
-from kvproto.states import State
-from kvproto.tables import TABLES
+from kvproto.fsm.lint import lint
+from kvproto.fsm.table import Table, Value
+from kvproto.fsm.vocabulary import Event, State, TimerFired
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import PSend as S
+from kvproto.protocol.tables import TABLES
+from kvproto.protocol.timing import Timing
 
 HERE = Path(__file__).name
 
@@ -23,7 +24,7 @@ class Small(State):
     LOST = 2
 
 
-def yes(v: Value, e: ev.Event, now: float) -> bool:
+def yes(v: Value, e: Event, now: float) -> bool:
     return True
 
 
@@ -52,7 +53,7 @@ def undecided_guard() -> Table[Value]:
 
 def undecided_timer() -> Table[Value]:
     table = good(timers={Small.WAIT: "resend"})
-    table.events = (*table.events, ev.TimerFired)
+    table.events = (*table.events, TimerFired)
     return table
 
 
@@ -91,15 +92,15 @@ def a_foreign_state() -> Table[Value]:
 
 def a_timer_event_without_a_timer() -> Table[Value]:
     table = good(timers={Small.BEGIN: "resend", Small.LOST: "resend"})
-    table.events = (*table.events, ev.TimerFired)
-    table.row((Small.BEGIN, Small.WAIT, Small.LOST), ev.TimerFired)
+    table.events = (*table.events, TimerFired)
+    table.row((Small.BEGIN, Small.WAIT, Small.LOST), TimerFired)
     return table
 
 
 def a_timer_that_nobody_knows() -> Table[Value]:
     table = good(timers={Small.WAIT: "patients"})
-    table.events = (*table.events, ev.TimerFired)
-    table.row(Small.WAIT, ev.TimerFired)
+    table.events = (*table.events, TimerFired)
+    table.row(Small.WAIT, TimerFired)
     return table
 
 
@@ -118,17 +119,17 @@ PLANTED: list[tuple[Callable[[], Table[Value]], str, str]] = [
 
 
 def test_a_good_table_has_no_finding() -> None:
-    assert lint(good()) == []
+    assert lint(good(), Timing()) == []
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_the_protocol_has_no_finding(table: Table[Value]) -> None:
-    assert [str(finding) for finding in lint(table)] == []
+    assert [str(finding) for finding in lint(table, Timing())] == []
 
 
 @pytest.mark.parametrize(("make", "kind", "text"), PLANTED, ids=lambda case: getattr(case, "__name__", ""))
 def test_each_fault_is_found_by_name_and_place(make: Callable[[], Table[Value]], kind: str, text: str) -> None:
-    findings = [finding for finding in lint(make()) if finding.kind == kind]
+    findings = [finding for finding in lint(make(), Timing()) if finding.kind == kind]
     assert findings, f"{kind} was not found"
     assert any(text in finding.text for finding in findings), [str(finding) for finding in findings]
     for finding in findings:
@@ -141,7 +142,7 @@ def test_a_state_without_a_way_out_is_found(table: Table[Value]) -> None:
     rows = table.rows
     table.rows = [row for row in rows if row.target not in table.final or row.source in table.final]
     try:
-        assert {finding.kind for finding in lint(table)} >= {"no-way-out", "unreachable"}
+        assert {finding.kind for finding in lint(table, Timing())} >= {"no-way-out", "unreachable"}
     finally:
         table.rows = rows
 
@@ -154,8 +155,9 @@ def test_no_row_can_be_left_out_or_put_first_unnoticed(table: Table[Value]) -> N
     try:
         for row in deciding[:: max(1, len(deciding) // 12)]:
             table.rows = [other for other in rows if other is not row]
-            assert any(finding.kind in ("undecided", "unreachable") for finding in lint(table)), f"without {row}"
+            kinds = {finding.kind for finding in lint(table, Timing())}
+            assert kinds & {"undecided", "unreachable"}, f"without {row}"
             table.rows = [row, *rows]
-            assert any(finding.kind == "never-fires" for finding in lint(table)), f"with {row} twice"
+            assert any(finding.kind == "never-fires" for finding in lint(table, Timing())), f"with {row} twice"
     finally:
         table.rows = rows

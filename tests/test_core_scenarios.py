@@ -12,16 +12,17 @@ import pytest
 from msgspec.structs import replace
 from support.stories import GRID, PAGE, QUICK, Story, layout
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
-from kvproto.layout import Layout
-from kvproto.rank_decode import DecodeRank
-from kvproto.rows import Row
-from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
-from kvproto.states import Cause, DGrant, DLink, DRoom, PLink, PRoom, PSend
-from kvproto.tables import TABLES
-from kvproto.testing.world import Chances, Side, World
+from kvproto.fsm.table import Row
+from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.states import Cause, DGrant, DLink, DRoom, PLink, PRoom, PSend
+from kvproto.protocol.tables import TABLES
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.sim.world import Chances, Side, World
 
 ROOM = 100
 SEEDS = range(250)
@@ -46,7 +47,7 @@ def world(
     return made
 
 
-def hear(at: World, side: Side, index: int, body: msg.Message, *, room: int = ROOM, sender: int = 0) -> list[do.Effect]:
+def hear(at: World, side: Side, index: int, body: msg.Message, *, room: int = ROOM, sender: int = 0) -> list[Effect]:
     """This rank receives this message of the other side's rank, now; returns what it says and does."""
     node = at.nodes[side, index]
     link = node.rank.link_of[(DECODE_GROUP if side == "P" else PREFILL_GROUP), sender]
@@ -81,7 +82,7 @@ def forward(at: World) -> None:
 
 
 # ------------------------------------------------------------------------------------- a prefill room's others
-def stranger_opens(at: World) -> list[do.Effect]:
+def stranger_opens(at: World) -> list[Effect]:
     """A decode rank of a third group calls and opens the same room."""
     rank = DecodeRank(layout(1, page=2 * PAGE), 0, group=3, grid=GRID, incarnation=99, settings=at.settings)
     prefill = at.prefill(0)
@@ -207,7 +208,7 @@ def noted_by_forgetting(decodes: int, cause: str) -> World:
     to_open(at)
     at.chances = Chances(lose=1.0)
     aborted = cause == "engine"
-    event: ev.Event = ev.EngineAborted(ROOM, Cause.PREFILL_ABORTED) if aborted else ev.RoomFailed(ROOM, Cause.STALLED)
+    event: Event = ev.EngineAborted(ROOM, Cause.PREFILL_ABORTED) if aborted else ev.RoomFailed(ROOM, Cause.STALLED)
     at.raise_event("P", 0, event)
     for sender in range(decodes):
         assert state(at, "P") is PRoom.AWAIT_NOTED

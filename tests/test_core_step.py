@@ -10,25 +10,26 @@ import pytest
 from msgspec.structs import replace
 from support.samples import NOW, event_of, expected, is_report, value_in
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto.machine import Machine
-from kvproto.rows import Row, Table
-from kvproto.states import PSend
-from kvproto.tables import TABLES
-from kvproto.tables.prefill_send import PSendValue, prefill_send
-from kvproto.timing import Timing
-from kvproto.wheel import QUANTUM
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.table import Row, Table
+from kvproto.fsm.timer_wheel import QUANTUM
+from kvproto.fsm.vocabulary import Event, Report
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import PSend
+from kvproto.protocol.tables import TABLES
+from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
+from kvproto.protocol.timing import Timing
 
 TIMING = Timing()
 SAMPLES = 400
 
 
-def pairs(table: Table[Any]) -> list[tuple[Any, type[ev.Event]]]:
+def pairs(table: Table[Any]) -> list[tuple[Any, type[Event]]]:
     return list(dict.fromkeys((row.source, row.event) for row in table.rows))
 
 
-def judge(machine: Machine[Any], value: Any, event: ev.Event) -> Row | None:
+def judge(machine: Machine[Any], value: Any, event: Event) -> Row | None:
     """Fire it; the compiled step and the rows agree in every respect."""
     said = expected(machine.table, value, event)
     if said is None:
@@ -103,7 +104,7 @@ def test_an_event_of_another_table_is_reported_and_changes_nothing() -> None:
     value = PSendValue(PSend.WRITING)
     row, new, effects = machine.fire(value, ev.CallAsked(1, 2), NOW)
     assert row is None and new is value
-    assert len(effects) == 1 and isinstance(effects[0], do.Report)
+    assert len(effects) == 1 and isinstance(effects[0], Report)
     assert "CallAsked" in effects[0].what and "WRITING" in effects[0].what
 
 

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 from hypothesis import example, given
 
-from kvproto import messages as msg
-from kvproto.events import room_key
-from kvproto.layout import Layout
-from kvproto.messages import LinkBody, Message
-from kvproto.states import Cause
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import messages as msg
+from kvproto.protocol.codec import MAX_FRAME, WireError, decode, encode
+from kvproto.protocol.events import room_key
+from kvproto.protocol.messages import LinkBody, Message
+from kvproto.protocol.states import Cause
 from kvproto.testing.strategies import BODIES, damaged, frames
-from kvproto.wire import MAX_FRAME, WireError, decode, encode
 
 LAYOUT = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=2)
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from kvproto import events as ev
-from kvproto.check.bench import Bench
 from kvproto.check.story import replay
-from kvproto.states import DLink, PLink, PSend
-from kvproto.tables.links import decode_link, prefill_link, say_reset
-from kvproto.tables.prefill_send import prefill_send
-from kvproto.trace.replay_command import main
+from kvproto.check.table_patching import Bench
+from kvproto.cli.replay_command import main
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import DLink, PLink, PSend
+from kvproto.protocol.tables.links import decode_link, prefill_link, say_reset
+from kvproto.protocol.tables.prefill_send import prefill_send
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "spec" / "counterexamples").glob("*.jsonl"))

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kvproto.check.command import main as check_command
 from kvproto.check.configs import CONFIGS
-from kvproto.check.covered import Covered
 from kvproto.check.search import check, label
-from kvproto.coverage import load
-from kvproto.coverage_command import main
+from kvproto.check.search_coverage import Covered
+from kvproto.cli.check_command import main as check_command
+from kvproto.cli.coverage_command import main
 from kvproto.draw.scenes import SCENES
-from kvproto.tables import TABLES
+from kvproto.protocol.tables import TABLES
+from kvproto.trace.coverage import load
 from kvproto.trace.records import lines, log_of
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kvproto.coverage import Collector, CoverageError, load, percent, report, undump
-from kvproto.draw.command import main as draw
+from kvproto.cli.draw_command import main as draw
 from kvproto.draw.scenes import SCENES
-from kvproto.tables import TABLES
+from kvproto.protocol.tables import TABLES
+from kvproto.trace.coverage import Collector, CoverageError, load, percent, report, undump
 from kvproto.trace.records import log_of
 
 ROOT = Path(__file__).parent.parent

@@ -13,19 +13,21 @@ import pytest
 
 pytest.importorskip("rich")
 
-from kvproto.demo import command, report
-from kvproto.demo.command import main, make_run, parser
+from kvproto.cli import demo_command
+from kvproto.cli.demo_command import main, make_run, parser
+from kvproto.demo import report
 from kvproto.demo.conduct import Pass, Result
 from kvproto.demo.group import RankError
 from kvproto.demo.job import GroupShape, Job, RoomSpec
+from kvproto.demo.pass_counts import Tally, decode_counts, prefill_counts, total
 from kvproto.demo.run import Run, chunk_bytes, make_rooms
-from kvproto.demo.tally import Tally, decode_counts, prefill_counts, total
 from kvproto.demo.times import sharded, spread, unsharded
 from kvproto.demo.verify import Verdict
-from kvproto.events import SpaceReserved, StagingDenied, StagingGranted, TimerFired
-from kvproto.states import DGrant, PSend
-from kvproto.tables.decode_grant import DGrantValue
-from kvproto.tables.prefill_send import PSendValue
+from kvproto.fsm.vocabulary import TimerFired
+from kvproto.protocol.events import SpaceReserved, StagingDenied, StagingGranted
+from kvproto.protocol.states import DGrant, PSend
+from kvproto.protocol.tables.decode_grant import DGrantValue
+from kvproto.protocol.tables.prefill_send import PSendValue
 
 SMALL = "--prefill-tp 2 --decode-tp 1 --layers 2 --rooms 2 --tokens 90 --chunk 32 --new 3 --seed 1"
 RUN = Run(Job(GroupShape(2), GroupShape(1), (RoomSpec(1, 40), RoomSpec(2, 20))), 1 << 20)
@@ -65,7 +67,7 @@ def test_on_gpus_the_model_has_real_proportions_and_one_room_goes_ahead() -> Non
 @pytest.mark.parametrize(("gpus", "p", "d"), [(1, {0}, {0}), (2, {0}, {1}), (3, {0}, {1, 2}), (4, {0, 1}, {2, 3})])
 def test_the_sides_share_no_gpu_if_there_are_two(gpus: int, p: set[int], d: set[int]) -> None:
     pytest.importorskip("torch")
-    from kvproto.demo.place import gpu_of
+    from kvproto.demo.placement import gpu_of
 
     assert {gpu_of("prefill", rank, gpus) for rank in range(4)} == p
     assert {gpu_of("decode", rank, gpus) for rank in range(4)} == d
@@ -127,7 +129,7 @@ def test_a_small_run_from_the_command_line(tmp_path: Path) -> None:
     """A process of its own: its exit code is the one that a shell sees."""
     for module in ("torch", "transformers", "nixl._api"):
         pytest.importorskip(module)
-    line = [sys.executable, "-m", "kvproto.demo.command", *SMALL.split(), "--json", "--trace", str(tmp_path)]
+    line = [sys.executable, "-m", "kvproto.cli.demo_command", *SMALL.split(), "--json", "--trace", str(tmp_path)]
     done = subprocess.run(line, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -150,7 +152,7 @@ def test_without_a_gpu_the_demonstration_says_so(capsys: Any) -> None:
 
 def test_what_is_wrong_is_printed_and_is_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     wrong = [f"room {n} is wrong" for n in range(report.MOST_WRONG + 2)]
-    monkeypatch.setattr(command, "conduct", lambda run, _watch: Result(run, [Pass("live", {"rooms": 2})], wrong))
+    monkeypatch.setattr(demo_command, "conduct", lambda run, _watch: Result(run, [Pass("live", {"rooms": 2})], wrong))
     assert main(["--no-slices"]) == 1
     out = capsys.readouterr().out
     assert "WRONG: room 0 is wrong" in out and "and 2 more" in out and "equal bit for bit" not in out
@@ -168,7 +170,7 @@ def test_a_run_that_breaks_off_is_a_failure(
     def breaks(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(command, "conduct", breaks)
+    monkeypatch.setattr(demo_command, "conduct", breaks)
     assert main([]) == code
     assert str(error) in capsys.readouterr().err
 
@@ -179,8 +181,8 @@ def test_the_matrix_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch, cap
             raise RankError("P0", "a traceback\nwith a last line")
         return Result(run, [Pass("live", dict.fromkeys([*report.TOLD], 1))])
 
-    monkeypatch.setattr(command, "CASES", {"bad": RUN, "good": replace(RUN)})
-    monkeypatch.setattr(command, "conduct", conduct)
+    monkeypatch.setattr(demo_command, "CASES", {"bad": RUN, "good": replace(RUN)})
+    monkeypatch.setattr(demo_command, "conduct", conduct)
     assert main(["--matrix"]) == 1
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("FAIL  bad") and out[0].endswith("with a last line")
@@ -196,7 +198,7 @@ def test_the_ratio_compares_the_two_routes() -> None:
 
 def test_the_command_loads_neither_torch_nor_transformers() -> None:
     heavy = "{'torch', 'transformers', 'numpy', 'nixl'}"
-    code = f"import sys, kvproto.demo.command; sys.exit(bool({heavy} & set(sys.modules)))"
+    code = f"import sys, kvproto.cli.demo_command; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=False).returncode == 0
 
 

@@ -25,7 +25,7 @@ from kvproto.demo.pages import Allocator, PagedKV
 from kvproto.demo.rank import Rank
 from kvproto.demo.shard import Shard
 from kvproto.demo.verify import Judge, Kind, Sheet, Verdict, compare, unequal_rows
-from kvproto.layout import LayoutError
+from kvproto.layout.sharding import LayoutError
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -8,41 +8,42 @@ from typing import Any
 
 import pytest
 
-from kvproto import docs, effects, events, messages
+from kvproto.cli.export_command import main
+from kvproto.draw import generated_docs
+from kvproto.draw.export import schema, spec
+from kvproto.draw.message_exchanges import TALK
 from kvproto.draw.properties import HAZARDS, PROPERTIES
 from kvproto.draw.source import expression, used
 from kvproto.draw.tables import concrete
-from kvproto.draw.talk import TALK
-from kvproto.effects import Effect
-from kvproto.events import Event
-from kvproto.export import main, schema, spec
-from kvproto.tables import TABLES
+from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.protocol import effects, events, messages
+from kvproto.protocol.tables import TABLES
 
 Json = Any
 
 
 def test_what_is_generated_is_fresh() -> None:
-    old = docs.stale()
-    assert not old, f"stale: {', '.join(old)}; run: python -m kvproto.docs --write"
+    old = generated_docs.stale()
+    assert not old, f"stale: {', '.join(old)}; run: kvproto draw --write"
 
 
 def test_a_part_that_is_wrong_missing_or_unknown_is_noticed() -> None:
-    page = (docs.ROOT / docs.PROTOCOL).read_text()
-    assert docs.filled(page.replace("**SCATTERING**", "**SHATTERING**")) == page
+    page = (generated_docs.ROOT / generated_docs.PROTOCOL).read_text()
+    assert generated_docs.filled(page.replace("**SCATTERING**", "**SHATTERING**")) == page
     name = "rows decode_grant"
-    with pytest.raises(docs.DocsError, match=name):
-        docs.filled(page.replace(f"<!-- generated: {name} -->", "<!-- gone -->"))
-    with pytest.raises(docs.DocsError, match="no such part"):
-        docs.filled(page + "<!-- generated: rows nonsense -->\n<!-- end -->\n")
+    with pytest.raises(generated_docs.DocsError, match=name):
+        generated_docs.filled(page.replace(f"<!-- generated: {name} -->", "<!-- gone -->"))
+    with pytest.raises(generated_docs.DocsError, match="no such part"):
+        generated_docs.filled(page + "<!-- generated: rows nonsense -->\n<!-- end -->\n")
 
 
 def test_every_link_within_the_page_leads_somewhere() -> None:
-    page = (docs.ROOT / docs.PROTOCOL).read_text()
+    page = (generated_docs.ROOT / generated_docs.PROTOCOL).read_text()
     headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
     anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors
     for path in re.findall(r"\]\((?!#|http)([^)]+)\)", page):
-        assert (docs.ROOT / path).exists(), path
+        assert (generated_docs.ROOT / path).exists(), path
 
 
 def fits(document: Json, rule: Json, where: str = "$") -> list[str]:

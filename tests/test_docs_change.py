@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "change.md").read_text()
-TABLE = "kvproto/tables/decode_grant.py"
+TABLE = "kvproto/protocol/tables/decode_grant.py"
 
 
 def edit(diff: str, file: Path) -> None:
@@ -30,7 +30,7 @@ def run(command: str, folder: Path) -> str:
     word, *arguments = shlex.split(command)
     assert word == "kvproto"
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    done = subprocess.run([sys.executable, "-m", "kvproto.cli", *arguments], cwd=folder, env=environment, timeout=120,
+    done = subprocess.run([sys.executable, "-m", "kvproto", *arguments], cwd=folder, env=environment, timeout=120,
                           capture_output=True, text=True, check=False)  # fmt: skip
     assert done.stderr == ""
     return done.stdout

@@ -12,17 +12,17 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from kvproto.draw.command import main
+from kvproto.cli.draw_command import main
+from kvproto.draw.diagram import Look, sketch
 from kvproto.draw.dot import dot
 from kvproto.draw.layers import Plan, place
 from kvproto.draw.mermaid import mermaid
 from kvproto.draw.paths import APART, WELL
 from kvproto.draw.scenes import SCENES, Scene
-from kvproto.draw.sketch import Look, sketch
 from kvproto.draw.svg import BIAS, _label_size, _reading_order, _size, svg
-from kvproto.rows import Table
-from kvproto.states import Cause
-from kvproto.tables import TABLES
+from kvproto.fsm.table import Table
+from kvproto.protocol.states import Cause
+from kvproto.protocol.tables import TABLES
 
 EVERYTHING = Look(guards=True, effects=True, loops=True, silent=True)
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from support.stories import layout
 
-from kvproto.decode import DecodeEndpoint
-from kvproto.events import TransportLost
-from kvproto.handlers.clock import ManualClock
-from kvproto.prefill import PrefillEndpoint
-from kvproto.rooms import Status
-from kvproto.settings import PREFILL_GROUP, Settings
-from kvproto.states import Cause
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.room import Status
+from kvproto.io.clock import ManualClock
+from kvproto.protocol.events import TransportLost
+from kvproto.protocol.states import Cause
+from kvproto.rank.settings import PREFILL_GROUP, Settings
 from kvproto.testing.pair import Pair
 from kvproto.testing.pools import noise
 

@@ -10,15 +10,15 @@ import pytest
 import torch
 from support.stories import layout
 
-from kvproto.decode import DecodeEndpoint
-from kvproto.endpoint import Endpoint
-from kvproto.handlers.digests import DigestingKernels, Place, differing
-from kvproto.handlers.kernels.base import Part
-from kvproto.handlers.kernels.torch import TorchKernels
-from kvproto.layout import Plan
-from kvproto.prefill import PrefillEndpoint
-from kvproto.rooms import Room
-from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.room import Room
+from kvproto.io.kernels.base import Part
+from kvproto.io.kernels.digesting import DigestingKernels, Place, differing
+from kvproto.io.kernels.torch import TorchKernels
+from kvproto.layout.plan import Plan
+from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.testing.pair import Pair
 from kvproto.testing.pools import noise
 

@@ -11,17 +11,17 @@ import pytest
 import torch
 from support.stories import layout
 
-from kvproto.decode import DecodeEndpoint
-from kvproto.handlers.clock import ManualClock
-from kvproto.handlers.kernels.base import Pool
-from kvproto.handlers.transports.fabric import Fabric
-from kvproto.handlers.transports.memory import MemoryTransport
-from kvproto.layout import Layout
-from kvproto.messages import MAX_AUX
-from kvproto.prefill import PrefillEndpoint
-from kvproto.rooms import Room, Status
-from kvproto.settings import PREFILL_GROUP, Settings
-from kvproto.states import Cause, DRoom
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.room import Room, Status
+from kvproto.io.clock import ManualClock
+from kvproto.io.kernels.base import Pool
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.messages import MAX_AUX
+from kvproto.protocol.states import Cause, DRoom
+from kvproto.rank.settings import PREFILL_GROUP, Settings
 from kvproto.testing.pair import Pair
 from kvproto.trace.records import lines, log_of
 

@@ -14,8 +14,8 @@ from typing import Any, Never, TypeVar
 import pytest
 from support.stories import layout
 
-from kvproto.endpoint import Endpoint
-from kvproto.handlers.clock import ManualClock
+from kvproto.engine.endpoint import Endpoint
+from kvproto.io.clock import ManualClock
 from kvproto.testing.pair import Pair
 
 LONG = 30.0  # seconds; nothing here takes as long unless it hangs
@@ -163,8 +163,8 @@ def test_a_loop_that_breaks_tells_its_engine_why(pair: Pair) -> None:
 
 DROPPED = """
 import gc
-from kvproto.layout import Layout
-from kvproto.prefill import PrefillEndpoint
+from kvproto.layout.sharding import Layout
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.testing.pair import Pair
 
 one = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.fleet import QUICK, Fleet, until
 
-from kvproto.handlers.transports import BackendUnavailable
+from kvproto.io.transports import BackendUnavailable
 
 SILENCE_S = QUICK.heartbeat.period * (QUICK.heartbeat.tries + 1)
 QUARANTINE_S = QUICK.lease.period + QUICK.write.period

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvproto import events as ev
-from kvproto.handlers.flights import BUDGET, Flight, Flights
-from kvproto.handlers.transports.base import Busy, Completed, Failed, Fault, Handle, PeerId
+from kvproto.engine.writes import BUDGET, Flight, Flights
+from kvproto.fsm.vocabulary import Event
+from kvproto.io.transports.base import Busy, Completed, Failed, Fault, Handle, PeerId
+from kvproto.protocol import events as ev
 
 KEY = (7, 0, 1)
 PEER = PeerId("peer")
@@ -22,7 +23,7 @@ class World:
     """Flights over a transport that takes everything, until it is told to be full."""
 
     def __init__(self) -> None:
-        self.events: list[ev.Event] = []
+        self.events: list[Event] = []
         self.posted: list[int] = []
         self.full = False
         self.may = True

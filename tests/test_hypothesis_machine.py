@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-import kvproto.rank_prefill
-import kvproto.ring
-from kvproto.check.bench import Bench
+import kvproto.protocol.ring
+import kvproto.rank.prefill
 from kvproto.check.mutations import EXAM
-from kvproto.testing.machine import TransferMachine
+from kvproto.check.table_patching import Bench
+from kvproto.testing.hypothesis_machine import TransferMachine
 
 pytestmark = pytest.mark.timeout(900)  # a search: how long it takes depends on who else uses the machine
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
@@ -46,7 +46,7 @@ def test_a_planted_row_is_found(defect: str, said: str) -> None:
 
 
 def test_a_ring_that_lets_everything_be_written_at_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (kvproto.ring, kvproto.rank_prefill):
+    for module in (kvproto.protocol.ring, kvproto.rank.prefill):
         monkeypatch.setattr(module, "usable", lambda *_: True)
     with pytest.raises(AssertionError, match="still another's"):
         hunt()

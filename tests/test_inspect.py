@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from kvproto.cli.inspect_command import main, page
 from kvproto.draw.scenes import SCENES
-from kvproto.inspect.command import main, page
-from kvproto.tables import TABLES
+from kvproto.protocol.tables import TABLES
 from kvproto.trace import Log, Step, lines
 from kvproto.trace.merge import merge
 

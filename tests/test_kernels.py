@@ -9,9 +9,9 @@ import pytest
 import torch
 from kernels_cases import BASE, PAIRS, SHAPES, Case, check_gathers, check_scatters, pool_of, staging, table_of
 
-from kvproto.handlers.kernels.base import KernelError, Pool
-from kvproto.handlers.kernels.torch import TorchKernels
-from kvproto.layout import Share
+from kvproto.io.kernels.base import KernelError, Pool
+from kvproto.io.kernels.torch import TorchKernels
+from kvproto.layout.plan import Share
 
 TORCH = TorchKernels()
 SHARE = Share(writer=0, reader=0, src_head=0, dst_head=0, heads=2, src_layer=0, dst_layer=0, layers=2)

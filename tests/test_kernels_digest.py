@@ -11,9 +11,9 @@ import torch
 from digest_cases import check_digests, laid, slow_digest, whole_of
 from kernels_cases import BASE, PAIRS, SHAPES, Case, pool_of, table_of
 
-from kvproto.handlers.kernels.base import KernelError
-from kvproto.handlers.kernels.digest import SPREAD, digest_rows, entries, new_table, read_table
-from kvproto.handlers.kernels.torch import TorchKernels
+from kvproto.io.kernels.base import KernelError
+from kvproto.io.kernels.digest import SPREAD, digest_rows, entries, new_table, read_table
+from kvproto.io.kernels.torch import TorchKernels
 
 TORCH = TorchKernels()
 

@@ -20,13 +20,13 @@ from kernels_cases import BASE, PAIRS, SHAPES, Case, check_gathers, check_scatte
 if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU here", allow_module_level=True)
 
-from kvproto.handlers.kernels.base import Events, Kernels, Pool
-from kvproto.handlers.kernels.digest import new_table
-from kvproto.handlers.kernels.torch import TorchKernels
-from kvproto.handlers.kernels.triton import INTERPRETED, TritonKernels, Tuning
-from kvproto.handlers.lane import Lane
-from kvproto.handlers.staging import Staging
-from kvproto.layout import Share
+from kvproto.engine.device_streams import Lane
+from kvproto.engine.staging_buffers import Staging
+from kvproto.io.kernels.base import Events, Kernels, Pool
+from kvproto.io.kernels.digest import new_table
+from kvproto.io.kernels.torch import TorchKernels
+from kvproto.io.kernels.triton import INTERPRETED, TritonKernels, Tuning
+from kvproto.layout.plan import Share
 
 if INTERPRETED:
     pytest.skip("the interpreter was chosen for this process", allow_module_level=True)

@@ -49,11 +49,11 @@ else:
         table_of,
     )
 
-    from kvproto.handlers.kernels.base import KernelError, Pool
-    from kvproto.handlers.kernels.batch import Batch
-    from kvproto.handlers.kernels.digest import new_table, read_table
-    from kvproto.handlers.kernels.torch import TorchKernels
-    from kvproto.handlers.kernels.triton import TritonKernels, Tuning
+    from kvproto.io.kernels.base import KernelError, Pool
+    from kvproto.io.kernels.batch import Batch
+    from kvproto.io.kernels.digest import new_table, read_table
+    from kvproto.io.kernels.torch import TorchKernels
+    from kvproto.io.kernels.triton import TritonKernels, Tuning
 
     LAUNCH = Batch.launch
 
@@ -149,7 +149,7 @@ else:
             used.append(id(self))
             LAUNCH(self, *given)
 
-        monkeypatch.setattr("kvproto.handlers.kernels.triton.Batch", meet)
+        monkeypatch.setattr("kvproto.io.kernels.triton.Batch", meet)
         monkeypatch.setattr(Batch, "launch", launch)
         other = Thread(target=made.prepare, args=(pool, "gather", [share]))
         other.start()

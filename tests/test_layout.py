@@ -11,9 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from kvproto.handlers.slices import slices
-from kvproto.layout import Layout, LayoutError, Plan, Reason, Share, cell, chunks, grid_tokens
-from kvproto.runs import descriptors
+from kvproto.layout.byte_runs import descriptors
+from kvproto.layout.byte_runs_numpy import slices
+from kvproto.layout.plan import Plan, Share
+from kvproto.layout.sharding import Layout, LayoutError, Reason, cell, chunks, grid_tokens
 
 MODEL: dict[str, Any] = {"layers": 4, "heads": 8, "k_dim": 16, "v_dim": 16, "itemsize": 2, "dtype": "bfloat16"}
 
@@ -270,6 +271,6 @@ def test_regions_count_k_of_every_layer_then_v() -> None:
 
 def test_the_layout_needs_no_array_library() -> None:
     heavy = ("numpy", "torch", "zmq", "nixl")
-    code = f"import sys, kvproto.layout, kvproto.runs; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, kvproto.layout.plan, kvproto.layout.byte_runs; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 from layout_judge import Case, judge
 
-from kvproto import layout, runs
-from kvproto.handlers import slices as slicing
-from kvproto.layout import Layout, Plan, Share
+from kvproto.layout import byte_runs, plan, sharding
+from kvproto.layout import byte_runs_numpy as slicing
+from kvproto.layout.plan import Plan, Share
+from kvproto.layout.sharding import Layout, LayoutError
 
 MODEL: dict[str, Any] = {
     "layers": 3, "heads": 4, "k_dim": 3, "v_dim": 3, "itemsize": 1, "dtype": "bits", "page_size": 2
@@ -53,7 +54,7 @@ def test_heads_overestimated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_heads_overestimated_is_refused_in_the_handshake() -> None:
     told, true = case_of(4, 1, heads=4).prefill, case_of(4, 1, heads=2).decode
-    with pytest.raises(layout.LayoutError, match="heads-differ"):
+    with pytest.raises(LayoutError, match="heads-differ"):
         Plan(told, true, 8)
 
 
@@ -73,7 +74,7 @@ def test_global_rank_offset_beyond_the_pool(monkeypatch: pytest.MonkeyPatch) -> 
         first = max(ours[0], theirs[0])
         return first, first, min(sum(ours), sum(theirs)) - first
 
-    rejects(case_of(2, 4), lambda: monkeypatch.setattr(layout, "_common", common))
+    rejects(case_of(2, 4), lambda: monkeypatch.setattr(plan, "_common", common))
 
 
 @pytest.mark.parametrize("v_dim", [0, 2, 5])
@@ -87,9 +88,9 @@ def test_kv_asymmetric_heads_in_parts(monkeypatch: pytest.MonkeyPatch, v_dim: in
 def test_kv_asymmetric_heads_in_runs(monkeypatch: pytest.MonkeyPatch, v_dim: int) -> None:
     """V written page to page as if it had K's head size."""
 
-    def planes(plan: Plan, share: Share) -> list[tuple[int, int, int]]:
-        prefill, decode = (msgspec.structs.replace(side, v_dim=side.k_dim) for side in (plan.prefill, plan.decode))
-        return runs.planes(Plan(prefill, decode, plan.grid), share)
+    def planes(cut: Plan, share: Share) -> list[tuple[int, int, int]]:
+        prefill, decode = (msgspec.structs.replace(side, v_dim=side.k_dim) for side in (cut.prefill, cut.decode))
+        return byte_runs.planes(Plan(prefill, decode, cut.grid), share)
 
     rejects(case_of(2, 1, v_dim=v_dim), lambda: monkeypatch.setattr(slicing, "planes", planes))
 
@@ -104,7 +105,7 @@ def test_non_integer_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
                 writer = reader * ratio + turn
                 yield Share(writer, reader, 0, turn * heads, heads, 0, 0, prefill.layers), [writer]
 
-    rejects(case_of(6, 4, heads=12), lambda: monkeypatch.setattr(layout, "_contacts", contacts))
+    rejects(case_of(6, 4, heads=12), lambda: monkeypatch.setattr(plan, "_contacts", contacts))
 
 
 def test_off_grid_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,4 +115,4 @@ def test_off_grid_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
         first = max(prefix, (prefix // grid + k) * grid)
         return first, min(tokens, (first // grid + 1) * grid) - first
 
-    rejects(case_of(2, 1, prefix=6), lambda: monkeypatch.setattr(layout, "cell", cell))
+    rejects(case_of(2, 1, prefix=6), lambda: monkeypatch.setattr(sharding, "cell", cell))

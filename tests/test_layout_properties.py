@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layout_judge import Case, Group, judge
 
-from kvproto import layout
-from kvproto.handlers.slices import slices
-from kvproto.layout import Layout, Plan, grid_tokens
-from kvproto.runs import descriptors
+from kvproto.layout import sharding
+from kvproto.layout.byte_runs import descriptors
+from kvproto.layout.byte_runs_numpy import slices
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout, chunks, grid_tokens
 
 
 @st.composite
@@ -59,8 +60,8 @@ def test_numpy_and_plain_python_agree_and_no_join_is_missed(case: Case) -> None:
     if case.seed % 2:
         source, target = np.sort(source), np.sort(target)
     plan = Plan(case.prefill, case.decode, case.grid)
-    for k in range(layout.chunks(case.tokens, case.prefix, case.grid)):
-        cell = layout.cell(k, case.tokens, case.prefix, case.grid)
+    for k in range(chunks(case.tokens, case.prefix, case.grid)):
+        cell = sharding.cell(k, case.tokens, case.prefix, case.grid)
         for share in plan.shares:
             runs = list(descriptors(plan, share, source.tolist(), target.tolist(), *cell))
             columns = slices(plan, share, source, target, *cell)

@@ -12,21 +12,23 @@ import pytest
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto import effects as do
-from kvproto.endpoint import Endpoint
-from kvproto.events import TransportLost
-from kvproto.handlers.clock import ManualClock
-from kvproto.handlers.control import Sent
-from kvproto.handlers.transports.fabric import Fabric
-from kvproto.lines import Lines
-from kvproto.loop import LIMIT
-from kvproto.messages import ChunkAck
-from kvproto.rooms import Room, Status
-from kvproto.settings import Settings
-from kvproto.states import Cause, PLink, PSend
+from kvproto.engine.connections import Lines
+from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.loop import LIMIT
+from kvproto.engine.room import Room, Status
+from kvproto.fsm.timing import Timer
+from kvproto.fsm.vocabulary import Effect
+from kvproto.io.clock import ManualClock
+from kvproto.io.control.control import Sent
+from kvproto.io.transports.fabric import Fabric
+from kvproto.protocol import effects as do
+from kvproto.protocol.codec import encode
+from kvproto.protocol.events import TransportLost
+from kvproto.protocol.messages import ChunkAck
+from kvproto.protocol.states import Cause, PLink, PSend
+from kvproto.protocol.timing import Timing
+from kvproto.rank.settings import Settings
 from kvproto.testing.pair import Pair
-from kvproto.timing import Timer, Timing
-from kvproto.wire import encode
 
 ENDS = {"P": 0, "D": -1}
 
@@ -161,7 +163,7 @@ def test_what_raises_ends_its_own_room(pair: Pair, side: str, where: str, name: 
 
 
 @pytest.mark.parametrize(("side", "effect"), [("P", do.TransmitAux), ("D", do.TransmitPages), ("D", do.DeliverAux)])
-def test_a_handler_that_raises_ends_its_own_room(side: str, effect: type[do.Effect]) -> None:
+def test_a_handler_that_raises_ends_its_own_room(side: str, effect: type[Effect]) -> None:
     settings = Settings(ring_bytes=1 << 20, pages_only=effect is do.TransmitPages)
     with Pair(layout(2), layout(1), grid=8, settings=settings) as pair:
         first = pair.open(20)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from support.stories import layout
 from support.wiretap import Stranger, Tap
 
-from kvproto import messages as msg
-from kvproto.rooms import Room
-from kvproto.states import Cause, DLink, PLink
+from kvproto.engine.room import Room
+from kvproto.protocol import messages as msg
+from kvproto.protocol.codec import MAX_FRAME, decode, encode
+from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.testing.pair import Pair
 from kvproto.testing.strategies import damaged, frames, messages
 from kvproto.trace import Heard, log_of
-from kvproto.wire import MAX_FRAME, decode, encode
 
 SLOW = settings(
     max_examples=25, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.reuse, Phase.generate)

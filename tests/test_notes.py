@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("zmq")
 
-from kvproto.events import room_key
-from kvproto.handlers.notes import note, read_note
-from kvproto.handlers.transports.fabric import Fabric
-from kvproto.layout import Layout
-from kvproto.messages import ChunkAck, StgNotify
+from kvproto.io.transports.fabric import Fabric
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.codec import WireError, encode
+from kvproto.protocol.events import room_key
+from kvproto.protocol.messages import ChunkAck, StgNotify
+from kvproto.protocol.notification import note, read_note
 from kvproto.testing.pair import Pair
-from kvproto.wire import WireError, encode
 
 
 def layout(tp: int) -> Layout:

@@ -17,8 +17,11 @@ ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 HEAVY = ("torch", "triton", "transformers", "zmq", "nixl", "nixl_cu12", "nixl_cu13", "mooncake", "numpy")
-# What may use them: the handlers, what puts them together for an engine, and what runs engines.
-WITH_SIDE_EFFECTS = ("handlers", "lines", "owner", "loop", "endpoint", "prefill", "decode", "demo", "bench", "testing")
+# What may use them: sockets and devices, what puts them together for an engine, and what runs engines.
+WITH_SIDE_EFFECTS = (
+    "io", "engine", "demo", "bench", "testing", "layout/byte_runs_numpy.py", "cli/demo_command.py",
+    "cli/simulate_command.py",
+)  # fmt: skip
 
 LOADED = """
 import importlib, pkgutil, sys
@@ -40,8 +43,9 @@ def core_modules() -> list[str]:
     """Every module that a person who only checks or draws the protocol may import."""
     names = []
     for path in sorted((ROOT / "kvproto").rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        if parts[1] not in WITH_SIDE_EFFECTS and parts[-1] != "__main__":
+        inside = path.relative_to(ROOT / "kvproto")
+        parts = ("kvproto", *inside.with_suffix("").parts)
+        if parts[-1] != "__main__" and not any(inside.is_relative_to(each) for each in WITH_SIDE_EFFECTS):
             names.append(".".join(part for part in parts if part != "__init__"))
     return names
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kvproto.check.bench import Bench
 from kvproto.check.mutations import EXAM
-from kvproto.testing.simulate import main
+from kvproto.check.table_patching import Bench
+from kvproto.cli.simulate_command import main
 from kvproto.testing.simulation import FAULTS, Simulation
 
 
@@ -33,7 +33,7 @@ def test_a_seed_is_a_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_another_process_sees_the_same_run(capsys: pytest.CaptureFixture[str]) -> None:
-    command = [sys.executable, "-m", "kvproto.testing.simulate", "--rooms", "25", "--seed", "5", "--json"]
+    command = [sys.executable, "-m", "kvproto.cli.simulate_command", "--rooms", "25", "--seed", "5", "--json"]
     told = subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": "7"}, capture_output=True, check=True).stdout
     assert json.loads(told)["digest"] == run(capsys, *command[3:-1])["digest"]
 

@@ -6,8 +6,9 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from kvproto.handlers.slices import BATCH, Column, batches, slices
-from kvproto.layout import Layout, Plan
+from kvproto.layout.byte_runs_numpy import BATCH, Column, batches, slices
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
 
 
 def columns(tokens: int) -> tuple[Column, Column, Column, Column, Column]:

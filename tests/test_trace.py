@@ -11,18 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kvproto import messages as msg
+from kvproto.cli.replay_command import main as replay_main
+from kvproto.cli.trace_command import main as trace_main
 from kvproto.draw.scenes import ROOM, SCENES, Scene, open_room
 from kvproto.draw.stage import GRID, Cast, Stage
-from kvproto.effects import AnnounceReleased, Report, Transmit
-from kvproto.events import room_key
-from kvproto.plain import EFFECTS, EVENTS, MESSAGES, PlainError, plain, room_from, struct
-from kvproto.settings import Settings
+from kvproto.fsm.vocabulary import Report
+from kvproto.protocol import messages as msg
+from kvproto.protocol.effects import AnnounceReleased, Transmit
+from kvproto.protocol.events import room_key
+from kvproto.rank.settings import Settings
 from kvproto.trace import Heard, Log, Sent, Step, TraceError, lines, load, log_of, parse, replay, save
-from kvproto.trace.command import main as trace_main
 from kvproto.trace.merge import merge, rooms, select
 from kvproto.trace.perfetto import perfetto
-from kvproto.trace.replay_command import main as replay_main
+from kvproto.trace.plain_json import EFFECTS, EVENTS, MESSAGES, PlainError, plain, room_from, struct
 from kvproto.trace.tell import sequence, text
 
 SECOND = room_key(8, 0)

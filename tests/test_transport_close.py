@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kvproto.handlers.transports.base import Handle, Part
-from kvproto.handlers.transports.fabric import Fabric
-from kvproto.handlers.transports.links import Flight
-from kvproto.handlers.transports.memory import MemoryTransport
-from kvproto.handlers.transports.regions import bulk
+from kvproto.io.transports.base import Handle, Part
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.links import Flight
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.io.transports.regions import bulk
 
 
 class Watched(MemoryTransport):

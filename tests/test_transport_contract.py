@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from transport_peer import LocalPeer, ProcessPeer, Rank, local_pair, make_or_skip, wait
 
-from kvproto.handlers.transports import (
+from kvproto.io.transports import (
     BadEndpoint,
     Busy,
     Completed,
@@ -27,7 +27,7 @@ from kvproto.handlers.transports import (
     UsageError,
     bulk,
 )
-from kvproto.handlers.transports.endpoint import decode, encode
+from kvproto.io.transports.endpoint import decode, encode
 
 PIECES = np.array([(0, 8, 16), (100, 64, 8)], dtype=np.uint64)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvproto.handlers.transports import (
+from kvproto.io.transports import (
     Arrived,
     Busy,
     Completed,
@@ -26,9 +26,9 @@ from kvproto.handlers.transports import (
     WrongThread,
     bulk,
 )
-from kvproto.handlers.transports.fabric import Fabric
-from kvproto.handlers.transports.links import Link
-from kvproto.handlers.transports.memory import MemoryTransport
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.links import Link
+from kvproto.io.transports.memory import MemoryTransport
 
 SIZE = 4096
 

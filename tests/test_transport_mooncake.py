@@ -11,17 +11,7 @@ import numpy as np
 import pytest
 from transport_peer import ProcessPeer, Rank, drain, failed, make, make_or_skip, wait
 
-from kvproto.handlers.transports import (
-    BackendUnavailable,
-    Busy,
-    Completed,
-    Event,
-    Handle,
-    PeerGone,
-    PeerId,
-    PeerLost,
-    bulk,
-)
+from kvproto.io.transports import BackendUnavailable, Busy, Completed, Event, Handle, PeerGone, PeerId, PeerLost, bulk
 
 BIG = 1 << 24  # more than the kernel takes for a stopped reader
 
@@ -149,7 +139,7 @@ def test_one_engine_a_process(rank: Rank) -> None:
 
 SCRIPT = """
 import numpy as np
-from kvproto.handlers.transports.mooncake import MooncakeTransport
+from kvproto.io.transports.mooncake import MooncakeTransport
 t = MooncakeTransport("127.0.0.1")
 x = np.ones(4096, np.uint8)
 t.register(x.ctypes.data, 4096)

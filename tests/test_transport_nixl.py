@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from transport_peer import ProcessPeer, Rank, drain, failed, make, wait
 
-from kvproto.handlers.transports import (
+from kvproto.io.transports import (
     Busy,
     Completed,
     Event,
@@ -276,8 +276,8 @@ def test_device_memory_is_refused_clearly_where_there_is_no_device(rank: Rank) -
 
 SCRIPT = """
 import numpy as np, os, sys, time
-from kvproto.handlers.transports import Arrived, bulk
-from kvproto.handlers.transports.nixl import NixlTransport
+from kvproto.io.transports import Arrived, bulk
+from kvproto.io.transports.nixl import NixlTransport
 p, d = NixlTransport(), NixlTransport()
 x, y = np.ones(4096, np.uint8), np.zeros(4096, np.uint8)
 source, target = p.register(x.ctypes.data, 4096), d.register(y.ctypes.data, 4096)

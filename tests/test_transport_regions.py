@@ -8,18 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproto.handlers.transports import (
-    BadEndpoint,
-    Caps,
-    Part,
-    PeerId,
-    RemoteRegion,
-    StaleEndpoint,
-    UsageError,
-    bulk,
-)
-from kvproto.handlers.transports.endpoint import MAX_BYTES, VERSION, Endpoint, Entry, decode, encode
-from kvproto.handlers.transports.regions import Table, as_descs, joined, request
+from kvproto.io.transports import BadEndpoint, Caps, Part, PeerId, RemoteRegion, StaleEndpoint, UsageError, bulk
+from kvproto.io.transports.endpoint import MAX_BYTES, VERSION, Endpoint, Entry, decode, encode
+from kvproto.io.transports.regions import Table, as_descs, joined, request
 
 CAPS = Caps("memory", ("DRAM", "VRAM"), 64, 100, 100, True, False)
 PEER = PeerId("peer")

@@ -6,7 +6,7 @@ import fcntl
 import os
 import resource
 
-from kvproto.handlers.waiting import Waiter, Waker
+from kvproto.io.control.poller import Waiter, Waker
 
 PATIENCE = 20.0
 

@@ -8,7 +8,7 @@ import os
 import pytest
 from support.witness import Rumoured, bare, changed, model, rumur
 
-from kvproto.check.chunk_search import Found, explore
+from kvproto.check.witness.chunk_search import Found, explore
 
 TROUBLED = ("empty", "full", "small")
 NOBODY = {"grant NONE", "send NONE", "write STILL"}  # follow from the others

@@ -11,15 +11,16 @@ import pytest
 from msgspec.structs import replace
 from support.witness import Spun, spin
 
-from kvproto import events as ev
-from kvproto.check.chunk import Tables
-from kvproto.check.chunk_search import Found, explore
-from kvproto.check.promela import FILES, FOLDER, generate, stale
-from kvproto.rows import Row, Table
-from kvproto.states import DGrant, PRoom, PSend
-from kvproto.tables.decode_grant import as_agreed, close, decode_grant, free, gave_up
-from kvproto.tables.prefill_room import prefill_room
-from kvproto.tables.prefill_send import finish, free_slot, prefill_send
+from kvproto.check.witness.chunk import Tables
+from kvproto.check.witness.chunk_search import Found, explore
+from kvproto.check.witness.promela import FILES, FOLDER, generate, stale
+from kvproto.fsm.table import Row, Table
+from kvproto.fsm.vocabulary import Event
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import DGrant, PRoom, PSend
+from kvproto.protocol.tables.decode_grant import as_agreed, close, decode_grant, free, gave_up
+from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.protocol.tables.prefill_send import finish, free_slot, prefill_send
 
 
 @functools.cache
@@ -36,7 +37,7 @@ def agree(found: Found, spun: Spun) -> None:
 
 
 def test_what_is_generated_is_fresh() -> None:
-    assert stale() == [], "run: python -m kvproto.check.promela"
+    assert stale() == [], "run: python -m kvproto.check.witness.promela"
     assert {path.stem for path in FOLDER.glob("*.pml")} == FILES.keys()
 
 
@@ -48,7 +49,7 @@ def test_spin_stores_as_many_states_as_our_own_search(name: str) -> None:
 Change = Callable[[Row], Row | None]
 
 
-def with_rows(table: Table[Any], source: int, event: type[ev.Event], change: Change) -> Table[Any]:
+def with_rows(table: Table[Any], source: int, event: type[Event], change: Change) -> Table[Any]:
     """The table with the rows of this pair changed, or dropped (None)."""
     new = copy.copy(table)
     rows = [change(row) if row.source == source and row.event is event else row for row in table.rows]
@@ -77,7 +78,7 @@ def unless_given_up(row: Row) -> Row | None:
     return None if row.when is gave_up else row
 
 
-def grants(source: DGrant, event: type[ev.Event], change: Change) -> Tables:
+def grants(source: DGrant, event: type[Event], change: Change) -> Tables:
     return Tables(grant=with_rows(decode_grant, source, event, change))
 
 

@@ -11,8 +11,8 @@ import pytest
 from support.rings import Stale
 from support.witness import changed, model, need, rumur
 
-from kvproto.check.ringworld import Found, RingWorld, explore
-from kvproto.ring import Mark, Ring
+from kvproto.check.witness.ringworld import Found, RingWorld, explore
+from kvproto.protocol.ring import Mark, Ring
 
 
 class Hasty(Ring):

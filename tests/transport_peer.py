@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kvproto.handlers.transports import Arrived, BackendUnavailable, Event, Failed, Handle, Region, Transport
-from kvproto.handlers.transports.fabric import Fabric
-from kvproto.handlers.transports.memory import MemoryTransport
+from kvproto.io.transports import Arrived, BackendUnavailable, Event, Failed, Handle, Region, Transport
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
 
 T = TypeVar("T")
 SIZE = 1 << 20
@@ -33,10 +33,10 @@ def make(backend: str) -> Transport:
     """A transport of this process. The backend is imported only if it is asked for."""
     os.environ.setdefault("UCX_NET_DEVICES", "lo")
     if backend == "nixl":
-        from kvproto.handlers.transports.nixl import NixlTransport
+        from kvproto.io.transports.nixl import NixlTransport
 
         return NixlTransport()
-    from kvproto.handlers.transports.mooncake import MooncakeTransport
+    from kvproto.io.transports.mooncake import MooncakeTransport
 
     return MooncakeTransport("127.0.0.1")
 

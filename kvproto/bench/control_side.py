@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto.decode import DecodeEndpoint
-from kvproto.handlers.kernels.base import Pool
-from kvproto.handlers.transports.nixl import NixlTransport
-from kvproto.layout import Layout
-from kvproto.prefill import PrefillEndpoint
-from kvproto.rooms import Room
-from kvproto.settings import Settings
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.room import Room
+from kvproto.io.kernels.base import Pool
+from kvproto.io.transports.nixl import NixlTransport
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.rank.settings import Settings
 from kvproto.testing.pools import noise, tokens_of
 
 TOKENS = 32

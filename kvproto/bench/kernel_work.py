@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import torch
 
-from kvproto.handlers.kernels.base import Kernels, Part, Pool, Side
-from kvproto.handlers.kernels.digest import new_table, read_table
-from kvproto.handlers.kernels.torch import TorchKernels
-from kvproto.layout import Layout, Plan
+from kvproto.io.kernels.base import Kernels, Part, Pool, Side
+from kvproto.io.kernels.digest import new_table, read_table
+from kvproto.io.kernels.torch import TorchKernels
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
 
 MARKER = 0xA5
 SPARE = 1.25

@@ -38,8 +38,8 @@ from kvproto.bench.kernel_work import (
     shapes,
 )
 from kvproto.bench.results import write
-from kvproto.handlers.kernels.base import Kernels, Side
-from kvproto.handlers.kernels.digest import new_table
+from kvproto.io.kernels.base import Kernels, Side
+from kvproto.io.kernels.digest import new_table
 
 
 def measure(shape: Shape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def host_table(rows: Sequence[dict[str, Any]]) -> str:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """All figures that were asked for."""
-    from kvproto.handlers.kernels.triton import TritonKernels
+    from kvproto.io.kernels.triton import TritonKernels
 
     kernels, repeats, mib = TritonKernels(), 8 if options.quick else options.repeats, options.mib
     sides: tuple[Side, ...] = ("gather", "scatter")

@@ -33,8 +33,8 @@ from typing import Any
 import torch
 
 from kvproto.bench.kernel_work import MARKER, Shape, Work, check, device_times, make_work, random_bytes
-from kvproto.handlers.kernels.base import Kernels, Pool, Side
-from kvproto.handlers.kernels.torch import TorchKernels
+from kvproto.io.kernels.base import Kernels, Pool, Side
+from kvproto.io.kernels.torch import TorchKernels
 
 MODULE = "sglang.srt.disaggregation.common.staging_buffer"
 NEEDED = (MODULE, "sglang.srt.environ", "sglang.kernels.ops.memory.ptr_table")

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.bench.kernel_tables import markdown
-from kvproto.layout import LayoutError, grid_tokens
+from kvproto.layout.sharding import LayoutError, grid_tokens
 
 MIB = 1 << 20
 DEFAULT = Path("examples/results/h200.json")

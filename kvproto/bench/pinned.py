@@ -1,7 +1,7 @@
 """Staging in pinned host memory, beside the plain copies between host and device, in the same run.
 
-As the handlers do it (`kvproto.handlers.staging`): a chunk is gathered into device memory and a copy engine takes it
-to the host while the next is gathered; back, a copy engine brings a chunk and it is scattered while the next is
+As the engine does it (`kvproto.engine.staging_buffers`): a chunk is gathered into device memory and a copy engine takes
+it to the host while the next is gathered; back, a copy engine brings a chunk and it is scattered while the next is
 brought. `direct` is the same kernel reaching into host memory by itself. Times are from the first launch to the last
 byte, bytes are counted once, and each form is checked on random bytes against plain indexing.
 """
@@ -19,10 +19,10 @@ import torch
 
 from kvproto.bench.kernel_work import MARKER, Shape, make_pool, random_bytes
 from kvproto.bench.results import write
-from kvproto.handlers.kernels.base import Kernels, Pool, Side
-from kvproto.handlers.kernels.torch import TorchKernels
-from kvproto.handlers.lane import Lane
-from kvproto.handlers.staging import Staging
+from kvproto.engine.device_streams import Lane
+from kvproto.engine.staging_buffers import Staging
+from kvproto.io.kernels.base import Kernels, Pool, Side
+from kvproto.io.kernels.torch import TorchKernels
 
 
 def timed(calls: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
@@ -158,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)
         return 2
-    from kvproto.handlers.kernels.triton import TritonKernels
+    from kvproto.io.kernels.triton import TritonKernels
 
     found = rows(TritonKernels(), options.repeats)
     if options.json != "-":

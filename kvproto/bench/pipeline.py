@@ -33,8 +33,8 @@ from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, Shape, cases
 from kvproto.bench.pipeline_rank import Form, Moment, serve
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.results import output, write
-from kvproto.layout import chunks
-from kvproto.settings import Settings
+from kvproto.layout.sharding import chunks
+from kvproto.rank.settings import Settings
 
 LEAD_S = 0.001
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvproto.layout import Layout
+from kvproto.layout.sharding import Layout
 
 MIB = 1 << 20
 

@@ -20,19 +20,20 @@ from typing import Any
 import msgspec
 import torch
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto.decode import DecodeEndpoint
-from kvproto.handlers.kernels.base import Pool
-from kvproto.handlers.staging import Kind
-from kvproto.handlers.transports import Completed, bulk
-from kvproto.handlers.transports.nixl import NixlTransport
-from kvproto.layout import Layout, Plan
-from kvproto.messages import AUX_CHUNK
-from kvproto.prefill import PrefillEndpoint
-from kvproto.rooms import Room
-from kvproto.settings import Settings
-from kvproto.states import PSend
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.room import Room
+from kvproto.engine.staging_buffers import Kind
+from kvproto.io.kernels.base import Pool
+from kvproto.io.transports import Completed, bulk
+from kvproto.io.transports.nixl import NixlTransport
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import AUX_CHUNK
+from kvproto.protocol.states import PSend
+from kvproto.rank.settings import Settings
 
 MARKER = 0xA5
 LONGEST_S = 60.0

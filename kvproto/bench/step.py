@@ -48,7 +48,7 @@ from kvproto.bench.step_life import (
     play,
     rehearse,
 )
-from kvproto.rank_prefill import PrefillRank
+from kvproto.rank.prefill import PrefillRank
 
 SEED = 1
 #: events of a block, and rooms whose lives a repeat lives

@@ -21,16 +21,16 @@ from typing import Any
 
 import msgspec
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
-from kvproto.digest import tables_digest
-from kvproto.driver import steps
-from kvproto.effects import Effect
-from kvproto.layout import Layout
-from kvproto.rank_prefill import PrefillRank
-from kvproto.settings import Settings
-from kvproto.wire import decode, encode
+from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.codec import decode, encode
+from kvproto.protocol.digest import tables_digest
+from kvproto.rank.driver import steps
+from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.settings import Settings
 
 GRID = 2048
 PEERS = 2
@@ -69,7 +69,7 @@ def draw(rooms: int, seed: int) -> Iterator[Room]:
         yield Room(ev.room_key(rng.getrandbits(64), 0), tokens, prefix)
 
 
-def opening(rank: PrefillRank, room: Room) -> list[ev.Event]:
+def opening(rank: PrefillRank, room: Room) -> list[Event]:
     """What opens the room on both sides; it then waits for its forward."""
     terms = rank.peers[1].terms
     assert terms is not None
@@ -101,19 +101,19 @@ def pass_time(rank: PrefillRank, now: float) -> None:
 class Script(msgspec.Struct):
     """Events (type and arguments, made when they are due), when they come, and the machine steps that they cause."""
 
-    makes: list[type[ev.Event]] = []
+    makes: list[type[Event]] = []
     args: list[tuple[Any, ...]] = []
     times: list[float] = []
     steps: list[int] = []
     #: (machine, (room, chunk, peer), event) of every step, internal ones too
-    fired: list[tuple[str, tuple[int, int, int], ev.Event]] = []
+    fired: list[tuple[str, tuple[int, int, int], Event]] = []
 
 
 def rehearse(rank: PrefillRank, alive: list[Room], fresh: list[Room], start: float, at_work: int = 64) -> Script:
     """Live the lives of `alive`, at most `at_work` at a time; open one of `fresh` for each that ends."""
     script, rng, now = Script(), random.Random(3), start
     waiting, coming = deque(alive), iter(fresh)
-    due: list[ev.Event] = []
+    due: list[Event] = []
     rank.trace.clear()
 
     def begin() -> None:
@@ -138,13 +138,13 @@ def rehearse(rank: PrefillRank, alive: list[Room], fresh: list[Room], start: flo
     return script
 
 
-def _engine(room: Room) -> list[ev.Event]:
+def _engine(room: Room) -> list[Event]:
     ends = range(2 * GRID, room.tokens + 2 * GRID, 2 * GRID)
     produced = [ev.TokensProduced(room.key, min(end, room.tokens)) for end in ends]
     return [ev.ForwardScheduled(room.key), *produced, ev.AuxProvided(room.key)]
 
 
-def _note(script: Script, rank: PrefillRank, event: ev.Event, now: float) -> None:
+def _note(script: Script, rank: PrefillRank, event: Event, now: float) -> None:
     fields = tuple(getattr(event, name) for name in type(event).__struct_fields__)
     script.makes.append(type(event))
     script.args.append(fields)
@@ -160,7 +160,7 @@ def _note(script: Script, rank: PrefillRank, event: ev.Event, now: float) -> Non
     rank.trace.clear()
 
 
-def _answer(effect: Effect) -> list[ev.Event]:
+def _answer(effect: Effect) -> list[Event]:
     """What the world answers to this effect."""
     match effect:
         case do.Transmit(link=link, room=room, body=msg.StagingReq(chunk=chunk)):

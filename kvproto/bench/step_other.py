@@ -24,11 +24,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproto.bench.step_life import Room, Script, collect_ms, opening
-from kvproto.effects import Effect, Report
-from kvproto.rank_prefill import PrefillRank
-from kvproto.rows import Row, Table
-from kvproto.tables.prefill_room import prefill_room
-from kvproto.tables.prefill_send import prefill_send
+from kvproto.fsm.table import Row, Table
+from kvproto.fsm.vocabulary import Effect, Report
+from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.protocol.tables.prefill_send import prefill_send
+from kvproto.rank.prefill import PrefillRank
 
 Key = tuple[int, int, int]
 

@@ -25,7 +25,7 @@ import torch
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.results import output, write
 from kvproto.bench.transport_ends import End, How, Rows, noise, opened, order, settle, target
-from kvproto.handlers.transports.base import TransportError
+from kvproto.io.transports.base import TransportError
 
 MIB = 1 << 20
 FEW = 1024  # pieces from which on a row is measured twice only

@@ -19,10 +19,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
-from kvproto.handlers.transports import Completed
-from kvproto.handlers.transports.base import Arrived
-from kvproto.handlers.transports.nixl import NixlTransport
-from kvproto.handlers.transports.nixl_load import load
+from kvproto.io.transports import Completed
+from kvproto.io.transports.base import Arrived
+from kvproto.io.transports.nixl import NixlTransport
+from kvproto.io.transports.nixl_load import load
 
 MARKER = 0xA5
 How = Literal["ours", "polled", "thread"]

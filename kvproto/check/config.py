@@ -17,9 +17,10 @@ from typing import Literal
 
 import msgspec
 
-from kvproto.events import room_key
-from kvproto.layout import Layout, Plan
-from kvproto.settings import Settings
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.events import room_key
+from kvproto.rank.settings import Settings
 
 Net = Literal["fifo", "unordered"]
 
@@ -77,7 +78,7 @@ class Config(msgspec.Struct, frozen=True):
     pages_only: bool = False
     #: kernels and writes take no time: only calls, messages and timers interleave (not for the smaller worlds)
     swift: bool = False
-    #: everything goes by a fixed order, but for `slow` (see `haste`)
+    #: everything goes by a fixed order, but for `slow` (see `delay_bounded`)
     hasty: bool = False
     #: links are up when it begins; else the handshake is part of it
     wired: bool = True

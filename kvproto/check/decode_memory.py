@@ -13,12 +13,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from kvproto import effects as do
 from kvproto.check.config import GRID, UNIT, Config
 from kvproto.check.node import FAILURE, SUCCESS, Input, Node, Out, Violation, add, judge, put, remove
 from kvproto.check.snapshot import Frozen
-from kvproto.layout import cell
-from kvproto.states import DGrant, DLink
+from kvproto.layout.sharding import cell
+from kvproto.protocol import effects as do
+from kvproto.protocol.states import DGrant, DLink
 
 Regions = dict[tuple[int, int], tuple[int, int, int, bool]]  #: (place, chunk) -> (round, offset, end, blocked)
 HOLDING = (DGrant.FILLING, DGrant.QUARANTINED)

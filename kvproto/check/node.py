@@ -5,7 +5,7 @@ so on.  `step` takes a node's value and an input to the next value and to what l
 world remembers them, and nearly every step of a search is a look-up.
 
 What can be judged at a node is judged in the step (a `Violation` names the property); the rest, which needs both ends
-of a link, is in `pairs`.
+of a link, is in `link_invariants`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kvproto import effects as do
 from kvproto.check.config import Config
 from kvproto.check.snapshot import Names
-from kvproto.driver import steps
-from kvproto.rank import Rank
-from kvproto.rows import Row
-from kvproto.states import Cause
+from kvproto.fsm.table import Row
+from kvproto.protocol import effects as do
+from kvproto.protocol.states import Cause
+from kvproto.rank.base import Rank
+from kvproto.rank.driver import steps
 
 Value = tuple[Any, ...]
 Input = tuple[Any, ...]

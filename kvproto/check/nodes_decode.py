@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
 from kvproto.check.config import GRID, Config
 from kvproto.check.decode_memory import DecodeMemory, DNode
 from kvproto.check.node import (
@@ -28,12 +25,16 @@ from kvproto.check.node import (
     put,
     remove,
 )  # fmt: skip
-from kvproto.check.prefill_moves import page_bytes
+from kvproto.check.prefill_local_steps import page_bytes
 from kvproto.check.snapshot import freeze_decode, thaw_decode
-from kvproto.driver import ROOM_CHUNK
-from kvproto.rank_decode import DecodeRank
-from kvproto.settings import DECODE_GROUP, PREFILL_GROUP
-from kvproto.states import Cause, DLink, DRoom
+from kvproto.fsm.vocabulary import Effect, Event, Report, TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.states import Cause, DLink, DRoom
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.driver import ROOM_CHUNK
+from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 
 
 class DecodeNode(DecodeMemory):
@@ -133,7 +134,7 @@ class DecodeNode(DecodeMemory):
         v = v._replace(rank=freeze_decode(self.rank, self.names, self.config.prefills))
         return self.tidy(v), [*outs, *more]
 
-    def _drive(self, v: DNode, what: Input, outs: list[Out]) -> tuple[DNode, list[do.Effect]]:
+    def _drive(self, v: DNode, what: Input, outs: list[Out]) -> tuple[DNode, list[Effect]]:
         keys = self.names.keys
         match what[0]:
             case "message":
@@ -149,7 +150,7 @@ class DecodeNode(DecodeMemory):
             case _:
                 return v, self._drive_time(what, outs)
 
-    def _scattered(self, v: DNode, what: Input) -> tuple[DNode, list[do.Effect]]:
+    def _scattered(self, v: DNode, what: Input) -> tuple[DNode, list[Effect]]:
         k, chunk = what[1]
         v = v._replace(scatters=remove(v.scatters, what[1]))
         if what[0] == "scatter failed":
@@ -158,22 +159,22 @@ class DecodeNode(DecodeMemory):
         v = v._replace(pages=put(v.pages, k, v.pages[k] | self.staged(v, k, chunk)))
         return v, self._handle(ev.Scattered(self.names.keys[k], chunk))
 
-    def _drive_time(self, what: Input, outs: list[Out]) -> list[do.Effect]:
+    def _drive_time(self, what: Input, outs: list[Out]) -> list[Effect]:
         match what[0]:
             case "lost":
                 return self._handle(ev.TransportLost(what[1] + 1))
             case "beat" | "silence":
-                return self._handle(ev.TimerFired(0, ROOM_CHUNK, what[1] + 1, MORE if what[0] == "beat" else LAST))
+                return self._handle(TimerFired(0, ROOM_CHUNK, what[1] + 1, MORE if what[0] == "beat" else LAST))
             case "link timer":
                 _, p, tries = what
                 if tries == LAST:
                     outs.append(("age", p, self.rank.links[p + 1].session))
-                return self._handle(ev.TimerFired(0, ROOM_CHUNK, p + 1, tries))
+                return self._handle(TimerFired(0, ROOM_CHUNK, p + 1, tries))
             case "room timer":
-                return self._handle(ev.TimerFired(self.names.keys[what[1]], ROOM_CHUNK, 0, what[2]))
+                return self._handle(TimerFired(self.names.keys[what[1]], ROOM_CHUNK, 0, what[2]))
         raise ValueError(what)
 
-    def _hear(self, p: int, epoch: int, k: int, body: Any) -> list[do.Effect]:
+    def _hear(self, p: int, epoch: int, k: int, body: Any) -> list[Effect]:
         if isinstance(body, tuple):
             body = self._greeting(p, *body)
         elif isinstance(body, msg.StgNotify) and body.grant:
@@ -189,11 +190,11 @@ class DecodeNode(DecodeMemory):
             msg.VERSION, said.digest, session, rest, PREFILL_GROUP, p, cfg.prefill_layout, GRID, said.lease
         )
 
-    def _handle(self, event: ev.Event) -> list[do.Effect]:
+    def _handle(self, event: Event) -> list[Effect]:
         return list(self.call(self.rank, lambda: self.rank.handle(event, NOW)))
 
     # ----------------------------------------------------------------------------------------- effects
-    def _take(self, v: DNode, effects: list[do.Effect]) -> tuple[DNode, list[Out]]:
+    def _take(self, v: DNode, effects: list[Effect]) -> tuple[DNode, list[Out]]:
         outs: list[Out] = []
         for effect in effects:
             match effect:
@@ -218,7 +219,7 @@ class DecodeNode(DecodeMemory):
                     v = v._replace(aux=put(v.aux, k, True))
                 case do.AnnounceOutcome() | do.AnnounceReleased():
                     v = self._take_word(v, effect, outs)
-                case do.Report():
+                case Report():
                     judge("S10", holds=False, text=f"{effect.what}: {effect.why}")
         return v, outs
 

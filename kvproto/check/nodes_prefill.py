@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
 from kvproto.check.config import GRID, Config
 from kvproto.check.node import (
     FAILURE,
@@ -27,13 +24,17 @@ from kvproto.check.node import (
     put,
     remove,
 )  # fmt: skip
-from kvproto.check.prefill_moves import PNode, PrefillMoves, page_bytes
+from kvproto.check.prefill_local_steps import PNode, PrefillMoves, page_bytes
 from kvproto.check.snapshot import LONG_AGO, freeze_prefill, thaw_prefill
-from kvproto.digest import tables_digest
-from kvproto.driver import ROOM_CHUNK
-from kvproto.rank_prefill import PrefillRank
-from kvproto.settings import DECODE_GROUP, PREFILL_GROUP
-from kvproto.states import Cause
+from kvproto.fsm.vocabulary import Effect, Event, Report, TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.states import Cause
+from kvproto.rank.driver import ROOM_CHUNK
+from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 
 
 class PrefillNode(PrefillMoves):
@@ -63,7 +64,7 @@ class PrefillNode(PrefillMoves):
         self.judge_ends(self.rank)
         return v._replace(rank=freeze_prefill(self.rank, self.names, self.config.decodes)), outs
 
-    def _drive(self, v: PNode, what: Input) -> tuple[PNode, list[do.Effect]]:
+    def _drive(self, v: PNode, what: Input) -> tuple[PNode, list[Effect]]:
         rank, kind, keys = self.rank, what[0], self.names.keys
         match kind:
             case "message" | "message late":
@@ -91,7 +92,7 @@ class PrefillNode(PrefillMoves):
             case _:
                 return self._drive_link(v, what)
 
-    def _drive_link(self, v: PNode, what: Input) -> tuple[PNode, list[do.Effect]]:
+    def _drive_link(self, v: PNode, what: Input) -> tuple[PNode, list[Effect]]:
         keys = self.names.keys
         match what[0]:
             case "wired":
@@ -103,20 +104,20 @@ class PrefillNode(PrefillMoves):
             case "lost":
                 return v, self._handle(ev.TransportLost(what[1] + 1))
             case "beat" | "silence":
-                return v, self._handle(ev.TimerFired(0, ROOM_CHUNK, what[1] + 1, MORE if what[0] == "beat" else LAST))
+                return v, self._handle(TimerFired(0, ROOM_CHUNK, what[1] + 1, MORE if what[0] == "beat" else LAST))
             case "link timer":
-                return v, self._handle(ev.TimerFired(0, ROOM_CHUNK, what[1] + 1, LAST, busy=False))
+                return v, self._handle(TimerFired(0, ROOM_CHUNK, what[1] + 1, LAST, busy=False))
             case "room timer":
-                return v, self._handle(ev.TimerFired(keys[what[1]], ROOM_CHUNK, 0, what[2]))
+                return v, self._handle(TimerFired(keys[what[1]], ROOM_CHUNK, 0, what[2]))
             case "send timer":
                 _, k, chunk, d, tries = what
-                return v, self._handle(ev.TimerFired(keys[k], chunk, d, tries))
+                return v, self._handle(TimerFired(keys[k], chunk, d, tries))
         raise ValueError(what)
 
-    def _handle(self, event: ev.Event, now: float = NOW) -> list[do.Effect]:
+    def _handle(self, event: Event, now: float = NOW) -> list[Effect]:
         return list(self.call(self.rank, lambda: self.rank.handle(event, now)))
 
-    def _hello(self, d: int, session: int, life: int, epoch: int) -> list[do.Effect]:
+    def _hello(self, d: int, session: int, life: int, epoch: int) -> list[Effect]:
         rank, cfg = self.rank, self.config
         digest = "0" * 16 if cfg.misfit == "tables" and not life else tables_digest()
         said = msg.Hello(
@@ -127,12 +128,12 @@ class PrefillNode(PrefillMoves):
         _, effects = self.call(rank, lambda: rank.hello(said, NOW))
         return list(effects)
 
-    def _engine(self, v: PNode, k: int, now: float) -> tuple[PNode, list[do.Effect]]:
+    def _engine(self, v: PNode, k: int, now: float) -> tuple[PNode, list[Effect]]:
         key, cfg, effects = self.names.keys[k], self.config, []
         tokens = cfg.tokens + (GRID if cfg.misfit == "length" else 0)
         produced = self.produced(v.script[k])
         for word in self.words[v.script[k]]:
-            event: ev.Event
+            event: Event
             match word:
                 case "open":
                     event = ev.EngineOpened(key, tokens)
@@ -148,7 +149,7 @@ class PrefillNode(PrefillMoves):
             effects += self._handle(event, now)
         return v._replace(script=put(v.script, k, v.script[k] + 1)), effects
 
-    def _wrote(self, v: PNode, how: str, k: int, chunk: int, d: int) -> tuple[PNode, list[do.Effect]]:
+    def _wrote(self, v: PNode, how: str, k: int, chunk: int, d: int) -> tuple[PNode, list[Effect]]:
         job = next((j for j in v.posted if j[:3] == (k, chunk, d)), None)
         if job is None:
             return v, []
@@ -170,7 +171,7 @@ class PrefillNode(PrefillMoves):
                     sends[at] = replace(send, asked=LONG_AGO, lease=-1.0 if send.lease else 0.0)
 
     # ----------------------------------------------------------------------------------------- effects
-    def _take(self, v: PNode, effects: list[do.Effect]) -> tuple[PNode, list[Out]]:
+    def _take(self, v: PNode, effects: list[Effect]) -> tuple[PNode, list[Out]]:
         outs: list[Out] = []
         for effect in effects:
             match effect:
@@ -191,14 +192,14 @@ class PrefillNode(PrefillMoves):
                     v = self._take_job(v, effect, outs)
                 case do.AnnounceOutcome() | do.AnnounceReleased():
                     v = self._take_word(v, effect, outs)
-                case do.Report():
+                case Report():
                     judge("S10", holds=False, text=f"{effect.what}: {effect.why}")
         return v, outs
 
     def _aux_given(self, v: PNode, k: int) -> bool:
         return any("aux" in group for group in self.words[: v.script[k]])
 
-    def _take_job(self, v: PNode, effect: do.Effect, outs: list[Out]) -> PNode:
+    def _take_job(self, v: PNode, effect: Effect, outs: list[Out]) -> PNode:
         assert isinstance(effect, do.LaunchGather | do.PostWrite | do.PostPages)
         k, chunk, d = self.names.place[effect.room], effect.chunk, effect.peer
         if not isinstance(effect, do.PostWrite):

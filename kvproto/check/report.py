@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from kvproto.check.bench import Bench
 from kvproto.check.configs import CONFIGS
 from kvproto.check.mutations import EXAM
 from kvproto.check.search import Result, check
+from kvproto.check.table_patching import Bench
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "delimiter-in-field": ("a field that contains a separator", "tests/test_core_wire.py"),

@@ -20,10 +20,10 @@ import msgspec
 
 from kvproto.check import liveness
 from kvproto.check.config import Config
-from kvproto.check.haste import explorer
-from kvproto.check.parts import TIMER
+from kvproto.check.delay_bounded import explorer
+from kvproto.check.state_encoding import TIMER
 from kvproto.check.story import Tale, retrace
-from kvproto.rows import Row
+from kvproto.fsm.table import Row
 
 MEGABYTE = 1 << 20
 LOOK = 4095  #: how often it is looked at the clock, the limits and the memory: a mask of states
@@ -47,7 +47,7 @@ class Result(msgspec.Struct):
     #: rows that fired, as `label` has them
     rows: list[str] = []
     violations: list[Tale] = []
-    #: what `kvproto.coverage` counts of it, if that was asked for
+    #: what `kvproto.trace.coverage` counts of it, if that was asked for
     coverage: dict[str, Any] | None = None
 
 

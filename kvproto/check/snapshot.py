@@ -23,17 +23,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.rank import Peer, Rank
-from kvproto.rank_decode import DecodeRank
-from kvproto.rank_prefill import PrefillRank
-from kvproto.ring import Region
-from kvproto.states import PRoom
-from kvproto.tables.decode_grant import DGrantValue
-from kvproto.tables.decode_room import Work as DWork
-from kvproto.tables.links import DLinkValue, PLinkValue
-from kvproto.tables.prefill_room import Work as PWork
-from kvproto.tables.prefill_send import PSendValue
-from kvproto.wheel import INFINITY
+from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.protocol.ring import Region
+from kvproto.protocol.states import PRoom
+from kvproto.protocol.tables.decode_grant import DGrantValue
+from kvproto.protocol.tables.decode_room import Work as DWork
+from kvproto.protocol.tables.links import DLinkValue, PLinkValue
+from kvproto.protocol.tables.prefill_room import Work as PWork
+from kvproto.protocol.tables.prefill_send import PSendValue
+from kvproto.rank.base import Peer, Rank
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.prefill import PrefillRank
 
 Frozen = tuple[Any, ...]
 LONG_AGO = -1000.0

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from kvproto.check.config import Config
-from kvproto.check.haste import explorer
-from kvproto.check.moves import Explorer
-from kvproto.check.parts import Event
-from kvproto.check.phrases import actors, arrow, calls, named, phrase
+from kvproto.check.delay_bounded import explorer
+from kvproto.check.state_encoding import Event
+from kvproto.check.step_wording import actors, arrow, calls, named, phrase
+from kvproto.check.successors import Explorer
 from kvproto.draw.properties import HAZARDS, PROPERTIES
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvproto.check.decode_memory import DNode
-from kvproto.check.prefill_moves import PNode
+from kvproto.check.prefill_local_steps import PNode
 
 Swap = tuple[int, ...]  #: the new place of each room's place
 

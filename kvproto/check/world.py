@@ -20,7 +20,7 @@ from kvproto.check.network import REPORT, TO_DECODE, TO_PREFILL, Wire, push
 from kvproto.check.node import Input, Out, Violation
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.nodes_prefill import PrefillNode
-from kvproto.check.parts import BITS, BLAMED, DEAD, MASK, QUIET, Event, Op, Part, Spent, Step, event
+from kvproto.check.state_encoding import BITS, BLAMED, DEAD, MASK, QUIET, Event, Op, Part, Spent, Step, event
 from kvproto.check.symmetry import swap_blame, swap_message, swap_value
 
 

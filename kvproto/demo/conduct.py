@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.demo.group import Crew, Program
+from kvproto.demo.pass_counts import Tally, total
 from kvproto.demo.run import Route, Run
-from kvproto.demo.tally import Tally, total
 from kvproto.demo.times import Spans, sharded, unsharded
 from kvproto.demo.verify import Judge, Sheet
 
@@ -61,7 +61,7 @@ class Result:
 
 
 def conduct(
-    run: Run, watch: Watch = lambda _what, _more: None, *, players: str = "kvproto.demo.play"
+    run: Run, watch: Watch = lambda _what, _more: None, *, players: str = "kvproto.demo.rank_program"
 ) -> Result:  # fmt: skip
     """Carry out `run`. RankError or TimeoutError if a process fails or falls silent; what is merely wrong is told.
 

@@ -13,16 +13,16 @@ from typing import Any
 
 from torch import Tensor
 
-from kvproto.decode import DecodeEndpoint
 from kvproto.demo.controls import CONTROLS
 from kvproto.demo.group import Line
 from kvproto.demo.job import RoomSpec
 from kvproto.demo.model import read_aux
-from kvproto.demo.place import device_of
+from kvproto.demo.pass_counts import decode_counts
+from kvproto.demo.placement import device_of
 from kvproto.demo.player import Player, make_transport, pool_of, started
 from kvproto.demo.rank import Rank
 from kvproto.demo.run import Route, Run
-from kvproto.demo.tally import decode_counts
+from kvproto.engine.decode_endpoint import DecodeEndpoint
 
 
 def decode(line: Line, run: Run, rank: int, directory: Path) -> None:

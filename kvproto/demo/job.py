@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import lcm
 from typing import Literal
 
-from kvproto.layout import Layout
+from kvproto.layout.sharding import Layout
 
 Side = Literal["prefill", "decode"]
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}

@@ -15,7 +15,7 @@ from kvproto.demo.controls import truth_sheet
 from kvproto.demo.group import Line
 from kvproto.demo.job import Job
 from kvproto.demo.model import Truth, build, oracle_tokens, reference
-from kvproto.demo.place import device_of
+from kvproto.demo.placement import device_of
 from kvproto.demo.verify import Sheet, Verdict
 
 

@@ -16,17 +16,17 @@ from typing import Any
 
 import torch
 
-from kvproto import effects as do
 from kvproto.demo.group import Line
 from kvproto.demo.job import RoomSpec
+from kvproto.demo.pass_counts import Tally, left_over
 from kvproto.demo.rank import Rank
 from kvproto.demo.run import Route, Run
-from kvproto.demo.tally import Tally, left_over
-from kvproto.endpoint import Endpoint
-from kvproto.events import room_of
-from kvproto.handlers.kernels.base import Pool
-from kvproto.handlers.transports.base import Transport
-from kvproto.rooms import Outcome, Room
+from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.room import Outcome, Room
+from kvproto.io.kernels.base import Pool
+from kvproto.io.transports.base import Transport
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import room_of
 from kvproto.trace import save
 
 TICK_S = 0.001  # how often a rank that only waits looks at its endpoint
@@ -39,10 +39,10 @@ SWITCH_S = 2e-4
 
 def make_transport(run: Run) -> Transport:
     if run.transport == "mooncake":
-        from kvproto.handlers.transports.mooncake import MooncakeTransport
+        from kvproto.io.transports.mooncake import MooncakeTransport
 
         return MooncakeTransport(LOOPBACK)
-    from kvproto.handlers.transports.nixl import NixlTransport
+    from kvproto.io.transports.nixl import NixlTransport
 
     return NixlTransport()
 

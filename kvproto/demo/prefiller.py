@@ -16,13 +16,13 @@ from kvproto.demo.group import Line
 from kvproto.demo.job import RoomSpec
 from kvproto.demo.model import AUX
 from kvproto.demo.oracle import load_truth
-from kvproto.demo.place import device_of
+from kvproto.demo.pass_counts import prefill_counts
+from kvproto.demo.placement import device_of
 from kvproto.demo.player import Player, make_transport, pool_of, started, written
 from kvproto.demo.rank import Rank
 from kvproto.demo.run import Route, Run
-from kvproto.demo.tally import prefill_counts
-from kvproto.prefill import PrefillEndpoint
-from kvproto.rooms import Status
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.room import Status
 
 
 def prefill(line: Line, run: Run, rank: int, directory: Path) -> None:

@@ -22,7 +22,7 @@ from kvproto.demo.oracle import load_truth
 from kvproto.demo.pages import Allocator
 from kvproto.demo.shard import Shard
 from kvproto.demo.verify import Sheet
-from kvproto.layout import cell, chunks, grid_tokens
+from kvproto.layout.sharding import cell, chunks, grid_tokens
 
 
 class Rank:

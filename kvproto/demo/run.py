@@ -25,9 +25,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from kvproto.demo.job import Job, RoomSpec
-from kvproto.layout import Plan, chunks, grid_tokens
-from kvproto.settings import Settings
-from kvproto.timing import Timer, Timing
+from kvproto.fsm.timing import Timer
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import chunks, grid_tokens
+from kvproto.protocol.timing import Timing
+from kvproto.rank.settings import Settings
 
 Route = Literal["live", "live_slices", "staged", "slices"]
 Abort = Literal["none", "prefill", "decode"]

@@ -17,7 +17,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from kvproto.demo.job import RoomSpec
-from kvproto.demo.tally import Tally
+from kvproto.demo.pass_counts import Tally
 from kvproto.demo.verify import Verdict
 
 PARTS = ("prefill", "transfer", "wait", "token", "whole")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvproto.draw.diagram import Node, Sketch
 from kvproto.draw.mermaid import style
-from kvproto.draw.sketch import Node, Sketch
 
 EDGES = {
     "well": 'color="#2da44e", penwidth=3, weight=20',

@@ -6,7 +6,7 @@ well has to stand out.  The colours are mid tones on both a white and a dark pag
 
 from __future__ import annotations
 
-from kvproto.draw.sketch import Edge, Node, Sketch
+from kvproto.draw.diagram import Edge, Node, Sketch
 
 STYLE = {
     "well": "stroke:#2da44e,stroke-width:3px",

@@ -7,7 +7,8 @@ nothing apart lies on it.  All states that are in neither are detours: they end 
 
 from __future__ import annotations
 
-from kvproto.states import DGrant, DLink, DRoom, PLink, PRoom, PSend, State
+from kvproto.fsm.vocabulary import State
+from kvproto.protocol.states import DGrant, DLink, DRoom, PLink, PRoom, PSend
 
 WELL: dict[str, tuple[State, ...]] = {
     "prefill_room": (PRoom.UNKNOWN, PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN, PRoom.DONE),

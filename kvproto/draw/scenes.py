@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from kvproto import events as ev
-from kvproto import messages as msg
 from kvproto.draw.stage import GRID, Cast, Stage
-from kvproto.events import room_key
-from kvproto.layout import Plan
-from kvproto.settings import Settings
-from kvproto.states import Cause
+from kvproto.layout.plan import Plan
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.events import room_key
+from kvproto.protocol.states import Cause
+from kvproto.rank.settings import Settings
 from kvproto.trace.records import Log, log_of
 
 ROOM = room_key(7, 0)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from kvproto.rows import Table
+from kvproto.fsm.table import Table
 
 
 @cache

@@ -12,16 +12,16 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto import messages as msg
-from kvproto.effects import Effect
-from kvproto.events import Event
-from kvproto.layout import Layout, Plan, cell
-from kvproto.rank import Rank
-from kvproto.rank_decode import DecodeRank
-from kvproto.rank_prefill import PrefillRank
-from kvproto.settings import Settings
+from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout, cell
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.rank.base import Rank
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.settings import Settings
 
 #: seconds that things take on the stage
 MESSAGE, KERNEL, WRITE, CONNECT = 50e-6, 100e-6, 400e-6, 200e-6
@@ -57,7 +57,7 @@ class Stage:
         self.past: list[Rank] = []
         self.dead: set[str] = set()
         self.outcomes: dict[tuple[str, int], object] = {}
-        self.reports: list[do.Report] = []
+        self.reports: list[Report] = []
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         for i in range(cast.prefill):
@@ -150,7 +150,7 @@ class Stage:
                 self.tell(name, ev.Scattered(room, chunk), KERNEL)
             case do.AnnounceOutcome(room, cause):
                 self.outcomes[name, room] = cause
-            case do.Report():
+            case Report():
                 self.reports.append(effect)
 
     def _pages(self, rank: Rank, room: int, chunk: int) -> bytes:

@@ -11,9 +11,9 @@ from html import escape
 from itertools import pairwise
 from typing import Literal
 
+from kvproto.draw.diagram import Edge, Node, Sketch
 from kvproto.draw.layers import Item, Line, Plan, place
 from kvproto.draw.mermaid import style
-from kvproto.draw.sketch import Edge, Node, Sketch
 
 Theme = Literal["auto", "light", "dark"]
 WIDE, SMALL = 7.3, 6.1

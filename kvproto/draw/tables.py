@@ -5,23 +5,23 @@ One line of Markdown is one line of the table as it is written: rows that were d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from types import ModuleType
 from typing import Any, cast, get_args
 
 import msgspec
 
-from kvproto import effects, events
-from kvproto.describe import comments, kind_of, members, sentence
+from kvproto.draw.describe import comments, kind_of, members, sentence
+from kvproto.draw.message_exchanges import TALK
 from kvproto.draw.source import expression, helpers, used
-from kvproto.draw.talk import TALK
-from kvproto.effects import Effect, Internal
-from kvproto.events import Event
-from kvproto.plain import hints
-from kvproto.rows import Row, Table
-from kvproto.settings import Settings
-from kvproto.states import State
-from kvproto.timing import Timing
+from kvproto.fsm import vocabulary
+from kvproto.fsm.table import Row, Table
+from kvproto.fsm.vocabulary import Effect, Event, Internal, State
+from kvproto.protocol import effects, events
+from kvproto.protocol.timing import Timing
+from kvproto.rank.settings import Settings
+from kvproto.trace.plain_json import hints
 
 VERBS = {"row": "", "ignore": "ignored: ", "refuse": "refused: "}
 
@@ -115,7 +115,7 @@ def messages_md() -> str:
 
 def timers_md() -> str:
     """The timers with their defaults, and where they run."""
-    from kvproto.tables import TABLES
+    from kvproto.protocol.tables import TABLES
 
     said, timing, lines = comments(Timing), Timing(), []
     for name in (*Timing.__struct_fields__, "return"):
@@ -149,13 +149,15 @@ def effects_md() -> str:
     ])  # fmt: skip
 
 
-def concrete(module: object, base: type[msgspec.Struct]) -> list[Any]:
-    """The classes of a module that are events (or effects) themselves, not bases of others."""
-    found: list[Callable[..., object]] = []
-    for cls in vars(module).values():
-        if isinstance(cls, type) and issubclass(cls, base) and not cls.__subclasses__() and cls.__module__ == module.__name__:  # type: ignore[attr-defined]  # noqa: E501
-            found.append(cls)  # noqa: PERF401 - the condition is long enough
-    return found
+def concrete(module: ModuleType, base: type[msgspec.Struct]) -> list[Any]:
+    """The events (or effects) that the framework has and those of a module, without the bases of others."""
+    return [
+        cls
+        for source in (vocabulary, module)
+        for cls in vars(source).values()
+        if isinstance(cls, type) and issubclass(cls, base) and cls.__module__ == source.__name__
+        and not cls.__subclasses__()
+    ]  # fmt: skip
 
 
 def _fields(cls: type) -> str:

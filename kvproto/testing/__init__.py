@@ -2,12 +2,12 @@
 
 Three sizes, each the real thing but for one part, which says so:
 
-* `world` (with `outside`): real ranks; what they say to each other and to their kernels and transports lies in
-  lists, and a seeded schedule chooses what happens next, what is lost, repeated or late, who crashes, and what time it
-  is.  No sockets, no threads, no bytes: thousands of whole transfers a minute.
+* `kvproto.sim.world`: real ranks; what they say to each other and to their kernels and transports lies in lists, and
+  a seeded schedule chooses what happens next, what is lost, repeated or late, who crashes, and what time it is.  No
+  sockets, no threads, no bytes: thousands of whole transfers a minute.
 * `pair` (with `pools`): real ranks, real loops, real control sockets and real bytes between pools of torch tensors;
   only the transport is the in-memory fabric, whose every move can be scheduled or made to fail.
 * `strategies`: hypothesis strategies for layouts, messages and frames (this module alone needs hypothesis).
 
-Time is an argument everywhere: `kvproto.handlers.clock.ManualClock` stands until it is moved.
+Time is an argument everywhere: `kvproto.io.clock.ManualClock` stands until it is moved.
 """

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from kvproto.coverage import Collector, percent, report, undump
+from kvproto.trace.coverage import Collector, percent, report, undump
 
 SECTION = "kvproto_rows"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproto.endpoint import Endpoint
-from kvproto.rooms import Room
+from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.room import Room
 from kvproto.testing.judge import Judge
 from kvproto.testing.pair import Pair
 from kvproto.testing.task import Key, Side, Task

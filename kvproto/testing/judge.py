@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kvproto.endpoint import Endpoint
-from kvproto.handlers.transports.cargo import Cargo
-from kvproto.handlers.transports.fabric import Fabric
-from kvproto.layout import cell
-from kvproto.ring import usable
-from kvproto.rooms import Status
-from kvproto.states import DLink, PLink
+from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.room import Status
+from kvproto.io.transports.cargo import Cargo
+from kvproto.io.transports.fabric import Fabric
+from kvproto.layout.sharding import cell
+from kvproto.protocol.ring import usable
+from kvproto.protocol.states import DLink, PLink
 from kvproto.testing.task import Rows, Side, Task, rows_of, views
 
 if TYPE_CHECKING:

@@ -22,17 +22,18 @@ from typing import Self
 
 import torch
 
-from kvproto.decode import DecodeEndpoint
-from kvproto.endpoint import Endpoint
-from kvproto.handlers.clock import Clock
-from kvproto.handlers.transports.base import Transport
-from kvproto.handlers.transports.fabric import Fabric
-from kvproto.handlers.transports.memory import MemoryTransport
-from kvproto.layout import Layout, Plan
-from kvproto.prefill import PrefillEndpoint
-from kvproto.rooms import Outcome, Room
-from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
-from kvproto.states import Cause
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.room import Outcome, Room
+from kvproto.io.clock import Clock
+from kvproto.io.transports.base import Transport
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.states import Cause
+from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.testing.pools import left_over, noise, tokens_of, whole_model
 
 TICK_S = 50e-6

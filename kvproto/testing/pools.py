@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from kvproto.endpoint import Endpoint
-from kvproto.handlers.kernels.base import Pool
-from kvproto.layout import Layout
+from kvproto.engine.endpoint import Endpoint
+from kvproto.io.kernels.base import Pool
+from kvproto.layout.sharding import Layout
 
 
 def noise(layout: Layout, rank: int, pages: int, seed: int) -> Pool:

@@ -22,18 +22,19 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kvproto.driver import steps
-from kvproto.handlers.control import Peer
-from kvproto.layout import Layout
-from kvproto.messages import Hello
-from kvproto.rooms import Room
-from kvproto.rows import Row
-from kvproto.settings import Settings
-from kvproto.states import DGrant, PLink, PSend, State
-from kvproto.tables import TABLES
+from kvproto.engine.room import Room
+from kvproto.fsm.table import Row
+from kvproto.fsm.vocabulary import State
+from kvproto.io.control.control import Peer
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.codec import decode
+from kvproto.protocol.messages import Hello
+from kvproto.protocol.states import DGrant, PLink, PSend
+from kvproto.protocol.tables import TABLES
+from kvproto.rank.driver import steps
+from kvproto.rank.settings import Settings
 from kvproto.testing.stage import TIMING, Stage
 from kvproto.testing.task import Side
-from kvproto.wire import decode
 
 RELIEF = 0.02
 GRID, LEAST, MOST_TOKENS = 16, 24, 64

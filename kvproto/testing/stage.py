@@ -1,8 +1,9 @@
 """A stage: a pair of groups of which every move is somebody's choice, with engines that behave like engines.
 
 The endpoints, their loops, tables, books, kernels and bytes are the real ones.  What moves them is taken over: frames
-(`post`), writes (`fabric`), copies (`late`) and time (`clock`) stand still until the driver says otherwise; `poll` is
-one pass of one endpoint.  Control frames travel through ZeroMQ sockets, or, for speed, without (`sockets=False`).
+(`simulated_control`), writes (`fabric`), copies (`deferred_kernels`) and time (`clock`) stand still until the driver
+says otherwise; `poll` is one pass of one endpoint.  Control frames travel through ZeroMQ sockets, or, for speed,
+without (`sockets=False`).
 
 The engines on it are in `engines`; a rank can crash, a write, copy or frame come to harm.
 
@@ -17,21 +18,22 @@ from concurrent.futures import Executor, Future
 from random import Random
 from typing import Any
 
-from kvproto.decode import DecodeEndpoint
-from kvproto.endpoint import Endpoint
-from kvproto.handlers.clock import ManualClock
-from kvproto.handlers.control import Control
-from kvproto.handlers.transports.base import Handle, PeerId
-from kvproto.layout import Layout
-from kvproto.prefill import PrefillEndpoint
-from kvproto.settings import Settings
-from kvproto.states import Cause, DLink, PLink
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.fsm.timing import Timer
+from kvproto.io.clock import ManualClock
+from kvproto.io.control.control import Control
+from kvproto.io.transports.base import Handle, PeerId
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.states import Cause, DLink, PLink
+from kvproto.protocol.timing import Timing
+from kvproto.rank.settings import Settings
+from kvproto.testing.deferred_kernels import LateKernels
 from kvproto.testing.engines import Engines
 from kvproto.testing.judge import Judge, WatchedFabric
-from kvproto.testing.late import LateKernels
-from kvproto.testing.post import Post, PostControl, Way
+from kvproto.testing.simulated_control import Post, PostControl, Way
 from kvproto.testing.task import Side
-from kvproto.timing import Timer, Timing
 
 #: patient where a healthy room only waits for its turn, quick where something has to be given up
 TIMING = Timing(

@@ -10,12 +10,13 @@ from typing import Any, get_args
 import msgspec
 from hypothesis import strategies as st
 
-from kvproto import messages as msg
-from kvproto.events import room_key
-from kvproto.layout import Layout, Plan, grid_tokens
-from kvproto.messages import Body, Message
-from kvproto.states import Cause
-from kvproto.wire import encode
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout, grid_tokens
+from kvproto.protocol import messages as msg
+from kvproto.protocol.codec import encode
+from kvproto.protocol.events import room_key
+from kvproto.protocol.messages import Body, Message
+from kvproto.protocol.states import Cause
 
 U64 = st.integers(0, 2**64 - 1)
 U32 = st.integers(0, 2**32 - 1)

@@ -6,9 +6,10 @@ from typing import Literal
 
 import torch
 
-from kvproto.handlers.kernels.base import Pool
-from kvproto.layout import Layout, Plan
-from kvproto.rooms import Room, Status
+from kvproto.engine.room import Room, Status
+from kvproto.io.kernels.base import Pool
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
 
 Side = Literal["P", "D"]
 Name = tuple[Side, int]

@@ -16,9 +16,10 @@ from typing import Literal, get_args
 
 import msgspec
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto.messages import Body, LinkBody
+from kvproto.fsm.vocabulary import Effect, Event, TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import Body, LinkBody
 from kvproto.trace.records import Entry, Head, Heard, Log, Sent, Step
 
 Way = Literal["", "lost", "repeated", "unseen"]
@@ -32,12 +33,12 @@ INNER = (
     ev.StagingRequested, ev.PagesRequested,
 )  # fmt: skip
 #: who raises the others
-SOURCES: dict[str, tuple[type[ev.Event], ...]] = {
+SOURCES: dict[str, tuple[type[Event], ...]] = {
     "engine": (ev.EngineOpened, ev.RoomOpened, ev.ForwardScheduled, ev.TokensProduced, ev.AuxProvided,
                ev.EngineAborted, ev.CallAsked),
     "kernel": (ev.Gathered, ev.GatherFailed, ev.Scattered, ev.ScatterFailed),
     "transport": (ev.WriteCompleted, ev.WriteFailed, ev.WiredUp, ev.WireFailed, ev.TransportLost),
-    "timer": (ev.TimerFired,),
+    "timer": (TimerFired,),
 }  # fmt: skip
 
 
@@ -172,7 +173,7 @@ class _Merge:
     def _heard(self, name: str, entry: Heard) -> Message:
         return _message(self._other(name, entry.link), name, entry.room, entry.body)
 
-    def _sent(self, name: str, effect: do.Effect) -> Message:
+    def _sent(self, name: str, effect: Effect) -> Message:
         other = self._other(name, getattr(effect, "link", 0))
         if isinstance(effect, do.Transmit):
             assert isinstance(effect.body, Body)

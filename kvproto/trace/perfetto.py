@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from kvproto.events import room_of
-from kvproto.messages import AUX_CHUNK
+from kvproto.protocol.events import room_of
+from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.trace.merge import Moment
 from kvproto.trace.records import Heard, Sent, Step
 from kvproto.trace.tell import fact, said

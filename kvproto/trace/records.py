@@ -18,18 +18,17 @@ from typing import Any
 
 import msgspec
 
-from kvproto.digest import tables_digest
-from kvproto.driver import STEP
-from kvproto.effects import Effect
-from kvproto.events import Event
-from kvproto.machine import Machine
-from kvproto.messages import Body
-from kvproto.plain import Plain, PlainError, plain, struct
-from kvproto.rank import Rank
-from kvproto.rank_prefill import PrefillRank
-from kvproto.rows import Table, Value
-from kvproto.tables import TABLES
-from kvproto.timing import Timing
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.table import Table, Value
+from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.messages import Body
+from kvproto.protocol.tables import TABLES
+from kvproto.protocol.timing import Timing
+from kvproto.rank.base import Rank
+from kvproto.rank.driver import STEP
+from kvproto.rank.prefill import PrefillRank
+from kvproto.trace.plain_json import Plain, PlainError, plain, struct
 
 FORMAT = 1
 BY_NAME: dict[str, Table[Any]] = {table.name: table for table in TABLES}

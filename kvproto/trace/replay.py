@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from kvproto.digest import tables_digest
-from kvproto.machine import Machine
-from kvproto.rows import Row, Value
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.table import Row, Value
+from kvproto.protocol.digest import tables_digest
 from kvproto.trace.records import Log, Step, machines_of
 
 

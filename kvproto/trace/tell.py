@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import groupby
 
-from kvproto import effects as do
-from kvproto.effects import Effect, Internal
-from kvproto.events import Event, TimerFired, room_of
-from kvproto.messages import AUX_CHUNK
+from kvproto.fsm.vocabulary import Effect, Event, Internal, Report, TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import room_of
+from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.trace.merge import Message, Moment, select
 from kvproto.trace.records import Entry, Sent, Step
 
 #: who hears what else leaves a rank
 OUT = (do.LaunchGather, do.LaunchScatter, do.PostWrite, do.PostPages, do.AnnounceOutcome, do.AnnounceReleased,
-       do.DeliverAux, do.Report)  # fmt: skip
+       do.DeliverAux, Report)  # fmt: skip
 
 
 def said(message: Message) -> str:

@@ -21,9 +21,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from kvproto.layout import Layout
-from kvproto.settings import Settings
-from kvproto.timing import Timer, Timing
+from kvproto.fsm.timing import Timer
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.timing import Timing
+from kvproto.rank.settings import Settings
 
 GRID, PAGE, PAGES = 32, 16, 48
 LAYOUT = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=PAGE, tp=1)
@@ -48,9 +49,9 @@ class Member:
         os.environ["NIXL_LOG_LEVEL"] = "FATAL"
         import torch
 
-        from kvproto.decode import DecodeEndpoint
-        from kvproto.handlers.transports.nixl import NixlTransport
-        from kvproto.prefill import PrefillEndpoint
+        from kvproto.engine.decode_endpoint import DecodeEndpoint
+        from kvproto.engine.prefill_endpoint import PrefillEndpoint
+        from kvproto.io.transports.nixl import NixlTransport
         from kvproto.testing.pools import noise
 
         torch.set_num_threads(1)
@@ -97,7 +98,7 @@ class Member:
         return sum(v.state.name == "UP" and self.endpoint.links.get(n) == "up" for n, v in rank.links.items())
 
     def open(self, room: int, tokens: int, pages: list[int], group: int) -> None:
-        from kvproto.rooms import Room
+        from kvproto.engine.room import Room
 
         if hasattr(self.endpoint, "plans"):
             self.endpoint.open(Room(room), tokens, pages, group=group)
@@ -106,7 +107,7 @@ class Member:
 
     def call(self, name: str, room: int, *args: object) -> object:
         """One of the engine's calls."""
-        from kvproto.rooms import Room
+        from kvproto.engine.room import Room
 
         return getattr(self.endpoint, name)(Room(room), *args)
 
@@ -150,7 +151,7 @@ class Member:
         return list(self.endpoint.loop.reports)
 
     def explain(self, room: int) -> str:
-        from kvproto.rooms import Room
+        from kvproto.engine.room import Room
 
         return str(self.endpoint.explain(Room(room)))
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.effects import Effect, Report
-from kvproto.events import Event, Route, Terms
-from kvproto.layout import LayoutError
-from kvproto.rows import Row, Table, Value
-from kvproto.states import Cause, PRoom, State
-from kvproto.tables.decode_room import Work as DWork
-from kvproto.tables.prefill_room import Work as PWork
+from kvproto.fsm.table import Row, Table, Value
+from kvproto.fsm.vocabulary import Effect, Event, Report, State
+from kvproto.layout.sharding import LayoutError
+from kvproto.protocol.events import Route, Terms
+from kvproto.protocol.states import Cause, PRoom
+from kvproto.protocol.tables.decode_room import Work as DWork
+from kvproto.protocol.tables.prefill_room import Work as PWork
 
 TERMS = Terms(group=2, everyone=0b11, writes=0b11, aux=0b01, grid=8, window=2)
 IDLE = Terms(group=2, everyone=0b11, writes=0, aux=0, grid=8, window=2)

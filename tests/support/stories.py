@@ -6,13 +6,15 @@ from random import Random
 
 import msgspec
 
-from kvproto import events as ev
-from kvproto.events import room_key
-from kvproto.layout import Layout
-from kvproto.settings import Settings
-from kvproto.states import Cause
-from kvproto.testing.world import Chances, Side, World
-from kvproto.timing import Timer, Timing
+from kvproto.fsm.timing import Timer
+from kvproto.fsm.vocabulary import Event
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import events as ev
+from kvproto.protocol.events import room_key
+from kvproto.protocol.states import Cause
+from kvproto.protocol.timing import Timing
+from kvproto.rank.settings import Settings
+from kvproto.sim.world import Chances, Side, World
 
 GRID, PAGE = 8, 4
 #: short, so that every timer ends in a story
@@ -58,7 +60,7 @@ class Story:
             seed, layout(tp[0]), layout(tp[1]), grid=GRID, settings=settings, chances=chances(random)
         )
         self.rooms = [room_key(100 + k, 0) for k in range(random.choice((1, 2, 4)))]
-        self.calls: list[list[tuple[Side, int, ev.Event]]] = []
+        self.calls: list[list[tuple[Side, int, Event]]] = []
         self.pace = random.choice((0.05, 0.3, 0.8))
         self.trouble = random.random() < 0.5
         for room in self.rooms:
@@ -73,9 +75,9 @@ class Story:
             if lazy and random.random() < 0.5:
                 continue
             said = tokens + confused * random.choice((0, 1))
-            begin: list[ev.Event] = [ev.EngineOpened(room, said)]
+            begin: list[Event] = [ev.EngineOpened(room, said)]
             begin += [ev.ForwardScheduled(room)] if random.random() < 0.8 else []
-            work: list[ev.Event] = [ev.TokensProduced(room, n) for n in (tokens // 3, tokens // 2, tokens) if n]
+            work: list[Event] = [ev.TokensProduced(room, n) for n in (tokens // 3, tokens // 2, tokens) if n]
             work.insert(random.randrange(len(work) + 1), ev.AuxProvided(room))
             if late and random.random() < 0.5:
                 work = work[: random.randrange(len(work))]
@@ -87,7 +89,7 @@ class Story:
             if lazy and random.random() < 0.5:
                 continue
             terms = world.decode(index).terms(1, world.plan)
-            opened: list[ev.Event] = [ev.RoomOpened(room, terms, tokens, prefix)]
+            opened: list[Event] = [ev.RoomOpened(room, terms, tokens, prefix)]
             if random.random() < 0.1:
                 opened.append(ev.EngineAborted(room, Cause.DECODE_ABORTED))
             self.calls.append([("D", index, event) for event in opened])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kvproto.endpoint import Endpoint
-from kvproto.handlers.control import Control, Peer, Sent
-from kvproto.messages import Heartbeat
+from kvproto.engine.endpoint import Endpoint
+from kvproto.io.control.control import Control, Peer, Sent
+from kvproto.protocol.codec import MAX_FRAME, encode
+from kvproto.protocol.messages import Heartbeat
 from kvproto.testing.pair import Pair
-from kvproto.wire import MAX_FRAME, encode
 
 Frame = tuple[int, Peer, bytes]
 

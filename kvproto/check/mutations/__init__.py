@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproto.check.exam import EXAM
 from kvproto.check.mutations import decode, prefill, regions, sends
+from kvproto.check.mutations.registry import EXAM
 
 __all__ = ["EXAM", "decode", "prefill", "regions", "sends"]

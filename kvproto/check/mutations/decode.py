@@ -8,17 +8,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto.check.bench import Bench
-from kvproto.check.exam import mutation
-from kvproto.layout import cell
-from kvproto.rank_decode import DecodeRank
-from kvproto.rows import Table
-from kvproto.states import DRoom
+from kvproto.check.mutations.registry import mutation
+from kvproto.check.table_patching import Bench
+from kvproto.fsm.table import Table
+from kvproto.layout.sharding import cell
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import DRoom
+from kvproto.rank.decode import DecodeRank
 
 # The package gives the tables their modules' names.
-dr = import_module("kvproto.tables.decode_room")
+dr = import_module("kvproto.protocol.tables.decode_room")
 DROOMS: Table[Any] = dr.decode_room
 
 

@@ -7,17 +7,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto import events as ev
-from kvproto.check.bench import Bench
-from kvproto.check.exam import mutation
-from kvproto.rows import Table
-from kvproto.states import DRoom, PLink, PRoom, PSend
-from kvproto.tables.links import prefill_link
+from kvproto.check.mutations.registry import mutation
+from kvproto.check.table_patching import Bench
+from kvproto.fsm.table import Table
+from kvproto.fsm.vocabulary import TimerFired
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import DRoom, PLink, PRoom, PSend
+from kvproto.protocol.tables.links import prefill_link
 
 # The package gives the tables their modules' names.
-ps = import_module("kvproto.tables.prefill_send")
-pr = import_module("kvproto.tables.prefill_room")
-dr = import_module("kvproto.tables.decode_room")
+ps = import_module("kvproto.protocol.tables.prefill_send")
+pr = import_module("kvproto.protocol.tables.prefill_room")
+dr = import_module("kvproto.protocol.tables.decode_room")
 SENDS: Table[Any] = ps.prefill_send
 PROOMS: Table[Any] = pr.prefill_room
 DROOMS: Table[Any] = dr.decode_room
@@ -28,7 +29,7 @@ PLINKS = prefill_link
 def req_before_registration(b: Bench) -> None:
     """A decode rank's word that comes before the engine's is dropped, and not said again."""
     b.change(PROOMS, b.rows(PROOMS, PRoom.UNKNOWN, ev.PeerOpened), verb="ignore", target=PRoom.UNKNOWN, let=None, do=())
-    b.change(DROOMS, b.rows(DROOMS, DRoom.AWAIT_PEERS, ev.TimerFired, "tries_left"), do=())
+    b.change(DROOMS, b.rows(DROOMS, DRoom.AWAIT_PEERS, TimerFired, "tries_left"), do=())
 
 
 @mutation("grants-for-skipped-chunks", "patient", "S6", "L1", "L2")
@@ -57,8 +58,8 @@ def prefill_abort_silent(b: Bench) -> None:
 @mutation("decode-death-unnoticed", "death", "L1")
 def decode_death_unnoticed(b: Bench) -> None:
     """Silence is not counted: a link is up for ever."""
-    b.drop(PLINKS, b.rows(PLINKS, PLink.UP, ev.TimerFired, None))
-    b.change(PLINKS, b.rows(PLINKS, PLink.UP, ev.TimerFired, "heard"), when=None)
+    b.drop(PLINKS, b.rows(PLINKS, PLink.UP, TimerFired, None))
+    b.change(PLINKS, b.rows(PLINKS, PLink.UP, TimerFired, "heard"), when=None)
 
 
 @mutation("abort-before-room", "unordered-abort", "L1", "S10")
@@ -75,7 +76,7 @@ def _terms_only(v: Any, e: ev.AbortAsked, now: float) -> Any:
 @mutation("orphan-metadata", "restart", "L1", "S8")
 def orphan_metadata(b: Bench) -> None:
     """A room that only the other side has opened is kept for ever."""
-    rows = b.rows(PROOMS, PRoom.AWAIT_ENGINE, ev.TimerFired)
+    rows = b.rows(PROOMS, PRoom.AWAIT_ENGINE, TimerFired)
     b.change(PROOMS, rows, target=PRoom.AWAIT_ENGINE, let=None, do=())
 
 

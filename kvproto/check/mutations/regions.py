@@ -7,20 +7,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto import events as ev
-from kvproto import rank_prefill
-from kvproto.check.bench import Bench
-from kvproto.check.exam import mutation
-from kvproto.layout import cell
-from kvproto.rank_decode import DecodeRank
-from kvproto.rank_prefill import PrefillRank
-from kvproto.ring import Ring
-from kvproto.rows import Table
-from kvproto.states import DGrant, PLink
-from kvproto.tables.links import prefill_link
+from kvproto.check.mutations.registry import mutation
+from kvproto.check.table_patching import Bench
+from kvproto.fsm.table import Table
+from kvproto.layout.sharding import cell
+from kvproto.protocol import events as ev
+from kvproto.protocol.ring import Ring
+from kvproto.protocol.states import DGrant, PLink
+from kvproto.protocol.tables.links import prefill_link
+from kvproto.rank import prefill
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.prefill import PrefillRank
 
 # The package gives the tables their modules' names.
-dg = import_module("kvproto.tables.decode_grant")
+dg = import_module("kvproto.protocol.tables.decode_grant")
 GRANTS: Table[Any] = dg.decode_grant
 PLINKS = prefill_link
 
@@ -113,4 +113,4 @@ def off_grid_chunk(b: Bench) -> None:
     def from_zero(k: int, tokens: int, prefix: int, grid: int) -> tuple[int, int]:
         return cell(k, tokens, prefix - prefix, grid)
 
-    b.patch(rank_prefill, "cell", from_zero)
+    b.patch(prefill, "cell", from_zero)

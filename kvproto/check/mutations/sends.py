@@ -5,17 +5,18 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from kvproto import effects as do
-from kvproto import events as ev
-from kvproto.check.bench import Bench
-from kvproto.check.exam import mutation
-from kvproto.rank_prefill import PrefillRank
-from kvproto.rows import Table
-from kvproto.states import DGrant, PSend
+from kvproto.check.mutations.registry import mutation
+from kvproto.check.table_patching import Bench
+from kvproto.fsm.table import Table
+from kvproto.fsm.vocabulary import Effect, TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import DGrant, PSend
+from kvproto.rank.prefill import PrefillRank
 
 # The package gives the tables their modules' names.
-ps = import_module("kvproto.tables.prefill_send")
-dg = import_module("kvproto.tables.decode_grant")
+ps = import_module("kvproto.protocol.tables.prefill_send")
+dg = import_module("kvproto.protocol.tables.decode_grant")
 SENDS: Table[Any] = ps.prefill_send
 GRANTS: Table[Any] = dg.decode_grant
 
@@ -36,7 +37,7 @@ def per_token_writes(b: Bench) -> None:
 def dummy_always_true(b: Bench) -> None:
     """The destination is never asked for a region."""
     b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), do=())
-    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, ev.TimerFired, "patient"), do=())
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, TimerFired, "patient"), do=())
 
 
 @mutation("leaked-bookkeeping", "abort", "S8")
@@ -49,7 +50,7 @@ def leaked_bookkeeping(b: Bench) -> None:
 def chunk_offset_not_advanced(b: Bench) -> None:
     """Every chunk is written where the first one was."""
 
-    def write(v: Any, e: Any) -> do.Effect:
+    def write(v: Any, e: Any) -> Effect:
         return do.PostWrite(e.room, e.chunk, e.peer, v.slot, 0)
 
     b.change(SENDS, b.rows(SENDS, PSend.GATHERING, ev.Gathered, "lease_holds"), do=(write,))
@@ -58,20 +59,20 @@ def chunk_offset_not_advanced(b: Bench) -> None:
 @mutation("lost-response", "drop", "L1")
 def lost_response(b: Bench) -> None:
     """A region is asked for once, and never again."""
-    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, ev.TimerFired, "patient"), do=())
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, TimerFired, "patient"), do=())
 
 
 @mutation("lost-watermark", "drop", "L1")
 def lost_watermark(b: Bench) -> None:
     """The watermark is pushed, and never pulled."""
-    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, ev.TimerFired, "patient"), do=())
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, TimerFired, "patient"), do=())
 
 
 @mutation("whole-chunk-retry", "fan-in", "S2")
 def whole_chunk_retry(b: Bench) -> None:
     """A part that is not yet confirmed is gathered and written once more."""
     b.change(
-        SENDS, b.rows(SENDS, PSend.AWAIT_ACK, ev.TimerFired, "tries_left"), target=PSend.AWAIT_SLOT, do=(ps.take_slot,)
+        SENDS, b.rows(SENDS, PSend.AWAIT_ACK, TimerFired, "tries_left"), target=PSend.AWAIT_SLOT, do=(ps.take_slot,)
     )
 
 
@@ -85,7 +86,7 @@ def retry_into_reused_grant(b: Bench) -> None:
 def break_on_first_not_ready(b: Bench) -> None:
     """Sends get a slot in the order in which they were opened; one that waits holds up all behind it."""
 
-    def enroll(v: Any, e: Any) -> do.Effect:
+    def enroll(v: Any, e: Any) -> Effect:
         del v
         return do.TakeSlot(e.room, e.chunk, e.peer)
 
@@ -142,10 +143,10 @@ def read_before_produced(b: Bench) -> None:
 @mutation("capacity-inversion", "memory", "L1", "L2", "L5")
 def capacity_inversion(b: Bench) -> None:
     """Sends wait for the ring for ever; the way over pages is closed."""
-    b.drop(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, ev.TimerFired, None))
-    b.drop(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, ev.TimerFired, None))
-    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, ev.TimerFired), when=None)
-    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, ev.TimerFired), when=None)
+    b.drop(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, TimerFired, None))
+    b.drop(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, TimerFired, None))
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, TimerFired), when=None)
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, TimerFired), when=None)
 
 
 @mutation("slot-reuse", "one-slot", "S12")

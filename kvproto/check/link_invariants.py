@@ -1,0 +1,52 @@
+"""What only both ends of a link together can show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproto.check.decode_memory import DecodeMemory, DNode
+from kvproto.check.node import FAILURE, SUCCESS
+from kvproto.check.prefill_local_steps import PNode
+from kvproto.protocol.states import DLink, PLink
+
+PREFILL_ALONE, DECODE_ALONE = 1, 2
+
+
+def disagree(p: Any, d: Any, at_p: int, at_d: int) -> int:
+    """Which end takes the link for up although the other does not (mask)."""
+    ours = p.rank[2][at_d] if isinstance(p, PNode) else None
+    theirs = d.rank[2][at_p] if isinstance(d, DNode) else None
+    up_p = ours is not None and ours.state is PLink.UP
+    up_d = theirs is not None and theirs.state is DLink.UP
+    if ours is not None and theirs is not None and up_p and up_d and ours.epoch == theirs.epoch:
+        return 0
+    return (PREFILL_ALONE if up_p else 0) | (DECODE_ALONE if up_d else 0)
+
+
+def judge_pair(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> tuple[str, str] | None:
+    """The property that does not hold between these two, if any."""
+    if not isinstance(p, PNode) or not isinstance(d, DNode):
+        return None
+    ours, theirs = p.rank[2][at_d], d.rank[2][at_p]
+    if ours is None or ours.state is not PLink.UP or theirs.state is not DLink.UP or ours.epoch != theirs.epoch:
+        return None
+    true = _mark(d)
+    if (ours.mark_round, ours.mark_tail) > true:
+        return "S7", f"prefill {at_p} has seen the watermark {ours.mark_round, ours.mark_tail}; it is {true}"
+    if at_p not in node.writers:
+        return None
+    for k, outcome in enumerate(p.outcome):
+        if outcome == SUCCESS and d.script[k] == 1 and d.outcome[k] != FAILURE and not _all_there(d, k, at_p, node):
+            return "S6", f"prefill {at_p} has success for room {k}, decode {at_d} has not all of it"
+    return None
+
+
+def _mark(d: DNode) -> tuple[int, int]:
+    for _, _, round_, offset, *_ in d.rank[5]:
+        return round_, offset
+    round_, head, _ = d.rank[4]
+    return round_, head
+
+
+def _all_there(d: DNode, k: int, p: int, node: DecodeMemory) -> bool:
+    return all(node.has_part(d, k, chunk, p) for chunk in range(node.config.chunks))

@@ -1,0 +1,39 @@
+"""The exam: small changes to the tables, each of which brings one hazard back, and the property that must then fail.
+
+Each mutation is a function of the bench, with the hazard's name and the change in its first line.  None of them touches
+the checker.  `EXAM` says in which configuration each is sought, and which properties count as having caught it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from kvproto.check.table_patching import Bench
+
+
+class Mutation(msgspec.Struct, frozen=True):
+    """One question of the exam."""
+
+    name: str
+    about: str
+    #: properties of which one must fail
+    expect: tuple[str, ...]
+    #: the configuration in which it is sought
+    config: str
+    apply: Callable[[Bench], None]
+
+
+EXAM: dict[str, Mutation] = {}
+
+
+def mutation(name: str, config: str, *expect: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
+    """Enter a change into the exam."""
+
+    def enter(apply: Callable[[Bench], None]) -> Callable[[Bench], None]:
+        about = (apply.__doc__ or "").strip()
+        EXAM[name] = Mutation(name, about, expect, config, apply)
+        return apply
+
+    return enter

@@ -1,0 +1,159 @@
+"""A prefill node's value, what can happen there without a message, and when it is at rest."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kvproto.check.config import Config
+from kvproto.check.node import GONE, LAST, MORE, SILENT, Move, Node, Unrest
+from kvproto.check.snapshot import Frozen
+from kvproto.protocol.states import PLink, PRoom, PSend
+from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.protocol.tables.prefill_send import prefill_send
+
+SHORT_SENDS = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK, PSend.AWAIT_PAGES, PSend.AWAIT_ACK, PSend.AWAIT_AUX_ACK)
+GIVING_UP = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK)
+
+
+class PNode(NamedTuple):
+    """The value; places are rooms' places in the configuration."""
+
+    life: int
+    rank: Frozen
+    #: a room: words of the script that the engine has said
+    script: tuple[int, ...]
+    #: (place, chunk, peer, slot)
+    gathers: tuple[Any, ...]
+    #: (place, chunk, peer, slot, -1 for pages)
+    posted: tuple[Any, ...]
+    #: a slot: (place, chunk, peer) of what was gathered into it
+    slots: tuple[Any, ...]
+    #: (peer, session)
+    wires: tuple[Any, ...]
+    outcome: tuple[int, ...]
+    released: tuple[bool, ...]
+
+
+class PrefillMoves(Node):
+    """What can happen at one prefill rank."""
+
+    def __init__(self, config: Config, index: int) -> None:
+        super().__init__(config, index)
+        self.words = tuple(tuple(word.split("+")) for word in config.engine)
+        self.peers = self.plan.linked(index)
+
+    def moves(self, v: PNode) -> list[Move]:
+        """What can happen here without a message."""
+        found = [*self._engine_moves(v), *self._kernel_moves(v), *self._send_timers(v), *self._room_timers(v)]
+        for d in self.peers:
+            link = v.rank[2][d]
+            if link is None:
+                continue
+            if link.state is PLink.UP:
+                found += [Move("beat", "", d, -1, ("beat", d)), Move("beat", "", d, -1, ("silence", d))]
+                found.append(Move("plain", "link", d, -1, ("lost", d)))
+            elif link.state is PLink.AWAIT_WIRE_UP or not any(at & 0xFFFF == d for _, at in v.rank[9]):
+                found.append(Move("rare", "timeout", d, -1, ("link timer", d)))
+        return found
+
+    def _engine_moves(self, v: PNode) -> list[Move]:
+        found = []
+        for k, at in enumerate(v.script):
+            if at == GONE or not self.may_begin(k, v.script, v.outcome):
+                continue
+            if at < len(self.words) and (not at or v.outcome[k] == SILENT) and self._has_memory(v, k, at):
+                found.append(Move("plain", "", -1, k, ("engine", k)))
+                if at and self._leased(v, k):
+                    found.append(Move("plain", "late", -1, k, ("engine late", k)))
+            if at > 0 and v.outcome[k] == SILENT:
+                found.append(Move("plain", "abort", -1, k, ("abort", k)))
+        return found
+
+    def _has_memory(self, v: PNode, k: int, at: int) -> bool:
+        """The engine has room for what it would compute next."""
+        limit = self.config.memory
+        if not limit or not {"produce", "finish"} & set(self.words[at]):
+            return True
+        held = sum(bool(self.produced(max(0, said))) and not v.released[j] for j, said in enumerate(v.script) if j != k)
+        return held < limit
+
+    @staticmethod
+    def _leased(v: PNode, k: int) -> bool:
+        sends = dict(v.rank[4]).get(k, ())
+        return any(send.state in (PSend.AWAIT_KV, PSend.AWAIT_PAGES_KV) for _, send in sends)
+
+    def _kernel_moves(self, v: PNode) -> list[Move]:
+        found = [Move("plain", "", -1, -1, ("wired", *wire)) for wire in v.wires]
+        found += [Move("plain", "link", -1, -1, ("wire failed", *wire)) for wire in v.wires]
+        for job in v.gathers:
+            for cost, what in (("", "gathered"), ("late", "gathered late"), ("kernel", "gather failed")):
+                found.append(Move("plain", cost, -1, job[0], (what, job)))
+        return found
+
+    def _send_timers(self, v: PNode) -> list[Move]:
+        found = []
+        for k, parts in v.rank[4]:
+            for at, send in parts:
+                chunk, peer = at >> 16, at & 0xFFFF
+                if send.state not in prefill_send.timers:
+                    continue
+                again = ("send timer", k, chunk, peer, MORE)
+                last = ("send timer", k, chunk, peer, LAST)
+                if send.state not in SHORT_SENDS:
+                    found.append(Move("rare", "timeout", peer, k, again))
+                    continue
+                found.append(Move("short", "early", peer, k, again))
+                if send.state in GIVING_UP and send.kv and not self.config.patient:
+                    found.append(Move("short", "early", peer, k, last))
+                elif send.state not in GIVING_UP:
+                    found.append(Move("rare", "timeout", peer, k, last))
+        return found
+
+    def _room_timers(self, v: PNode) -> list[Move]:
+        found = []
+        for k, room in v.rank[0]:
+            if room.state is PRoom.AWAIT_NOTED:
+                found.append(Move("short", "early", -1, k, ("room timer", k, MORE)))
+                found.append(Move("rare", "timeout", -1, k, ("room timer", k, LAST)))
+            elif room.state in prefill_room.timers:
+                kind = "long" if room.state in (PRoom.AWAIT_ENGINE, PRoom.AWAIT_PEERS) else "rare"
+                found.append(Move(kind, "timeout", -1, k, ("room timer", k, LAST)))
+        return found
+
+    def produced(self, said: int) -> int:
+        """Chunks that are computed when the engine has said so many words."""
+        words = [word for group in self.words[:said] for word in group]
+        return self.config.chunks if "finish" in words else min(self.config.chunks, words.count("produce"))
+
+    def sights(self, v: PNode) -> set[str]:
+        """What is worth having seen."""
+        states = {send.state for _, parts in v.rank[4] for _, send in parts}
+        written = {job[3] for job in v.posted}
+        plan = self.plan
+        seen = {
+            "a send that waits for the watermark": PSend.AWAIT_WATERMARK in states,
+            "a send that waits for a slot": PSend.AWAIT_SLOT in states,
+            "a send that gave the ring up": PSend.AWAIT_PAGES in states,
+            "a lease that is over": any(send.lease < 0 for _, parts in v.rank[4] for _, send in parts),
+            "a write and a gather at once": bool(v.gathers) and any(slot >= 0 for slot in written),
+            "a replica that has nothing to write": not plan.duties(self.index) and bool(v.rank[0] or v.rank[1]),
+            "a room that is ended before its engine opens it": any(
+                room.work is not None and not room.work.owned for _, room in (*v.rank[0], *v.rank[1])
+            ),
+        }
+        return {sight for sight, there in seen.items() if there}
+
+    def settled(self, v: PNode) -> Unrest:
+        """Why the node is not at rest; None if it is: every room over and given back, nothing kept."""
+        for k, at in enumerate(v.script):
+            if at != GONE and not (at and v.outcome[k] != SILENT and v.released[k]):
+                return "L1", f"room {k} is never over at prefill {self.index}"
+        rooms, _, _, _, sends, free, held, queue, _, posted = v.rank
+        if rooms or sends or held or queue or posted or len(free) != self.config.slots:
+            return "S8", f"prefill {self.index} keeps state of rooms that are over"
+        return ("L1", "kernels or writes are under way") if v.gathers or v.posted else None
+
+
+def page_bytes(chunk: int) -> bytes:
+    """What the model calls the pages of a chunk."""
+    return bytes([chunk])

@@ -1,0 +1,178 @@
+"""A writer of the one chunk: the real prefill rank as a value."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from kvproto.check.witness.chunk import (
+    CAUSE,
+    GRANT,
+    GRID,
+    LATE,
+    NOW,
+    OURS,
+    PLAN,
+    PREFILL,
+    ROOM,
+    TO_WRITER,
+    Out,
+    Tables,
+    name,
+    settings,
+    thaw_room,
+)
+from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.fsm.vocabulary import Effect, Event, Report, TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.events import Terms
+from kvproto.protocol.messages import Message
+from kvproto.protocol.states import Cause, PLink, PRoom, PSend
+from kvproto.protocol.tables.links import PLinkValue
+from kvproto.protocol.tables.prefill_room import PRoomValue, Work
+from kvproto.protocol.tables.prefill_send import PSendValue
+from kvproto.rank.base import Peer
+from kvproto.rank.driver import ROOM_CHUNK
+from kvproto.rank.prefill import PrefillRank
+
+#: states whose timer ends no room: it leads from the ring to the pages
+PATIENT = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK, PSend.AWAIT_KV)
+#: states in which a send still looks at its region
+_REGION = (PSend.AWAIT_WATERMARK, PSend.AWAIT_KV, PSend.AWAIT_SLOT, PSend.GATHERING, PSend.WRITING)
+
+
+class WValue(NamedTuple):
+    """A prefill rank; `ready`: the chunk's KV is computed; `seen`: the other chunk's region is known to be free."""
+
+    room: PRoomValue
+    send: PSendValue | None
+    ready: bool
+    gather: bool
+    seen: bool
+
+
+class Writer:
+    """Prefill rank `index`, against a ring of this kind."""
+
+    def __init__(self, index: int, ring: str, tables: Tables, *, trouble: bool) -> None:
+        self.index, self.waits, self.trouble = index, ring in ("ahead", "full"), trouble
+        kind = type("WriterRank", (PrefillRank,), {"ROOM": tables.writer_room, "SEND": tables.send})
+        self.rank = rank = kind(PREFILL, index, group=1, grid=GRID, incarnation=1, settings=settings(ring))
+        self.terms = Terms(2, 1, 1, 0, GRID, 1)
+        rank.peers[1] = Peer(2, 0, PLAN, self.terms)
+        rank.link_of[2, 0] = 1
+
+    def first(self) -> tuple[WValue, Out]:
+        """The room is open, and the forward is scheduled."""
+        self.thaw(WValue(PRoomValue(PRoom.AWAIT_FORWARD, INFINITY, self.terms, GRID, 0, 1), None, False, False, False))
+        return self._end(self.rank.handle(ev.ForwardScheduled(ROOM), NOW), gather=False)
+
+    def inputs(self, v: WValue) -> list[str]:
+        """What can happen here besides messages and the ends of writes."""
+        found = ["produce", "produce late"] if v.room.state is PRoom.OPEN and not v.ready else []
+        if v.send is not None and v.send.state in (self.rank.send_machine.timers if self.trouble else PATIENT):
+            found += ["timer", "beat"]
+        found += ["gathered", "gathered late"] if v.gather else []
+        if self.trouble:
+            found += ["abort"] if v.room.state is PRoom.OPEN else []
+            found += ["give up"] if v.room.state is PRoom.AWAIT_NOTED else []
+            found += ["gather failed"] if v.gather else []
+        return found
+
+    def step(self, v: WValue, what: str) -> tuple[WValue, Out]:
+        """The next value and what leaves the rank."""
+        self.thaw(v)
+        word = what.removesuffix(" late")
+        now = NOW if word == what else LATE
+        gather = v.gather and word not in ("gathered", "gather failed")
+        if word in TO_WRITER:
+            effects = self.rank.receive(1, 1, 0 if word == "MARK" else ROOM, self._body(word), now)
+        else:
+            effects = self.rank.handle(self._event(word), now)
+        return self._end(effects, gather=gather)
+
+    def _body(self, word: str) -> Message:
+        mine = int(self.waits)
+        bodies: dict[str, Message] = {
+            "RSP_WAIT": msg.StagingRsp(0, OURS, 0, mine, GRANT, 0, 0),
+            "RSP_OPEN": msg.StagingRsp(0, OURS, 0, mine, GRANT, mine, 0),
+            "DENIED": msg.StagingRefused(0), "PAGES": msg.PagesRsp(0, b"\0\0\0\0"), "MARK": msg.Watermark(1, 0),
+            "ACK": msg.ChunkAck(0), "ABORT": msg.Abort(CAUSE), "NOTED": msg.Noted(),
+        }  # fmt: skip
+        return bodies[word]
+
+    @staticmethod
+    def _event(word: str) -> Event:
+        return {
+            "produce": ev.TokensProduced(ROOM, GRID), "abort": ev.EngineAborted(ROOM, CAUSE),
+            "give up": TimerFired(ROOM, ROOM_CHUNK, 0, -1), "timer": TimerFired(ROOM, 0, 0, -1),
+            "beat": TimerFired(ROOM, 0, 0, 1 << 30), "gathered": ev.Gathered(ROOM, 0, 0),
+            "gather failed": ev.GatherFailed(ROOM, 0, 0), "completed": ev.WriteCompleted(ROOM, 0, 0),
+            "failed": ev.WriteFailed(ROOM, 0, 0, settled=True), "doubted": ev.WriteFailed(ROOM, 0, 0, settled=False),
+        }[word]  # fmt: skip
+
+    def thaw(self, v: WValue) -> None:
+        """Make the rank what the value says."""
+        rank = self.rank
+        thaw_room(rank, v.room)
+        rank.links[1] = PLinkValue(PLink.UP, INFINITY, epoch=1, mark_round=int(v.seen and self.waits))
+        rank.sends = {ROOM: {0: v.send}} if v.send else {}
+        slot = v.send is not None and v.send.slot >= 0
+        rank.slot_of, rank.free_slots, rank.slot_queue = ({(ROOM, 0, 0): 0}, [], {}) if slot else ({}, [0], {})
+        watches = v.send is not None and v.send.state is PSend.AWAIT_WATERMARK
+        rank.watch[1] = [(1, GRANT, ROOM, 0, 0)] if watches else []
+
+    def _end(self, effects: list[Effect], *, gather: bool) -> tuple[WValue, Out]:
+        sent, told, refused, posted = [], [], [], ""
+        for effect in effects:
+            match effect:
+                case do.Transmit():
+                    sent.append((self.index, name(effect.body)))
+                case do.LaunchGather():
+                    gather = True
+                case do.PostWrite():
+                    posted = "staged" if effect.offset == 0 else "astray"
+                case do.PostPages():
+                    posted = "pages"
+                case do.AnnounceOutcome():
+                    told.append("failure" if effect.cause else "success")
+                case do.AnnounceReleased():
+                    told.append("released")
+                case Report():
+                    refused.append(effect.why)
+        return self._freeze(gather=gather), Out(tuple(sorted(set(sent))), posted, 0, tuple(told), tuple(refused))
+
+    def _freeze(self, *, gather: bool) -> WValue:
+        rank = self.rank
+        room: PRoomValue = rank.value_of(ROOM)
+        ready = room.state is PRoom.OPEN and room.work is not None and room.work.produced > 0
+        send = rank.sends.get(ROOM, {}).get(0)
+        seen = not self.waits or rank.links[1].mark_round > 0
+        return WValue(_p_room(room), None if send is None else _send(send, rank.slot_of), ready, gather, seen)
+
+
+def _p_room(room: PRoomValue) -> PRoomValue:
+    work = room.work or Work()
+    if room.state is PRoom.OPEN:
+        work = Work(next=1, live=work.live, produced=work.produced)
+    elif room.state in (PRoom.DRAINING, PRoom.AWAIT_NOTED):
+        work = Work(next=1, live=work.live, cause=CAUSE)
+    else:
+        work = Work(cause=CAUSE if room.state is not PRoom.DONE else Cause.NONE)
+    state = PRoom.ABORTED if room.state is PRoom.FAILED else room.state
+    peers = room.peers if state in (PRoom.OPEN, PRoom.DRAINING, PRoom.AWAIT_NOTED) else 0
+    return replace(room, state=state, due=INFINITY, peers=peers, work=work)
+
+
+def _send(v: PSendValue, slots: dict[Any, int]) -> PSendValue:
+    v = replace(v, due=INFINITY, tries=0, asked=0.0, slot=slots.get((ROOM, 0, 0), -1))
+    if v.state not in _REGION:
+        told = v.grant if v.state is PSend.AWAIT_ACK else 0
+        v = replace(v, grant=told, offset=0, round=0, end=0)
+    if v.state not in (PSend.AWAIT_PAGES_KV, PSend.SLICING):
+        v = replace(v, pages=b"")
+    given = v.state in (*_REGION, PSend.AWAIT_PAGES_KV)
+    return replace(v, kv=v.kv and v.state is not PSend.DRAINING, lease=30.0 if given else 0.0)

@@ -1,0 +1,51 @@
+"""The command line: `kvproto COMMAND ...`.
+
+A command is a module with `main(argv) -> exit code`, imported only when it is asked for, so that `kvproto lint`
+loads no device library and starts in no time.  Exit codes: 0 all is well, 1 something was found, 2 the command line
+was wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kvproto.cli.console import WELL, WRONG, run, say
+
+#: name -> (module, what it is for)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "lint": ("kvproto.cli.lint_command", "errors in the tables, with file and line"),
+    "check": ("kvproto.cli.check_command", "search every interleaving of a small system for a broken property"),
+    "draw": ("kvproto.cli.draw_command", "diagrams, tables and sequence charts, all made from the rows"),
+    "export": ("kvproto.cli.export_command", "the protocol as JSON, for other languages and tools"),
+    "trace": ("kvproto.cli.trace_command", "the story of a room across ranks: text, sequence chart, Perfetto"),
+    "replay": ("kvproto.cli.replay_command", "check a trace against the tables; show the first difference"),
+    "inspect": ("kvproto.cli.inspect_command", "a trace as one web page, to step through"),
+    "coverage": ("kvproto.cli.coverage_command", "what the checker, tests and real runs have seen of the tables"),
+    "doctor": ("kvproto.cli.doctor", "which transports, devices and tools work here, and why not"),
+    "demo": ("kvproto.cli.demo_command", "move a real model's KV cache between processes"),
+    "bench": ("kvproto.cli.bench_command", "measure the step, the kernels and the transports"),
+}
+
+
+def usage() -> str:
+    """What there is to ask for."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join([
+        "usage: kvproto COMMAND [ARGUMENT ...]", "",
+        "kvproto moves KV caches between prefill and decode engines, by a protocol that is a set of tables.", "",
+        *lines, "", "kvproto COMMAND --help explains a command.",
+    ])  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The entry point; returns the exit code."""
+    asked = sys.argv[1:] if argv is None else argv
+    if not asked or asked[0] in {"-h", "--help", "help"}:
+        say(usage())
+        return WELL if asked else WRONG
+    name, *rest = asked
+    if name not in COMMANDS:
+        sys.stderr.write(f"kvproto: there is no command {name!r}\n\n{usage()}\n")
+        return WRONG
+    return run(COMMANDS[name][0], rest, extras="demo")

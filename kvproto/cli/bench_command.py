@@ -1,0 +1,43 @@
+"""`kvproto bench NAME`: what the parts reach on a machine, beside what the machine reaches.
+
+Each benchmark is a module with `main(argv)`, imported only when it is asked for. All take `--json` and `--help`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from kvproto.cli.console import WELL, WRONG, run, say
+
+#: name -> (module, what it measures)
+BENCHES: dict[str, tuple[str, str]] = {
+    "step": ("kvproto.bench.step", "the compiled step with many rooms live, beside pytransitions"),
+    "control": ("kvproto.bench.control", "what the protocol costs a room: latencies, rooms a second, idle loops"),
+    "transport": ("kvproto.bench.transport", "what a transport moves in one piece and in many"),
+    "kernels": ("kvproto.bench.kernels", "gather and scatter on a GPU, beside a device-to-device copy"),
+    "pinned": ("kvproto.bench.pinned", "staging in pinned host memory, beside plain host copies"),
+    "pipeline": ("kvproto.bench.pipeline", "gather, write, scatter between GPUs, beside NIXL's own bulk write"),
+    "suggest": ("kvproto.bench.pieces", "how large a chunk should be, from what `pipeline --what pieces` measured"),
+    "figures": ("kvproto.bench.figures", "results as tables in Markdown, or as a plot"),
+}
+
+
+def usage() -> str:
+    """What there is to ask for."""
+    width = max(map(len, BENCHES))
+    lines = [f"  {name:<{width}}  {what}" for name, (_, what) in BENCHES.items()]
+    head = ["usage: kvproto bench NAME [ARGUMENT ...]", "", "Measures on this machine. There are:", ""]
+    return "\n".join([*head, *lines, "", "kvproto bench NAME --help explains one."])
+
+
+def main(argv: Sequence[str]) -> int:
+    """The entry point; returns the exit code."""
+    if not argv or argv[0] in {"-h", "--help", "help"}:
+        say(usage())
+        return WELL if argv else WRONG
+    name, *rest = argv
+    if name not in BENCHES:
+        sys.stderr.write(f"kvproto bench: there is no benchmark {name!r}\n\n{usage()}\n")
+        return WRONG
+    return run(BENCHES[name][0], rest, extras="nixl,gpu")

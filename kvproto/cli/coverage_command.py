@@ -1,0 +1,162 @@
+"""`kvproto coverage`: what tests, the checker and real runs have seen of the tables, side by side.
+
+A source is a file of counts (`kvproto check --rows FILE`, `pytest --rows-out FILE`), a trace, or a directory of traces.
+What only a real run has seen is worth a look: there the tests and the checker know less than the world.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from kvproto.cli.console import FOUND, WELL, complain, say
+from kvproto.draw.diagram import Look, sketch
+from kvproto.draw.svg import svg
+from kvproto.fsm.table import Row, Table
+from kvproto.protocol.tables import TABLES
+from kvproto.trace import records
+from kvproto.trace.coverage import Collector, CoverageError, load, percent
+from kvproto.trace.replay import replay
+
+EPILOG = """\
+examples:
+  kvproto check gate --rows checker.json          what the checker sees
+  pytest -p kvproto.testing.coverage_plugin --rows-out tests.json
+  kvproto demo --trace traces                     what a real run sees
+  kvproto coverage checker.json tests.json demo=traces
+  kvproto coverage checker.json tests.json demo=traces --html coverage.html
+
+The first column's neighbours say what is missing in it: rows that another source has seen and this one has not are
+listed by file and line.  Traces are checked against the tables first; one that differs is refused.
+Exit code 0: all could be read; 1: something could not, or a trace is not what the tables do.
+"""
+STYLE = """
+body{font-family:system-ui,sans-serif;margin:2rem;color-scheme:light dark}
+.row{display:flex;gap:1rem;overflow-x:auto} figure{margin:0;flex:1 0 24rem} img{width:100%}
+table{border-collapse:collapse} td,th{padding:.2rem .8rem;text-align:right}
+td:first-child,th:first-child{text-align:left}
+"""
+Sources = dict[str, Collector]
+
+
+def main(argv: list[str]) -> int:
+    """`kvproto coverage`."""
+    args = parser().parse_args(argv)
+    sources: Sources = {}
+    for asked in args.source:
+        name, _, path = asked.rpartition("=")
+        try:
+            sources[name or Path(path).stem] = read(Path(path))
+        except (CoverageError, records.TraceError) as error:
+            return complain(str(error))
+    if args.html:
+        args.html.write_text(page(sources))
+        say(f"wrote {args.html}")
+    elif args.json:
+        say(json.dumps({name: summary(counts) for name, counts in sources.items()}, indent=1))
+    else:
+        say(table(sources))
+        for line in differences(sources, args.all):
+            say(line)
+    return WELL if all(counts.rows for counts in sources.values()) else FOUND
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    made = argparse.ArgumentParser(
+        prog="kvproto coverage", description="What has been seen of the tables: rows, guard outcomes, pairs of rows.",
+        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    made.add_argument("source", nargs="+", metavar="[NAME=]PATH", help="counts, a trace, or a directory of traces")
+    made.add_argument("--html", type=Path, metavar="FILE", help="one page with the diagrams, painted, side by side")
+    made.add_argument("--json", action="store_true", help="one JSON document, for tools")
+    made.add_argument("--all", action="store_true", help="list every row that differs, not the first ten a source")
+    return made
+
+
+def read(path: Path) -> Collector:
+    """What a source has seen.  Raises `CoverageError`, `TraceError`."""
+    if path.suffix == ".json":
+        return load(path)
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    if not files:
+        raise CoverageError(f"{path}: there are no traces (*.jsonl) in it")
+    counts = Collector()
+    for file in files:
+        for log in records.load(file):
+            different = replay(log)
+            if different is not None:
+                raise CoverageError(f"{file}: not what the tables do: {different}")
+            counts.take_log(log)
+    return counts
+
+
+def summary(counts: Collector) -> dict[str, dict[str, list[int]]]:
+    """By machine: rows, guard outcomes and pairs, each as seen and all."""
+    found = {}
+    for each in TABLES:
+        shares = {"rows": counts.covered(each), "guards": counts.outcomes(each), "pairs": counts.joined(each)}
+        found[each.name] = {what: [share.seen, share.all] for what, share in shares.items()}
+    return found
+
+
+def table(sources: Sources) -> str:
+    """For the terminal: a block of three columns for each source."""
+    lines = [f"{'':<14}" + "".join(f"  {name[:24]:>26}" for name in sources)]
+    lines.append(f"{'machine':<14}" + f"  {'rows':>8} {'guards':>7} {'pairs':>9}" * len(sources))
+    for each in TABLES:
+        blocks = [(c.covered(each), c.outcomes(each), c.joined(each)) for c in sources.values()]
+        lines.append(f"{each.name:<14}" + "".join(f"  {r!s:>8} {g!s:>7} {p!s:>9}" for r, g, p in blocks))
+    shares = "".join(f"  {percent(counts):>25.1f}%" for counts in sources.values())
+    return "\n".join([*lines, f"{'rows in all':<14}{shares}"])
+
+
+def differences(sources: Sources, everything: bool) -> list[str]:  # noqa: FBT001
+    """Rows that some source has seen and this one has not."""
+    lines = []
+    for name, counts in sources.items():
+        gaps = [(each, row) for each in TABLES for row in counts.missing(each)]
+        lacking = [(who, each, row) for each, row in gaps if (who := _seen_by(sources, each, row))]
+        if lacking:
+            lines.append(f"{name} has not seen {len(lacking)} row(s) that others have:")
+        shown = lacking if everything else lacking[:10]
+        lines += [f"  {row.where}: {each.name}: {row}  (seen by {', '.join(who)})" for who, each, row in shown]
+        if len(shown) < len(lacking):
+            lines.append(f"  and {len(lacking) - len(shown)} more (--all)")
+    return lines
+
+
+def _seen_by(sources: Sources, each: Table[Any], row: Row) -> list[str]:
+    return [name for name, counts in sources.items() if counts.rows[each.name, row.index]]
+
+
+def page(sources: Sources) -> str:
+    """Every machine's diagram once for each source: what has fired is painted, what has not is dashed."""
+    parts = [f"<!doctype html><meta charset=utf-8><title>Coverage</title><style>{STYLE}</style><h1>Coverage</h1>"]
+    parts.append(_shares(sources))
+    for each in TABLES:
+        pictures = "".join(_figure(name, counts, each) for name, counts in sources.items())
+        parts.append(f"<h2>{each.name}</h2><div class=row>{pictures}</div>")
+    parts.append(f"<pre>{escape(chr(10).join(differences(sources, everything=True)))}</pre>")
+    return "\n".join(parts) + "\n"
+
+
+def _shares(sources: Sources) -> str:
+    head = "".join(f"<th>{escape(name)}: rows<th>guards<th>pairs" for name in sources)
+    lines = [f"<table><tr><th>machine{head}"]
+    for each in TABLES:
+        blocks = [(c.covered(each), c.outcomes(each), c.joined(each)) for c in sources.values()]
+        lines.append(f"<tr><td>{each.name}" + "".join(f"<td>{r}<td>{g}<td>{p}" for r, g, p in blocks))
+    return "\n".join([*lines, "</table>"])
+
+
+def _figure(name: str, counts: Collector, each: Table[Any]) -> str:
+    picture = base64.b64encode(svg(sketch(each, Look(), counts.rows)).encode()).decode()
+    rows, guards, pairs = counts.covered(each), counts.outcomes(each), counts.joined(each)
+    text = f"{escape(name)}: {rows} rows, {guards} guard outcomes, {pairs} pairs"
+    image = f'<img alt="{text}" src="data:image/svg+xml;base64,{picture}">'
+    return f"<figure><figcaption>{text}</figcaption>{image}</figure>"

@@ -1,0 +1,204 @@
+"""`kvproto demo`: the command line.
+
+Exit codes: 0 if everything was right, 1 if something was wrong or a process failed, 2 for arguments that make no run,
+130 if interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from kvproto.demo.conduct import Result, conduct
+from kvproto.demo.group import RankError
+from kvproto.demo.job import GroupShape, Job
+from kvproto.demo.matrix import CASES
+from kvproto.demo.report import Bars, as_json, matrix_row, show
+from kvproto.demo.run import Abort, Carrier, Route, Run, chunk_bytes, make_rooms
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+#: what is assumed for KV in host memory, and on GPUs: there a model of real proportions, with chunks as large as NVLink
+#: wants them (`kvproto bench suggest`), and several in the ring
+DEFAULTS: dict[str, tuple[Any, Any]] = {
+    "prefill_tp": (4, 2), "decode_tp": (2, 1), "kv_heads": (4, 8), "head_dim": (16, 128), "layers": (4, 32),
+    "hidden": (0, 4096), "rooms": (6, 64), "tokens": (1500, 1024), "least": (0.5, 0.125), "new": (12, 6),
+    "chunk": (256, 512), "ring": ((6.5, 0), (16.0, 0)), "window": (4, 8), "slots": (4, 8), "patience": (0.5, 5.0),
+    "warm": (False, True), "limit": (60.0, 240.0),
+    "passes": ("live,staged,slices", "live,live_slices,staged,slices"),
+}  # fmt: skip
+
+
+def pages(text: str) -> tuple[int, int]:
+    """`16` or `16:64` (prefill:decode)."""
+    first, _, second = text.partition(":")
+    found = int(first), int(second or first)
+    if min(found) < 1:
+        raise ValueError("a page has at least one token")
+    return found
+
+
+def ring(text: str) -> tuple[float, int]:
+    """A number of chunks (`1.5`), or bytes with a unit (`256KiB`): (number, unit), unit 0 for chunks."""
+    for name, unit in sorted(UNITS.items(), key=lambda item: -len(item[0])):
+        if text.endswith(name):
+            return float(text.removesuffix(name)), unit
+    return float(text), 0
+
+
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Names both defaults of what depends on the device."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.dest not in DEFAULTS:
+            return super()._get_help_string(action)
+        cpu, cuda = (str(each[0]) if isinstance(each, tuple) else str(each) for each in DEFAULTS[action.dest])
+        return f"{action.help} (default: {cpu if cpu == cuda else f'{cpu}; cuda: {cuda}'})"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    p = argparse.ArgumentParser(
+        prog="kvproto demo",
+        description="Carry the KV cache of a real transformer between two groups of processes of different tensor "
+        "parallelism, and compare every bit.",
+        epilog="Where two defaults are given, the second is that of --device cuda: a model of real proportions, its "
+        "ranks on different GPUs, the first room of each pass not timed.",
+        formatter_class=_Formatter,
+    )
+    shape = p.add_argument_group("the two engines")
+    shape.add_argument("--prefill-tp", type=int, help="ranks that share the heads on the prefill side")
+    shape.add_argument("--decode-tp", type=int, help="the same on the decode side")
+    shape.add_argument("--prefill-pp", type=int, default=1, help="pipeline stages of the prefill side")
+    shape.add_argument("--decode-pp", type=int, default=1, help="the same of the decode side")
+    shape.add_argument("--page-size", type=pages, default=(16, 16), metavar="N|P:D", help="tokens a page")
+    shape.add_argument("--order", default="NHD:NHD", metavar="O|P:D", help="order inside a page, NHD or HND")
+    shape.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where model and KV are")
+    model = p.add_argument_group("the model")
+    model.add_argument("--model", choices=["llama", "qwen3"], default="llama", help="its family; weights are random")
+    model.add_argument("--dtype", choices=list(DTYPES), default="bf16", help="of the KV")
+    model.add_argument("--kv-heads", type=int, help="KV heads")
+    model.add_argument("--head-dim", type=int, help="elements a head")
+    model.add_argument("--layers", type=int, help="layers")
+    model.add_argument("--hidden", type=int, help="elements of a hidden state; 0: as few as the heads allow")
+    model.add_argument("--seed", type=int, default=0, help="of weights, prompts, lengths and pages")
+    work = p.add_argument_group("the rooms")
+    work.add_argument("--rooms", type=int, help="requests at once")
+    work.add_argument("--tokens", type=int, help="of the longest prompt")
+    work.add_argument("--least", type=float, metavar="SHARE", help="of the shortest prompt, as a share of the longest")
+    work.add_argument("--new", type=int, help="tokens to generate a room")
+    work.add_argument("--prefix", type=int, default=0, help="tokens that D has already, in every second room")
+    work.add_argument("--full-prefix", action="store_true", help="D has all of the last room")
+    work.add_argument("--chunk", type=int, help="tokens a forward of the chunked prefill")
+    work.add_argument("--abort", choices=get_args(Abort), default="none", help="who gives up every third room")
+    carry = p.add_argument_group("the transfer")
+    carry.add_argument("--transport", choices=get_args(Carrier), default="nixl", help="what moves the bytes")
+    carry.add_argument("--ring", type=ring, metavar="SIZE", help="of a D rank, in chunks, or as 256KiB, 1GiB")
+    carry.add_argument("--slots", type=int, help="staging slots of a P rank")
+    carry.add_argument("--window", type=int, help="chunks of a room that are asked for at a time")
+    carry.add_argument("--patience", type=float, help="seconds that ready KV waits for the ring")
+    carry.add_argument("--passes", metavar="LIST", help=f"how the rooms are carried: of {', '.join(get_args(Route))}")
+    carry.add_argument("--no-slices", action="store_true", help="the live pass alone")
+    carry.add_argument("--warm", action=argparse.BooleanOptionalAction, help="one more room, first and not timed")
+    carry.add_argument("--limit", type=float, metavar="S", help="seconds that a phase may take")
+    p.add_argument("--trace", type=Path, metavar="DIR", help="write each rank's trace into this directory")
+    p.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    p.add_argument("--matrix", action="store_true", help="run the matrix of shapes, dtypes, pages and prefixes instead")
+    return p
+
+
+def make_run(args: argparse.Namespace) -> Run:
+    """ValueError (LayoutError is one) for arguments that make no run."""
+    for name, usual in DEFAULTS.items():
+        if getattr(args, name) is None:
+            setattr(args, name, usual[args.device == "cuda"])
+    page_p, page_d = args.page_size
+    order_p, _, order_d = args.order.partition(":")
+    if not {order_p, order_d or order_p} <= {"NHD", "HND"}:
+        raise ValueError(f"--order {args.order}: NHD, HND or P:D of the two")
+    job = Job(
+        GroupShape(args.prefill_tp, args.prefill_pp, page_p, order_p),
+        GroupShape(args.decode_tp, args.decode_pp, page_d, order_d or order_p),
+        make_rooms(
+            args.rooms + args.warm, args.tokens, page=page_d, prefix=args.prefix, full_prefix=args.full_prefix,
+            new=args.new, seed=args.seed, least=args.least,
+        ),
+        family=args.model, dtype=DTYPES[args.dtype], heads=args.kv_heads, dim=args.head_dim, layers=args.layers,
+        width=args.hidden, chunk=args.chunk, seed=args.seed,
+    )  # fmt: skip
+    size, unit = args.ring
+    return Run(
+        job, int(size * (unit or chunk_bytes(job))), ("live",) if args.no_slices else tuple(args.passes.split(",")),
+        transport=args.transport, patience=args.patience, window=args.window, abort=args.abort, device=args.device,
+        trace=args.trace and str(args.trace.resolve()), limit_s=args.limit, warm=args.warm, slots=args.slots,
+    )  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`kvproto demo`; the exit codes are above."""
+    p = parser()
+    args = p.parse_args(argv)
+    if args.matrix:
+        return _guarded(lambda: matrix(as_text=not args.json))
+    try:
+        run = make_run(args)
+    except ValueError as error:
+        p.error(str(error))
+    if args.trace:
+        try:
+            args.trace.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            p.error(f"--trace: {error}")
+    return _guarded(lambda: one(run, as_text=not args.json))
+
+
+def one(run: Run, *, as_text: bool) -> int:
+    """One run, shown while it goes on and told at the end."""
+    with Bars(run, shown=as_text) as bars:
+        result = conduct(run, bars)
+    if as_text:
+        show(result)
+    else:
+        print(json.dumps(as_json(result)))
+    return 0 if result.ok else 1
+
+
+def matrix(*, as_text: bool) -> int:
+    """Every case of the matrix; as JSON, one line a case."""
+    bad = 0
+    for name, run in CASES.items():
+        result = _safely(run)
+        bad += isinstance(result, str) or not result.ok
+        if as_text:
+            print(matrix_row(name, result), flush=True)
+        else:
+            told = {"ok": False, "wrong": [result]} if isinstance(result, str) else as_json(result)
+            print(json.dumps({"case": name, **told}), flush=True)
+    if as_text:
+        print(f"{len(CASES) - bad} of {len(CASES)} cases right")
+    return 1 if bad else 0
+
+
+def _safely(run: Run) -> Result | str:
+    try:
+        return conduct(run)
+    except (RankError, TimeoutError) as error:
+        return str(error)
+
+
+def _guarded(action: Callable[[], int]) -> int:
+    try:
+        return action()
+    except (RankError, TimeoutError) as error:
+        print(f"kvproto demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

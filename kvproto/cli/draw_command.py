@@ -1,0 +1,136 @@
+"""`kvproto draw`: the machines and the scenes, in the form that is wanted."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from kvproto.cli.console import FOUND, WELL, WRONG, complain, say
+from kvproto.draw import generated_docs
+from kvproto.draw.diagram import Counts, Look, sketch
+from kvproto.draw.dot import dot
+from kvproto.draw.mermaid import mermaid
+from kvproto.draw.scenes import SCENES, Scene
+from kvproto.draw.svg import svg
+from kvproto.draw.tables import functions_md, rows_md, states_md, value_md
+from kvproto.fsm.table import Table
+from kvproto.protocol.tables import TABLES
+
+EPILOG = """\
+examples:
+  kvproto draw                                   every machine as Mermaid, to the terminal
+  kvproto draw prefill_send --format svg --out . one picture, prefill_send.svg
+  kvproto draw decode_grant --guards --effects   with guards and effects on the edges
+  kvproto draw --scene abort                     a sequence chart across both ranks, made by running them
+  kvproto draw --coverage rows.json --format svg --out pictures/    what has fired, painted
+  kvproto draw --write                           bring PROTOCOL.md and spec/ up to date
+"""
+SUFFIX = {"mermaid": "mmd", "dot": "dot", "svg": "svg", "md": "md"}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    made = argparse.ArgumentParser(
+        prog="kvproto draw",
+        description="Draw the protocol's machines and scenes. Everything is made from the rows that run.",
+        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    names = [table.name for table in TABLES]
+    made.add_argument("machine", nargs="*", metavar="MACHINE", help=f"one or more of {', '.join(names)} (default: all)")
+    made.add_argument("--format", choices=SUFFIX, default="mermaid", help="md gives the tables (default: %(default)s)")
+    made.add_argument("--guards", action="store_true", help="name the guards on the edges")
+    made.add_argument("--effects", action="store_true", help="name the effects on the edges")
+    made.add_argument("--loops", action="store_true", help="show rows that stay in their state")
+    made.add_argument("--silent", action="store_true", help="show rows that ignore or refuse, too")
+    made.add_argument("--no-fold", action="store_true", help="draw every edge by itself")
+    made.add_argument("--theme", choices=("auto", "light", "dark"), default="auto", help="of SVG (default: auto)")
+    made.add_argument("--scene", choices=[*(scene.name for scene in SCENES), "all"], help="a sequence chart instead")
+    made.add_argument("--states", action="store_true", help="with --scene: note every change of state")
+    made.add_argument("--coverage", type=Path, metavar="FILE", help="paint what has fired (from the coverage plugin)")
+    made.add_argument("--out", type=Path, metavar="DIR", help="write files into DIR, not to the terminal")
+    made.add_argument("--write", action="store_true", help="bring the generated parts of the repository up to date")
+    made.add_argument("--check", action="store_true", help="say which generated parts are stale; exit 1 if any is")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """`kvproto draw`."""
+    args = parser().parse_args(argv)
+    if args.write or args.check:
+        return refresh() if args.write else judge()
+    unknown = sorted(set(args.machine) - {table.name for table in TABLES})
+    if unknown:
+        complain(f"there is no machine {unknown[0]!r}; there are {', '.join(table.name for table in TABLES)}")
+        return WRONG
+    if args.scene:
+        chosen = [scene for scene in SCENES if args.scene in {scene.name, "all"}]
+        return _put(((scene.name, "mmd", _chart(scene, states=args.states)) for scene in chosen), args.out)
+    counts: Counts | None = None
+    if args.coverage is not None:
+        from kvproto.trace.coverage import CoverageError, load
+
+        try:
+            counts = load(args.coverage).rows
+        except CoverageError as error:
+            return complain(str(error))
+    tables = [table for table in TABLES if not args.machine or table.name in args.machine]
+    render = _renderer(args, counts)
+    return _put(((table.name, SUFFIX[args.format], render(table)) for table in tables), args.out)
+
+
+def _renderer(args: argparse.Namespace, counts: Counts | None) -> Callable[[Table[Any]], str]:
+    if args.format == "md":
+        return tables_md
+    look = Look(args.guards, args.effects, args.loops, args.silent, fold=0 if args.no_fold else Look().fold)
+    if args.format == "svg":
+        return lambda table: svg(sketch(table, look, counts), theme=args.theme)
+    text = {"mermaid": mermaid, "dot": dot}[args.format]
+    return lambda table: text(sketch(table, look, counts))
+
+
+def tables_md(table: Table[Any]) -> str:
+    """Everything about a machine in Markdown."""
+    parts = (states_md(table), value_md(table), rows_md(table), functions_md(table))
+    return f"# {table.name}\n\n" + "\n".join(parts)
+
+
+def _chart(scene: Scene, *, states: bool) -> str:
+    from kvproto.trace.merge import merge
+    from kvproto.trace.tell import sequence
+
+    return sequence(merge(scene.logs()), scene.rooms, links=scene.name == "lost", states=states)
+
+
+def _put(pictures: Iterable[tuple[str, str, str]], out: Path | None) -> int:
+    for name, suffix, content in pictures:
+        if out is None:
+            say(content.rstrip("\n"))
+            continue
+        out.mkdir(parents=True, exist_ok=True)
+        (out / f"{name}.{suffix}").write_text(content)
+        say(f"wrote {out / f'{name}.{suffix}'}")
+    return WELL
+
+
+def refresh() -> int:
+    """Bring the generated documents up to date, and say which were not."""
+    try:
+        done = generated_docs.write()
+    except generated_docs.DocsError as error:
+        return complain(str(error))
+    say("\n".join(f"wrote {path}" for path in done) or "everything was up to date")
+    return WELL
+
+
+def judge() -> int:
+    """Say which generated documents are stale."""
+    try:
+        old = generated_docs.stale()
+    except generated_docs.DocsError as error:
+        return complain(str(error))
+    for path in old:
+        say(f"stale: {path}")
+    say("write it anew: kvproto draw --write" if old else "everything is up to date")
+    return FOUND if old else WELL

@@ -1,0 +1,86 @@
+"""What happened in one pass, counted: out of each rank's trace, so that the counts are the protocol's own steps.
+
+Times are `time.monotonic` of one machine, the same clock for all of its processes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvproto.fsm.vocabulary import TimerFired
+from kvproto.protocol.events import SpaceReserved, StagingDenied, StagingGranted
+from kvproto.protocol.states import DGrant, PSend
+from kvproto.rank.driver import steps
+
+SUMS = (
+    "writes", "pieces", "bytes", "slices", "direct", "deferrals", "refused", "impatient", "lapsed", "wraps", "scatters",
+)  # fmt: skip
+
+
+@dataclass
+class Tally:
+    """One rank in one pass. `leaks`: what is left when all rooms are released; `reports`: what it complained of.
+
+    `marks`: when what happened to which room (see `times`).
+    """
+
+    counts: dict[str, int]
+    linked_s: float
+    began: float
+    ended: float
+    computed_s: float = 0.0
+    leaks: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
+    intruded: list[str] = field(default_factory=list)
+    marks: dict[str, dict[int, float]] = field(default_factory=dict)
+    warmed_s: float = 0.0
+
+
+def prefill_counts(trace: Iterable[Any]) -> Counter[str]:
+    """Deferred sends, and those that gave the ring up, by reason."""
+    counts: Counter[str] = Counter()
+    for _, _, event, old, new in steps(list(trace)):
+        state, before = getattr(new, "state", None), getattr(old, "state", None)
+        if state is PSend.AWAIT_WATERMARK and isinstance(event, StagingGranted) and before is not state:
+            counts["deferrals"] += 1
+        elif state is PSend.AWAIT_PAGES and before not in (PSend.NEW, state):
+            denied, late = isinstance(event, StagingDenied), isinstance(event, TimerFired)
+            counts["refused" if denied else "impatient" if late else "lapsed"] += 1
+    return counts
+
+
+def decode_counts(trace: Iterable[Any], ring: int) -> Counter[str]:
+    """How often a region did not fit before the ring's end and began the next round."""
+    counts: Counter[str] = Counter()
+    round_ = end = 0
+    for _, _, event, _, new in steps(list(trace)):
+        if isinstance(event, SpaceReserved) and getattr(new, "state", None) is not DGrant.NEW:
+            counts["wraps"] += event.round > round_ and end + event.end - event.offset > ring
+            round_, end = event.round, event.end
+    return counts
+
+
+def left_over(rank: Any, book: dict[int, Any]) -> list[str]:
+    """What a rank holds of its rooms; nothing, a moment after all were released: some still wait to be confirmed."""
+    held = {
+        "room": len(rank.rooms), "entry of the book": len(book),
+        "send": len(getattr(rank, "sends", ())), "grant": len(getattr(rank, "grants", ())),
+        "write in flight": len(rank.posted),
+    }  # fmt: skip
+    if hasattr(rank, "ring"):
+        held |= {"ring region": len(rank.ring.live), "grant waiting for space": len(rank.space_queue)}
+    else:
+        slots = rank.settings.slots - len(rank.free_slots)
+        held |= {"staging slot": slots, "send waiting for a slot": len(rank.slot_queue)}
+    return [f"{count} x {what}" for what, count in held.items() if count]
+
+
+def total(tallies: Iterable[Tally]) -> dict[str, int]:
+    """All ranks together, every counter of `SUMS`."""
+    counts: Counter[str] = Counter()
+    for tally in tallies:
+        counts.update(tally.counts)
+    return {name: counts[name] for name in SUMS}

@@ -1,0 +1,143 @@
+"""The sketch: what a picture of one table shows, before anything is placed or coloured.
+
+A table has too many rows to draw each.  So the rows that lead from one state to another become one *edge*, labelled
+with its events; what stays where it is (loops), what is ignored and what is refused is left out unless asked for.
+Where one event leads from many states to the same one, the many edges are *folded*: the sources are listed in a small
+box of their own, and one edge leaves it.
+
+Every renderer (Mermaid, DOT, SVG) draws the same sketch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from kvproto.draw.paths import APART, WELL
+from kvproto.fsm.table import Row, Table
+from kvproto.fsm.vocabulary import State
+
+Kind = Literal["well", "detour", "apart"]
+#: (table name, row index) -> how often it fired
+Counts = Mapping[tuple[str, int], int]
+FOLD = 3
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What is shown of a table."""
+
+    guards: bool = False
+    effects: bool = False
+    #: rows that stay in their state, with something to do
+    loops: bool = False
+    #: rows that ignore or refuse
+    silent: bool = False
+    #: fold what leads from this many states to the same one; 0: never
+    fold: int = FOLD
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A box: a state, or (`many`) the states that share an edge."""
+
+    name: str
+    kind: Kind
+    timer: str = ""
+    first: bool = False
+    last: bool = False
+    many: tuple[str, ...] = ()
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """Rows that lead from `source` to `target` (names of nodes); `lines` is its label."""
+
+    source: str
+    target: str
+    kind: Kind
+    lines: tuple[str, ...]
+    rows: tuple[int, ...]
+    #: rows that fired at least once; None: nobody counted
+    covered: int | None = None
+
+
+class Sketch(msgspec.Struct, frozen=True):
+    """A picture's content; nodes in the order of the states."""
+
+    table: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+
+def sketch(table: Table[Any], look: Look | None = None, counts: Counts | None = None) -> Sketch:
+    """The sketch of a table; with `counts`, its edges say how many of their rows fired."""
+    look = look or Look()
+    drawn = [row for row in table.rows if _shown(row, look)]
+    folded = _folded(table, drawn, look.fold)
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in drawn:
+        groups[folded.get(row.index, row.source.name), row.target.name].append(row)
+    nodes = [_node(table, state) for state in table.states]
+    nodes += [
+        Node(name, "apart" if _apart(table, target) else "detour", many=tuple(name.split(" or ")))
+        for name, target in dict.fromkeys((s, t) for s, t in groups if " or " in s)
+    ]
+    edges = [
+        Edge(source, target, _kind(table, source, target), _lines(rows, look), tuple(r.index for r in rows),
+             None if counts is None else sum(counts.get((table.name, r.index), 0) > 0 for r in rows))
+        for (source, target), rows in groups.items()
+    ]  # fmt: skip
+    edges.sort(key=lambda edge: get_args(Kind).index(edge.kind))  # what is named first, is placed first
+    return Sketch(table.name, tuple(nodes), tuple(edges))
+
+
+def _shown(row: Row, look: Look) -> bool:
+    if row.verb != "row":
+        return look.silent
+    return look.loops or row.target is not row.source
+
+
+def _folded(table: Table[Any], rows: Iterable[Row], fold: int) -> dict[int, str]:
+    """Row index -> the box that stands for its source and the others'; the way that goes well is never folded."""
+    shared: dict[tuple[str, State], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.target is not row.source and _kind(table, row.source.name, row.target.name) != "well":
+            shared[_text(row, guards=True, effects=True), row.target].append(row)
+    return {
+        row.index: " or ".join(dict.fromkeys(r.source.name for r in same))
+        for same in shared.values()
+        if fold and len({r.source for r in same}) >= fold
+        for row in same
+    }
+
+
+def _node(table: Table[Any], state: State) -> Node:
+    well = WELL.get(table.name, ())
+    kind: Kind = "well" if state in well else "apart" if _apart(table, state.name) else "detour"
+    return Node(state.name, kind, table.timers.get(state, ""), state is table.initial, state in table.final)
+
+
+def _apart(table: Table[Any], state: str) -> bool:
+    return any(each.name == state for each in APART.get(table.name, ()))
+
+
+def _kind(table: Table[Any], source: str, target: str) -> Kind:
+    names = [state.name for state in WELL.get(table.name, ())]
+    if (source, target) in pairwise(names):
+        return "well"
+    return "apart" if _apart(table, target) else "detour"
+
+
+def _text(row: Row, *, guards: bool, effects: bool) -> str:
+    text = row.event.__name__
+    if guards and row.when:
+        text += f" [{row.when.__name__}]"
+    if effects and row.do:
+        text += " / " + ", ".join(f.__name__ for f in row.do)
+    return text
+
+
+def _lines(rows: list[Row], look: Look) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_text(row, guards=look.guards, effects=look.effects) for row in rows))

@@ -1,0 +1,126 @@
+"""Everything that is generated and kept in the repository: parts of PROTOCOL.md, and all of spec/'s export.
+
+In PROTOCOL.md prose is written by hand; between a line `<!-- generated: NAME -->` and the next `<!-- end -->` stands
+what `PARTS[NAME]` gives.  `kvproto draw --write` brings everything up to date; `--check`, and a test, say what is
+stale.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from kvproto.draw.diagram import Look, sketch
+from kvproto.draw.dot import dot
+from kvproto.draw.export import schema, spec, text
+from kvproto.draw.mermaid import mermaid
+from kvproto.draw.properties import hazards_md, properties_md
+from kvproto.draw.ring_example import ring_md
+from kvproto.draw.scenes import SCENES, Scene
+from kvproto.draw.svg import svg
+from kvproto.draw.tables import (
+    causes_md,
+    effects_md,
+    events_md,
+    functions_md,
+    messages_md,
+    rows_md,
+    settings_md,
+    states_md,
+    struct_md,
+    timers_md,
+    value_md,
+)
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.events import Terms
+from kvproto.protocol.states import Cause
+from kvproto.protocol.tables import TABLES
+from kvproto.trace.merge import merge
+from kvproto.trace.tell import sequence
+
+ROOT = Path(__file__).parents[2]
+PROTOCOL = "PROTOCOL.md"
+MARK = re.compile(r"<!-- generated: ([a-z _]+) -->\n(.*?)<!-- end -->\n", re.DOTALL)
+
+
+class DocsError(ValueError):
+    """PROTOCOL.md names a part that there is not, or lacks one; the sentence says which."""
+
+
+def scene_chart(scene: Scene) -> str:
+    """The scene as a Mermaid sequence chart."""
+    detailed = scene.name in {"abort", "lost"}
+    return sequence(merge(scene.logs()), scene.rooms, links=scene.name == "lost", states=detailed)
+
+
+def _fenced(code: str) -> str:
+    return f"```mermaid\n{code}```\n"
+
+
+def _parts() -> dict[str, Callable[[], str]]:
+    parts: dict[str, Callable[[], str]] = {
+        "messages": messages_md, "timers": timers_md, "settings": settings_md, "events": events_md,
+        "effects": effects_md, "properties": properties_md, "hazards": hazards_md, "causes": lambda: causes_md(Cause),
+        "ring": ring_md, "terms": lambda: struct_md(Terms), "layout": lambda: struct_md(Layout),
+    }  # fmt: skip
+    for table in TABLES:
+        parts[f"diagram {table.name}"] = lambda table=table: _fenced(mermaid(sketch(table)))  # type: ignore[misc]
+        parts[f"states {table.name}"] = lambda table=table: states_md(table)  # type: ignore[misc]
+        parts[f"value {table.name}"] = lambda table=table: value_md(table)  # type: ignore[misc]
+        parts[f"rows {table.name}"] = lambda table=table: rows_md(table)  # type: ignore[misc]
+        parts[f"functions {table.name}"] = lambda table=table: functions_md(table)  # type: ignore[misc]
+    for scene in SCENES:
+        parts[f"scene {scene.name}"] = lambda scene=scene: _fenced(scene_chart(scene))  # type: ignore[misc]
+    return parts
+
+
+PARTS = _parts()
+
+
+def filled(page: str) -> str:
+    """The page with every generated part as it should be.  Raises `DocsError`."""
+    missing = set(PARTS) - {name for name, _ in MARK.findall(page)}
+    if missing:
+        raise DocsError(f"{PROTOCOL} lacks the generated parts {', '.join(sorted(missing))}: add their marks")
+
+    def fill(match: re.Match[str]) -> str:
+        if match[1] not in PARTS:
+            raise DocsError(f"{PROTOCOL} asks for {match[1]!r}; there is no such part")
+        return f"<!-- generated: {match[1]} -->\n{PARTS[match[1]]()}<!-- end -->\n"
+
+    return MARK.sub(fill, page)
+
+
+def files() -> Iterator[tuple[str, str]]:
+    """(path, content) of every file that is generated, wholly or in part."""
+    page = ROOT / PROTOCOL
+    if not page.exists():
+        raise DocsError(f"{page} is not there: generated files belong to a checkout, not to an installation")
+    yield PROTOCOL, filled(page.read_text())
+    yield "spec/kvproto.json", text(spec())
+    yield "spec/kvproto.schema.json", text(schema())
+    for table in TABLES:
+        full = Look(guards=True, effects=True, loops=True)
+        yield f"spec/diagrams/{table.name}.svg", svg(sketch(table))
+        yield f"spec/diagrams/{table.name}.mmd", mermaid(sketch(table))
+        yield f"spec/diagrams/{table.name}.dot", dot(sketch(table, full))
+    for scene in SCENES:
+        yield f"spec/diagrams/scene_{scene.name}.mmd", scene_chart(scene)
+
+
+def stale() -> list[str]:
+    """The generated files that are not as they should be."""
+    return [path for path, content in files() if not (ROOT / path).exists() or (ROOT / path).read_text() != content]
+
+
+def write() -> list[str]:
+    """Bring them up to date; returns those that were not."""
+    done = []
+    for path, content in files():
+        file = ROOT / path
+        if not file.exists() or file.read_text() != content:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content)
+            done.append(path)
+    return done

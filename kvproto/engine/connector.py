@@ -1,0 +1,46 @@
+"""Wire-up: what has to block, done elsewhere.
+
+Connecting a transport may take milliseconds, or seconds if the peer is slow, and so may compiling the kernels that a
+link needs, so both happen on one helper thread and come back to the loop as an event.  The peer's own loop has to
+poll meanwhile, which it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from kvproto.io.transports.base import Transport, TransportError
+from kvproto.protocol.events import LinkEvent, WiredUp, WireFailed
+
+WARM_S = 2.0
+
+
+class WireUp:
+    """Connects a transport to peers, off the loop."""
+
+    def __init__(self, transport: Transport, answer: Callable[[LinkEvent], None]) -> None:
+        """`answer` is called on the helper thread with the event."""
+        self._transport = transport
+        self._answer = answer
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvproto-wire-up")
+
+    def connect(self, link: int, session: int, endpoint: bytes, prepare: Callable[[], None]) -> None:
+        """Connect to this endpoint for this call; `prepare` what else the link needs first."""
+        self._pool.submit(self._connect, link, session, endpoint, prepare)
+
+    def _connect(self, link: int, session: int, endpoint: bytes, prepare: Callable[[], None]) -> None:
+        try:
+            prepare()
+            peer = self._transport.connect(endpoint)
+            self._transport.warm(peer, WARM_S)
+        except TransportError as error:
+            self._answer(WireFailed(link, session, f"{error.kind}: {error}"))
+        except Exception as error:  # noqa: BLE001  # a library's own: the link fails with its words, the loop goes on
+            self._answer(WireFailed(link, session, f"{type(error).__name__}: {error}"))
+        else:
+            self._answer(WiredUp(link, session, peer))
+
+    def close(self) -> None:
+        """Wait for what is under way, take no more."""
+        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,133 @@
+"""The decode rank's data: the ring's memory and scatters.
+
+The ring is region 0 of what the transport opens to prefill ranks, the pool's tensors are the regions after it
+(K of each layer, then V of each), which is what the layout's runs count on.  A part's notification comes with its
+write, where the transport can carry it (`protocol.notification`), or through the control plane.  A scatter is watched
+by its ticket; a copy on the CPU is over when it returns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kvproto.engine.device_streams import Lane
+from kvproto.engine.loop import Loop
+from kvproto.engine.room_entry import Entry, open_memory
+from kvproto.engine.staging_buffers import Kind, Staging
+from kvproto.io.kernels.base import Kernels, Pool, Ticket
+from kvproto.io.transports.base import Arrived, Transport
+from kvproto.layout.plan import Plan
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.codec import WireError
+from kvproto.protocol.notification import read_note
+from kvproto.protocol.states import DLink
+from kvproto.rank.decode import DecodeRank
+
+
+class DecodeData:
+    """The ring and the scatters of one rank."""
+
+    def __init__(
+        self, loop: Loop, rank: DecodeRank, pool: Pool, kernels: Kernels, transport: Transport, book: dict[int, Entry],
+        staging: Kind = "device",
+    ) -> None:  # fmt: skip
+        """The ring's size comes from the rank's settings."""
+        self.loop, self.rank, self.pool, self.kernels, self.transport, self.book = (
+            loop, rank, pool, kernels, transport, book,
+        )  # fmt: skip
+        self.lane = Lane(pool.device)
+        self.ring = Staging(rank.settings.ring_bytes, self.lane, staging)
+        self.regions = open_memory(transport, [self.ring.wire, *pool.k, *pool.v])
+        rank.endpoint = transport.endpoint()
+        #: by prefill group: who writes what to whom
+        self.plans: dict[int, Plan] = {}
+        self.scatters: dict[tuple[int, int], Ticket] = {}
+        self.stats = {"scatters": 0}
+        loop.handlers |= {do.LaunchScatter: self._scatter, do.TransmitPages: self._send_pages}
+        loop.sources.append(self)
+
+    # ---------------------------------------------------------------------------------------- as a source
+    def adopt(self) -> None:
+        """The calling thread is the loop's."""
+        self.transport.adopt()
+
+    def busy(self) -> bool:
+        """A scatter is in flight, or a prefill rank may be writing or wiring up, which needs our polls."""
+        caps = self.transport.caps
+        expecting = (bool(self.rank.grants) and (caps.needs_target_progress or caps.native_notify)) or (
+            caps.needs_target_progress and any(v.state is DLink.AWAIT_WELCOME for v in self.rank.links.values())
+        )
+        return bool(self.scatters) or expecting or self.transport.busy()
+
+    def poll(self) -> bool:
+        """What has arrived, finished scatters; and the transport's own progress."""
+        news = self.transport.poll()
+        for event in news:
+            if isinstance(event, Arrived):
+                self._arrived(event.tag)
+        done = [key for key, ticket in self.scatters.items() if self._scattered(key, ticket)]
+        for key in done:
+            del self.scatters[key]
+        return bool(news or done)
+
+    def close(self) -> None:
+        """End the transport."""
+        self.transport.close()
+
+    def _arrived(self, tag: bytes) -> None:
+        try:
+            writer, epoch, room, body = read_note(tag)
+        except WireError as error:
+            self.loop.counts["malformed notes"] += 1
+            self.loop.reports.append(f"note: {error}")
+            return
+        link = self.rank.link_of.get(writer, 0)
+        self.loop.submit(self.rank.receive(link, epoch, room, body, self.loop.now))
+
+    # ------------------------------------------------------------------------------------------- effects
+    def _scatter(self, effect: do.LaunchScatter) -> None:
+        key = effect.room, effect.chunk
+        try:
+            entry, tokens = self.book[effect.room], effect.tokens
+            plan, index = self.plans[effect.group], self.rank.index
+            parts: list[Any] = []
+            for share in plan.writers(index):
+                if effect.writers >> share.writer & 1:
+                    start = effect.offset + plan.part_offset(index, share.writer, tokens)
+                    parts.append((share, self.ring.near[start : start + plan.part_bytes(share, tokens)]))
+            self.lane.await_table(entry)
+            self.ring.bring(effect.offset, effect.offset + plan.grant_bytes(index, tokens))
+            ticket = self.kernels.scatter(self.pool, entry.table, effect.first, tokens, parts, stream=self.lane.stream)
+        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+            self._scatter_failed(key, error)
+            return
+        self.stats["scatters"] += 1
+        if ticket.done():
+            self.loop.raise_event(ev.Scattered(*key))
+        else:
+            self.scatters[key] = ticket
+
+    def _scattered(self, key: tuple[int, int], ticket: Ticket) -> bool:
+        try:
+            if not ticket.done():
+                return False
+        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+            self._scatter_failed(key, error)
+        else:
+            self.loop.raise_event(ev.Scattered(*key))
+        return True
+
+    def _scatter_failed(self, key: tuple[int, int], error: Exception) -> None:
+        self.loop.reports.append(f"scatter of {key}: {type(error).__name__}: {error}")
+        self.loop.raise_event(ev.ScatterFailed(*key))
+
+    def _send_pages(self, effect: do.TransmitPages) -> None:
+        entry, size = self.book[effect.room], self.rank.layout.page_size
+        first, end = effect.first, effect.first + effect.tokens
+        pages = entry.pages[first // size : -(-end // size)]
+        body = msg.PagesRsp(effect.chunk, pages.to(torch.int32).numpy().astype("<u4").tobytes())
+        self.loop.lines.send(effect.link, effect.epoch, effect.room, body)

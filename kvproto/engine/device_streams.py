@@ -1,0 +1,54 @@
+"""A rank's own streams on its GPU.
+
+Gathers and scatters go on a stream of their own, so that they wait for the forward that produces the KV and for
+nothing else, and the forward not for them. Page tables are sent on a second one: an engine may open a room at any
+time, and a copy from ordinary memory waits for its stream, which may be waiting for a forward.
+
+What is ordered by whom: a gather waits for the event that came with `produced`; every launch that is the first to
+read a table waits for the table; an engine that reads pages after `finished` needs nothing, the scatter is over.
+
+On the CPU there are no streams, and copies are over when they return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kvproto.engine.room_entry import Entry
+
+new_stream: Callable[..., Any] = torch.cuda.Stream
+
+
+class Lane:
+    """The streams of one rank. `stream` is for the data (None on the CPU)."""
+
+    def __init__(self, device: torch.device) -> None:
+        """`device`: where the rank's pool is."""
+        self.device = device
+        self.stream: Any = None
+        self._tables: Any = None
+        if device.type == "cuda":
+            urgent = -1  # a chunk is small beside a forward, and a peer waits for it
+            self.stream = new_stream(device, priority=urgent)
+            self._tables = new_stream(device)
+
+    def place(self, table: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """A host table on the device, and the event after which it is there (None: now).  Any thread."""
+        if self.stream is None:
+            return table, None
+        with torch.cuda.stream(self._tables):
+            placed = table.to(self.device, non_blocking=True)
+            event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()
+        placed.record_stream(self.stream)
+        return placed, event
+
+    def await_table(self, entry: Entry) -> None:
+        """What is launched next reads the room's table: have it wait, if the table is still on its way."""
+        if entry.placed is not None:
+            if not entry.placed.query():
+                self.stream.wait_event(entry.placed)
+            entry.placed = None

@@ -1,0 +1,259 @@
+"""The endpoints: what an engine holds.
+
+One endpoint a rank.  `PrefillEndpoint` and `DecodeEndpoint` put a rank, a loop and its handlers together and offer
+the engine what it needs, all of it non-blocking:
+
+* open a room, give tokens and the aux row, abort;
+* `status(room)`: cheap, never goes back except to FAILED, sticky;
+* `finished()`: each room's outcome, handed out once;  `released()`: rooms whose pages may be used for something
+  else, handed out once.  They are two things: a room that failed is finished at once and released when no write
+  of it can land any more;
+* `explain(room)`: what it waits for, from whom, since when.
+
+Either the engine calls `poll()` in its own loop (one bounded pass; `wait()` sleeps until there is something to do),
+or `start()` runs the loop on a thread of its own, and the engine's calls are handed over.
+
+The loop's work is in `kvproto.engine.loop`, the protocol's in the tables; here is only the engine's side: arguments are
+checked, entries made and kept until the engine has been told everything.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any, Self
+
+from kvproto.engine.loop import Loop
+from kvproto.engine.room import Outcome, Room, Status
+from kvproto.engine.room_entry import Entry
+from kvproto.engine.validation import pick_kernels
+from kvproto.fsm.vocabulary import Event
+from kvproto.io.clock import Clock
+from kvproto.io.control.control import Control
+from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.kernels.digesting import DigestingKernels, Place
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.events import room_of
+from kvproto.protocol.states import Cause
+from kvproto.rank.base import Rank
+from kvproto.rank.explain import explain
+from kvproto.trace.records import lines, log_of
+
+MAX_TRACES = 64
+LOG = logging.getLogger("kvproto.links")
+
+
+class Endpoint:
+    """What both sides have in common."""
+
+    #: what carries out the effects of the side
+    data: Any
+
+    def __init__(self, rank: Rank, pool: Pool, control: Control, clock: Clock) -> None:
+        """The subclasses make these."""
+        self.rank, self.pool = rank, pool
+        self.loop = Loop(rank, control, clock)
+        self.book: dict[int, Entry] = {}
+        self.digesting: DigestingKernels | None = None
+        self._finished: deque[Outcome] = deque()
+        self._released: deque[Room] = deque()
+        self._news = threading.Event()
+        self.loop.ended = self._news.set
+        #: where the trace is written when a room fails (None: nowhere), for the first MAX_TRACES failures
+        self.trace_dir: Path | None = None
+        self._traces = 0
+        self.loop.handlers |= {
+            do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release, do.AnnounceLink: self._link,
+        }  # fmt: skip
+
+    # -------------------------------------------------------------------------------------- driving it
+    def poll(self) -> bool:
+        """One bounded pass; whether anything happened."""
+        return self.loop.poll()
+
+    def wait(self, timeout: float = 1.0) -> None:
+        """Sleep until there may be something to do, `timeout` seconds at most."""
+        self.loop.wait(timeout)
+
+    def start(self) -> None:
+        """Run the loop on a thread of its own.
+
+        Beside a thread that launches kernels it waits for the interpreter's lock, 5 ms at a time by default: the
+        process does well to set `sys.setswitchinterval(2e-4)`.
+        """
+        self.loop.run(f"kvproto-{type(self).__name__}-{self.rank.index}")
+
+    def adopt(self) -> None:
+        """Poll from the calling thread from now on; the one that did so before must have stopped."""
+        self.loop.adopt()
+
+    @property
+    def next_deadline(self) -> float:
+        """Seconds from the last `poll` until the next one is due, if nothing arrives before; infinity: never."""
+        return self.loop.due
+
+    def metrics(self) -> dict[str, int]:
+        """What has been counted since the start, and what is held now; any thread."""
+        held = {"rooms": len(self.rank.rooms), "links": len(self.rank.links), "entries": len(self.book)}
+        return {**self.data.stats, **self.rank.counts, **self.loop.counts, **held}
+
+    def close(self) -> None:
+        """Stop, and let go of everything; rooms that are open are simply gone.  No other thread may be polling."""
+        self.loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------- rooms
+    def _enter(self, room: Room, entry: Entry, event: Callable[[], Event]) -> None:
+        if room.key in self.book or (self.rank.value_of(room.key) is not None and self._known(room.key)):
+            raise ValueError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
+        self.loop.check()
+        self.book[room.key] = entry
+        self._do(event)
+
+    def _known(self, key: int) -> bool:
+        raise NotImplementedError
+
+    def _do(self, event: Callable[[], Event]) -> None:
+        self.loop.call(lambda: self.loop.submit(self.rank.handle(event(), self.loop.now)))
+
+    def _entry(self, room: Room) -> Entry | None:
+        """The room's entry; None for one that is over and was handed out; KeyError for one never opened here."""
+        entry = self.book.get(room.key)
+        if entry is None and (self.rank.value_of(room.key) is None or not self._known(room.key)):
+            raise KeyError(f"{room} is not open here: open it first (or it has been over for long)")
+        return entry
+
+    def status(self, room: Room) -> Status:
+        """Where the room is; KeyError for one that is unknown or long over."""
+        entry = self.book.get(room.key)
+        if entry is not None and entry.cause is not None:
+            return Status.FAILED if entry.cause else Status.SUCCESS
+        value = self.rank.value_of(room.key)
+        if value is None:
+            if entry is None:
+                raise KeyError(f"{room} is unknown, or long over")
+            return Status.BOOTSTRAPPING
+        if value.state.name == "DONE" and entry is None:
+            return Status.SUCCESS
+        if entry is None and value.work is not None and value.work.cause:
+            return Status.FAILED
+        at = self._stage(value)
+        if entry is not None:
+            entry.told = at = max(at, entry.told)
+        return Status(at)
+
+    def _stage(self, value: Any) -> int:
+        stages = {"AWAIT_FORWARD": Status.WAITING, "OPEN": Status.TRANSFERRING, "DONE": Status.TRANSFERRING}
+        return stages.get(value.state.name, Status.BOOTSTRAPPING)
+
+    def finished(self) -> list[Outcome]:
+        """Outcomes since the last call; each room once.  RuntimeError: the loop's thread has broken."""
+        if self.loop.broken is not None:
+            self.loop.check()
+        outcomes = _drain(self._finished)
+        for outcome in outcomes:
+            self.book[outcome.room.key].handed = True
+        return outcomes
+
+    def released(self) -> list[Room]:
+        """Rooms released since the last call, after their outcome: the transfer touches their pages no more.
+
+        Each room once, and never before `finished` has handed out its outcome.  It says nothing of the engine's own
+        use of the pages: a prefill rank that owes nobody anything is released before its forward has run.
+        """
+        rooms: list[Room] = []
+        early: list[Room] = []
+        for room in _drain(self._released):
+            (rooms if self.book[room.key].handed else early).append(room)
+        self._released.extendleft(reversed(early))
+        for room in rooms:
+            del self.book[room.key]
+        return rooms
+
+    def wait_news(self, timeout: float | None = None) -> bool:
+        """Wait until an outcome or a release is there to be handed out; for an engine whose loop has its own thread.
+
+        `timeout` in seconds; false if it passed, or the endpoint was closed.  A release counts even while its outcome
+        has not been handed out.
+        """
+        self._news.clear()
+        if not (self._finished or self._released or self.loop.broken or self.loop.closed):
+            self._news.wait(timeout)
+        return bool(self._finished or self._released or self.loop.broken)
+
+    def abort(self, room: Room) -> None:
+        """Give the room up; nothing happens if it is over."""
+        cause = self._abort_cause
+        if self._entry(room) is not None:
+            self._do(lambda: ev.EngineAborted(room.key, cause))
+
+    _abort_cause: Cause
+
+    def explain(self, room: Room) -> str:
+        """What the room waits for, from whom, since when."""
+        return explain(self.rank, room.key, self.loop.now)
+
+    def digests(self, room: Room) -> dict[Place, int]:
+        """{(first token of a chunk, layer, head): 64-bit digest} of what this rank gathered or scattered; waits for
+        the device. Ask after the outcome and before `released` has handed the room out: KeyError after that.
+
+        ValueError: the endpoint was made without `digests=True`. `io.kernels.digesting.differing` compares ranks.
+        """
+        if self.digesting is None:
+            raise ValueError("this endpoint makes no digests: give it digests=True")
+        entry = self.book.get(room.key)
+        if entry is None:
+            raise KeyError(f"{room} is unknown, or was handed out by released: ask for its digests before")
+        return self.digesting.read(entry.table)
+
+    def _kernels(self, kernels: Kernels | None, *, digests: bool) -> Kernels:
+        """Those that were given, or the pool's own; with digests if they are wanted."""
+        kernels = kernels or pick_kernels(self.pool)
+        if digests:
+            kernels = self.digesting = DigestingKernels(kernels, self.rank.layout, self.rank.index)
+        return kernels
+
+    # ----------------------------------------------------------------------------------------- effects
+    def _outcome(self, effect: do.AnnounceOutcome) -> None:
+        entry = self.book.get(effect.room)
+        if entry is not None and entry.cause is None:
+            entry.cause = effect.cause
+            self._finished.append(Outcome(Room(*room_of(effect.room)), effect.cause, entry.aux or b""))
+            self._news.set()
+            if effect.cause and self.trace_dir is not None and self._traces < MAX_TRACES:
+                self._traces += 1
+                self._save_failure(self.trace_dir, *room_of(effect.room))
+
+    def _save_failure(self, directory: Path, room: int, gen: int) -> None:
+        """Write the trace as it is now, on a thread: the loop does not wait for a disk."""
+        kept = list(self.rank.trace)
+        path = directory / f"{self.rank.ROOM.name.split('_')[0]}-{self.rank.index}-room-{room}-{gen}.jsonl"
+
+        def write() -> None:
+            path.write_text("".join(line + "\n" for line in lines(log_of(self.rank, kept))))
+
+        Thread(target=write, daemon=True).start()
+
+    def _release(self, effect: do.AnnounceReleased) -> None:
+        entry = self.book.get(effect.room)
+        if entry is not None and not entry.released:
+            entry.released = True
+            self._released.append(Room(*room_of(effect.room)))
+            self._news.set()
+
+    def _link(self, effect: do.AnnounceLink) -> None:
+        LOG.info("%s rank %d: link %d is %s", self.rank.ROOM.name, self.rank.index, effect.link, effect.why or "up")
+
+
+def _drain(queue: deque[Any]) -> list[Any]:
+    return [queue.popleft() for _ in range(len(queue))]

@@ -1,0 +1,108 @@
+"""The prefill rank's gathers: from the pool's pages into staging slots.
+
+All go to one stream, so they end in the order in which they were launched and only the oldest has to be asked.
+One is launched at once, because the first write waits for it; those that come with it are launched in the next
+look, one by one, and between two launches the oldest is asked again: a launch takes the host as long as a small
+gather takes the device.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from kvproto.engine.loop import Loop
+from kvproto.engine.room_entry import Entry
+from kvproto.engine.staging_buffers import Staging
+from kvproto.io.kernels.base import Kernels, Pool, Ticket
+from kvproto.layout.plan import Plan, Share
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+
+Key = tuple[int, int, int]
+
+
+class Gathers:
+    """Gathers of one rank; a source of the loop through its owner, which polls it."""
+
+    def __init__(
+        self, loop: Loop, pool: Pool, kernels: Kernels, book: dict[int, Entry], staging: Staging, slot_bytes: int,
+        share_of: Callable[[int], tuple[Plan, Share]], meanwhile: Callable[[do.LaunchGather], None],
+    ) -> None:  # fmt: skip
+        """`share_of` a link: what is written to its peer; `meanwhile` is called with each gather that is under way."""
+        self.loop, self.pool, self.kernels, self.book, self.share_of = loop, pool, kernels, book, share_of
+        self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
+        self._asked: deque[do.LaunchGather] = deque()
+        self._going: deque[tuple[Key, Ticket]] = deque()
+        self._later: deque[Callable[[], None]] = deque()
+        loop.handlers[do.LaunchGather] = self._ask
+
+    def __len__(self) -> int:
+        """Those to be launched, those not yet seen to be over, and what is to follow them."""
+        return len(self._asked) + len(self._going) + len(self._later)
+
+    def later(self, action: Callable[[], None]) -> None:
+        """Do this when a gather that is going has ended and what it leads to is done; in the next look if none is."""
+        self._later.append(action)
+
+    def poll(self) -> bool:
+        """Raise what is over, launch what was asked for."""
+        moved = self._look()
+        while self._asked:
+            self.loop.submit([])
+            self._launch(self._asked.popleft())
+            moved = self._look() or moved
+        if self._later and (moved or not self._going):
+            self.loop.submit([])
+            for _ in range(len(self._later)):
+                self._later.popleft()()
+            return True
+        return moved
+
+    def _ask(self, effect: do.LaunchGather) -> None:
+        if self._asked or self._going:
+            self._asked.append(effect)
+        else:
+            self._launch(effect)
+
+    def _launch(self, effect: do.LaunchGather) -> None:
+        key, lane = (effect.room, effect.chunk, effect.peer), self.staging.lane
+        try:
+            entry = self.book[effect.room]
+            plan, share = self.share_of(effect.link)
+            start = effect.slot * self.slot_bytes
+            end = start + plan.part_bytes(share, effect.tokens)
+            lane.await_table(entry)
+            ticket = self.kernels.gather(
+                self.pool, entry.table, effect.first, effect.tokens, share, self.staging.near[start:end],
+                stream=lane.stream, after=entry.after,
+            )  # fmt: skip
+            ticket = self.staging.sent_off(start, end, ticket)
+        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+            self._fail(key, error)
+            return
+        if not self._going and self._over(key, ticket):
+            return
+        self._going.append((key, ticket))
+        self.meanwhile(effect)
+
+    def _look(self) -> bool:
+        moved = False
+        while self._going and self._over(*self._going[0]):
+            self._going.popleft()
+            moved = True
+        return moved
+
+    def _over(self, key: Key, ticket: Ticket) -> bool:
+        try:
+            if not ticket.done():
+                return False
+        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+            self._fail(key, error)
+        else:
+            self.loop.raise_event(ev.Gathered(*key))
+        return True
+
+    def _fail(self, key: Key, error: Exception) -> None:
+        self.loop.reports.append(f"gather of {key}: {type(error).__name__}: {error}")
+        self.loop.raise_event(ev.GatherFailed(*key))

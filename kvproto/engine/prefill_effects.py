@@ -1,0 +1,179 @@
+"""The prefill rank's data: staging slots and writes.
+
+One buffer holds the slots; it and the pool's tensors are registered with the transport once.  What is gathered into a
+slot is one piece of one write, and the write carries its notification, where the transport can (`handlers.notes`).
+A part that goes over pages is many pieces: it is cut into batches that the transport takes.  What is posted, and how
+it ends, is in `handlers.flights`.
+
+A connection of the transport may serve several links, and outlives its link while something is in flight on it: which
+link's writes go where is said by the link's machine, and what nobody wants any more is taken down when it is idle.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kvproto.engine.device_streams import Lane
+from kvproto.engine.gathers import Gathers
+from kvproto.engine.loop import Loop
+from kvproto.engine.prepared_writes import Drafts
+from kvproto.engine.room_entry import Entry, open_memory
+from kvproto.engine.staging_buffers import Kind, Staging
+from kvproto.engine.writes import Writes
+from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.transports.base import Busy, Completed, Failed, Part, PeerId, PeerLost, Transport, TransportError
+from kvproto.layout.byte_runs_numpy import batches, slices
+from kvproto.layout.plan import Plan, Share
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.rank.prefill import PrefillRank
+
+
+class PrefillData:
+    """Staging, gathers and writes of one rank."""
+
+    def __init__(
+        self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, transport: Transport, book: dict[int, Entry],
+        staging: Kind = "device",
+    ) -> None:  # fmt: skip
+        """The slots' size comes from the rank's settings; the largest part is a whole chunk of what this rank holds."""
+        self.loop, self.rank, self.kernels, self.transport, self.book = loop, rank, kernels, transport, book
+        self.lane = Lane(pool.device)
+        _, heads = rank.layout.heads_of(rank.index)
+        _, layers = rank.layout.layers_of(rank.index)
+        self.slot_bytes = rank.settings.slot_bytes or rank.grid * layers * heads * rank.layout.cell_bytes
+        self.staging = Staging(rank.settings.slots * self.slot_bytes, self.lane, staging)
+        self.regions = open_memory(transport, [self.staging.wire, *pool.k, *pool.v])
+        #: by link: who writes what to whom, the rank at its other end, and the transport's name of that
+        self.plans: dict[int, tuple[Plan, int]] = {}
+        self.link_peer: dict[int, PeerId] = {}
+        self.leaving: set[PeerId] = set()
+        self.drafts = Drafts(
+            (rank.group, rank.index), transport, self.regions[0], self.slot_bytes, self._reach
+        )  # fmt: skip
+        self.gathers = Gathers(
+            loop, pool, kernels, book, self.staging, self.slot_bytes, self._share_of, self.drafts.ready
+        )  # fmt: skip
+        self.writes = Writes(loop, transport)
+        rank.tells = transport.caps.native_notify
+        self._counts = {"writes": 0, "slices": 0, "direct": 0}
+        loop.handlers |= {
+            do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,
+            do.AdoptWire: self._adopt_wire, do.DropWire: self._drop_wire, do.Disconnect: self._disconnect,
+        }  # fmt: skip
+        loop.sources.append(self)
+
+    # ---------------------------------------------------------------------------------------- as a source
+    def adopt(self) -> None:
+        """The calling thread is the loop's."""
+        self.transport.adopt()
+
+    def busy(self) -> bool:
+        """A gather or a write is in flight."""
+        return bool(self.gathers or self.writes) or self.transport.busy()
+
+    def poll(self) -> bool:
+        """Finished gathers, ended writes, writes that found no room before."""
+        moved = self.gathers.poll()
+        news = self.transport.poll()
+        for event in news:
+            if isinstance(event, Completed | Failed):
+                self.writes.hear(event)
+            elif isinstance(event, PeerLost):
+                self._lost(event.peer)
+        moved |= self.writes.poll()
+        for peer in list(self.leaving):
+            self._leave(peer)
+        return moved or bool(news)
+
+    def close(self) -> None:
+        """End the transport."""
+        self.transport.close()
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Sends by their way (staged, slices, page to page), and what they came to."""
+        return {**self._counts, "pieces": self.writes.pieces, "bytes": self.writes.nbytes}
+
+    # -------------------------------------------------------------------------------------------- writes
+    def _share_of(self, link: int) -> tuple[Plan, Share]:
+        """What this rank writes to the link's peer."""
+        plan, reader = self.plans[link]
+        return plan, plan.share(self.rank.index, reader)
+
+    def _reach(self, link: int) -> tuple[PeerId, Plan, Share]:
+        """As `_share_of`, and the transport's name of the peer."""
+        to = self.link_peer.get(link)
+        if to is None:
+            raise TransportError("the transport is not connected to this peer")
+        return to, *self._share_of(link)
+
+    def _prepare_write(self, effect: do.PrepareWrite) -> None:
+        self._counts["writes"] += 1
+        self._prepare(effect, lambda _: deque([self.drafts.take(effect)]))
+
+    def _prepare_pages(self, effect: do.PreparePages) -> None:
+        self._prepare(effect, lambda peer: self._batches(effect, peer))
+
+    def _batches(self, effect: do.PreparePages, peer: PeerId) -> deque[Any]:
+        caps, (plan, share), first = self.transport.caps, self._share_of(effect.link), effect.first
+        theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
+        table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])
+        columns = slices(plan, share, self.book[effect.room].pages.numpy(), table, first, effect.tokens)
+        self._counts["direct" if plan.direct(share) else "slices"] += 1
+        return deque(
+            [Part(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
+            for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))
+        )
+
+    def _prepare(self, effect: do.PrepareWrite | do.PreparePages, make: Callable[[PeerId], deque[Any]]) -> None:
+        key = effect.room, effect.chunk, effect.peer
+        try:
+            peer, *_ = self._reach(effect.link)
+            made = make(peer)
+        except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
+            self.loop.reports.append(f"write of {key}: {type(error).__name__}: {error}")
+            self.loop.raise_event(ev.BatchUnmade(*key))
+            return
+        self.writes.offer(key, peer, made)
+
+    # --------------------------------------------------------------------------------------------- links
+    def _adopt_wire(self, effect: do.AdoptWire) -> None:
+        link, peer = effect.link, PeerId(effect.wire)
+        if self.link_peer.get(link, peer) != peer:
+            self._part(link)
+        self.link_peer[link] = peer
+        self.leaving.discard(peer)
+
+    def _drop_wire(self, effect: do.DropWire) -> None:
+        self._leave_unless_wanted(PeerId(effect.wire))
+
+    def _disconnect(self, effect: do.Disconnect) -> None:
+        self._part(effect.link)
+
+    def _lost(self, lost: PeerId) -> None:
+        for link, peer in list(self.link_peer.items()):
+            if peer == lost:
+                self.loop.raise_event(ev.TransportLost(link))
+
+    def _part(self, link: int) -> None:
+        peer = self.link_peer.pop(link, None)
+        if peer is not None:
+            self._leave_unless_wanted(peer)
+
+    def _leave_unless_wanted(self, peer: PeerId) -> None:
+        if peer not in self.link_peer.values():
+            self.drafts.leave(peer)
+            self.leaving.add(peer)
+            self._leave(peer)
+
+    def _leave(self, peer: PeerId) -> None:
+        try:
+            self.transport.disconnect(peer)
+        except Busy:
+            return
+        self.leaving.discard(peer)

@@ -1,0 +1,161 @@
+"""The prefill engine's endpoint.
+
+The order of calls for a room: `open` with pages for all of its tokens, `prefetch` when the forward is scheduled,
+`produced` as tokens come to be in the pages, `aux` with the aux row, in any order that suits the engine; then
+`finished` and `released` tell the rest.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from kvproto.engine.connector import WireUp
+from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.prefill_effects import PrefillData
+from kvproto.engine.room import Room
+from kvproto.engine.room_entry import Entry
+from kvproto.engine.staging_buffers import Kind
+from kvproto.engine.validation import check_pool, make_control, need_room, new_incarnation
+from kvproto.fsm.vocabulary import Event
+from kvproto.io.clock import Clock, MonotonicClock
+from kvproto.io.control.control import LOOPBACK
+from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.transports.base import Transport
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.messages import MAX_AUX
+from kvproto.protocol.states import Cause
+from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.settings import PREFILL_GROUP, Settings
+
+
+class PrefillEndpoint(Endpoint):
+    """One prefill rank of an engine."""
+
+    rank: PrefillRank
+    data: PrefillData
+    _abort_cause = Cause.PREFILL_ABORTED
+
+    def __init__(
+        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = PREFILL_GROUP,
+        bind: str = LOOPBACK, settings: Settings | None = None, kernels: Kernels | None = None,
+        clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
+    ) -> None:  # fmt: skip
+        """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
+        instance's number (u64); `bind`: where the control plane listens; `staging`: where the slots are, "pinned" for
+        a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`.
+
+        ValueError: the pool is not this rank's share of the layout.
+        """
+        check_pool(layout, index, pool, grid)
+        rank = PrefillRank(
+            layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
+        )
+        super().__init__(rank, pool, make_control(bind), clock or MonotonicClock())
+        kernels = self._kernels(kernels, digests=digests)
+        self.data = PrefillData(self.loop, rank, pool, kernels, transport, self.book, staging)
+        self._wire_up = WireUp(transport, self._wired)
+        self.loop.handlers |= {
+            do.Connect: self._connect, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
+            do.TransmitAux: self._send_aux,
+        }  # fmt: skip
+
+    @property
+    def address(self) -> str:
+        """Where decode ranks connect to."""
+        assert self.loop.control.address is not None
+        return self.loop.control.address
+
+    # ------------------------------------------------------------------------------------ the engine's calls
+    def open(self, room: Room, tokens: int, pages: Any) -> None:
+        """A prompt of `tokens` tokens, whose KV will be in these pages (page ids in token order)."""
+        entry = need_room(self.rank.layout, tokens, pages, self.pool, self.data.lane)
+        self._enter(room, entry, lambda: ev.EngineOpened(room.key, entry.tokens))
+
+    def prefetch(self, room: Room) -> None:
+        """The forward is scheduled: ask for grants now, so that they are there when the KV is."""
+        if self._entry(room) is not None:
+            self._do(lambda: ev.ForwardScheduled(room.key))
+
+    def produced(self, room: Room, tokens: int, after: Any = None) -> None:
+        """The KV of the first `tokens` tokens is in the pages; on a GPU, once the event `after` has passed."""
+        entry = self._entry(room)
+        if entry is None:
+            return
+        tokens = operator.index(tokens)
+        if not 0 <= tokens <= entry.tokens:
+            raise ValueError(f"{tokens} tokens produced of {entry.tokens}")
+
+        def begin() -> None:
+            entry.after = after if after is not None else entry.after
+            self._tell(room.key, entry, tokens, 1)
+
+        self.loop.call(begin)
+
+    def _tell(self, key: int, entry: Entry, tokens: int, cells: int) -> None:
+        """Tell the rank of a chunk, then of two, then of four, each time when a gather has ended.
+
+        Telling it of everything takes the host longer than a gather takes the device: the first write would wait.
+        """
+        value = self.rank.value_of(key)
+        if value is None or self.book.get(key) is not entry:
+            return
+        whole = max(0, entry.produced - value.prefix) // self.rank.grid
+        upto = min(tokens, value.prefix + (whole + cells) * self.rank.grid)
+        entry.produced = max(entry.produced, upto)
+        self.loop.submit(self.rank.handle(ev.TokensProduced(key, upto), self.loop.now))
+        if upto < tokens:
+            self.data.gathers.later(lambda: self._tell(key, entry, tokens, 2 * cells))
+
+    def aux(self, room: Room, row: bytes | bytearray | memoryview) -> None:
+        """The aux row, such as the first token: it travels with the KV.  Every rank may give it; leads send it."""
+        row = bytes(memoryview(row))
+        if len(row) > MAX_AUX:
+            raise ValueError(f"an aux row of {len(row)} bytes, more than {MAX_AUX}")
+        entry = self._entry(room)
+        if entry is None:
+            return
+
+        def event() -> Event:
+            entry.aux = entry.aux if entry.aux is not None else row
+            return ev.AuxProvided(room.key)
+
+        self._do(event)
+
+    def close(self) -> None:
+        """Stop, and let go of everything."""
+        self._wire_up.close()
+        super().close()
+
+    # ------------------------------------------------------------------------------------------ the loop's
+    def _known(self, key: int) -> bool:
+        value = self.rank.value_of(key)
+        return value.state.name != "AWAIT_ENGINE" and (value.work is None or value.work.owned)
+
+    def _connect(self, effect: do.Connect) -> None:
+        plan, index = effect.plan, self.rank.index
+        self.data.plans[effect.link] = plan, effect.rank
+        owed = [share for share in plan.duties(index) if share.reader == effect.rank]
+
+        def prepare() -> None:
+            if owed and not plan.direct(owed[0]):
+                self.data.kernels.prepare(self.pool, "gather", owed)
+
+        self._wire_up.connect(effect.link, effect.session, effect.endpoint, prepare)
+
+    def _wired(self, event: ev.LinkEvent) -> None:
+        self.loop.call(lambda: self.loop.submit(self.rank.handle(event, self.loop.now)))
+        self.loop.control.wake()
+
+    def _say_welcome(self, effect: do.SayWelcome) -> None:
+        self.loop.lines.send(effect.link, effect.epoch, 0, self.rank.welcome(effect.session, effect.epoch))
+
+    def _say_refusal(self, effect: do.SayRefusal) -> None:
+        self.loop.lines.send(effect.link, 0, 0, msg.Refusal(effect.session, effect.why[:1024]))
+
+    def _send_aux(self, effect: do.TransmitAux) -> None:
+        row = self.book[effect.room].aux
+        self.loop.lines.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b""))

@@ -1,0 +1,56 @@
+"""What an engine says and hears of rooms: their names, where they are, how they ended."""
+
+from __future__ import annotations
+
+import operator
+from enum import IntEnum
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from kvproto.protocol.events import room_key
+from kvproto.protocol.states import Cause
+
+
+class Status(IntEnum):
+    """Where a room is; only FAILED may follow a higher one."""
+
+    FAILED = 0
+    #: some rank has not opened the room
+    BOOTSTRAPPING = 1
+    #: every rank knows it; the forward has not begun
+    WAITING = 2
+    #: under way
+    TRANSFERRING = 3
+    SUCCESS = 4
+
+
+class Room(msgspec.Struct, frozen=True):
+    """A room's name."""
+
+    id: int
+    gen: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("id", "gen"):  # a numpy integer is as good; msgspec's encoder wants a plain one
+            force_setattr(self, name, operator.index(getattr(self, name)))
+        if not 0 <= self.id < 1 << 64 or not 0 <= self.gen < 1 << 32:
+            raise ValueError(f"room {self.id} gen {self.gen}: an id has 64 bits, a gen 32, and neither a sign")
+
+    @property
+    def key(self) -> int:
+        """The room key."""
+        return room_key(self.id, self.gen)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a room ended; `cause` is NONE for success; `aux` is the aux row."""
+
+    room: Room
+    cause: Cause
+    aux: bytes = b""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it succeeded."""
+        return self.cause is Cause.NONE

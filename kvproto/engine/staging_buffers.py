@@ -1,0 +1,64 @@
+"""Staging memory: what the transport reaches, and what kernels work on.
+
+Two ways, the endpoint's `staging`:
+
+*device*: one buffer on the pool's device is both.  Plain allocations only: what expandable segments or other virtual
+memory hand out can be a hundred times slower between processes.
+
+*pinned*: for a transport that cannot reach device memory.  It gets a page-locked buffer on the host; kernels work on
+a twin of it on the device, and copy engines carry the bytes between the two, on a stream of their own, so that
+gather or scatter of one piece goes on beside the copy of another.  A kernel could reach the host by itself, but its
+many short accesses leave a tenth of the bus unused; the twin costs as much device memory as the buffer has.
+
+On the CPU both are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+
+from kvproto.engine.device_streams import Lane, new_stream
+from kvproto.io.kernels.base import Events, EventTicket, Ticket
+from kvproto.io.kernels.host_copies import copy_bytes
+
+Kind = Literal["device", "pinned"]
+
+
+class Staging:
+    """A buffer of `nbytes`: `wire` is the transport's, `near` the kernels'."""
+
+    def __init__(self, nbytes: int, lane: Lane, kind: Kind) -> None:
+        """ValueError for a kind that there is not."""
+        if kind not in get_args(Kind):
+            raise ValueError(f"staging is 'device' or 'pinned', not {kind!r}")
+        self.lane, self.twins = lane, kind == "pinned" and lane.stream is not None
+        self.near = torch.empty(nbytes, dtype=torch.uint8, device=lane.device)
+        self.wire = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True) if self.twins else self.near
+        self._events = Events()
+        self._copies: Any = new_stream(lane.device) if self.twins else None
+
+    def sent_off(self, first: int, last: int, ticket: Ticket) -> Ticket:
+        """A gather into bytes [first, last) of `near` was queued: its ticket, or that of the copy to `wire`."""
+        if not self.twins:
+            return ticket
+        if isinstance(ticket, EventTicket):
+            ticket.lead(self._copies)
+        else:
+            self._copies.wait_stream(self.lane.stream)
+        return self._copy(self.wire, self.near, first, last)
+
+    def bring(self, first: int, last: int) -> None:
+        """A scatter from bytes [first, last) of `near` is about to be queued: have it wait for the copy."""
+        if self.twins:
+            self._copy(self.near, self.wire, first, last).lead(self.lane.stream)
+
+    def _copy(self, to: torch.Tensor, source: torch.Tensor, first: int, last: int) -> EventTicket:
+        copy_bytes(to, source, first, last, self._copies)
+        return self._events.ticket(self._copies)
+
+    def __del__(self) -> None:
+        """No copy outlives the memory that it reads and writes."""
+        if getattr(self, "_copies", None) is not None:
+            self._copies.synchronize()

@@ -1,0 +1,148 @@
+"""Writes as the transport has them: batches that are ready, batches that are in flight.
+
+What becomes of a write is decided by its machine (`prefill_write`); here its batches are kept until they are posted,
+and what the transport says of them is said on as events.  A batch is offered (`BatchReady`), and posted when the
+machine says so, at once: between the two nothing happens.
+
+Two things make a batch wait, and neither decides anything but when: the transport has no room for it (it is offered
+again in the next pass, in order, and a peer that has no room yet is asked once), or the pass has posted enough.  At
+most `BUDGET` pieces are posted in one pass, so that a loop with much to slice still beats, hears and fires its timers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from kvproto.engine.gathers import Key
+from kvproto.engine.loop import Loop
+from kvproto.io.transports.base import Busy, Completed, Draft, Failed, Handle, Part, PeerId, Transport
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+
+#: pieces that one pass posts: some 50 ms
+BUDGET = 16384
+
+
+@dataclass(slots=True)
+class Unposted:
+    """What is left of a send's write."""
+
+    peer: PeerId
+    batches: deque[Draft | list[Part]]
+
+
+class Writes:
+    """The writes of one rank."""
+
+    def __init__(self, loop: Loop, transport: Transport) -> None:
+        self.loop, self.transport = loop, transport
+        self.unposted: dict[Key, Unposted] = {}
+        #: by write of the transport, until it is quiescent
+        self.flying: dict[Handle, Key] = {}
+        #: failed writes whose bytes may still move
+        self.doubtful: list[Handle] = []
+        self.pieces = self.nbytes = 0
+        self._waiting: deque[Key] = deque()
+        self._full: set[PeerId] = set()
+        self._turn = self._left = 0
+        loop.handlers |= {do.PostBatch: self._post, do.DropBatches: self._drop}
+
+    def __bool__(self) -> bool:
+        """Whether something is in flight, or waits for room."""
+        return bool(self.flying or self._waiting)
+
+    def offer(self, key: Key, peer: PeerId, batches: deque[Draft | list[Part]]) -> None:
+        """These batches are ready, to be posted in their order."""
+        self.unposted[key] = Unposted(peer, batches)
+        self._offer(key, len(batches))
+
+    def poll(self) -> bool:
+        """Offer what waits, in order, and look at what is in doubt; whether something was posted."""
+        before = self.pieces
+        waiting, self._waiting = self._waiting, deque()
+        self._full.clear()
+        for key in waiting:
+            left = self.unposted.get(key)
+            if left is None:
+                continue  # given up meanwhile
+            if left.peer in self._full or self._spent():
+                self._waiting.append(key)
+            else:
+                self._offer(key, len(left.batches))
+                self.loop.submit([])
+        self.doubtful = [handle for handle in self.doubtful if not self._settled(handle)]
+        return self.pieces > before
+
+    def hear(self, event: Completed | Failed) -> None:
+        """The transport says that a write is over, or has failed."""
+        key = self.flying.get(event.handle)
+        if key is None:
+            return
+        if isinstance(event, Completed):
+            del self.flying[event.handle]
+            self.loop.raise_event(ev.BatchCompleted(*key))
+            return
+        self.loop.reports.append(f"write of {key}: {event.error}")
+        if event.quiescent:
+            del self.flying[event.handle]
+        else:
+            self.doubtful.append(event.handle)
+        self.loop.raise_event(ev.BatchFailed(*key, settled=event.quiescent))
+
+    def _offer(self, key: Key, left: int) -> None:
+        if self._spent():
+            self._waiting.append(key)
+        else:
+            self.loop.raise_event(ev.BatchReady(*key, last=left == 1))
+
+    def _post(self, effect: do.PostBatch) -> None:
+        key = effect.room, effect.chunk, effect.peer
+        left = self.unposted[key]
+        batch = left.batches[0]
+        try:
+            if isinstance(batch, Draft):
+                parts, handle = batch.parts, self.transport.post(batch)
+            else:
+                parts, handle = batch, self.transport.write_many(left.peer, batch, b"")
+        except Busy:
+            self._full.add(left.peer)
+            self._waiting.append(key)
+            self.loop.raise_event(ev.BatchDeferred(*key))
+            return
+        except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
+            self.loop.reports.append(f"write of {key}: {type(error).__name__}: {error}")
+            self.loop.raise_event(ev.BatchRefused(*key))
+            return
+        self.flying[handle] = key
+        self._count(parts)
+        left.batches.popleft()
+        if left.batches:
+            self._offer(key, len(left.batches))
+        else:
+            del self.unposted[key]
+
+    def _count(self, parts: tuple[Part, ...] | list[Part]) -> None:
+        for part in parts:
+            self._left -= len(part.descs)
+            self.pieces += len(part.descs)
+            self.nbytes += int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum())
+
+    def _drop(self, effect: do.DropBatches) -> None:
+        left = self.unposted.pop((effect.room, effect.chunk, effect.peer), None)
+        for batch in left.batches if left is not None else ():
+            if isinstance(batch, Draft):
+                self.transport.drop(batch)
+
+    def _spent(self) -> bool:
+        """Whether this pass has posted enough."""
+        if self._turn != self.loop.turns:
+            self._turn, self._left = self.loop.turns, BUDGET
+        return self._left <= 0
+
+    def _settled(self, handle: Handle) -> bool:
+        """Whether a write in doubt can no longer move a byte."""
+        if not self.transport.quiescent(handle):
+            return False
+        self.loop.raise_event(ev.BatchSettled(*self.flying.pop(handle)))
+        return True

@@ -1,0 +1,1 @@
+"""The framework: states, events and effects as base types, tables of rows, the compiled step, the lint. Knows no KV."""

@@ -1,0 +1,52 @@
+"""The vocabulary's bases: what every machine's states, events and effects are.
+
+*States* are members of an `IntEnum`; their numbers are indices into the compiled tables, so they count from zero in
+each machine.  *Events* are facts that have happened.  *Effects* are what is to be done: an `Internal` one is carried
+out by the machines' owner, in the same pass and without any I/O; all others leave it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+import msgspec
+
+
+class State(IntEnum):
+    """Base of every machine's states."""
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """Base of every event."""
+
+    #: which machine it is for; "": any
+    machine: ClassVar[str] = ""
+
+
+class TimerFired(Event, frozen=True):
+    """The timer of the machine's state ended; it may be started `tries` times in all.
+
+    `busy`: a write to the link's peer is in flight (links of a prefill rank).
+    """
+
+    room: int
+    chunk: int
+    peer: int
+    tries: int
+    busy: bool = False
+
+
+class Effect(msgspec.Struct, frozen=True, gc=False):
+    """Base of every effect."""
+
+
+class Internal(Effect, frozen=True):
+    """Base of the effects that the rank carries out itself."""
+
+
+class Report(Effect, frozen=True):
+    """Tell whoever watches: an event was refused, or something is odd."""
+
+    what: str
+    why: str

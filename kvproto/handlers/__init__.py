@@ -1,1 +1,0 @@
-"""Side-effect handlers: the only code that knows sockets, transports, devices and clocks."""

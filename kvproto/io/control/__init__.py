@@ -1,0 +1,1 @@
+"""The control plane: frames over ZeroMQ sockets that never block."""

@@ -1,0 +1,224 @@
+"""The control plane: short messages between ranks, and the one place where a rank's loop sleeps.
+
+A prefill rank listens; a decode rank connects to each of its prefill ranks. What is carried is bytes: nothing
+here knows a message, and nothing that arrives is judged here. The promises (`sockets` says what they rest
+on):
+
+*Never blocks.* A peer that is gone, stopped or slow costs its own queue, not the loop.
+
+*Never drops in silence.* libzmq counts messages, not bytes, so its window is kept short, and behind it each
+peer has an outbox bounded in both. When that is full `send` says FULL, and the caller comes again. A peer
+that is not there any more is GONE: a value, and true, because coming again would not help. What was under way
+or in the outbox when a peer went is lost, as on any network; `counts.lost` has the outbox's share, and the
+protocol above re-sends. A peer that we connect to is never GONE: while it is away its outbox fills, and says
+FULL.
+
+*One thread.* Sockets are not shared. The first thread that uses a Control owns it, until another calls
+`adopt`. Any thread may call `wake`, and that is all.
+
+*Sleeps, and wakes at once.* A ZeroMQ descriptor is edge-triggered: any call into the socket may swallow the
+edge. So a socket that was called since it last said that nothing is here is *hot*, and the loop sleeps only
+when all are cold. Room in one pipe of a ROUTER has no edge of its own, so while an outbox waits, a sleep is
+cut to STALL_S; otherwise nothing ticks, and an idle rank takes no time at all.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+import zmq
+
+from kvproto.io.control.outbox import Counts, Outboxes
+from kvproto.io.control.poller import Waiter, Waker
+from kvproto.io.control.sockets import LOOPBACK, ControlError, Link, Peer, Sent, dial, listen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["LOOPBACK", "Control", "ControlError", "Counts", "Peer", "Sent"]
+
+MAX_QUEUE = 4096  # frames in the outbox of one peer
+MAX_BYTES = 8 << 20  # bytes in the outbox of one peer
+MAX_FRAME = 256 << 10  # bytes of one frame, either way
+STALL_S = 0.01  # the longest sleep while an outbox waits for room
+
+
+class Control:
+    """A rank's end of the control plane. `bind`: where to listen, such as LOOPBACK; None: it only connects.
+
+    `max_queue` frames and `max_bytes` bytes bound the outbox of each peer, `max_frame` bytes a frame, sent or
+    received. ControlError: the address cannot be had, or an outbox could not hold one frame.
+    """
+
+    def __init__(
+        self,
+        bind: str | None = None,
+        *,
+        max_queue: int = MAX_QUEUE,
+        max_bytes: int = MAX_BYTES,
+        max_frame: int = MAX_FRAME,
+    ) -> None:
+        if max_queue < 1 or not 0 < max_frame <= max_bytes:
+            msg = f"an outbox of {max_queue} frames and {max_bytes} bytes must hold one of {max_frame} bytes"
+            raise ControlError(msg)
+        self.max_frame = max_frame
+        self.counts = Counts()
+        self.address: str | None = None  #: where peers connect to
+        self._owner: int | None = None
+        self._closed = False
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._sweeper, self._sleeper, self._waker = Waiter(), Waiter(), Waker()
+        self._dialled = 0
+        self._links: dict[int, Link] = {}
+        self._by_fd: dict[int, Link] = {}
+        self._hot: dict[int, Link] = {}
+        self._end = weakref.finalize(self, _end, self._context, self._links)
+        self._end.atexit = False
+        self._outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes)
+        if bind is not None:
+            try:
+                link, self.address = listen(self._context, bind, max_frame)
+            except ControlError:
+                self.close()
+                raise
+            self._add(link)
+
+    def connect(self, address: str) -> Peer:
+        """Begin to connect, and return at once; frames wait in the outbox until the connection stands."""
+        self._own()
+        link, peer = dial(self._context, self._dialled + 1, address, self.max_frame)
+        self._dialled += 1
+        self._add(link)
+        return peer
+
+    def disconnect(self, peer: Peer) -> None:
+        """Forget the peer and what waits for it; the connection of one that connected to us is its own."""
+        self._own()
+        self._outboxes.forget(peer)
+        if peer.link and peer.link in self._links:
+            link = self._links.pop(peer.link)
+            del self._by_fd[link.fd]
+            self._hot.pop(link.number, None)
+            link.close()
+
+    def send(self, peer: Peer, data: bytes) -> Sent:
+        """Queue one frame, in order with the others to this peer. ControlError: longer than `max_frame`."""
+        self._own()
+        if len(data) > self.max_frame:
+            msg = f"a frame of {len(data)} bytes, over max_frame={self.max_frame}: its receiver would hang up"
+            raise ControlError(msg)
+        return self._outboxes.offer(peer, data)
+
+    def receive(self, limit: int) -> list[tuple[Peer, bytes]]:
+        """Return up to `limit` frames, in order for each peer; never wait. The outboxes move on, too."""
+        self._own()
+        self._outboxes.flush()
+        for fd in self._sweeper.ready(tuple(self._by_fd), 0.0):
+            self._heat(self._by_fd[fd])
+        frames: list[tuple[Peer, bytes]] = []
+        while self._hot and len(frames) < limit:
+            link = self._hot.pop(next(iter(self._hot)))
+            if link.take(limit, frames):
+                self._heat(link)  # there may be more: last in turn
+        self.counts.received += len(frames)
+        return frames
+
+    def wait(self, timeout_s: float, more_fds: Sequence[int] = ()) -> bool:
+        """Sleep until a frame is here, one of `more_fds` is readable or `wake` is called: True.
+
+        False after `timeout_s` seconds, be they microseconds. A `wake` from before the call counts.
+        """
+        self._own()
+        deadline = time.monotonic() + timeout_s
+        fds = (self._waker.fileno(), *self._by_fd, *more_fds)
+        while not self._has_input():
+            left = deadline - time.monotonic()
+            ready = self._sleeper.ready(fds, min(left, STALL_S) if self._outboxes else left)
+            if self._sort(ready):
+                return True
+            if not ready and time.monotonic() >= deadline:
+                return False
+        return True
+
+    def wake(self) -> None:
+        """End the owner's wait, or its next one. The only call for any thread."""
+        self._waker.wake()
+
+    def adopt(self) -> None:
+        """Make the calling thread the owner; the former one must have stopped using this Control."""
+        self._owner = threading.get_ident()
+
+    def waiting(self, peer: Peer) -> tuple[int, int]:
+        """Return frames and bytes in the outbox of `peer`."""
+        return self._outboxes.depth(peer)
+
+    def close(self, drain_s: float = 0.0) -> None:
+        """Close every socket; libzmq has up to `drain_s` seconds for what it holds. Again: nothing."""
+        if self._closed:
+            return
+        self._own()
+        self._closed = True
+        self._end.detach()
+        _end(self._context, self._links, drain_s)
+        self._waker.close()
+        for table in (self._links, self._by_fd, self._hot):
+            table.clear()
+
+    def _own(self) -> None:
+        """Refuse a second thread, and use after close."""
+        me = threading.get_ident()
+        if self._closed:
+            msg = "this Control is closed: make a new one"
+            raise ControlError(msg)
+        if self._owner is None:
+            self._owner = me
+        elif self._owner != me:
+            msg = f"a Control of thread {self._owner} was called by {me}: use wake(), or adopt() it first"
+            raise ControlError(msg)
+
+    def _add(self, link: Link) -> None:
+        self._links[link.number] = self._by_fd[link.fd] = link
+        self._heat(link)
+
+    def _heat(self, link: Link) -> None:
+        self._hot[link.number] = link
+
+    def _post(self, peer: Peer, data: bytes) -> Sent:
+        """One frame into libzmq's window."""
+        link = self._links.get(peer.link)
+        if link is None:
+            return Sent.GONE
+        self._heat(link)
+        return link.post(peer.name, data)
+
+    def _has_input(self) -> bool:
+        """Whether a hot socket has a frame; those that have none are cold from here on."""
+        self._outboxes.flush()
+        for link in tuple(self._hot.values()):
+            if link.readable():
+                return True
+            del self._hot[link.number]
+        return False
+
+    def _sort(self, ready: list[int]) -> bool:
+        """Heat the sockets among `ready`; whether there is anything else, which ends the sleep by itself."""
+        others = 0
+        for fd in ready:
+            link = self._by_fd.get(fd)
+            if link is not None:
+                self._heat(link)
+                continue
+            others += 1
+            if fd == self._waker.fileno():
+                self._waker.clear()
+        return others > 0
+
+
+def _end(context: zmq.Context[zmq.Socket[bytes]], links: dict[int, Link], drain_s: float = 0.0) -> None:
+    """Close all: also of a Control that was dropped, whose context would else wait for its sockets for ever."""
+    for link in links.values():
+        link.close(drain_s)
+    context.term()

@@ -1,0 +1,155 @@
+"""What every gather and scatter promises: the calls, the checks before them, and the ticket of a launch.
+
+A staged part is `[K of each of its layers | V of each]`, each `[token, head, dim]`, dense. What is checked at each
+call is what can be known on the host: the device, the types, the sizes. What cannot be checked without waiting for
+the device are the page numbers in a table that lives on it. A kernel trusts them, as every paged kernel of an engine
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from kvproto.io.kernels.digest import wrong_table
+from kvproto.io.kernels.pool import Cut, KernelError, Pool, Side, need
+from kvproto.layout.plan import Share
+
+__all__ = ["Cut", "Done", "EventTicket", "Events", "KernelError", "Kernels", "Part", "Pool", "Side", "Ticket",
+           "check_call", "need"]  # fmt: skip
+
+
+class Ticket(Protocol):
+    """One launch, as far as its caller may follow it."""
+
+    def done(self) -> bool:
+        """Whether all of its reads and writes are over. Never blocks."""
+        ...
+
+
+class Done:
+    """The ticket of work that was over when the call returned."""
+
+    def done(self) -> bool:
+        return True
+
+
+class EventTicket:
+    """The ticket of work on a CUDA stream. Its event goes back to where it was taken from once it is seen done."""
+
+    __slots__ = ("_event", "_spare")
+
+    def __init__(self, event: Any, spare: list[Any]) -> None:
+        self._event, self._spare = event, spare
+
+    def done(self) -> bool:
+        event = self._event
+        if event is None:
+            return True
+        if not event.query():
+            return False
+        self._event = None
+        self._spare.append(event)
+        return True
+
+    def lead(self, stream: Any) -> None:
+        """Have what is queued on this stream from now on wait for the work. The ticket is spent, its event free."""
+        event, self._event = self._event, None
+        if event is not None:
+            stream.wait_event(event)
+            self._spare.append(event)
+
+
+class Events:
+    """The events of one device, pooled: making one costs more than recording it. Of one thread."""
+
+    def __init__(self) -> None:
+        self._spare: list[Any] = []
+
+    def ticket(self, stream: Any) -> EventTicket:
+        """A ticket for all that is queued on this stream so far."""
+        event: Any = self._spare.pop() if self._spare else _new_event()
+        event.record(stream)
+        return EventTicket(event, self._spare)
+
+
+_new_event: Callable[[], Any] = torch.cuda.Event
+
+
+def check_call(
+    pool: Pool, cut: Cut, table: torch.Tensor, first: int, tokens: int, outs: Sequence[torch.Tensor],
+    digest: torch.Tensor | None,
+) -> None:  # fmt: skip
+    """The checks of every call: all that can be known without looking into device memory."""
+    near = table.get_device() == pool.place
+    if table.dtype is not torch.int64 or table.dim() != 1 or not near or not table.is_contiguous():
+        raise KernelError(
+            f"the page table must be dense 1-D int64 on {pool.device}, "
+            f"not {table.dim()}-D {table.dtype} on {table.device}"
+        )
+    if tokens < 1 or first < 0 or first + tokens > table.numel() * pool.page_size:
+        raise KernelError(
+            f"tokens {first}..{first + tokens - 1} of a table of {table.numel()} pages of {pool.page_size} tokens"
+        )
+    if len(outs) != len(cut.slices):
+        raise KernelError(f"{len(cut.slices)} shares but {len(outs)} buffers")
+    for buffer, width in zip(outs, cut.token_bytes, strict=True):
+        if buffer.dtype is not torch.uint8 or buffer.dim() != 1 or buffer.numel() != width * tokens:
+            raise KernelError(
+                f"a part of {width * tokens} bytes needs a 1-D uint8 view of that size, "
+                f"not {tuple(buffer.shape)} of {buffer.dtype}"
+            )
+        if not buffer.is_contiguous():
+            raise KernelError(f"a staged part must be dense; its stride is {buffer.stride(0)}")
+        if buffer.get_device() != pool.place and not buffer.is_pinned():
+            raise KernelError(f"staging on {buffer.device} is not reachable from a pool on {pool.device}")
+    wrong = wrong_table(digest, cut.entries, pool) if digest is not None else None
+    if wrong is not None:
+        raise KernelError(wrong)
+
+
+Part = tuple[Share, torch.Tensor]
+"""A share and the uint8 view of its staged bytes."""
+
+
+class Kernels(Protocol):
+    """Gather and scatter. `table` holds the room's page numbers, `first` is the token the cell starts at.
+
+    One thread gathers and scatters. Neither call waits for the device. Work goes to `stream`, by default the
+    caller's current one, after `after` if an event is given. Tables and buffers must stay as they are until the
+    ticket is done. With `digest`, a table for these shares, the digests of what was moved are added to it
+    (`kvproto.io.kernels.digest`).
+    """
+
+    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
+        """Make now what the first call with all of these shares, or with some, would make: checks, pointer tables,
+        compiled kernels; with `digests`, those of calls that ask for them.
+
+        This waits for the device, and may take seconds, so any thread may call it while another one gathers and
+        scatters: neither undoes what the other has made. Kernels are compiled for parts at multiples of 16 bytes;
+        the first call with others compiles again.
+        """
+        ...
+
+    def gather(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
+    ) -> Ticket:  # fmt: skip
+        """Copy a share of tokens [first, first + tokens) from the pages into `out`."""
+        ...
+
+    def gather_parts(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
+    ) -> Ticket:  # fmt: skip
+        """The same for several destinations at once."""
+        ...
+
+    def scatter(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
+    ) -> Ticket:  # fmt: skip
+        """Copy staged parts into the pages: those heads, layers and tokens, and nothing else."""
+        ...

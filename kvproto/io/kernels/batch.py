@@ -1,0 +1,142 @@
+"""What is made once of up to eight parts of a cut: the constants of its kernel, a table of addresses, the launch.
+
+The compiled kernel depends on the cut and on how the staged parts are aligned. Parts at multiples of 16 bytes, as
+grants give them, move in words of 16 bytes; anything else moves in the widest words that fit it.
+
+A launch takes a dozen integers and hands them to the compiled kernel by itself. Triton's own launch path would look
+at each argument again to find the kernel it found last time, which costs more than everything else in a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import gcd
+from threading import Lock
+from typing import Any
+
+import torch
+import triton
+
+from kvproto.io.kernels.pool import Pool, Side, Slice
+from kvproto.io.kernels.tile import MAX_PARTS, move
+
+INTERPRETED = not isinstance(move, triton.runtime.JITFunction)
+RUN_TIME_ARGUMENTS = 7 + MAX_PARTS
+MAX_ROWS = 1024
+"""Units in a program; so many only where units are of a few bytes."""
+MAX_UNITS = 2**31 - 2**16
+"""Units of one layer in one call, and tokens of a table, that 32-bit counting bears."""
+
+
+COMPILING = Lock()
+"""Triton shares a compiled kernel, which is half loaded while another thread loads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How work is cut into programs; results never depend on it.
+
+    The defaults were the best of 30 forms on an H200, by 1 to 5 % and in every row: many programs of one warp, each
+    thread with four words of 16 bytes on their way. Half the tile loses a fifth to the starting of programs; larger
+    ones, several layers a program, eviction policies and cache modifiers each lose a little. Mixing the parts of a row
+    gives a scatter of 128-byte rows 2 % and a gather of two heads of eight for four ranks at once as much.
+    """
+
+    tile: int = 2048
+    """Bytes a program copies; a power of two, 16 at least."""
+    warps: int = 1
+    mixed: bool = True
+    """Whether programs mix parts, where these are alike and no digests are wanted."""
+
+
+BEST = Tuning()
+
+
+class Batch:
+    """Up to eight parts of a cut: constants, the table of addresses, and the compiled kernels, by alignment."""
+
+    def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: Tuning, *, digests: bool) -> None:
+        self.parts, self._layers, self._warps = len(slices), max(part.layers for part in slices), tuning.warps
+        dense = not digests and all(grain.head == grain.row for grain in pool.grains)
+        group = gcd(*(part.heads for part in slices)) if dense else 1
+        groups = [part.heads // group for part in slices]
+        uniform = len({(part.heads, part.layers) for part in slices}) == 1
+        units = [gcd(group * grain.row, tuning.tile // 2) for grain in pool.grains]
+        pieces = [group * grain.row // unit for grain, unit in zip(pool.grains, units, strict=True)]
+        rows = [min(tuning.tile // unit, MAX_ROWS) for unit in units]
+        geometry = [
+            (grain.page, grain.token, grain.head * group, unit, piece)
+            for grain, unit, piece in zip(pool.grains, units, pieces, strict=True)
+        ]
+        alike = geometry[0] == geometry[-1]
+        #: Parts are mixed, or each has programs of its own.
+        self._mixed = tuning.mixed and alike and uniform and not digests and self.parts > 1
+        #: Distinct (units of a token, units of a program), of K and of V.
+        self._paces = tuple({(max(groups) * piece, row) for piece, row in zip(pieces, rows, strict=True)})
+        self.max_tokens = MAX_UNITS // self.parts // max(units for units, _ in self._paces)
+        self._grid = self._layers, len(units)
+        addresses = _addresses(pool, slices, self._layers)
+        sizes = [part.layers * part.heads for part in slices]
+        self.entries = sum(sizes)
+        tail = groups + [part.layers for part in slices] + [sum(sizes[:at]) for at in range(self.parts)]
+        self._table = torch.tensor(addresses + tail, dtype=torch.int64, device=pool.device)
+        self._places, self._unused = self._table.data_ptr(), (0,) * (MAX_PARTS - self.parts)
+        self._align = gcd(16, *addresses, *units, *(grain.align for grain in pool.grains))
+        self._constants = (
+            self.parts, len(units), groups[0] if uniform else 0, pool.page_size, *geometry[0], *geometry[-1],
+            rows[0], rows[-1], alike, self._mixed, max(groups), side == "gather", digests,
+        )  # fmt: skip
+        self._launchers: dict[int, Launcher] = {}
+
+    def launcher(self, low_bits: int) -> Launcher:
+        """The compiled kernel for staged parts whose addresses, or-ed together, end in these four bits."""
+        found = self._launchers.get(low_bits)
+        if found is None:
+            align = gcd(self._align, low_bits)
+            made = _launcher((*self._constants, min(align, 8), align), self._warps)
+            found = self._launchers.setdefault(low_bits, made)
+        return found
+
+    def launch(
+        self, pages: int, first: int, tokens: int, staged: Sequence[int], digests: int, entries: int, stream: int
+    ) -> None:
+        """Queue the copy. `pages`, `staged` and `digests` are addresses: of the page table, of each staged part, of
+        this batch's first digest in a table of `entries` a row."""
+        bits, programs, together = 0, 0, self.parts if self._mixed else 1
+        for address in staged:
+            bits |= address
+        for units, rows in self._paces:
+            programs = max(programs, -(-tokens * units * together // rows))
+        self.launcher(bits & 15)(
+            programs * self.parts // together, *self._grid, stream,
+            self._places, pages, first, tokens, self._layers, digests, entries, *staged, *self._unused,
+        )  # fmt: skip
+
+
+Launcher = Callable[..., None]
+"""Takes the grid's three sizes, the raw stream and the kernel's run-time arguments, one after the other."""
+
+
+def _addresses(pool: Pool, slices: Sequence[Slice], layers: int) -> list[int]:
+    """The pool's address of each (part, K or V, layer), its first head included; 0 where a part has fewer layers."""
+    return [
+        tensors[part.layer + layer].data_ptr() + part.head * grain.head if layer < part.layers else 0
+        for part in slices
+        for tensors, grain in zip(pool.kinds, pool.grains, strict=True)
+        for layer in range(layers)
+    ]
+
+
+def _launcher(constants: tuple[Any, ...], warps: int) -> Launcher:
+    """The kernel compiled for these constants, launched without Triton's look at each argument."""
+    if INTERPRETED:
+        return lambda x, y, z, _, *arguments: move[x, y, z](*arguments, *constants, num_warps=warps)
+    with COMPILING:
+        kernel = move.warmup(*[0] * RUN_TIME_ARGUMENTS, *constants, grid=(1, 1, 1), num_warps=warps)
+        run, function, packed = kernel.run, kernel.function, kernel.packed_metadata
+
+    def launch(x: int, y: int, z: int, stream: int, *arguments: int) -> None:
+        run(x, y, z, stream, function, packed, None, None, None, *arguments, *constants)
+
+    return launch

@@ -1,0 +1,128 @@
+"""Kernels that keep digests of what they moved, for an engine that wants to compare.
+
+An endpoint made with `digests=True` has its kernels wrapped in these; nothing else changes. Every gather and scatter
+makes the digests of its heads on its way (`kernels.digest`), and they stay on the device until they are asked for:
+`endpoint.digests(room)`, after the room has finished and before `released` has handed it out. How the numbers of the
+ranks come together is the engine's matter; `differing` says where they disagree.
+
+What agreement says: what the decode rank's kernels read from the ring, taken for these heads, layers and tokens, is
+what the prefill rank's kernels read from its pages. Not covered: parts that went page to page, past the kernels, have
+no digests; and what a page holds afterwards is the kernel's own store, which is tested, not watched.
+
+A room is known by its page table, which is its own tensor. What is kept of each of the last rooms is one number a
+chunk, layer and head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import product
+from threading import Lock
+from typing import Any
+
+import torch
+
+from kvproto.io.kernels.base import Kernels, Part, Pool, Side, Ticket
+from kvproto.io.kernels.digest import new_table
+from kvproto.layout.plan import Share
+from kvproto.layout.sharding import Layout
+
+ROOMS = 1024
+Place = tuple[int, int, int]
+"""First token of a chunk, layer and head of the model."""
+Made = dict[tuple[int, tuple[Share, ...]], tuple[Side, torch.Tensor, Any]]
+
+
+class DigestingKernels:
+    """Other kernels, whose calls all make digests. Gathers and scatters come from one thread, all else from any."""
+
+    def __init__(self, kernels: Kernels, layout: Layout, index: int, rooms: int = ROOMS) -> None:
+        """`layout` and `index` say which heads and layers of the model are in the pool; `rooms`: how many are kept."""
+        self._inner, self._rooms = kernels, rooms
+        self._layer, self._head = layout.layers_of(index)[0], layout.heads_of(index)[0]
+        self._made: dict[int, tuple[torch.Tensor, Made]] = {}
+        self._lock = Lock()
+
+    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = True) -> None:
+        """As the contract of kernels has it."""
+        self._inner.prepare(pool, side, shares, digests=digests)
+
+    def gather(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
+    ) -> Ticket:  # fmt: skip
+        """As the contract of kernels has it, with digests."""
+        return self.gather_parts(pool, table, first, tokens, ((share, out),), stream=stream, after=after, digest=digest)
+
+    def gather_parts(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
+    ) -> Ticket:  # fmt: skip
+        """As the contract of kernels has it, with digests."""
+        made = self._new(table, parts, stream) if digest is None else digest
+        cell = pool, table, first, tokens
+        ticket = self._inner.gather_parts(*cell, parts, stream=stream, after=after, digest=made)
+        self._keep("gather", table, first, parts, made, stream)
+        return ticket
+
+    def scatter(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
+    ) -> Ticket:  # fmt: skip
+        """As the contract of kernels has it, with digests."""
+        made = self._new(table, parts, stream) if digest is None else digest
+        cell = pool, table, first, tokens
+        ticket = self._inner.scatter(*cell, parts, stream=stream, after=after, digest=made)
+        self._keep("scatter", table, first, parts, made, stream)
+        return ticket
+
+    def read(self, table: torch.Tensor) -> dict[Place, int]:
+        """The digests of the room with this page table, unsigned; waits for the device. Empty if there are none."""
+        with self._lock:
+            _, made = self._made.get(id(table), (None, {}))
+            calls = list(made.items())
+        found: dict[Place, int] = {}
+        for (first, shares), (side, sums, stream) in calls:
+            with _on(stream):
+                numbers = sums.tolist()
+            places = self._places(side, first, shares)
+            found.update((place, number & (1 << 64) - 1) for place, number in zip(places, numbers, strict=True))
+        return found
+
+    @staticmethod
+    def _new(table: torch.Tensor, parts: Sequence[Part], stream: Any) -> torch.Tensor:
+        with _on(stream):
+            return new_table([share for share, _ in parts], table.device)
+
+    def _keep(
+        self, side: Side, table: torch.Tensor, first: int, parts: Sequence[Part], digest: torch.Tensor, stream: Any
+    ) -> None:
+        """The sums of a call that was queued; a repeated call's take the place of the first one's."""
+        with _on(stream):
+            sums = digest.sum(0)
+        with self._lock:
+            _, made = self._made.setdefault(id(table), (table, {}))
+            made[first, tuple(share for share, _ in parts)] = side, sums, stream
+            while len(self._made) > self._rooms:
+                del self._made[next(iter(self._made))]
+
+    def _places(self, side: Side, first: int, shares: tuple[Share, ...]) -> Iterator[Place]:
+        for share in shares:
+            source = side == "gather"
+            layer = self._layer + (share.src_layer if source else share.dst_layer)
+            head = self._head + (share.src_head if source else share.dst_head)
+            yield from product((first,), range(layer, layer + share.layers), range(head, head + share.heads))
+
+
+def _on(stream: Any) -> AbstractContextManager[Any]:
+    return nullcontext() if stream is None else torch.cuda.stream(stream)
+
+
+def differing(*ranks: Mapping[Place, int]) -> list[Place]:
+    """Where ranks disagree, of either side and in any number: places that two of them know by different digests."""
+    known: dict[Place, int] = {}
+    wrong: set[Place] = set()
+    for digests in ranks:
+        wrong.update(place for place, digest in digests.items() if known.setdefault(place, digest) != digest)
+    return sorted(wrong)

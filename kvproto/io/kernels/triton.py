@@ -1,0 +1,146 @@
+"""Gather and scatter in Triton: one launch for all layers, K and V, all pages and up to eight parts.
+
+What a cut needs on the device is made once (`batch`): the table of pool addresses, with head offsets in it, and the
+compiled kernel. A call then checks its arguments and launches. No call waits for the device, allocates on it, or
+copies to it; the events that tickets hold are taken from a pool and go back when a ticket has been seen done.
+
+With TRITON_INTERPRET=1, set before Triton is imported, the same code runs on CPU tensors, for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from kvproto.io.kernels.base import Cut, Done, Events, KernelError, Part, Pool, Side, Ticket, check_call, need
+from kvproto.io.kernels.batch import BEST, INTERPRETED, MAX_UNITS, Batch, Tuning
+from kvproto.io.kernels.tile import MAX_PARTS
+from kvproto.layout.plan import Share
+
+__all__ = ["INTERPRETED", "TritonKernels", "Tuning"]
+
+ALONE = "alone"
+"""Marks what was prepared of a single share, for scatters of some of them."""
+
+
+class TritonKernels:
+    """Gather and scatter on one CUDA device; see `Kernels`.
+
+    What two threads make of one cut at a time is made twice, and the first stays: its table may be in use by then.
+    """
+
+    def __init__(self, tuning: Tuning = BEST) -> None:
+        power = tuning.tile & (tuning.tile - 1) == 0
+        need(power and tuning.tile >= 16, f"a tile is a power of two of bytes, 16 or more, not {tuning.tile}")
+        self._tuning = tuning
+        self._events = Events()
+        self._streams: dict[int, Any] = {}
+
+    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
+        alone = [(share,) for share in shares] if side == "scatter" and len(shares) > 1 else []
+        with nullcontext() if INTERPRETED else torch.cuda.device(pool.place):
+            for some in (tuple(shares), *alone):
+                cut = pool.cut(side, some)
+                found = cut.plans.get((self, digests)) or self._make(pool, side, cut, digests=digests)
+                for batch in found:
+                    batch.launcher(0)
+                if some in alone:
+                    cut.plans[self, digests, ALONE] = found
+
+    def gather(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
+    ) -> Ticket:  # fmt: skip
+        return self._move("gather", pool, table, first, tokens, (share,), (out,), stream, after, digest)
+
+    def gather_parts(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
+    ) -> Ticket:  # fmt: skip
+        shares, buffers = zip(*parts, strict=True) if parts else ((), ())
+        return self._move("gather", pool, table, first, tokens, shares, buffers, stream, after, digest)
+
+    def scatter(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
+    ) -> Ticket:  # fmt: skip
+        shares, buffers = zip(*parts, strict=True) if parts else ((), ())
+        return self._move("scatter", pool, table, first, tokens, shares, buffers, stream, after, digest)
+
+    def _make(self, pool: Pool, side: Side, cut: Cut, *, digests: bool) -> list[Batch]:
+        slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
+        found = [Batch(pool, part, side, self._tuning, digests=digests) for part in slices]
+        return self._first(cut, found, digests=digests)
+
+    def _first(self, cut: Cut, made: list[Batch], *, digests: bool) -> list[Batch]:
+        """What is kept of the cut: this, unless there is something already."""
+        kept: list[Batch] = cut.plans.setdefault((self, digests), made)
+        return kept
+
+    def _batches(
+        self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: Cut, *, digests: bool
+    ) -> list[Batch]:
+        """What is launched for these shares: made at the first call, unless each of them was prepared.
+
+        So a scatter of some writers of many, of which there are too many kinds to prepare, compiles nothing.
+        """
+        found: list[Batch] | None = cut.plans.get((self, digests))
+        if found is None:
+            alone = [pool.cut(side, (share,)).plans.get((self, digests, ALONE)) for share in shares]
+            if not all(alone):
+                return self._make(pool, side, cut, digests=digests)
+            found = self._first(cut, [batch for batches in alone for batch in batches or ()], digests=digests)
+        return found
+
+    def _move(
+        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, shares: tuple[Share, ...],
+        buffers: tuple[torch.Tensor, ...], stream: Any, after: Any, digest: torch.Tensor | None,
+    ) -> Ticket:  # fmt: skip
+        cut = pool.cut(side, shares)
+        check_call(pool, cut, table, first, tokens, buffers, digest)
+        staged = [buffer.data_ptr() for buffer in buffers]
+        digests = 0 if digest is None else digest.data_ptr()
+        cell = table.data_ptr(), first, tokens, staged, digests
+        if INTERPRETED:
+            self._launch(self._batches(pool, side, shares, cut, digests=digests != 0), cut, *cell, 0)
+            return Done()
+        if torch.cuda.current_device() != pool.place:
+            with torch.cuda.device(pool.place):
+                return self._queue(pool, side, shares, cut, *cell, stream, after)
+        return self._queue(pool, side, shares, cut, *cell, stream, after)
+
+    def _queue(
+        self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: Cut, pages: int, first: int, tokens: int,
+        staged: list[int], digests: int, stream: Any, after: Any,
+    ) -> Ticket:  # fmt: skip
+        batches = self._batches(pool, side, shares, cut, digests=digests != 0)
+        if stream is None:
+            stream = self._current(pool.place)
+        if after is not None:
+            stream.wait_event(after)
+        self._launch(batches, cut, pages, first, tokens, staged, digests, stream.cuda_stream)
+        return self._events.ticket(stream)
+
+    @staticmethod
+    def _launch(
+        batches: list[Batch], cut: Cut, pages: int, first: int, tokens: int, staged: list[int], digests: int,
+        stream: int,
+    ) -> None:  # fmt: skip
+        at = 0
+        for batch in batches:
+            if tokens > batch.max_tokens or first + tokens > MAX_UNITS:
+                raise KernelError(f"tokens {first}..{first + tokens - 1} are too many for one call: use a smaller grid")
+            batch.launch(pages, first, tokens, staged[at : at + batch.parts], digests, cut.entries, stream)
+            at += batch.parts
+            digests += 8 * batch.entries if digests else 0
+
+    def _current(self, device: int) -> Any:
+        """The caller's stream. Asking torch for it by name is slow; asking for its handle is not."""
+        handle = torch._C._cuda_getCurrentRawStream(device)  # noqa: SLF001 (what Triton itself asks)
+        found = self._streams.get(handle)
+        if found is None:
+            found = self._streams[handle] = torch.cuda.current_stream(device)
+        return found

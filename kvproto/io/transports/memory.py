@@ -1,0 +1,78 @@
+"""The in-memory transport: several ranks in one process, moving real bytes, on a fabric whose schedule is data.
+
+It is what the checker's replays, the hypothesis machines and the demonstrations run on, and it obeys the same
+contract as the real ones, so whatever holds for `Ledger` is tested here in microseconds. Addresses are real addresses
+of this process (`array.ctypes.data`, `tensor.data_ptr()`); the caller keeps the memory alive. See `fabric.py` for
+what can be scheduled and what can go wrong.
+
+    fabric = Fabric(piece=4096)
+    p, d = MemoryTransport(fabric), MemoryTransport(fabric)
+    source, target = p.register(...), d.register(...)
+    peer = p.connect(d.endpoint())
+    p.write(peer, source, p.remote(peer, target.index), bulk(0, 0, 65536), b"tag")
+    while fabric.step(rng): ...
+    d.poll()  # [Arrived(p.instance, b"tag")]
+"""
+
+from __future__ import annotations
+
+from .base import Arrived, Caps, Draft, Handle, Region
+from .cargo import Done, Lost, News, Step, Tag
+from .endpoint import Endpoint
+from .fabric import Fabric
+from .links import Flight, Link
+from .write_records import Ledger
+
+__all__ = ["Fabric", "MemoryTransport", "Step"]
+
+MAX_TAG = 8192
+
+
+class MemoryTransport(Ledger[Flight]):
+    """One instance on a fabric. Names are given in order (`memory-0`, `memory-1`, ...) unless `instance` is."""
+
+    def __init__(self, fabric: Fabric, instance: str | None = None, *, max_inflight_descs: int = 1 << 20) -> None:
+        name = fabric.join(instance)
+        caps = Caps("memory", ("DRAM",), MAX_TAG, 1 << 20, max_inflight_descs, fabric.native_notify, False)
+        super().__init__(caps, name)
+        self.fabric = fabric
+
+    def _attach(self, region: Region) -> None:
+        self.fabric.expose(self.instance, region.index, region.addr, region.nbytes)
+
+    def _detach(self, region: Region) -> None:
+        self.fabric.hide(self.instance, region.index)
+
+    def _blob(self) -> bytes:
+        return b""
+
+    def _link(self, new: Endpoint) -> None:
+        pass
+
+    def _warm(self, _link: Link, _timeout_s: float) -> bool:
+        return True
+
+    def _unlink(self, link: Link) -> None:
+        pass
+
+    def _post(self, handle: Handle, draft: Draft) -> Flight:
+        self.fabric.launch(self.instance, draft.peer, handle, draft.request, draft.tag)
+        return Flight(handle, draft.peer, draft.request)
+
+    def _progress(self) -> None:
+        for news in self.fabric.news(self.instance):
+            self._hear(news)
+
+    def _hear(self, news: News) -> None:
+        if isinstance(news, Tag):
+            self._events.append(Arrived(news.peer, news.tag))
+        elif isinstance(news, Lost):
+            self._lose(news.peer, news.fault)
+        elif isinstance(news, Done) and (flight := self._flights.get(news.handle)) is not None:
+            if news.fault is None:
+                self._complete(flight)
+            else:
+                self._fail(flight, news.fault, quiescent=news.quiescent)
+
+    def _end(self) -> None:
+        self.fabric.kill(self.instance)

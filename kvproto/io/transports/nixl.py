@@ -1,0 +1,275 @@
+"""NIXL over UCX: one-sided writes between processes, host or device memory, the tag as NIXL's notification.
+
+What the library does not say, and what follows from it here:
+
+- The notification of a write is sent by the *sender's* status check, and wire-up and flush need the *target's*
+  progress. So every live handle is checked at every poll, and targets poll too (`caps.needs_target_progress`).
+- There is no cancel. Releasing a handle in flight succeeds and the bytes are sent all the same, read from a source
+  that the caller believes free. So a handle is released only after DONE or an error; a write that is abandoned or in
+  doubt stays in the books and is polled until it comes to rest; only destroying the agent stops it.
+- Target memory is not protected: a stale description is honoured, and over TCP a write into unmapped memory ends the
+  target. So every write is checked against the peer's current region table first (`regions.py`).
+- The progress thread spins a core and costs a quarter of NVLink's bandwidth: off. The owner's polls do the work.
+- Without STRICT synchronisation two threads on one agent can hang a transfer for ever; `connect` and `warm` run on
+  other threads, so STRICT is always on.
+- Where no InfiniBand device exists, UCX's ib module makes the process crash at interpreter exit: it is switched off
+  (`UCX_MODULES=^ib`). With InfiniBand, end worker processes with `os._exit` after `close`.
+- Descriptors are numpy arrays: lists of tuples cost more than small copies do.
+- Device memory: plain cudaMalloc; memory of expandable segments falls off a cliff over cuda_ipc.
+- Between processes of one host a post may copy *inside* the call (cross-memory attach, the GIL released) and then
+  needs nothing of a target that was reached before; over TCP, RDMA and NVLink it returns at once.
+
+A peer's endpoint carries the agent's metadata, whose agent name is the instance id. A newer table of a known peer
+is added to the old one by NIXL; what the peer has deregistered is refused by our own table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .base import (
+    Arrived,
+    BackendUnavailable,
+    BadEndpoint,
+    Caps,
+    Draft,
+    Fault,
+    FaultKind,
+    Handle,
+    Kind,
+    PeerGone,
+    PeerId,
+    Region,
+    StaleEndpoint,
+    UsageError,
+)
+from .endpoint import Endpoint
+from .links import Flight, Link
+from .nixl_load import load
+from .regions import Request
+from .write_records import Ledger
+
+MAX_TAG = 8192  # one eager fragment
+MAX_DESCS = 1 << 20
+MAX_INFLIGHT_DESCS = 1 << 17  # posting one takes some 3 us: half a second in which the loop does nothing else
+_WARM_TICK_S = 0.0002
+_MEMORY: tuple[Kind, ...] = ("DRAM", "VRAM")
+
+# What an exception of a posted write says. Anything else is "backend".
+_KINDS: dict[str, FaultKind] = {
+    "nixlRemoteDisconnectError": "peer_lost",
+    "nixlCancelledError": "peer_lost",
+    "nixlBackendError": "peer_lost",
+    "nixlUnknownError": "peer_lost",
+    "nixlNotFoundError": "stale_endpoint",
+    "nixlNotAllowedError": "stale_endpoint",
+    "nixlInvalidParamError": "usage",
+    "nixlMismatchError": "usage",
+    "nixlNotPostedError": "usage",
+    "nixlRepostActiveError": "busy",
+}
+
+
+class _Write(Flight):
+    __slots__ = ("error", "raw")
+
+    def __init__(self, handle: Handle, peer: PeerId, request: Request, raw: int, error: Fault | None = None) -> None:
+        super().__init__(handle, peer, request)
+        self.raw = raw
+        self.error = error  # what posting it raised
+
+
+class NixlTransport(Ledger[_Write]):
+    """`instance` names the agent and must be new with every life (default: a UUID); `params` are NIXL's parameters of
+    the UCX backend. Raises BackendUnavailable."""
+
+    def __init__(self, instance: str | None = None, params: Mapping[str, str] | None = None) -> None:
+        api, self._nixl = load()
+        named = vars(self._nixl).values()
+        self._errors: tuple[type[Exception], ...] = tuple(
+            e for e in named if isinstance(e, type) and issubclass(e, Exception)
+        )
+        refusals: tuple[type[Exception], ...] = (RuntimeError, *self._errors)
+        name = PeerId(instance or uuid.uuid4().hex)
+        config = api.nixl_agent_config(
+            enable_prog_thread=False, backends=[], sync_mode=api.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
+        )
+        try:
+            agent = api.nixl_agent(name, config)
+            agent.create_backend("UCX", dict(params or {}))
+        except refusals as error:
+            raise BackendUnavailable(f"NIXL's UCX backend does not start here: {error!r}") from error
+        mems = agent.get_backend_mem_types("UCX")
+        kinds: tuple[Kind, ...] = tuple(k for k in _MEMORY if f"{k}_SEG" in mems)
+        super().__init__(Caps("nixl", kinds, MAX_TAG, MAX_DESCS, MAX_INFLIGHT_DESCS, True, True), name)
+        self._agent: Any = agent
+        self._raw: Any = agent.agent
+        self._mems = {"DRAM": self._nixl.DRAM_SEG, "VRAM": self._nixl.VRAM_SEG}
+        self._regs: dict[int, Any] = {}
+
+    # -- regions
+
+    def _attach(self, region: Region) -> None:
+        row = [(region.addr, region.nbytes, region.dev, "")]
+        try:
+            self._regs[region.index] = self._agent.register_memory(row, region.kind)
+        except self._errors as error:
+            raise UsageError(f"NIXL cannot register {region}: {error!r}") from error
+
+    def _detach(self, region: Region) -> None:
+        self._agent.deregister_memory(self._regs.pop(region.index))
+
+    def _blob(self) -> bytes:
+        return bytes(self._agent.get_agent_metadata())
+
+    # -- peers
+
+    def _link(self, new: Endpoint) -> None:
+        try:
+            name = self._agent.add_remote_agent(new.blob)
+        except self._errors as error:
+            kind = self._fault(error).kind
+            if kind == "peer_lost":
+                raise PeerGone(f"{new.instance} cannot be reached ({error!r}): ask for a new endpoint") from error
+            if kind == "stale_endpoint":
+                raise StaleEndpoint(f"NIXL knows {new.instance} by another connection: disconnect it first") from error
+            raise BadEndpoint(f"NIXL cannot read the metadata of {new.instance}: {error!r}") from error
+        if _text(name) != new.instance:
+            self._agent.remove_remote_agent(name)
+            raise BadEndpoint(f"the metadata is of agent {_text(name)!r}, the endpoint of {new.instance!r}")
+
+    def _warm(self, link: Link, timeout_s: float) -> bool:
+        """A write of no bytes: it completes when both ends have the wire up."""
+        remote = next(iter(link.regions.values()), None)
+        local = next((r for r in self._table.regions() if remote is not None and r.kind == remote.kind), None)
+        if remote is None or local is None:
+            return False
+        row = [np.array([[r.addr, 0, r.dev]], dtype=np.uint64) for r in (local, remote)]
+        request = Request(row[0], row[1], local.kind, remote.kind, (local.index,))
+        raw = self._raw
+        try:
+            write = self._start(raw, _Write(Handle(-1), link.peer, request, self._make(raw, link.peer, request, b"")))
+        except self._errors:
+            return False
+        deadline = time.monotonic() + timeout_s
+        while write.error is None and not self.closed and time.monotonic() < deadline:
+            try:
+                if raw.getXferStatus(write.raw) == self._nixl.NIXL_SUCCESS:
+                    raw.releaseXferReq(write.raw)
+                    return True
+            except self._errors as error:
+                write.error = self._fault(error)
+            time.sleep(_WARM_TICK_S)
+        self._leave(write)
+        return False
+
+    def _unlink(self, link: Link) -> None:
+        self._agent.remove_remote_agent(link.peer)
+
+    # -- writes
+
+    def _draft(self, draft: Draft) -> int | Fault:
+        """NIXL's handle, or why there cannot be one."""
+        try:
+            return self._make(self._raw, draft.peer, draft.request, draft.tag)
+        except self._errors as error:
+            fault = self._fault(error)
+            if fault.kind == "peer_lost":
+                return fault
+            raised = StaleEndpoint if fault.kind == "stale_endpoint" else UsageError
+            raise raised(f"NIXL refuses the write to {draft.peer}: {error!r}") from error
+
+    def _undraft(self, raw: int | Fault) -> None:
+        if not isinstance(raw, Fault):
+            self._free(raw)
+
+    def _post(self, handle: Handle, draft: Draft) -> _Write:
+        made = self._draft(draft) if draft.raw is None else draft.raw
+        draft.raw = None
+        if isinstance(made, Fault):
+            return _Write(handle, draft.peer, draft.request, 0, made)
+        return self._start(self._raw, _Write(handle, draft.peer, draft.request, made))
+
+    def _make(self, raw: Any, peer: PeerId, request: Request, tag: bytes) -> int:
+        """Raises NIXL's error."""
+        descs = self._nixl.nixlXferDList
+        local = descs(self._mems[request.local_kind], request.local)
+        remote = descs(self._mems[request.remote_kind], request.remote)
+        made: int = raw.createXferReq(self._nixl.NIXL_WRITE, local, remote, peer, tag, [])
+        return made
+
+    def _start(self, raw: Any, write: _Write) -> _Write:
+        """What posting raises is kept for the next poll."""
+        try:
+            raw.postXferReq(write.raw, b"")
+        except self._errors as error:
+            write.error = self._fault(error)
+        return write
+
+    def _progress(self) -> None:
+        self._receive()
+        lost: dict[PeerId, Fault] = {}
+        for write in tuple(self._flights.values()):
+            fault = self._check(write)
+            if fault is not None and fault.kind == "peer_lost":
+                lost.setdefault(write.peer, fault)
+        for peer, fault in lost.items():
+            self._lose(peer, fault)
+
+    def _receive(self) -> None:
+        try:
+            notes = self._raw.getNotifs({}, [])
+        except self._errors as error:  # the agent itself is broken: no peer can be reached through it
+            for link in self._links.all():
+                self._lose(link.peer, self._fault(error))
+            return
+        for name, tags in notes.items():
+            self._events.extend(Arrived(PeerId(name), tag) for tag in tags)
+
+    def _check(self, write: _Write) -> Fault | None:
+        """This also sends the notification of a write that is through."""
+        fault = write.error if not write.raw else None
+        try:
+            if fault is None and self._raw.getXferStatus(write.raw) != self._nixl.NIXL_SUCCESS:
+                return None
+        except self._errors as error:
+            fault = write.error or self._fault(error)
+        if fault is not None:
+            self._release(write)
+            self._fail(write, fault, quiescent=True)
+            return fault
+        self._release(write)
+        self._complete(write)
+        return None
+
+    def _release(self, write: _Write) -> None:
+        if write.raw:
+            self._free(write.raw)
+
+    def _free(self, raw: int) -> None:
+        with contextlib.suppress(*self._errors):  # what cannot be released is freed with the agent
+            self._raw.releaseXferReq(raw)
+
+    def _fault(self, error: BaseException) -> Fault:
+        name = type(error).__name__
+        return Fault(_KINDS.get(name, "backend"), f"{name}: {error}")
+
+    def _end(self) -> None:
+        """Peers are told to forget us only if nothing is in flight; destroying the agent stops what is."""
+        if not self._flights and not self._links.held():
+            for link in self._links.all():
+                self._agent.remove_remote_agent(link.peer)
+            for reg in self._regs.values():
+                self._agent.deregister_memory(reg)
+        self._regs.clear()
+        self._agent = self._raw = None
+
+
+def _text(name: bytes | str) -> str:
+    return name.decode(errors="replace") if isinstance(name, bytes) else name

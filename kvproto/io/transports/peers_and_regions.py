@@ -1,0 +1,117 @@
+"""The books of who is who: the owner's thread, this side's regions, the peers. Writes are in `write_records`.
+
+A backend adds hooks that touch its library; who may call and what is valid is decided here, once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from .base import Busy, Caps, Kind, Owner, PeerId, Region, RemoteRegion, StaleEndpoint, UsageError
+from .endpoint import VERSION, Endpoint, decode, encode
+from .links import Link, Links
+from .regions import Table
+
+
+class Books(ABC):
+    """Regions and peers of one transport."""
+
+    def __init__(self, caps: Caps, instance: PeerId) -> None:
+        self.caps = caps
+        self.instance = instance
+        self.closed = False
+        self._owner = Owner()
+        self._table = Table(caps.kinds)
+        self._links = Links(instance)
+
+    # -- owner and regions
+
+    def adopt(self) -> None:
+        self._owner.adopt()
+
+    def register(self, addr: int, nbytes: int, kind: Kind = "DRAM", dev: int = 0) -> Region:
+        self._check_open()
+        region = self._table.plan(addr, nbytes, kind, dev)
+        self._attach(region)
+        self._table.add(region)
+        return region
+
+    def deregister(self, region: Region) -> None:
+        self._check_open()
+        self._table.check(region)
+        if self._reads(region):
+            raise Busy(f"region {region.index} is read by a write in flight: wait until it is quiescent")
+        self._table.remove(region)
+        self._detach(region)
+
+    def endpoint(self) -> bytes:
+        if self.closed:
+            raise UsageError("the transport is closed")
+        serial = self._table.serial
+        entries = self._table.entries()
+        return encode(Endpoint(self.caps.backend, VERSION, self.instance, serial, entries, self._blob()))
+
+    # -- peers
+
+    def connect(self, endpoint: bytes) -> PeerId:
+        new = decode(endpoint, self.caps.backend)
+        if self._links.begin(new):
+            linked = False
+            try:
+                self._link(new)
+                linked = True
+            finally:
+                self._links.end(new, linked=linked)
+        return PeerId(new.instance)
+
+    def warm(self, peer: PeerId, timeout_s: float = 1.0) -> bool:
+        link = self._links.hold(peer)
+        try:
+            return link.lost is None and not self.closed and self._warm(link, timeout_s)
+        finally:
+            self._links.release(peer)
+
+    def disconnect(self, peer: PeerId) -> None:
+        self._check_open()
+        link = self._links.drop(peer)
+        if link is not None:
+            try:
+                self._unlink(link)
+            finally:
+                self._links.release(peer)
+
+    def remote(self, peer: PeerId, index: int) -> RemoteRegion:
+        region = self._links.known(peer).regions.get(index)
+        if region is None:
+            raise StaleEndpoint(f"peer {peer} has no region {index} in its current endpoint: ask it for a new one")
+        return region
+
+    def _check_open(self) -> None:
+        self._owner.check()
+        if self.closed:
+            raise UsageError("the transport is closed")
+
+    # -- hooks
+
+    @abstractmethod
+    def _reads(self, region: Region) -> bool:
+        """Whether a write that has not come to rest reads this region."""
+
+    @abstractmethod
+    def _attach(self, region: Region) -> None: ...
+    @abstractmethod
+    def _detach(self, region: Region) -> None: ...
+    @abstractmethod
+    def _blob(self) -> bytes:
+        """The backend's part of the endpoint. Any thread."""
+
+    @abstractmethod
+    def _link(self, new: Endpoint) -> None:
+        """Learn a peer or its newer table. Any thread; may block."""
+
+    @abstractmethod
+    def _warm(self, link: Link, timeout_s: float) -> bool:
+        """Any thread; may block."""
+
+    @abstractmethod
+    def _unlink(self, link: Link) -> None: ...

@@ -1,0 +1,218 @@
+"""The books of writes: what is in flight, and the one outcome each write is owed.
+
+Regions and peers are in `peers_and_regions`. A backend adds hooks that touch its library; what is pinned, what is
+reported and what is still in motion is decided here, once. A write's life in the books:
+
+    posted ──> Completed                          out of the books
+           ├─> Failed(quiescent=True)             out of the books
+           └─> Failed(quiescent=False), abandon   silent: stays, polled and pinned, until it settles; nothing reported
+
+After `close` the events that are left can still be polled, so that every write has its outcome.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy.typing as npt
+
+from .base import (
+    Busy,
+    Caps,
+    Completed,
+    Draft,
+    Event,
+    Failed,
+    Fault,
+    Handle,
+    Part,
+    PeerId,
+    PeerLost,
+    Region,
+    RemoteRegion,
+    UsageError,
+)
+from .links import Flight
+from .peers_and_regions import Books
+from .regions import as_descs, request
+
+_DRAIN_TICK_S = 0.0005
+
+F = TypeVar("F", bound=Flight)
+
+
+class Ledger(Books, Generic[F]):
+    """Implements `Transport` on top of the hooks here and in `Books`."""
+
+    def __init__(self, caps: Caps, instance: PeerId) -> None:
+        super().__init__(caps, instance)
+        self._flights: dict[Handle, F] = {}
+        self._strays: deque[F] = deque()  # writes that another thread left in flight, for the owner to take over
+        self._events: list[Event] = []
+        self._next = 0
+
+    # -- writes
+
+    def write(self, peer: PeerId, src: Region, dst: RemoteRegion, descs: npt.ArrayLike, tag: bytes) -> Handle:
+        return self.write_many(peer, (Part(src, dst, as_descs(descs)),), tag)
+
+    def write_many(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Handle:
+        draft = self._checked(peer, parts, tag)
+        self._room(draft)
+        return self._launch(draft)
+
+    def prepare(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Draft:
+        draft = self._checked(peer, parts, tag)
+        if draft.link.lost is None:
+            draft.raw = self._draft(draft)
+        return draft
+
+    def post(self, draft: Draft) -> Handle:
+        self._check_open()
+        link = self._links.get(draft.peer)
+        if link is not draft.link or draft.tables != (link.regions, self._table.serial):
+            self.drop(draft)
+            draft = self._checked(draft.peer, draft.parts, draft.tag)
+        self._room(draft)
+        return self._launch(draft)
+
+    def drop(self, draft: Draft) -> None:
+        self._owner.check()
+        if draft.raw is not None and not self.closed:
+            self._undraft(draft.raw)
+        draft.raw = None
+
+    def _checked(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Draft:
+        self._check_open()
+        link = self._links.known(peer)
+        checked = request(parts, tag, self._table, link.regions, self.caps)
+        return Draft(peer, parts, tag, link, checked, (link.regions, self._table.serial))
+
+    def _room(self, draft: Draft) -> None:
+        link, most = draft.link, self.caps.max_inflight_descs
+        if link.writes and link.count + draft.request.count > most:
+            raise Busy(f"{link.count} pieces are in flight to peer {link.peer}: at most {most}")
+
+    def _launch(self, draft: Draft) -> Handle:
+        link, handle = draft.link, Handle(self._next)
+        if link.lost is None:
+            flight = self._post(handle, draft)
+            self._flights[handle] = flight
+            link.enter(flight)
+        else:
+            self.drop(draft)
+            self._events.append(Failed(handle, link.lost, True))
+        self._next += 1
+        return handle
+
+    def poll(self) -> list[Event]:
+        self._owner.check()
+        if not self.closed:
+            self._gather()
+            self._progress()
+        events, self._events = self._events, []
+        return events
+
+    def busy(self) -> bool:
+        return bool(self._flights or self._strays)
+
+    def abandon(self, handle: Handle) -> None:
+        self._owner.check()
+        flight = self._flights.get(handle)
+        if flight is not None:
+            flight.silent = True
+        self._events = [e for e in self._events if not (isinstance(e, Completed | Failed) and e.handle == handle)]
+
+    def quiescent(self, handle: Handle) -> bool:
+        if not 0 <= handle < self._next:
+            raise UsageError(f"handle {handle} is not of this transport")
+        return handle not in self._flights
+
+    def close(self, drain_s: float = 1.0) -> None:
+        self._owner.check()
+        if self.closed:
+            return
+        deadline = time.monotonic() + drain_s
+        while (self.busy() or self._links.held()) and time.monotonic() < deadline:
+            self._gather()
+            self._progress()
+            time.sleep(_DRAIN_TICK_S)
+        self._gather()
+        self.closed = True
+        self._links.close()
+        self._end()
+        fault = Fault("in_doubt", "the transport was closed while this write was in flight")
+        for flight in tuple(self._flights.values()):
+            self._fail(flight, fault, quiescent=True)
+
+    # -- for backends
+
+    def _reads(self, region: Region) -> bool:
+        self._gather()
+        return any(region.index in flight.sources for flight in self._flights.values())
+
+    def _gather(self) -> None:
+        while self._strays:
+            flight = self._strays.popleft()
+            flight.handle, flight.silent = Handle(self._next), True
+            self._next += 1
+            self._flights[flight.handle] = flight
+            self._links.known(flight.peer).enter(flight)
+            self._links.stray(flight.peer, -1)
+
+    def _leave(self, flight: F) -> None:
+        """Any thread: a write that goes on, for the owner to poll. The peer must be held."""
+        self._links.stray(flight.peer, +1)
+        self._strays.append(flight)
+
+    def _complete(self, flight: F) -> None:
+        if not flight.silent:
+            self._events.append(Completed(flight.handle))
+        self._forget(flight)
+
+    def _fail(self, flight: F, fault: Fault, *, quiescent: bool) -> None:
+        if not flight.silent:
+            self._events.append(Failed(flight.handle, fault, quiescent))
+        flight.silent = True
+        if quiescent:
+            self._forget(flight)
+
+    def _lose(self, peer: PeerId, fault: Fault) -> None:
+        """Call it after the outcomes that are known: what is left of the peer's writes is in doubt."""
+        link = self._links.get(peer)
+        if link is None or link.lost is not None:
+            return
+        link.lost = fault
+        for flight in tuple(self._flights.values()):
+            if flight.peer == peer and not flight.silent:
+                self._fail(flight, fault, quiescent=False)
+        self._events.append(PeerLost(peer, fault))
+
+    def _forget(self, flight: F) -> None:
+        del self._flights[flight.handle]
+        self._links.known(flight.peer).leave(flight)
+
+    # -- hooks
+
+    def _draft(self, draft: Draft) -> Any:  # noqa: ARG002
+        """What the library can make of a write before it is posted; None: nothing."""
+        return None
+
+    def _undraft(self, raw: Any) -> None:
+        """Free what `_draft` made."""
+
+    @abstractmethod
+    def _post(self, handle: Handle, draft: Draft) -> F:
+        """Post, or raise if nothing was posted. A failure after that is for `_progress` to report."""
+
+    @abstractmethod
+    def _progress(self) -> None:
+        """One bounded pass: `_complete`, `_fail`, `_lose`, and `Arrived` into `_events`."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Stop every write and free the backend."""

@@ -1,0 +1,63 @@
+"""The codec: one frame is one message, in MessagePack.
+
+A frame is an array of four: the link's epoch (u64), the room id (u64), the room's gen (u32), and the body, itself
+an array whose first element is its name.  Messages about a link have room and gen 0.
+
+Everything that arrives is judged here, before the protocol sees it: types, ranges, sizes, names, and the layout
+in a call.  A frame that does not pass is a `WireError` that says what was wrong with it; the loop counts it and
+goes on.  No size in a frame sizes anything here: page lists and aux rows are bounded bytes, indices are bounded
+integers.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvproto.protocol.events import room_key, room_of
+from kvproto.protocol.messages import (
+    MAX_AUX,
+    MAX_ENDPOINT,
+    MAX_PAGES,
+    U32,
+    U64,
+    Abort,
+    LinkBody,
+    Message,
+    Open,
+    RoomBody,
+)
+
+#: the longest frame that is sent or accepted, in bytes
+MAX_FRAME = max(MAX_AUX, MAX_ENDPOINT, MAX_PAGES) + 64 * 1024
+Frame = tuple[int, int, Message]
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(tuple[U64, U64, U32, Message])
+
+
+class WireError(ValueError):
+    """A frame that is not a message of this protocol."""
+
+
+def encode(epoch: int, room: int, body: Message) -> bytes:
+    """The frame of this message; `room` is a room key (0: the message is about the link)."""
+    room_id, gen = room_of(room)
+    return _encoder.encode((epoch, room_id, gen, body))
+
+
+def decode(frame: bytes) -> Frame:
+    """The (epoch, room key, body) of a frame; raises WireError for anything else."""
+    if len(frame) > MAX_FRAME:
+        raise WireError(f"a frame of {len(frame)} bytes, more than {MAX_FRAME}")
+    try:
+        epoch, room_id, gen, body = _decoder.decode(frame)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise WireError(f"{type(error).__name__}: {error}") from error
+    about_room = isinstance(body, RoomBody)
+    if isinstance(body, LinkBody) and (room_id or gen):
+        raise WireError(f"{type(body).__name__} is about a link, not about room {room_id}")
+    if isinstance(body, Open) and body.prefix > body.tokens:
+        raise WireError(f"a prefix of {body.prefix} tokens in a room of {body.tokens}")
+    if isinstance(body, Abort) and not body.cause:
+        raise WireError("an abort without a cause: it would read as success")
+    return epoch, room_key(room_id, gen) if about_room else 0, body

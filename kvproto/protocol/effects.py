@@ -1,0 +1,488 @@
+"""The effects: what is to be done, in the imperative.
+
+Two kinds.  An *internal* effect is carried out by the rank itself, in the same pass and without any I/O: it
+takes a slot, frees a region, tells another machine of the same rank.  All others leave the rank and are carried
+out by the loop's handlers; only those know sockets, transports, devices and clocks.  Every effect can be
+printed, compared and replayed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvproto.layout.plan import Plan
+from kvproto.protocol.messages import Message
+from kvproto.protocol.states import Cause
+
+
+class Effect(msgspec.Struct, frozen=True, gc=False):
+    """Base of every effect."""
+
+
+class Internal(Effect, frozen=True):
+    """Base of the effects that the rank carries out itself."""
+
+
+class Report(Effect, frozen=True):
+    """Tell whoever watches: an event was refused, or something is odd."""
+
+    what: str
+    why: str
+
+
+# ------------------------------------------------------------------------------------------ messages
+class Send(Internal, frozen=True):
+    """Say this to these peers (a mask) of the room's other group."""
+
+    room: int
+    peers: int
+    body: Message
+
+
+class Reply(Internal, frozen=True):
+    """Say this to whoever sent the message that is being handled."""
+
+    room: int
+    body: Message
+
+
+class SendWatermark(Internal, frozen=True):
+    """Tell the ring's watermark to these peers (a mask) of the room."""
+
+    room: int
+    peers: int
+
+
+class ReplyWatermark(Internal, frozen=True):
+    """Tell the ring's watermark to whoever asked."""
+
+
+class SendGrant(Internal, frozen=True):
+    """Tell these peers where the chunk's region is, and the watermark."""
+
+    room: int
+    peers: int
+    chunk: int
+    grant: int
+    offset: int
+    round: int
+    end: int
+
+
+class Transmit(Effect, frozen=True):
+    """Put this message on this link."""
+
+    link: int
+    epoch: int
+    room: int
+    body: Message
+
+
+class SendPages(Internal, frozen=True):
+    """Tell this peer the chunk's pages."""
+
+    room: int
+    peer: int
+    chunk: int
+
+
+class SendAux(Internal, frozen=True):
+    """Send this peer the room's aux row."""
+
+    room: int
+    peer: int
+
+
+class TransmitPages(Effect, frozen=True):
+    """Put the pages of the chunk, `tokens` tokens from `first` on, on this link (the handler knows them)."""
+
+    link: int
+    epoch: int
+    room: int
+    chunk: int
+    first: int
+    tokens: int
+
+
+class TransmitAux(Effect, frozen=True):
+    """Put the room's aux row on this link (the handler has it)."""
+
+    link: int
+    epoch: int
+    room: int
+
+
+# ------------------------------------------------------------------------------------------- engines
+class AnnounceOutcome(Effect, frozen=True):
+    """Tell the engine how the room ended: `Cause.NONE` is success."""
+
+    room: int
+    cause: Cause
+
+
+class AnnounceReleased(Effect, frozen=True):
+    """Tell the engine that the room's pages may be used for something else."""
+
+    room: int
+
+
+class DeliverAux(Effect, frozen=True):
+    """Hand the aux row to the engine."""
+
+    room: int
+    data: bytes
+
+
+class AnnounceLink(Effect, frozen=True):
+    """Tell the engine that a link is up (`why` empty), lost or refused."""
+
+    link: int
+    why: str
+
+
+# -------------------------------------------------------------------------------- kernels, transports
+class LaunchGather(Effect, frozen=True):
+    """Gather the chunk's head slices for this peer into the slot; answered by Gathered or GatherFailed.
+
+    The chunk is `tokens` tokens from `first` on.  Where the write will go is said, too, so that it can be made ready.
+    """
+
+    room: int
+    chunk: int
+    peer: int
+    link: int
+    epoch: int
+    slot: int
+    offset: int
+    grant: int
+    first: int
+    tokens: int
+
+
+class PrepareWrite(Effect, frozen=True):
+    """Make ready the write of the slot into the region at `offset` of the peer's ring (its own part of it).
+
+    Answered by BatchReady or BatchUnmade.  Where the transport can, the write carries STG_NOTIFY of `grant`.
+    """
+
+    room: int
+    chunk: int
+    peer: int
+    link: int
+    epoch: int
+    slot: int
+    offset: int
+    grant: int
+    first: int
+    tokens: int
+
+
+class PreparePages(Effect, frozen=True):
+    """Make ready the writes of the chunk's head slices into the peer's pages; answered as PrepareWrite."""
+
+    room: int
+    chunk: int
+    peer: int
+    link: int
+    pages: bytes
+    first: int
+    tokens: int
+
+
+class PostBatch(Effect, frozen=True):
+    """Post the batch that is ready; answered by its end, or by BatchDeferred or BatchRefused."""
+
+    room: int
+    chunk: int
+    peer: int
+
+
+class DropBatches(Effect, frozen=True):
+    """What is not yet posted of the write is given up."""
+
+    room: int
+    chunk: int
+    peer: int
+
+
+class LaunchScatter(Effect, frozen=True):
+    """Scatter the parts of these writers (a mask) from the region at `offset` into the room's pages.
+
+    The chunk is `tokens` tokens from `first` on, `group` the writers'.  Answered by Scattered or ScatterFailed.
+    """
+
+    room: int
+    chunk: int
+    group: int
+    writers: int
+    offset: int
+    first: int
+    tokens: int
+
+
+class Connect(Effect, frozen=True):
+    """Connect the transport to this rank by its endpoint; answered by WiredUp or WireFailed.
+
+    `plan`: who writes what to whom between the two groups.
+    """
+
+    link: int
+    session: int
+    group: int
+    rank: int
+    endpoint: bytes
+    plan: Plan
+
+
+class AdoptWire(Effect, frozen=True):
+    """The link's writes go through this connection of the transport; a former one is taken down when it is idle."""
+
+    link: int
+    wire: str
+
+
+class DropWire(Effect, frozen=True):
+    """No link wants this connection of the transport, if none has it already: take it down when it is idle."""
+
+    wire: str
+
+
+class Disconnect(Effect, frozen=True):
+    """Take the link's connection of the transport down, once nothing is in flight on it."""
+
+    link: int
+
+
+class Dial(Effect, frozen=True):
+    """Have the link's messages go to this address; answered by DialFailed if they cannot."""
+
+    link: int
+    address: str
+
+
+class BindLink(Effect, frozen=True):
+    """The link's messages go to where its call came from."""
+
+    link: int
+    place: bytes
+
+
+class ForgetLink(Effect, frozen=True):
+    """Nothing is said to the link's other end any more: its connection can go."""
+
+    link: int
+
+
+class SayReset(Effect, frozen=True):
+    """Tell who is at this place that the epoch is not one of this rank's."""
+
+    place: bytes
+    epoch: int
+
+
+# ------------------------------------------------------------------------------------- link messages
+class SayHello(Effect, frozen=True):
+    """Call the prefill rank."""
+
+    link: int
+    session: int
+
+
+class SayWelcome(Effect, frozen=True):
+    """Agree to the call."""
+
+    link: int
+    session: int
+    epoch: int
+
+
+class SayRefusal(Effect, frozen=True):
+    """Refuse the call."""
+
+    link: int
+    session: int
+    why: str
+
+
+# ------------------------------------------------------------------------------- internal, prefill side
+class GatherChunk(Internal, frozen=True):
+    """Gather the chunk into the slot, for the region at `offset`."""
+
+    room: int
+    chunk: int
+    peer: int
+    slot: int
+    offset: int
+    grant: int
+
+
+class MakeWrite(Internal, frozen=True):
+    """Make the write of the slot into the region ready."""
+
+    room: int
+    chunk: int
+    peer: int
+    slot: int
+    offset: int
+    grant: int
+
+
+class MakePages(Internal, frozen=True):
+    """Make the writes into the pages ready."""
+
+    room: int
+    chunk: int
+    peer: int
+    pages: bytes
+
+
+class OpenWindow(Internal, frozen=True):
+    """Open the sends of the chunks `first` .. `last - 1` (and those of the aux row)."""
+
+    room: int
+    first: int
+    last: int
+    aux: bool
+
+
+class OfferKv(Internal, frozen=True):
+    """Tell the room's sends how far the KV is computed."""
+
+    room: int
+
+
+class OfferAux(Internal, frozen=True):
+    """Tell the room's aux sends that the row is there."""
+
+    room: int
+
+
+class StopSends(Internal, frozen=True):
+    """Tell every send of the room to stop."""
+
+    room: int
+
+
+class TakeSlot(Internal, frozen=True):
+    """Take a local staging slot, or queue for one."""
+
+    room: int
+    chunk: int
+    peer: int
+
+
+class LeaveQueue(Internal, frozen=True):
+    """Do not queue for a slot any more."""
+
+    room: int
+    chunk: int
+    peer: int
+
+
+class FreeSlot(Internal, frozen=True):
+    """Give back the slot that this send holds, if any: the oldest in the queue gets it."""
+
+    room: int
+    chunk: int
+    peer: int
+
+
+class WatchWatermark(Internal, frozen=True):
+    """Tell this send when the watermark passes its region."""
+
+    room: int
+    chunk: int
+    peer: int
+    round: int
+    end: int
+
+
+class ReleaseWaiting(Internal, frozen=True):
+    """Tell the sends of this link whose region the watermark has passed."""
+
+    link: int
+
+
+class ConnectPeer(Internal, frozen=True):
+    """Connect the transport to the rank that called with this session."""
+
+    link: int
+    session: int
+
+
+class AskWatermark(Internal, frozen=True):
+    """Ask the room's peer for its watermark."""
+
+    room: int
+    peer: int
+
+
+# ------------------------------------------------------------------------------- internal, decode side
+
+class StopGrants(Internal, frozen=True):
+    """Tell every grant of the room that the room has failed."""
+
+    room: int
+
+
+class DrainGrants(Internal, frozen=True):
+    """Tell every grant of the room that nobody writes for it any more."""
+
+    room: int
+
+
+class ScatterChunk(Internal, frozen=True):
+    """Scatter the parts of these writers (a mask) from the region at `offset` into the room's pages."""
+
+    room: int
+    chunk: int
+    writers: int
+    offset: int
+
+
+class AskLinks(Internal, frozen=True):
+    """Ask the links to these peers (a mask) of the room whether they can be opened at, or (`quiet`) still write."""
+
+    room: int
+    peers: int
+    quiet: bool
+
+
+class ReserveSpace(Internal, frozen=True):
+    """Take a region of the ring for the chunk, or queue for one."""
+
+    room: int
+    chunk: int
+
+
+class CancelSpace(Internal, frozen=True):
+    """Do not queue for a region any more."""
+
+    room: int
+    chunk: int
+
+
+class FreeSpace(Internal, frozen=True):
+    """The region is free."""
+
+    grant: int
+
+
+# ------------------------------------------------------------------------------------- internal, links
+class RaiseLinkUp(Internal, frozen=True):
+    """Tell the rooms of this link that it is up."""
+
+    link: int
+
+
+class RaiseLinkDown(Internal, frozen=True):
+    """Tell the rooms of this link that it is down."""
+
+    link: int
+    cause: Cause
+
+
+class RaisePeerQuiet(Internal, frozen=True):
+    """Tell the rooms of this link that nothing of its former self can land."""
+
+    link: int

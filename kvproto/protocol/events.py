@@ -1,0 +1,537 @@
+"""The events: facts that have happened, in the past tense.
+
+An event names what it is about: the room (its key, see `room_key`), the chunk, the peer.  `peer` is the index
+of a rank in the other side's group, except in link events, where it is the number of the link.  `machine` says
+which table it is for; `TimerFired` is the one event that every table may see.
+
+Engines, messages, transports, kernels and timers raise events; so do machines, through effects that the rank
+itself carries out (a send that ends tells its room).  What a guard needs to know about the world beside the
+machine (does the plan agree? is the region usable?) stands in the event as a fact, put there by the rank.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar, Literal
+
+import msgspec
+
+from kvproto.fsm.vocabulary import Event
+from kvproto.protocol.states import Cause
+
+Machine = Literal["room", "send", "write", "grant", "link", ""]
+
+
+def room_key(room: int, gen: int) -> int:
+    """One number for (room id, gen): the gen above the 64 bits of the room id (gen 0: the id itself)."""
+    return gen << 64 | room if gen else room
+
+
+def room_of(key: int) -> tuple[int, int]:
+    """The (room id, gen) of a room key."""
+    return key & 0xFFFFFFFFFFFFFFFF, key >> 64
+
+
+class Terms(msgspec.Struct, frozen=True, gc=False):
+    """What two groups agreed on, as one rank needs it; one object is shared by all rooms between them.
+
+    The masks have a bit for each rank of the other group.
+    """
+
+    group: int
+    #: ranks that share at least one (head, layer) with this one
+    everyone: int
+    #: prefill: ranks that this one writes to; decode: ranks that write to this one
+    writes: int
+    #: prefill: ranks that this one sends the aux row to; decode: the rank that sends it here
+    aux: int
+    #: tokens a chunk
+    grid: int
+    #: prefill: chunks of a room that are asked for at a time
+    window: int = 0
+
+
+class Route(IntEnum):
+    """How a send travels."""
+
+    #: through the ring, in one write
+    STAGED = 0
+    #: page to page
+    PAGES = 1
+    #: the aux row, over the control plane
+    AUX = 2
+
+
+# --------------------------------------------------------------------------------------------- rooms
+class RoomEvent(Event, frozen=True):
+    """About a room as a whole."""
+
+    machine: ClassVar[Machine] = "room"
+    room: int
+
+
+class EngineOpened(RoomEvent, frozen=True):
+    """The prefill engine opened the room: a prompt of `tokens`."""
+
+    tokens: int
+
+
+class RoomOpened(RoomEvent, frozen=True):
+    """The decode engine allocated pages: `tokens` in all, the first `prefix` of them are there already."""
+
+    terms: Terms
+    tokens: int
+    prefix: int
+
+
+class ForwardScheduled(RoomEvent, frozen=True):
+    """The prefill engine will soon compute the room: grants are worth asking for."""
+
+
+class TokensProduced(RoomEvent, frozen=True):
+    """The KV of the first `tokens` tokens is in the pages (in stream order)."""
+
+    tokens: int
+
+
+class AuxProvided(RoomEvent, frozen=True):
+    """The prefill engine gave the aux row."""
+
+
+class EngineAborted(RoomEvent, frozen=True):
+    """This side's engine gave the room up."""
+
+    cause: Cause
+
+
+class RoomFailed(RoomEvent, frozen=True):
+    """Something of the room went wrong on this rank."""
+
+    cause: Cause
+
+
+class PeerOpened(RoomEvent, frozen=True):
+    """A decode rank opened the room."""
+
+    peer: int
+    terms: Terms
+    tokens: int
+    prefix: int
+
+
+class PeerReady(RoomEvent, frozen=True):
+    """A prefill rank knows the room."""
+
+    peer: int
+
+
+class AbortAsked(RoomEvent, frozen=True):
+    """A decode rank wants no more writes."""
+
+    peer: int
+    terms: Terms
+    cause: Cause
+
+
+class PeerDrained(RoomEvent, frozen=True):
+    """A prefill rank has nothing in flight and will post nothing more."""
+
+    peer: int
+    cause: Cause
+
+
+class PeerNoted(RoomEvent, frozen=True):
+    """A decode rank knows that this one has drained."""
+
+    peer: int
+
+
+class PeerForgot(RoomEvent, frozen=True):
+    """A decode rank does not know the room."""
+
+    peer: int
+
+
+class PeerQuiet(RoomEvent, frozen=True):
+    """A write of this prefill rank's lost link can no longer land."""
+
+    peer: int
+
+
+class LinkCameUp(RoomEvent, frozen=True):
+    """The link to a peer of the room is up."""
+
+    peer: int
+
+
+class LinkWentDown(RoomEvent, frozen=True):
+    """The link to a peer of the room is lost or refused."""
+
+    peer: int
+    cause: Cause
+
+
+class SendFinished(RoomEvent, frozen=True):
+    """A send of the room ended, confirmed or stopped."""
+
+    chunk: int
+    peer: int
+
+
+class SendsStopped(RoomEvent, frozen=True):
+    """Every send of the room has been told to stop."""
+
+
+class ChunkRequested(RoomEvent, frozen=True):
+    """A writer asked for a chunk that has no grant: for a region, or (`pages`) for its pages."""
+
+    chunk: int
+    peer: int
+    pages: bool
+
+
+class ChunkNotified(RoomEvent, frozen=True):
+    """A writer says that its part is in place; the chunk has no grant."""
+
+    chunk: int
+    peer: int
+
+
+class ChunkLanded(RoomEvent, frozen=True):
+    """The chunk is in its pages."""
+
+    chunk: int
+
+
+class GrantClosed(RoomEvent, frozen=True):
+    """A grant ended without its chunk being placed."""
+
+    chunk: int
+
+
+class AuxLanded(RoomEvent, frozen=True):
+    """The aux row arrived."""
+
+    peer: int
+    data: bytes
+
+
+# --------------------------------------------------------------------------------------------- sends
+class SendEvent(Event, frozen=True):
+    """About one send of a prefill rank."""
+
+    machine: ClassVar[Machine] = "send"
+    room: int
+    chunk: int
+    peer: int
+
+
+class SendOpened(SendEvent, frozen=True):
+    """The room wants this chunk sent; `ready`: its KV (or the aux row) is there already.
+
+    `tells`: a staged write of this rank's transport carries its own notification.
+    """
+
+    route: Route
+    ready: bool
+    tells: bool = False
+
+
+class StagingGranted(SendEvent, frozen=True):
+    """The decode rank gave a region; `usable`: the watermark has passed it; the lease is in seconds."""
+
+    grant: int
+    offset: int
+    round: int
+    end: int
+    usable: bool
+    lease: float
+
+
+class StagingDenied(SendEvent, frozen=True):
+    """The decode rank does not stage this chunk."""
+
+
+class PagesGranted(SendEvent, frozen=True):
+    """The decode rank named the pages (u32 little-endian each)."""
+
+    pages: bytes
+    lease: float
+
+
+class WatermarkReached(SendEvent, frozen=True):
+    """The watermark has passed this send's region."""
+
+
+class KvProduced(SendEvent, frozen=True):
+    """The chunk's KV is in the pages (in stream order)."""
+
+
+class AuxReady(SendEvent, frozen=True):
+    """The aux row is there."""
+
+
+class SlotTaken(SendEvent, frozen=True):
+    """A local staging slot is this send's."""
+
+    slot: int
+
+
+class Gathered(SendEvent, frozen=True):
+    """The kernel is done."""
+
+
+class GatherFailed(SendEvent, frozen=True):
+    """The kernel failed."""
+
+
+class WriteCompleted(SendEvent, frozen=True):
+    """Every byte is visible at the peer."""
+
+
+class WriteFailed(SendEvent, frozen=True):
+    """The write failed; `settled`: no byte of it can land any more."""
+
+    settled: bool
+
+
+class ChunkAcked(SendEvent, frozen=True):
+    """The decode rank knows that the part (or the aux row) is in place."""
+
+
+class SendStopped(SendEvent, frozen=True):
+    """The room has ended: post nothing more."""
+
+
+# -------------------------------------------------------------------------------------------- writes
+class WriteEvent(Event, frozen=True):
+    """About the writes of one send; a *batch* is what the transport takes in one call."""
+
+    machine: ClassVar[Machine] = "write"
+    room: int
+    chunk: int
+    peer: int
+
+
+class WriteBegun(WriteEvent, frozen=True):
+    """The send wants its slot in the region at `offset`, while the lease holds (`until`, by this rank's clock)."""
+
+    slot: int
+    offset: int
+    grant: int
+    until: float
+
+
+class PagesBegun(WriteEvent, frozen=True):
+    """The send wants its part in these pages (u32 little-endian each), while the lease holds."""
+
+    pages: bytes
+    until: float
+
+
+class BatchReady(WriteEvent, frozen=True):
+    """A batch can be posted; `last`: with it all is."""
+
+    last: bool
+
+
+class BatchUnmade(WriteEvent, frozen=True):
+    """A batch could not be made ready."""
+
+
+class BatchDeferred(WriteEvent, frozen=True):
+    """The transport has no room for the batch just now; it will be ready again."""
+
+
+class BatchRefused(WriteEvent, frozen=True):
+    """The transport did not take the batch: nothing of it was posted."""
+
+
+class BatchCompleted(WriteEvent, frozen=True):
+    """Every byte of a batch is visible at the peer."""
+
+
+class BatchFailed(WriteEvent, frozen=True):
+    """A batch failed; `settled`: no byte of it can land any more."""
+
+    settled: bool
+
+
+class BatchSettled(WriteEvent, frozen=True):
+    """No byte of a batch that failed before can land any more."""
+
+
+class WriteStopped(WriteEvent, frozen=True):
+    """The send has been stopped: post nothing more."""
+
+
+# -------------------------------------------------------------------------------------------- grants
+class GrantEvent(Event, frozen=True):
+    """About one chunk of a decode rank."""
+
+    machine: ClassVar[Machine] = "grant"
+    room: int
+    chunk: int
+
+
+class StagingRequested(GrantEvent, frozen=True):
+    """A writer asked for the region; `writers`: all that contribute to the chunk."""
+
+    peer: int
+    writers: int
+
+
+class PagesRequested(GrantEvent, frozen=True):
+    """A writer will not stage its part."""
+
+    peer: int
+    writers: int
+
+
+class SpaceReserved(GrantEvent, frozen=True):
+    """The ring gave a region."""
+
+    grant: int
+    offset: int
+    round: int
+    end: int
+
+
+class SpaceDenied(GrantEvent, frozen=True):
+    """The chunk is larger than the ring."""
+
+
+class SpaceUsable(GrantEvent, frozen=True):
+    """The watermark has passed the region."""
+
+
+class PartArrived(GrantEvent, frozen=True):
+    """A writer's part is in place."""
+
+    peer: int
+    grant: int
+
+
+class Scattered(GrantEvent, frozen=True):
+    """The kernel is done: the chunk is in its pages."""
+
+
+class ScatterFailed(GrantEvent, frozen=True):
+    """The kernel failed."""
+
+
+class RoomStopped(GrantEvent, frozen=True):
+    """The room has failed."""
+
+
+class RoomDrained(GrantEvent, frozen=True):
+    """Nobody writes for the room any more."""
+
+
+# --------------------------------------------------------------------------------------------- links
+class LinkEvent(Event, frozen=True):
+    """About one link; `peer` is its number."""
+
+    machine: ClassVar[Machine] = "link"
+    peer: int
+
+
+class HelloReceived(LinkEvent, frozen=True):
+    """A decode rank called.  `fault`: why the two cannot work together; `quiet`: no write is in flight.
+
+    `place`: where the call came from, in the control plane.
+    """
+
+    session: int
+    epoch: int
+    fault: str
+    quiet: bool
+    place: bytes
+
+
+class WiredUp(LinkEvent, frozen=True):
+    """The transport has connected for this session; `wire` is its name of the peer."""
+
+    session: int
+    wire: str
+
+
+class WireFailed(LinkEvent, frozen=True):
+    """The transport could not connect for this session."""
+
+    session: int
+    why: str
+
+
+class CallAsked(LinkEvent, frozen=True):
+    """The decode engine wants the link to the rank at this address."""
+
+    session: int
+    address: str
+
+
+class DialFailed(LinkEvent, frozen=True):
+    """The control plane cannot connect to the link's address."""
+
+    why: str
+
+
+class OpenAsked(LinkEvent, frozen=True):
+    """A room wants to be opened at the link's other end, the prefill rank `rank`."""
+
+    room: int
+    rank: int
+
+
+class QuietAsked(LinkEvent, frozen=True):
+    """A room that has failed asks whether the link's other end, the prefill rank `rank`, may still write for it."""
+
+    room: int
+    rank: int
+
+
+class WelcomeReceived(LinkEvent, frozen=True):
+    """The prefill rank answered the call of this session."""
+
+    session: int
+    epoch: int
+    fault: str
+
+
+class RefusalReceived(LinkEvent, frozen=True):
+    """The prefill rank refused the call of this session."""
+
+    session: int
+    why: str
+
+
+class ResetReceived(LinkEvent, frozen=True):
+    """The peer does not know this epoch."""
+
+    epoch: int
+
+
+class HeartbeatReceived(LinkEvent, frozen=True):
+    """The peer is there; from a place that no link is bound to, `peer` is 0."""
+
+    epoch: int
+    place: bytes
+
+
+class TransportLost(LinkEvent, frozen=True):
+    """The transport gave the peer up."""
+
+
+class QueueOverflowed(LinkEvent, frozen=True):
+    """More messages wait for the peer than may: it is as good as gone."""
+
+
+class WatermarkSeen(LinkEvent, frozen=True):
+    """The decode rank told its watermark."""
+
+    round: int
+    tail: int
+
+
+class WatermarkAsked(LinkEvent, frozen=True):
+    """A prefill rank wants to know the watermark."""

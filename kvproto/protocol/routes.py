@@ -1,0 +1,294 @@
+"""The rank's edge: which event each message becomes, and whom nobody hears.
+
+Three things are asked of a message before any machine sees it.
+
+*Its link* (`LinkIs`).  A frame from a place that no link is bound to is a stranger's; one of another epoch, or of a
+link that is not up, is stale.  Only the handshake and the beats are heard from those.
+
+*Its sender's right to speak of the room* (`SenderIs`).  A room belongs to one group of the other side: the one that
+opened it here.  Whoever is not of that group is no party, whatever its rank's number: it is not heard, and told at most
+that the room is not its own, so that it need not wait.  This one rule stands before all messages about rooms.
+
+*Its chunk* (`ChunkIs`, decode rank).  What a writer says of a chunk that has a grant is the grant's; what it says of
+any other is the room's, which alone knows whether the chunk is in place, to be granted, or none of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kvproto.fsm.routing import Fact, Routes
+from kvproto.fsm.vocabulary import Event
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.messages import AUX_CHUNK
+from kvproto.protocol.ring import usable
+from kvproto.protocol.states import Cause
+
+if TYPE_CHECKING:
+    from kvproto.rank.base import Rank
+
+
+class LinkIs(Fact):
+    """What the link is that a message came by."""
+
+    #: none: the message came from a place that no link is bound to
+    STRANGER = 0
+    #: not up, or the message is of another epoch
+    STALE = 1
+    #: up, and the message is of its epoch
+    CURRENT = 2
+
+
+class SenderIs(Fact):
+    """What the sender is to the room."""
+
+    #: the room is nobody's yet, or not known here
+    UNCLAIMED = 0
+    #: the sender is of the group that the room belongs to
+    PARTY = 1
+    #: the room is another group's
+    OUTSIDER = 2
+
+
+class ChunkIs(Fact):
+    """Whether the chunk has a grant."""
+
+    BARE = 0
+    GRANTED = 1
+
+
+class Heard:
+    """A message, and what the rank found out of it; one object a rank, filled anew for each message."""
+
+    __slots__ = ("body", "epoch", "link", "peer", "place", "rank", "room", "terms", "value")
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank: Any = rank
+        #: number of the link (0: none), its machine's value, the other end's rank and terms
+        self.link, self.value, self.peer = 0, None, 0  # type: int, Any, int
+        self.terms: Any = None
+        self.epoch, self.room, self.place = 0, 0, b""
+        self.body: Any = None
+
+
+# ------------------------------------------------------------------------------------------- both sides
+def beat(h: Heard) -> Event:
+    """`peer` 0: a stranger's."""
+    return ev.HeartbeatReceived(h.link, h.epoch, h.place)
+
+
+def reset(h: Heard) -> Event:
+    """The epoch that the peer does not know."""
+    return ev.ResetReceived(h.link, h.epoch)
+
+
+# --------------------------------------------------------------------------------------- prefill side
+def call(h: Heard) -> Event | None:
+    """The rank finds the caller's link, or makes it, and looks whether the two fit; None: too many links."""
+    event: Event | None = h.rank.called(h.body, h.place)
+    return event
+
+
+def mark(h: Heard) -> Event:
+    """The decode rank's watermark."""
+    return ev.WatermarkSeen(h.link, h.body.round, h.body.tail)
+
+
+def granted_mark(h: Heard) -> Event:
+    """The watermark that comes with a region."""
+    return ev.WatermarkSeen(h.link, h.body.mark_round, h.body.mark_tail)
+
+
+def granted(h: Heard) -> Event:
+    """Usable by the higher of the watermark that comes with it and the one that was seen before."""
+    body, seen = h.body, (h.value.mark_round, h.value.mark_tail)
+    ready = usable(body.round, body.end, max((body.mark_round, body.mark_tail), seen))
+    return ev.StagingGranted(
+        h.room, body.chunk, h.peer, body.grant, body.offset, body.round, body.end, ready, h.rank.lease
+    )
+
+
+def denied(h: Heard) -> Event:
+    """The chunk is not staged."""
+    return ev.StagingDenied(h.room, h.body.chunk, h.peer)
+
+
+def pages(h: Heard) -> Event:
+    """The chunk's pages."""
+    return ev.PagesGranted(h.room, h.body.chunk, h.peer, h.body.pages, h.rank.lease)
+
+
+def acked(h: Heard) -> Event:
+    """The part is in place."""
+    return ev.ChunkAcked(h.room, h.body.chunk, h.peer)
+
+
+def aux_acked(h: Heard) -> Event:
+    """The aux row has landed."""
+    return ev.ChunkAcked(h.room, AUX_CHUNK, h.peer)
+
+
+def opened(h: Heard) -> Event | None:
+    """The decode rank's pages are there; None: the room is one too many."""
+    if h.rank.full(h.room):
+        return None
+    tokens, prefix = h.rank.shared(h.body.tokens), h.rank.shared(h.body.prefix)
+    return ev.PeerOpened(h.room, h.peer, h.terms, tokens, prefix)
+
+
+def abort(h: Heard) -> Event:
+    """The decode rank wants no more writes."""
+    return ev.AbortAsked(h.room, h.peer, h.terms, h.body.cause)
+
+
+def noted(h: Heard) -> Event:
+    """The decode rank knows that this one has drained."""
+    return ev.PeerNoted(h.room, h.peer)
+
+
+def gone(h: Heard) -> Event:
+    """The decode rank does not know the room."""
+    return ev.PeerForgot(h.room, h.peer)
+
+
+def taken(_: Heard) -> msg.Message:
+    """Nothing is in flight for the asker, and nothing will be."""
+    return msg.Drained(Cause.PLAN_MISMATCH)
+
+
+# ---------------------------------------------------------------------------------------- decode side
+def welcome(h: Heard) -> Event:
+    """The rank looks whether it is the one that was called, and fits."""
+    return ev.WelcomeReceived(h.link, h.body.session, h.body.epoch, h.rank.misfit_of(h.link, h.body))
+
+
+def refusal(h: Heard) -> Event:
+    """The call was refused."""
+    return ev.RefusalReceived(h.link, h.body.session, h.body.why)
+
+
+def mark_asked(h: Heard) -> Event:
+    """A prefill rank wants to know the watermark."""
+    return ev.WatermarkAsked(h.link)
+
+
+def region_asked(h: Heard) -> Event:
+    """Of a chunk that has a grant."""
+    return ev.StagingRequested(h.room, h.body.chunk, h.peer, h.terms.writes)
+
+
+def first_asked(h: Heard) -> Event:
+    """Of a chunk that has none."""
+    return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages=False)
+
+
+def pages_asked(h: Heard) -> Event:
+    """Of a chunk that has a grant."""
+    return ev.PagesRequested(h.room, h.body.chunk, h.peer, h.terms.writes)
+
+
+def first_pages_asked(h: Heard) -> Event:
+    """Of a chunk that has none."""
+    return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages=True)
+
+
+def part(h: Heard) -> Event:
+    """Of a chunk that has a grant."""
+    return ev.PartArrived(h.room, h.body.chunk, h.peer, h.body.grant)
+
+
+def late_part(h: Heard) -> Event:
+    """Of a chunk that has none."""
+    return ev.ChunkNotified(h.room, h.body.chunk, h.peer)
+
+
+def ready(h: Heard) -> Event:
+    """The prefill rank knows the room."""
+    return ev.PeerReady(h.room, h.peer)
+
+
+def aux(h: Heard) -> Event:
+    """The aux row."""
+    return ev.AuxLanded(h.room, h.peer, h.body.data)
+
+
+def drained(h: Heard) -> Event:
+    """Nothing of the prefill rank is in flight any more."""
+    return ev.PeerDrained(h.room, h.peer, h.body.cause)
+
+
+def not_yours(_: Heard) -> msg.Message:
+    """No room of the sender's is known here."""
+    return msg.Gone()
+
+
+def note(_: Heard) -> msg.Message:
+    """It need not be said again."""
+    return msg.Noted()
+
+
+NOT_UP = "stale messages"
+NO_PARTY = "messages of outsiders"
+NOBODY = "messages of strangers"
+WRONG_WAY = "messages for the other side"
+
+P_LINK = (msg.Watermark,)
+P_SENDS = (msg.StagingRsp, msg.StagingRefused, msg.PagesRsp, msg.ChunkAck, msg.AuxAck)
+P_ROOMS = (msg.Open, msg.Abort, msg.Noted, msg.Gone)
+D_LINK = (msg.WatermarkReq,)
+D_CHUNKS = (msg.StagingReq, msg.PagesReq, msg.StgNotify)
+D_ROOMS = (*D_CHUNKS, msg.Opened, msg.Aux, msg.Drained)
+TO_PREFILL = (msg.Hello, msg.Heartbeat, msg.Reset, *P_LINK, *P_SENDS, *P_ROOMS)
+TO_DECODE = (msg.Welcome, msg.Refusal, msg.Heartbeat, msg.Reset, *D_LINK, *D_ROOMS)
+ALL = tuple(dict.fromkeys((*TO_PREFILL, *TO_DECODE)))
+
+prefill_routes = Routes("prefill", ALL, (LinkIs, SenderIs))
+route, answer, drop = prefill_routes.route, prefill_routes.answer, prefill_routes.drop
+
+# fmt: off
+drop(tuple(each for each in ALL if each not in TO_PREFILL),     why=WRONG_WAY)
+route(msg.Hello,                                                to=call)
+route(msg.Heartbeat,                                            to=beat)
+drop(ALL,                LinkIs.STRANGER,                         why=NOBODY)
+route(msg.Reset,                                                to=reset)
+drop(ALL,                LinkIs.STALE,                            why=NOT_UP)
+route(msg.Watermark,                                            to=mark)
+answer((msg.Open, msg.Abort), SenderIs.OUTSIDER,                  to=taken, why="the room is another group's")
+drop(ALL,                SenderIs.OUTSIDER,                       why=NO_PARTY)
+route(msg.Open,                                                 to=opened)
+route(msg.StagingRsp,                                           to=granted, then=granted_mark)
+route(msg.StagingRefused,                                       to=denied)
+route(msg.PagesRsp,                                             to=pages)
+route(msg.ChunkAck,                                             to=acked)
+route(msg.AuxAck,                                               to=aux_acked)
+route(msg.Abort,                                                to=abort)
+route(msg.Noted,                                                to=noted)
+route(msg.Gone,                                                 to=gone)
+# fmt: on
+
+decode_routes = Routes("decode", ALL, (LinkIs, SenderIs, ChunkIs))
+route, answer, drop = decode_routes.route, decode_routes.answer, decode_routes.drop
+
+# fmt: off
+drop(tuple(each for each in ALL if each not in TO_DECODE),      why=WRONG_WAY)
+route(msg.Heartbeat,                                            to=beat)
+drop(ALL,                LinkIs.STRANGER,                         why=NOBODY)
+route(msg.Welcome,                                              to=welcome)
+route(msg.Refusal,                                              to=refusal)
+route(msg.Reset,                                                to=reset)
+drop(ALL,                LinkIs.STALE,                            why=NOT_UP)
+route(msg.WatermarkReq,                                         to=mark_asked)
+answer(msg.Drained,      SenderIs.OUTSIDER,                       to=note, why="the room is another group's")
+answer((*D_CHUNKS, msg.Aux), SenderIs.OUTSIDER,                   to=not_yours, why="the room is another group's")
+drop(ALL,                SenderIs.OUTSIDER,                       why=NO_PARTY)
+route(msg.StagingReq,    ChunkIs.GRANTED,                         to=region_asked)
+route(msg.StagingReq,                                           to=first_asked)
+route(msg.PagesReq,      ChunkIs.GRANTED,                         to=pages_asked)
+route(msg.PagesReq,                                             to=first_pages_asked)
+route(msg.StgNotify,     ChunkIs.GRANTED,                         to=part)
+route(msg.StgNotify,                                            to=late_part)
+route(msg.Opened,                                               to=ready)
+route(msg.Aux,                                                  to=aux)
+route(msg.Drained,                                              to=drained)
+# fmt: on

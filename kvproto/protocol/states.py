@@ -1,0 +1,205 @@
+"""The states: what each machine awaits.
+
+A state's name says what must come before the machine can go on.  A room that is in `AWAIT_PEERS` has nothing
+to do until its peers have spoken; one that is in `DRAINING` waits for writes that are in flight.  The states
+that end a machine (its table's `final`) are kept for a while as *tombstones* where a late message may still ask for
+them (rooms), and are deleted at once where nothing can ask any more (sends, grants, links).
+
+The numbers are indices into the compiled tables, so they count from zero in each machine; the order is the
+order in which a transfer that goes well passes through them, the ways out at the end.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from kvproto.fsm.vocabulary import State
+
+
+class PRoom(State):
+    """A room on a prefill rank."""
+
+    #: nobody has spoken of this room yet
+    UNKNOWN = 0
+    #: a decode rank has opened the room, the engine has not
+    AWAIT_ENGINE = 1
+    #: the engine has opened the room, some decode ranks have not
+    AWAIT_PEERS = 2
+    #: every decode rank is known, the engine has not scheduled the forward
+    AWAIT_FORWARD = 3
+    #: sends are under way
+    OPEN = 4
+    #: the room has failed; writes or gathers of it may be in flight
+    DRAINING = 5
+    #: drained and told so; some decode rank has not confirmed
+    AWAIT_NOTED = 6
+    #: every send of every decode rank is done
+    DONE = 7
+    #: over: something went wrong
+    FAILED = 8
+    #: over: one of the engines gave it up
+    ABORTED = 9
+
+
+class PSend(State):
+    """One prefill rank's duty for one (room, chunk, decode rank)."""
+
+    #: not yet asked for
+    NEW = 0
+    #: a ring region was asked for
+    AWAIT_GRANT = 1
+    #: the region is ours, older grants still cover it
+    AWAIT_WATERMARK = 2
+    #: the region may be written, the KV is not computed yet
+    AWAIT_KV = 3
+    #: the KV is there, no local staging slot is free
+    AWAIT_SLOT = 4
+    #: the kernel is gathering head slices into the slot
+    GATHERING = 5
+    #: the one write is in flight
+    WRITING = 6
+    #: the pages were asked for: this part goes page by page
+    AWAIT_PAGES = 7
+    #: the pages are known, the KV is not computed yet
+    AWAIT_PAGES_KV = 8
+    #: the many small writes are in flight
+    SLICING = 9
+    #: the bytes are there; the decode rank has not confirmed
+    AWAIT_ACK = 10
+    #: the engine has not given the aux row
+    AWAIT_AUX = 11
+    #: the aux row was sent; the decode rank has not confirmed
+    AWAIT_AUX_ACK = 12
+    #: the room has ended; a gather or a write of this send is still in flight
+    DRAINING = 13
+    #: confirmed by the decode rank
+    DONE = 14
+    #: ended without success, nothing in flight
+    STOPPED = 15
+
+
+class PWrite(State):
+    """The one-sided writes of one send: one into the ring, or many into the pages."""
+
+    #: there is none
+    NEW = 0
+    #: made ready, or being made ready; something of it is not yet posted
+    POSTING = 1
+    #: all of it is posted
+    IN_FLIGHT = 2
+    #: given up: nothing more is posted, what is in flight ends
+    ENDING = 3
+    #: failed, and bytes of it may still move
+    IN_DOUBT = 4
+    #: every byte is visible at the peer
+    COMPLETED = 5
+    #: given up or failed, and no byte of it can move any more
+    FAILED = 6
+
+
+class DRoom(State):
+    """A room on a decode rank."""
+
+    #: the engine has not opened it
+    UNKNOWN = 0
+    #: some prefill ranks have not confirmed the room
+    AWAIT_PEERS = 1
+    #: every prefill rank takes part; chunks and the aux row are awaited
+    OPEN = 2
+    #: the room has failed; some prefill rank may still write
+    DRAINING = 3
+    #: nobody writes any more; grants of the room are still being freed
+    SETTLING = 4
+    #: every chunk is in its pages and the aux row has landed
+    DONE = 5
+    #: over: something went wrong
+    FAILED = 6
+    #: over: one of the engines gave it up
+    ABORTED = 7
+
+
+class DGrant(State):
+    """One chunk of one room on a decode rank, with the ring region that it has (or has not)."""
+
+    #: not yet asked for
+    NEW = 0
+    #: asked for; the ring has promised all that it may
+    AWAIT_SPACE = 1
+    #: the region is given; writers' parts are awaited
+    FILLING = 2
+    #: no region: every part goes straight into the pages
+    FILLING_PAGES = 3
+    #: every part is there; the kernel is scattering into the pages
+    SCATTERING = 4
+    #: the room has ended and a write into the region is still possible
+    QUARANTINED = 5
+    #: over; the region is the ring's again
+    FREED = 6
+
+
+class PLink(State):
+    """A link as the prefill rank sees it; the decode rank calls, the prefill rank answers."""
+
+    #: never heard of
+    NEW = 0
+    #: the peer has called; the transport is connecting to it
+    AWAIT_WIRE_UP = 1
+    #: both ends agree
+    UP = 2
+    #: silent, broken or replaced; the peer may call again
+    LOST = 3
+    #: the peers cannot work together, and know why
+    REFUSED = 4
+    #: long gone, forgotten
+    FORGOTTEN = 5
+
+
+class DLink(State):
+    """A link as the decode rank sees it."""
+
+    #: not called yet
+    NEW = 0
+    #: called; no answer yet, and nothing of an earlier link is left
+    AWAIT_WELCOME = 1
+    #: both ends agree
+    UP = 2
+    #: lost and called again; writes of the lost link may still land
+    AWAIT_RETURN = 3
+    #: the peers cannot work together, and know why
+    REFUSED = 4
+
+
+class Cause(IntEnum):
+    """Why a room or a link ended; travels to the other side."""
+
+    #: it did not
+    NONE = 0
+    #: the prefill engine gave the room up
+    PREFILL_ABORTED = 1
+    #: the decode engine gave the room up
+    DECODE_ABORTED = 2
+    #: the prefill engine never opened the room
+    NEVER_OPENED = 3
+    #: the decode ranks did not all open the room in time
+    PEERS_MISSING = 4
+    #: nothing moved for too long
+    STALLED = 5
+    #: the other side does not answer
+    NO_ANSWER = 6
+    #: the link was lost
+    LINK_LOST = 7
+    #: the two sides cannot work together
+    REFUSED = 8
+    #: the two engines named different lengths or prefixes for one room
+    PLAN_MISMATCH = 9
+    #: a write failed or did not end in time
+    WRITE_FAILED = 10
+    #: a gather or a scatter failed
+    KERNEL_FAILED = 11
+    #: the other side no longer knows the room
+    FORGOTTEN = 12
+
+    @property
+    def aborted(self) -> bool:
+        """True where an engine asked for the end, false where something went wrong."""
+        return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED)

@@ -1,0 +1,271 @@
+"""The decode rank's grant: one chunk of one room, from the first request for it to the last byte.
+
+The first writer that asks opens the grant for all; the region has one part per writer.  The fan-in is a *set*
+of writers, so a notification that comes twice counts once.  A writer that asks for the pages instead has given
+its part of the region up (`by_pages`); it counts like the others when its bytes are in the pages.  When all
+writers have given it up, the region is free at once.
+
+A region is freed in three ways only: the scatter has read it, no writer may write it (`FILLING_PAGES`), or the
+room has failed and every writer has drained (`QUARANTINED` until then).  A scatter is launched by one row, when
+the last distinct writer's part is in place.
+
+A freed grant leaves nothing behind: the room's `done` remembers the chunk.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.fsm.table import Output, Table, Value
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import (
+    ChunkLanded,
+    GrantClosed,
+    GrantEvent,
+    PagesRequested,
+    PartArrived,
+    RoomDrained,
+    RoomFailed,
+    RoomStopped,
+    Scattered,
+    ScatterFailed,
+    SpaceDenied,
+    SpaceReserved,
+    SpaceUsable,
+    StagingRequested,
+)
+from kvproto.protocol.messages import ChunkAck, StagingRefused
+from kvproto.protocol.states import Cause
+from kvproto.protocol.states import DGrant as S
+
+
+class DGrantValue(Value, frozen=True, gc=False):
+    """One chunk; the masks have a bit for each prefill rank, sizes are bytes."""
+
+    #: all that contribute
+    writers: int = 0
+    #: those that asked for the region
+    asked: int = 0
+    #: those whose part is in place
+    arrived: int = 0
+    #: those that write into the pages instead
+    by_pages: int = 0
+    grant: int = 0
+    offset: int = 0
+    round: int = 0
+    end: int = 0
+
+
+V = DGrantValue
+
+
+# ------------------------------------------------------------------------------------------- guards
+def gave_up(v: V, e: StagingRequested, now: float) -> bool:
+    """The writer has given the region up."""
+    return bool(v.by_pages >> e.peer & 1)
+
+
+def there(v: V, e: PagesRequested | PartArrived, now: float) -> bool:
+    """The writer's part is in place."""
+    return bool(v.arrived >> e.peer & 1)
+
+
+def last_gives_up(v: V, e: PagesRequested, now: float) -> bool:
+    """With this writer all have given the region up."""
+    return v.by_pages | 1 << e.peer == v.writers
+
+
+def came_by_pages(v: V, e: PartArrived, now: float) -> bool:
+    """The writer has given the region up, and its part is in the pages."""
+    return not e.grant and bool(v.by_pages >> e.peer & 1)
+
+
+def as_agreed(v: V, e: PartArrived, now: float) -> bool:
+    """The part came the way that was agreed for this writer."""
+    return e.grant == (0 if v.by_pages >> e.peer & 1 else v.grant) and bool(v.writers >> e.peer & 1)
+
+
+def last_part(v: V, e: PartArrived, now: float) -> bool:
+    """Every writer's part is in place."""
+    return as_agreed(v, e, now) and v.arrived | 1 << e.peer == v.writers
+
+
+def waiting(v: V, e: SpaceUsable, now: float) -> bool:
+    """Some writer may be waiting for the watermark."""
+    return bool(_waiting(v))
+
+
+def _waiting(v: V) -> int:
+    return v.asked & ~v.by_pages & ~v.arrived
+
+
+# --------------------------------------------------------------------------------------------- lets
+def first_asks(v: V, e: StagingRequested, now: float) -> V:
+    """The first writer asks for the region."""
+    return replace(v, writers=e.writers, asked=1 << e.peer)
+
+
+def first_gives_up(v: V, e: PagesRequested, now: float) -> V:
+    """The first writer asks for the pages: nobody will stage this chunk."""
+    return replace(v, writers=e.writers, by_pages=e.writers)
+
+
+def asks(v: V, e: StagingRequested, now: float) -> V:
+    """One more writer asks for the region."""
+    return replace(v, asked=v.asked | 1 << e.peer)
+
+
+def gives_up(v: V, e: PagesRequested, now: float) -> V:
+    """One more writer has given the region up."""
+    return replace(v, by_pages=v.by_pages | 1 << e.peer)
+
+
+def have_space(v: V, e: SpaceReserved, now: float) -> V:
+    """The region is there."""
+    return replace(v, grant=e.grant, offset=e.offset, round=e.round, end=e.end)
+
+
+def all_by_pages(v: V, e: SpaceDenied, now: float) -> V:
+    """Nobody will stage this chunk."""
+    return replace(v, by_pages=v.writers)
+
+
+def arrive(v: V, e: PartArrived, now: float) -> V:
+    """One more part is in place."""
+    return replace(v, arrived=v.arrived | 1 << e.peer)
+
+
+# ------------------------------------------------------------------------------------------ effects
+def reserve(v: V, e: StagingRequested) -> Output:
+    """Take a region, or queue for one."""
+    return do.ReserveSpace(e.room, e.chunk)
+
+
+def cancel(v: V, e: GrantEvent) -> Output:
+    """Queue no more."""
+    return do.CancelSpace(e.room, e.chunk)
+
+
+def free(v: V, e: GrantEvent) -> Output:
+    """The region is the ring's again."""
+    return do.FreeSpace(v.grant)
+
+
+def tell_grant(v: V, e: SpaceReserved) -> Output:
+    """Tell the writers that asked where the region is."""
+    return do.SendGrant(e.room, v.asked & ~v.by_pages, e.chunk, v.grant, v.offset, v.round, v.end)
+
+
+def say_grant(v: V, e: StagingRequested) -> Output:
+    """Tell this writer where the region is."""
+    return do.SendGrant(e.room, 1 << e.peer, e.chunk, v.grant, v.offset, v.round, v.end)
+
+
+def tell_denied(v: V, e: SpaceDenied) -> Output:
+    """Tell the writers that asked that there is no region."""
+    return do.Send(e.room, v.asked, StagingRefused(e.chunk))
+
+
+def say_denied(v: V, e: StagingRequested) -> Output:
+    """Tell this writer that there is no region."""
+    return do.Send(e.room, 1 << e.peer, StagingRefused(e.chunk))
+
+
+def say_pages(v: V, e: PagesRequested) -> Output:
+    """Tell this writer the pages."""
+    return do.SendPages(e.room, e.peer, e.chunk)
+
+
+def tell_watermark(v: V, e: SpaceUsable) -> Output:
+    """Tell the writers that may be waiting."""
+    return do.SendWatermark(e.room, _waiting(v))
+
+
+def confirm(v: V, e: PartArrived) -> Output:
+    """Confirm the part."""
+    return do.Send(e.room, 1 << e.peer, ChunkAck(e.chunk))
+
+
+def scatter(v: V, e: PartArrived) -> Output:
+    """Scatter the staged parts."""
+    return do.ScatterChunk(e.room, e.chunk, v.writers & ~v.by_pages, v.offset)
+
+
+def land(v: V, e: GrantEvent) -> Output:
+    """Tell the room that the chunk is in its pages."""
+    return ChunkLanded(e.room, e.chunk)
+
+
+def close(v: V, e: GrantEvent) -> Output:
+    """Tell the room that the grant has ended."""
+    return GrantClosed(e.room, e.chunk)
+
+
+def fail_scatter(v: V, e: ScatterFailed) -> Output:
+    """Tell the room that the scatter failed."""
+    return RoomFailed(e.room, Cause.KERNEL_FAILED)
+
+
+decode_grant = Table(
+    "decode_grant", DGrantValue, S, initial=S.NEW, final=(S.FREED,),
+    events=(
+        StagingRequested, SpaceReserved, SpaceUsable, PartArrived, Scattered, SpaceDenied, PagesRequested,
+        ScatterFailed, RoomStopped, RoomDrained,
+    ),
+    timers={},
+)  # fmt: skip
+opens, row, ignore, refuse = decode_grant.opens, decode_grant.row, decode_grant.ignore, decode_grant.refuse
+
+# fmt: off
+# ---------------------------------------------------------------------------------------- the staged way
+opens(S.NEW,         StagingRequested, S.AWAIT_SPACE,   let=first_asks, do=(reserve,))
+row(S.AWAIT_SPACE,   StagingRequested,                  when=gave_up, do=(say_denied,))
+row(S.AWAIT_SPACE,   StagingRequested,                  let=asks)
+row(S.AWAIT_SPACE,   SpaceReserved,    S.FILLING,       let=have_space, do=(tell_grant,))
+row(S.FILLING,       StagingRequested,                  when=gave_up, do=(say_denied,))
+row(S.FILLING,       StagingRequested,                  let=asks, do=(say_grant,))
+row(S.FILLING,       SpaceUsable,                       when=waiting, do=(tell_watermark,))
+row(S.FILLING,       PartArrived,                       when=there, do=(confirm,))
+row(S.FILLING,       PartArrived,      S.SCATTERING,    when=last_part, let=arrive, do=(confirm, scatter))
+row(S.FILLING,       PartArrived,                       when=as_agreed, let=arrive, do=(confirm,))
+row(S.SCATTERING,    Scattered,        S.FREED,         do=(free, land))
+
+# ------------------------------------------------------------------------------------- the way over pages
+opens(S.NEW,         PagesRequested,   S.FILLING_PAGES, let=first_gives_up, do=(say_pages,))
+row(S.AWAIT_SPACE,   SpaceDenied,      S.FILLING_PAGES, let=all_by_pages, do=(tell_denied,))
+row(S.AWAIT_SPACE,   PagesRequested,   S.FILLING_PAGES, when=last_gives_up, let=gives_up, do=(cancel, say_pages))
+row(S.AWAIT_SPACE,   PagesRequested,                    let=gives_up, do=(say_pages,))
+row(S.AWAIT_SPACE,   PartArrived,                       when=came_by_pages, let=arrive, do=(confirm,))
+ignore(S.FILLING,    PagesRequested,   "a late request: the part is in place", when=there)
+row(S.FILLING,       PagesRequested,   S.FILLING_PAGES, when=last_gives_up, let=gives_up, do=(free, say_pages))
+row(S.FILLING,       PagesRequested,                    let=gives_up, do=(say_pages,))
+row(S.FILLING_PAGES, StagingRequested,                  do=(say_denied,))
+ignore(S.FILLING_PAGES, PagesRequested, "a late request: the part is in place", when=there)
+row(S.FILLING_PAGES, PagesRequested,                    do=(say_pages,))
+row(S.FILLING_PAGES, PartArrived,                       when=there, do=(confirm,))
+row(S.FILLING_PAGES, PartArrived,      S.FREED,         when=last_part, let=arrive, do=(confirm, land))
+row(S.FILLING_PAGES, PartArrived,                       when=as_agreed, let=arrive, do=(confirm,))
+row(S.SCATTERING,    PartArrived,                       do=(confirm,))
+
+# -------------------------------------------------------------------------------------- the room has failed
+row(S.SCATTERING,    ScatterFailed,    S.FREED,         do=(free, fail_scatter, close))
+row(S.AWAIT_SPACE,   RoomStopped,      S.FREED,         do=(cancel, close))
+row(S.FILLING,       RoomStopped,      S.QUARANTINED)
+row(S.FILLING_PAGES, RoomStopped,      S.FREED,         do=(close,))
+row(S.QUARANTINED,   RoomDrained,      S.FREED,         do=(free, close))
+
+# --------------------------------------------------------------------------------------- what means nothing
+ignore(S.SCATTERING, (StagingRequested, PagesRequested), "a late request: every part is in place")
+ignore(S.SCATTERING, (RoomStopped, RoomDrained), "every byte is there; the scatter ends by itself")
+ignore(S.QUARANTINED, (StagingRequested, PagesRequested, PartArrived), "the room has failed; the writer is told")
+ignore((S.FILLING, S.SCATTERING, S.QUARANTINED), SpaceUsable, "no writer waits for the watermark")
+
+# ------------------------------------------------------------------------------- what breaks the protocol
+refuse((S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES), PartArrived, "not the way that was agreed for this writer")
+refuse((S.NEW, S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED), (SpaceReserved, SpaceDenied), "no region was asked for")
+refuse((S.NEW, S.AWAIT_SPACE, S.FILLING_PAGES), SpaceUsable, "there is no region")
+refuse((S.NEW, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES, S.QUARANTINED), (Scattered, ScatterFailed), "no scatter is under way")
+refuse(S.NEW,        PartArrived,      "nobody has asked for the chunk")
+refuse((S.NEW, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES), RoomDrained, "the room has not failed")
+refuse(S.QUARANTINED, RoomStopped,     "the room failed before")
+# fmt: on

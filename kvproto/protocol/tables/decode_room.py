@@ -1,0 +1,406 @@
+"""The decode rank's room: it opens the transfer, and it alone knows when the KV is there.
+
+The engine opens the room when pages are allocated.  Every prefill rank that shares a head and a layer is told
+(`OPEN`), again and again until it has confirmed; a chunk may be asked for before the last has.  A chunk for
+which a writer asks gets a grant (a machine of its own); a chunk that is in place is remembered in `done`, so a
+late request for it is recognised and never granted anew.
+
+A room succeeds when every prefill rank takes part, every chunk of the plan is in its pages and the aux row has
+landed.  Nothing less is announced.
+
+When it fails, the outcome is announced at once, but the pages are the engine's again only when no prefill rank
+can write any more: each is told to stop and must say that it has drained; of a rank whose link is lost, the
+lease and the longest write have to pass, or it has to come back with a new epoch (`PeerQuiet`).  Then the
+grants' regions are freed (`SETTLING`), and the room is released.  Final rooms stay as tombstones.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproto.fsm.table import Output, Table, Value
+from kvproto.fsm.vocabulary import TimerFired
+from kvproto.layout.sharding import chunks
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import (
+    AuxLanded,
+    ChunkLanded,
+    ChunkNotified,
+    ChunkRequested,
+    EngineAborted,
+    GrantClosed,
+    LinkCameUp,
+    LinkWentDown,
+    PagesRequested,
+    PeerDrained,
+    PeerQuiet,
+    PeerReady,
+    RoomEvent,
+    RoomFailed,
+    RoomOpened,
+    StagingRequested,
+    Terms,
+)
+from kvproto.protocol.messages import Abort, AuxAck, ChunkAck, Gone, Noted, Open
+from kvproto.protocol.states import Cause
+from kvproto.protocol.states import DRoom as S
+
+
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """What a room needs once something of it has moved or was asked for again, or once it has failed."""
+
+    #: chunks (mask) that are in their pages
+    done: int = 0
+    #: grants that have not ended
+    live: int = 0
+    #: the aux row has landed
+    aux: bool = False
+    #: why the room failed
+    cause: Cause = Cause.NONE
+    #: how often the prefill ranks were told
+    tries: int = 0
+
+
+class DRoomValue(Value, frozen=True, gc=False):
+    """A room; tokens are counts from the start of the prompt."""
+
+    terms: Terms | None = None
+    tokens: int = 0
+    prefix: int = 0
+    #: prefill ranks (mask) that have confirmed the room; when it has failed: that can still write
+    peers: int = 0
+    work: Work | None = None
+
+
+V = DRoomValue
+IDLE = Work()
+
+
+def _work(v: V) -> Work:
+    return v.work or IDLE
+
+
+def _terms(v: V) -> Terms:
+    assert v.terms is not None
+    return v.terms
+
+
+def _total(v: V) -> int:
+    return chunks(v.tokens, v.prefix, _terms(v).grid)
+
+
+def _complete(v: V, done: int, *, aux: bool) -> bool:
+    return aux and done == (1 << _total(v)) - 1
+
+
+# ------------------------------------------------------------------------------------------- guards
+def last_ready_complete(v: V, e: PeerReady, now: float) -> bool:
+    """Every prefill rank takes part, and everything is in place already."""
+    return last_ready(v, e, now) and _complete(v, _work(v).done, aux=_work(v).aux)
+
+
+def last_ready(v: V, e: PeerReady, now: float) -> bool:
+    """Every prefill rank takes part."""
+    return v.peers | 1 << e.peer == _terms(v).everyone
+
+
+def tries_left(v: V, e: TimerFired, now: float) -> bool:
+    """They may be told once more."""
+    return _work(v).tries < e.tries
+
+
+def in_place(v: V, e: ChunkRequested | ChunkNotified, now: float) -> bool:
+    """The chunk is in its pages."""
+    return bool(_work(v).done >> e.chunk & 1)
+
+
+def of_plan(v: V, e: ChunkRequested, now: float) -> bool:
+    """The plan has this chunk and this writer."""
+    return e.chunk < _total(v) and bool(_terms(v).writes >> e.peer & 1)
+
+
+def no_cause(v: V, e: PeerDrained, now: float) -> bool:
+    """It says that nothing went wrong."""
+    return not e.cause
+
+
+def last_chunk(v: V, e: ChunkLanded, now: float) -> bool:
+    """Every chunk is in place, and the aux row has landed."""
+    return _complete(v, _work(v).done | 1 << e.chunk, aux=_work(v).aux)
+
+
+def aux_completes(v: V, e: AuxLanded, now: float) -> bool:
+    """The aux row was all that was missing."""
+    return not _work(v).aux and _complete(v, _work(v).done, aux=True)
+
+
+def first_aux(v: V, e: AuxLanded, now: float) -> bool:
+    """The aux row had not landed."""
+    return not _work(v).aux
+
+
+def _last_writer(v: V, peer: int) -> bool:
+    return not v.peers & ~(1 << peer)
+
+
+def last_writer_aborted(v: V, e: PeerDrained | PeerQuiet, now: float) -> bool:
+    """Nobody can write any more, no grant is left, and an engine gave the room up."""
+    return last_writer_failed(v, e, now) and _work(v).cause.aborted
+
+
+def last_writer_failed(v: V, e: PeerDrained | PeerQuiet, now: float) -> bool:
+    """Nobody can write any more, and no grant is left."""
+    return _last_writer(v, e.peer) and not _work(v).live
+
+
+def last_writer(v: V, e: PeerDrained | PeerQuiet, now: float) -> bool:
+    """Nobody can write any more."""
+    return _last_writer(v, e.peer)
+
+
+def last_grant_aborted(v: V, e: GrantClosed | ChunkLanded, now: float) -> bool:
+    """No grant is left, and an engine gave the room up."""
+    return _work(v).live == 1 and _work(v).cause.aborted
+
+
+def last_grant(v: V, e: GrantClosed | ChunkLanded, now: float) -> bool:
+    """No grant is left."""
+    return _work(v).live == 1
+
+
+# --------------------------------------------------------------------------------------------- lets
+def allocate(v: V, e: RoomOpened, now: float) -> V:
+    """The engine's pages."""
+    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix)
+
+
+def ready(v: V, e: PeerReady, now: float) -> V:
+    """This prefill rank takes part."""
+    return replace(v, peers=v.peers | 1 << e.peer)
+
+
+def tried(v: V, e: TimerFired, now: float) -> V:
+    """Told once more."""
+    return replace(v, work=replace(_work(v), tries=_work(v).tries + 1))
+
+
+def more_grants(v: V, e: ChunkRequested, now: float) -> V:
+    """One grant more."""
+    return replace(v, work=replace(_work(v), live=_work(v).live + 1))
+
+
+def place(v: V, e: ChunkLanded, now: float) -> V:
+    """The chunk is in its pages, its grant has ended."""
+    work = _work(v)
+    return replace(v, work=replace(work, done=work.done | 1 << e.chunk, live=work.live - 1))
+
+
+def fewer_grants(v: V, e: GrantClosed | ChunkLanded, now: float) -> V:
+    """One grant fewer."""
+    return replace(v, work=replace(_work(v), live=_work(v).live - 1))
+
+
+def have_aux(v: V, e: AuxLanded, now: float) -> V:
+    """The aux row has landed."""
+    return replace(v, work=replace(_work(v), aux=True))
+
+
+def blame(v: V, e: EngineAborted | RoomFailed | LinkWentDown | PeerDrained, now: float) -> V:
+    """The cause is the event's; every prefill rank may still write."""
+    return replace(v, peers=_terms(v).everyone, work=replace(_work(v), cause=e.cause, tries=0))
+
+
+def blame_silence(v: V, e: TimerFired, now: float) -> V:
+    """Nothing was heard for too long; every prefill rank may still write."""
+    cause = Cause.STALLED if v.state is S.OPEN else Cause.NO_ANSWER
+    return replace(v, peers=_terms(v).everyone, work=replace(_work(v), cause=cause, tries=0))
+
+
+def quiet(v: V, e: PeerDrained | PeerQuiet, now: float) -> V:
+    """This one writes no more."""
+    return replace(v, peers=v.peers & ~(1 << e.peer))
+
+
+# ------------------------------------------------------------------------------------------ effects
+def tell_open(v: V, e: RoomOpened | TimerFired) -> Output:
+    """Tell the prefill ranks that have not confirmed."""
+    return do.Send(e.room, _terms(v).everyone & ~v.peers, Open(v.tokens, v.prefix))
+
+
+def tell_one_open(v: V, e: LinkCameUp) -> Output:
+    """Tell the one whose link has come up."""
+    return do.Send(e.room, 1 << e.peer & ~v.peers, Open(v.tokens, v.prefix))
+
+
+def tell_abort(v: V, e: RoomEvent | TimerFired) -> Output:
+    """Tell those who may still write to stop."""
+    return do.Send(e.room, v.peers, Abort(_work(v).cause))
+
+
+def tell_one_abort(v: V, e: LinkCameUp) -> Output:
+    """Tell the one whose link has come up to stop."""
+    return do.Send(e.room, 1 << e.peer & v.peers, Abort(_work(v).cause))
+
+
+def say_abort(v: V, e: RoomEvent) -> Output:
+    """Tell the sender that the room is over."""
+    return do.Reply(e.room, Abort(_work(v).cause))
+
+
+def say_noted(v: V, e: PeerDrained) -> Output:
+    """Confirm that it has drained."""
+    return do.Reply(e.room, Noted())
+
+
+def say_gone(v: V, e: RoomEvent) -> Output:
+    """The room is not known here."""
+    return do.Reply(e.room, Gone())
+
+
+def open_grant(v: V, e: ChunkRequested) -> Output:
+    """Begin the chunk: its first writer asks for a region, or for the pages."""
+    kind = PagesRequested if e.pages else StagingRequested
+    return kind(e.room, e.chunk, e.peer, _terms(v).writes)
+
+
+def say_in_place(v: V, e: ChunkNotified) -> Output:
+    """Confirm the part."""
+    return do.Reply(e.room, ChunkAck(e.chunk))
+
+
+def say_aux_landed(v: V, e: AuxLanded) -> Output:
+    """Confirm the aux row."""
+    return do.Reply(e.room, AuxAck())
+
+
+def deliver_aux(v: V, e: AuxLanded) -> Output:
+    """Give the engine the aux row."""
+    return do.DeliverAux(e.room, e.data)
+
+
+def stop_grants(v: V, e: RoomEvent | TimerFired) -> Output:
+    """Tell the grants that the room has failed."""
+    return do.StopGrants(e.room)
+
+
+def ask_open(v: V, e: RoomOpened | TimerFired) -> Output:
+    """Ask the links to those that have not confirmed whether the room can be opened there."""
+    return do.AskLinks(e.room, _terms(v).everyone & ~v.peers, quiet=False)
+
+
+def ask_quiet(v: V, e: RoomEvent | TimerFired) -> Output:
+    """Ask the links which prefill ranks never heard of the room, or are long gone."""
+    return do.AskLinks(e.room, _terms(v).everyone, quiet=True)
+
+
+def count_quiet(v: V, e: PeerDrained) -> Output:
+    """Count the one that has drained as quiet."""
+    return PeerQuiet(e.room, e.peer)
+
+
+def drain_grants(v: V, e: RoomEvent) -> Output:
+    """Tell the grants that nobody writes any more."""
+    return do.DrainGrants(e.room)
+
+
+def announce(v: V, e: RoomEvent | TimerFired) -> Output:
+    """Tell the engine how the room ended."""
+    return do.AnnounceOutcome(e.room, _work(v).cause)
+
+
+def release(v: V, e: RoomEvent) -> Output:
+    """Tell the engine that the pages are its own again."""
+    return do.AnnounceReleased(e.room)
+
+
+decode_room = Table(
+    "decode_room", DRoomValue, S, initial=S.UNKNOWN, final=(S.DONE, S.FAILED, S.ABORTED),
+    events=(
+        RoomOpened, PeerReady, ChunkRequested, ChunkNotified, ChunkLanded, AuxLanded, EngineAborted, RoomFailed,
+        PeerDrained, GrantClosed, LinkCameUp, LinkWentDown, PeerQuiet, TimerFired,
+    ),
+    timers={S.AWAIT_PEERS: "call", S.OPEN: "stall", S.DRAINING: "resend"},
+    tombstones=True,
+)  # fmt: skip
+opens, row, ignore, refuse = decode_room.opens, decode_room.row, decode_room.ignore, decode_room.refuse
+
+LIVE = (S.AWAIT_PEERS, S.OPEN)
+FAILED = (S.FAILED, S.ABORTED)
+OVER = (S.DONE, *FAILED)
+FAIL = (announce, tell_abort, stop_grants, ask_quiet)
+
+# fmt: off
+# ---------------------------------------------------------------------------------- the way that goes well
+opens(S.UNKNOWN,   RoomOpened,     S.AWAIT_PEERS, let=allocate, do=(tell_open, ask_open))
+row(S.AWAIT_PEERS, PeerReady,      S.DONE,        when=last_ready_complete, let=ready, do=(announce, release))
+row(S.AWAIT_PEERS, PeerReady,      S.OPEN,        when=last_ready, let=ready)
+row(S.AWAIT_PEERS, PeerReady,                     let=ready)
+row(S.AWAIT_PEERS, TimerFired,                    when=tries_left, let=tried, do=(tell_open, ask_open))
+row(S.AWAIT_PEERS, LinkCameUp,                    do=(tell_one_open,))
+ignore(LIVE,       ChunkRequested, "a late request: the chunk is in place", when=in_place)
+row(LIVE,          ChunkRequested,                when=of_plan, let=more_grants, do=(open_grant,), again=True)
+row(S.AWAIT_PEERS, ChunkLanded,                   let=place)
+row(S.OPEN,        ChunkLanded,    S.DONE,        when=last_chunk, let=place, do=(announce, release))
+row(S.OPEN,        ChunkLanded,                   let=place, again=True)
+row(S.OPEN,        AuxLanded,      S.DONE,        when=aux_completes, let=have_aux, do=(say_aux_landed, deliver_aux, announce, release))
+row(LIVE,          AuxLanded,                     when=first_aux, let=have_aux, do=(say_aux_landed, deliver_aux), again=True)
+row(LIVE,          AuxLanded,                     do=(say_aux_landed,))
+row((*LIVE, S.DONE), ChunkNotified,               when=in_place, do=(say_in_place,))
+row(S.DONE,        AuxLanded,                     do=(say_aux_landed,))
+
+# ------------------------------------------------------------------------------------- what ends it early
+row(LIVE,          EngineAborted,  S.DRAINING,    let=blame, do=FAIL)
+row(LIVE,          RoomFailed,     S.DRAINING,    let=blame, do=FAIL)
+row(LIVE,          LinkWentDown,   S.DRAINING,    let=blame, do=FAIL)
+row(LIVE,          TimerFired,     S.DRAINING,    let=blame_silence, do=FAIL)
+refuse(LIVE,       PeerDrained,    "a prefill rank is done only when this one has told it so", when=no_cause)
+row(LIVE,          PeerDrained,    S.DRAINING,    let=blame, do=(say_noted, *FAIL, count_quiet))
+
+# ---------------------------------------------------------------------------------- draining and settling
+row(S.DRAINING,    PeerDrained,    S.ABORTED,     when=last_writer_aborted, let=quiet, do=(say_noted, release))
+row(S.DRAINING,    PeerDrained,    S.FAILED,      when=last_writer_failed, let=quiet, do=(say_noted, release))
+row(S.DRAINING,    PeerDrained,    S.SETTLING,    when=last_writer, let=quiet, do=(say_noted, drain_grants))
+row(S.DRAINING,    PeerDrained,                   let=quiet, do=(say_noted,))
+row(S.DRAINING,    PeerQuiet,      S.ABORTED,     when=last_writer_aborted, let=quiet, do=(release,))
+row(S.DRAINING,    PeerQuiet,      S.FAILED,      when=last_writer_failed, let=quiet, do=(release,))
+row(S.DRAINING,    PeerQuiet,      S.SETTLING,    when=last_writer, let=quiet, do=(drain_grants,))
+row(S.DRAINING,    PeerQuiet,                     let=quiet)
+row(S.DRAINING,    TimerFired,                    do=(tell_abort,))
+row(S.DRAINING,    LinkCameUp,                    do=(tell_one_abort,))
+row(S.DRAINING,    GrantClosed,                   let=fewer_grants)
+row(S.DRAINING,    ChunkLanded,                   let=fewer_grants)
+row(S.SETTLING,    GrantClosed,    S.ABORTED,     when=last_grant_aborted, let=fewer_grants, do=(release,))
+row(S.SETTLING,    GrantClosed,    S.FAILED,      when=last_grant, let=fewer_grants, do=(release,))
+row(S.SETTLING,    GrantClosed,                   let=fewer_grants)
+row(S.SETTLING,    ChunkLanded,    S.ABORTED,     when=last_grant_aborted, let=fewer_grants, do=(release,))
+row(S.SETTLING,    ChunkLanded,    S.FAILED,      when=last_grant, let=fewer_grants, do=(release,))
+row(S.SETTLING,    ChunkLanded,                   let=fewer_grants)
+
+# ---------------------------------------------------------------- tombstones, and rooms that are not known
+row((S.UNKNOWN, S.SETTLING, *OVER), PeerDrained,  do=(say_noted,))
+row((S.DRAINING, S.SETTLING, *FAILED), ChunkRequested, do=(say_abort,))
+row((S.DRAINING, S.SETTLING, *FAILED), ChunkNotified, do=(say_abort,))
+row((S.DRAINING, S.SETTLING, *FAILED), AuxLanded, do=(say_abort,))
+row(S.UNKNOWN,     ChunkRequested,                do=(say_gone,))
+row(S.UNKNOWN,     ChunkNotified,                 do=(say_gone,))
+row(S.UNKNOWN,     AuxLanded,                     do=(say_gone,))
+
+# --------------------------------------------------------------------------------------- what means nothing
+ignore(S.DONE,     ChunkRequested, "a late request: the chunk is in place")
+ignore((S.DRAINING, S.SETTLING), (EngineAborted, RoomFailed), "the first cause counts")
+ignore(OVER,       EngineAborted,  "the room is over; the engine has been told")
+ignore((S.UNKNOWN, S.OPEN, S.DRAINING, S.SETTLING, *OVER), PeerReady, "a repeated answer")
+ignore((S.UNKNOWN, S.OPEN, S.SETTLING, *OVER), LinkCameUp, "nobody is to be told anything")
+ignore((S.UNKNOWN, S.DRAINING, S.SETTLING, *OVER), LinkWentDown, "the link tells when nothing can land any more")
+ignore((S.UNKNOWN, *LIVE, S.SETTLING, *OVER), PeerQuiet, "nothing of the room was in doubt")
+
+# ------------------------------------------------------------------------------- what breaks the protocol
+refuse(LIVE,       ChunkRequested, "not a chunk, or not a writer, of the plan")
+refuse((*LIVE, S.DONE), ChunkNotified, "the chunk was never granted")
+refuse((*LIVE, S.DRAINING, S.SETTLING, *OVER), RoomOpened, "the room is open: a new attempt needs a new gen")
+refuse(S.UNKNOWN,  (EngineAborted, RoomFailed), "the engine has not opened the room")
+refuse((S.UNKNOWN, *OVER), (ChunkLanded, GrantClosed), "no grant is under way")
+refuse(LIVE,       GrantClosed,    "a grant ends early only with its room")
+refuse(OVER,       RoomFailed,     "the room is over")
+# fmt: on

@@ -1,0 +1,457 @@
+"""The links: one on each side of a pair of ranks.
+
+The decode rank calls (`HELLO`, with a *session* that is new at every call after a loss); the prefill rank
+checks that the two can work together, connects its transport, and answers with the *epoch* that every later
+message carries.  A rank that restarts, or that has lost the link, calls with a new session and gets a new
+epoch, so nothing that was said before can be taken for something said after.
+
+Both ends send heartbeats, and each counts its own beats since it last heard one: enough of them, and the link
+is lost.  A loss fails the link's rooms on that side; the other side learns of it by a `RESET`, by silence, or
+by the next call.
+
+Two rules keep late writes harmless.  The prefill rank takes no new call while a write of the old link is in
+flight (`quiet`).  So when it answers again, nothing of the lost link can land, and the decode rank may free what
+it had quarantined; until then it waits (`AWAIT_RETURN`) for the return, or for the lease and the longest write
+to pass, which is what its tries there amount to.
+
+The transport's connection outlives a loss: a peer that was only silent finds it as it was, one that comes back as
+another gets its own.  It is taken down when the link is forgotten.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.fsm.table import Output, Table, Value
+from kvproto.fsm.vocabulary import TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import (
+    CallAsked,
+    DialFailed,
+    HeartbeatReceived,
+    HelloReceived,
+    LinkEvent,
+    LinkWentDown,
+    OpenAsked,
+    PeerQuiet,
+    QueueOverflowed,
+    QuietAsked,
+    RefusalReceived,
+    ResetReceived,
+    TransportLost,
+    WatermarkAsked,
+    WatermarkSeen,
+    WelcomeReceived,
+    WiredUp,
+    WireFailed,
+)
+from kvproto.protocol.messages import Heartbeat
+from kvproto.protocol.states import Cause, DLink, PLink
+
+
+class PLinkValue(Value, frozen=True, gc=False):
+    """A link on a prefill rank."""
+
+    session: int = 0
+    epoch: int = 0
+    #: own beats since the last one that was heard
+    silent: int = 0
+    #: the highest watermark that was seen: (round, tail in bytes)
+    mark_round: int = 0
+    mark_tail: int = 0
+    #: why the peer was refused
+    why: str = ""
+    #: where the call came from: the link's messages go there
+    place: bytes = b""
+
+
+class DLinkValue(Value, frozen=True, gc=False):
+    """A link on a decode rank."""
+
+    session: int = 0
+    epoch: int = 0
+    #: own beats, or calls, since the peer was last heard
+    silent: int = 0
+    why: str = ""
+    #: where the prefill rank listens
+    address: str = ""
+
+
+P = PLinkValue
+D = DLinkValue
+Both = PLinkValue | DLinkValue
+
+
+# ------------------------------------------------------------------------------------------- guards
+def misfit(v: Both, e: HelloReceived | WelcomeReceived, now: float) -> bool:
+    """The two cannot work together."""
+    return bool(e.fault)
+
+
+def same_session(v: Both, e: HelloReceived | WiredUp | WireFailed, now: float) -> bool:
+    """It is about the call that is being answered."""
+    return e.session == v.session
+
+
+def earlier(v: P, e: HelloReceived, now: float) -> bool:
+    """It is of an earlier session: a frame that comes late, or is repeated by somebody."""
+    return e.session < v.session
+
+
+def same_call(v: D, e: WelcomeReceived | RefusalReceived, now: float) -> bool:
+    """It answers the latest call."""
+    return e.session == v.session
+
+
+def same_call_misfit(v: D, e: WelcomeReceived, now: float) -> bool:
+    """It answers the latest call, and the two cannot work together."""
+    return same_call(v, e, now) and bool(e.fault)
+
+
+def elsewhere(v: P, e: HelloReceived, now: float) -> bool:
+    """It repeats the call, and comes from another place: a frame that somebody has copied."""
+    return e.session == v.session and e.place != v.place
+
+
+def same_address(v: D, e: CallAsked, now: float) -> bool:
+    """The prefill rank is where it was."""
+    return e.address == v.address
+
+
+def unquiet(v: P, e: HelloReceived, now: float) -> bool:
+    """A write of the old link is in flight."""
+    return not e.quiet
+
+
+def busy(v: P, e: TimerFired, now: float) -> bool:
+    """A write of the old link is in flight: forget nothing."""
+    return e.busy
+
+
+def same_epoch(v: Both, e: HeartbeatReceived | ResetReceived, now: float) -> bool:
+    """It is about this epoch."""
+    return e.epoch == v.epoch
+
+
+def heard(v: Both, e: TimerFired, now: float) -> bool:
+    """The peer was heard not too long ago."""
+    return v.silent < e.tries
+
+
+def tries_left(v: D, e: TimerFired, now: float) -> bool:
+    """The lease and the longest write are not over."""
+    return v.silent < e.tries
+
+
+def higher(v: P, e: WatermarkSeen, now: float) -> bool:
+    """Higher than any before."""
+    return (e.round, e.tail) > (v.mark_round, v.mark_tail)
+
+
+# --------------------------------------------------------------------------------------------- lets
+def adopt(v: P, e: HelloReceived, now: float) -> P:
+    """The call's session, and a new epoch for it."""
+    return PLinkValue(v.state, session=e.session, epoch=e.epoch, place=e.place)
+
+
+def refuse_call(v: P, e: HelloReceived, now: float) -> P:
+    """The call's session, and why it is refused."""
+    return PLinkValue(v.state, session=e.session, why=e.fault, place=e.place)
+
+
+def beat(v: P, e: TimerFired, now: float) -> P:
+    """One more beat."""
+    return replace(v, silent=v.silent + 1)
+
+
+def beat_d(v: D, e: TimerFired, now: float) -> D:
+    """One more beat, or call."""
+    return replace(v, silent=v.silent + 1)
+
+
+def hear(v: P, e: HeartbeatReceived, now: float) -> P:
+    """The peer is there."""
+    return replace(v, silent=0)
+
+
+def hear_d(v: D, e: HeartbeatReceived, now: float) -> D:
+    """The peer is there."""
+    return replace(v, silent=0)
+
+
+def raise_mark(v: P, e: WatermarkSeen, now: float) -> P:
+    """The watermark rises."""
+    return replace(v, mark_round=e.round, mark_tail=e.tail)
+
+
+def call(v: D, e: CallAsked, now: float) -> D:
+    """A new session, at that address."""
+    return DLinkValue(v.state, session=e.session, address=e.address)
+
+
+def move(v: D, e: CallAsked, now: float) -> D:
+    """The prefill rank is at another address."""
+    return replace(v, address=e.address)
+
+
+def move_again(v: D, e: CallAsked, now: float) -> D:
+    """The next session, at another address; the epoch is over."""
+    return DLinkValue(v.state, session=v.session + 1, address=e.address)
+
+
+def call_again(v: D, e: LinkEvent | TimerFired, now: float) -> D:
+    """The next session; the epoch is over."""
+    return DLinkValue(v.state, session=v.session + 1, address=v.address)
+
+
+def agree(v: D, e: WelcomeReceived, now: float) -> D:
+    """The link has an epoch."""
+    return replace(v, epoch=e.epoch, silent=0)
+
+
+def misfit_why(v: D, e: WelcomeReceived, now: float) -> D:
+    """Why the two cannot work together."""
+    return replace(v, why=e.fault)
+
+
+def refusal_why(v: D, e: RefusalReceived, now: float) -> D:
+    """Why the prefill rank refuses."""
+    return replace(v, why=e.why)
+
+
+def undialled_why(v: D, e: DialFailed, now: float) -> D:
+    """Why the address cannot be called."""
+    return replace(v, why=e.why)
+
+
+def peers_calm(v: D, e: TimerFired, now: float) -> D:
+    """Nothing of the lost link is left."""
+    return replace(v, silent=0)
+
+
+# ------------------------------------------------------------------------------------------ effects
+def bind(v: P, e: HelloReceived) -> Output:
+    """Answers go where the call came from."""
+    return do.BindLink(e.peer, v.place)
+
+
+def connect(v: P, e: HelloReceived) -> Output:
+    """Connect the transport."""
+    return do.ConnectPeer(e.peer, v.session)
+
+
+def adopt_wire(v: P, e: WiredUp) -> Output:
+    """Writes go through this connection."""
+    return do.AdoptWire(e.peer, e.wire)
+
+
+def drop_wire(v: P, e: WiredUp) -> Output:
+    """Nobody asks for this connection any more."""
+    return do.DropWire(e.wire)
+
+
+def disconnect(v: P, e: TimerFired | TransportLost) -> Output:
+    """Take the transport's connection down."""
+    return do.Disconnect(e.peer)
+
+
+def forget(v: P, e: TimerFired) -> Output:
+    """Nothing is said on it any more."""
+    return do.ForgetLink(e.peer)
+
+
+def dial(v: D, e: CallAsked) -> Output:
+    """Messages go to that address."""
+    return do.Dial(e.peer, v.address)
+
+
+def say_welcome(v: P, e: HelloReceived | WiredUp) -> Output:
+    """Agree."""
+    return do.SayWelcome(e.peer, v.session, v.epoch)
+
+
+def say_refusal(v: P, e: HelloReceived) -> Output:
+    """Refuse, with the reason."""
+    return do.SayRefusal(e.peer, v.session, v.why)
+
+
+def say_unwired(v: P, e: WireFailed) -> Output:
+    """Refuse: the transport cannot connect."""
+    return do.SayRefusal(e.peer, v.session, e.why)
+
+
+def say_hello(v: D, e: LinkEvent | TimerFired) -> Output:
+    """Call."""
+    return do.SayHello(e.peer, v.session)
+
+
+def send_beat(v: Both, e: TimerFired) -> Output:
+    """I am here."""
+    return do.Transmit(e.peer, v.epoch, 0, Heartbeat())
+
+
+def say_reset(v: Both, e: HeartbeatReceived) -> Output:
+    """Your epoch is over."""
+    return do.SayReset(e.place, e.epoch)
+
+
+def say_watermark(v: D, e: WatermarkAsked) -> Output:
+    """Tell the watermark."""
+    return do.ReplyWatermark()
+
+
+def release_waiting(v: P, e: WatermarkSeen) -> Output:
+    """Tell the sends whose region the watermark has passed."""
+    return do.ReleaseWaiting(e.peer)
+
+
+def raise_up(v: Both, e: LinkEvent) -> Output:
+    """Tell the rooms that the link is up."""
+    return do.RaiseLinkUp(e.peer)
+
+
+def raise_down(v: Both, e: LinkEvent | TimerFired) -> Output:
+    """Tell the rooms that the link is lost."""
+    return do.RaiseLinkDown(e.peer, Cause.LINK_LOST)
+
+
+def raise_refused(v: Both, e: LinkEvent) -> Output:
+    """Tell the rooms that there will be no link."""
+    return do.RaiseLinkDown(e.peer, Cause.REFUSED)
+
+
+def raise_quiet(v: D, e: LinkEvent | TimerFired) -> Output:
+    """Tell the rooms that nothing of the lost link can land."""
+    return do.RaisePeerQuiet(e.peer)
+
+
+def refuse_room(v: D, e: OpenAsked) -> Output:
+    """Tell the room that there will be no link."""
+    return LinkWentDown(e.room, e.rank, Cause.REFUSED)
+
+
+def count_quiet(v: D, e: QuietAsked) -> Output:
+    """Tell the room that nothing of this link can land."""
+    return PeerQuiet(e.room, e.rank)
+
+
+def announce_undialled(v: D, e: DialFailed) -> Output:
+    """Tell the engine that the address cannot be called."""
+    return do.AnnounceLink(e.peer, f"refused: {e.why}")
+
+
+def announce_up(v: Both, e: LinkEvent) -> Output:
+    """Tell the engine that the link is up."""
+    return do.AnnounceLink(e.peer, "")
+
+
+def announce_lost(v: Both, e: LinkEvent | TimerFired) -> Output:
+    """Tell the engine that the link is lost."""
+    return do.AnnounceLink(e.peer, "lost")
+
+
+def announce_refused(v: Both, e: LinkEvent) -> Output:
+    """Tell the engine why there will be no link."""
+    return do.AnnounceLink(e.peer, f"refused: {v.why}")
+
+
+prefill_link = Table(
+    "prefill_link", PLinkValue, PLink, initial=PLink.NEW, final=(PLink.FORGOTTEN,),
+    events=(
+        HelloReceived, WiredUp, WireFailed, HeartbeatReceived, WatermarkSeen, ResetReceived, TransportLost,
+        QueueOverflowed, TimerFired,
+    ),
+    timers={PLink.AWAIT_WIRE_UP: "wire", PLink.UP: "heartbeat", PLink.LOST: "forget", PLink.REFUSED: "forget"},
+)  # fmt: skip
+opens, row, ignore = prefill_link.opens, prefill_link.row, prefill_link.ignore
+S = PLink
+AWAY = (S.LOST, S.REFUSED)
+
+# fmt: off
+opens(S.NEW,          HelloReceived,     S.REFUSED,       when=misfit, let=refuse_call, do=(bind, say_refusal, announce_refused))
+opens(S.NEW,          HelloReceived,     S.AWAIT_WIRE_UP, let=adopt, do=(bind, connect))
+row(S.AWAIT_WIRE_UP,  WiredUp,           S.UP,            when=same_session, do=(adopt_wire, say_welcome, announce_up))
+row(S.AWAIT_WIRE_UP,  WireFailed,        S.LOST,          when=same_session, do=(say_unwired,))
+row(S.AWAIT_WIRE_UP,  TimerFired,        S.LOST)
+ignore(S.AWAIT_WIRE_UP, HelloReceived,   "the transport is still connecting", when=same_session)
+ignore(S.AWAIT_WIRE_UP, HelloReceived,   "a call that came late", when=earlier)
+row(S.AWAIT_WIRE_UP,  HelloReceived,     S.REFUSED,       when=misfit, let=refuse_call, do=(bind, say_refusal, announce_refused))
+row(S.AWAIT_WIRE_UP,  HelloReceived,     S.AWAIT_WIRE_UP, let=adopt, do=(bind, connect), again=True)
+ignore(S.UP,          HelloReceived,     "the call was answered, and this is not where it came from", when=elsewhere)
+row(S.UP,             HelloReceived,                      when=same_session, do=(say_welcome,))
+ignore(S.UP,          HelloReceived,     "a call that came late", when=earlier)
+ignore(S.UP,          HelloReceived,     "not this link's peer; if it is, its silence will tell", when=misfit)
+row(S.UP,             HelloReceived,     S.LOST,          do=(raise_down, announce_lost))
+row(S.UP,             HeartbeatReceived,                  when=same_epoch, let=hear)
+row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))
+row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, announce_lost))
+row(S.UP,             WatermarkSeen,                      when=higher, let=raise_mark, do=(release_waiting,))
+row(S.UP,             ResetReceived,     S.LOST,          when=same_epoch, do=(raise_down, announce_lost))
+row(S.UP,             TransportLost,     S.LOST,          do=(raise_down, announce_lost, disconnect))
+ignore(AWAY,          HelloReceived,     "a write of the old link is in flight: it will call again", when=unquiet)
+row(AWAY,             HelloReceived,     S.REFUSED,       when=misfit, let=refuse_call, do=(bind, say_refusal, announce_refused), again=True)
+row(AWAY,             HelloReceived,     S.AWAIT_WIRE_UP, let=adopt, do=(bind, connect))
+row((S.NEW, S.AWAIT_WIRE_UP, S.UP, *AWAY), HeartbeatReceived, do=(say_reset,))
+row(S.UP,             QueueOverflowed,   S.LOST,          do=(raise_down, announce_lost))
+row((S.AWAIT_WIRE_UP, *AWAY), TransportLost,              do=(disconnect,))
+row((S.NEW, S.AWAIT_WIRE_UP, S.UP, *AWAY), WiredUp,       do=(drop_wire,))
+row(AWAY,             TimerFired,                         when=busy)
+row(AWAY,             TimerFired,        S.FORGOTTEN,     do=(disconnect, forget))
+
+ignore((S.NEW, S.UP, *AWAY, S.AWAIT_WIRE_UP), WireFailed, "an older call's")
+ignore(S.UP,          WatermarkSeen,     "not higher than before")
+ignore((S.AWAIT_WIRE_UP, S.UP, *AWAY), ResetReceived, "an older epoch's, or a former life's")
+ignore(S.NEW,         (TransportLost, QueueOverflowed), "the link was forgotten")
+ignore((S.AWAIT_WIRE_UP, *AWAY), QueueOverflowed, "the link is down")
+# fmt: on
+
+decode_link = Table(
+    "decode_link", DLinkValue, DLink, initial=DLink.NEW,
+    events=(
+        CallAsked, DialFailed, WelcomeReceived, RefusalReceived, HeartbeatReceived, WatermarkAsked, ResetReceived,
+        QueueOverflowed, OpenAsked, QuietAsked, TimerFired,
+    ),
+    timers={DLink.AWAIT_WELCOME: "call", DLink.UP: "heartbeat", DLink.AWAIT_RETURN: "return"},
+)  # fmt: skip
+opens_d, row_d, ignore_d = decode_link.opens, decode_link.row, decode_link.ignore
+T = DLink
+CALLED = (T.AWAIT_WELCOME, T.AWAIT_RETURN)
+
+# fmt: off
+opens_d(T.NEW,         CallAsked,          T.AWAIT_WELCOME, let=call, do=(dial, say_hello))
+row_d(T.REFUSED,       CallAsked,          T.AWAIT_WELCOME, let=call, do=(dial, say_hello))
+row_d(T.AWAIT_WELCOME, DialFailed,         T.REFUSED,       let=undialled_why, do=(raise_refused, announce_undialled))
+row_d(T.AWAIT_WELCOME, WelcomeReceived,    T.REFUSED,       when=same_call_misfit, let=misfit_why, do=(raise_refused, announce_refused))
+row_d(T.AWAIT_WELCOME, WelcomeReceived,    T.UP,            when=same_call, let=agree, do=(raise_up, announce_up))
+row_d(T.AWAIT_WELCOME, RefusalReceived,    T.REFUSED,       when=same_call, let=refusal_why, do=(raise_refused, announce_refused))
+row_d(T.AWAIT_WELCOME, TimerFired,                          do=(say_hello,))
+row_d(T.UP,            HeartbeatReceived,                   when=same_epoch, let=hear_d)
+row_d(T.UP,            WatermarkAsked,                      do=(say_watermark,))
+row_d(T.UP,            TimerFired,                          when=heard, let=beat_d, do=(send_beat,))
+row_d(T.UP,            TimerFired,         T.AWAIT_RETURN,  let=call_again, do=(raise_down, announce_lost, say_hello))
+row_d(T.UP,            ResetReceived,      T.AWAIT_RETURN,  when=same_epoch, let=call_again, do=(raise_down, announce_lost, say_hello))
+row_d(T.UP,            QueueOverflowed,    T.AWAIT_RETURN,  let=call_again, do=(raise_down, announce_lost, say_hello))
+row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.REFUSED,       when=same_call_misfit, let=misfit_why, do=(raise_quiet, raise_refused, announce_refused))
+row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.UP,            when=same_call, let=agree, do=(raise_quiet, raise_up, announce_up))
+row_d(T.AWAIT_RETURN,  RefusalReceived,    T.REFUSED,       when=same_call, let=refusal_why, do=(raise_quiet, raise_refused, announce_refused))
+row_d(T.AWAIT_RETURN,  TimerFired,                          when=tries_left, let=beat_d, do=(say_hello,))
+row_d(T.AWAIT_RETURN,  TimerFired,         T.AWAIT_WELCOME, let=peers_calm, do=(raise_quiet, say_hello))
+
+ignore_d((T.UP, *CALLED), CallAsked,       "the link is there, or called", when=same_address)
+row_d(CALLED,          CallAsked,                           let=move, do=(dial, say_hello))
+row_d(T.UP,            CallAsked,          T.AWAIT_RETURN,  let=move_again, do=(raise_down, announce_lost, dial, say_hello))
+row_d(T.AWAIT_RETURN,  DialFailed,                          let=undialled_why, do=(announce_undialled,))
+
+# ------------------------------------------------------------------------------------- what rooms ask of a link
+row_d(T.REFUSED,       OpenAsked,                           do=(refuse_room,))
+ignore_d((T.NEW, T.UP, *CALLED), OpenAsked,       "the room is opened there, now or when the link comes up")
+row_d((T.NEW, T.AWAIT_WELCOME, T.REFUSED), QuietAsked,             do=(count_quiet,))
+ignore_d((T.UP, T.AWAIT_RETURN), QuietAsked, "writes may still land")
+
+row_d((T.NEW, T.UP, T.REFUSED), HeartbeatReceived,          do=(say_reset,))
+ignore_d(CALLED,       HeartbeatReceived,  "the call says all that a reset would; the beat may be the new link's")
+ignore_d((T.UP, T.REFUSED, *CALLED), (WelcomeReceived, RefusalReceived), "an older call's")
+ignore_d((T.UP, T.REFUSED, *CALLED), ResetReceived, "an older epoch's")
+ignore_d((T.NEW, T.REFUSED, *CALLED), QueueOverflowed, "the link is down")
+ignore_d((T.UP, T.REFUSED), DialFailed,    "an older address")
+# fmt: on

@@ -1,0 +1,529 @@
+"""The prefill rank's room: from the first word about a request to its one outcome.
+
+Two parties open a room, in any order: the engine of this rank (`EngineOpened`) and every decode rank that
+shares a head and a layer with it (`PeerOpened`).  What comes first waits for the other, within bounds: an
+engine that never opens, or a decode rank that never does, ends the room by its timer.  An abort that comes
+before anything else is remembered, so the room that is opened later is over at once.
+
+`AWAIT_FORWARD` keeps the ring free of requests that only queue: grants are asked for when the engine schedules
+the forward, a window of chunks at a time.  The window slides when a send ends; a send that is slow delays the
+opening of later chunks of its own room only, and no other room.
+
+A room succeeds when every send of every decode rank was confirmed.  It fails as a whole: the first cause is
+kept and announced at once, the sends are told to stop, and only when the last gather and write of the room is
+over (`DRAINING`) are the pages released and the decode ranks told that nothing can land any more; they confirm
+(`AWAIT_NOTED`), or their link is lost, or the tries are used up.  What is final stays as a tombstone that
+answers late messages.
+
+The value is small because idle rooms are many: what only a room at work needs lies in `Work`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproto.fsm.table import Output, Table, Value
+from kvproto.fsm.vocabulary import TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import (
+    AbortAsked,
+    AuxProvided,
+    EngineAborted,
+    EngineOpened,
+    ForwardScheduled,
+    LinkWentDown,
+    PeerForgot,
+    PeerNoted,
+    PeerOpened,
+    RoomEvent,
+    RoomFailed,
+    SendFinished,
+    SendsStopped,
+    Terms,
+    TokensProduced,
+)
+from kvproto.protocol.messages import Drained, Opened
+from kvproto.protocol.states import Cause
+from kvproto.protocol.states import PRoom as S
+
+
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """What a room needs once its engine is at work on it, or once it has failed."""
+
+    #: the first chunk that is not yet opened
+    next: int = 0
+    #: sends that have not ended
+    live: int = 0
+    #: tokens whose KV is computed
+    produced: int = 0
+    #: the engine gave the aux row
+    aux: bool = False
+    #: why the room failed
+    cause: Cause = Cause.NONE
+    #: how often the decode ranks were told
+    tries: int = 0
+    #: the engine has opened the room
+    owned: bool = True
+
+
+class PRoomValue(Value, frozen=True, gc=False):
+    """A room; tokens are counts from the start of the prompt."""
+
+    terms: Terms | None = None
+    tokens: int = 0
+    prefix: int = 0
+    #: decode ranks (mask) that have opened the room; when it has failed: that are still to be told
+    peers: int = 0
+    work: Work | None = None
+
+
+V = PRoomValue
+IDLE = Work()
+
+
+def _work(v: V) -> Work:
+    return v.work or IDLE
+
+
+def _terms(v: V) -> Terms:
+    return v.terms  # type: ignore[return-value]  # of a room that some decode rank has opened
+
+
+def _total(v: V) -> int:
+    return -((v.prefix - v.tokens) // _terms(v).grid)  # as cuts.chunks; the room's numbers were looked at when it came
+
+
+def _sends(v: V, first: int, last: int) -> int:
+    return (last - first) * _terms(v).writes.bit_count()
+
+
+def _held(v: V) -> int:
+    return _sends(v, 1, _terms(v).window) + _terms(v).aux.bit_count()
+
+
+# ------------------------------------------------------------------------------------------- guards
+def disagrees(v: V, e: PeerOpened, now: float) -> bool:
+    """The decode rank speaks of another prompt or another prefix."""
+    return v.tokens != e.tokens or (v.terms is not None and v.prefix != e.prefix)
+
+
+def other_length(v: V, e: EngineOpened, now: float) -> bool:
+    """The engine's prompt is not as long as the decode ranks say."""
+    return v.tokens != e.tokens
+
+
+def nothing_to_send(v: V) -> bool:
+    """This rank writes to nobody, or there is nothing to write, and it sends no aux row."""
+    terms = _terms(v)
+    return not terms.aux and (not terms.writes or v.tokens == v.prefix)
+
+
+def met_without_duty(v: V, e: EngineOpened, now: float) -> bool:
+    """Every decode rank is known and wants nothing from this rank."""
+    return v.peers == _terms(v).everyone and nothing_to_send(v)
+
+
+def met(v: V, e: EngineOpened, now: float) -> bool:
+    """Every decode rank is known."""
+    return v.peers == _terms(v).everyone
+
+
+def meets_last_without_duty(v: V, e: PeerOpened, now: float) -> bool:
+    """With this one every decode rank is known, and none wants anything from this rank."""
+    return meets_last(v, e, now) and nothing_to_send(meet(v, e, now))
+
+
+def meets_last_at_work(v: V, e: PeerOpened, now: float) -> bool:
+    """With this one every decode rank is known, and the engine is at work already."""
+    return meets_last(v, e, now) and v.work is not None
+
+
+def meets_last(v: V, e: PeerOpened, now: float) -> bool:
+    """With this one every decode rank is known."""
+    return v.peers | 1 << e.peer == e.terms.everyone
+
+
+def more(v: V, e: TokensProduced, now: float) -> bool:
+    """More than before."""
+    return e.tokens > _work(v).produced
+
+
+def first_aux(v: V, e: AuxProvided, now: float) -> bool:
+    """The row had not been given."""
+    return not _work(v).aux
+
+
+def last_send(v: V, e: SendFinished, now: float) -> bool:
+    """Every send has ended and no chunk is left to open."""
+    return _work(v).live == 1 and _work(v).next == _total(v)
+
+
+def window_slides(v: V, e: SendFinished, now: float) -> bool:
+    """A chunk is left, and with this end there is room for it in the window."""
+    return _work(v).next < _total(v) and _work(v).live - 1 <= _held(v)
+
+
+def known(v: V, e: LinkWentDown, now: float) -> bool:
+    """The lost peer had opened the room."""
+    return bool(v.peers >> e.peer & 1)
+
+
+def others_live(v: V, e: SendFinished, now: float) -> bool:
+    """Other sends have not ended."""
+    return _work(v).live > 1
+
+
+def some_live(v: V, e: SendsStopped, now: float) -> bool:
+    """Some sends have not ended."""
+    return _work(v).live > 0
+
+
+def aborted_unheard(v: V, e: RoomEvent, now: float) -> bool:
+    """An engine gave the room up, and no decode rank is to be told."""
+    return not v.peers and _work(v).cause.aborted
+
+
+def unheard(v: V, e: RoomEvent, now: float) -> bool:
+    """No decode rank is to be told."""
+    return not v.peers
+
+
+def last_noted(v: V, e: PeerNoted | LinkWentDown | PeerForgot, now: float) -> bool:
+    """It was the last one to be told."""
+    return not v.peers & ~(1 << e.peer)
+
+
+def last_noted_aborted(v: V, e: PeerNoted | LinkWentDown | PeerForgot, now: float) -> bool:
+    """It was the last one to be told that an engine gave the room up."""
+    return last_noted(v, e, now) and _work(v).cause.aborted
+
+
+def tries_left(v: V, e: TimerFired, now: float) -> bool:
+    """They may be told once more."""
+    return _work(v).tries < e.tries
+
+
+def was_aborted(v: V, e: TimerFired, now: float) -> bool:
+    """An engine gave the room up."""
+    return _work(v).cause.aborted
+
+
+def asked_by_engine(v: V, e: AbortAsked, now: float) -> bool:
+    """The decode engine gave the room up."""
+    return e.cause.aborted
+
+
+def unowned(v: V, e: EngineOpened, now: float) -> bool:
+    """The room ended before the engine opened it."""
+    return not _work(v).owned
+
+
+# --------------------------------------------------------------------------------------------- lets
+def own(v: V, e: EngineOpened, now: float) -> V:
+    """The engine has the room."""
+    return replace(v, tokens=e.tokens, work=replace(v.work, owned=True) if v.work else None)
+
+
+def meet(v: V, e: PeerOpened, now: float) -> V:
+    """This decode rank is known."""
+    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, peers=v.peers | 1 << e.peer)
+
+
+def start(v: V, e: RoomEvent, now: float) -> V:
+    """The engine is at work."""
+    return replace(v, work=_work(v))
+
+
+def _begin(v: V) -> V:
+    last = min(_terms(v).window, _total(v))
+    live = _sends(v, 0, last) + _terms(v).aux.bit_count()
+    return replace(v, work=replace(_work(v), next=last, live=live))
+
+
+def begin(v: V, e: RoomEvent, now: float) -> V:
+    """The first window is open."""
+    return _begin(v)
+
+
+def meet_and_begin(v: V, e: PeerOpened, now: float) -> V:
+    """The last decode rank is known, the first window is open."""
+    return _begin(meet(v, e, now))
+
+
+def count(v: V, e: TokensProduced, now: float) -> V:
+    """So much is computed."""
+    work = _work(v)
+    return replace(v, work=replace(work, produced=max(work.produced, e.tokens)))
+
+
+def count_and_begin(v: V, e: TokensProduced, now: float) -> V:
+    """So much is computed, the first window is open."""
+    return _begin(count(v, e, now))
+
+
+def give_aux(v: V, e: AuxProvided, now: float) -> V:
+    """The aux row is there."""
+    return replace(v, work=replace(_work(v), aux=True))
+
+
+def give_aux_and_begin(v: V, e: AuxProvided, now: float) -> V:
+    """The aux row is there, the first window is open."""
+    return _begin(give_aux(v, e, now))
+
+
+def end_one(v: V, e: SendFinished, now: float) -> V:
+    """One send fewer."""
+    return replace(v, work=replace(_work(v), live=_work(v).live - 1))
+
+
+def slide(v: V, e: SendFinished, now: float) -> V:
+    """One send fewer, one chunk more."""
+    work = _work(v)
+    return replace(v, work=replace(work, live=work.live - 1 + _sends(v, 0, 1), next=work.next + 1))
+
+
+def _blame(v: V, cause: Cause, *, owned: bool = True) -> V:
+    return replace(v, work=replace(_work(v), cause=cause, tries=0, owned=owned))
+
+
+def blame(v: V, e: EngineAborted | RoomFailed | AbortAsked, now: float) -> V:
+    """The cause is the event's."""
+    return _blame(v, e.cause)
+
+
+def blame_unowned(v: V, e: AbortAsked, now: float) -> V:
+    """The cause is the event's; the engine has not heard of the room."""
+    terms = v.terms or e.terms
+    return _blame(replace(v, terms=terms), e.cause, owned=False)
+
+
+def blame_link(v: V, e: LinkWentDown, now: float) -> V:
+    """The cause is the link's; that peer cannot be told."""
+    return _blame(replace(v, peers=v.peers & ~(1 << e.peer)), e.cause)
+
+
+def blame_link_unowned(v: V, e: LinkWentDown, now: float) -> V:
+    """As `blame_link`; the engine has not heard of the room."""
+    return _blame(replace(v, peers=v.peers & ~(1 << e.peer)), e.cause, owned=False)
+
+
+def blame_forgetful(v: V, e: PeerForgot, now: float) -> V:
+    """The peer has forgotten the room; it need not be told."""
+    return _blame(replace(v, peers=v.peers & ~(1 << e.peer)), Cause.FORGOTTEN)
+
+
+def blame_plan(v: V, e: PeerOpened, now: float) -> V:
+    """The two sides mean different rooms; this peer is told, too."""
+    return _blame(replace(v, terms=e.terms, peers=v.peers | 1 << e.peer), Cause.PLAN_MISMATCH)
+
+
+def blame_plan_unowned(v: V, e: PeerOpened, now: float) -> V:
+    """As `blame_plan`; the engine has not heard of the room."""
+    return _blame(replace(v, peers=v.peers | 1 << e.peer), Cause.PLAN_MISMATCH, owned=False)
+
+
+def blame_length(v: V, e: EngineOpened, now: float) -> V:
+    """The engine means another prompt than the decode ranks."""
+    return _blame(v, Cause.PLAN_MISMATCH)
+
+
+def blame_engine(v: V, e: TimerFired, now: float) -> V:
+    """The engine never opened the room."""
+    return _blame(v, Cause.NEVER_OPENED, owned=False)
+
+
+def blame_absent(v: V, e: TimerFired, now: float) -> V:
+    """Some decode rank never opened the room."""
+    return _blame(v, Cause.PEERS_MISSING)
+
+
+def blame_stall(v: V, e: TimerFired, now: float) -> V:
+    """Nothing moved for too long."""
+    return _blame(v, Cause.STALLED)
+
+
+def owe(v: V, e: PeerOpened, now: float) -> V:
+    """This late one is to be told, too."""
+    return replace(v, peers=v.peers | 1 << e.peer)
+
+
+def drop(v: V, e: PeerNoted | LinkWentDown | PeerForgot, now: float) -> V:
+    """This one need not be told any more."""
+    return replace(v, peers=v.peers & ~(1 << e.peer))
+
+
+def tried(v: V, e: TimerFired, now: float) -> V:
+    """Told once more."""
+    return replace(v, work=replace(_work(v), tries=_work(v).tries + 1))
+
+
+# ------------------------------------------------------------------------------------------ effects
+def say_opened(v: V, e: PeerOpened) -> Output:
+    """Confirm the room to the decode rank."""
+    return do.Reply(e.room, Opened())
+
+
+def say_drained(v: V, e: AbortAsked | PeerOpened) -> Output:
+    """Tell the asker that nothing of the room is in flight."""
+    return do.Reply(e.room, Drained(_work(v).cause))
+
+
+def tell_drained(v: V, e: RoomEvent | TimerFired) -> Output:
+    """Tell every decode rank that does not know yet."""
+    return do.Send(e.room, v.peers, Drained(_work(v).cause))
+
+
+def open_first(v: V, e: RoomEvent) -> Output:
+    """Open the first window and the aux row's sends."""
+    return do.OpenWindow(e.room, 0, _work(v).next, aux=True)
+
+
+def open_next(v: V, e: SendFinished) -> Output:
+    """Open the chunk that came into the window."""
+    return do.OpenWindow(e.room, _work(v).next - 1, _work(v).next, aux=False)
+
+
+def offer_kv(v: V, e: TokensProduced) -> Output:
+    """Tell the sends how far the KV is."""
+    return do.OfferKv(e.room)
+
+
+def offer_aux(v: V, e: AuxProvided) -> Output:
+    """Tell the aux sends that the row is there."""
+    return do.OfferAux(e.room)
+
+
+def stop_sends(v: V, e: RoomEvent | TimerFired) -> Output:
+    """Tell the sends to stop."""
+    return do.StopSends(e.room)
+
+
+def announce(v: V, e: RoomEvent | TimerFired) -> Output:
+    """Tell the engine how the room ended."""
+    return do.AnnounceOutcome(e.room, _work(v).cause)
+
+
+def release(v: V, e: RoomEvent | TimerFired) -> Output:
+    """Tell the engine that the pages are its own again."""
+    return do.AnnounceReleased(e.room)
+
+
+prefill_room = Table(
+    "prefill_room", PRoomValue, S, initial=S.UNKNOWN, final=(S.DONE, S.FAILED, S.ABORTED),
+    events=(
+        EngineOpened, PeerOpened, ForwardScheduled, TokensProduced, AuxProvided, SendFinished, SendsStopped,
+        EngineAborted, AbortAsked, RoomFailed, LinkWentDown, PeerForgot, PeerNoted, TimerFired,
+    ),
+    timers={
+        S.AWAIT_ENGINE: "engine", S.AWAIT_PEERS: "bootstrap", S.AWAIT_FORWARD: "stall", S.OPEN: "stall",
+        S.AWAIT_NOTED: "resend",
+    },
+    tombstones=True,
+)  # fmt: skip
+opens, row, ignore, refuse = prefill_room.opens, prefill_room.row, prefill_room.ignore, prefill_room.refuse
+
+LIVE = (S.AWAIT_PEERS, S.AWAIT_FORWARD, S.OPEN)
+FAILED = (S.FAILED, S.ABORTED)
+OVER = (S.DONE, *FAILED)
+WORK = (ForwardScheduled, TokensProduced, AuxProvided)
+
+# fmt: off
+# ---------------------------------------------------------------------------------- the way that goes well
+opens(S.UNKNOWN,     EngineOpened,     S.AWAIT_PEERS,   let=own)
+opens(S.UNKNOWN,     PeerOpened,       S.AWAIT_ENGINE,  let=meet, do=(say_opened,))
+row(S.AWAIT_ENGINE,  PeerOpened,       S.DRAINING,      when=disagrees, let=blame_plan_unowned, do=(stop_sends,))
+row(S.AWAIT_ENGINE,  PeerOpened,                        let=meet, do=(say_opened,))
+row(S.AWAIT_ENGINE,  EngineOpened,     S.DRAINING,      when=other_length, let=blame_length, do=(announce, stop_sends))
+row(S.AWAIT_ENGINE,  EngineOpened,     S.DONE,          when=met_without_duty, let=own, do=(announce, release))
+row(S.AWAIT_ENGINE,  EngineOpened,     S.AWAIT_FORWARD, when=met, let=own)
+row(S.AWAIT_ENGINE,  EngineOpened,     S.AWAIT_PEERS,   let=own)
+row(S.AWAIT_PEERS,   PeerOpened,       S.DRAINING,      when=disagrees, let=blame_plan, do=(announce, stop_sends))
+row(S.AWAIT_PEERS,   PeerOpened,       S.DONE,          when=meets_last_without_duty, let=meet, do=(say_opened, announce, release))
+row(S.AWAIT_PEERS,   PeerOpened,       S.OPEN,          when=meets_last_at_work, let=meet_and_begin, do=(say_opened, open_first))
+row(S.AWAIT_PEERS,   PeerOpened,       S.AWAIT_FORWARD, when=meets_last, let=meet, do=(say_opened,))
+row(S.AWAIT_PEERS,   PeerOpened,                        let=meet, do=(say_opened,))
+row(S.AWAIT_PEERS,   ForwardScheduled,                  let=start)
+row(S.AWAIT_PEERS,   TokensProduced,                    let=count)
+row(S.AWAIT_PEERS,   AuxProvided,                       let=give_aux)
+row(S.AWAIT_FORWARD, ForwardScheduled, S.OPEN,          let=begin, do=(open_first,))
+row(S.AWAIT_FORWARD, TokensProduced,   S.OPEN,          let=count_and_begin, do=(open_first,))
+row(S.AWAIT_FORWARD, AuxProvided,      S.OPEN,          let=give_aux_and_begin, do=(open_first,))
+row(S.OPEN,          TokensProduced,                    when=more, let=count, do=(offer_kv,), again=True)
+row(S.OPEN,          AuxProvided,                       when=first_aux, let=give_aux, do=(offer_aux,), again=True)
+row(S.OPEN,          SendFinished,     S.DONE,          when=last_send, let=end_one, do=(announce, release))
+row(S.OPEN,          SendFinished,                      when=window_slides, let=slide, do=(open_next,), again=True)
+row(S.OPEN,          SendFinished,                      let=end_one, again=True)
+row((S.AWAIT_FORWARD, S.OPEN, S.DONE), PeerOpened,      do=(say_opened,))
+
+# ------------------------------------------------------------------------------------- what ends it early
+opens(S.UNKNOWN,     AbortAsked,       S.ABORTED,       when=asked_by_engine, let=blame_unowned, do=(say_drained,))
+opens(S.UNKNOWN,     AbortAsked,       S.FAILED,        let=blame_unowned, do=(say_drained,))
+row(S.AWAIT_ENGINE,  AbortAsked,       S.DRAINING,      let=blame_unowned, do=(stop_sends,))
+row(S.AWAIT_ENGINE,  LinkWentDown,     S.DRAINING,      when=known, let=blame_link_unowned, do=(stop_sends,))
+row(S.AWAIT_ENGINE,  TimerFired,       S.DRAINING,      let=blame_engine, do=(stop_sends,))
+row(LIVE,            EngineAborted,    S.DRAINING,      let=blame, do=(announce, stop_sends))
+row(LIVE,            AbortAsked,       S.DRAINING,      let=blame, do=(announce, stop_sends))
+row(LIVE,            LinkWentDown,     S.DRAINING,      when=known, let=blame_link, do=(announce, stop_sends))
+row(LIVE,            PeerForgot,       S.DRAINING,      let=blame_forgetful, do=(announce, stop_sends))
+row(S.AWAIT_PEERS,   TimerFired,       S.DRAINING,      let=blame_absent, do=(announce, stop_sends))
+row(S.AWAIT_FORWARD, TimerFired,       S.DRAINING,      let=blame_stall, do=(announce, stop_sends))
+row(S.OPEN,          TimerFired,       S.DRAINING,      let=blame_stall, do=(announce, stop_sends))
+row(S.OPEN,          RoomFailed,       S.DRAINING,      let=blame, do=(announce, stop_sends))
+
+# ---------------------------------------------------------------------------------------------- draining
+row(S.DRAINING,      SendFinished,                      when=others_live, let=end_one)
+row(S.DRAINING,      SendFinished,     S.ABORTED,       when=aborted_unheard, let=end_one, do=(release,))
+row(S.DRAINING,      SendFinished,     S.FAILED,        when=unheard, let=end_one, do=(release,))
+row(S.DRAINING,      SendFinished,     S.AWAIT_NOTED,   let=end_one, do=(tell_drained, release))
+ignore(S.DRAINING,   SendsStopped,     "gathers or writes are in flight", when=some_live)
+row(S.DRAINING,      SendsStopped,     S.ABORTED,       when=aborted_unheard, do=(release,))
+row(S.DRAINING,      SendsStopped,     S.FAILED,        when=unheard, do=(release,))
+row(S.DRAINING,      SendsStopped,     S.AWAIT_NOTED,   do=(tell_drained, release))
+row(S.DRAINING,      PeerOpened,                        let=owe)
+row(S.DRAINING,      LinkWentDown,                      let=drop)
+row(S.DRAINING,      PeerForgot,                        let=drop)
+row(S.DRAINING,      EngineOpened,                      when=unowned, let=own, do=(announce,))
+ignore(S.DRAINING,   AbortAsked,       "the asker is told when all is drained")
+row(S.AWAIT_NOTED,   PeerNoted,        S.ABORTED,       when=last_noted_aborted, let=drop)
+row(S.AWAIT_NOTED,   PeerNoted,        S.FAILED,        when=last_noted, let=drop)
+row(S.AWAIT_NOTED,   PeerNoted,                         let=drop)
+row(S.AWAIT_NOTED,   LinkWentDown,     S.ABORTED,       when=last_noted_aborted, let=drop)
+row(S.AWAIT_NOTED,   LinkWentDown,     S.FAILED,        when=last_noted, let=drop)
+row(S.AWAIT_NOTED,   LinkWentDown,                      let=drop)
+row(S.AWAIT_NOTED,   PeerForgot,       S.ABORTED,       when=last_noted_aborted, let=drop)
+row(S.AWAIT_NOTED,   PeerForgot,       S.FAILED,        when=last_noted, let=drop)
+row(S.AWAIT_NOTED,   PeerForgot,                        let=drop)
+row(S.AWAIT_NOTED,   TimerFired,                        when=tries_left, let=tried, do=(tell_drained,))
+row(S.AWAIT_NOTED,   TimerFired,       S.ABORTED,       when=was_aborted)
+row(S.AWAIT_NOTED,   TimerFired,       S.FAILED)
+row(S.AWAIT_NOTED,   PeerOpened,                        let=owe, do=(say_drained,))
+row(S.AWAIT_NOTED,   EngineOpened,                      when=unowned, let=own, do=(announce, release))
+row(S.AWAIT_NOTED,   AbortAsked,                        do=(say_drained,))
+
+# -------------------------------------------------------------------------------------------- tombstones
+row(OVER,            AbortAsked,                        do=(say_drained,))
+row(FAILED,          PeerOpened,                        do=(say_drained,))
+row(FAILED,          EngineOpened,                      when=unowned, let=own, do=(announce, release))
+
+# --------------------------------------------------------------------------------------- what means nothing
+ignore(S.OPEN,       ForwardScheduled, "the sends are under way")
+ignore(S.OPEN,       TokensProduced,   "not more than before")
+ignore(S.OPEN,       AuxProvided,      "the row is there")
+ignore((S.AWAIT_ENGINE, *LIVE), LinkWentDown, "that peer has not opened the room")
+ignore((S.DRAINING, S.AWAIT_NOTED, *OVER), (*WORK, EngineAborted), "the room is over; the engine has been told")
+ignore((S.DRAINING, S.AWAIT_NOTED), RoomFailed, "the first cause counts")
+ignore(S.DRAINING,   PeerNoted,        "an older room's confirmation")
+ignore(OVER,         (PeerNoted, PeerForgot, LinkWentDown), "nobody is to be told any more")
+ignore(S.UNKNOWN,    (PeerNoted, PeerForgot, LinkWentDown), "the room's tombstone is gone")
+
+# ------------------------------------------------------------------------------- what breaks the protocol
+refuse((*LIVE, S.DRAINING, S.AWAIT_NOTED, *OVER), EngineOpened, "the room is open: a new attempt needs a new gen")
+refuse((S.UNKNOWN, S.AWAIT_ENGINE), (*WORK, EngineAborted), "the engine has not opened the room")
+refuse((S.AWAIT_ENGINE, *LIVE), PeerNoted, "nothing was told")
+refuse(S.AWAIT_ENGINE, PeerForgot,     "nothing was asked")
+refuse((S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD, *OVER), RoomFailed, "no send is under way")
+refuse((S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD, S.AWAIT_NOTED, *OVER), SendFinished, "no send is under way")
+ignore((S.AWAIT_NOTED, *FAILED), SendsStopped, "the last send has ended")
+refuse((S.UNKNOWN, S.AWAIT_ENGINE, *LIVE, S.DONE), SendsStopped, "no send was told to stop")
+# fmt: on

@@ -1,0 +1,426 @@
+"""The prefill rank's send: one chunk of one room to one decode rank.
+
+A send waits for three things of its own, a grant, the watermark that makes it usable and the chunk's KV, and
+for no other send.  Only when all three are there does it take a local staging slot, so nothing is held while
+waiting; then gather, write, notify, and the decode rank's confirmation.
+
+It does not wait for ever.  Each timer's end asks again (every request may be repeated); when the tries are used
+up while the KV lies ready, or the region is refused, or the lease of the region ends before the write can be
+posted, the send gives the ring up and asks for the chunk's *pages*: the decode rank marks this part as not
+staged before it answers, so the fan-in still completes and no cycle of waits can close.  The way over pages
+is also the direct route (same sharding, unsharded KV), which begins there.
+
+At most one staged write is ever begun: the only row that begins one leaves `GATHERING` for `WRITING`, and no
+row leads back.  A write is a machine of its own (`prefill_write`); one that fails is never repeated, it fails its
+room.  The lease runs from the sending of the request (`asked`), so this rank's always ends before the decode
+rank's; the write asks for it at each post.
+
+Where the transport's writes carry their own notification (`tells`), the decode rank may confirm a part before this
+rank has seen its write end.  The confirmation is remembered (`acked`), and nothing is notified twice.
+
+When the room ends, a send that only waits stops at once; one with a gather or a write in flight drains.  What still
+comes for a send that is over is a row of `NEW`: there is no send.  The aux row travels as a send too: without ring and pages, but asked for, confirmed and repeated like the others.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.fsm.table import Output, Table, Value
+from kvproto.fsm.vocabulary import TimerFired
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import (
+    AuxReady,
+    ChunkAcked,
+    Gathered,
+    GatherFailed,
+    KvProduced,
+    PagesBegun,
+    PagesGranted,
+    RoomFailed,
+    Route,
+    SendEvent,
+    SendFinished,
+    SendOpened,
+    SendStopped,
+    SlotTaken,
+    StagingDenied,
+    StagingGranted,
+    WatermarkReached,
+    WriteBegun,
+    WriteCompleted,
+    WriteFailed,
+    WriteStopped,
+)
+from kvproto.protocol.messages import PagesReq, StagingReq, StgNotify
+from kvproto.protocol.states import Cause
+from kvproto.protocol.states import PSend as S
+
+
+class PSendValue(Value, frozen=True, gc=False):
+    """One send; times in seconds of this rank's clock, sizes in bytes."""
+
+    #: the chunk's KV is computed
+    kv: bool = False
+    #: how often the state's timer has ended while it counted
+    tries: int = 0
+    #: when the grant or the pages were first asked for
+    asked: float = 0.0
+    #: when what was given can no longer be used
+    lease: float = 0.0
+    grant: int = 0
+    offset: int = 0
+    round: int = 0
+    end: int = 0
+    slot: int = -1
+    #: the chunk's pages while the KV is awaited, u32 little-endian each
+    pages: bytes = b""
+    #: the staged write carries its own notification
+    tells: bool = False
+    #: the part was confirmed before its write was seen to end
+    acked: bool = False
+
+
+V = PSendValue
+On = SendEvent | TimerFired
+
+
+# ------------------------------------------------------------------------------------------- guards
+def staged(v: V, e: SendOpened, now: float) -> bool:
+    """It travels through the ring."""
+    return e.route is Route.STAGED
+
+
+def paged(v: V, e: SendOpened, now: float) -> bool:
+    """It travels page to page."""
+    return e.route is Route.PAGES
+
+
+def aux_ready(v: V, e: SendOpened, now: float) -> bool:
+    """The aux row is there already."""
+    return e.ready
+
+
+def usable_and_produced(v: V, e: StagingGranted, now: float) -> bool:
+    """The region may be written, and the KV is there."""
+    return e.usable and v.kv
+
+
+def usable(v: V, e: StagingGranted, now: float) -> bool:
+    """The region may be written."""
+    return e.usable
+
+
+def produced(v: V, e: On, now: float) -> bool:
+    """The KV is there."""
+    return v.kv
+
+
+def lease_holds(v: V, e: SendEvent, now: float) -> bool:
+    """What was given may still be used."""
+    return now < v.lease
+
+
+def produced_in_time(v: V, e: PagesGranted, now: float) -> bool:
+    """The KV is there, and what was given may still be used."""
+    return v.kv and now < v.asked + e.lease
+
+
+def patient(v: V, e: TimerFired, now: float) -> bool:
+    """The KV is not there yet, or there are tries left."""
+    return not v.kv or v.tries < e.tries
+
+
+def tries_left(v: V, e: TimerFired, now: float) -> bool:
+    """There are tries left."""
+    return v.tries < e.tries
+
+
+def tells(v: V, e: ChunkAcked | WriteCompleted, now: float) -> bool:
+    """The write carries its own notification."""
+    return v.tells
+
+
+def acked(v: V, e: WriteCompleted, now: float) -> bool:
+    """The part has been confirmed."""
+    return v.acked
+
+
+def settled(v: V, e: WriteFailed, now: float) -> bool:
+    """No byte of the failed write can land any more."""
+    return e.settled
+
+
+# --------------------------------------------------------------------------------------------- lets
+def ask(v: V, e: SendOpened, now: float) -> V:
+    """The request's time is the lease's beginning."""
+    return replace(v, kv=e.ready, asked=now, tells=e.tells)
+
+
+def take_grant(v: V, e: StagingGranted, now: float) -> V:
+    """The region is ours until the lease ends."""
+    return replace(v, grant=e.grant, offset=e.offset, round=e.round, end=e.end, lease=v.asked + e.lease, tries=0)
+
+
+def keep_pages(v: V, e: PagesGranted, now: float) -> V:
+    """As `take_pages`; they are kept until the KV is there."""
+    return replace(v, pages=e.pages, lease=v.asked + e.lease)
+
+
+def take_pages(v: V, e: PagesGranted, now: float) -> V:
+    """The pages are ours until the lease ends."""
+    return replace(v, lease=v.asked + e.lease)
+
+
+def have_kv(v: V, e: KvProduced, now: float) -> V:
+    """The KV is there."""
+    return replace(v, kv=True)
+
+
+def have_slot(v: V, e: SlotTaken, now: float) -> V:
+    """The slot is ours."""
+    return replace(v, slot=e.slot)
+
+
+def ask_anew(v: V, e: On, now: float) -> V:
+    """What was granted is given up; the new request begins a new lease."""
+    return replace(v, grant=0, slot=-1, tries=0, asked=now)
+
+
+def ask_anew_with_kv(v: V, e: KvProduced, now: float) -> V:
+    """As `ask_anew`; the KV is there."""
+    return replace(v, kv=True, grant=0, slot=-1, tries=0, asked=now)
+
+
+def ask_once_more(v: V, e: PagesGranted, now: float) -> V:
+    """The answer came too late; the new request begins a new lease."""
+    return replace(v, asked=now)
+
+
+def tried(v: V, e: TimerFired, now: float) -> V:
+    """One try fewer."""
+    return replace(v, tries=v.tries + 1)
+
+
+def tried_if_late(v: V, e: TimerFired, now: float) -> V:
+    """One try fewer, if the KV lies waiting."""
+    return replace(v, tries=v.tries + 1) if v.kv else v
+
+
+def have_ack(v: V, e: ChunkAcked, now: float) -> V:
+    """The part is confirmed; the write has yet to end."""
+    return replace(v, acked=True)
+
+
+def begin_ack(v: V, e: WriteCompleted, now: float) -> V:
+    """The part is in place; the confirmation may be asked for anew."""
+    return replace(v, tries=0)
+
+
+# ------------------------------------------------------------------------------------------ effects
+def ask_grant(v: V, e: On) -> Output:
+    """Ask for a region."""
+    return do.Send(e.room, 1 << e.peer, StagingReq(e.chunk))
+
+
+def ask_pages(v: V, e: On) -> Output:
+    """Ask for the pages, and say thereby that this part will not be staged."""
+    return do.Send(e.room, 1 << e.peer, PagesReq(e.chunk))
+
+
+def ask_watermark(v: V, e: TimerFired) -> Output:
+    """Pull the watermark."""
+    return do.AskWatermark(e.room, e.peer)
+
+
+def watch(v: V, e: StagingGranted) -> Output:
+    """Be told when the watermark passes."""
+    return do.WatchWatermark(e.room, e.chunk, e.peer, v.round, v.end)
+
+
+def take_slot(v: V, e: SendEvent) -> Output:
+    """Take a slot, or queue for one."""
+    return do.TakeSlot(e.room, e.chunk, e.peer)
+
+
+def leave_queue(v: V, e: On) -> Output:
+    """Queue no more."""
+    return do.LeaveQueue(e.room, e.chunk, e.peer)
+
+
+def free_slot(v: V, e: On) -> Output:
+    """Give the slot back, if there is one."""
+    return do.FreeSlot(e.room, e.chunk, e.peer)
+
+
+def gather(v: V, e: SlotTaken) -> Output:
+    """Gather into the slot."""
+    return do.GatherChunk(e.room, e.chunk, e.peer, v.slot, v.offset, v.grant)
+
+
+def write(v: V, e: Gathered) -> Output:
+    """Begin the one write."""
+    return WriteBegun(e.room, e.chunk, e.peer, v.slot, v.offset, v.grant, v.lease)
+
+
+def write_pages(v: V, e: PagesGranted) -> Output:
+    """Begin the small writes."""
+    return PagesBegun(e.room, e.chunk, e.peer, e.pages, v.lease)
+
+
+def write_kept_pages(v: V, e: KvProduced) -> Output:
+    """Begin the small writes into the pages that were named before."""
+    return PagesBegun(e.room, e.chunk, e.peer, v.pages, v.lease)
+
+
+def stop_write(v: V, e: On) -> Output:
+    """Post nothing more."""
+    return WriteStopped(e.room, e.chunk, e.peer)
+
+
+def notify(v: V, e: On) -> Output:
+    """Say that the part is in place."""
+    return do.Send(e.room, 1 << e.peer, StgNotify(e.chunk, v.grant))
+
+
+def send_aux(v: V, e: On) -> Output:
+    """Send the aux row."""
+    return do.SendAux(e.room, e.peer)
+
+
+def finish(v: V, e: On) -> Output:
+    """Tell the room that this send has ended."""
+    return SendFinished(e.room, e.chunk, e.peer)
+
+
+def fail_write(v: V, e: On) -> Output:
+    """Tell the room that the write failed."""
+    return RoomFailed(e.room, Cause.WRITE_FAILED)
+
+
+def fail_gather(v: V, e: On) -> Output:
+    """Tell the room that the gather failed."""
+    return RoomFailed(e.room, Cause.KERNEL_FAILED)
+
+
+def fail_silent(v: V, e: TimerFired) -> Output:
+    """Tell the room that the decode rank does not answer."""
+    return RoomFailed(e.room, Cause.NO_ANSWER)
+
+
+prefill_send = Table(
+    "prefill_send", PSendValue, S, initial=S.NEW, final=(S.DONE, S.STOPPED),
+    events=(
+        SendOpened, StagingGranted, StagingDenied, WatermarkReached, KvProduced, SlotTaken, Gathered, GatherFailed,
+        WriteCompleted, WriteFailed, PagesGranted, ChunkAcked, AuxReady, SendStopped, TimerFired,
+    ),
+    timers={
+        S.AWAIT_GRANT: "patience", S.AWAIT_WATERMARK: "patience", S.AWAIT_KV: "lease", S.AWAIT_SLOT: "lease",
+        S.GATHERING: "kernel", S.WRITING: "write", S.SLICING: "write", S.AWAIT_PAGES: "resend",
+        S.AWAIT_ACK: "resend", S.AWAIT_AUX_ACK: "resend",
+    },
+)  # fmt: skip
+opens, row, ignore, refuse = prefill_send.opens, prefill_send.row, prefill_send.ignore, prefill_send.refuse
+
+BEFORE = (S.AWAIT_GRANT, S.AWAIT_WATERMARK)
+PAGES = (S.AWAIT_PAGES, S.AWAIT_PAGES_KV)
+AUX = (S.AWAIT_AUX, S.AWAIT_AUX_ACK)
+FLYING = (S.WRITING, S.SLICING)
+STAGED = (*BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
+LATER = (*PAGES, S.SLICING, S.AWAIT_ACK, S.DRAINING)
+
+# fmt: off
+# ---------------------------------------------------------------------------------------- the staged way
+opens(S.NEW,           SendOpened,       S.AWAIT_GRANT,     when=staged, let=ask, do=(ask_grant,))
+opens(S.NEW,           SendOpened,       S.AWAIT_PAGES,     when=paged, let=ask, do=(ask_pages,))
+opens(S.NEW,           SendOpened,       S.AWAIT_AUX_ACK,   when=aux_ready, do=(send_aux,))
+opens(S.NEW,           SendOpened,       S.AWAIT_AUX)
+row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_SLOT,      when=usable_and_produced, let=take_grant, do=(take_slot,))
+row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_KV,        when=usable, let=take_grant)
+row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_WATERMARK, let=take_grant, do=(watch,))
+row(S.AWAIT_WATERMARK, WatermarkReached, S.AWAIT_SLOT,      when=produced, do=(take_slot,))
+row(S.AWAIT_WATERMARK, WatermarkReached, S.AWAIT_KV)
+row(BEFORE,            KvProduced,                          let=have_kv)
+row(S.AWAIT_KV,        KvProduced,       S.AWAIT_SLOT,      when=lease_holds, let=have_kv, do=(take_slot,))
+row(S.AWAIT_SLOT,      SlotTaken,        S.GATHERING,       when=lease_holds, let=have_slot, do=(gather,))
+row(S.GATHERING,       Gathered,         S.WRITING,         when=lease_holds, do=(write,))
+row(S.WRITING,         ChunkAcked,                          when=tells, let=have_ack)
+row(S.WRITING,         WriteCompleted,   S.DONE,            when=acked, do=(free_slot, finish))
+row(S.WRITING,         WriteCompleted,   S.AWAIT_ACK,       when=tells, let=begin_ack, do=(free_slot,))
+row(S.WRITING,         WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(free_slot, notify))
+row(S.AWAIT_ACK,       ChunkAcked,       S.DONE,            do=(finish,))
+
+# ------------------------------------------------------------------------- asking again, and giving the ring up
+row(S.AWAIT_GRANT,     TimerFired,                          when=patient, let=tried_if_late, do=(ask_grant,))
+row(S.AWAIT_GRANT,     TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(S.AWAIT_GRANT,     StagingDenied,    S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(S.AWAIT_WATERMARK, TimerFired,                          when=patient, let=tried_if_late, do=(ask_watermark,))
+row(S.AWAIT_WATERMARK, TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(S.AWAIT_KV,        TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(S.AWAIT_KV,        KvProduced,       S.AWAIT_PAGES,     let=ask_anew_with_kv, do=(ask_pages,))
+row(S.AWAIT_SLOT,      TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(leave_queue, ask_pages))
+row(S.AWAIT_SLOT,      SlotTaken,        S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
+row(S.GATHERING,       Gathered,         S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
+
+# ------------------------------------------------------------------------------------- the way over pages
+row(S.AWAIT_PAGES,     PagesGranted,     S.SLICING,         when=produced_in_time, let=take_pages, do=(write_pages,))
+row(S.AWAIT_PAGES,     PagesGranted,                        when=produced, let=ask_once_more, do=(ask_pages,))
+row(S.AWAIT_PAGES,     PagesGranted,     S.AWAIT_PAGES_KV,  let=keep_pages)
+row(S.AWAIT_PAGES,     KvProduced,                          let=have_kv)
+row(S.AWAIT_PAGES_KV,  KvProduced,       S.SLICING,         when=lease_holds, let=have_kv, do=(write_kept_pages,))
+row(S.AWAIT_PAGES_KV,  KvProduced,       S.AWAIT_PAGES,     let=ask_anew_with_kv, do=(ask_pages,))
+row(S.SLICING,         WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(notify,))
+row(S.AWAIT_PAGES,     TimerFired,                          when=tries_left, let=tried, do=(ask_pages,))
+row(S.AWAIT_PAGES,     TimerFired,                          do=(fail_silent,))
+
+# --------------------------------------------------------------------------------------------- the aux row
+row(S.AWAIT_AUX,       AuxReady,         S.AWAIT_AUX_ACK,   do=(send_aux,))
+row(S.AWAIT_AUX_ACK,   ChunkAcked,       S.DONE,            do=(finish,))
+row(S.AWAIT_AUX_ACK,   TimerFired,                          when=tries_left, let=tried, do=(send_aux,))
+row(S.AWAIT_AUX_ACK,   TimerFired,                          do=(fail_silent,))
+row(S.AWAIT_ACK,       TimerFired,                          when=tries_left, let=tried, do=(notify,))
+row(S.AWAIT_ACK,       TimerFired,                          do=(fail_silent,))
+
+# ---------------------------------------------------------------------------------------------- what fails
+row(S.GATHERING,       GatherFailed,     S.STOPPED,         do=(free_slot, fail_gather, finish))
+row(S.GATHERING,       TimerFired,       S.DRAINING,        do=(fail_gather,))
+row(S.WRITING,         WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, fail_write, finish))
+row(S.SLICING,         WriteFailed,      S.STOPPED,         when=settled, do=(fail_write, finish))
+row(FLYING,            WriteFailed,      S.DRAINING,        do=(fail_write,))
+row(FLYING,            TimerFired,       S.DRAINING,        do=(stop_write, fail_write))
+
+# ------------------------------------------------------------------------------------------- the room has ended
+row((*BEFORE, S.AWAIT_KV, *PAGES, S.AWAIT_ACK, *AUX), SendStopped, S.STOPPED, do=(finish,))
+row(S.AWAIT_SLOT,      SendStopped,      S.STOPPED,         do=(leave_queue, finish))
+row(S.GATHERING,       SendStopped,      S.DRAINING)
+row(FLYING,            SendStopped,      S.DRAINING,        do=(stop_write,))
+row(S.DRAINING,        Gathered,         S.STOPPED,         do=(free_slot, finish))
+row(S.DRAINING,        GatherFailed,     S.STOPPED,         do=(free_slot, finish))
+row(S.DRAINING,        WriteCompleted,   S.STOPPED,         do=(free_slot, finish))
+row(S.DRAINING,        WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, finish))
+ignore(S.DRAINING,     WriteFailed,      "bytes may still land: wait until they cannot")
+ignore(S.DRAINING,     SendStopped,      "it is draining")
+
+# --------------------------------------------------------------------------------------- what means nothing
+ignore((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), StagingGranted, "a repeated answer")
+ignore(LATER,          StagingDenied,    "a repeated answer")
+ignore((S.AWAIT_PAGES_KV, S.SLICING, S.AWAIT_ACK, S.DRAINING), PagesGranted, "a repeated answer")
+ignore((S.AWAIT_GRANT, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), WatermarkReached, "it no longer waits for the watermark")
+ignore((S.AWAIT_SLOT, S.GATHERING, *FLYING, S.AWAIT_ACK, S.DRAINING), KvProduced, "the KV is there")
+ignore(S.AWAIT_AUX_ACK, AuxReady,        "the row was sent")
+ignore(S.DRAINING,     ChunkAcked,       "the room is over")
+
+ignore(S.NEW, (StagingGranted, StagingDenied, PagesGranted, ChunkAcked), "a late answer: the send is over")
+ignore(S.NEW, (WatermarkReached, KvProduced, AuxReady, SendStopped), "the send is over")
+
+# ------------------------------------------------------------------------------- what breaks the protocol
+refuse(AUX,            (StagingGranted, StagingDenied, PagesGranted, WatermarkReached, KvProduced), "nothing of the kind was asked for")
+refuse((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING), StagingDenied, "the region was granted")
+refuse(STAGED,         PagesGranted,     "no pages were asked for")
+refuse((*STAGED, *PAGES, S.SLICING, S.AWAIT_AUX), ChunkAcked, "nothing was notified")
+refuse((*STAGED, *LATER), AuxReady, "it is not the aux row")
+refuse((*STAGED, *LATER, *AUX), SendOpened, "it is open")
+refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.GATHERING, S.WRITING, *LATER, *AUX), SlotTaken, "it does not queue for a slot")
+refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, *FLYING, *PAGES, S.AWAIT_ACK, *AUX), (Gathered, GatherFailed), "nothing is being gathered")
+refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, *PAGES, S.AWAIT_ACK, *AUX), (WriteCompleted, WriteFailed), "nothing was posted")
+# fmt: on

@@ -1,0 +1,57 @@
+"""The timers: how long a state may last, and how often its timer may end before the protocol gives up.
+
+Tables name timers; here they get numbers.  All are in seconds.  They are the same kind of thing as the ring's
+size: an engine chooses them, both sides should choose them alike, and the lease is agreed in the handshake.
+
+What must hold between them: a lease is long against a round trip and against the time from the scheduling of a
+forward to its KV; `return` lasts at least the lease and the longest write; `stall` is longer than the longest
+queue before a forward.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from kvproto.fsm.timing import Timer
+
+
+class Timing(msgspec.Struct, frozen=True, gc=False):
+    """Every timer of the protocol."""
+
+    #: ask again for what is answered at once
+    resend: Timer = Timer(0.25, 40)
+    #: ask again for a region or its watermark; then the part goes over pages
+    patience: Timer = Timer(0.25, 4)
+    #: call a prefill rank, open a room at it
+    call: Timer = Timer(0.5, 120)
+    #: a room that the prefill engine has not opened
+    engine: Timer = Timer(60.0)
+    #: a room that some decode rank has not opened
+    bootstrap: Timer = Timer(60.0)
+    #: a room in which nothing moves
+    stall: Timer = Timer(300.0)
+    #: what a grant is good for without a write
+    lease: Timer = Timer(30.0)
+    #: the longest write
+    write: Timer = Timer(30.0)
+    #: the longest gather or scatter
+    kernel: Timer = Timer(30.0)
+    #: the longest wire-up
+    wire: Timer = Timer(30.0)
+    #: beats, and how many may be missed
+    heartbeat: Timer = Timer(1.0, 5)
+    #: a link that is down is forgotten
+    forget: Timer = Timer(600.0)
+
+    @property
+    def return_(self) -> Timer:
+        """Calls after a loss: as many as make up the lease and the longest write."""
+        return Timer(self.call.period, math.ceil((self.lease.period + self.write.period) / self.call.period))
+
+    def named(self, name: str) -> Timer:
+        """The timer of this name, as the tables have it."""
+        timer = self.return_ if name == "return" else getattr(self, name)
+        assert isinstance(timer, Timer)
+        return timer

@@ -1,0 +1,219 @@
+"""The decode rank: rooms, grants and the ring.
+
+Beside its machines it owns the ring and the queue for it.  A region is asked for by a grant (`ReserveSpace`),
+and answered in the same pass if the ring may promise it; else the grant queues, first come first served, and a
+free serves the queue.  When a free lets regions become usable, their grants are told (`SpaceUsable`), and they
+tell the writers that wait.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from kvproto.fsm.machine import Fire, Machine
+from kvproto.fsm.vocabulary import Effect
+from kvproto.layout.plan import Plan, plan_between
+from kvproto.layout.sharding import Layout, cell
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.events import Terms
+from kvproto.protocol.ring import Ring
+from kvproto.protocol.routes import ChunkIs, Heard, decode_routes
+from kvproto.protocol.states import DLink
+from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant
+from kvproto.protocol.tables.decode_room import decode_room
+from kvproto.protocol.tables.links import decode_link
+from kvproto.rank.base import Peer, Rank, bits, mask
+from kvproto.rank.driver import On
+from kvproto.rank.settings import Settings
+
+
+class DecodeRank(Rank):
+    """One decode rank."""
+
+    ROOM, GRANT, LINK, UP, ROUTES = decode_room, decode_grant, decode_link, DLink.UP, decode_routes
+
+    def __init__(
+        self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
+        self.grant_machine: Machine[DGrantValue] = Machine(self.GRANT, self.settings.timing)
+        self.grants: dict[int, dict[int, DGrantValue]] = {}
+        self.ring = Ring(self.settings.ring_bytes, ahead=self.settings.ahead)
+        self.chunk_of: dict[int, tuple[int, int]] = {}
+        self.space_queue: dict[tuple[int, int], int] = OrderedDict()
+        self.endpoint = b""
+        self._route |= {event: self._on_grant(steps) for event, steps in self.grant_machine.steps.items()}
+        self._inner |= {
+            do.StopGrants: self._stop_grants, do.DrainGrants: self._drain_grants, do.ReserveSpace: self._reserve,
+            do.CancelSpace: self._cancel, do.FreeSpace: self._free, do.ScatterChunk: self._scatter,
+            do.SendGrant: self._send_grant, do.SendWatermark: self._send_watermark,
+            do.ReplyWatermark: self._reply_watermark, do.SendPages: self._send_pages, do.AskLinks: self._ask_links,
+            do.RaisePeerQuiet: self._raise_quiet,
+        }  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------- links
+    def call(
+        self, group: int, rank: int, plan: Plan, now: float, address: str = ""
+    ) -> tuple[int, list[Effect]]:  # fmt: skip
+        """Call the prefill rank that listens at this address; returns the link's number and the effects."""
+        link = self.link_of.get((group, rank))
+        if link is None:
+            if len(self.links) >= self.settings.links:
+                raise ValueError(f"more than {self.settings.links} links: raise Settings.links")
+            link, self.next_link = self.next_link, self.next_link + 1
+            self.link_of[group, rank] = link
+            self.peers[link] = Peer(group, rank, plan)
+        self.peers[link].terms = self.terms(group, plan)
+        old = self.links.get(link)
+        session = old.session + 1 if old is not None else self.incarnation << 16
+        return link, self.handle(ev.CallAsked(link, session, address), now)
+
+    def reached(self, group: int, rank: int) -> tuple[bool, str]:
+        """Whether the link to this prefill rank is up, and why it was refused, if it was.  Any thread."""
+        value = self.links.get(self.link_of.get((group, rank), 0), self.link_machine.initial)
+        return value.state is DLink.UP, f"refused: {value.why}" if value.why else ""
+
+    def terms(self, group: int, plan: Plan) -> Terms:
+        """What this rank has to do with that group; the same object for all of its links."""
+        writers = mask(tuple(share.writer for share in plan.writers(self.index)))
+        terms = Terms(group, mask(plan.linked_to(self.index)), writers, 1 << plan.lead(self.index), self.grid)
+        return next((p.terms for p in self.peers.values() if p.terms == terms), None) or terms
+
+    def plan_of(self, room: int) -> Plan:
+        """The plan between this rank's group and the room's prefill group."""
+        group = self._group_of(room)
+        return next(peer.plan for peer in self.peers.values() if peer.group == group and peer.plan is not None)
+
+    def hello(self, session: int) -> msg.Hello:
+        """What a `SayHello` says."""
+        lease = self.settings.timing.lease.period
+        return msg.Hello(
+            msg.VERSION, tables_digest(), session, self.group, self.index, self.layout, self.grid, lease, self.endpoint
+        )
+
+    def _plan(self, other: Layout) -> Plan:
+        return plan_between(other, self.layout, self.grid)
+
+    # ---------------------------------------------------------------------------------------- messages
+    def _facts(self, heard: Heard) -> int:
+        granted = self._grant(heard.room, getattr(heard.body, "chunk", -1)) is not None
+        return super()._facts(heard) * len(ChunkIs) + (ChunkIs.GRANTED if granted else ChunkIs.BARE)
+
+    def misfit_of(self, link: int, said: msg.Welcome) -> str:
+        """Why the rank that answers is not the one that was called, or does not fit; empty: it is, and does."""
+        peer = self.peers[link]
+        fault, plan = self.misfit(said)
+        if fault:
+            return fault
+        if (said.group, said.rank) != (peer.group, peer.rank):
+            return f"group {said.group} rank {said.rank} answers for {peer.group} rank {peer.rank}"
+        if plan is not None and self.terms(peer.group, plan) != peer.terms:
+            return "the prefill group's layout is not the one that was called"
+        return ""
+
+    # ------------------------------------------------------------------------------------------ grants
+    def _grant(self, room: int, chunk: int) -> DGrantValue | None:
+        return self.grants.get(room, {}).get(chunk)
+
+    def _on_grant(self, steps: list[Fire]) -> On:
+        """As `_on_room`, of grants."""
+        ends, initial, log = self.grant_machine.ends, self.grant_machine.initial, self._log
+
+        def on(event: Any, now: float) -> None:
+            room, chunk = event.room, event.chunk
+            old = self._grant(room, chunk) or initial
+            row, new, effects = steps[old.state](old, event, now)
+            log((now, row, event, old, new))
+            if new is not old:
+                if ends[new.state]:
+                    grants = self.grants[room]
+                    del grants[chunk]
+                    if not grants:
+                        del self.grants[room]
+                else:
+                    self.grants.setdefault(room, {})[chunk] = new
+            self._carry_out(effects)
+
+        return on
+
+    def _stop_grants(self, effect: do.StopGrants) -> None:
+        self._queue += [ev.RoomStopped(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
+
+    def _drain_grants(self, effect: do.DrainGrants) -> None:
+        self._queue += [ev.RoomDrained(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
+
+    def _scatter(self, effect: do.ScatterChunk) -> None:
+        room, chunk = effect.room, effect.chunk
+        first, tokens = self._cell(room, chunk)
+        group = self._group_of(room)
+        assert group is not None
+        self._out.append(do.LaunchScatter(room, chunk, group, effect.writers, effect.offset, first, tokens))
+
+    def _cell(self, room: int, chunk: int) -> tuple[int, int]:
+        """First token of the chunk, and how many they are."""
+        value = self.value_of(room)
+        return cell(chunk, value.tokens, value.prefix, self.grid)
+
+    # -------------------------------------------------------------------------------------------- ring
+    def _reserve(self, effect: do.ReserveSpace) -> None:
+        key = effect.room, effect.chunk
+        _, tokens = self._cell(*key)
+        size = self.plan_of(effect.room).grant_bytes(self.index, tokens)
+        if size > self.ring.size:
+            self._give(ev.SpaceDenied(*key))
+        else:
+            self.space_queue[key] = size
+            self._serve()
+
+    def _serve(self) -> None:
+        """Give regions to those that queue for one, the oldest first, as long as the ring may promise."""
+        while self.space_queue:
+            key, size = next(iter(self.space_queue.items()))
+            region = self.ring.reserve(size)
+            if region is None:
+                return
+            del self.space_queue[key]
+            self.chunk_of[region.grant] = key
+            self._give(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
+
+    def _cancel(self, effect: do.CancelSpace) -> None:
+        self.space_queue.pop((effect.room, effect.chunk), None)
+
+    def _free(self, effect: do.FreeSpace) -> None:
+        del self.chunk_of[effect.grant]
+        for grant in self.ring.free(effect.grant):
+            self._queue.append(ev.SpaceUsable(*self.chunk_of[grant]))
+        self._serve()
+
+    def _send_grant(self, effect: do.SendGrant) -> None:
+        round_, tail = self.ring.mark
+        body = msg.StagingRsp(effect.chunk, effect.grant, effect.offset, effect.round, effect.end, round_, tail)
+        self._send(do.Send(effect.room, effect.peers, body))
+
+    def _send_watermark(self, effect: do.SendWatermark) -> None:
+        for rank in bits(effect.peers):
+            self._to(self.link_to(effect.room, rank), 0, msg.Watermark(*self.ring.mark))
+
+    def _reply_watermark(self, _effect: do.ReplyWatermark) -> None:
+        self._to(self._from, 0, msg.Watermark(*self.ring.mark))
+
+    # ------------------------------------------------------------------------------------------- peers
+    def _send_pages(self, effect: do.SendPages) -> None:
+        link = self.link_to(effect.room, effect.peer)
+        value = self._up(link)
+        if value is not None and link is not None:
+            cell_ = self._cell(effect.room, effect.chunk)
+            self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk, *cell_))
+
+    def _ask_links(self, effect: do.AskLinks) -> None:
+        kind = ev.QuietAsked if effect.quiet else ev.OpenAsked
+        for rank in bits(effect.peers):
+            self._queue.append(kind(self.link_to(effect.room, rank) or 0, effect.room, rank))
+
+    def _raise_quiet(self, effect: do.RaisePeerQuiet) -> None:
+        rank = self.peers[effect.link].rank
+        self._queue += [ev.PeerQuiet(room, rank) for room in self._rooms_of(effect.link)]

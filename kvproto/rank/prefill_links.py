@@ -1,0 +1,114 @@
+"""The prefill rank's side of its links: who calls, what they say, what it means.
+
+A decode rank calls with a HELLO, and the first one of a rank makes its link; from its layout come the plan (who writes
+what to whom) and the terms of every room of its group.
+
+A room that a decode rank opens before this rank's engine does is kept, but of those at most `Settings.early`: more are
+dropped and counted, and the decode rank repeats its OPEN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproto.fsm.vocabulary import Effect
+from kvproto.layout.plan import Plan, plan_between
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.events import Terms
+from kvproto.protocol.routes import prefill_routes
+from kvproto.protocol.states import PLink, PRoom
+from kvproto.protocol.tables.links import prefill_link
+from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.rank.base import Peer, Rank, mask
+from kvproto.rank.settings import Settings
+
+EARLY = PRoom.AWAIT_ENGINE
+#: how many lengths are kept for sharing
+LENGTHS = 16384
+
+
+class PrefillLinks(Rank):
+    """A prefill rank without its sends."""
+
+    ROOM, LINK, UP, ROUTES = prefill_room, prefill_link, PLink.UP, prefill_routes
+
+    def __init__(
+        self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
+        self.early: set[int] = set()
+        #: many rooms, few lengths: those with equal ones share the number, which is a sixth of a room that waits
+        self._lengths: dict[int, int] = {}
+        #: the call that is being heard, and the plan if the two fit
+        self._call: tuple[Any, Plan | None] = (None, None)
+        self.next_epoch = self.incarnation << 16
+        self._route[ev.PeerOpened] = self._peer_opened
+        self._inner[do.ConnectPeer] = self._connect
+
+    def hello(self, said: msg.Hello, now: float, place: bytes = b"") -> tuple[int, list[Effect]]:
+        """A decode rank calls; returns the link's number (0: there are too many links) and the effects."""
+        effects = self.receive(0, 0, 0, said, now, place)
+        return self.link_of.get((said.group, said.rank), 0), effects
+
+    def called(self, said: msg.Hello, place: bytes) -> ev.HelloReceived | None:
+        """The call as an event of the caller's link, which is made if there is none; None: there are too many."""
+        link = self.link_of.get((said.group, said.rank))
+        if link is None:
+            if len(self.links) >= self.settings.links:
+                self.counts["calls beyond the bound"] += 1
+                return None
+            link, self.next_link = self.next_link, self.next_link + 1
+            self.link_of[said.group, said.rank] = link
+            self.peers[link] = Peer(said.group, said.rank)
+        fault, plan = self.misfit(said)
+        self.next_epoch += 1
+        self._call, self._heard.link = (said, plan), link
+        quiet = not self._writes_to(link)
+        return ev.HelloReceived(link, said.session, self.next_epoch, fault, quiet, place)
+
+    def _plan(self, other: Layout) -> Plan:
+        return plan_between(self.layout, other, self.grid)
+
+    def welcome(self, session: int, epoch: int) -> msg.Welcome:
+        """What a `SayWelcome` says."""
+        lease = self.settings.timing.lease.period
+        return msg.Welcome(
+            msg.VERSION, tables_digest(), session, epoch, self.group, self.index, self.layout, self.grid, lease
+        )
+
+    def shared(self, tokens: int) -> int:
+        """The same number, one object for all rooms that have it."""
+        if len(self._lengths) >= LENGTHS:
+            self._lengths.clear()
+        return self._lengths.setdefault(tokens, tokens)
+
+    def full(self, room: int) -> bool:
+        """Whether this room would be one too many of those that only decode ranks have opened."""
+        if len(self.early) >= self.settings.early:
+            initial = self.room_machine.initial
+            self.early = {key for key in self.early if self.rooms.get(key, initial).state is EARLY}
+        if len(self.early) < self.settings.early or room in self.rooms or room in self.tombs:
+            return False
+        self.counts["rooms beyond the bound"] += 1
+        return True
+
+    def _peer_opened(self, event: ev.PeerOpened, now: float) -> None:
+        self._rooms_on[ev.PeerOpened](event, now)
+        if event.room not in self.early and self.rooms.get(event.room, self.room_machine.initial).state is EARLY:
+            self.early.add(event.room)
+
+    def _connect(self, effect: do.ConnectPeer) -> None:
+        link = effect.link
+        said, plan = self._call
+        assert plan is not None
+        duties = mask(tuple(share.reader for share in plan.duties(self.index)))
+        leads = mask(tuple(r for r in plan.linked(self.index) if plan.lead(r) == self.index))
+        terms = Terms(said.group, mask(plan.linked(self.index)), duties, leads, self.grid, self.settings.window)
+        peer = self.peers[link]
+        shared = next((p.terms for p in self.peers.values() if p.terms == terms), terms)
+        peer.plan, peer.terms, peer.endpoint = plan, shared, said.endpoint
+        self._out.append(do.Connect(link, effect.session, said.group, said.rank, said.endpoint, plan))

@@ -1,0 +1,41 @@
+"""What an engine chooses for its ranks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvproto.protocol.timing import Timing
+
+#: the numbers of the two groups, where there is one of each
+PREFILL_GROUP, DECODE_GROUP = 1, 2
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What an engine chooses for a rank; sizes in bytes."""
+
+    timing: Timing = Timing()
+    #: chunks of a room that are asked for at a time
+    window: int = 4
+    #: local staging slots of a prefill rank, and the size of each (0: as large as the largest part; a part that
+    #: does not fit a slot goes over pages)
+    slots: int = 4
+    slot_bytes: int = 0
+    #: staging ring of a decode rank, and how many rounds its promises may run ahead
+    ring_bytes: int = 1 << 30
+    ahead: int = 2
+    #: every part goes over pages, nothing is staged
+    pages_only: bool = False
+    #: ended rooms that still answer
+    tombstones: int = 4096
+    #: rooms that only the other side has opened
+    early: int = 4096
+    #: links of a rank
+    links: int = 1024
+    #: entries that the trace keeps, steps and messages; with 8,192, which leave the cache, a step takes a tenth longer
+    trace: int = 512
+
+    def __post_init__(self) -> None:
+        least = {"window": 1, "slots": 1, "ring_bytes": 1, "tombstones": 1, "early": 1, "links": 1}
+        for name in ("window", "slots", "slot_bytes", "ring_bytes", "ahead", "tombstones", "early", "links", "trace"):
+            if getattr(self, name) < least.get(name, 0):
+                raise ValueError(f"Settings.{name} is {getattr(self, name)}: it is at least {least.get(name, 0)}")

@@ -1,0 +1,222 @@
+"""A hypothesis state machine over a real pair of groups: engines that do whatever they like, and a world that does too.
+
+    from kvproto.testing.hypothesis_machine import TransferMachine
+    TestTransfer = TransferMachine.TestCase
+
+Rules are what engines call and what a network, a device and a clock may do, one move each; `idle` lets everything that
+can move do so.  After each step the stage is judged (`kvproto.testing.judge`); at the end everything is drained: rooms
+that nothing has disturbed must have succeeded, all must be over, nothing may be left.  The endpoints are the real ones
+on real control sockets; the schedule of frames, pieces, copies and time is hypothesis's, so examples shrink and repeat.
+
+To try an engine of one's own, derive from the machine and make the stage in `make`.  Needs hypothesis.
+"""
+
+from __future__ import annotations
+
+import sys
+from random import Random
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
+
+from kvproto.engine.room import Room
+from kvproto.io.control.control import Control, Peer
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.codec import MAX_FRAME, encode
+from kvproto.rank.settings import Settings
+from kvproto.testing.stage import TIMING, Stage
+from kvproto.testing.strategies import damaged, frames
+from kvproto.testing.task import Side
+
+GRID = 8
+ANY = st.integers(0, 1 << 16)
+MOST_ROOMS = 8
+
+
+def model(tp: int, page: int = 4, order: Any = "NHD", *, v_dim: int = 2) -> Layout:
+    """A small model on so many ranks."""
+    return Layout(
+        layers=2, heads=2, k_dim=4, v_dim=v_dim, itemsize=2, dtype="bfloat16", page_size=page, tp=tp, order=order
+    )
+
+
+#: fan-in, fan-out, replicas, pages that differ, page to page, pipeline stages
+SHAPES: tuple[tuple[Layout, Layout], ...] = (
+    (model(2), model(1)), (model(1), model(2, 8)), (model(1, order="HND"), model(1, 8)), (model(1), model(1)),
+    (model(2, v_dim=0), model(1, 8, v_dim=0)), (model(4), model(1)),
+)  # fmt: skip
+#: bytes: never full, one or two chunks of one destination, less than a chunk
+RINGS = (1 << 16, 1024, 768, 256)
+
+
+class TransferMachine(RuleBasedStateMachine):
+    """Two groups, at most `MOST_ROOMS` rooms, and everything that may happen to them."""
+
+    rooms: Bundle[Room] = Bundle("rooms")
+    shapes: ClassVar[tuple[tuple[Layout, Layout], ...]] = SHAPES
+    stage: Stage
+    outside: Control | None = None
+    door: Peer
+    diligent: bool
+    #: what is being handled outside; at the end something else means that a step has failed
+    handled: BaseException | None = None
+
+    def make(self, prefill: Layout, decode: Layout, settings: Settings, piece: int, *, tags: bool) -> Stage:
+        """The stage of one example."""
+        return Stage(prefill, decode, grid=GRID, settings=settings, piece=piece, tags=tags)
+
+    @initialize(
+        data=st.data(), ring=st.sampled_from(RINGS), slots=st.integers(1, 2), piece=st.sampled_from((0, 64)), seed=ANY,
+        diligent=st.sampled_from((True, True, False)), tags=st.booleans(),
+    )  # fmt: skip
+    def begin(
+        self, data: st.DataObject, ring: int, slots: int, piece: int, seed: int, *, diligent: bool, tags: bool
+    ) -> None:  # fmt: skip
+        """Two groups are connected.  `seed`: of what is left to `idle`; `diligent`: engines finish in the end what
+        they have begun."""
+        shape = data.draw(st.sampled_from(self.shapes), "shape")
+        settings = Settings(timing=TIMING, ring_bytes=ring, slots=slots, window=2)
+        self.stage = self.make(*shape, settings, piece, tags=tags)
+        self.stage.random, self.diligent, self.handled = Random(seed), diligent, sys.exc_info()[1]
+
+    # ----------------------------------------------------------------------------------------- engines
+    @rule(target=rooms, tokens=st.integers(1, 30), prefix=st.sampled_from((0, 0, 8, 16)),
+          who=st.sampled_from(("both", "both", "P", "D")))  # fmt: skip
+    def open(self, tokens: int, prefix: int, who: str) -> Any:
+        """A new room, opened by both groups or by one."""
+        return self._new(tokens, prefix, who)
+
+    @rule(target=rooms, room=rooms, tokens=st.integers(1, 30), who=st.sampled_from(("both", "P", "D")))
+    def again(self, room: Room, tokens: int, who: str) -> Any:
+        """A new gen of an id that is in use, or was."""
+        gen = 1 + max(known.gen for known in self.stage.tasks if known.id == room.id)
+        return self._new(tokens, 0, who, room_id=room.id, gen=gen)
+
+    def _new(self, tokens: int, prefix: int, who: str, **name: int) -> Any:
+        stage = self.stage
+        if len(stage.tasks) >= MOST_ROOMS or not stage.fits(tokens):
+            return multiple()
+        room = stage.name(tokens, prefix=min(prefix, tokens // 8 * 8), **name)
+        if who != "P":
+            stage.open_decode(room)
+        if who != "D":
+            stage.open_prefill(room)
+        return room
+
+    @rule(room=rooms, side=st.sampled_from(("P", "D")), index=ANY)
+    def open_one(self, room: Room, side: Side, index: int) -> None:
+        """One engine that has not opened a room does."""
+        if side == "P":
+            self.stage.open_prefill(room, [index % len(self.stage.prefills)])
+        else:
+            self.stage.open_decode(room, [index % len(self.stage.decodes)])
+
+    @rule(room=rooms)
+    def schedule(self, room: Room) -> None:
+        """The forward is scheduled."""
+        self.stage.prefetch(room)
+
+    @rule(room=rooms, part=st.sampled_from((1.0, 1.0, 0.5, 0.3)), aux=st.sampled_from((b"aux", None)))
+    def produce(self, room: Room, part: float, aux: bytes | None) -> None:
+        """So much of the prompt is computed, on every prefill rank that has the room."""
+        self.stage.produce(room, int(self.stage.tasks[room].tokens * part), aux=aux)
+
+    @rule(room=rooms, side=st.sampled_from(("P", "D")), index=ANY)
+    def abort(self, room: Room, side: Side, index: int) -> None:
+        """One engine gives a room up."""
+        group = self.stage.prefills if side == "P" else self.stage.decodes
+        self.stage.abort(room, side, index % len(group))
+
+    # --------------------------------------------------------------------------------- loops, and what moves
+    @rule(which=st.lists(ANY, min_size=1, max_size=4))
+    def poll(self, which: list[int]) -> None:
+        """Some endpoints make a pass, in this order."""
+        for index in which:
+            self.stage.poll(index % len(self.stage.endpoints))
+
+    @precondition(lambda self: self.stage.fabric.options())
+    @rule(at=st.lists(ANY, min_size=1, max_size=4))
+    def move(self, at: list[int]) -> None:
+        """The fabric moves some pieces."""
+        for k in at:
+            if options := self.stage.fabric.options():
+                self.stage.fabric.take(options[k % len(options)])
+
+    @precondition(lambda self: self.stage.late.pending)
+    @rule(at=ANY)
+    def copied(self, at: int) -> None:
+        """A gather or a scatter is over."""
+        self.stage.late.finish(at)
+
+    @rule(turns=st.integers(1, 6))
+    def idle(self, turns: int) -> None:
+        """Nobody does anything: what can move does."""
+        for _ in range(turns):
+            self.stage.turn()
+
+    @rule(seconds=st.sampled_from((0.1, 0.3, 1.1)))
+    def time_passes(self, seconds: float) -> None:
+        """A little of it: nothing healthy minds."""
+        self.stage.wait(seconds)
+
+    @rule(seconds=st.sampled_from((3.0, 12.0, 25.0)))
+    def silence(self, seconds: float) -> None:
+        """A lot of it at once."""
+        self.stage.wait(seconds)
+
+    # ----------------------------------------------------------------------------------------- troubles
+    @precondition(lambda self: self.stage.flying())
+    @rule(at=ANY, kind=st.sampled_from(("fail", "doubt", "mute")))
+    def hurt_write(self, at: int, kind: str) -> None:
+        """A write fails, is in doubt, or its tag is lost."""
+        flying = self.stage.flying()
+        self.stage.hurt_write(*flying[at % len(flying)], kind)
+
+    @precondition(lambda self: self.stage.late.pending)
+    @rule(at=ANY)
+    def hurt_copy(self, at: int) -> None:
+        """A kernel fails."""
+        self.stage.hurt_copy(at)
+
+    @rule(index=ANY)
+    def stall(self, index: int) -> None:
+        """A rank's transport stops, or goes on."""
+        self.stage.stall(index % len(self.stage.endpoints))
+
+    @precondition(lambda self: self.stage.post.busy())
+    @rule(way=ANY, at=ANY, kind=st.sampled_from(("lose", "repeat", "hurry", "hold")))
+    def hurt_frame(self, way: int, at: int, kind: str) -> None:
+        """A frame is lost, comes twice, or overtakes others; or a socket is slow."""
+        ways = self.stage.post.busy()
+        self.stage.hurt_frame(ways[way % len(ways)], at, kind)
+
+    @rule(frame=st.one_of(damaged(), frames().map(lambda parts: encode(*parts))))
+    def intrude(self, frame: bytes) -> None:
+        """Somebody who is of no group sends a prefill rank whatever he likes."""
+        if self.outside is None:
+            self.outside = Control(None, max_frame=MAX_FRAME, max_bytes=4 * MAX_FRAME)
+            self.door = self.outside.connect(self.stage.prefills[0].address)
+            self.stage.stranger(self.outside)
+        self.outside.send(self.door, frame)
+
+    # -------------------------------------------------------------------------------------------- judged
+    @invariant()
+    def judged(self) -> None:
+        """Every invariant of the stage."""
+        self.stage.judge()
+
+    def teardown(self) -> None:
+        """Everything comes to its end, unless the example was broken off."""
+        stage: Stage | None = getattr(self, "stage", None)
+        if stage is None:
+            return
+        try:
+            if sys.exc_info()[1] is self.handled:
+                if self.diligent:
+                    stage.complete()
+                stage.drain()
+        finally:
+            stage.close()
+            if self.outside is not None:
+                self.outside.close()

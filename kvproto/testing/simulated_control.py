@@ -1,0 +1,153 @@
+"""The post: control frames under way, whose order and fate is somebody's choice.
+
+Every connection has two ways, and what is on a way arrives in order, unless the schedule has it otherwise: a way can be
+held (sockets are not ordered against one another), and a frame on it lost, repeated, or moved to the front.
+
+Two kinds of control plane put their frames here:
+
+* a real one (`tap`): frames travel through its ZeroMQ sockets, and are kept here between the socket and the loop.
+  `settle` waits until every frame that was sent has come out of a socket, so that the schedule, and not the network's
+  timing, decides what a loop sees: the same choices give the same run.
+* `PostControl`: no socket at all, only the same contract; for simulations of thousands of rooms.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from kvproto.io.control.control import Control, Peer, Sent
+
+TICK_S, PATIENCE_S = 20e-6, 10.0
+Frame = bytes
+#: (who receives, the sender as the receiver knows it)
+Way = tuple[int, Peer]
+
+
+class Post:
+    """All frames between the control planes that have joined."""
+
+    def __init__(self) -> None:
+        self.queues: dict[Way, deque[Frame]] = {}
+        self.held: set[Way] = set()
+        self.nodes: dict[int, PostControl] = {}
+        self.joined = 0
+        #: who is told of each frame that a loop takes: (receiver, sender, frame)
+        self.witness: Callable[[int, Peer, Frame], None] | None = None
+        self._real: dict[int, tuple[Control, Callable[[int], list[tuple[Peer, bytes]]]]] = {}
+
+    def join(self) -> int:
+        """A number for one more control plane; never used again."""
+        self.joined += 1
+        return self.joined
+
+    def tap(self, control: Control, known: list[Peer]) -> None:
+        """Keep what this control plane receives from now on; `known`: the peers it has, in an order that is no
+        accident, which is the order in which frames are handed out."""
+        number = self.join()
+        self._real[number] = control, control.receive
+        for peer in known:
+            self.queues[number, peer] = deque()
+        control.receive = lambda limit: self.take(number, limit)  # type: ignore[method-assign]
+
+    def settle(self) -> None:
+        """Wait until all that was sent through sockets is here; AssertionError if it does not come."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self._real:
+            for number, (_, receive) in self._real.items():
+                for peer, frame in receive(256):
+                    self.put((number, peer), frame)
+            counts = [control.counts for control, _ in self._real.values()]
+            waiting = any(bool(control._outboxes) for control, _ in self._real.values())  # noqa: SLF001
+            if not waiting and sum(count.sent for count in counts) == sum(count.received for count in counts):
+                return
+            assert time.monotonic() < deadline, "frames that were sent did not arrive"
+            time.sleep(TICK_S)
+
+    # ------------------------------------------------------------------------------------------ frames
+    def put(self, way: Way, frame: Frame) -> None:
+        """One more frame on this way."""
+        self.queues.setdefault(way, deque()).append(frame)
+
+    def take(self, number: int, limit: int) -> list[tuple[Peer, bytes]]:
+        """What this control plane receives now: up to `limit` frames, way by way."""
+        frames: list[tuple[Peer, bytes]] = []
+        for way in [way for way in self.queues if way[0] == number and way not in self.held]:
+            queue = self.queues[way]
+            while queue and len(frames) < limit:
+                frames.append((way[1], queue.popleft()))
+                if self.witness is not None:
+                    self.witness(number, *frames[-1])
+        return frames
+
+    def busy(self) -> list[Way]:
+        """The ways that have a frame."""
+        return [way for way, queue in self.queues.items() if queue]
+
+    def lose(self, way: Way, at: int) -> None:
+        """A frame is lost."""
+        del self.queues[way][at % len(self.queues[way])]
+
+    def repeat(self, way: Way, at: int) -> None:
+        """A frame comes once more, after the others."""
+        self.queues[way].append(self.queues[way][at % len(self.queues[way])])
+
+    def hurry(self, way: Way, at: int) -> None:
+        """A frame overtakes the others."""
+        queue = self.queues[way]
+        frame = queue[at % len(queue)]
+        del queue[at % len(queue)]
+        queue.appendleft(frame)
+
+    def hold(self, way: Way) -> None:
+        """Nothing on this way arrives until it is let go; or let it go."""
+        self.held ^= {way}
+
+    def leave(self, control: PostControl) -> None:
+        """A control plane without sockets is gone, with all its connections."""
+        self.nodes.pop(control.number, None)
+        names = {(control.number, peer) for peer in control.routes} | set(control.routes.values())
+        for way in [way for way in self.queues if way[0] == control.number or way in names]:
+            del self.queues[way]
+            self.held.discard(way)
+
+
+class PostControl(Control):
+    """The contract of `Control`, carried by a post."""
+
+    def __init__(self, post: Post, bind: str | None) -> None:
+        super().__init__(None)
+        self.post, self.number = post, post.join()
+        self.address = f"post:{self.number}" if bind is not None else None
+        #: where frames to a peer go
+        self.routes: dict[Peer, Way] = {}
+        post.nodes[self.number] = self
+
+    def connect(self, address: str) -> Peer:
+        """Connect to the control plane of this address, if it lives; else what is sent stays unread."""
+        peer = Peer(len(self.routes) + 1, b"")
+        name = Peer(0, f"{self.number}.{peer.link}".encode())
+        target = int(address.removeprefix("post:"))
+        self.routes[peer] = target, name
+        if target in self.post.nodes:
+            self.post.nodes[target].routes[name] = self.number, peer
+        return peer
+
+    def send(self, peer: Peer, data: bytes) -> Sent:
+        """Put a frame on its way."""
+        way = self.routes.get(peer)
+        if way is None or (way[0] not in self.post.nodes and not peer.link):
+            return Sent.GONE
+        if way[0] in self.post.nodes:
+            self.post.put(way, data)
+        return Sent.TAKEN
+
+    def receive(self, limit: int) -> list[tuple[Peer, bytes]]:
+        """What the post hands out."""
+        return self.post.take(self.number, limit)
+
+    def wait(self, timeout_s: float, more_fds: object = ()) -> bool:
+        """There is nothing to wait for: a schedule drives the loop."""
+        del timeout_s, more_fds
+        return True
