@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 from kvproto.fsm.machine import Fire, Machine
 from kvproto.fsm.table import Output, Row, Table
 from kvproto.fsm.timer_wheel import INFINITY, Wheel
-from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.fsm.vocabulary import Effect, Event, TimerFired
 from kvproto.protocol.messages import Message
 from kvproto.rank.settings import Settings
 
