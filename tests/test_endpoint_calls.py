@@ -177,4 +177,4 @@ def test_a_link_that_is_forgotten_leaves_no_connection_and_no_plan() -> None:
         pair.decodes.append(pair.make_decode(0))
         pair.connect(0)
         pair.pump(pair.decodes[0].ready)
-        assert list(prefill.rank.links) == list(prefill.data.plans) == list(prefill.loop.lines.peer_of) == [2]
+        assert [list(each) for each in (prefill.rank.links, prefill.data.plans, prefill.loop.lines.peer_of)] == [[2]] * 3
