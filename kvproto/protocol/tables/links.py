@@ -325,12 +325,12 @@ def raise_quiet(v: D, e: LinkEvent | TimerFired) -> Output:
     return do.RaisePeerQuiet(e.peer)
 
 
-def refuse_room(v: D, e: OpenAsked) -> Output:
+def refuse_room(v: D, e: OpenAsked) -> LinkWentDown:
     """Tell the room that there will be no link."""
     return LinkWentDown(e.room, e.rank, Cause.REFUSED)
 
 
-def count_quiet(v: D, e: QuietAsked) -> Output:
+def count_quiet(v: D, e: QuietAsked) -> PeerQuiet:
     """Tell the room that nothing of this link can land."""
     return PeerQuiet(e.room, e.rank)
 
