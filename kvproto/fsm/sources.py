@@ -26,14 +26,17 @@ class Sources:
     def __init__(
         self, tables: Iterable[Table[Any]], routes: Iterable[Routes], *, engine: Iterable[type[Event]],
         answers: Mapping[type[Effect], tuple[type[Event], ...]], raised: Mapping[type[Effect], tuple[type[Event], ...]],
-        states: Mapping[Fact, tuple[State, ...]],
+        states: Iterable[tuple[Fact, tuple[State, ...]]], elsewhere: Iterable[type[Event]] = (),
     ) -> None:  # fmt: skip
-        """`engine`: events of engine calls; `answers`: of handlers, by the effect that they answer; `raised`: of internal
-        effects; `states`: in which states a machine is whose message comes with this fact (of other machines: any).
+        """`engine`: events of engine calls; `answers`: of handlers, by the effect that they answer; `raised`: of
+        internal effects; `states`: in which states a machine is whose message comes with a fact; `elsewhere`: events of
+        machines that their message's facts do not speak of.
         """
         self.tables, self.routes = tuple(tables), tuple(routes)
         self.engine, self.answers, self.raised = tuple(engine), dict(answers), dict(raised)
-        self.states = dict(states)
+        #: by kind of fact and member: members of different kinds are equal as numbers
+        self.states = {(type(fact), fact): named for fact, named in states}
+        self.elsewhere = tuple(elsewhere)
 
     def outside(self, table: Table[Any]) -> dict[type[Event], set[State]]:
         """The events that come to the table's machines from outside, and the states in which they may."""
@@ -46,13 +49,15 @@ class Sources:
         for _, facts, route in (case for routes in self.routes for case in routes.cases()):
             for event in {each for to in route.to for each in made_by(to)} if route and route.end == "route" else ():
                 if event in table.events:
-                    found.setdefault(event, set()).update(self._left(table, facts))
+                    found.setdefault(event, set()).update(
+                        every if event in self.elsewhere else self._left(table, facts)
+                    )
         return found
 
     def _left(self, table: Table[Any], facts: tuple[Fact, ...]) -> set[State]:
         left = set(table.states)
         for fact in facts:
-            named = {state for state in self.states.get(fact, ()) if isinstance(state, table.states)}
+            named = {state for state in self.states.get((type(fact), fact), ()) if isinstance(state, table.states)}
             left = left & named if named else left
         return left
 
@@ -81,7 +86,7 @@ def made_by(function: Callable[..., Any]) -> tuple[type[Event], ...]:
     """The events that the function returns, by its annotation."""
     said = get_type_hints(function).get("return")
     kinds = get_args(said) if get_origin(said) in (Union, UnionType) else (said,)
-    return tuple(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Event))
+    return tuple(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event)
 
 
 def _all(by_effect: Mapping[type[Effect], tuple[type[Event], ...]]) -> Iterator[type[Event]]:

@@ -48,14 +48,17 @@ RAISED = {
     do.RaisePeerQuiet: (ev.PeerQuiet,),
 }
 #: what a fact about a message says of the machine that hears it
-STATES = {
-    LinkIs.STRANGER: (PLink.NEW, DLink.NEW),
-    LinkIs.STALE: (*set(PLink) - {PLink.NEW, PLink.FORGOTTEN}, *set(DLink) - {DLink.NEW}),
-    LinkIs.CURRENT: (PLink.UP, DLink.UP),
-    ChunkIs.BARE: (DGrant.NEW,),
-    ChunkIs.GRANTED: tuple(set(DGrant) - {DGrant.NEW, DGrant.FREED}),
-}
+STATES = (
+    (LinkIs.STRANGER, (PLink.NEW, DLink.NEW)),
+    (LinkIs.STALE, (*set(PLink) - {PLink.NEW, PLink.FORGOTTEN}, *set(DLink) - {DLink.NEW})),
+    (LinkIs.CURRENT, (PLink.UP, DLink.UP)),
+    (ChunkIs.BARE, (DGrant.NEW,)),
+    (ChunkIs.GRANTED, tuple(set(DGrant) - {DGrant.NEW, DGrant.FREED})),
+)
+#: a call may come from any place: it concerns the caller's link, not the one that it comes by
+ELSEWHERE = (ev.HelloReceived,)
 
 SOURCES = Sources(
-    TABLES, (prefill_routes, decode_routes), engine=ENGINE, answers=ANSWERS, raised=RAISED, states=STATES
+    TABLES, (prefill_routes, decode_routes), engine=ENGINE, answers=ANSWERS, raised=RAISED, states=STATES,
+    elsewhere=ELSEWHERE,
 )  # fmt: skip

@@ -452,5 +452,5 @@ ignore_d(CALLED,       HeartbeatReceived,  "the call says all that a reset would
 ignore_d((T.UP, T.REFUSED, *CALLED), (WelcomeReceived, RefusalReceived), "an older call's")
 ignore_d((T.UP, T.REFUSED, *CALLED), ResetReceived, "an older epoch's")
 ignore_d((T.NEW, T.REFUSED, *CALLED), QueueOverflowed, "the link is down")
-ignore_d((T.UP, T.REFUSED), DialFailed,    "an older address")
+ignore_d((T.NEW, T.UP, T.REFUSED), DialFailed,    "an older address")
 # fmt: on
