@@ -152,7 +152,7 @@ def gone(h: Heard) -> ev.PeerForgot:
     return ev.PeerForgot(h.room, h.peer)
 
 
-def taken(_: Heard) -> msg.Message:
+def taken(_: Heard) -> msg.Drained:
     """Nothing is in flight for the asker, and nothing will be."""
     return msg.Drained(Cause.PLAN_MISMATCH)
 
@@ -218,12 +218,12 @@ def drained(h: Heard) -> ev.PeerDrained:
     return ev.PeerDrained(h.room, h.peer, h.body.cause)
 
 
-def not_yours(_: Heard) -> msg.Message:
+def not_yours(_: Heard) -> msg.Gone:
     """No room of the sender's is known here."""
     return msg.Gone()
 
 
-def note(_: Heard) -> msg.Message:
+def note(_: Heard) -> msg.Noted:
     """It need not be said again."""
     return msg.Noted()
 
