@@ -102,7 +102,7 @@ def test_effects_are_built_from_the_new_value() -> None:
 def test_an_event_of_another_table_is_reported_and_changes_nothing() -> None:
     machine = Machine(prefill_send, TIMING)
     value = PSendValue(PSend.WRITING)
-    row, new, effects = machine.fire(value, ev.CallAsked(1, 2), NOW)
+    row, new, effects = machine.fire(value, ev.CallAsked(1, 2, "here"), NOW)
     assert row is None and new is value
     assert len(effects) == 1 and isinstance(effects[0], Report)
     assert "CallAsked" in effects[0].what and "WRITING" in effects[0].what

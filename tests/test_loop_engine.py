@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any, Never
 
 import pytest
-from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.engine.connections import Lines
@@ -23,9 +22,10 @@ from kvproto.io.control.control import Sent
 from kvproto.io.transports.fabric import Fabric
 from kvproto.protocol import effects as do
 from kvproto.protocol.codec import encode
-from kvproto.protocol.events import TransportLost
+from kvproto.protocol.effects import PostBatch
+from kvproto.protocol.events import BatchReady, QueueOverflowed, SendStopped
 from kvproto.protocol.messages import ChunkAck
-from kvproto.protocol.states import Cause, PLink, PSend
+from kvproto.protocol.states import Cause, PLink
 from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import Settings
 from kvproto.testing.pair import Pair
@@ -225,8 +225,8 @@ def test_a_backlog_beyond_its_bound_is_a_lost_link(pair: Pair, bounds: dict[str,
     loop, rank = pair.prefills[0].loop, pair.prefills[0].rank
     peer = loop.lines.peer_of[1]
     loop.control.send = lambda peer, data: Sent.FULL  # type: ignore[method-assign]
-    loop.lines = Lines(lambda: loop.control, loop.counts, lambda link: loop.raise_event(TransportLost(link)), **bounds)
-    loop.lines.bind(1, peer, rank.peers)
+    loop.lines = Lines(lambda: loop.control, loop.counts, lambda link: loop.raise_event(QueueOverflowed(link)), **bounds)
+    loop.lines.bind(1, peer)
     for chunk in range(3):
         loop.lines.send(1, 1, 1, ChunkAck(chunk))
     assert loop.lines.backlog.depth(peer)[0] == 3
@@ -427,18 +427,26 @@ def test_each_call_of_a_long_pass_has_a_time_of_its_own(pair: Pair) -> None:
     assert len(seen) == 3 and seen[0] < seen[1] < seen[2]
 
 
-def test_nothing_is_posted_for_a_send_whose_lease_is_over_or_whose_room_was_stopped(pair: Pair) -> None:
-    prefill = pair.prefills[0]
-    room = pair.open(30)
-    pair.pump(lambda: bool(prefill.rank.sends.get(room.key)))
-    key = next(iter(prefill.rank.sends[room.key]))
-    send = prefill.rank.sends[room.key][key]
-    for state, lease, may in ((PSend.WRITING, 9.0, True), (PSend.WRITING, 8.0, False), (PSend.DRAINING, 9.0, False)):
-        prefill.rank.sends[room.key][key] = replace(send, state=state, lease=lease)
-        assert prefill.rank.may_post(room.key, key >> 16, key & 0xFFFF, 8.0) is may
-    prefill.rank.sends[room.key][key] = send
-    assert not prefill.rank.may_post(room.key, 99, 0, 0.0), "nobody knows that send"
-    pair.finish(room)
+@pytest.mark.parametrize(("late", "stop"), [(False, False), (True, False), (False, True)])
+def test_a_batch_is_posted_only_while_its_lease_holds_and_its_send_goes_on(late: bool, stop: bool) -> None:
+    with Pair(layout(2), layout(1), grid=8, fabric=Fabric()) as pair:
+        prefill = pair.prefills[0]
+        taken = prefill.data.writes._offer
+        prefill.data.writes._offer = lambda key, left: None  # type: ignore[method-assign]  # ready, and not yet said
+        room = pair.open(8)
+        pair.produce(room)
+        pair.pump(lambda: bool(prefill.rank.writes))
+        (key, part), until = next(iter(prefill.rank.writes)), next(iter(prefill.rank.writes.values())).until
+        about = key, part >> 16, part & 0xFFFF
+        if stop:
+            prefill.loop.submit(prefill.rank.handle(SendStopped(*about), prefill.loop.now))
+        effects = prefill.rank.handle(BatchReady(*about, last=True), until if late else until - 1.0)
+        posted = [effect for effect in effects if isinstance(effect, PostBatch)]
+        assert bool(posted) is not (late or stop)
+        prefill.data.writes._offer = taken  # type: ignore[method-assign]
+        prefill.loop.submit(effects)
+        pair.fabric.auto = True
+        pair.pump(lambda: pair.over(room) or not pair.turn())
 
 
 def test_a_connection_outlives_a_silence_and_goes_with_its_link() -> None:

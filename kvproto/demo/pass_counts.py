@@ -68,7 +68,7 @@ def left_over(rank: Any, book: dict[int, Any]) -> list[str]:
     held = {
         "room": len(rank.rooms), "entry of the book": len(book),
         "send": len(getattr(rank, "sends", ())), "grant": len(getattr(rank, "grants", ())),
-        "write in flight": len(rank.posted),
+        "write in flight": len(rank.writes),
     }  # fmt: skip
     if hasattr(rank, "ring"):
         held |= {"ring region": len(rank.ring.live), "grant waiting for space": len(rank.space_queue)}

@@ -48,7 +48,7 @@ class Loop(Owned):
         self.rank, self.clock = rank, clock
         self.handlers: dict[type[Effect], Callable[[Any], None]] = {
             do.Transmit: self._transmit, Report: self._report, do.BindLink: self._bind,
-            do.ForgetLink: self._forget, do.SayReset: self._say_reset,
+            do.SayReset: self._say_reset,
         }  # fmt: skip
         self.counts: Counter[str] = Counter()
         self.reports: deque[str] = deque(maxlen=256)
@@ -181,9 +181,6 @@ class Loop(Owned):
 
     def _bind(self, effect: do.BindLink) -> None:
         self.lines.bind(effect.link, Peer.at(effect.place))
-
-    def _forget(self, effect: do.ForgetLink) -> None:
-        self.lines.forget(effect.link)
 
     def _say_reset(self, effect: do.SayReset) -> None:
         self.control.send(Peer.at(effect.place), encode(effect.epoch, 0, Reset()))

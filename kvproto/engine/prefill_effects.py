@@ -64,6 +64,7 @@ class PrefillData:
         loop.handlers |= {
             do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,
             do.AdoptWire: self._adopt_wire, do.DropWire: self._drop_wire, do.Disconnect: self._disconnect,
+            do.ForgetLink: self._forget,
         }  # fmt: skip
         loop.sources.append(self)
 
@@ -154,6 +155,10 @@ class PrefillData:
 
     def _disconnect(self, effect: do.Disconnect) -> None:
         self._part(effect.link)
+
+    def _forget(self, effect: do.ForgetLink) -> None:
+        self.plans.pop(effect.link, None)
+        self.loop.lines.forget(effect.link)
 
     def _lost(self, lost: PeerId) -> None:
         for link, peer in list(self.link_peer.items()):

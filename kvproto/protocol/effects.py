@@ -8,26 +8,10 @@ printed, compared and replayed.
 
 from __future__ import annotations
 
-import msgspec
-
+from kvproto.fsm.vocabulary import Effect, Internal
 from kvproto.layout.plan import Plan
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause
-
-
-class Effect(msgspec.Struct, frozen=True, gc=False):
-    """Base of every effect."""
-
-
-class Internal(Effect, frozen=True):
-    """Base of the effects that the rank carries out itself."""
-
-
-class Report(Effect, frozen=True):
-    """Tell whoever watches: an event was refused, or something is odd."""
-
-    what: str
-    why: str
 
 
 # ------------------------------------------------------------------------------------------ messages

@@ -7,7 +7,8 @@ link that is not up, is stale.  Only the handshake and the beats are heard from 
 
 *Its sender's right to speak of the room* (`SenderIs`).  A room belongs to one group of the other side: the one that
 opened it here.  Whoever is not of that group is no party, whatever its rank's number: it is not heard, and told at most
-that the room is not its own, so that it need not wait.  This one rule stands before all messages about rooms.
+that the room is not its own, so that it need not wait.  This one rule stands before all messages about rooms.  In the
+same way a place speaks for one rank only: a call from a link's place that names another rank is not heard.
 
 *Its chunk* (`ChunkIs`, decode rank).  What a writer says of a chunk that has a grant is the grant's; what it says of
 any other is the room's, which alone knows whether the chunk is in place, to be granted, or none of its own.
@@ -41,13 +42,13 @@ class LinkIs(Fact):
 
 
 class SenderIs(Fact):
-    """What the sender is to the room."""
+    """What the sender is to the room; of a call: to the rank that it names."""
 
-    #: the room is nobody's yet, or not known here
+    #: the room is nobody's yet, or not known here; the call comes from a place that no link is bound to
     UNCLAIMED = 0
-    #: the sender is of the group that the room belongs to
+    #: the sender is of the group that the room belongs to; the call names the rank whose place it comes from
     PARTY = 1
-    #: the room is another group's
+    #: the room is another group's; the call comes from another rank's place
     OUTSIDER = 2
 
 
@@ -248,6 +249,7 @@ route, answer, drop = prefill_routes.route, prefill_routes.answer, prefill_route
 
 # fmt: off
 drop(tuple(each for each in ALL if each not in TO_PREFILL),     why=WRONG_WAY)
+drop(msg.Hello,          SenderIs.OUTSIDER,                     why="calls in another rank's name")
 route(msg.Hello,                                                to=call)
 route(msg.Heartbeat,                                            to=beat)
 drop(ALL,                LinkIs.STRANGER,                         why=NOBODY)

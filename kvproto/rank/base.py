@@ -120,13 +120,24 @@ class Rank(Driver):
         return LinkIs.CURRENT if value.state is self._up_state and heard.epoch == value.epoch else LinkIs.STALE
 
     def _sender_fact(self, heard: Heard) -> int:
-        room = heard.room
-        if not heard.link or isinstance(heard.body, LinkBody):
+        room, body = heard.room, heard.body
+        if not heard.link:
+            return SenderIs.UNCLAIMED
+        if isinstance(body, Hello):
+            peer = self.peers[heard.link]
+            return SenderIs.PARTY if (body.group, body.rank) == (peer.group, peer.rank) else SenderIs.OUTSIDER
+        if isinstance(body, LinkBody):
             return SenderIs.UNCLAIMED
         group = self._groups.get(room) or self._group_of(room)
         if group is None:
             return SenderIs.UNCLAIMED
         return SenderIs.PARTY if group == self.peers[heard.link].group else SenderIs.OUTSIDER
+
+    def _forget(self, link: int) -> None:
+        super()._forget(link)
+        peer = self.peers.pop(link, None)
+        if peer is not None:
+            del self.link_of[peer.group, peer.rank]
 
     def link_to(self, room: int, peer: int) -> int | None:
         """The link to this rank of the room's other group."""

@@ -199,7 +199,7 @@ class DecodeRank(Rank):
             self._to(self.link_to(effect.room, rank), 0, msg.Watermark(*self.ring.mark))
 
     def _reply_watermark(self, _effect: do.ReplyWatermark) -> None:
-        self._to(self._from, 0, msg.Watermark(*self.ring.mark))
+        self._to(self._heard.link, 0, msg.Watermark(*self.ring.mark))
 
     # ------------------------------------------------------------------------------------------- peers
     def _send_pages(self, effect: do.SendPages) -> None:

@@ -101,9 +101,9 @@ class Judge:
         """A piece is about to land."""
         stage = self.stage
         writer, reader = self._endpoint(cargo.writer, stage.prefills), self._endpoint(cargo.target, stage.decodes)
-        flight = writer.data.flights.live.get(cargo.handle)
-        assert flight is not None, f"P{writer.rank.index} has forgotten a write that still moves"
-        key, chunk, _ = flight.key
+        written = writer.data.writes.flying.get(cargo.handle)
+        assert written is not None, f"P{writer.rank.index} has forgotten a write that still moves"
+        key, chunk, _ = written
         _, target, length = cargo.pieces[piece]
         offset, ring = target - reader.data.regions[0].addr, reader.rank.ring
         self.pieces += 1

@@ -47,13 +47,14 @@ def whole_model(layout: Layout) -> Layout:
 def left_over(endpoint: Endpoint) -> list[str]:
     """What an endpoint still holds of rooms although all of its rooms are over."""
     rank, data = endpoint.rank, getattr(endpoint, "data", None)
-    flights = getattr(data, "flights", None)
+    writes = getattr(data, "writes", None)
     holds = {
         "rooms": rank.rooms, "book": endpoint.book, "sends": getattr(rank, "sends", None),
         "slots": getattr(rank, "slot_of", None), "slot queue": getattr(rank, "slot_queue", None),
         "grants": getattr(rank, "grants", None), "space queue": getattr(rank, "space_queue", None),
         "regions": getattr(rank, "chunk_of", None), "gathers": getattr(data, "gathers", None),
-        "flights": flights, "doubts": getattr(flights, "doubtful", None),
+        "writes": writes, "unposted": getattr(writes, "unposted", None), "doubts": getattr(writes, "doubtful", None),
+        "rank's writes": rank.writes,
         "scatters": getattr(data, "scatters", None), "backlog": endpoint.loop.lines.backlog,
         "ring": getattr(getattr(rank, "ring", None), "live", None),
     }  # fmt: skip

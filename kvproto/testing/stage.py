@@ -212,7 +212,7 @@ class Stage(Engines):
 
     def flying(self) -> list[tuple[PeerId, Handle]]:
         """Every write whose end its writer has not been told, oldest first."""
-        known = {(p.data.transport.instance, handle) for p in self.prefills for handle in p.data.flights.live}
+        known = {(p.data.transport.instance, handle) for p in self.prefills for handle in p.data.writes.flying}
         flying = dict.fromkeys((step.writer, step.handle) for step in self.fabric.options() if step.kind != "arrive")
         return [write for write in flying if write in known]
 
@@ -220,7 +220,7 @@ class Stage(Engines):
         """A write fails and is over, or is in doubt and goes on; or its tag is lost, which healthy rooms survive."""
         source = next(p for p in self.prefills if p.data.transport.instance == writer)
         if kind != "mute":
-            self._hurt(source.data.flights.live[handle].key[0])
+            self._hurt(source.data.writes.flying[handle][0])
         {"fail": self.fabric.fail, "doubt": self.fabric.doubt, "mute": self.fabric.mute}[kind](writer, handle)
 
     def hurt_copy(self, at: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from kvproto.fsm.machine import Machine
-from kvproto.fsm.table import Table, Value
+from kvproto.fsm.table import Output, Table, Value
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.messages import Body
@@ -33,8 +33,11 @@ from kvproto.trace.plain_json import Plain, PlainError, plain, struct
 FORMAT = 1
 BY_NAME: dict[str, Table[Any]] = {table.name: table for table in TABLES}
 BY_VALUE: dict[type[Value], Table[Any]] = {table.value: table for table in TABLES}
+#: the events that the tables see
+EVENTS = {event.__name__ for table in TABLES for event in table.events}
 #: which fields of an event name the machine
-KEYS = {"room": ("room",), "send": ("room", "chunk", "peer"), "grant": ("room", "chunk"), "link": ("peer",)}
+KEYS = {"room": ("room",), "send": ("room", "chunk", "peer"), "write": ("room", "chunk", "peer"),
+        "grant": ("room", "chunk"), "link": ("peer",)}
 
 
 class TraceError(ValueError):
@@ -69,7 +72,7 @@ class Step(msgspec.Struct, frozen=True):
     source: str
     target: str
     row: int | None
-    effects: tuple[Effect, ...]
+    effects: tuple[Output, ...]
     value: Value | None = None
 
 
@@ -227,10 +230,17 @@ def _read(data: dict[str, Any], line: int) -> Entry:
     if data["kind"] != "step" or table is None:
         raise PlainError(f"no entry of kind {data['kind']!r}, machine {data.get('machine')!r}")
     event = struct(Event, data["event"])
-    effects = tuple(struct(Effect, each) for each in data["effects"])
+    effects = tuple(_read_output(each) for each in data["effects"])
     value = _read_value(table, data["value"]) if "value" in data else None
     return Step(line, float(data["time"]), table.name, key_of(table, event), event, data["from"], data["to"],
                 data["row"], effects, value)  # fmt: skip
+
+
+def _read_output(data: Any) -> Output:
+    """What a step left behind: an effect, or an event for another machine of the rank."""
+    name = data.get("type") if isinstance(data, dict) else None
+    output: Output = struct(Event, data) if name in EVENTS else struct(Effect, data)
+    return output
 
 
 class _Room(msgspec.Struct):

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.fsm.table import Row, Table, Value
-from kvproto.fsm.vocabulary import Effect, Event, Report, State
+from kvproto.fsm.table import Output, Row, Table, Value
+from kvproto.fsm.vocabulary import Event, Report, State
 from kvproto.layout.sharding import LayoutError
 from kvproto.protocol.events import Route, Terms
 from kvproto.protocol.states import Cause, PRoom
@@ -34,6 +34,8 @@ POOL: dict[str, tuple[Any, ...]] = {
     "peers": (0, 1, 2, 3), "next": (0, 1, 2, 3), "live": (0, 1, 2, 3), "aux": (False, True), "owned": (False, True),
     "done": (0, 1, 3, 7), "kv": (False, True), "asked": (0, 1, 3), "arrived": (0, 1, 2, 3), "by_pages": (0, 1, 2, 3),
     "silent": (0, 1, 2, 3), "mark_round": (0, 1), "mark_tail": (0, 256), "window": (1, 2),
+    "tells": (False, True), "acked": (False, True), "until": (50.0, 200.0), "flying": (0, 1, 2), "last": (False, True),
+    "place": (b"", b"here"), "address": ("", "here"), "wire": ("", "wire"), "rank": (0, 1),
 }  # fmt: skip
 NOW = 100.0
 #: states in which a room's terms may be unknown
@@ -70,7 +72,7 @@ def event_of(kind: type[Event], random: Random) -> Event:
     return replace(made, prefix=tokens) if prefix > tokens else made
 
 
-def expected(table: Table[Any], value: Value, event: Event) -> tuple[Row, Any, tuple[Effect, ...]] | None:
+def expected(table: Table[Any], value: Value, event: Event) -> tuple[Row, Any, tuple[Output, ...]] | None:
     """(row, value but for its timer, effects) by the rows themselves; None: no such value comes with such an event."""
     try:
         for row in table.rows:
@@ -85,6 +87,6 @@ def expected(table: Table[Any], value: Value, event: Event) -> tuple[Row, Any, t
     raise AssertionError(f"{table.name}: nobody decides {event} in {value.state.name}")
 
 
-def is_report(effects: tuple[Effect, ...], row: Row) -> bool:
+def is_report(effects: tuple[Output, ...], row: Row) -> bool:
     """Exactly one report, with the row's reason."""
     return len(effects) == 1 and isinstance(effects[0], Report) and effects[0].why == row.why

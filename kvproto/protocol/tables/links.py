@@ -191,7 +191,7 @@ def call(v: D, e: CallAsked, now: float) -> D:
 
 def move(v: D, e: CallAsked, now: float) -> D:
     """The prefill rank is at another address."""
-    return replace(v, address=e.address)
+    return replace(v, address=e.address, why="")
 
 
 def move_again(v: D, e: CallAsked, now: float) -> D:
@@ -325,12 +325,12 @@ def raise_quiet(v: D, e: LinkEvent | TimerFired) -> Output:
     return do.RaisePeerQuiet(e.peer)
 
 
-def refuse_room(v: D, e: OpenAsked) -> Output:
+def refuse_room(v: D, e: OpenAsked) -> LinkWentDown:
     """Tell the room that there will be no link."""
     return LinkWentDown(e.room, e.rank, Cause.REFUSED)
 
 
-def count_quiet(v: D, e: QuietAsked) -> Output:
+def count_quiet(v: D, e: QuietAsked) -> PeerQuiet:
     """Tell the room that nothing of this link can land."""
     return PeerQuiet(e.room, e.rank)
 
@@ -420,7 +420,6 @@ CALLED = (T.AWAIT_WELCOME, T.AWAIT_RETURN)
 # fmt: off
 opens_d(T.NEW,         CallAsked,          T.AWAIT_WELCOME, let=call, do=(dial, say_hello))
 row_d(T.REFUSED,       CallAsked,          T.AWAIT_WELCOME, let=call, do=(dial, say_hello))
-row_d(T.AWAIT_WELCOME, DialFailed,         T.REFUSED,       let=undialled_why, do=(raise_refused, announce_undialled))
 row_d(T.AWAIT_WELCOME, WelcomeReceived,    T.REFUSED,       when=same_call_misfit, let=misfit_why, do=(raise_refused, announce_refused))
 row_d(T.AWAIT_WELCOME, WelcomeReceived,    T.UP,            when=same_call, let=agree, do=(raise_up, announce_up))
 row_d(T.AWAIT_WELCOME, RefusalReceived,    T.REFUSED,       when=same_call, let=refusal_why, do=(raise_refused, announce_refused))
@@ -440,7 +439,7 @@ row_d(T.AWAIT_RETURN,  TimerFired,         T.AWAIT_WELCOME, let=peers_calm, do=(
 ignore_d((T.UP, *CALLED), CallAsked,       "the link is there, or called", when=same_address)
 row_d(CALLED,          CallAsked,                           let=move, do=(dial, say_hello))
 row_d(T.UP,            CallAsked,          T.AWAIT_RETURN,  let=move_again, do=(raise_down, announce_lost, dial, say_hello))
-row_d(T.AWAIT_RETURN,  DialFailed,                          let=undialled_why, do=(announce_undialled,))
+row_d(CALLED,          DialFailed,                          let=undialled_why, do=(announce_undialled,))
 
 # ------------------------------------------------------------------------------------- what rooms ask of a link
 row_d(T.REFUSED,       OpenAsked,                           do=(refuse_room,))

@@ -1,0 +1,204 @@
+"""Writes of many batches: posted while the lease holds, at most so many pieces a pass, and ended once.
+
+The machine is the compiled table, the handler the real one; what stands in is the transport and the loop around them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvproto.engine.writes import BUDGET, Writes
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.vocabulary import Event
+from kvproto.io.transports.base import Busy, Completed, Failed, Fault, Handle, PeerId
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import PWrite
+from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
+from kvproto.protocol.timing import Timing
+
+KEY, OTHER = (7, 0, 1), (7, 1, 1)
+PEER = PeerId("peer")
+WHY = Fault("backend", "planted")
+LEASE_S = 30.0
+DONE, LOST, DOUBT = ev.WriteCompleted(*KEY), ev.WriteFailed(*KEY, settled=True), ev.WriteFailed(*KEY, settled=False)
+
+
+class World:
+    """Writes and their machines over a transport that takes everything, until it is told to be full."""
+
+    def __init__(self) -> None:
+        self.told: list[Event] = []
+        self.posted: list[int] = []
+        self.full, self.broken, self.settled, self.now = False, False, False, 0.0
+        self.machine = Machine(prefill_write, Timing())
+        self.values: dict[tuple[int, int, int], PWriteValue] = {}
+        self.queue: deque[Event] = deque()
+        self.handlers: dict[type[Any], Any] = {}
+        self.loop: Any = SimpleNamespace(
+            turns=1, reports=deque(), raise_event=self.queue.append, submit=self.submit, handlers=self.handlers
+        )  # fmt: skip
+        transport: Any = SimpleNamespace(
+            write_many=self.write_many, quiescent=lambda _: self.settled, drop=lambda _: None
+        )  # fmt: skip
+        self.writes = Writes(self.loop, transport)
+
+    def write_many(self, _peer: PeerId, parts: list[Any], _tag: bytes) -> Handle:
+        if self.full:
+            raise Busy("planted")
+        if self.broken:
+            raise OSError("planted")
+        self.posted.append(sum(len(part.descs) for part in parts))
+        return Handle(len(self.posted) - 1)
+
+    def submit(self, _effects: list[Any]) -> None:
+        """Fire what was raised; what is said to the send is kept, the rest carried out."""
+        while self.queue:
+            event: Any = self.queue.popleft()
+            key = event.room, event.chunk, event.peer
+            value, outputs = self.machine.step(self.values.get(key, self.machine.initial), event, self.now)
+            self.values[key] = value
+            for output in outputs:
+                if isinstance(output, Event):
+                    self.told.append(output)
+                elif type(output) in self.handlers:
+                    self.handlers[type(output)](output)
+                else:
+                    assert isinstance(output, do.MakePages), output
+
+    def write(self, batches: int, pieces: int = 1, key: tuple[int, int, int] = KEY) -> None:
+        """Begin one of so many batches of so many pieces."""
+        part: Any = SimpleNamespace(descs=np.ones((pieces, 3), np.uint64))
+        self.tell(ev.PagesBegun(*key, b"", LEASE_S))
+        self.writes.offer(key, PEER, deque([part] for _ in range(batches)))
+        self.submit([])
+
+    def tell(self, event: Event) -> None:
+        self.queue.append(event)
+        self.submit([])
+
+    def end(self, *handles: int) -> None:
+        for handle in handles:
+            self.writes.hear(Completed(Handle(handle)))
+        self.submit([])
+
+    def fail(self, handle: int, *, settled: bool) -> None:
+        self.writes.hear(Failed(Handle(handle), WHY, settled))
+        self.submit([])
+
+    def next_pass(self) -> bool:
+        self.loop.turns += 1
+        moved = self.writes.poll()
+        self.submit([])
+        return moved
+
+    def over(self) -> bool:
+        return not self.writes and not self.writes.unposted and not self.writes.doubtful
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_write_ends_when_its_last_batch_has(world: World) -> None:
+    world.write(3)
+    world.end(0, 2)
+    assert not world.told and world.writes
+    world.end(1)
+    assert world.told == [DONE] and world.over()
+
+
+def test_a_pass_posts_a_bounded_number_of_pieces_and_the_next_one_goes_on(world: World) -> None:
+    world.write(7, BUDGET // 2)
+    assert len(world.posted) == 2
+    assert not world.writes.poll(), "the pass has posted enough"
+    assert world.next_pass() and len(world.posted) == 4
+    world.write(1, key=OTHER)
+    assert len(world.posted) == 4, "another send waits its turn"
+    while world.next_pass():
+        pass
+    assert sorted(world.posted) == [1, *[BUDGET // 2] * 7]
+
+
+@pytest.mark.parametrize("why", ["lease", "stopped"])
+def test_what_may_no_longer_be_posted_is_given_up_and_the_write_ends_with_what_was(world: World, why: str) -> None:
+    world.write(5, BUDGET // 2)
+    if why == "lease":
+        world.now = LEASE_S
+    else:
+        world.tell(ev.WriteStopped(*KEY))
+    world.next_pass()
+    assert len(world.posted) == 2 and not world.told, "two batches are under way"
+    assert not world.writes.unposted
+    world.end(0, 1)
+    assert world.told == [LOST] and world.over()
+
+
+def test_a_write_whose_lease_is_over_fails_without_a_byte(world: World) -> None:
+    world.now = LEASE_S
+    world.write(2)
+    assert not world.posted and world.told == [LOST] and world.over()
+
+
+def test_a_batch_without_room_waits_in_order(world: World) -> None:
+    world.full = True
+    world.write(2)
+    world.write(1, 3, OTHER)
+    assert not world.posted and world.writes
+    world.full = False
+    assert world.next_pass()
+    assert world.posted == [1, 1, 3]
+
+
+def test_a_peer_without_room_is_asked_once_a_pass(world: World) -> None:
+    world.full = True
+    for chunk in range(5):
+        world.write(1, key=(7, chunk, 1))
+    asked = []
+    take = world.write_many
+    world.writes.transport.write_many = lambda *given: asked.append(given) or take(*given)  # type: ignore[method-assign, func-returns-value]
+    world.next_pass()
+    assert len(asked) == 1
+
+
+def test_a_batch_that_the_transport_refuses_fails_the_write_at_once(world: World) -> None:
+    world.broken = True
+    world.write(2)
+    assert world.told == [LOST] and world.over()
+    assert any("planted" in report for report in world.loop.reports)
+
+
+def test_one_that_fails_while_the_rest_waits_ends_once(world: World) -> None:
+    world.write(2, BUDGET)
+    world.full = True
+    world.fail(0, settled=True)
+    world.full = False
+    for _ in range(3):
+        world.next_pass()
+    assert len(world.posted) == 1 and world.told == [LOST] and world.over()
+
+
+def test_a_write_in_doubt_is_told_at_once_and_once_more_when_it_can_move_no_more(world: World) -> None:
+    world.write(1)
+    world.fail(0, settled=False)
+    assert world.told == [DOUBT] and world.values[KEY].state is PWrite.IN_DOUBT
+    world.next_pass()
+    assert world.told == [DOUBT] and not world.over()
+    world.settled = True
+    world.next_pass()
+    assert world.told == [DOUBT, LOST] and world.over()
+
+
+def test_a_batch_that_was_deferred_when_its_send_was_stopped_is_never_posted(world: World) -> None:
+    world.full = True
+    world.write(1)
+    world.tell(ev.WriteStopped(*KEY))
+    world.full = False
+    world.next_pass()
+    assert not world.posted and world.told == [LOST] and world.over()
