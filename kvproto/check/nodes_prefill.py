@@ -31,11 +31,14 @@ from kvproto.fsm.vocabulary import Event, TimerFired
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import Message, Reset
-from kvproto.protocol.states import Cause
+from kvproto.protocol.states import Cause, PLink
 from kvproto.rank.driver import ROOM_CHUNK
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 from kvproto.sim.interpreter import Write
+
+#: the wire of a link that is down: it may be there, and nothing may be posted through it
+DOWN = "down"
 
 
 class PrefillNode(PrefillMoves):
@@ -76,14 +79,15 @@ class PrefillNode(PrefillMoves):
         known = {link: self.place(link - 1) for link in self.rank.links}
         it, keys = self.interpreter, self.names.keys
         it.place_of, it.link_at = known, {place: link for link, place in known.items()}
-        it.wires = {d + 1: wire for d, wire in enumerate(v.wires) if wire is not None}
+        it.wires = {d + 1: wire or DOWN for d, wire in enumerate(v.wires)}
         it.unposted = {(keys[k], chunk, d): replace(write, room=keys[k]) for k, chunk, d, write in v.drafts}
 
     def _frozen(self) -> PNode:
         v: PNode = self.current
         it, decodes = self.interpreter, self.config.decodes
         drafts = sorted((self.names.place[key[0]], *key[1:], replace(w, room=0)) for key, w in it.unposted.items())
-        wires = tuple(it.wires.get(d + 1) for d in range(decodes))
+        up = {link - 1 for link, at in self.rank.links.items() if at.state is PLink.UP}
+        wires = tuple(it.wires.get(d + 1) if d in up else None for d in range(decodes))
         return v._replace(rank=freeze_prefill(self.rank, self.names, decodes), drafts=tuple(drafts), wires=wires)
 
     def _drive(self, what: Input) -> None:
@@ -249,6 +253,7 @@ class PrefillNode(PrefillMoves):
         if self.answer is not None:
             return self.answer(write.room, write.chunk, write.peer)
         v, k, chunk, d = self.current, self.names.place[write.room], write.chunk, write.peer
+        judge("S4", wire != DOWN, f"chunk {chunk} of room {k} is posted through a link that is down")
         judge("S2", not any(j[:3] == (k, chunk, d) for j in v.posted), f"chunk {chunk} of room {k} is posted twice")
         slot, where, tag = -1, -1, 0
         if isinstance(write, do.PrepareWrite):

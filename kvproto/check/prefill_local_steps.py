@@ -34,7 +34,7 @@ class PNode(NamedTuple):
     slots: tuple[Any, ...]
     #: (peer, session, the peer's life)
     wiring: tuple[Any, ...]
-    #: a peer: the wire of its link
+    #: a peer: the wire of its link while that is up
     wires: tuple[str | None, ...]
     outcome: tuple[int, ...]
     released: tuple[bool, ...]

@@ -8,6 +8,7 @@ nothing can tell them apart:
   whether tries were left;
 * times become three words: `asked` lately or long ago, a `lease` that holds or is over; of a write that is posted the
   lease is no matter any more;
+* pages are kept while they are waited with, and not after;
 * grant ids, which are only compared, are named by (room, chunk); no chunk is granted twice in a rank's life, which the
   checker watches;
 * of a room that has failed only what its tombstone can still say is kept.
@@ -26,7 +27,7 @@ from msgspec.structs import replace
 
 from kvproto.fsm.timer_wheel import INFINITY
 from kvproto.protocol.ring import Region
-from kvproto.protocol.states import PRoom, PWrite
+from kvproto.protocol.states import PRoom, PSend, PWrite
 from kvproto.protocol.tables.decode_grant import DGrantValue
 from kvproto.protocol.tables.decode_room import Work as DWork
 from kvproto.protocol.tables.links import DLinkValue, PLinkValue
@@ -69,7 +70,9 @@ def _room(value: Any) -> Any:
 def _send(value: Any) -> Any:
     lease = 0.0 if not value.lease else 30.0 if value.lease > 0 else -1.0
     asked = 0.0 if value.asked >= 0 else LONG_AGO
-    return replace(value, due=INFINITY, tries=0, asked=asked, lease=lease, grant=1 if value.grant else 0)
+    pages = value.pages if value.state is PSend.AWAIT_PAGES_KV else b""
+    grant = 1 if value.grant else 0
+    return replace(value, due=INFINITY, tries=0, asked=asked, lease=lease, grant=grant, pages=pages)
 
 
 def _write(value: Any) -> Any:
