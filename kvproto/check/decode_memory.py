@@ -71,7 +71,7 @@ class DecodeMemory(Node):
             v = self._land(v, p, k, chunk, offset, what[2])
             left &= ~(1 << what[2])
             if tag and not left:
-                outs.append(("note", p, (tag, k, StgNotify(chunk, 1))))
+                outs.append(("notified", p, (tag, k, StgNotify(chunk, 1))))
             if left or doubt:
                 return v._replace(writes=add(v.writes, (p, k, chunk, offset, tag, left, doubt)))
         elif what[0] == "doubt":

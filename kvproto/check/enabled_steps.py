@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kvproto.check.config import KINDS, Config
 from kvproto.check.link_invariants import disagree, judge_pair
-from kvproto.check.network import NOTE, REPORT, TO_DECODE, deliveries
+from kvproto.check.network import NOTIFICATION, REPORT, TO_DECODE, deliveries
 from kvproto.check.node import Move, Unrest
 from kvproto.check.state_encoding import BITS, DEAD, MASK, Event, Op, event
 from kvproto.check.world import World
@@ -174,7 +174,7 @@ class Menus(World):
         found = Hearing(Free([], [], []), [], [])
         for way, item, change, cost in self.deliver(wire):
             delta = change << self.shifts[link]
-            if (way in (TO_DECODE, NOTE)) == bool(end):
+            if (way in (TO_DECODE, NOTIFICATION)) == bool(end):
                 continue
             if item is None:
                 found.costly.append((cost, delta, None, event(link, ("lost", way), cost)))
@@ -197,8 +197,8 @@ class Menus(World):
             return "wrote", message[0], message[1], message[2], d
         if isinstance(message[2], Hello):
             return "hello", d, message
-        if way == NOTE:
-            return "note", p, message
+        if way == NOTIFICATION:
+            return "notified", p, message
         return "message late" if cost == "late" else "message", p if way == TO_DECODE else d, message
 
     def _with_answers(self, link: int, wire: int, delta: int, choice: Choice) -> Choice:

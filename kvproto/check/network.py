@@ -1,9 +1,10 @@
-"""A link's network as a value: two queues of messages, the reports on writes that have ended, and writes' own notes.
+"""A link's network as a value: two queues of messages, the reports on writes that have ended, and the
+notifications that writes carry.
 
-`fifo`: messages of a direction arrive in order; `unordered`: each is on its own.  Directions, links, reports and notes
-are never ordered against each other.  A message can be lost, or arrive and stay to arrive again, as often as the budget
+`fifo`: messages of a direction arrive in order; `unordered`: each is on its own.  Directions, links, reports
+and notifications are never ordered against each other.  A message can be lost, or arrive and stay to arrive again, as often as the budget
 says; what is meant for a prefill rank can come when the lease that it gives is over.  Reports come from the prefill
-rank's own transport, and notes (the notifications that writes carry) from the decode rank's: they are not lost.
+rank's own transport, and notifications from the decode rank's: they are not lost.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from typing import NamedTuple
 
 from kvproto.check.config import Net
 
-TO_DECODE, TO_PREFILL, REPORT, NOTE = 0, 1, 2, 3
+TO_DECODE, TO_PREFILL, REPORT, NOTIFICATION = 0, 1, 2, 3
 
 
 class Wire(NamedTuple):
-    """Messages, reports and notes by their numbers; unordered queues are kept sorted."""
+    """Messages, reports and notifications by their numbers; unordered queues are kept sorted."""
 
     to_decode: tuple[int, ...] = ()
     to_prefill: tuple[int, ...] = ()
     reports: tuple[int, ...] = ()
-    notes: tuple[int, ...] = ()
+    notifications: tuple[int, ...] = ()
 
     @property
     def quiet(self) -> bool:
@@ -54,7 +55,7 @@ def put_queue(wire: Wire, way: int, queue: tuple[int, ...]) -> Wire:
 def deliveries(wire: Wire, net: Net) -> list[Delivery]:
     """All that the network can do next."""
     found = []
-    for way in (TO_DECODE, TO_PREFILL, REPORT, NOTE):
+    for way in (TO_DECODE, TO_PREFILL, REPORT, NOTIFICATION):
         queue = wire[way]
         places = range(min(1, len(queue))) if way < REPORT and net == "fifo" else range(len(queue))
         for at in places:

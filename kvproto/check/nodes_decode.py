@@ -144,7 +144,7 @@ class DecodeNode(DecodeMemory):
     def _drive(self, what: Input) -> None:
         keys = self.names.keys
         match what[0]:
-            case "message" | "note":
+            case "message" | "notified":
                 self._hear(what[1], *what[2])
             case "open":
                 cfg, k = self.config, what[1]

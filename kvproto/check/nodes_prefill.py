@@ -80,15 +80,15 @@ class PrefillNode(PrefillMoves):
         it, keys = self.interpreter, self.names.keys
         it.place_of, it.link_at = known, {place: link for link, place in known.items()}
         it.wires = {d + 1: wire or DOWN for d, wire in enumerate(v.wires)}
-        it.unposted = {(keys[k], chunk, d): replace(write, room=keys[k]) for k, chunk, d, write in v.drafts}
+        it.unposted = {(keys[k], chunk, d): replace(write, room=keys[k]) for k, chunk, d, write in v.preparing}
 
     def _frozen(self) -> PNode:
         v: PNode = self.current
         it, decodes = self.interpreter, self.config.decodes
-        drafts = sorted((self.names.place[key[0]], *key[1:], replace(w, room=0)) for key, w in it.unposted.items())
+        preparing = sorted((self.names.place[key[0]], *key[1:], replace(w, room=0)) for key, w in it.unposted.items())
         up = {link - 1 for link, at in self.rank.links.items() if at.state is PLink.UP}
         wires = tuple(it.wires.get(d + 1) if d in up else None for d in range(decodes))
-        return v._replace(rank=freeze_prefill(self.rank, self.names, decodes), drafts=tuple(drafts), wires=wires)
+        return v._replace(rank=freeze_prefill(self.rank, self.names, decodes), preparing=tuple(preparing), wires=wires)
 
     def _drive(self, what: Input) -> None:
         v, keys = self.current, self.names.keys
@@ -239,14 +239,14 @@ class PrefillNode(PrefillMoves):
         """A gather begins, into a slot that nothing reads."""
         v, k = self.current, self.names.place[asked.room]
         self._judge_reading(asked)
-        drafts = (write.slot for *_, write in v.drafts if isinstance(write, do.PrepareWrite))
-        busy = {*(job[3] for job in (*v.gathers, *v.posted)), *drafts}
+        prepared = (write.slot for *_, write in v.preparing if isinstance(write, do.PrepareWrite))
+        busy = {*(job[3] for job in (*v.gathers, *v.posted)), *prepared}
         judge("S12", asked.slot not in busy, f"slot {asked.slot} is gathered into while it is read")
         self.current = v._replace(gathers=add(v.gathers, (k, asked.chunk, asked.peer, asked.slot)))
 
     def prepare(self, write: Write) -> Event | None:
         """In one step with what asks for it, unless the configuration says otherwise."""
-        return None if self.config.drafts else super().prepare(write)
+        return None if self.config.preparing else super().prepare(write)
 
     def post(self, write: Write, wire: str) -> Event | None:
         """A write is posted: once, and from a slot that holds its chunk."""

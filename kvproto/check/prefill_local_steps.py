@@ -14,7 +14,7 @@ from kvproto.protocol.tables.prefill_send import prefill_send
 SHORT_SENDS = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK, PSend.AWAIT_PAGES, PSend.AWAIT_ACK, PSend.AWAIT_AUX_ACK)
 GIVING_UP = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK)
 #: what can become of a write that is made ready, and its price
-DRAFTED = (("", "made"), ("late", "made late"), ("late", "deferred"), ("write", "refused"), ("write", "unmade"))
+PREPARED = (("", "made"), ("timeout", "made late"), ("late", "deferred"), ("write", "refused"), ("write", "unmade"))
 
 
 class PNode(NamedTuple):
@@ -27,7 +27,7 @@ class PNode(NamedTuple):
     #: (place, chunk, peer, slot)
     gathers: tuple[Any, ...]
     #: (place, chunk, peer, what is asked for, of room 0)
-    drafts: tuple[Any, ...]
+    preparing: tuple[Any, ...]
     #: (place, chunk, peer, slot or -1 for pages, in doubt)
     posted: tuple[Any, ...]
     #: a slot: (place, chunk, peer) of what was gathered into it
@@ -94,8 +94,8 @@ class PrefillMoves(Node):
         for job in v.gathers:
             for cost, what in (("", "gathered"), ("late", "gathered late"), ("kernel", "gather failed")):
                 found.append(Move("plain", cost, -1, job[0], (what, job)))
-        for k, chunk, d, _ in v.drafts:
-            for cost, what in DRAFTED:
+        for k, chunk, d, _ in v.preparing:
+            for cost, what in PREPARED:
                 found.append(Move("plain", cost, -1, k, (what, (k, chunk, d))))
         return found
 
@@ -161,6 +161,6 @@ class PrefillMoves(Node):
             if at != GONE and not (at and v.outcome[k] != SILENT and v.released[k]):
                 return "L1", f"room {k} is never over at prefill {self.index}"
         rooms, _, _, _, sends, free, held, queue, _, writes = v.rank
-        if rooms or sends or held or queue or writes or v.drafts or len(free) != self.config.slots:
+        if rooms or sends or held or queue or writes or v.preparing or len(free) != self.config.slots:
             return "S8", f"prefill {self.index} keeps state of rooms that are over"
         return ("L1", "kernels or writes are under way") if v.gathers or v.posted else None

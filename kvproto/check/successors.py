@@ -163,7 +163,7 @@ class Explorer(Menus):
             link = value.rank[2][peer] if value[0] is not DEAD else None
             used.add(link.epoch if link is not None else 0)
         wire = self.wires.values[numbers[self.n + i]]
-        for number in (*wire.to_decode, *wire.to_prefill, *wire.notes):
+        for number in (*wire.to_decode, *wire.to_prefill, *wire.notifications):
             used.add(self.messages.values[number][0])
         return next(epoch for epoch in range(1, len(used) + 1) if epoch not in used)
 

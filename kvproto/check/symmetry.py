@@ -48,7 +48,7 @@ def _prefill(v: PNode, swap: Swap) -> PNode:
     )  # fmt: skip
     return PNode(
         v.life, rank, _each(v.script, swap),
-        tuple(sorted(_lead(v.gathers, swap))), tuple(sorted(_lead(v.drafts, swap))),
+        tuple(sorted(_lead(v.gathers, swap))), tuple(sorted(_lead(v.preparing, swap))),
         tuple(sorted(_lead(v.posted, swap))),
         tuple((swap[slot[0]], *slot[1:]) if slot else None for slot in v.slots), v.wiring, v.wires,
         _each(v.outcome, swap), _each(v.released, swap),

@@ -16,7 +16,7 @@ from itertools import permutations
 from typing import Any
 
 from kvproto.check.config import HARD, KINDS, Config
-from kvproto.check.network import NOTE, REPORT, TO_DECODE, TO_PREFILL, Wire, push, put_queue
+from kvproto.check.network import NOTIFICATION, REPORT, TO_DECODE, TO_PREFILL, Wire, push, put_queue
 from kvproto.check.node import Input, Out, Violation
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.nodes_prefill import PrefillNode
@@ -146,7 +146,7 @@ class World:
             new = (DEAD, value.life, node.gone(value))
             if isinstance(node, DecodeNode):
                 outs = [("wrote", w[0], ("settled" if w[-1] else "failed", w[1], w[2])) for w in value.writes]
-                outs += [("forget notes", p) for p in node.peers]
+                outs += [("forget notifications", p) for p in node.peers]
             else:
                 outs = [("peer crashed", d) for d in node.peers]
         return Step((self.parts[at](new) - number) << self.shifts[at], self._ops(at, outs), None)
@@ -156,9 +156,9 @@ class World:
         ops: list[Op] = []
         prefill = at < self.config.prefills
         for out in outs:
-            if out[0] in ("send", "wrote", "note"):
+            if out[0] in ("send", "wrote", "notified"):
                 pair = (self.index(at), out[1]) if prefill else (out[1], self.index(at))
-                way = {"wrote": REPORT, "note": NOTE}.get(out[0], TO_DECODE if prefill else TO_PREFILL)
+                way = {"wrote": REPORT, "notified": NOTIFICATION}.get(out[0], TO_DECODE if prefill else TO_PREFILL)
                 ops.append((self.shifts[self.link_at[pair]], way, self.messages(out[2])))
             else:
                 ops.append((-1, 0, out))
@@ -188,8 +188,8 @@ class World:
             return state
         if kind == "post":
             return self._hand(state, self.config.prefills + other, ("post", me, *out[2]))
-        if kind == "forget notes":
-            return self._wipe(state, self.link_at[other, me], NOTE)
+        if kind == "forget notifications":
+            return self._wipe(state, self.link_at[other, me], NOTIFICATION)
         if kind == "peer crashed":
             state = self._wipe(state, self.link_at[me, other], REPORT)
             return self._hand(state, self.config.prefills + other, ("peer crashed", me))
