@@ -239,7 +239,8 @@ class PrefillNode(PrefillMoves):
         """A gather begins, into a slot that nothing reads."""
         v, k = self.current, self.names.place[asked.room]
         self._judge_reading(asked)
-        prepared = (write.slot for *_, write in v.preparing if isinstance(write, do.PrepareWrite))
+        unposted = self.interpreter.unposted.values()
+        prepared = (write.slot for write in unposted if isinstance(write, do.PrepareWrite))
         busy = {*(job[3] for job in (*v.gathers, *v.posted)), *prepared}
         judge("S12", asked.slot not in busy, f"slot {asked.slot} is gathered into while it is read")
         self.current = v._replace(gathers=add(v.gathers, (k, asked.chunk, asked.peer, asked.slot)))
