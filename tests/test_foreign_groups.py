@@ -97,7 +97,7 @@ def test_a_prefill_rank_hears_nothing_of_a_room_from_another_group(stage: str, b
     assert answers(effects) == told and len(effects) == len(told), "it is told at most that the room is not its own"
     say(rank, links[MINE], body)
     changes = kept(rank) != before
-    heard = isinstance(body, msg.Gone) or isinstance(body, msg.Noted if stage == "failed" else msg.Abort)
+    heard = isinstance(body, (msg.Gone, msg.Noted if stage == "failed" else msg.Abort))
     assert changes or not heard, "from its own group the same word counts"
 
 
@@ -160,7 +160,8 @@ def test_a_slot_that_is_given_when_its_send_is_stopped_is_nobody_s_for_no_moment
     rank.handle(ev.BatchReady(1, 0, 0, last=True), 0.0)
     assert len(rank.slot_queue) == 2
     late = LEASE + 1.0
-    for step in (ev.BatchFailed(1, 0, 0, settled=True), *(ev.EngineAborted(room, Cause.PREFILL_ABORTED) for room in (2, 3))):
+    stops = [ev.EngineAborted(room, Cause.PREFILL_ABORTED) for room in (2, 3)]
+    for step in (ev.BatchFailed(1, 0, 0, settled=True), *stops):
         rank.handle(step, late)
         held = {key for key, _ in rank.slot_of.items()}
         sends = {(room, at >> 16, at & 0xFFFF) for room, parts in rank.sends.items() for at in parts}

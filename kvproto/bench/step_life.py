@@ -48,7 +48,7 @@ def make_rank(*, tombstones: int = Settings().tombstones) -> PrefillRank:
         lease = settings.timing.lease.period
         said = msg.Hello(msg.VERSION, tables_digest(), 5, 2, index, DECODE, GRID, lease, b"")
         link, _ = rank.hello(said, 0.0)
-        rank.handle(ev.WiredUp(link, 5), 0.0)
+        rank.handle(ev.WiredUp(link, 5, "wire"), 0.0)
     return rank
 
 
@@ -94,7 +94,7 @@ def fill(rank: PrefillRank, rooms: int, seed: int) -> float:
 def pass_time(rank: PrefillRank, now: float) -> None:
     """What the loop does beside the events: the links' beats are heard, timers that are due fire."""
     for link, value in rank.links.items():
-        rank.handle(ev.HeartbeatReceived(link, value.epoch), now)
+        rank.handle(ev.HeartbeatReceived(link, value.epoch, b""), now)
     rank.tick(now)
 
 
@@ -155,7 +155,7 @@ def _note(script: Script, rank: PrefillRank, event: Event, now: float) -> None:
         assert row is not None, fired
         assert row.verb != "refuse", row
         about: Any = fired
-        chunk, peer = (about.chunk, about.peer) if fired.machine == "send" else (0, 0)
+        chunk, peer = (about.chunk, about.peer) if fired.machine in {"send", "write"} else (0, 0)
         script.fired.append((fired.machine, (about.room, chunk, peer), fired))
     rank.trace.clear()
 
@@ -169,8 +169,10 @@ def _answer(effect: Effect) -> list[Event]:
             return [ev.ChunkAcked(room, chunk, link - 1)]
         case do.LaunchGather(room=room, chunk=chunk, peer=peer):
             return [ev.Gathered(room, chunk, peer)]
-        case do.PostWrite(room=room, chunk=chunk, peer=peer):
-            return [ev.WriteCompleted(room, chunk, peer)]
+        case do.PrepareWrite(room=room, chunk=chunk, peer=peer):
+            return [ev.BatchReady(room, chunk, peer, last=True)]
+        case do.PostBatch(room=room, chunk=chunk, peer=peer):
+            return [ev.BatchCompleted(room, chunk, peer)]
         case do.TransmitAux(link=link, room=room):
             return [ev.ChunkAcked(room, msg.AUX_CHUNK, link - 1)]
     return []

@@ -28,9 +28,11 @@ from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import Effect, Report
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.tables.prefill_send import prefill_send
+from kvproto.protocol.tables.prefill_write import prefill_write
 from kvproto.rank.prefill import PrefillRank
 
 Key = tuple[int, int, int]
+TABLES: dict[str, Table[Any]] = {"room": prefill_room, "send": prefill_send, "write": prefill_write}
 
 
 class Model:
@@ -42,16 +44,16 @@ class Model:
 
 
 class Other:
-    """Both tables as machines of pytransitions, and their models."""
+    """The tables as machines of pytransitions, and their models."""
 
     def __init__(self) -> None:
         self.take = deque[Effect](maxlen=1024).extend
-        self.machines = {"room": _machine(prefill_room), "send": _machine(prefill_send)}
-        self.models: dict[str, dict[Key, Any]] = {"room": {}, "send": {}}
+        self.machines = {kind: _machine(table) for kind, table in TABLES.items()}
+        self.models: dict[str, dict[Key, Any]] = {kind: {} for kind in TABLES}
 
     def add(self, kind: str, key: Key) -> Any:
         """A model in its initial state."""
-        model = Model(prefill_room if kind == "room" else prefill_send, self.take)
+        model = Model(TABLES[kind], self.take)
         self.machines[kind].add_model(model)
         self.models[kind][key] = model
         return model
