@@ -174,6 +174,8 @@ _TELLS = (
     "fan-out", "memory",
 )  # fmt: skip
 EARLY_ACK = "a part confirmed before its write was seen to end"
+#: what only a timer's end, or trouble, may bring about
+TOLD_TWICE = "a part that its write has told is told by a message"
 
 
 def _telling(worlds: dict[str, Config]) -> dict[str, Config]:
@@ -187,6 +189,8 @@ def _telling(worlds: dict[str, Config]) -> dict[str, Config]:
 
 
 CONFIGS |= _telling({name: CONFIGS[name] for name in _TELLS})
+for _name in ("smoke-tells", "two-slots-tells"):
+    CONFIGS[_name] = replace(CONFIGS[_name], never=(TOLD_TWICE,))
 #: what is small enough to be searched a thousand times, cheap ones first; and what is searched that often only in haste
 _GATE = (
     "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop", "abort",

@@ -30,7 +30,7 @@ from kvproto.check.snapshot import LONG_AGO, freeze_prefill, thaw_prefill
 from kvproto.fsm.vocabulary import Event, TimerFired
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import Message, Reset
+from kvproto.protocol.messages import Message, Reset, StgNotify
 from kvproto.protocol.states import Cause, PLink
 from kvproto.rank.driver import ROOM_CHUNK
 from kvproto.rank.prefill import PrefillRank
@@ -211,9 +211,11 @@ class PrefillNode(PrefillMoves):
 
     # ----------------------------------------------------------------------------- what the rank asks for
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
-        """As every node; a rank that answers a link that it does not have has just been started."""
+        """As every node.  Who answers a place that no link is bound to answers a stranger."""
         if isinstance(body, Reset) and place not in self.interpreter.link_at:
             self.seen.add("a stranger's heartbeat that is answered")
+        if isinstance(body, StgNotify) and body.grant and self.rank.tells:
+            self.seen.add("a part that its write has told is told by a message")
         super().deliver(place, epoch, room, body)
 
     def aux_row(self, room: int) -> bytes:
