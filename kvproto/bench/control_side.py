@@ -53,7 +53,7 @@ class Side:
 
     def _watch(self) -> None:
         loop, now, log = self.endpoint.loop, time.perf_counter, self.log
-        for name, effect in (("posted", do.PostWrite), ("launched", do.LaunchScatter)):
+        for name, effect in (("posted", do.PostBatch), ("launched", do.LaunchScatter)):
             act = loop.handlers.get(effect)
             if act is not None:
 
@@ -65,8 +65,8 @@ class Side:
         raised, begun = loop.raise_event, loop.handlers.get(do.LaunchGather)
 
         def raise_event(event: Any) -> None:
-            if type(event) in (ev.WriteCompleted, ev.Gathered):
-                log["written" if type(event) is ev.WriteCompleted else "gathered"][event.room] = now()
+            if type(event) in (ev.BatchCompleted, ev.Gathered):
+                log["written" if type(event) is ev.BatchCompleted else "gathered"][event.room] = now()
             raised(event)
 
         def gather(effect: Any) -> None:

@@ -156,7 +156,7 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
     at: dict[str, list[float]] = {}
     for name, _, when in marks:
         at.setdefault(name, []).append(when)
-    if not {"gather", "post", "WriteCompleted", "scatter", "Scattered"} <= at.keys():
+    if not {"gather", "post", "BatchCompleted", "scatter", "Scattered"} <= at.keys():
         return []
     first, last = ({name: pick(times) for name, times in at.items()} for pick in (min, max))
     launches = [b - a for a, b in zip(at["gather begins"], at["gather"], strict=True)]
@@ -167,8 +167,8 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
         ("first gather", first["Gathered"] - first["gather"]),
         ("gathered to post", first["post begins"] - first["Gathered"]),
         ("first post", posts[0]),
-        ("writes", last["WriteCompleted"] - first["post"]),
-        ("completed to scatter", last["scatter begins"] - last["WriteCompleted"]),
+        ("writes", last["BatchCompleted"] - first["post"]),
+        ("completed to scatter", last["scatter begins"] - last["BatchCompleted"]),
         ("scatter launch", last["scatter"] - last["scatter begins"]),
         ("last scatter", last["Scattered"] - last["scatter"]),
         ("scattered to finished", end - last["Scattered"]),

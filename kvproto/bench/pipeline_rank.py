@@ -277,14 +277,14 @@ def _watch(endpoint: Any, log: list[Moment]) -> None:
 
         return called
 
-    for name, effect in (("post", do.PostWrite), ("scatter", do.LaunchScatter)):
+    for name, effect in (("post", do.PostBatch), ("scatter", do.LaunchScatter)):
         if effect in loop.handlers:
             loop.handlers[effect] = timed(name, loop.handlers[effect], lambda each: each.chunk)
     kernels.gather = timed("gather", kernels.gather, lambda _pool, _table, first, *_: first // endpoint.rank.grid)
     raised = loop.raise_event
 
     def raise_event(event: Any) -> None:
-        if isinstance(event, ev.Gathered | ev.WriteCompleted | ev.Scattered):
+        if isinstance(event, ev.Gathered | ev.BatchCompleted | ev.Scattered):
             log.append((type(event).__name__, event.chunk, now()))
         raised(event)
 

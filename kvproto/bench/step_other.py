@@ -24,8 +24,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproto.bench.step_life import Room, Script, collect_ms, opening
-from kvproto.fsm.table import Row, Table
-from kvproto.fsm.vocabulary import Effect, Report
+from kvproto.fsm.table import Output, Row, Table
+from kvproto.fsm.vocabulary import Report
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.protocol.tables.prefill_write import prefill_write
@@ -38,7 +38,7 @@ TABLES: dict[str, Table[Any]] = {"room": prefill_room, "send": prefill_send, "wr
 class Model:
     """What the library drives: its `state`, and the value that our functions read."""
 
-    def __init__(self, table: Table[Any], take: Callable[[Iterable[Effect]], None]) -> None:
+    def __init__(self, table: Table[Any], take: Callable[[Iterable[Output]], None]) -> None:
         self.value = table.value(table.initial)
         self.take = take
 
@@ -47,7 +47,7 @@ class Other:
     """The tables as machines of pytransitions, and their models."""
 
     def __init__(self) -> None:
-        self.take = deque[Effect](maxlen=1024).extend
+        self.take = deque[Output](maxlen=1024).extend
         self.machines = {kind: _machine(table) for kind, table in TABLES.items()}
         self.models: dict[str, dict[Key, Any]] = {kind: {} for kind in TABLES}
 
