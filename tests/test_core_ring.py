@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproto.rank.ring import Region, Ring, usable
+from kvproto.protocol.ring import Region, Ring, usable
 
 SIZE = 100
 moves = st.lists(st.one_of(st.integers(1, SIZE), st.integers(-8, -1)), max_size=60)

@@ -12,7 +12,7 @@ from support.rings import Stale
 from support.witness import changed, model, need, rumur
 
 from kvproto.check.witness.ringworld import Found, RingWorld, explore
-from kvproto.rank.ring import Mark, Ring
+from kvproto.protocol.ring import Mark, Ring
 
 
 class Hasty(Ring):

@@ -24,6 +24,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.protocol.ring import Region
 from kvproto.protocol.states import PRoom
 from kvproto.protocol.tables.decode_grant import DGrantValue
 from kvproto.protocol.tables.decode_room import Work as DWork
@@ -33,7 +34,6 @@ from kvproto.protocol.tables.prefill_send import PSendValue
 from kvproto.rank.base import Peer, Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.ring import Region
 
 Frozen = tuple[Any, ...]
 LONG_AGO = -1000.0

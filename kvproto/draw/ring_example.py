@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvproto.draw.tables import table_md
-from kvproto.rank.ring import Region, Ring, usable
+from kvproto.protocol.ring import Region, Ring, usable
 
 SIZE = 100
 #: what is done: a letter and a size is a grant, a letter alone a free

@@ -18,16 +18,15 @@ from kvproto.layout.sharding import Layout, cell
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import Terms
 from kvproto.protocol.messages import Message
+from kvproto.protocol.ring import Ring
 from kvproto.protocol.states import Cause, DLink
 from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.links import decode_link
 from kvproto.rank.base import Peer, Rank, bits, mask
 from kvproto.rank.driver import On, own
-from kvproto.rank.ring import Ring
 from kvproto.rank.settings import Settings
 
 BOUND = (DLink.UP, DLink.AWAIT_RETURN)
@@ -88,7 +87,7 @@ class DecodeRank(Rank):
         """What a `SayHello` says."""
         lease = self.settings.timing.lease.period
         return msg.Hello(
-            msg.VERSION, tables_digest(), session, self.group, self.index, self.layout, self.grid, lease, self.endpoint
+            msg.VERSION, self.digest, session, self.group, self.index, self.layout, self.grid, lease, self.endpoint
         )
 
     def _plan(self, other: Layout) -> Plan:

@@ -20,11 +20,11 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import Route
 from kvproto.protocol.messages import AUX_CHUNK
+from kvproto.protocol.ring import usable
 from kvproto.protocol.tables.prefill_send import FLYING, PSendValue, prefill_send
 from kvproto.rank.base import bits
 from kvproto.rank.driver import PARTS, ROOM_CHUNK, On, own
 from kvproto.rank.prefill_links import PrefillLinks
-from kvproto.rank.ring import usable
 from kvproto.rank.settings import Settings
 
 SendKey = tuple[int, int, int]

@@ -18,14 +18,13 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import Terms
 from kvproto.protocol.messages import AUX_CHUNK, Message
+from kvproto.protocol.ring import usable
 from kvproto.protocol.states import PLink, PRoom
 from kvproto.protocol.tables.links import prefill_link
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.rank.base import Peer, Rank, mask
-from kvproto.rank.ring import usable
 from kvproto.rank.settings import Settings
 
 EARLY = PRoom.AWAIT_ENGINE
@@ -74,7 +73,7 @@ class PrefillLinks(Rank):
         """What a `SayWelcome` says."""
         lease = self.settings.timing.lease.period
         return msg.Welcome(
-            msg.VERSION, tables_digest(), session, epoch, self.group, self.index, self.layout, self.grid, lease
+            msg.VERSION, self.digest, session, epoch, self.group, self.index, self.layout, self.grid, lease
         )
 
     def _hear(self, link: int, epoch: int, room: int, body: Message) -> Event | None:

@@ -22,8 +22,8 @@ from kvproto.engine.room import Status
 from kvproto.io.transports.cargo import Cargo
 from kvproto.io.transports.fabric import Fabric
 from kvproto.layout.sharding import cell
+from kvproto.protocol.ring import usable
 from kvproto.protocol.states import DLink, PLink
-from kvproto.rank.ring import usable
 from kvproto.testing.task import Rows, Side, Task, rows_of, views
 
 if TYPE_CHECKING:

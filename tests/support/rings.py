@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproto.rank.ring import Ring
+from kvproto.protocol.ring import Ring
 
 
 class Stale(Ring):

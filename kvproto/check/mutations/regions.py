@@ -12,12 +12,12 @@ from kvproto.check.table_patching import Bench
 from kvproto.fsm.table import Table
 from kvproto.layout.sharding import cell
 from kvproto.protocol import events as ev
+from kvproto.protocol.ring import Ring
 from kvproto.protocol.states import DGrant, PLink
 from kvproto.protocol.tables.links import prefill_link
 from kvproto.rank import prefill
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.ring import Ring
 
 # The package gives the tables their modules' names.
 dg = import_module("kvproto.protocol.tables.decode_grant")

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kvproto.rank.ring import Mark, Region, Ring, usable
+from kvproto.protocol.ring import Mark, Region, Ring, usable
 
 PROMISED, WRITTEN, FREED = 0, 1, 2
 Held = tuple[int, int, int, int]  #: (round, offset, end, use), the oldest first
