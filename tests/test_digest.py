@@ -13,13 +13,13 @@ import msgspec
 import pytest
 from support.builds import SOURCE, Edit, build, digest_of
 
-from kvproto.check.bench import Bench
 from kvproto.check.mutations import EXAM
-from kvproto.digest import protocol_texts, tables_digest
-from kvproto.digest_text import differing
-from kvproto.messages import Hello
-from kvproto.tables import TABLES
-from kvproto.wire import Call
+from kvproto.check.table_patching import Bench
+from kvproto.fsm.digest_text import differing
+from kvproto.protocol.codec import Call
+from kvproto.protocol.digest import protocol_texts, tables_digest
+from kvproto.protocol.messages import Hello
+from kvproto.protocol.tables import TABLES
 
 INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15) if minor != sys.version_info.minor]
 

@@ -17,9 +17,9 @@ import pytest
 from support import digest_samples
 from support.builds import SOURCE, environment
 
-from kvproto.digest_code import DigestError
-from kvproto.digest_text import Texts
-from kvproto.layout import Layout
+from kvproto.fsm.digest_code import DigestError
+from kvproto.fsm.digest_text import Texts
+from kvproto.layout.sharding import Layout
 
 INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15)]
 COUNT = itertools.count()

@@ -16,14 +16,14 @@ from support.builds import build, environment
 from support.wiretap import Stranger
 from test_digest import CHANGES
 
-from kvproto.decode import DecodeEndpoint
-from kvproto.digest import tables_digest
-from kvproto.handlers.transports.fabric import Fabric
-from kvproto.handlers.transports.memory import MemoryTransport
-from kvproto.messages import VERSION, Refusal
-from kvproto.prefill import PrefillEndpoint
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.protocol.codec import decode
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.messages import VERSION, Refusal
 from kvproto.testing.pools import noise
-from kvproto.wire import decode
 
 LAYOUT = build_peer.LAYOUT
 #: a call that nobody answers is repeated for a minute, and a transfer of builds that differ fails after ten seconds
@@ -111,6 +111,6 @@ def test_an_endpoint_whose_build_has_no_digest_is_not_made(monkeypatch: pytest.M
     def fail() -> str:
         raise RuntimeError("install its package with its sources")
 
-    monkeypatch.setattr("kvproto.rank.tables_digest", fail)
+    monkeypatch.setattr("kvproto.rank.base.tables_digest", fail)
     with pytest.raises(RuntimeError, match="with its sources"):
         decode_endpoint(Fabric())

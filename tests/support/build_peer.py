@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 
-from kvproto.handlers.transports.fabric import Fabric
-from kvproto.handlers.transports.memory import MemoryTransport
-from kvproto.layout import Layout
-from kvproto.prefill import PrefillEndpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.sharding import Layout
 from kvproto.testing.pools import noise
 
 LAYOUT = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)

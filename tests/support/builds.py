@@ -13,7 +13,7 @@ import kvproto
 SOURCE = Path(kvproto.__file__).parent
 #: (what stands once in the package, what stands there instead)
 Edit = tuple[str, str]
-TELL = "from kvproto.digest import tables_digest; print(tables_digest())"
+TELL = "from kvproto.protocol.digest import tables_digest; print(tables_digest())"
 
 
 def build(folder: Path, *edits: Edit) -> Path:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-from kvproto.digest_code import CodeWriter, Sources
+from kvproto.fsm.digest_code import CodeWriter, Sources
 
 LIMIT = 3
 NAMES = ("é", "'", '"', "\\", "\n")
