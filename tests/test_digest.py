@@ -25,8 +25,8 @@ INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15) if minor != sys.ve
 
 #: hazards in what ranks do beside their tables, which the digest does not cover
 BESIDE = {"staging-on-one-side", "writers-keyed-by-pp", "room-id-reuse", "off-grid-chunk"}
-BUSY = "row(AWAY,             TimerFired,                         when=busy)\n"
-FORGET = "row(AWAY,             TimerFired,        S.FORGOTTEN,     do=(disconnect,))\n"
+BEAT = "row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))\n"
+SILENT = "row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, announce_lost))\n"
 #: what is changed: (what stands in the source, what stands there in the other build, the part that differs)
 CHANGES: dict[str, tuple[str, str, str]] = {
     "a field added": (
@@ -86,20 +86,23 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "    forget: Timer = Timer(600.0)\n    rest: Timer = Timer(1.0)\n", "timing",
     ),
     "an event's field": ("    usable: bool\n    lease: float\n", "    lease: float\n    usable: bool\n", "vocabulary"),
-    "an effect's field": ("    slot: int\n    offset: int\n", "    offset: int\n    slot: int\n", "vocabulary"),
+    "an effect's field": (
+        'up (`why` empty), lost or refused."""\n\n    link: int\n',
+        'up (`why` empty), lost or refused."""\n\n    link: int\n    rank: int\n', "vocabulary",
+    ),
     "a row's timer again": (
         "ChunkLanded,                   let=place, again=True)",
         "ChunkLanded,                   let=place)", "decode_room",
     ),
     "a row's verb": (
-        'ignore(S.UP,          WatermarkSeen,     "not higher',
-        'refuse(S.UP,          WatermarkSeen,     "not higher', "prefill_link",
+        'ignore(S.AWAIT_AUX_ACK, AuxReady,        "the row', 'refuse(S.AWAIT_AUX_ACK, AuxReady,        "the row',
+        "prefill_send",
     ),
     "a row's target": (
         "row(S.FILLING,       RoomStopped,      S.QUARANTINED)",
         "row(S.FILLING,       RoomStopped,      S.FREED)", "decode_grant",
     ),
-    "rows' order": (BUSY + FORGET, FORGET + BUSY, "prefill_link"),
+    "rows' order": (BEAT + SILENT, SILENT + BEAT, "prefill_link"),
     "a row gone": ("row(S.QUARANTINED,   RoomDrained,      S.FREED,         do=(free, close))\n", "", "decode_grant"),
     "effects' order": (
         "let=quiet, do=(say_noted, drain_grants))", "let=quiet, do=(drain_grants, say_noted))", "decode_room",

@@ -19,7 +19,7 @@ def main() -> None:
         endpoint.start()
         print(endpoint.address, flush=True)
         sys.stdin.read()
-        print(json.dumps([*endpoint.links.values(), *endpoint.loop.reports]))
+        print(json.dumps([*(value.why for value in endpoint.rank.links.values()), *endpoint.loop.reports]))
 
 
 if __name__ == "__main__":
