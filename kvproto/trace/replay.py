@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kvproto.fsm.digest_text import differing
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Row, Value
 from kvproto.protocol.digest import tables_digest
@@ -37,9 +38,10 @@ class Difference(msgspec.Struct, frozen=True):
 def replay(log: Log, *, any_tables: bool = False) -> Difference | None:
     """The first difference between the log and the tables, or None.  `any_tables`: compare whatever the digest says."""
     rank = log.head.name
-    if log.head.digest != tables_digest() and not any_tables:
-        return Difference(rank, 1, "digest of the tables", tables_digest(), log.head.digest,
-                          "the trace was made with other tables: use the version that made it")  # fmt: skip
+    other = differing(log.head.digest, tables_digest())
+    if other and not any_tables:
+        return Difference(rank, 1, "digest", tables_digest(), log.head.digest,
+                          f"{other}: use the version that made the trace")  # fmt: skip
     machines = _machines(log.head.timing)
     values: dict[tuple[str, tuple[int, ...]], Value] = {}
     for step in log.entries:
