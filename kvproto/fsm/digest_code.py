@@ -36,7 +36,7 @@ class DigestError(RuntimeError):
     """Something has no text to be compared by; the sentence names it and the remedy."""
 
 
-class Sources:
+class SourceTexts:
     """Source files, each read once."""
 
     def __init__(self) -> None:

@@ -24,7 +24,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from kvproto.fsm.digest_code import CodeWriter, DigestError, Sources
+from kvproto.fsm.digest_code import CodeWriter, DigestError, SourceTexts
+from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
 
 #: hex digits of a part's hash, which guards against accidents: one in four thousand million goes unseen
@@ -43,7 +44,7 @@ class Texts:
     """Makes parts, one after the other."""
 
     def __init__(self) -> None:
-        self._sources = Sources()
+        self._sources = SourceTexts()
         self._part = ""
         self._labels: dict[Any, str] = {}
         self._named: Counter[str] = Counter()
@@ -173,6 +174,13 @@ def table_says(table: Table[Any]) -> Iterator[object]:
     yield from ((state, state in table.final, table.timers.get(state)) for state in table.states)
     for row in table.rows:
         yield tuple(getattr(row, name) for name in row.__struct_fields__ if name not in FOR_READERS)
+
+
+def routes_say(routes: Routes) -> Iterator[object]:
+    """What a rank's routes say, as the roots of a part."""
+    yield from (routes.messages, routes.facts)
+    for route in routes.routes:
+        yield tuple(getattr(route, name) for name in route.__struct_fields__ if name not in FOR_READERS)
 
 
 def digest(parts: Mapping[str, str]) -> str:

@@ -4,10 +4,9 @@ Two ranks name it when they meet, and where it differs each refuses the other at
 covers all that the protocol says in code: how heads, layers and tokens are cut and where parts and rows lie (`layout`);
 the ring and its watermark (`ring`); what timers mean, not how long they are (`timing`); frames, messages with
 their fields, bounds and enums, and what is judged of them (`messages`); what a write carries (`notification`);
-events and effects (`vocabulary`); each table with its rows, timers, guards, changes, effects and their helpers.
+which event a message becomes, and whom nobody hears (`routes`); events and effects (`vocabulary`); each table with its rows, timers, guards, changes, effects and their helpers.
 
-It does not cover what no text of these parts reaches: what a rank does beside its tables (which event a message
-becomes), how transports and kernels do their work, the order of bytes inside a part that kernels gather.  `VERSION`
+It does not cover what no text of these parts reaches: what a rank does beside its tables and routes, how transports and kernels do their work, the order of bytes inside a part that kernels gather.  `VERSION`
 counts up when one of those changes its meaning.
 
 What lets two builds refuse each other must be the same in all builds: the frame, REFUSAL, and the beginning of HELLO,
@@ -22,7 +21,7 @@ from __future__ import annotations
 from functools import cache
 
 from kvproto.fsm import vocabulary
-from kvproto.fsm.digest_text import Texts, digest, table_says
+from kvproto.fsm.digest_text import Texts, digest, routes_say, table_says
 from kvproto.fsm.table import Value
 from kvproto.layout.byte_runs import descriptors
 from kvproto.layout.plan import Plan
@@ -32,6 +31,7 @@ from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.messages import AUX_CHUNK, VERSION
 from kvproto.protocol.notification import note, read_note
 from kvproto.protocol.ring import Ring, usable
+from kvproto.protocol.routes import decode_routes, prefill_routes
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 
@@ -45,6 +45,7 @@ def protocol_texts() -> dict[str, str]:
         "timing": (Timing.__struct_fields__, Timing.return_, Timing.named),
         "messages": (VERSION, AUX_CHUNK, encode, decode),
         "notification": (note, read_note),
+        "routes": (*routes_say(prefill_routes), *routes_say(decode_routes)),
         "vocabulary": (Value, *_kinds(vocabulary, events, effects)),
     }
     parts = {name: texts.part(name, roots) for name, roots in said.items()}
