@@ -77,7 +77,7 @@ def introduced(make: Callable[..., Control], **options: Any) -> tuple[Control, P
     assert listener.address is not None
     there = connected.connect(listener.address)
     assert connected.send(there, b"hello") is Sent.TAKEN
-    until(lambda: connected.receive(1) == [] and connected.waiting(there) == (0, 0))
+    until(lambda: connected.receive(1) == [] and connected.outboxes.depth(there) == (0, 0))
     [(here, data)] = collect(listener, 1)
     assert data == b"hello"
     return listener, here, connected, there
@@ -249,7 +249,7 @@ def test_a_full_queue_says_so_and_loses_nothing(
     listener, here, connected, there = introduced(opened, **limits)
     sender, to, receiver = (listener, here, connected) if from_listener else (connected, there, listener)
     taken = fill(sender, to, size)
-    frames, nbytes = sender.waiting(to)
+    frames, nbytes = sender.outboxes.depth(to)
     assert frames == limits.get("max_queue", 600_000 // size)
     assert nbytes == frames * size
     assert sender.counts.refused == 1
@@ -259,7 +259,7 @@ def test_a_full_queue_says_so_and_loses_nothing(
         sender.receive(10)
         got += [data for _, data in receiver.receive(100)]
     assert got == taken
-    assert sender.waiting(to) == (0, 0)
+    assert sender.outboxes.depth(to) == (0, 0)
     assert sender.send(to, b"again") is Sent.TAKEN
     assert collect(receiver, 1)[0][1] == b"again"
     assert sender.counts.lost == 0
@@ -273,7 +273,7 @@ def test_a_peer_that_is_not_up_yet_gets_everything_in_order(opened: Callable[...
     peer = early.connect(address)
     taken = fill(early, peer)
     assert len(taken) == 50, "frames are queued where nobody counts them"
-    assert early.waiting(peer) == (50, 400)
+    assert early.outboxes.depth(peer) == (50, 400)
     late = opened(address)
     got: list[bytes] = []
     deadline = time.monotonic() + PATIENCE
@@ -305,7 +305,7 @@ def test_a_disconnected_peer_is_gone_with_its_queue_and_its_socket(opened: Calla
     connected.disconnect(there)
     until(lambda: open_descriptors() < before)
     assert connected.counts.lost == 10
-    assert connected.waiting(there) == (0, 0)
+    assert connected.outboxes.depth(there) == (0, 0)
     assert connected.send(there, b"frame") is Sent.GONE
     connected.disconnect(there)
 
@@ -536,7 +536,7 @@ def test_nothing_is_left_open() -> None:
         listener, connected = Control(LOOPBACK), Control()
         peer = connected.connect(str(listener.address))
         assert connected.send(peer, b"hello")
-        until(lambda: connected.receive(1) == [] and connected.waiting(peer) == (0, 0))
+        until(lambda: connected.receive(1) == [] and connected.outboxes.depth(peer) == (0, 0))
         collect(listener, 1)
         listener.close()
         listener.close()

@@ -132,7 +132,7 @@ class Player:
         until = time.monotonic() + SETTLE_S
         while left_over(ep.rank, ep.book) and time.monotonic() < until:
             time.sleep(TICK_S)
-        complaints = [f"{text} ({count})" for text, count in ep.loop.counts.items() if text != "queue full"]
+        complaints = [f"{text} ({count})" for text, count in ep.loop.counts.items()]
         self.line.tell(
             "tally",
             Tally(

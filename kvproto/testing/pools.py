@@ -54,8 +54,7 @@ def left_over(endpoint: Endpoint) -> list[str]:
         "grants": getattr(rank, "grants", None), "space queue": getattr(rank, "space_queue", None),
         "regions": getattr(rank, "chunk_of", None), "gathers": getattr(data, "gathers", None),
         "flights": flights, "doubts": getattr(flights, "doubtful", None),
-        "scatters": getattr(data, "scatters", None), "backlog": endpoint.loop.lines.backlog,
-        "ring": getattr(getattr(rank, "ring", None), "live", None),
+        "scatters": getattr(data, "scatters", None), "ring": getattr(getattr(rank, "ring", None), "live", None),
     }  # fmt: skip
     free = getattr(rank, "free_slots", None)
     if free is not None and len(free) != rank.settings.slots:

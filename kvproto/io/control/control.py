@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LOOPBACK", "Control", "ControlError", "Counts", "Peer", "Sent"]
 
-MAX_QUEUE = 4096  # frames in the outbox of one peer
-MAX_BYTES = 8 << 20  # bytes in the outbox of one peer
+MAX_QUEUE = 65536  # frames in the outbox of one peer
+MAX_BYTES = 64 << 20  # bytes in the outbox of one peer
 MAX_FRAME = 256 << 10  # bytes of one frame, either way
 STALL_S = 0.01  # the longest sleep while an outbox waits for room
 
@@ -77,7 +77,7 @@ class Control:
         self._hot: dict[int, Link] = {}
         self._end = weakref.finalize(self, _end, self._context, self._links)
         self._end.atexit = False
-        self._outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes)
+        self.outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes)  #: what waits for a peer's room
         if bind is not None:
             try:
                 link, self.address = listen(self._context, bind, max_frame)
@@ -97,7 +97,7 @@ class Control:
     def disconnect(self, peer: Peer) -> None:
         """Forget the peer and what waits for it; the connection of one that connected to us is its own."""
         self._own()
-        self._outboxes.forget(peer)
+        self.outboxes.forget(peer)
         if peer.link and peer.link in self._links:
             link = self._links.pop(peer.link)
             del self._by_fd[link.fd]
@@ -110,12 +110,12 @@ class Control:
         if len(data) > self.max_frame:
             msg = f"a frame of {len(data)} bytes, over max_frame={self.max_frame}: its receiver would hang up"
             raise ControlError(msg)
-        return self._outboxes.offer(peer, data)
+        return self.outboxes.offer(peer, data)
 
     def receive(self, limit: int) -> list[tuple[Peer, bytes]]:
         """Return up to `limit` frames, in order for each peer; never wait. The outboxes move on, too."""
         self._own()
-        self._outboxes.flush()
+        self.outboxes.flush()
         for fd in self._sweeper.ready(tuple(self._by_fd), 0.0):
             self._heat(self._by_fd[fd])
         frames: list[tuple[Peer, bytes]] = []
@@ -136,7 +136,7 @@ class Control:
         fds = (self._waker.fileno(), *self._by_fd, *more_fds)
         while not self._has_input():
             left = deadline - time.monotonic()
-            ready = self._sleeper.ready(fds, min(left, STALL_S) if self._outboxes else left)
+            ready = self._sleeper.ready(fds, min(left, STALL_S) if self.outboxes else left)
             if self._sort(ready):
                 return True
             if not ready and time.monotonic() >= deadline:
@@ -150,10 +150,6 @@ class Control:
     def adopt(self) -> None:
         """Make the calling thread the owner; the former one must have stopped using this Control."""
         self._owner = threading.get_ident()
-
-    def waiting(self, peer: Peer) -> tuple[int, int]:
-        """Return frames and bytes in the outbox of `peer`."""
-        return self._outboxes.depth(peer)
 
     def close(self, drain_s: float = 0.0) -> None:
         """Close every socket; libzmq has up to `drain_s` seconds for what it holds. Again: nothing."""
@@ -196,7 +192,7 @@ class Control:
 
     def _has_input(self) -> bool:
         """Whether a hot socket has a frame; those that have none are cold from here on."""
-        self._outboxes.flush()
+        self.outboxes.flush()
         for link in tuple(self._hot.values()):
             if link.readable():
                 return True
