@@ -13,14 +13,18 @@ import signal
 import socket
 import threading
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import zmq
+from support.stories import layout
 
 from kvproto.io.control.control import LOOPBACK, Control, ControlError, Peer, Sent
 from kvproto.io.control.poller import Waiter
+from kvproto.io.control.sockets import Link
+from kvproto.testing.pair import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +46,6 @@ def opened() -> Iterator[Callable[..., Control]]:
 
     yield make
     for control in controls:
-        control.adopt()
         control.close()
 
 
@@ -408,7 +411,6 @@ def test_no_frame_is_slept_through(opened: Callable[..., Control]) -> None:
     listener, _, connected, there = introduced(opened)
 
     def answer() -> None:
-        listener.adopt()
         for _ in range(2000):
             for peer, data in collect(listener, 1):
                 assert listener.send(peer, data)
@@ -470,44 +472,37 @@ def test_waiting_is_not_spinning(
     assert len(sleeps) <= (60 if stalled else 5)
 
 
-# --- one owner, and the end ---------------------------------------------------------------------------------
+# --- one thread, and the end --------------------------------------------------------------------------------
 
 
-def test_a_second_thread_is_refused_until_it_adopts(opened: Callable[..., Control]) -> None:
-    control = opened(LOOPBACK)
-    control.receive(1)
-    raised: list[str] = []
+def test_the_sockets_of_a_loop_are_called_by_its_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine opens, aborts and asks from another thread; what it wants is handed to the loop."""
+    callers: dict[Link, set[str]] = defaultdict(set)
 
-    def call(use: Callable[[], object]) -> None:
-        try:
-            use()
-        except ControlError as error:
-            raised.append(str(error))
+    def noted(name: str) -> None:
+        method = getattr(Link, name)
 
-    for use in (
-        lambda: control.receive(1),
-        lambda: control.wait(0.0),
-        lambda: control.send(Peer(0, b"x"), b""),
-        lambda: control.connect(str(control.address)),
-        lambda: control.disconnect(Peer(0, b"x")),
-        control.close,
-    ):
-        thread = threading.Thread(target=call, args=(use,))
-        thread.start()
-        thread.join(PATIENCE)
-    assert len(raised) == 6
-    assert "adopt" in raised[0]
+        def call(link: Link, *args: Any) -> Any:
+            callers[link].add(threading.current_thread().name)
+            return method(link, *args)
 
-    def take_over() -> None:
-        control.adopt()
-        call(lambda: control.receive(1))
+        monkeypatch.setattr(Link, name, call)
 
-    thread = threading.Thread(target=take_over)
-    thread.start()
-    thread.join(PATIENCE)
-    assert len(raised) == 6
-    with pytest.raises(ControlError):
-        control.receive(1)
+    for name in ("post", "take", "readable"):
+        noted(name)
+    with Pair(layout(2), layout(1), grid=8, ready=False) as pair:
+        pair.start()
+        until(pair.decodes[0].ready)
+        whole, given_up = pair.open(30), pair.open(30)
+        pair.produce(whole)
+        for endpoint in pair.endpoints:
+            endpoint.abort(given_up)
+            endpoint.explain(whole)
+            endpoint.metrics()
+        until(lambda: (pair.collect(), pair.over(whole, given_up))[1])
+        pair.check(whole)
+    assert len(callers) == 4, "two listeners, two connections"
+    assert all(len(threads) == 1 and "kvproto" in next(iter(threads)) for threads in callers.values()), callers
 
 
 @pytest.mark.parametrize("address", ["", "nonsense", "tcp://", "tcp://127.0.0.1:port", "carrier://pigeon"])

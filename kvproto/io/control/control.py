@@ -13,8 +13,8 @@ or in the outbox when a peer went is lost, as on any network; `counts.lost` has 
 protocol above re-sends. A peer that we connect to is never GONE: while it is away its outbox fills, and says
 FULL.
 
-*One thread.* Sockets are not shared. The first thread that uses a Control owns it, until another calls
-`adopt`. Any thread may call `wake`, and that is all.
+*One thread.* Sockets are not shared: the thread that polls the loop calls everything here (the loop sees to
+that). Any thread may call `wake`, and that is all.
 
 *Sleeps, and wakes at once.* A ZeroMQ descriptor is edge-triggered: any call into the socket may swallow the
 edge. So a socket that was called since it last said that nothing is here is *hot*, and the loop sleeps only
@@ -24,7 +24,6 @@ cut to STALL_S; otherwise nothing ticks, and an idle rank takes no time at all.
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from typing import TYPE_CHECKING
@@ -67,7 +66,6 @@ class Control:
         self.max_frame = max_frame
         self.counts = Counts()
         self.address: str | None = None  #: where peers connect to
-        self._owner: int | None = None
         self._closed = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._sweeper, self._sleeper, self._waker = Waiter(), Waiter(), Waker()
@@ -88,7 +86,7 @@ class Control:
 
     def connect(self, address: str) -> Peer:
         """Begin to connect, and return at once; frames wait in the outbox until the connection stands."""
-        self._own()
+        self._check_open()
         link, peer = dial(self._context, self._dialled + 1, address, self.max_frame)
         self._dialled += 1
         self._add(link)
@@ -96,7 +94,7 @@ class Control:
 
     def disconnect(self, peer: Peer) -> None:
         """Forget the peer and what waits for it; the connection of one that connected to us is its own."""
-        self._own()
+        self._check_open()
         self.outboxes.forget(peer)
         if peer.link and peer.link in self._links:
             link = self._links.pop(peer.link)
@@ -106,7 +104,7 @@ class Control:
 
     def send(self, peer: Peer, data: bytes) -> Sent:
         """Queue one frame, in order with the others to this peer. ControlError: longer than `max_frame`."""
-        self._own()
+        self._check_open()
         if len(data) > self.max_frame:
             msg = f"a frame of {len(data)} bytes, over max_frame={self.max_frame}: its receiver would hang up"
             raise ControlError(msg)
@@ -114,7 +112,7 @@ class Control:
 
     def receive(self, limit: int) -> list[tuple[Peer, bytes]]:
         """Return up to `limit` frames, in order for each peer; never wait. The outboxes move on, too."""
-        self._own()
+        self._check_open()
         self.outboxes.flush()
         for fd in self._sweeper.ready(tuple(self._by_fd), 0.0):
             self._heat(self._by_fd[fd])
@@ -131,7 +129,7 @@ class Control:
 
         False after `timeout_s` seconds, be they microseconds. A `wake` from before the call counts.
         """
-        self._own()
+        self._check_open()
         deadline = time.monotonic() + timeout_s
         fds = (self._waker.fileno(), *self._by_fd, *more_fds)
         while not self._has_input():
@@ -144,18 +142,13 @@ class Control:
         return True
 
     def wake(self) -> None:
-        """End the owner's wait, or its next one. The only call for any thread."""
+        """End the loop's wait, or its next one. The only call for any thread."""
         self._waker.wake()
-
-    def adopt(self) -> None:
-        """Make the calling thread the owner; the former one must have stopped using this Control."""
-        self._owner = threading.get_ident()
 
     def close(self, drain_s: float = 0.0) -> None:
         """Close every socket; libzmq has up to `drain_s` seconds for what it holds. Again: nothing."""
         if self._closed:
             return
-        self._own()
         self._closed = True
         self._end.detach()
         _end(self._context, self._links, drain_s)
@@ -163,16 +156,9 @@ class Control:
         for table in (self._links, self._by_fd, self._hot):
             table.clear()
 
-    def _own(self) -> None:
-        """Refuse a second thread, and use after close."""
-        me = threading.get_ident()
+    def _check_open(self) -> None:
         if self._closed:
             msg = "this Control is closed: make a new one"
-            raise ControlError(msg)
-        if self._owner is None:
-            self._owner = me
-        elif self._owner != me:
-            msg = f"a Control of thread {self._owner} was called by {me}: use wake(), or adopt() it first"
             raise ControlError(msg)
 
     def _add(self, link: Link) -> None:

@@ -47,7 +47,7 @@ _DEALER = {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 20, zmq.RECONNECT_IVL_MAX: 1000}
 
 
 class ControlError(RuntimeError):
-    """A mistake on this side: a bad address, a frame too large, a second thread, use after close."""
+    """A mistake on this side: a bad address, a frame too large, use after close."""
 
 
 class Sent(Enum):
