@@ -499,7 +499,12 @@ def test_the_sockets_of_a_loop_are_called_by_its_thread_alone(monkeypatch: pytes
             endpoint.abort(given_up)
             endpoint.explain(whole)
             endpoint.metrics()
-        until(lambda: (pair.collect(), pair.over(whole, given_up))[1])
+
+        def over() -> bool:
+            pair.collect()
+            return pair.over(whole, given_up)
+
+        until(over)
         pair.check(whole)
     assert len(callers) == 4, "two listeners, two connections"
     assert all(len(threads) == 1 and "kvproto" in next(iter(threads)) for threads in callers.values()), callers

@@ -26,7 +26,8 @@ from typing import Any
 
 import torch
 
-from kvproto.bench.control_side import AT_WORK, LIVE, serve
+from kvproto.bench import tables
+from kvproto.bench.control_side import LIVE, serve
 from kvproto.bench.results import write
 
 SPANS = (
@@ -84,19 +85,6 @@ def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> di
     }  # fmt: skip
 
 
-def table(found: dict[str, Any]) -> str:
-    how = "never sleeping" if found["spin"] else "sleeping between events"
-    how += ", KV on GPUs" if found["cuda"] else ", KV in host memory"
-    lines = [f"loops {how}; microseconds, median / p99; a room every {found['pace_ms']:g} ms"]
-    for row in found["rows"]:
-        spans = [f"{name} {each['median']:.0f} / {each['p99']:.0f}" for name, each in row.items() if " to " in name]
-        lines.append(f"{row['rooms']:5} rooms: " + ", ".join(spans))
-    speeds = ", ".join(f"{s:.0f}" for s in found["rooms_a_second"])
-    lines.append(f"rooms a second through one link, {AT_WORK} at work: {speeds}")
-    lines.append("idle, share of a core: " + ", ".join(f"{100 * share:.2f} %" for share in found["idle"]))
-    return "\n".join(lines) + ("" if found["right"] else "\nWRONG: the decode pool is not what the prefill pool is")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures; 1 if bytes were wrong."""
     about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
@@ -116,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     pace = 1e-3 * options.pace
     found = bench(spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms)
     if options.json != "-":
-        print(table(found))
+        print(tables.control(found))
     write(options.json, "control", argv, found)
     return 0 if found["right"] else 1
 

@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kvproto.bench.kernel_tables import Run, markdown, usual
+from kvproto.bench.kernel_tables import Run, usual
+from kvproto.bench.tables import markdown
 
 Row = dict[str, Any]
 Line = tuple[str, str]

@@ -38,6 +38,7 @@ from kvproto.bench.kernel_work import (
     shapes,
 )
 from kvproto.bench.results import write
+from kvproto.bench.tables import measured
 from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.digest import new_table
 
@@ -126,42 +127,6 @@ def plan_rows(side: Side, mib: int, quick: bool) -> list[tuple[Shape, bool, int]
     return wanted + [(Shape(4, 2), side == "scatter", size) for size in (16, 64, 256) if size < mib and not quick]
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [f"{'':8} {'heads':34} page parts  row B   MiB   copy kernel GB/s  ratio"]
-    lines += [
-        f"{row['what']:8} {row['pair']:34} {row['page']:4} {row['parts']:5} {row['row']:6} {row['bytes'] >> 20:5} "
-        f"{row['copy_gbs']:6.0f} {row['kernel_gbs']:6.0f}       {row['ratio']:.3f}{'' if row['right'] else '  WRONG'}"
-        for row in rows
-    ]
-    return "\n".join(lines)
-
-
-def digests_table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [f"{'':8} {'heads':34} page parts   MiB  plain  with digests GB/s   cost"]
-    lines += [
-        f"{row['what']:8} {row['pair']:34} {row['page']:4} {row['parts']:5} {row['bytes'] >> 20:5} "
-        f"{row['plain_gbs']:6.0f} {row['digests_gbs']:13.0f}       {100 * row['cost']:5.1f} %"
-        f"{'' if row['right'] else '  WRONG'}"
-        for row in rows
-    ]
-    return "\n".join(lines)
-
-
-def strips_table(rows: Sequence[dict[str, Any]]) -> str:
-    return "\n".join(
-        f"{row['strip']:5} of {row['of']:5} bytes a row: written {row['write_ratio']:.3f}, read {row['read_ratio']:.3f}"
-        for row in rows
-    )
-
-
-def host_table(rows: Sequence[dict[str, Any]]) -> str:
-    return "\n".join(
-        f"{row['what']:8} {row['pair']:10} {row['parts']} parts: median {row['median_us']:.1f} us, "
-        f"p99 {row['p99_us']:.1f} us"
-        for row in rows
-    )
-
-
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """All figures that were asked for."""
     from kvproto.io.kernels.triton import TritonKernels
@@ -199,13 +164,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     found = run(options)
     if options.json != "-":
-        print(table(found["kernels"]))
-        print("\nshare of the copy that torch reaches with strips of rows, no pages, no tables")
-        print(strips_table(found["strips"]))
-        print("\nwith digests of each head of each layer, beside the same call without")
-        print(digests_table(found["digests"]))
-        print("\nhost time of a call, 512 tokens x 32 layers")
-        print(host_table(found["host"]))
+        print(measured(found["kernels"]))
+        print("\nshare of the copy that torch reaches with strips of rows, no pages, no tables\n")
+        print(measured(found["strips"]))
+        print("\nwith digests of each head of each layer, beside the same call without\n")
+        print(measured(found["digests"]))
+        print("\nhost time of a call, 512 tokens x 32 layers\n")
+        print(measured(found["host"]))
         print("\n" + peer.table(found["peer"]))
     write(options.json, "kernels", argv, found)
     rows = found["kernels"] + found["digests"] + found["peer"].get("kernels", [])

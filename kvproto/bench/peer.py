@@ -33,6 +33,7 @@ from typing import Any
 import torch
 
 from kvproto.bench.kernel_work import MARKER, Shape, Work, check, device_times, make_work, random_bytes
+from kvproto.bench.tables import measured
 from kvproto.io.kernels.base import Kernels, Pool, Side
 from kvproto.io.kernels.torch import TorchKernels
 
@@ -205,21 +206,11 @@ def figures(peer: Peer, mib: int, kernels: Kernels, repeats: int, *, quick: bool
 
 
 def table(found: dict[str, Any]) -> str:
-    """The rows as text; or the sentence that says why there are none."""
+    """The rows; or the sentence that says why there are none."""
     if "missing" in found:
         return f"SGLang's staging kernels: {found['missing']}"
-    lines = [f"SGLang {found['release']}: its staging kernels beside ours, in turns",
-             f"{'':8} {'heads':12} page parts   MiB  copy GB/s   ours   its  (of the copy)  ours over its"]  # fmt: skip
-    for row in found["kernels"]:
-        wrong = "" if row["right"] and row["peer_right"] else f"  WRONG: {'its' if row['right'] else 'ours'}"
-        lines.append(
-            f"{row['what']:8} {row['pair']:12} {row['page']:4} {row['parts']:5} {row['bytes'] >> 20:5} "
-            f"{row['copy_gbs']:10.0f}  {row['ratio']:.3f} {row['peer_ratio']:.3f} {row['faster']:29.2f}{wrong}"
-        )
-    lines.append("a call of 512 tokens x 32 layers, us until it returns (until the device is through as well)")
-    lines += [
-        f"{row['what']:8} {row['pair']:12} {row['parts']} parts: "
-        f"ours {row['ours_us']:.1f} ({row['ours_over_us']:.1f}), its {row['peer_us']:.1f} ({row['peer_over_us']:.1f})"
-        for row in found["calls"]
-    ]
-    return "\n".join(lines)
+    return "\n\n".join([
+        f"SGLang {found['release']}: its staging kernels beside ours, in turns", measured(found["kernels"]),
+        "a call of 512 tokens x 32 layers, until it returns and until the device is through as well",
+        measured(found["calls"]),
+    ])  # fmt: skip

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from kvproto.bench import tables
 from kvproto.bench.kernel_work import MARKER, Shape, make_pool, random_bytes
 from kvproto.bench.results import write
 from kvproto.engine.device_streams import Lane
@@ -138,16 +139,6 @@ def rows(kernels: Kernels, repeats: int) -> list[dict[str, Any]]:
             for side in sides for mib, pieces in ((64, 8), (256, 16), (1024, 32))]  # fmt: skip
 
 
-def table(found: list[dict[str, Any]]) -> str:
-    lines = ["          MiB pieces  copy  staged  direct GB/s  ratio"]
-    lines += [
-        f"{row['what']:8} {row['bytes'] >> 20:4} {row['pieces']:6} {row['copy_gbs']:5.1f} {row['staged_gbs']:7.1f} "
-        f"{row['direct_gbs']:7.1f}       {row['ratio']:.3f}{'' if row['right'] else '  WRONG'}"
-        for row in found
-    ]
-    return "\n".join(lines)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong, 2 if there is no GPU."""
     about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
@@ -162,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     found = rows(TritonKernels(), options.repeats)
     if options.json != "-":
-        print(table(found))
+        print(tables.pinned(found))
     write(options.json, "pinned", argv, found)
     return 0 if all(row["right"] for row in found) else 1
 

@@ -29,6 +29,7 @@ from typing import Any, Self
 
 import torch
 
+from kvproto.bench import tables
 from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, Shape, cases
 from kvproto.bench.pipeline_rank import Form, Moment, serve
 from kvproto.bench.plot import add_plot, draw
@@ -177,19 +178,13 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
     ]
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = ["pair       what   rooms x MiB  chunk slots ring   bulk GB/s  ours  best   ratio      ms  pieces"]
-    for row in rows:
-        bulk = f"{row['bulk_gbs']:9.0f}" if "bulk_gbs" in row else f"{'':9}"
-        ratio = f"{row['ratio']:.3f}" if "ratio" in row else f"{'':5}"
-        lines.append(
-            f"{row['pair']:10} {row['what']:6} {row['rooms']:5} x {row['size']:4} {row['chunk']:5} {row['slots']:5} "
-            f"{row['ring']:4} {bulk} {row['gbs']:7.1f} {row['best_gbs']:5.0f}   {ratio} {row['ms']:8.3f} "
-            f"{row['pieces']:7}{'' if row['right'] else '  WRONG'}{'  ' + str(row['odd']) if row['odd'] else ''}"
-        )
-        if row["phases"]:
-            lines.append("   us: " + ", ".join(f"{name} {us:.0f}" for name, us in row["phases"].items()))
-    return "\n".join(lines)
+def told(row: dict[str, Any]) -> str:
+    """A row as soon as it is measured, with what took its time."""
+    phases = ", ".join(f"{name} {us:.0f}" for name, us in row["phases"].items())
+    return (
+        f"{row['pair']}, {tables.case(row)}, {row['size']} MiB: {row['gbs']:.1f} GB/s, best {row['best_gbs']:.1f}"
+        + (f"\n   us: {phases}" if phases else "") + (f"\n   {row['odd']}" if row["odd"] else "")
+    )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -222,7 +217,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             for case in cases(name, options.what, options.repeats):
                 rows.append(fleet.run(case))
                 if options.json != "-":
-                    print(table(rows[-1:]).split("\n", maxsplit=1)[1] if len(rows) > 1 else table(rows), flush=True)
+                    print(told(rows[-1]), flush=True)
+    if options.json != "-":
+        print(f"\n{tables.pipeline(rows)}")
     write(options.json, "pipeline", argv, rows)
     drawn = draw({"runs": [{"bench": "pipeline", "figures": rows}]}, options.plot)
     return drawn if all(row["right"] for row in rows) else 1

@@ -10,11 +10,11 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kvproto.bench.kernel_tables import Run, kernels, markdown
-from kvproto.bench.pieces import curves, in_markdown
+from kvproto.bench.kernel_tables import Run, kernels
+from kvproto.bench.pieces import curves, table
+from kvproto.bench.tables import WAYS, markdown
 
 Row = dict[str, Any]
-WAYS = ("polled", "thread", "ours")
 LEAST = 64  # MiB of a room, in the table of pipelines
 
 
@@ -39,7 +39,7 @@ def _machine(run: Run) -> str:
 
 def _kernels(runs: list[Run]) -> Iterator[str]:
     for run in runs:
-        yield f"`{run['command']}` ({_machine(run)}, torch {run['machine']['torch']}):\n\n{kernels(run)}"
+        yield f"`{run['command']}` ({_machine(run)}, torch {run['machine']['torch']}):\n\n{kernels(run['figures'])}"
 
 
 def _pipelines(runs: list[Run]) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _pieces(runs: list[Run]) -> Iterator[str]:
     for run in (run for run in runs if "--what pieces" in run["command"]):
         for pair in dict.fromkeys(row["pair"].split(" ")[0] for row in run["figures"]):
             yield (f"GB/s of one room over the size of its chunks ({pair}; bold: what `kvproto bench suggest` takes):"
-                   f"\n\n{in_markdown(curves(run['figures'], pair))}")  # fmt: skip
+                   f"\n\n{table(curves(run['figures'], pair))}")  # fmt: skip
 
 
 def _slices(runs: list[Run]) -> Iterator[str]:
@@ -140,12 +140,11 @@ def _control(runs: list[Run]) -> Iterator[str]:
 
 def _demo(runs: list[Run]) -> Iterator[str]:
     for run in runs:
-        yield f"`{run['command']}` ({_machine(run)}): {demo(run)}"
+        yield f"`{run['command']}` ({_machine(run)}): {demo(run['figures'])}"
 
 
-def demo(run: Run) -> str:
+def demo(found: Row) -> str:
     """The way to the first continued token, and what was carried while all KV was there before."""
-    found = run["figures"]
     ways = {"unsharded": found["unsharded"]}
     ways |= {each["route"].replace("_", ", "): each["first_token"] for each in found["passes"] if each["first_token"]}
     parts = {

@@ -22,6 +22,7 @@ from typing import Any, Self, get_args
 
 import torch
 
+from kvproto.bench import tables
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.results import output, write
 from kvproto.bench.transport_ends import End, How, Rows, noise, opened, order, settle, target
@@ -127,26 +128,6 @@ def bench(sizes: Sequence[int], pieces: Sequence[int], repeats: int, *, cuda: bo
     return found
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = ["bulk       MiB     copy    polled           thread           ours      GB/s, and its share of the copy"]
-    bulk = {(row["how"], row["size"]): row for row in rows if row["what"] == "bulk"}
-    for size in dict.fromkeys(size for _, size in bulk):
-        cells = [bulk[how, size] for how in ("polled", "thread", "ours")]
-        shown = "  ".join(f"{each['gbs']:7.1f} ({each['ratio']:.3f})" for each in cells)
-        lines.append(f"{size:14g}  {cells[0]['copy_gbs']:7.1f}  {shown}")
-    lines.append("tag        MiB   until the target has it / until its sender knows of the end, microseconds")
-    tags = {(row["how"], row["size"]): row for row in rows if row["what"] == "tag"}
-    for size in dict.fromkeys(size for _, size in tags):
-        ways = [(how, tags[how, size]) for how in ("polled", "thread", "ours")]
-        shown = "   ".join(f"{how} {each['told_us']:.0f} / {each['over_us']:.0f}" for how, each in ways)
-        lines.append(f"{size:14.4g}  {shown}")
-    if pieces := [row for row in rows if row["what"] == "pieces"]:
-        lines.append("pieces     MiB   number         ms     GB/s")
-        lines += [f"{row['size']:14g} {row['pieces']:8} {row['ms']:10.3f} {row['gbs']:8.2f}" for row in pieces]
-    lines += [f"WRONG: {row}" for row in rows if not row["right"]]
-    return "\n".join(lines)
-
-
 def numbers(text: str) -> list[float]:
     found = [float(each) for each in text.split(",")]
     if not found or min(found) <= 0:
@@ -182,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"kvproto bench transport: {error}", file=sys.stderr)
         return 2
     if options.json != "-":
-        print(table(found))
+        print(tables.transport(found))
     write(options.json, "transport", argv, found)
     drawn = draw({"runs": [{"bench": "transport", "figures": found}]}, options.plot)
     return drawn if all(row["right"] for row in found) else 1
