@@ -1,4 +1,4 @@
-"""The work that the kernel benchmark times: pools of random bytes, random pages, the check of each call; its clock."""
+"""The work that the kernel benchmark times: random bytes in random pages, the check of each call; its clock."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import torch
 
+from kvproto.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
 from kvproto.io.kernels.base import Kernels, Part, Pool, Side
 from kvproto.io.kernels.digest import new_table, read_table
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 
-MARKER = 0xA5
 SPARE = 1.25
 """Pages of a pool over pages of a table, so that random pages are spread."""
 
@@ -88,24 +88,6 @@ class Work:
         return kernels.gather_parts(*cell, self.parts, digest=digest)
 
 
-def random_bytes(*shape: int) -> torch.Tensor:
-    """Random bytes, made eight at a time."""
-    made = torch.empty(shape, dtype=torch.uint8, device="cuda")
-    made.view(torch.int64).random_()
-    return made
-
-
-def make_pool(layout: Layout, pages: int) -> Pool:
-    heads, dtype = layout.heads_of(0)[1], getattr(torch, layout.dtype)
-    inner = (layout.page_size, heads) if layout.order == "NHD" else (heads, layout.page_size)
-
-    def tensors(dim: int) -> list[torch.Tensor]:
-        layers = range(layout.layers if dim else 0)
-        return [random_bytes(pages, *inner, dim * layout.itemsize).view(dtype) for _ in layers]
-
-    return Pool(tensors(layout.k_dim), tensors(layout.v_dim), layout.order, layout.page_size)
-
-
 def make_work(shape: Shape, side: Side, every: bool, nbytes: int) -> Work:
     """The first rank's call of this direction, with about `nbytes` staged."""
     plan = shape.plan()
@@ -114,7 +96,7 @@ def make_work(shape: Shape, side: Side, every: bool, nbytes: int) -> Work:
     shares = shares if every else shares[:1]
     tokens = nbytes // sum(plan.part_bytes(share, 1) for share in shares)
     used = -(-tokens // shape.page)
-    pool = make_pool(layout, int(used * SPARE))
+    pool = random_pool(layout, int(used * SPARE))
     table = torch.randperm(pool.pages, device="cuda")[:used]
     parts = [(share, random_bytes(plan.part_bytes(share, tokens))) for share in shares]
     return Work(side, pool, table, tokens, parts)
@@ -132,13 +114,10 @@ def check(work: Work, kernels: Kernels) -> bool:
         work.run(kernels)
         torch.cuda.synchronize()
         return all(torch.equal(a, b) for (_, a), (_, b) in zip(parts, work.parts, strict=True))
-    for tensor in work.pool.k + work.pool.v:
-        tensor.view(torch.uint8).fill_(MARKER)
-    pool = Pool([t.clone() for t in work.pool.k], [t.clone() for t in work.pool.v], work.pool.order)
+    pool = marked_twin(work.pool)
     reference.scatter(pool, work.table, 0, work.tokens, work.parts)
     work.run(kernels)
-    pairs = zip(pool.k + pool.v, work.pool.k + work.pool.v, strict=True)
-    return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)
+    return same(pool, work.pool)
 
 
 def check_digests(work: Work, kernels: Kernels) -> bool:

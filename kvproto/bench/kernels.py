@@ -34,9 +34,9 @@ from kvproto.bench.kernel_work import (
     check_digests,
     device_times,
     make_work,
-    random_bytes,
     shapes,
 )
+from kvproto.bench.pools import random_bytes
 from kvproto.bench.results import write
 from kvproto.bench.tables import measured
 from kvproto.io.kernels.base import Kernels, Side

@@ -32,9 +32,10 @@ from typing import Any
 
 import torch
 
-from kvproto.bench.kernel_work import MARKER, Shape, Work, check, device_times, make_work, random_bytes
+from kvproto.bench.kernel_work import Shape, Work, check, device_times, make_work
+from kvproto.bench.pools import MARKER, marked_twin, random_bytes, same
 from kvproto.bench.tables import measured
-from kvproto.io.kernels.base import Kernels, Pool, Side
+from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.torch import TorchKernels
 
 MODULE = "sglang.srt.disaggregation.common.staging_buffer"
@@ -145,14 +146,11 @@ def right(peer: Peer, work: Work, shape: Shape) -> bool:
         call()
         torch.cuda.synchronize()
         return torch.equal(staged[: buffer.numel()], want)
-    for tensor in work.pool.k + work.pool.v:
-        tensor.view(torch.uint8).fill_(MARKER)
-    pool = Pool([t.clone() for t in work.pool.k], [t.clone() for t in work.pool.v], work.pool.order)
+    pool = marked_twin(work.pool)
     TorchKernels().scatter(pool, work.table, 0, work.tokens, work.parts)
     call()
     torch.cuda.synchronize()
-    pairs = zip(pool.k + pool.v, work.pool.k + work.pool.v, strict=True)
-    return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)
+    return same(pool, work.pool)
 
 
 def compare(peer: Peer, shape: Shape, side: Side, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:

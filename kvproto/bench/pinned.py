@@ -18,11 +18,12 @@ from typing import Any
 import torch
 
 from kvproto.bench import tables
-from kvproto.bench.kernel_work import MARKER, Shape, make_pool, random_bytes
+from kvproto.bench.kernel_work import Shape
+from kvproto.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
 from kvproto.bench.results import write
 from kvproto.engine.device_streams import Lane
 from kvproto.engine.staging_buffers import Staging
-from kvproto.io.kernels.base import Kernels, Pool, Side
+from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.torch import TorchKernels
 
 
@@ -51,7 +52,7 @@ class Job:
         self.step = nbytes // self.per_token // pieces
         self.tokens = self.step * pieces
         self.nbytes = self.tokens * self.per_token
-        self.pool = make_pool(layout, self.tokens // shape.page * 5 // 4)
+        self.pool = random_pool(layout, self.tokens // shape.page * 5 // 4)
         self.table = torch.randperm(self.pool.pages, device="cuda")[: self.tokens // shape.page]
         self.lane = Lane(self.pool.device)
         self.staging = Staging(self.nbytes, self.lane, "pinned")
@@ -98,26 +99,18 @@ class Job:
             return torch.equal(torch.cat(wanted), wire.cuda())
         wire.copy_(random_bytes(self.nbytes))
         near.fill_(MARKER)
-        pool = _marked(self.pool)
+        pool = marked_twin(self.pool)
         torch.cuda.synchronize()
         self.staged(kernels)
         for first, begin, end in self.pieces():
             TorchKernels().scatter(pool, self.table, first, self.step, [(self.share, wire[begin:end].cuda())])
         torch.cuda.synchronize()
-        pairs = zip(pool.k + pool.v, self.pool.k + self.pool.v, strict=True)
-        return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)
+        return same(pool, self.pool)
 
     def _reference(self, first: int, begin: int, end: int) -> torch.Tensor:
         out = torch.empty(end - begin, dtype=torch.uint8, device="cuda")
         TorchKernels().gather(self.pool, self.table, first, self.step, self.share, out)
         return out
-
-
-def _marked(pool: Pool) -> Pool:
-    """Fill a pool with the marker; returns a copy."""
-    for tensor in pool.k + pool.v:
-        tensor.view(torch.uint8).fill_(MARKER)
-    return Pool([t.clone() for t in pool.k], [t.clone() for t in pool.v], pool.order)
 
 
 def measure(kernels: Kernels, side: Side, mib: int, pieces: int, repeats: int) -> dict[str, Any]:

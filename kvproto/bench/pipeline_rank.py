@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import torch
 
+from kvproto.bench.pools import MARKER, empty_pool, mark, seeded_bytes
 from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.room import Room
@@ -35,7 +36,6 @@ from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.states import PSend
 from kvproto.rank.settings import Settings
 
-MARKER = 0xA5
 LONGEST_S = 60.0
 PREFILL, DECODE = 1, 2
 #: fewer cores than processes that poll without end may need
@@ -57,11 +57,6 @@ class Form(msgspec.Struct, frozen=True):
     @property
     def plan(self) -> Plan:
         return Plan(self.prefill, self.decode, self.grid)
-
-
-def random_bytes(shape: tuple[int, ...], seed: int, device: torch.device) -> torch.Tensor:
-    source = torch.Generator(device).manual_seed(seed)
-    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=source, device=device)
 
 
 class Member:
@@ -86,7 +81,7 @@ class Member:
         layout = form.prefill if self.side == "P" else form.decode
         if self.pool is None or self.pool.pages * self.pool.page_size < form.pages * 16:
             self.pool = None
-            self.pool = self._pool(layout, form.pages * 16 // layout.page_size)
+            self.pool = empty_pool(layout, self.index, form.pages * 16 // layout.page_size, self.device)
         transport = NixlTransport()
         if form.max_descs:
             transport.caps = msgspec.structs.replace(transport.caps, max_descs=form.max_descs)
@@ -98,16 +93,6 @@ class Member:
         gc.collect()
         gc.freeze()  # as engines do: what is there now stays
         return str(self.endpoint.address) if self.side == "P" else ""
-
-    def _pool(self, layout: Layout, pages: int) -> Pool:
-        heads, layers = layout.heads_of(self.index)[1], layout.layers_of(self.index)[1]
-        inner = (layout.page_size, heads) if layout.order == "NHD" else (heads, layout.page_size)
-
-        def tensors(dim: int) -> list[torch.Tensor]:
-            shape = (pages, *inner, dim)
-            return [torch.empty(shape, dtype=getattr(torch, layout.dtype), device=self.device) for _ in range(layers)]
-
-        return Pool(tensors(layout.k_dim), tensors(layout.v_dim), layout.order, layout.page_size)
 
     def connect(self, addresses: list[str]) -> None:
         """A decode rank calls the prefill ranks."""
@@ -139,8 +124,7 @@ class Member:
         """Fill a decode pool with the marker."""
         assert self.pool is not None
         if self.side == "D":
-            for tensor in (*self.pool.k, *self.pool.v):
-                tensor.view(torch.uint8).fill_(MARKER)
+            mark(self.pool)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
@@ -167,7 +151,7 @@ class Member:
                 raw = tensor.view(torch.uint8)
                 raw = raw if layout.order == "NHD" else raw.transpose(1, 2)
                 seed = (room << 10) + 2 * layer + kind
-                truth = random_bytes((tokens, layout.heads, raw.shape[3]), seed, self.device)[:, first : first + heads]
+                truth = seeded_bytes((tokens, layout.heads, raw.shape[3]), seed, self.device)[:, first : first + heads]
 
                 def place(new: torch.Tensor | None, raw: torch.Tensor = raw) -> torch.Tensor:
                     if new is not None:
@@ -224,7 +208,7 @@ class Member:
         shares = plan.duties(self.index)
         sizes = [plan.part_bytes(share, tokens) for share in shares]
         if self.source is None or self.source[0].numel() < max(sizes):
-            buffer = random_bytes((max(sizes),), 1, self.device)
+            buffer = seeded_bytes((max(sizes),), 1, self.device)
             kind = "VRAM" if buffer.is_cuda else "DRAM"
             self.source = buffer, transport.register(buffer.data_ptr(), len(buffer), kind, max(buffer.get_device(), 0))
         wanted = []

@@ -24,8 +24,9 @@ import torch
 
 from kvproto.bench import tables
 from kvproto.bench.plot import add_plot, draw
+from kvproto.bench.pools import seeded_bytes
 from kvproto.bench.results import output, write
-from kvproto.bench.transport_ends import End, How, Rows, noise, opened, order, settle, target
+from kvproto.bench.transport_ends import SEED, End, How, Rows, opened, order, settle, target
 from kvproto.io.transports.base import TransportError
 
 MIB = 1 << 20
@@ -92,7 +93,7 @@ class Pair:
 
 def copies(sizes: Sequence[int], repeats: int, where: tuple[str, str]) -> dict[int, float]:
     """GB/s of a plain copy by torch, by size."""
-    source, to = (noise(max(sizes), torch.device(each)) for each in where)
+    source, to = (seeded_bytes((max(sizes),), SEED, torch.device(each)) for each in where)
     found = {}
     for size in sizes:
         took = []
