@@ -16,7 +16,6 @@ Both loops sleep between events as they do on threads of their own (`poll`, and 
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import statistics
@@ -28,7 +27,7 @@ import torch
 
 from kvproto.bench import tables
 from kvproto.bench.control_side import LIVE, serve
-from kvproto.bench.results import write
+from kvproto.bench.results import command_line, write
 
 SPANS = (
     "produced to gathering", "gathered to posted", "produced to posted", "written to noted", "noted to launched",
@@ -87,14 +86,12 @@ def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> di
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures; 1 if bytes were wrong."""
-    about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
-    parser = argparse.ArgumentParser(prog="kvproto bench control", description=about)
+    parser = command_line("control", __doc__)
     parser.add_argument("--spin", action="store_true", help="loops that never sleep, on cores of their own")
     parser.add_argument("--cuda", action="store_true", help="KV on GPUs, gathered and scattered by Triton kernels")
     parser.add_argument("--rounds", type=int, default=512, help="rooms measured a row, at least (default 512)")
     parser.add_argument("--pace", type=float, default=1.0, help="milliseconds between rooms (default 1)")
     parser.add_argument("--rooms", type=int, default=2000, help="rooms of a throughput run (default 2000)")
-    parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
     options = parser.parse_args(argv)
     if options.cuda and not torch.cuda.is_available():
         print("torch sees no GPU here: leave --cuda out", file=sys.stderr)

@@ -37,7 +37,7 @@ from kvproto.bench.kernel_work import (
     shapes,
 )
 from kvproto.bench.pools import random_bytes
-from kvproto.bench.results import write
+from kvproto.bench.results import command_line, write
 from kvproto.bench.tables import measured
 from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.digest import new_table
@@ -152,12 +152,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; 1 if any row of ours was wrong, 2 if there is no GPU."""
-    parser = argparse.ArgumentParser(prog="kvproto bench kernels", description=(__doc__ or "").split("\n\n")[0])
+    parser = command_line("kernels", __doc__)
     parser.add_argument("--mib", type=int, default=512, help="staged MiB of a call (default 512)")
     parser.add_argument("--repeats", type=int, default=30, help="timed calls of copy and of kernel, each")
     parser.add_argument("--quick", action="store_true", help="page 16 only, fewer calls")
     parser.add_argument("--peer", metavar="PATH", help="SGLang's wheel, or the directory that it is in")
-    parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
     options = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)

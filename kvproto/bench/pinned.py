@@ -8,7 +8,6 @@ byte, bytes are counted once, and each form is checked on random bytes against p
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -20,7 +19,7 @@ import torch
 from kvproto.bench import tables
 from kvproto.bench.kernel_work import Shape
 from kvproto.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
-from kvproto.bench.results import write
+from kvproto.bench.results import command_line, write
 from kvproto.engine.device_streams import Lane
 from kvproto.engine.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Side
@@ -134,10 +133,8 @@ def rows(kernels: Kernels, repeats: int) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong, 2 if there is no GPU."""
-    about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
-    parser = argparse.ArgumentParser(prog="kvproto bench pinned", description=about)
+    parser = command_line("pinned", __doc__)
     parser.add_argument("--repeats", type=int, default=21, help="timed calls a row (default 21)")
-    parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
     options = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)

@@ -18,7 +18,6 @@ the same bytes without staging.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import statistics
 import sys
@@ -33,7 +32,7 @@ from kvproto.bench import tables
 from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, Shape, cases
 from kvproto.bench.pipeline_rank import Form, Moment, serve
 from kvproto.bench.plot import add_plot, draw
-from kvproto.bench.results import output, write
+from kvproto.bench.results import command_line, write
 from kvproto.layout.sharding import chunks
 from kvproto.rank.settings import Settings
 
@@ -189,8 +188,7 @@ def told(row: dict[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
-    about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
-    parser = argparse.ArgumentParser(prog="kvproto bench pipeline", description=about)
+    parser = command_line("pipeline", __doc__)
     parser.add_argument("--pairs", default="1-1", metavar="LIST",
                         help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPES)} (w: over more GPUs; "
                         "tiny: little KV, to see that it works; default 1-1)")  # fmt: skip
@@ -198,8 +196,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="the table; other forms; rate over chunk size; the other route; host staging")
     parser.add_argument("--repeats", type=int, default=15, help="timed transfers a row (default 15)")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
-    parser.add_argument("--json", type=output, metavar="FILE",
-                        help="write all figures here as well ('-': standard output only)")  # fmt: skip
     add_plot(parser)
     options = parser.parse_args(argv)
     if unknown := [name for name in options.pairs.split(",") if name not in SHAPES]:

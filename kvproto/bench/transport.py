@@ -11,7 +11,6 @@ The target is filled with a marker before the first write of a row and compared 
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import statistics
 import sys
@@ -25,7 +24,7 @@ import torch
 from kvproto.bench import tables
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.pools import seeded_bytes
-from kvproto.bench.results import output, write
+from kvproto.bench.results import command_line, write
 from kvproto.bench.transport_ends import SEED, End, How, Rows, opened, order, settle, target
 from kvproto.io.transports.base import TransportError
 
@@ -138,8 +137,7 @@ def numbers(text: str) -> list[float]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; 1 if bytes were wrong, 2 if there is no GPU where one was asked for."""
-    about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
-    parser = argparse.ArgumentParser(prog="kvproto bench transport", description=about)
+    parser = command_line("transport", __doc__)
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--cuda", action="store_true", help="device memory: the first GPU to the last")
     place.add_argument("--cpu", action="store_true", help="host memory (the default)")
@@ -148,8 +146,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pieces", type=numbers, default=[16, 1024, 16384], metavar="LIST",
                         help="comma separated (default 16,1024,16384)")  # fmt: skip
     parser.add_argument("--repeats", type=int, default=9, help="timed writes a row (default 9; 2 from 1024 pieces on)")
-    parser.add_argument("--json", type=output, metavar="FILE",
-                        help="write all figures here as well ('-': standard output only)")  # fmt: skip
     add_plot(parser)
     options = parser.parse_args(argv)
     if options.cuda and not torch.cuda.is_available():
