@@ -16,7 +16,6 @@ Both loops sleep between events as they do on threads of their own (`poll`, and 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import statistics
 import sys
@@ -26,7 +25,8 @@ from typing import Any
 import torch
 
 from kvproto.bench import tables
-from kvproto.bench.control_side import LIVE, serve
+from kvproto.bench.control_side import LIVE, Side
+from kvproto.bench.members import Members
 from kvproto.bench.results import command_line, write
 
 SPANS = (
@@ -41,19 +41,14 @@ def spread(spans: list[float]) -> dict[str, float]:
 
 
 def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]:
-    context = multiprocessing.get_context("spawn")
-    ends: dict[str, Any] = {}
+    members = Members()
     for side in "PD":
-        ends[side], theirs = context.Pipe()
-        context.Process(target=serve, args=(theirs, side, spin, cuda), daemon=True).start()
+        members.start(side, 0, Side, side, spin, cuda)
 
     def tell(sides: str, name: str, *args: Any) -> list[Any]:
-        for side in sides:
-            ends[side].send((name, args))
-        return [ends[side].recv() for side in sides]
+        return list(members.tell(sides, name, *args).values())
 
-    address, _ = ends["P"].recv(), ends["D"].recv()
-    tell("D", "connect", address)
+    tell("D", "connect", *tell("P", "address"))
     rows, gen = [], 0
     for live in LIVE:
         spans: dict[str, list[float]] = {name: [] for name in SPANS}
@@ -74,10 +69,9 @@ def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> di
         gen += 1
         told = tell("PD", "flood", rooms, gen)
         speeds.append(rooms / (max(end for _, end in told) - min(begin for begin, _ in told)))
-    idle = tell("PD", "idle", 2.0)
+    idle = tell("PD", "rest", 2.0)
     right = tell("D", "right")[0]
-    for side in "PD":
-        ends[side].send(("end", ()))
+    tell("PD", "end")
     return {
         "spin": spin, "cuda": cuda, "pace_ms": 1e3 * pace, "rows": rows, "rooms_a_second": speeds, "idle": idle,
         "right": right,

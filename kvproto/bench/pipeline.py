@@ -18,7 +18,6 @@ the same bytes without staging.
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
 import sys
 import time
@@ -29,8 +28,9 @@ from typing import Any, Self
 import torch
 
 from kvproto.bench import tables
+from kvproto.bench.members import Members
 from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, Shape, cases
-from kvproto.bench.pipeline_rank import Form, Moment, serve
+from kvproto.bench.pipeline_rank import Form, Member, Moment
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.results import command_line, write
 from kvproto.layout.sharding import chunks
@@ -45,43 +45,28 @@ class Fleet:
 
     shape: Shape
     cuda: bool
-    conns: dict[tuple[str, int], Any] = field(default_factory=dict)
+    members: Members = field(default_factory=Members)
     #: seconds of the bulk write of so many MiB, as last measured: for rings that are smaller than the room
     bulk: dict[int, float] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
-        spawn = multiprocessing.get_context("spawn")
         sides = ("P", self.shape.prefill_on), ("D", self.shape.decode_on)
         for side, devices in sides:
             for index, device in enumerate(devices):
-                ours, theirs = spawn.Pipe()
-                where = f"cuda:{device}" if self.cuda else "cpu"
-                spawn.Process(target=serve, args=(theirs, side, index, where), daemon=True).start()
-                self.conns[side, index] = ours
+                self.members.start(side, index, Member, side, index, f"cuda:{device}" if self.cuda else "cpu")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.tell("PD", "end")
-
-    def tell(self, sides: str, name: str, *args: Any) -> dict[tuple[str, int], Any]:
-        """Have all ranks of these sides do it, at the same time; what each answers."""
-        asked = [key for key in self.conns if key[0] in sides]
-        for key in asked:
-            self.conns[key].send((name, args))
-        answers = {key: self.conns[key].recv() for key in asked}
-        for good, answer in answers.values():
-            if not good:
-                raise RuntimeError(answer)
-        return {key: answer for key, (_, answer) in answers.items()}
+        self.members.tell("PD", "end")
 
     def run(self, case: Case) -> dict[str, Any]:
         """Measure one row."""
         form = self._form(case)
-        made = self.tell("PD", "make", form)
-        self.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
+        made = self.members.tell("PD", "make", form)
+        self.members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
         tokens = case.size * MIB // self.shape.token_bytes
         names = list(range(1, case.rooms + 1))
-        self.tell("PD", "fill", names, tokens)
+        self.members.tell("PD", "fill", names, tokens)
         times: list[float] = []
         bulks: list[float] = []
         logs: list[dict[str, Any]] = []
@@ -90,19 +75,19 @@ class Fleet:
         last = case.repeats + warm
         for turn in range(last + 1):
             if turn in (0, last):
-                self.tell("D", "mark")
+                self.members.tell("D", "mark")
             if case.what == "one" and not case.ring and turn < last:
                 bulks.append(self._bulk(tokens))
             seconds, log = self._transfer(names, turn, tokens)
             if turn in (0, last):
-                right &= all(self.tell("D", "right", names, tokens).values())
+                right &= all(self.members.tell("D", "right", names, tokens).values())
             elif turn >= warm:
                 times.append(seconds)
                 logs.append(log)
         if bulks:
             self.bulk[case.size] = statistics.median(bulks[warm:])
         bulk = self.bulk.get(case.size, 0.0)
-        stats = self.tell("PD", "stats")
+        stats = self.members.tell("PD", "stats")
         odd = {f"{side}{index}": s for (side, index), s in stats.items() if s["reports"]}
         nbytes = case.rooms * tokens * self.shape.token_bytes
         return {
@@ -130,15 +115,15 @@ class Fleet:
 
     def _transfer(self, names: Sequence[int], gen: int, tokens: int) -> tuple[float, dict[str, Any]]:
         rooms = [(name, gen) for name in names]
-        self.tell("PD", "open", rooms, tokens)
-        told = self.tell("PD", "go", rooms, tokens, time.perf_counter() + LEAD_S)
+        self.members.tell("PD", "open", rooms, tokens)
+        told = self.members.tell("PD", "go", rooms, tokens, time.perf_counter() + LEAD_S)
         begin = min(begin for (side, _), (begin, _, _) in told.items() if side == "P")
         end = max(end for (side, _), (_, end, _) in told.items() if side == "D")
         logs = {f"{side}{index}": log for (side, index), (_, _, log) in told.items()}
         return end - begin, {"begin": begin, "end": end, **logs}
 
     def _bulk(self, tokens: int) -> float:
-        told = self.tell("P", "bulk", tokens, time.perf_counter() + LEAD_S).values()
+        told = self.members.tell("P", "bulk", tokens, time.perf_counter() + LEAD_S).values()
         return float(max(end for _, end in told) - min(begin for begin, _ in told))
 
 

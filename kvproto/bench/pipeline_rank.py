@@ -14,7 +14,6 @@ import gc
 import os
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import Any
 
 import msgspec
@@ -98,6 +97,11 @@ class Member:
         """A decode rank calls the prefill ranks."""
         self.endpoint.connect(self.form.prefill, addresses)
         self._until(self.endpoint.ready)
+
+    def idle(self) -> None:
+        if self.endpoint is not None:
+            self.endpoint.poll()
+        _give_way()
 
     def end(self) -> None:
         if self.endpoint is not None:
@@ -273,21 +277,3 @@ def _watch(endpoint: Any, log: list[Moment]) -> None:
         raised(event)
 
     loop.raise_event = raise_event
-
-
-def serve(conn: Connection, side: str, index: int, device: str) -> None:
-    """Do what comes until the parent has had enough."""
-    torch.set_num_threads(1)
-    member = Member(side, index, device)
-    while True:
-        while not conn.poll(0):
-            if member.endpoint is not None:
-                member.endpoint.poll()
-            _give_way()
-        name, args = conn.recv()
-        try:
-            conn.send((True, getattr(member, name)(*args)))
-        except Exception as error:  # noqa: BLE001  # it is the parent's to judge
-            conn.send((False, f"{side}{index} {name}: {type(error).__name__}: {error}"))
-        if name == "end":
-            return

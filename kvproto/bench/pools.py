@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from kvproto.io.kernels.base import Pool
-from kvproto.layout.plan import Layout
+from kvproto.layout.sharding import Layout
 
 MARKER = 0xA5
 
