@@ -18,7 +18,7 @@ import torch
 
 from kvproto.demo.group import Line
 from kvproto.demo.job import RoomSpec
-from kvproto.demo.pass_counts import Tally, left_over
+from kvproto.demo.pass_counts import Tally
 from kvproto.demo.rank import Rank
 from kvproto.demo.run import Route, Run
 from kvproto.engine.endpoint import Endpoint
@@ -27,6 +27,7 @@ from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.base import Transport
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import room_of
+from kvproto.testing.pools import left_over
 from kvproto.trace import save
 
 TICK_S = 0.001  # how often a rank that only waits looks at its endpoint
@@ -130,14 +131,14 @@ class Player:
         if self.run.trace is not None:
             save(ep.rank, Path(self.run.trace) / f"{route}-{self.me.side[0].upper()}{self.me.rank}.jsonl")
         until = time.monotonic() + SETTLE_S
-        while left_over(ep.rank, ep.book) and time.monotonic() < until:
+        while left_over(ep) and time.monotonic() < until:
             time.sleep(TICK_S)
         complaints = [f"{text} ({count})" for text, count in ep.loop.counts.items()]
         self.line.tell(
             "tally",
             Tally(
                 {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
-                left_over(ep.rank, ep.book), [*complaints, *ep.loop.reports],
+                left_over(ep), [*complaints, *ep.loop.reports],
                 [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s,
             ),
         )  # fmt: skip

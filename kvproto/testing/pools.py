@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from kvproto.engine.endpoint import Endpoint
@@ -53,10 +55,12 @@ def left_over(endpoint: Endpoint) -> list[str]:
         "slots": getattr(rank, "slot_of", None), "slot queue": getattr(rank, "slot_queue", None),
         "grants": getattr(rank, "grants", None), "space queue": getattr(rank, "space_queue", None),
         "regions": getattr(rank, "chunk_of", None), "gathers": getattr(data, "gathers", None),
-        "flights": flights, "doubts": getattr(flights, "doubtful", None),
+        "posted": getattr(rank, "posted", None), "flights": flights, "doubts": getattr(flights, "doubtful", None),
         "scatters": getattr(data, "scatters", None), "ring": getattr(getattr(rank, "ring", None), "live", None),
     }  # fmt: skip
     free = getattr(rank, "free_slots", None)
     if free is not None and len(free) != rank.settings.slots:
         holds["missing slots"] = rank.settings.slots - len(free)
-    return [f"{type(endpoint).__name__} {rank.index}: {name}: {it}" for name, it in holds.items() if it]
+    # what an iterable has is taken at once: the loop may go on meanwhile, on a thread of its own
+    told = {name: list(it) if isinstance(it, Iterable) else it for name, it in holds.items() if it}
+    return [f"{type(endpoint).__name__} {rank.index}: {name}: {it}" for name, it in told.items()]
