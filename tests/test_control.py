@@ -23,7 +23,7 @@ from support.stories import layout
 
 from kvproto.io.control.control import LOOPBACK, Control, ControlError, Peer, Sent
 from kvproto.io.control.poller import Waiter
-from kvproto.io.control.sockets import Link
+from kvproto.io.control.sockets import ControlSocket
 from kvproto.testing.pair import Pair
 
 if TYPE_CHECKING:
@@ -477,16 +477,16 @@ def test_waiting_is_not_spinning(
 
 def test_the_sockets_of_a_loop_are_called_by_its_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine opens, aborts and asks from another thread; what it wants is handed to the loop."""
-    callers: dict[Link, set[str]] = defaultdict(set)
+    callers: dict[ControlSocket, set[str]] = defaultdict(set)
 
     def noted(name: str) -> None:
-        method = getattr(Link, name)
+        method = getattr(ControlSocket, name)
 
-        def call(link: Link, *args: Any) -> Any:
-            callers[link].add(threading.current_thread().name)
-            return method(link, *args)
+        def call(called: ControlSocket, *args: Any) -> Any:
+            callers[called].add(threading.current_thread().name)
+            return method(called, *args)
 
-        monkeypatch.setattr(Link, name, call)
+        monkeypatch.setattr(ControlSocket, name, call)
 
     for name in ("post", "take", "readable"):
         noted(name)

@@ -20,7 +20,7 @@ from kvproto.fsm.vocabulary import Effect
 from kvproto.io.clock import ManualClock
 from kvproto.io.control.control import Peer, Sent
 from kvproto.io.control.outbox import Outboxes
-from kvproto.io.control.sockets import Link
+from kvproto.io.control.sockets import ControlSocket
 from kvproto.io.transports.fabric import Fabric
 from kvproto.protocol import effects as do
 from kvproto.protocol.codec import encode
@@ -193,16 +193,16 @@ def test_a_source_that_raises_does_not_stop_the_loop(pair: Pair) -> None:
 # -------------------------------------------------------------------------------------------------- queues
 def narrowed(pair: Pair, patch: pytest.MonkeyPatch) -> tuple[list[bytes], Callable[[], None]]:
     """The first prefill rank's sockets take nothing until it is called: what they took."""
-    narrow, post, taken = set(pair.prefills[0].loop.control._links.values()), Link.post, list[bytes]()
+    narrow, post, taken = set(pair.prefills[0].loop.control._sockets.values()), ControlSocket.post, list[bytes]()
 
-    def posted(link: Link, name: bytes, data: bytes) -> Sent:
-        if link in narrow:
+    def posted(socket: ControlSocket, name: bytes, data: bytes) -> Sent:
+        if socket in narrow:
             return Sent.FULL
-        if link in pair.prefills[0].loop.control._links.values():
+        if socket in pair.prefills[0].loop.control._sockets.values():
             taken.append(data)
-        return post(link, name, data)
+        return post(socket, name, data)
 
-    patch.setattr(Link, "post", posted)
+    patch.setattr(ControlSocket, "post", posted)
     return taken, narrow.clear
 
 

@@ -32,7 +32,7 @@ import zmq
 
 from kvproto.io.control.outbox import Counts, Outboxes
 from kvproto.io.control.poller import Waiter, Waker
-from kvproto.io.control.sockets import LOOPBACK, ControlError, Link, Peer, Sent, dial, listen
+from kvproto.io.control.sockets import LOOPBACK, ControlError, ControlSocket, Peer, Sent, dial, listen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,37 +70,37 @@ class Control:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._sweeper, self._sleeper, self._waker = Waiter(), Waiter(), Waker()
         self._dialled = 0
-        self._links: dict[int, Link] = {}
-        self._by_fd: dict[int, Link] = {}
-        self._hot: dict[int, Link] = {}
-        self._end = weakref.finalize(self, _end, self._context, self._links)
+        self._sockets: dict[int, ControlSocket] = {}
+        self._by_fd: dict[int, ControlSocket] = {}
+        self._hot: dict[int, ControlSocket] = {}
+        self._end = weakref.finalize(self, _end, self._context, self._sockets)
         self._end.atexit = False
         self.outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes)  #: what waits for a peer's room
         if bind is not None:
             try:
-                link, self.address = listen(self._context, bind, max_frame)
+                socket, self.address = listen(self._context, bind, max_frame)
             except ControlError:
                 self.close()
                 raise
-            self._add(link)
+            self._add(socket)
 
     def connect(self, address: str) -> Peer:
         """Begin to connect, and return at once; frames wait in the outbox until the connection stands."""
         self._check_open()
-        link, peer = dial(self._context, self._dialled + 1, address, self.max_frame)
+        socket, peer = dial(self._context, self._dialled + 1, address, self.max_frame)
         self._dialled += 1
-        self._add(link)
+        self._add(socket)
         return peer
 
     def disconnect(self, peer: Peer) -> None:
         """Forget the peer and what waits for it; the connection of one that connected to us is its own."""
         self._check_open()
         self.outboxes.forget(peer)
-        if peer.link and peer.link in self._links:
-            link = self._links.pop(peer.link)
-            del self._by_fd[link.fd]
-            self._hot.pop(link.number, None)
-            link.close()
+        if peer.link and peer.link in self._sockets:
+            socket = self._sockets.pop(peer.link)
+            del self._by_fd[socket.fd]
+            self._hot.pop(socket.number, None)
+            socket.close()
 
     def send(self, peer: Peer, data: bytes) -> Sent:
         """Queue one frame, in order with the others to this peer. ControlError: longer than `max_frame`."""
@@ -118,9 +118,9 @@ class Control:
             self._heat(self._by_fd[fd])
         frames: list[tuple[Peer, bytes]] = []
         while self._hot and len(frames) < limit:
-            link = self._hot.pop(next(iter(self._hot)))
-            if link.take(limit, frames):
-                self._heat(link)  # there may be more: last in turn
+            socket = self._hot.pop(next(iter(self._hot)))
+            if socket.take(limit, frames):
+                self._heat(socket)  # there may be more: last in turn
         self.counts.received += len(frames)
         return frames
 
@@ -151,9 +151,9 @@ class Control:
             return
         self._closed = True
         self._end.detach()
-        _end(self._context, self._links, drain_s)
+        _end(self._context, self._sockets, drain_s)
         self._waker.close()
-        for table in (self._links, self._by_fd, self._hot):
+        for table in (self._sockets, self._by_fd, self._hot):
             table.clear()
 
     def _check_open(self) -> None:
@@ -161,37 +161,37 @@ class Control:
             msg = "this Control is closed: make a new one"
             raise ControlError(msg)
 
-    def _add(self, link: Link) -> None:
-        self._links[link.number] = self._by_fd[link.fd] = link
-        self._heat(link)
+    def _add(self, socket: ControlSocket) -> None:
+        self._sockets[socket.number] = self._by_fd[socket.fd] = socket
+        self._heat(socket)
 
-    def _heat(self, link: Link) -> None:
-        self._hot[link.number] = link
+    def _heat(self, socket: ControlSocket) -> None:
+        self._hot[socket.number] = socket
 
     def _post(self, peer: Peer, data: bytes) -> Sent:
         """One frame into libzmq's window."""
-        link = self._links.get(peer.link)
-        if link is None:
+        socket = self._sockets.get(peer.link)
+        if socket is None:
             return Sent.GONE
-        self._heat(link)
-        return link.post(peer.name, data)
+        self._heat(socket)
+        return socket.post(peer.name, data)
 
     def _has_input(self) -> bool:
         """Whether a hot socket has a frame; those that have none are cold from here on."""
         self.outboxes.flush()
-        for link in tuple(self._hot.values()):
-            if link.readable():
+        for socket in tuple(self._hot.values()):
+            if socket.readable():
                 return True
-            del self._hot[link.number]
+            del self._hot[socket.number]
         return False
 
     def _sort(self, ready: list[int]) -> bool:
         """Heat the sockets among `ready`; whether there is anything else, which ends the sleep by itself."""
         others = 0
         for fd in ready:
-            link = self._by_fd.get(fd)
-            if link is not None:
-                self._heat(link)
+            socket = self._by_fd.get(fd)
+            if socket is not None:
+                self._heat(socket)
                 continue
             others += 1
             if fd == self._waker.fileno():
@@ -199,8 +199,8 @@ class Control:
         return others > 0
 
 
-def _end(context: zmq.Context[zmq.Socket[bytes]], links: dict[int, Link], drain_s: float = 0.0) -> None:
+def _end(context: zmq.Context[zmq.Socket[bytes]], sockets: dict[int, ControlSocket], drain_s: float = 0.0) -> None:
     """Close all: also of a Control that was dropped, whose context would else wait for its sockets for ever."""
-    for link in links.values():
-        link.close(drain_s)
+    for socket in sockets.values():
+        socket.close(drain_s)
     context.term()
