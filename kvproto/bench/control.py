@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from kvproto.bench import tables
-from kvproto.bench.control_side import LIVE, Side
+from kvproto.bench.control_side import LIVE, ControlRank
 from kvproto.bench.members import Members
 from kvproto.bench.results import command_line, write
 
@@ -43,7 +43,7 @@ def spread(spans: list[float]) -> dict[str, float]:
 def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]:
     members = Members()
     for side in "PD":
-        members.start(side, 0, Side, side, spin, cuda)
+        members.start(side, 0, ControlRank, side, spin, cuda)
 
     def tell(sides: str, name: str, *args: Any) -> list[Any]:
         return list(members.tell(sides, name, *args).values())

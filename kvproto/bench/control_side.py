@@ -30,7 +30,7 @@ def layout(page: int) -> Layout:
     return Layout(layers=1, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=page, tp=1)
 
 
-class Side:
+class ControlRank:
     """One endpoint, and when what happened to which room."""
 
     def __init__(self, side: str, spin: bool, cuda: bool) -> None:

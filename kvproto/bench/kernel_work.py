@@ -21,7 +21,7 @@ SPARE = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class KernelShape:
     """A row of the table: who sends to whom, and what."""
 
     prefill: int
@@ -54,19 +54,20 @@ class Shape:
 
 PAIRS = ((4, 2, 8), (2, 4, 8), (4, 1, 8), (1, 4, 8), (8, 1, 8), (1, 8, 8), (2, 8, 4))
 OTHERS = (
-    Shape(4, 2, order="HND"), Shape(1, 8, order="HND"), Shape(8, 1, dtype="float8_e4m3fn"),
-    Shape(4, 2, k_dim=192, v_dim=128), Shape(1, 1, heads=1, k_dim=576, v_dim=0), Shape(6, 4, heads=12),
+    KernelShape(4, 2, order="HND"), KernelShape(1, 8, order="HND"), KernelShape(8, 1, dtype="float8_e4m3fn"),
+    KernelShape(4, 2, k_dim=192, v_dim=128), KernelShape(1, 1, heads=1, k_dim=576, v_dim=0),
+    KernelShape(6, 4, heads=12),
 )  # fmt: skip
 
 
-def shapes(quick: bool) -> list[Shape]:
+def shapes(quick: bool) -> list[KernelShape]:
     pages = (16,) if quick else (1, 16, 64)
-    wanted = [Shape(prefill, decode, heads, page) for prefill, decode, heads in PAIRS for page in pages]
+    wanted = [KernelShape(prefill, decode, heads, page) for prefill, decode, heads in PAIRS for page in pages]
     return wanted if quick else wanted + list(OTHERS)
 
 
 @dataclass(slots=True)
-class Work:
+class KernelCall:
     """One call, ready to be made again and again."""
 
     side: Side
@@ -88,7 +89,7 @@ class Work:
         return kernels.gather_parts(*cell, self.parts, digest=digest)
 
 
-def make_work(shape: Shape, side: Side, every: bool, nbytes: int) -> Work:
+def make_work(shape: KernelShape, side: Side, every: bool, nbytes: int) -> KernelCall:
     """The first rank's call of this direction, with about `nbytes` staged."""
     plan = shape.plan()
     layout = plan.prefill if side == "gather" else plan.decode
@@ -99,10 +100,10 @@ def make_work(shape: Shape, side: Side, every: bool, nbytes: int) -> Work:
     pool = random_pool(layout, int(used * SPARE))
     table = torch.randperm(pool.pages, device="cuda")[:used]
     parts = [(share, random_bytes(plan.part_bytes(share, tokens))) for share in shares]
-    return Work(side, pool, table, tokens, parts)
+    return KernelCall(side, pool, table, tokens, parts)
 
 
-def check(work: Work, kernels: Kernels) -> bool:
+def check(work: KernelCall, kernels: Kernels) -> bool:
     """Whether the call does what plain indexing does, and touches nothing else."""
     reference = TorchKernels()
     if work.side == "gather":
@@ -120,7 +121,7 @@ def check(work: Work, kernels: Kernels) -> bool:
     return same(pool, work.pool)
 
 
-def check_digests(work: Work, kernels: Kernels) -> bool:
+def check_digests(work: KernelCall, kernels: Kernels) -> bool:
     """Whether the call's digests are those of the reference."""
     tables = [new_table([share for share, _ in work.parts], work.pool.device) for _ in range(2)]
     work.run(kernels, tables[0])

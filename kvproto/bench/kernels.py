@@ -29,7 +29,7 @@ import torch
 from kvproto.bench import peer
 from kvproto.bench.kernel_work import (
     OTHERS,
-    Shape,
+    KernelShape,
     check,
     check_digests,
     device_times,
@@ -43,7 +43,7 @@ from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.digest import new_table
 
 
-def measure(shape: Shape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
+def measure(shape: KernelShape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
     """One row."""
     work = make_work(shape, side, every, nbytes)
     right = check(work, kernels)
@@ -72,10 +72,12 @@ def measure_strip(strip: int, row: int, nbytes: int, repeats: int) -> dict[str, 
     return {"strip": strip, "of": row, "bytes": nbytes, "write_ratio": copy / written, "read_ratio": copy / read}
 
 
-DIGESTED = (Shape(4, 2), Shape(4, 1), Shape(1, 4), Shape(8, 1), Shape(8, 1, page=1), *OTHERS)
+DIGESTED = (
+    KernelShape(4, 2), KernelShape(4, 1), KernelShape(1, 4), KernelShape(8, 1), KernelShape(8, 1, page=1), *OTHERS,
+)  # fmt: skip
 
 
-def measure_digests(shape: Shape, side: Side, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
+def measure_digests(shape: KernelShape, side: Side, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
     """One row: the same call with digests and without, in turns. One destination, or all writers."""
     every = side == "scatter"
     work = make_work(shape, side, every, nbytes)
@@ -91,10 +93,10 @@ def measure_digests(shape: Shape, side: Side, nbytes: int, kernels: Kernels, rep
 def host_times(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
     """Seconds until a call of a chunk of 512 tokens and 32 layers returns: median and 99th percentile."""
     found: list[dict[str, Any]] = []
-    cases: tuple[tuple[Side, Shape, bool], ...] = (
-        ("gather", Shape(4, 2, layers=32), False), ("gather", Shape(1, 4, layers=32), True),
-        ("scatter", Shape(4, 2, layers=32), False), ("scatter", Shape(4, 2, layers=32), True),
-        ("scatter", Shape(8, 1, layers=32), True),
+    cases: tuple[tuple[Side, KernelShape, bool], ...] = (
+        ("gather", KernelShape(4, 2, layers=32), False), ("gather", KernelShape(1, 4, layers=32), True),
+        ("scatter", KernelShape(4, 2, layers=32), False), ("scatter", KernelShape(4, 2, layers=32), True),
+        ("scatter", KernelShape(8, 1, layers=32), True),
     )  # fmt: skip
     for side, shape, every in cases:
         plan = shape.plan()
@@ -117,14 +119,14 @@ def host_times(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
     return found
 
 
-def plan_rows(side: Side, mib: int, quick: bool) -> list[tuple[Shape, bool, int]]:
+def plan_rows(side: Side, mib: int, quick: bool) -> list[tuple[KernelShape, bool, int]]:
     """The rows of a direction: each shape with one share and, where there are more, with all; then smaller sizes."""
     wanted = []
     for shape in shapes(quick):
         plan = shape.plan()
         several = len(plan.duties(0) if side == "gather" else plan.writers(0)) > 1
         wanted += [(shape, every, mib) for every in ((False, True) if several else (False,))]
-    return wanted + [(Shape(4, 2), side == "scatter", size) for size in (16, 64, 256) if size < mib and not quick]
+    return wanted + [(KernelShape(4, 2), side == "scatter", size) for size in (16, 64, 256) if size < mib and not quick]
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from kvproto.bench import tables
-from kvproto.bench.kernel_work import Shape
+from kvproto.bench.kernel_work import KernelShape
 from kvproto.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
 from kvproto.bench.results import command_line, write
 from kvproto.engine.device_streams import Lane
@@ -39,11 +39,11 @@ def timed(calls: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
     return [statistics.median(spent[2:]) for spent in times]
 
 
-class Job:
+class StagedShare:
     """A share of a pool, its staging, and the pieces in which it is moved."""
 
     def __init__(self, side: Side, nbytes: int, pieces: int) -> None:
-        shape = Shape(4, 2, layers=32)
+        shape = KernelShape(4, 2, layers=32)
         plan = shape.plan()
         layout = plan.prefill if side == "gather" else plan.decode
         self.side, self.share = side, (plan.duties(0) if side == "gather" else plan.writers(0))[0]
@@ -114,7 +114,7 @@ class Job:
 
 def measure(kernels: Kernels, side: Side, mib: int, pieces: int, repeats: int) -> dict[str, Any]:
     """One row."""
-    job = Job(side, mib << 20, pieces)
+    job = StagedShare(side, mib << 20, pieces)
     right = job.right(kernels)
     plain, staged = timed([job.plain, lambda: job.staged(kernels)], repeats)
     (direct,) = timed([lambda: job.direct(kernels)], max(2, repeats // 4))

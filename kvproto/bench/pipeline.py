@@ -29,8 +29,8 @@ import torch
 
 from kvproto.bench import tables
 from kvproto.bench.members import Members
-from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, Shape, cases
-from kvproto.bench.pipeline_rank import Form, Member, Moment
+from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases
+from kvproto.bench.pipeline_rank import Form, Moment, PipelineRank
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.results import command_line, write
 from kvproto.layout.sharding import chunks
@@ -43,7 +43,7 @@ LEAD_S = 0.001
 class Fleet:
     """The processes of a shape."""
 
-    shape: Shape
+    shape: PipelineShape
     cuda: bool
     members: Members = field(default_factory=Members)
     #: seconds of the bulk write of so many MiB, as last measured: for rings that are smaller than the room
@@ -53,7 +53,7 @@ class Fleet:
         sides = ("P", self.shape.prefill_on), ("D", self.shape.decode_on)
         for side, devices in sides:
             for index, device in enumerate(devices):
-                self.members.start(side, index, Member, side, index, f"cuda:{device}" if self.cuda else "cpu")
+                self.members.start(side, index, PipelineRank, side, index, f"cuda:{device}" if self.cuda else "cpu")
         return self
 
     def __exit__(self, *_: object) -> None:

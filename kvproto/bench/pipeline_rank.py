@@ -58,7 +58,7 @@ class Form(msgspec.Struct, frozen=True):
         return Plan(self.prefill, self.decode, self.grid)
 
 
-class Member:
+class PipelineRank:
     """A rank: its pool, its endpoint, the rooms under way."""
 
     def __init__(self, side: str, index: int, device: str) -> None:

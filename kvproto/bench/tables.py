@@ -12,7 +12,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-Row = Mapping[str, Any]
+MeasuredRow = Mapping[str, Any]
 WAYS = ("polled", "thread", "ours")
 
 
@@ -22,19 +22,19 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return table
 
 
-def measured(rows: Sequence[Row]) -> str:
+def measured(rows: Sequence[MeasuredRow]) -> str:
     """Every row as it was measured, a column a name; what is no single figure is left to the file."""
     flat = [{name: each for name, each in row.items() if not isinstance(each, dict | list)} for row in rows]
     table: str = tabulate(flat, headers="keys", tablefmt="github", floatfmt=".4g")
     return table + wrong(rows)
 
 
-def wrong(rows: Iterable[Row]) -> str:
+def wrong(rows: Iterable[MeasuredRow]) -> str:
     """A line for each row whose bytes were wrong."""
     return "".join(f"\nWRONG: {row}" for row in rows if not row.get("right", True))
 
 
-def pipeline(rows: Sequence[Row]) -> str:
+def pipeline(rows: Sequence[MeasuredRow]) -> str:
     cells = []
     for row in rows:
         bulk = (f"{row['bulk_gbs']:.0f}", f"{row['ratio']:.3f}") if "ratio" in row else ("", "")
@@ -48,21 +48,21 @@ def pipeline(rows: Sequence[Row]) -> str:
     return markdown(head, cells) + wrong(rows)
 
 
-def case(row: Row) -> str:
+def case(row: MeasuredRow) -> str:
     """What a row of a pipeline moves."""
     if row["what"] == "slice":
         return "slices, " + (f"at most {row['max_descs']} a write" if row["max_descs"] else "as endpoints do it")
     return "one room" if row["rooms"] == 1 else f"{row['rooms']} rooms"
 
 
-def pinned(rows: Sequence[Row]) -> str:
+def pinned(rows: Sequence[MeasuredRow]) -> str:
     cells = [(row["what"], row["bytes"] >> 20, row["pieces"], f"{row['copy_gbs']:.1f}", f"{row['staged_gbs']:.1f}",
               f"{row['direct_gbs']:.1f}", f"{row['ratio']:.3f}") for row in rows]  # fmt: skip
     head = ("kernel", "MiB", "chunks", "host copy GB/s", "staged", "by the kernel alone", "share")
     return markdown(head, cells) + wrong(rows)
 
 
-def control(found: Row) -> str:
+def control(found: MeasuredRow) -> str:
     names = [name for name in found["rows"][0] if " to " in name]
     cells = [(row["rooms"], *(f"{row[name]['median']:.0f} / {row[name]['p99']:.0f}" for name in names))
              for row in found["rows"]]  # fmt: skip
@@ -78,7 +78,7 @@ def control(found: Row) -> str:
     )
 
 
-def transport(rows: Sequence[Row]) -> str:
+def transport(rows: Sequence[MeasuredRow]) -> str:
     bulk, tags = ({(row["how"], row["size"]): row for row in rows if row["what"] == what} for what in ("bulk", "tag"))
     writes = [(f"{size:g}", f"{bulk['ours', size]['copy_gbs']:.1f}",
                *(f"{bulk[how, size]['gbs']:.1f} ({bulk[how, size]['ratio']:.3f})" for how in WAYS))

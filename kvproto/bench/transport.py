@@ -34,7 +34,7 @@ TAG = b"%08d"
 
 
 @dataclass
-class Pair:
+class TransportPair:
     """A sender in this process, and the process that it writes to."""
 
     how: How
@@ -115,7 +115,7 @@ def bench(sizes: Sequence[int], pieces: Sequence[int], repeats: int, *, cuda: bo
     largest, found = max(sizes), []
     ceiling = copies(sizes, repeats, where)
     for how in get_args(How):
-        with Pair(how, largest, where) as pair:
+        with TransportPair(how, largest, where) as pair:
             for size in sizes:
                 row = {"what": "bulk", "how": how, **pair.row(size, 1, repeats)}
                 found.append({**row, "copy_gbs": ceiling[size], "ratio": row["gbs"] / ceiling[size]})
