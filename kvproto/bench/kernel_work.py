@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from kvproto.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
-from kvproto.io.kernels.base import Kernels, Part, Pool, Side
+from kvproto.io.kernels.base import Kernels, Pool, Side, StagedPart
 from kvproto.io.kernels.digest import new_table, read_table
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Plan
@@ -74,7 +74,7 @@ class KernelCall:
     pool: Pool
     table: torch.Tensor
     tokens: int
-    parts: list[Part]
+    parts: list[StagedPart]
 
     @property
     def nbytes(self) -> int:

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from kvproto.demo.group import Line
+from kvproto.demo.group import ParentPipe
 from kvproto.demo.job import RoomSpec
 from kvproto.demo.pass_counts import Tally
-from kvproto.demo.rank import Rank
+from kvproto.demo.rank import DemoRank
 from kvproto.demo.run import Route, Run
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.room import Outcome, Room
@@ -51,7 +51,7 @@ def make_transport(run: Run) -> Transport:
 class Player:
     """What both sides share: rooms by name, outcomes and releases as they come, and the report at the end."""
 
-    def __init__(self, line: Line, run: Run, me: Rank, endpoint: Endpoint, gen: int) -> None:
+    def __init__(self, line: ParentPipe, run: Run, me: DemoRank, endpoint: Endpoint, gen: int) -> None:
         self.line, self.run, self.me, self.endpoint, self.gen = line, run, me, endpoint, gen
         self.outcomes: dict[int, Outcome] = {}
         self.released: set[int] = set()
@@ -144,7 +144,7 @@ class Player:
         )  # fmt: skip
 
 
-def written(me: Rank) -> Any:
+def written(me: DemoRank) -> Any:
     """The event after which what was stored until now is in the pages; None on the CPU, where it is there."""
     if me.pool.device.type == "cpu":
         return None
@@ -153,7 +153,7 @@ def written(me: Rank) -> Any:
     return event
 
 
-def pool_of(me: Rank) -> Pool:
+def pool_of(me: DemoRank) -> Pool:
     return Pool(me.pool.k, me.pool.v, me.pool.order, me.pool.page_size)
 
 

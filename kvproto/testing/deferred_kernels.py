@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kvproto.io.kernels.base import Done, Kernels, Part, Pool, Side, Ticket
+from kvproto.io.kernels.base import Done, Kernels, Pool, Side, StagedPart, Ticket
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Share
 
@@ -62,7 +62,7 @@ class LateKernels(Kernels):
         self._inner.prepare(pool, side, shares, digests=digests)
 
     def gather_parts(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, later."""
@@ -72,7 +72,7 @@ class LateKernels(Kernels):
         ))  # fmt: skip
 
     def scatter(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, later."""

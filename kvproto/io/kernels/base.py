@@ -18,7 +18,7 @@ from kvproto.io.kernels.digest import wrong_table
 from kvproto.io.kernels.pool import Cut, KernelError, Pool, Side, need
 from kvproto.layout.plan import Share
 
-__all__ = ["Cut", "Done", "EventTicket", "Events", "KernelError", "Kernels", "Part", "Pool", "Side", "Ticket",
+__all__ = ["Cut", "Done", "EventTicket", "Events", "KernelError", "Kernels", "Pool", "Side", "StagedPart", "Ticket",
            "check_call", "need", "on_stream"]  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def on_stream(stream: Any) -> AbstractContextManager[Any]:
     return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
-Part = tuple[Share, torch.Tensor]
+StagedPart = tuple[Share, torch.Tensor]
 """A share and the uint8 view of its staged bytes."""
 
 
@@ -147,14 +147,14 @@ class Kernels(Protocol):
         return self.gather_parts(pool, table, first, tokens, ((share, out),), stream=stream, after=after, digest=digest)
 
     def gather_parts(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """The same for several destinations at once."""
         ...
 
     def scatter(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """Copy staged parts into the pages: those heads, layers and tokens, and nothing else."""

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from kvproto.io.kernels.base import Kernels, Part, Pool, Side, Ticket, on_stream
+from kvproto.io.kernels.base import Kernels, Pool, Side, StagedPart, Ticket, on_stream
 from kvproto.io.kernels.digest import new_table
 from kvproto.layout.plan import Share
 from kvproto.layout.sharding import Layout
@@ -48,7 +48,7 @@ class DigestingKernels(Kernels):
         self._inner.prepare(pool, side, shares, digests=digests)
 
     def gather_parts(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, with digests."""
@@ -59,7 +59,7 @@ class DigestingKernels(Kernels):
         return ticket
 
     def scatter(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, with digests."""
@@ -83,13 +83,14 @@ class DigestingKernels(Kernels):
         return found
 
     @staticmethod
-    def _new(table: torch.Tensor, parts: Sequence[Part], stream: Any) -> torch.Tensor:
+    def _new(table: torch.Tensor, parts: Sequence[StagedPart], stream: Any) -> torch.Tensor:
         with on_stream(stream):
             return new_table([share for share, _ in parts], table.device)
 
     def _keep(
-        self, side: Side, table: torch.Tensor, first: int, parts: Sequence[Part], digest: torch.Tensor, stream: Any
-    ) -> None:
+        self, side: Side, table: torch.Tensor, first: int, parts: Sequence[StagedPart], digest: torch.Tensor,
+        stream: Any,
+    ) -> None:  # fmt: skip
         """The sums of a call that was queued; a repeated call's take the place of the first one's."""
         with on_stream(stream):
             sums = digest.sum(0)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kvproto.io.kernels.base import Done, Events, Kernels, Part, Pool, Side, Ticket, check_call, need, on_stream
+from kvproto.io.kernels.base import Done, Events, Kernels, Pool, Side, StagedPart, Ticket, check_call, need, on_stream
 from kvproto.io.kernels.digest import digest_rows
 from kvproto.io.kernels.pool import Slice
 from kvproto.layout.plan import Share
@@ -35,19 +35,19 @@ class TorchKernels(Kernels):
         pool.cut(side, tuple(shares))
 
     def gather_parts(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         return self._move("gather", pool, table, first, tokens, parts, stream, after, digest)
 
     def scatter(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         return self._move("scatter", pool, table, first, tokens, parts, stream, after, digest)
 
     def _move(
-        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         stream: Any, after: Any, digest: torch.Tensor | None,
     ) -> Ticket:  # fmt: skip
         cut = pool.cut(side, tuple(share for share, _ in parts))
