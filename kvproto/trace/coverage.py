@@ -26,7 +26,7 @@ from kvproto.fsm.machine import Fire, Fired, Machine
 from kvproto.fsm.table import Row, Table, Value
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol.tables import TABLES
-from kvproto.trace.records import Log, Step
+from kvproto.trace.records import Log, StepEntry
 
 FORMAT = 1
 REMEMBERED = 1 << 16
@@ -69,7 +69,7 @@ class Collector:
         """Count the steps of a rank's trace."""
         last: dict[tuple[str, tuple[int, ...]], int] = {}
         for step in log.entries:
-            if isinstance(step, Step) and step.row is not None:
+            if isinstance(step, StepEntry) and step.row is not None:
                 self.rows[step.machine, step.row] += 1
                 before = last.get((step.machine, step.key))
                 if before is not None and step.value is None:
