@@ -1,4 +1,4 @@
-"""Lines: which peer of the control plane is at the other end of a link, and what waits for it.
+"""Lines: which peer of the control plane is at the other end of a link.
 
 A link is the protocol's; the connection under it is the control plane's, and a peer that returns comes over another
 one.  So a link is bound to its latest connection, and frames of the former one are nobody's.
