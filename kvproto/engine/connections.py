@@ -13,16 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Container
 
 from kvproto.io.control.control import Control, Peer, Sent
-from kvproto.io.control.outbox import Outboxes
 from kvproto.protocol.codec import encode
 from kvproto.protocol.messages import Message
 
 
 class Lines:
     """Links and peers, one to one; `lost` is told of a link whose peer's outbox is full."""
-
-    #: nothing waits here: the loop, which asks, need not
-    backlog: Outboxes | None = None
 
     def __init__(self, control: Callable[[], Control], counts: Counter[str], lost: Callable[[int], None]) -> None:
         self.control, self.counts, self.lost = control, counts, lost
