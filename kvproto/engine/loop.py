@@ -26,7 +26,7 @@ from kvproto.engine.connections import Lines
 from kvproto.engine.loop_thread import Owned, Source
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.io.clock import Clock
-from kvproto.io.control.control import Control, Peer
+from kvproto.io.control.control import STALL_S, Control, Peer
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.codec import Call, ForeignCallError, WireError, decode, encode
@@ -89,8 +89,6 @@ class Loop(Owned):
         if self.rank.next_deadline <= self.now:
             self.submit(self.rank.tick(self.now, LIMIT))
             moved = True
-        if self.lines.backlog:
-            self.lines.backlog.flush()
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
         return moved
 
@@ -109,7 +107,9 @@ class Loop(Owned):
         if self._inbox:
             return 0.0
         left = self.rank.next_deadline - self.now
-        if self.lines.backlog or any(source.busy() for source in self.sources):
+        if self.control.outboxes:
+            left = min(left, STALL_S)
+        if any(source.busy() for source in self.sources):
             left = min(left, self._pace)
         return max(0.0, left)
 

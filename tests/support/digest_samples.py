@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-from kvproto.fsm.digest_code import CodeWriter, Sources
+from kvproto.fsm.digest_code import CodeWriter, SourceTexts
 
 LIMIT = 3
 NAMES = ("é", "'", '"', "\\", "\n")
@@ -62,7 +62,7 @@ def nested(v: Any, *more: Any, key: Callable[..., Any] | None = None, at: int = 
 
 def texts() -> str:
     """The texts of all samples, a line each."""
-    sources = Sources()
+    sources = SourceTexts()
     said = []
     for function in (strings, matched, scoped, nested):
         assert isinstance(function, FunctionType)
