@@ -24,7 +24,7 @@ from kvproto.io.transports.fabric import Fabric
 from kvproto.protocol import effects as do
 from kvproto.protocol.codec import encode
 from kvproto.protocol.effects import PostBatch
-from kvproto.protocol.events import BatchReady, QueueOverflowed, SendStopped
+from kvproto.protocol.events import BatchReady, SendStopped
 from kvproto.protocol.messages import ChunkAck
 from kvproto.protocol.states import Cause, PLink
 from kvproto.protocol.timing import Timing
