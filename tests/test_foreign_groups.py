@@ -27,7 +27,7 @@ OURS = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16",
 THEIRS = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=32, tp=1)
 GRID, ROOM, TOKENS, PREFILL, MINE, OTHER = 32, 7, 64, 1, 2, 3
 LEASE = Settings().timing.lease.period
-SAID = {
+SAID: dict[type[msg.Body], Any] = {
     msg.StagingRsp: msg.StagingRsp(0, 9, 0, 0, 4096, 0, 0), msg.StagingRefused: msg.StagingRefused(0),
     msg.PagesRsp: msg.PagesRsp(0, b"\1\0\0\0"), msg.ChunkAck: msg.ChunkAck(0), msg.AuxAck: msg.AuxAck(),
     msg.Open: msg.Open(TOKENS, 0), msg.Abort: msg.Abort(Cause.DECODE_ABORTED), msg.Noted: msg.Noted(),

@@ -52,7 +52,7 @@ def make_rank(*, tombstones: int = Settings().tombstones) -> PrefillRank:
     return rank
 
 
-class Room(msgspec.Struct, frozen=True, gc=False):
+class BenchRoom(msgspec.Struct, frozen=True, gc=False):
     """A request, as both engines name it."""
 
     key: int
@@ -60,16 +60,16 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     prefix: int
 
 
-def draw(rooms: int, seed: int) -> Iterator[Room]:
+def draw(rooms: int, seed: int) -> Iterator[BenchRoom]:
     """Requests with u64 ids, prompts of up to five chunks, every second one with a prefix hit of whole pages."""
     rng = random.Random(seed)
     for _ in range(rooms):
         tokens = rng.randint(GRID // 2, 5 * GRID)
         prefix = rng.randrange(0, tokens, 16) if rng.random() < 0.5 else 0
-        yield Room(ev.room_key(rng.getrandbits(64), 0), tokens, prefix)
+        yield BenchRoom(ev.room_key(rng.getrandbits(64), 0), tokens, prefix)
 
 
-def opening(rank: PrefillRank, room: Room) -> list[Event]:
+def opening(rank: PrefillRank, room: BenchRoom) -> list[Event]:
     """What opens the room on both sides; it then waits for its forward."""
     terms = rank.peers[1].terms
     assert terms is not None
@@ -109,7 +109,9 @@ class Script(msgspec.Struct):
     fired: list[tuple[str, tuple[int, int, int], Event]] = []
 
 
-def rehearse(rank: PrefillRank, alive: list[Room], fresh: list[Room], start: float, at_work: int = 64) -> Script:
+def rehearse(
+    rank: PrefillRank, alive: list[BenchRoom], fresh: list[BenchRoom], start: float, at_work: int = 64
+) -> Script:
     """Live the lives of `alive`, at most `at_work` at a time; open one of `fresh` for each that ends."""
     script, rng, now = Script(), random.Random(3), start
     waiting, coming = deque(alive), iter(fresh)
@@ -138,7 +140,7 @@ def rehearse(rank: PrefillRank, alive: list[Room], fresh: list[Room], start: flo
     return script
 
 
-def _engine(room: Room) -> list[Event]:
+def _engine(room: BenchRoom) -> list[Event]:
     ends = range(2 * GRID, room.tokens + 2 * GRID, 2 * GRID)
     produced = [ev.TokensProduced(room.key, min(end, room.tokens)) for end in ends]
     return [ev.ForwardScheduled(room.key), *produced, ev.AuxProvided(room.key)]
