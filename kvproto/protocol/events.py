@@ -336,7 +336,7 @@ class BatchReady(WriteEvent, frozen=True):
 
 
 class BatchUnmade(WriteEvent, frozen=True):
-    """A batch could not be made ready."""
+    """No batch of the write could be made ready."""
 
 
 class BatchDeferred(WriteEvent, frozen=True):
