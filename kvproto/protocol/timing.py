@@ -50,7 +50,7 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
         lease = self.lease.period
         asked = "nothing could be asked for twice before it ends"
         if self.heartbeat.tries < 2:  # noqa: PLR2004  # one is no patience at all
-            raise ValueError(f"Timing: heartbeat.tries is {self.heartbeat.tries}: one beat that is late would end a link")
+            raise ValueError(f"Timing: heartbeat.tries is {self.heartbeat.tries}: one late beat would end a link")
         for name in ("resend", "patience"):
             if getattr(self, name).period >= lease:
                 raise ValueError(f"Timing: {name} is not shorter than the lease of {lease} s: {asked}")
