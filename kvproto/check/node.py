@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from kvproto.check.config import Config
 from kvproto.check.snapshot import Names
+from kvproto.fsm.driver import steps
 from kvproto.fsm.table import Row
 from kvproto.protocol import effects as do
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
-from kvproto.rank.driver import steps
 
 Value = tuple[Any, ...]
 Input = tuple[Any, ...]

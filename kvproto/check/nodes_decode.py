@@ -27,13 +27,13 @@ from kvproto.check.node import (
 )  # fmt: skip
 from kvproto.check.prefill_local_steps import page_bytes
 from kvproto.check.snapshot import freeze_decode, thaw_decode
-from kvproto.fsm.vocabulary import Effect, Event, Report, TimerFired
+from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
+from kvproto.protocol.events import ROOM_CHUNK, TimerFired
 from kvproto.protocol.states import Cause, DLink, DRoom
 from kvproto.rank.decode import DecodeRank
-from kvproto.rank.driver import ROOM_CHUNK
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 
 

@@ -26,13 +26,13 @@ from kvproto.check.node import (
 )  # fmt: skip
 from kvproto.check.prefill_local_steps import PNode, PrefillMoves, page_bytes
 from kvproto.check.snapshot import LONG_AGO, freeze_prefill, thaw_prefill
-from kvproto.fsm.vocabulary import Effect, Event, Report, TimerFired
+from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.events import ROOM_CHUNK, TimerFired
 from kvproto.protocol.states import Cause
-from kvproto.rank.driver import ROOM_CHUNK
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 

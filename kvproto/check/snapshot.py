@@ -97,8 +97,7 @@ def _rooms(rank: Rank, names: Names) -> tuple[Frozen, Frozen]:
 def _thaw_rooms(rank: Rank, names: Names, rooms: Frozen, tombs: Frozen) -> None:
     rank.rooms = {names.keys[k]: v for k, v in rooms}
     rank.tombs = OrderedDict((names.keys[k], v) for k, v in tombs)
-    rank.wheel.slots.clear()
-    rank.wheel.order.clear()
+    rank.forget_timers()
     rank.trace.clear()
 
 

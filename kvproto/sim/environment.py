@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from kvproto.fsm.driver import steps
 from kvproto.fsm.table import Row
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.protocol import effects as do
@@ -20,7 +21,6 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause
 from kvproto.rank.decode import DecodeRank
-from kvproto.rank.driver import steps
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 
