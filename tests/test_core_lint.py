@@ -4,16 +4,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from kvproto.fsm.lint import lint
+from kvproto.fsm.lint import lint, lint_edge
+from kvproto.fsm.routing import Routes
+from kvproto.fsm.sources import Sources
 from kvproto.fsm.table import Table, Value
 from kvproto.fsm.vocabulary import Event, State, TimerFired
 from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.routes import LinkIs
+from kvproto.protocol.sources import SOURCES
+from kvproto.protocol.states import PLink
 from kvproto.protocol.states import PSend as S
 from kvproto.protocol.tables import TABLES
+from kvproto.protocol.tables.links import prefill_link
 from kvproto.protocol.timing import Timing
 
 HERE = Path(__file__).name
+
+
+class Unheard(ev.RoomEvent, frozen=True):
+    """An event that no table takes."""
 
 
 class Small(State):
@@ -32,8 +44,9 @@ def good(*, timers: dict[State, str] | None = None) -> Table[Value]:
     """A table without a fault: two events, two states that decide both."""
     events = (ev.Gathered, ev.SendStopped)
     table = Table("small", Value, Small, initial=Small.BEGIN, events=events, timers=timers or {})
-    table.row(Small.BEGIN, ev.Gathered, Small.WAIT, when=yes)
-    table.row((Small.BEGIN, Small.WAIT), ev.Gathered, Small.LOST)
+    table.opens(Small.BEGIN, ev.Gathered, Small.WAIT, when=yes)
+    table.opens(Small.BEGIN, ev.Gathered, Small.LOST)
+    table.row(Small.WAIT, ev.Gathered, Small.LOST)
     table.refuse((Small.BEGIN, Small.WAIT, Small.LOST), ev.SendStopped, "not yet")
     table.ignore(Small.LOST, ev.Gathered, "late")
     return table
@@ -124,7 +137,11 @@ def test_a_good_table_has_no_finding() -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_the_protocol_has_no_finding(table: Table[Value]) -> None:
-    assert [str(finding) for finding in lint(table, Timing())] == []
+    assert [str(finding) for finding in lint(table, Timing(), SOURCES)] == []
+
+
+def test_the_protocol_s_edge_has_no_finding() -> None:
+    assert [str(finding) for finding in lint_edge(SOURCES)] == []
 
 
 @pytest.mark.parametrize(("make", "kind", "text"), PLANTED, ids=lambda case: getattr(case, "__name__", ""))
@@ -149,15 +166,57 @@ def test_a_state_without_a_way_out_is_found(table: Table[Value]) -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_no_row_can_be_left_out_or_put_first_unnoticed(table: Table[Value]) -> None:
-    """Of every pair, the row that decides; and the same row once more before it."""
-    rows = table.rows
-    deciding = [row for row in rows if row.when is None]
+    """Of every pair that comes from outside, the row that decides; and the same row once more before it."""
+    rows, outside = table.rows, SOURCES.outside(table)
+    deciding = [row for row in rows if row.when is None and row.source in outside.get(row.event, ())]
     try:
         for row in deciding[:: max(1, len(deciding) // 12)]:
             table.rows = [other for other in rows if other is not row]
-            kinds = {finding.kind for finding in lint(table, Timing())}
+            kinds = {finding.kind for finding in lint(table, Timing(), SOURCES)}
             assert kinds & {"undecided", "unreachable"}, f"without {row}"
             table.rows = [row, *rows]
             assert any(finding.kind == "never-fires" for finding in lint(table, Timing())), f"with {row} twice"
     finally:
         table.rows = rows
+
+
+# ------------------------------------------------------------------------------------------- where events come from
+def test_a_row_that_makes_a_machine_says_so_and_no_other_does() -> None:
+    table = good()
+    table.rows = [replace(row, opens=False) for row in table.rows]
+    assert {finding.kind for finding in lint(table, Timing())} == {"opens"}
+    table.rows = [replace(row, opens=True) for row in good().rows]
+    assert "opens" in {finding.kind for finding in lint(table, Timing())}
+
+
+def test_a_row_on_a_message_that_never_comes_in_its_state_is_found() -> None:
+    rows = prefill_link.rows
+    prefill_link.refuse(PLink.LOST, ev.WatermarkSeen, "the link is down")
+    try:
+        found = lint(prefill_link, Timing(), SOURCES)
+    finally:
+        prefill_link.rows = rows[:-1]
+    assert [(finding.kind, finding.text) for finding in found] == [("out-of-reach", "WatermarkSeen never comes in LOST")]
+    assert found[0].where.rpartition(":")[0].endswith(HERE)
+
+
+def test_an_event_without_a_source_and_one_without_a_table_are_found() -> None:
+    bare = Sources(TABLES, SOURCES.routes, engine=(), answers=SOURCES.answers, raised=SOURCES.raised, states=())
+    kinds = {finding.text for table in TABLES for finding in lint(table, Timing(), bare) if finding.kind == "nobody-raises"}
+    assert "EngineOpened comes from nowhere" in kinds
+    more = Sources(TABLES, SOURCES.routes, engine=(Unheard,), answers={}, raised={}, states=())
+    assert any("Unheard is raised" in finding.text for finding in lint_edge(more))
+
+
+def test_a_message_without_a_route_and_a_route_behind_others_are_found() -> None:
+    routes = Routes("small", (msg.Heartbeat, msg.Reset), (LinkIs,))
+    routes.drop(msg.Heartbeat, LinkIs.STRANGER, why="nobody")
+    routes.drop((msg.Heartbeat, msg.Reset), LinkIs.STRANGER, LinkIs.STALE, why="stale")
+    routes.drop(msg.Heartbeat, LinkIs.STALE, why="never taken")
+    found = lint_edge(Sources((), (routes,), engine=(), answers={}, raised={}, states=()))
+    assert [finding.text for finding in found] == [
+        "no route takes Heartbeat with CURRENT", "no route takes Reset with CURRENT",
+        "others take all of Heartbeat before",
+    ]  # fmt: skip
+    with pytest.raises(LookupError, match="small: no route takes Heartbeat with CURRENT"):
+        routes.compiled()

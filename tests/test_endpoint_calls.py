@@ -48,7 +48,7 @@ def sockets(endpoint: DecodeEndpoint) -> tuple[int, int, int]:
     """Connections that were ever made, that there are, and that are some link's."""
     control, known = endpoint.loop.control, endpoint.loop.lines
     assert len(known.peer_of) == len(known.link_at)
-    return control._dialled, len(control._links), len(known.peer_of)
+    return control._dialled, len(control._sockets), len(known.peer_of)
 
 
 # ------------------------------------------------------------------------------------------------ connecting

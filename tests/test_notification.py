@@ -74,7 +74,7 @@ def test_an_answer_that_overtakes_the_end_of_its_write_is_remembered(pair: Pair)
             early.append(prefill.rank.sends[room][body.chunk << 16].state.name)
         return handle(link, epoch, room, body, *rest)
 
-    prefill.rank.receive = heard  # type: ignore[method-assign]
+    prefill.rank.receive = heard  # type: ignore[method-assign, assignment]
     poll = prefill.data.transport.poll
     held: list[Any] = []
 

@@ -40,12 +40,13 @@ class World:
         self.values: dict[tuple[int, int, int], PWriteValue] = {}
         self.queue: deque[Event] = deque()
         self.handlers: dict[type[Any], Any] = {}
-        self.loop: Any = SimpleNamespace(
+        loop = SimpleNamespace(
             turns=1, reports=deque(), raise_event=self.queue.append, submit=self.submit, handlers=self.handlers
         )  # fmt: skip
         transport: Any = SimpleNamespace(
             write_many=self.write_many, quiescent=lambda _: self.settled, drop=lambda _: None
         )  # fmt: skip
+        self.loop: Any = loop
         self.writes = Writes(self.loop, transport)
 
     def write_many(self, _peer: PeerId, parts: list[Any], _tag: bytes) -> Handle:

@@ -8,7 +8,8 @@ import json
 import msgspec
 
 from kvproto.cli.console import FOUND, WELL, WRONG, complain, say
-from kvproto.fsm.lint import lint
+from kvproto.fsm.lint import lint, lint_edge
+from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 
@@ -19,6 +20,11 @@ what is an error:
   unreachable  no row leads to the state
   no-way-out   no way leads from the state to a final one
   unknown      a row names an event, a state or a timer that the table does not have
+  opens        a row makes the machine without saying so, or says so and makes none
+  out-of-reach    a row on an event that never comes in its state
+  nobody-raises   an event without a source, or one that no table takes
+  no-route        a message that no route takes
+  never-taken     a route behind others that take all that it would
 """
 
 
@@ -36,7 +42,8 @@ def main(argv: list[str]) -> int:
         complain(f"there is no machine {unknown[0]!r}; there are {', '.join(table.name for table in TABLES)}")
         return WRONG
     tables = [table for table in TABLES if not args.machine or table.name in args.machine]
-    found = [finding for table in tables for finding in lint(table, Timing())]
+    found = [finding for table in tables for finding in lint(table, Timing(), SOURCES)]
+    found += [] if args.machine else lint_edge(SOURCES)
     if args.json:
         say(json.dumps(msgspec.to_builtins(found), indent=1))
     else:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kvproto.draw.diagram import Look, sketch
 from kvproto.draw.dot import dot
+from kvproto.draw.edge_tables import facts_md, not_in_tables_md, routes_md
 from kvproto.draw.export import schema, spec, text
 from kvproto.draw.mermaid import mermaid
 from kvproto.draw.properties import hazards_md, properties_md
@@ -34,6 +35,7 @@ from kvproto.draw.tables import (
 )
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.events import Terms
+from kvproto.protocol.routes import decode_routes, prefill_routes
 from kvproto.protocol.states import Cause
 from kvproto.protocol.tables import TABLES
 from kvproto.trace.merge import merge
@@ -62,6 +64,8 @@ def _parts() -> dict[str, Callable[[], str]]:
     parts: dict[str, Callable[[], str]] = {
         "messages": messages_md, "timers": timers_md, "settings": settings_md, "events": events_md,
         "effects": effects_md, "properties": properties_md, "hazards": hazards_md, "causes": lambda: causes_md(Cause),
+        "routes prefill": lambda: routes_md(prefill_routes), "routes decode": lambda: routes_md(decode_routes),
+        "facts": lambda: "\n".join(facts_md(fact) for fact in decode_routes.facts), "beside": not_in_tables_md,
         "ring": ring_md, "terms": lambda: struct_md(Terms), "layout": lambda: struct_md(Layout),
     }  # fmt: skip
     for table in TABLES:

@@ -57,6 +57,7 @@ class Endpoint:
     def __init__(self, rank: Rank, pool: Pool, control: Control, clock: Clock) -> None:
         """The subclasses make these."""
         self.rank, self.pool = rank, pool
+        _ = rank.digest  # made here, where an error reaches the engine, and not when the first peer calls
         self.loop = Loop(rank, control, clock)
         self.book: dict[int, Entry] = {}
         self.digesting: DigestingKernels | None = None

@@ -15,8 +15,6 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import MAX_FRAME
 
-MAX_QUEUE_BYTES = 8 * MAX_FRAME
-
 
 def new_incarnation() -> int:
     """A number (u48) higher than in any earlier life of this rank: milliseconds since 2020, and the process."""
@@ -64,5 +62,5 @@ def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: Lane) -
 
 
 def make_control(bind: str | None) -> Control:
-    """A control plane with the codec's bounds."""
-    return Control(bind, max_frame=MAX_FRAME, max_bytes=MAX_QUEUE_BYTES)
+    """A control plane with the codec's bound of a frame."""
+    return Control(bind, max_frame=MAX_FRAME)

@@ -50,7 +50,7 @@ class Driver:
         self._timed: list[MachineStore] = []
         self._route: dict[type[Event], On] = {}
         self._queue: deque[Event] = deque()
-        self._out: list[Effect] = []
+        self._out: list[Any] = []  # effects alone: events are queued
 
     def add(
         self, store: str, table: Table[Any], key: KeyOf, *, within: KeyOf | None = None,
@@ -80,7 +80,7 @@ class Driver:
 
     def handle(self, event: Event, now: float, *then: Event) -> list[Effect]:
         """Take one event (and those that come with it); returns the effects that others have to carry out."""
-        out: list[Effect] = []
+        out: list[Any] = []
         self._out = out
         route, queue = self._route, self._queue
         queue.extend(then)
@@ -95,7 +95,7 @@ class Driver:
         if tries is None:
             tries = store.machine.timers[store.get(key).state].tries
         event = store.timer_of(key, tries)
-        out: list[Effect] = []
+        out: list[Any] = []
         self._out = out
         store.take[type(event)](event, now)
         while self._queue:
@@ -113,7 +113,7 @@ class Driver:
     # --------------------------------------------------------------------------------------------- timers
     def tick(self, now: float, limit: int = 256) -> list[Effect]:
         """Fire at most `limit` timers that are due."""
-        out: list[Effect] = []
+        out: list[Any] = []
         for _ in range(limit):
             first = min(self._timed, key=_next, default=None)
             if first is None or first.wheel.next > now:
@@ -126,8 +126,9 @@ class Driver:
         """When `tick` should be called at the latest (it may find nothing to do); infinity: no timer runs."""
         return min((store.wheel.next for store in self._timed), default=INFINITY)
 
-    def forget_timers(self) -> None:
-        """Empty the wheels: who puts values back from elsewhere ends their timers, too."""
+    def clear_pending(self) -> None:
+        """Forget timers, and events that nobody has heard yet: for whoever puts values back from elsewhere."""
+        self._queue.clear()
         for store in self._timed:
             store.wheel.clear()
             store.wakes.clear()

@@ -1,13 +1,20 @@
 """The lint: what can be said of a table without running it.
 
-Five things are errors, each with the file and line of the row (or of the pair) that is at fault:
+These are errors, each with the file and line of the row (or of the pair) that is at fault:
 
 * `undecided`: a pair of state and event for which no row without a guard decides;
 * `never-fires`: a row behind one that always fires, or one that says the same under the same guard;
 * `unreachable`: a state that no row leads to from the initial one;
 * `no-way-out`: a state from which no row path leads to a final one (tables that have final states);
 * `unknown`: a row on an event, or in a state, that the table does not have; a timer's event in a state without
-  a timer; a timer that has no numbers in the given `timing`.
+  a timer; a timer that has no numbers in the given `timing`;
+* `opens`: a row that makes the machine without saying so, or says so and makes none;
+* `nobody-raises`: an event of the table that has no source; an event that is raised and that no table takes;
+* `out-of-reach`: a row on an event that never comes in its state, as its routes have it;
+* `no-route`, `never-taken`: a message that no route takes; a route behind others that take all that it would.
+
+The last ones ask where events come from (`Sources`).  What only machines of the same rank raise need not be decided in
+every state: where it cannot come there is no row.
 
 A machine without tombstones is deleted when it is final, so its final states need no rows.
 """
@@ -19,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from kvproto.fsm.sources import Sources
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.timing import NamedTimers
 from kvproto.fsm.vocabulary import Event, State, TimerFired
@@ -36,11 +44,30 @@ class Finding(msgspec.Struct, frozen=True):
         return f"{self.where}: {self.table}: {self.kind}: {self.text}"
 
 
-def lint(table: Table[Any], timing: NamedTimers) -> list[Finding]:
-    """Every error of the table, in the order of the list above."""
+def lint(table: Table[Any], timing: NamedTimers, sources: Sources | None = None) -> list[Finding]:
+    """Every error of the table, in the order of the list above; the last ones only with `sources`."""
     rows = table.pairs()
-    found = [*_undecided(table, rows), *_never_fires(table, rows), *_graph(table), *_unknown(table, timing)]
+    outside = sources.outside(table) if sources is not None else {event: set(table.states) for event in table.events}
+    found = [*_undecided(table, rows, outside), *_never_fires(table, rows), *_graph(table), *_unknown(table, timing)]
+    found += _opens(table)
+    if sources is not None:
+        found += _out_of_reach(table, outside, sources.within(table))
     return sorted(found, key=lambda f: (f.where, f.kind))
+
+
+def lint_edge(sources: Sources) -> list[Finding]:
+    """Every error of the routes, and every event that is raised for nobody."""
+    found = []
+    for routes in sources.routes:
+        where = routes.routes[0].where if routes.routes else "?"
+        found += [Finding(routes.name, "no-route", where, f"no route takes {gap}") for gap in routes.gaps()]
+        for route in routes.hidden():
+            messages = ", ".join(message.__name__ for message in route.messages)
+            found.append(Finding(routes.name, "never-taken", route.where, f"others take all of {messages} before"))
+    name = "+".join(routes.name for routes in sources.routes)
+    for event in sources.homeless():
+        found.append(Finding(name, "nobody-raises", "?", f"{event.__name__} is raised, and no table takes it"))
+    return found
 
 
 def _finding(table: Table[Any], kind: str, text: str, row: Row | None = None) -> Finding:
@@ -48,7 +75,9 @@ def _finding(table: Table[Any], kind: str, text: str, row: Row | None = None) ->
     return Finding(table.name, kind, row.where if row else "?", text)
 
 
-def _undecided(table: Table[Any], rows: dict[tuple[State, type[Event]], list[Row]]) -> list[Finding]:
+def _undecided(
+    table: Table[Any], rows: dict[tuple[State, type[Event]], list[Row]], outside: dict[type[Event], set[State]]
+) -> list[Finding]:  # fmt: skip
     found = []
     for state in table.states:
         if state in table.final and not table.tombstones:
@@ -57,6 +86,8 @@ def _undecided(table: Table[Any], rows: dict[tuple[State, type[Event]], list[Row
             if issubclass(event, TimerFired) and state not in table.timers:
                 continue
             pair = rows.get((state, event), [])
+            if not pair and state not in outside.get(event, ()):
+                continue  # it never comes from outside in this state
             if not pair or all(row.when for row in pair):
                 text = f"nobody decides {event.__name__} in {state.name}"
                 found.append(_finding(table, "undecided", text, pair[-1] if pair else None))
@@ -95,6 +126,29 @@ def _graph(table: Table[Any]) -> list[Finding]:
     if table.final:
         ending = _closure(backward, set(table.final))
         found += [_finding(table, "no-way-out", s.name) for s in table.states if s not in ending]
+    return found
+
+
+def _opens(table: Table[Any]) -> list[Finding]:
+    found = []
+    for row in table.rows:
+        makes = row.source is table.initial and row.target is not table.initial
+        if makes and not row.opens:
+            found.append(_finding(table, "opens", f"{row} makes the machine: write `opens`", row))
+        elif row.opens and not makes:
+            found.append(_finding(table, "opens", f"{row} makes no machine: write `row`", row))
+    return found
+
+
+def _out_of_reach(
+    table: Table[Any], outside: dict[type[Event], set[State]], within: set[type[Event]]
+) -> list[Finding]:  # fmt: skip
+    nowhere = [event for event in table.events if event not in outside and event not in within]
+    found = [_finding(table, "nobody-raises", f"{event.__name__} comes from nowhere") for event in nowhere]
+    for row in table.rows:
+        if row.event not in within and row.source not in outside.get(row.event, ()):
+            text = f"{row.event.__name__} never comes in {row.source.name}"
+            found.append(_finding(table, "out-of-reach", text, row))
     return found
 
 

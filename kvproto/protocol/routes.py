@@ -16,18 +16,14 @@ any other is the room's, which alone knows whether the chunk is in place, to be 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvproto.fsm.routing import Fact, Routes
-from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.ring import usable
 from kvproto.protocol.states import Cause
-
-if TYPE_CHECKING:
-    from kvproto.rank.base import Rank
 
 
 class LinkIs(Fact):
@@ -64,8 +60,9 @@ class Heard:
 
     __slots__ = ("body", "epoch", "link", "peer", "place", "rank", "room", "terms", "value")
 
-    def __init__(self, rank: Rank) -> None:
-        self.rank: Any = rank
+    def __init__(self, rank: Any) -> None:
+        """`rank`: whose edge it is."""
+        self.rank = rank
         #: number of the link (0: none), its machine's value, the other end's rank and terms
         self.link, self.value, self.peer = 0, None, 0  # type: int, Any, int
         self.terms: Any = None
@@ -74,34 +71,34 @@ class Heard:
 
 
 # ------------------------------------------------------------------------------------------- both sides
-def beat(h: Heard) -> Event:
+def beat(h: Heard) -> ev.HeartbeatReceived:
     """`peer` 0: a stranger's."""
     return ev.HeartbeatReceived(h.link, h.epoch, h.place)
 
 
-def reset(h: Heard) -> Event:
+def reset(h: Heard) -> ev.ResetReceived:
     """The epoch that the peer does not know."""
     return ev.ResetReceived(h.link, h.epoch)
 
 
 # --------------------------------------------------------------------------------------- prefill side
-def call(h: Heard) -> Event | None:
+def call(h: Heard) -> ev.HelloReceived | None:
     """The rank finds the caller's link, or makes it, and looks whether the two fit; None: too many links."""
-    event: Event | None = h.rank.called(h.body, h.place)
+    event: ev.HelloReceived | None = h.rank.called(h.body, h.place)
     return event
 
 
-def mark(h: Heard) -> Event:
+def mark(h: Heard) -> ev.WatermarkSeen:
     """The decode rank's watermark."""
     return ev.WatermarkSeen(h.link, h.body.round, h.body.tail)
 
 
-def granted_mark(h: Heard) -> Event:
+def granted_mark(h: Heard) -> ev.WatermarkSeen:
     """The watermark that comes with a region."""
     return ev.WatermarkSeen(h.link, h.body.mark_round, h.body.mark_tail)
 
 
-def granted(h: Heard) -> Event:
+def granted(h: Heard) -> ev.StagingGranted:
     """Usable by the higher of the watermark that comes with it and the one that was seen before."""
     body, seen = h.body, (h.value.mark_round, h.value.mark_tail)
     ready = usable(body.round, body.end, max((body.mark_round, body.mark_tail), seen))
@@ -110,27 +107,27 @@ def granted(h: Heard) -> Event:
     )
 
 
-def denied(h: Heard) -> Event:
+def denied(h: Heard) -> ev.StagingDenied:
     """The chunk is not staged."""
     return ev.StagingDenied(h.room, h.body.chunk, h.peer)
 
 
-def pages(h: Heard) -> Event:
+def pages(h: Heard) -> ev.PagesGranted:
     """The chunk's pages."""
     return ev.PagesGranted(h.room, h.body.chunk, h.peer, h.body.pages, h.rank.lease)
 
 
-def acked(h: Heard) -> Event:
+def acked(h: Heard) -> ev.ChunkAcked:
     """The part is in place."""
     return ev.ChunkAcked(h.room, h.body.chunk, h.peer)
 
 
-def aux_acked(h: Heard) -> Event:
+def aux_acked(h: Heard) -> ev.ChunkAcked:
     """The aux row has landed."""
     return ev.ChunkAcked(h.room, AUX_CHUNK, h.peer)
 
 
-def opened(h: Heard) -> Event | None:
+def opened(h: Heard) -> ev.PeerOpened | None:
     """The decode rank's pages are there; None: the room is one too many."""
     if h.rank.full(h.room):
         return None
@@ -138,93 +135,93 @@ def opened(h: Heard) -> Event | None:
     return ev.PeerOpened(h.room, h.peer, h.terms, tokens, prefix)
 
 
-def abort(h: Heard) -> Event:
+def abort(h: Heard) -> ev.AbortAsked:
     """The decode rank wants no more writes."""
     return ev.AbortAsked(h.room, h.peer, h.terms, h.body.cause)
 
 
-def noted(h: Heard) -> Event:
+def noted(h: Heard) -> ev.PeerNoted:
     """The decode rank knows that this one has drained."""
     return ev.PeerNoted(h.room, h.peer)
 
 
-def gone(h: Heard) -> Event:
+def gone(h: Heard) -> ev.PeerForgot:
     """The decode rank does not know the room."""
     return ev.PeerForgot(h.room, h.peer)
 
 
-def taken(_: Heard) -> msg.Message:
+def taken(_: Heard) -> msg.Drained:
     """Nothing is in flight for the asker, and nothing will be."""
     return msg.Drained(Cause.PLAN_MISMATCH)
 
 
 # ---------------------------------------------------------------------------------------- decode side
-def welcome(h: Heard) -> Event:
+def welcome(h: Heard) -> ev.WelcomeReceived:
     """The rank looks whether it is the one that was called, and fits."""
     return ev.WelcomeReceived(h.link, h.body.session, h.body.epoch, h.rank.misfit_of(h.link, h.body))
 
 
-def refusal(h: Heard) -> Event:
+def refusal(h: Heard) -> ev.RefusalReceived:
     """The call was refused."""
     return ev.RefusalReceived(h.link, h.body.session, h.body.why)
 
 
-def mark_asked(h: Heard) -> Event:
+def mark_asked(h: Heard) -> ev.WatermarkAsked:
     """A prefill rank wants to know the watermark."""
     return ev.WatermarkAsked(h.link)
 
 
-def region_asked(h: Heard) -> Event:
+def region_asked(h: Heard) -> ev.StagingRequested:
     """Of a chunk that has a grant."""
     return ev.StagingRequested(h.room, h.body.chunk, h.peer, h.terms.writes)
 
 
-def first_asked(h: Heard) -> Event:
+def first_asked(h: Heard) -> ev.ChunkRequested:
     """Of a chunk that has none."""
     return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages=False)
 
 
-def pages_asked(h: Heard) -> Event:
+def pages_asked(h: Heard) -> ev.PagesRequested:
     """Of a chunk that has a grant."""
     return ev.PagesRequested(h.room, h.body.chunk, h.peer, h.terms.writes)
 
 
-def first_pages_asked(h: Heard) -> Event:
+def first_pages_asked(h: Heard) -> ev.ChunkRequested:
     """Of a chunk that has none."""
     return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages=True)
 
 
-def part(h: Heard) -> Event:
+def part(h: Heard) -> ev.PartArrived:
     """Of a chunk that has a grant."""
     return ev.PartArrived(h.room, h.body.chunk, h.peer, h.body.grant)
 
 
-def late_part(h: Heard) -> Event:
+def late_part(h: Heard) -> ev.ChunkNotified:
     """Of a chunk that has none."""
     return ev.ChunkNotified(h.room, h.body.chunk, h.peer)
 
 
-def ready(h: Heard) -> Event:
+def ready(h: Heard) -> ev.PeerReady:
     """The prefill rank knows the room."""
     return ev.PeerReady(h.room, h.peer)
 
 
-def aux(h: Heard) -> Event:
+def aux(h: Heard) -> ev.AuxLanded:
     """The aux row."""
     return ev.AuxLanded(h.room, h.peer, h.body.data)
 
 
-def drained(h: Heard) -> Event:
+def drained(h: Heard) -> ev.PeerDrained:
     """Nothing of the prefill rank is in flight any more."""
     return ev.PeerDrained(h.room, h.peer, h.body.cause)
 
 
-def not_yours(_: Heard) -> msg.Message:
+def not_yours(_: Heard) -> msg.Gone:
     """No room of the sender's is known here."""
     return msg.Gone()
 
 
-def note(_: Heard) -> msg.Message:
+def note(_: Heard) -> msg.Noted:
     """It need not be said again."""
     return msg.Noted()
 

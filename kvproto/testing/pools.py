@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from kvproto.engine.endpoint import Endpoint
@@ -54,11 +56,12 @@ def left_over(endpoint: Endpoint) -> list[str]:
         "grants": getattr(rank, "grants", None), "space queue": getattr(rank, "space_queue", None),
         "regions": getattr(rank, "chunk_of", None), "gathers": getattr(data, "gathers", None),
         "writes": writes, "unposted": getattr(writes, "unposted", None), "doubts": getattr(writes, "doubtful", None),
-        "rank's writes": rank.writes,
-        "scatters": getattr(data, "scatters", None), "backlog": endpoint.loop.lines.backlog,
+        "rank's writes": rank.writes, "scatters": getattr(data, "scatters", None),
         "ring": getattr(getattr(rank, "ring", None), "live", None),
     }  # fmt: skip
     free = getattr(rank, "free_slots", None)
     if free is not None and len(free) != rank.settings.slots:
         holds["missing slots"] = rank.settings.slots - len(free)
-    return [f"{type(endpoint).__name__} {rank.index}: {name}: {it}" for name, it in holds.items() if it]
+    # what an iterable has is taken at once: the loop may go on meanwhile, on a thread of its own
+    told = {name: list(it) if isinstance(it, Iterable) else it for name, it in holds.items() if it}
+    return [f"{type(endpoint).__name__} {rank.index}: {name}: {it}" for name, it in told.items()]

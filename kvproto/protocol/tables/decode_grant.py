@@ -191,17 +191,17 @@ def scatter(v: V, e: PartArrived) -> Output:
     return do.ScatterChunk(e.room, e.chunk, v.writers & ~v.by_pages, v.offset)
 
 
-def land(v: V, e: GrantEvent) -> Output:
+def land(v: V, e: GrantEvent) -> ChunkLanded:
     """Tell the room that the chunk is in its pages."""
     return ChunkLanded(e.room, e.chunk)
 
 
-def close(v: V, e: GrantEvent) -> Output:
+def close(v: V, e: GrantEvent) -> GrantClosed:
     """Tell the room that the grant has ended."""
     return GrantClosed(e.room, e.chunk)
 
 
-def fail_scatter(v: V, e: ScatterFailed) -> Output:
+def fail_scatter(v: V, e: ScatterFailed) -> RoomFailed:
     """Tell the room that the scatter failed."""
     return RoomFailed(e.room, Cause.KERNEL_FAILED)
 
@@ -259,13 +259,9 @@ ignore(S.SCATTERING, (StagingRequested, PagesRequested), "a late request: every 
 ignore(S.SCATTERING, (RoomStopped, RoomDrained), "every byte is there; the scatter ends by itself")
 ignore(S.QUARANTINED, (StagingRequested, PagesRequested, PartArrived), "the room has failed; the writer is told")
 ignore((S.FILLING, S.SCATTERING, S.QUARANTINED), SpaceUsable, "no writer waits for the watermark")
+ignore((S.NEW, S.FILLING_PAGES), SpaceUsable, "its region was given back")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
 refuse((S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES), PartArrived, "not the way that was agreed for this writer")
-refuse((S.NEW, S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED), (SpaceReserved, SpaceDenied), "no region was asked for")
-refuse((S.NEW, S.AWAIT_SPACE, S.FILLING_PAGES), SpaceUsable, "there is no region")
 refuse((S.NEW, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES, S.QUARANTINED), (Scattered, ScatterFailed), "no scatter is under way")
-refuse(S.NEW,        PartArrived,      "nobody has asked for the chunk")
-refuse((S.NEW, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES), RoomDrained, "the room has not failed")
-refuse(S.QUARANTINED, RoomStopped,     "the room failed before")
 # fmt: on

@@ -258,7 +258,7 @@ def say_gone(v: V, e: RoomEvent) -> Output:
     return do.Reply(e.room, Gone())
 
 
-def open_grant(v: V, e: ChunkRequested) -> Output:
+def open_grant(v: V, e: ChunkRequested) -> StagingRequested | PagesRequested:
     """Begin the chunk: its first writer asks for a region, or for the pages."""
     kind = PagesRequested if e.pages else StagingRequested
     return kind(e.room, e.chunk, e.peer, _terms(v).writes)
@@ -294,7 +294,7 @@ def ask_quiet(v: V, e: RoomEvent | TimerFired) -> Output:
     return do.AskLinks(e.room, _terms(v).everyone, quiet=True)
 
 
-def count_quiet(v: V, e: PeerDrained) -> Output:
+def count_quiet(v: V, e: PeerDrained) -> PeerQuiet:
     """Count the one that has drained as quiet."""
     return PeerQuiet(e.room, e.peer)
 

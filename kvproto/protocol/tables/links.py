@@ -325,12 +325,12 @@ def raise_quiet(v: D, e: LinkEvent | TimerFired) -> Output:
     return do.RaisePeerQuiet(e.peer)
 
 
-def refuse_room(v: D, e: OpenAsked) -> Output:
+def refuse_room(v: D, e: OpenAsked) -> LinkWentDown:
     """Tell the room that there will be no link."""
     return LinkWentDown(e.room, e.rank, Cause.REFUSED)
 
 
-def count_quiet(v: D, e: QuietAsked) -> Output:
+def count_quiet(v: D, e: QuietAsked) -> PeerQuiet:
     """Tell the room that nothing of this link can land."""
     return PeerQuiet(e.room, e.rank)
 
@@ -452,5 +452,5 @@ ignore_d(CALLED,       HeartbeatReceived,  "the call says all that a reset would
 ignore_d((T.UP, T.REFUSED, *CALLED), (WelcomeReceived, RefusalReceived), "an older call's")
 ignore_d((T.UP, T.REFUSED, *CALLED), ResetReceived, "an older epoch's")
 ignore_d((T.NEW, T.REFUSED, *CALLED), QueueOverflowed, "the link is down")
-ignore_d((T.UP, T.REFUSED), DialFailed,    "an older address")
+ignore_d((T.NEW, T.UP, T.REFUSED), DialFailed,    "an older address")
 # fmt: on

@@ -258,22 +258,22 @@ def gather(v: V, e: SlotTaken) -> Output:
     return do.GatherChunk(e.room, e.chunk, e.peer, v.slot, v.offset, v.grant)
 
 
-def write(v: V, e: Gathered) -> Output:
+def write(v: V, e: Gathered) -> WriteBegun:
     """Begin the one write."""
     return WriteBegun(e.room, e.chunk, e.peer, v.slot, v.offset, v.grant, v.lease)
 
 
-def write_pages(v: V, e: PagesGranted) -> Output:
+def write_pages(v: V, e: PagesGranted) -> PagesBegun:
     """Begin the small writes."""
     return PagesBegun(e.room, e.chunk, e.peer, e.pages, v.lease)
 
 
-def write_kept_pages(v: V, e: KvProduced) -> Output:
+def write_kept_pages(v: V, e: KvProduced) -> PagesBegun:
     """Begin the small writes into the pages that were named before."""
     return PagesBegun(e.room, e.chunk, e.peer, v.pages, v.lease)
 
 
-def stop_write(v: V, e: On) -> Output:
+def stop_write(v: V, e: On) -> WriteStopped:
     """Post nothing more."""
     return WriteStopped(e.room, e.chunk, e.peer)
 
@@ -288,22 +288,22 @@ def send_aux(v: V, e: On) -> Output:
     return do.SendAux(e.room, e.peer)
 
 
-def finish(v: V, e: On) -> Output:
+def finish(v: V, e: On) -> SendFinished:
     """Tell the room that this send has ended."""
     return SendFinished(e.room, e.chunk, e.peer)
 
 
-def fail_write(v: V, e: On) -> Output:
+def fail_write(v: V, e: On) -> RoomFailed:
     """Tell the room that the write failed."""
     return RoomFailed(e.room, Cause.WRITE_FAILED)
 
 
-def fail_gather(v: V, e: On) -> Output:
+def fail_gather(v: V, e: On) -> RoomFailed:
     """Tell the room that the gather failed."""
     return RoomFailed(e.room, Cause.KERNEL_FAILED)
 
 
-def fail_silent(v: V, e: TimerFired) -> Output:
+def fail_silent(v: V, e: TimerFired) -> RoomFailed:
     """Tell the room that the decode rank does not answer."""
     return RoomFailed(e.room, Cause.NO_ANSWER)
 

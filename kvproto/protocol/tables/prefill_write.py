@@ -118,17 +118,17 @@ def drop(v: V, e: WriteEvent) -> Output:
     return do.DropBatches(e.room, e.chunk, e.peer)
 
 
-def complete(v: V, e: BatchCompleted) -> Output:
+def complete(v: V, e: BatchCompleted) -> WriteCompleted:
     """Tell the send that every byte is there."""
     return WriteCompleted(e.room, e.chunk, e.peer)
 
 
-def doubt(v: V, e: BatchFailed) -> Output:
+def doubt(v: V, e: BatchFailed) -> WriteFailed:
     """Tell the send that it has failed, and that bytes may still land."""
     return WriteFailed(e.room, e.chunk, e.peer, settled=False)
 
 
-def fail(v: V, e: WriteEvent) -> Output:
+def fail(v: V, e: WriteEvent) -> WriteFailed:
     """Tell the send that it has failed, and that no byte can land any more."""
     return WriteFailed(e.room, e.chunk, e.peer, settled=True)
 

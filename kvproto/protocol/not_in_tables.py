@@ -1,0 +1,80 @@
+"""What is not in the tables, and why: every condition in ranks and engine that asks what the protocol is about.
+
+A test measures the code against this list: a condition on a state, a kind of message, an epoch, a lease or the like
+that stands in no entry is an error, and so is an entry that nothing answers to.  PROTOCOL.md shows it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One kind of thing that is decided beside the tables: where (`file:function`), why, and by which test it holds."""
+
+    name: str
+    why: str
+    places: tuple[str, ...]
+    test: str
+
+
+NOT_IN_TABLES = (
+    Entry(
+        "how a step is carried out",
+        "A value that is final is put away, a timer that ends earlier gets a key in the wheel, one that is not yet due"
+        " is put back: what is kept follows from the value that the row made, whatever the row.",
+        ("rank/driver.py:on", "rank/driver.py:_wake_room", "rank/driver.py:_wake_link", "rank/prefill.py:on",
+         "rank/prefill.py:_wake_parts", "rank/decode.py:on"),
+        "tests/test_core_step.py",
+    ),
+    Entry(
+        "whether a message can leave",
+        "A message leaves on a link that is up, under its epoch, and is not kept otherwise: whoever needs an answer"
+        " asks again, and a link that comes up tells its rooms.",
+        ("rank/base.py:_up", "rank/base.py:_send"),
+        "tests/test_core_scenarios.py",
+    ),
+    Entry(
+        "facts",
+        "What a route or a guard asks is found out here and decided there: whose link it is, of which group, whether"
+        " two ranks fit, which rooms a link concerns, which sends a chunk's KV.",
+        ("rank/base.py:_link_fact", "rank/base.py:_sender_fact", "rank/base.py:_group_of", "rank/base.py:_rooms_of",
+         "rank/base.py:misfit", "rank/decode.py:misfit_of", "rank/prefill.py:_offer_kv"),
+        "tests/test_core_scenarios.py",
+    ),
+    Entry(
+        "bounds",
+        "Rooms that only the other side has opened, links, queues and the trace are bounded; what is one too many is"
+        " counted and dropped, and its sender repeats it.",
+        ("rank/prefill_links.py:full", "rank/prefill_links.py:_peer_opened", "rank/base.py:_short"),
+        "tests/test_core_scenarios.py",
+    ),
+    Entry(
+        "one object for what is equal",
+        "Terms that are equal are one object for all rooms of two groups: memory, nothing else.",
+        ("rank/decode.py:terms", "rank/prefill_links.py:_connect"),
+        "tests/test_endpoint_calls.py",
+    ),
+    Entry(
+        "resources and pacing",
+        "Slots and regions are given first come, first served; batches wait while the transport has no room, and a pass"
+        " posts a bounded number of pieces; a poll is short while something is expected; a connection that leads to the"
+        " address already is used again. When, never whether.",
+        ("engine/decode_effects.py:busy", "engine/decode_endpoint.py:_dial"),
+        "tests/test_writes.py",
+    ),
+    Entry(
+        "faults of libraries and handlers",
+        "What a library says of a write becomes an event; a handler that fails ends its room, and never the loop.",
+        ("engine/writes.py:hear", "engine/writes.py:_settled"),
+        "tests/test_loop_engine.py",
+    ),
+    Entry(
+        "what the engine is told",
+        "Status, outcome and explanation are read from the values and change none.",
+        ("engine/endpoint.py:status", "engine/endpoint.py:_outcome", "engine/prefill_endpoint.py:_known",
+         "engine/decode_endpoint.py:_stage", "engine/room.py:ok", "rank/explain.py:_prefill",
+         "rank/explain.py:_decode", "rank/explain.py:_over"),
+        "tests/test_endpoint_calls.py",
+    ),
+)  # fmt: skip

@@ -1,0 +1,75 @@
+"""A decode rank that knows only what PROTOCOL.md says, with the real prefill endpoint: nothing has to be said twice."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("zmq")
+
+import msgspec
+from support.plain_decode_rank import PlainDecodeRank
+
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.room import Room
+from kvproto.io.transports.base import Arrived
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.timing import Timing
+from kvproto.rank.settings import Settings
+from kvproto.testing.pools import noise
+
+CHUNKS, GRID, PAGE = 20, 16, 16
+OURS = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=PAGE, tp=1, order="NHD")
+THEIRS = msgspec.structs.replace(OURS, order="HND")
+TOKENS = CHUNKS * GRID
+REPEATED = ("OPEN", "OPENED", "STAGING_REQ", "STG_NOTIFY", "CHUNK_ACK", "AUX", "AUX_ACK", "WATERMARK_REQ")
+
+
+@pytest.mark.parametrize("notify", [True, False], ids=["notified by the write", "notified by message"])
+def test_twenty_chunks_without_a_resend(notify: bool) -> None:
+    fabric = Fabric(auto=True, native_notify=notify)
+    pool = noise(OURS, 0, CHUNKS, 1)
+    bytes_each = TOKENS * OURS.layers * OURS.heads * (OURS.k_dim + OURS.v_dim) * OURS.itemsize
+    ring = torch.zeros(bytes_each, dtype=torch.uint8)
+    transport = MemoryTransport(fabric)
+    transport.register(ring.data_ptr(), bytes_each, "DRAM", 0)
+    prefill = PrefillEndpoint(
+        OURS, 0, pool, MemoryTransport(fabric), grid=GRID, settings=Settings(window=CHUNKS, slots=CHUNKS)
+    )
+    layout = msgspec.to_builtins(THEIRS)
+    peer = PlainDecodeRank(
+        prefill.address, layout, GRID, Timing().lease.period, transport.endpoint(), memoryview(ring.numpy())
+    )
+    try:
+        begin, room = time.monotonic(), Room(11)
+        prefill.open(room, TOKENS, list(range(CHUNKS)))
+        opened = False
+        while peer.aux is None or len(peer.chunks) < CHUNKS or not prefill.finished():
+            prefill.poll()
+            peer.poll([event.tag for event in transport.poll() if isinstance(event, Arrived)])
+            assert not peer.refused, peer.refused
+            assert time.monotonic() - begin < 20.0, (peer.heard, peer.said)
+            if peer.epoch and not opened:
+                opened = True
+                peer.open(room.id, TOKENS)
+                prefill.produced(room, TOKENS)
+                prefill.aux(room, b"first token")
+        took = time.monotonic() - begin
+        assert peer.aux == b"first token"
+        for chunk, data in peer.chunks.items():
+            tensors = [tensor[chunk] for tensor in (*pool.k, *pool.v)]  # a chunk is a page here: [token, head, dim]
+            want = b"".join(tensor.contiguous().view(torch.uint8).numpy().tobytes() for tensor in tensors)
+            assert data == want, f"chunk {chunk}"
+        by_write, by_message = peer.heard["STG_NOTIFY with its write"], peer.heard["STG_NOTIFY"]
+        assert (by_write, by_message) == ((CHUNKS, 0) if notify else (0, CHUNKS)), "each part is told once"
+        once = {"STAGING_REQ": CHUNKS, "AUX": 1, "OPENED": 1, "WATERMARK_REQ": 0}
+        assert {name: peer.heard[name] for name in once} == once
+        assert peer.said["STAGING_RSP"] == CHUNKS == peer.said["CHUNK_ACK"]
+        assert took < Timing().resend.period * CHUNKS, "no timer had to help"
+    finally:
+        peer.close()
+        prefill.close()
