@@ -20,14 +20,6 @@ class Entry(msgspec.Struct, frozen=True):
 
 NOT_IN_TABLES = (
     Entry(
-        "how a step is carried out",
-        "A value that is final is put away, a timer that ends earlier gets a key in the wheel, one that is not yet due"
-        " is put back: what is kept follows from the value that the row made, whatever the row.",
-        ("rank/driver.py:on", "rank/driver.py:_wake_room", "rank/driver.py:_wake_link", "rank/prefill.py:on",
-         "rank/prefill.py:_wake_parts", "rank/decode.py:on"),
-        "tests/test_core_step.py",
-    ),
-    Entry(
         "whether a message can leave",
         "A message leaves on a link that is up, under its epoch, and is not kept otherwise: whoever needs an answer"
         " asks again, and a link that comes up tells its rooms.",
@@ -46,7 +38,7 @@ NOT_IN_TABLES = (
         "bounds",
         "Rooms that only the other side has opened, links, queues and the trace are bounded; what is one too many is"
         " counted and dropped, and its sender repeats it.",
-        ("rank/prefill_links.py:full", "rank/prefill_links.py:_peer_opened", "rank/base.py:_short"),
+        ("rank/prefill_links.py:full", "rank/prefill_links.py:_peer_opened", "rank/base.py:noted"),
         "tests/test_core_scenarios.py",
     ),
     Entry(
@@ -70,11 +62,18 @@ NOT_IN_TABLES = (
         "tests/test_loop_engine.py",
     ),
     Entry(
+        "a call of another build",
+        "A HELLO that cannot be read to its end is no message, so no row can take it: it is refused by what its"
+        " beginning says, and bound to nothing.",
+        (),
+        "tests/test_digest_refused.py",
+    ),
+    Entry(
         "what the engine is told",
         "Status, outcome and explanation are read from the values and change none.",
         ("engine/endpoint.py:status", "engine/endpoint.py:_outcome", "engine/prefill_endpoint.py:_known",
          "engine/decode_endpoint.py:_stage", "engine/room.py:ok", "rank/explain.py:_prefill",
-         "rank/explain.py:_decode", "rank/explain.py:_over"),
+         "rank/explain.py:_decode", "rank/explain.py:_over", "rank/explain.py:_last"),
         "tests/test_endpoint_calls.py",
     ),
 )  # fmt: skip

@@ -55,8 +55,8 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
             if getattr(self, name).period >= lease:
                 raise ValueError(f"Timing: {name} is not shorter than the lease of {lease} s: {asked}")
         if self.call.period > lease + self.write.period:
-            raise ValueError(f"Timing: call is longer than lease and write, {lease + self.write.period} s: after a loss "
-                             "the pages would wait for the next call")  # fmt: skip
+            longest = lease + self.write.period
+            raise ValueError(f"Timing: call is longer than lease and write, {longest} s: pages would wait for a call")
 
     @property
     def return_(self) -> Timer:
