@@ -606,7 +606,7 @@ def test_a_link_that_comes_and_goes_leaves_one_timer() -> None:
     at.pass_time(QUICK.forget.period)
     at.calm(2.0)
     for node in at.nodes.values():
-        assert sum(len(slot) for slot in node.rank.wheel.slots.values()) == 1, node.name
+        assert sum(len(slot) for slot in node.rank.stores["links"].wheel.slots.values()) == 1, node.name
 
 
 @pytest.mark.parametrize("seed", [3, 1009, 20260])

@@ -27,12 +27,12 @@ from kvproto.check.node import (
 )  # fmt: skip
 from kvproto.check.prefill_local_steps import PNode, PrefillMoves
 from kvproto.check.snapshot import LONG_AGO, freeze_prefill, thaw_prefill
-from kvproto.fsm.vocabulary import Event, TimerFired
+from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.events import ROOM_CHUNK, TimerFired
 from kvproto.protocol.messages import Message, Reset, StgNotify
 from kvproto.protocol.states import Cause, PLink
-from kvproto.rank.driver import ROOM_CHUNK
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 from kvproto.sim.interpreter import Untaken, Write

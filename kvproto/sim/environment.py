@@ -16,6 +16,7 @@ from typing import Literal
 
 import msgspec
 
+from kvproto.fsm.driver import steps
 from kvproto.fsm.table import Row
 from kvproto.fsm.vocabulary import Event, Report
 from kvproto.protocol import effects as do
@@ -23,7 +24,6 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause
 from kvproto.rank.decode import DecodeRank
-from kvproto.rank.driver import steps
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import PREFILL_GROUP
 from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write

@@ -27,7 +27,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kvproto.fsm.table import Output, Table, Value
-from kvproto.fsm.vocabulary import TimerFired
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
     AuxReady,
@@ -46,6 +45,7 @@ from kvproto.protocol.events import (
     SlotTaken,
     StagingDenied,
     StagingGranted,
+    TimerFired,
     WatermarkReached,
     WriteBegun,
     WriteCompleted,
