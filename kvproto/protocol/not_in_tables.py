@@ -20,6 +20,13 @@ class Entry(msgspec.Struct, frozen=True):
 
 NOT_IN_TABLES = (
     Entry(
+        "how a step is carried out",
+        "A value that is final is put away, a timer that ends earlier gets a key in the wheel, one that is not yet due"
+        " is put back: what is kept follows from the value that the row made, whatever the row.",
+        ("fsm/machine_store.py:wake", "fsm/machine_store.py:_wake_parts", "fsm/machine_store.py:timer_event"),
+        "tests/test_core_step.py",
+    ),
+    Entry(
         "whether a message can leave",
         "A message leaves on a link that is up, under its epoch, and is not kept otherwise: whoever needs an answer"
         " asks again, and a link that comes up tells its rooms.",
