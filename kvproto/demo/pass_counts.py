@@ -63,10 +63,10 @@ def decode_counts(trace: Iterable[Any], ring: int) -> Counter[str]:
     return counts
 
 
-def left_over(rank: Any, book: dict[int, Any]) -> list[str]:
+def left_over(rank: Any, entries: dict[int, Any]) -> list[str]:
     """What a rank holds of its rooms; nothing, a moment after all were released: some still wait to be confirmed."""
     held = {
-        "room": len(rank.rooms), "entry of the book": len(book),
+        "room": len(rank.rooms), "entry": len(entries),
         "send": len(getattr(rank, "sends", ())), "grant": len(getattr(rank, "grants", ())),
         "write in flight": len(rank.writes),
     }  # fmt: skip

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvproto.engine.connections import Lines
+from kvproto.engine.logs import Logs
 from kvproto.engine.loop_thread import Owned, Source
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.io.clock import Clock
@@ -51,7 +52,8 @@ class Loop(Owned):
             do.SayReset: self._say_reset,
         }  # fmt: skip
         self.counts: Counter[str] = Counter()
-        self.reports: deque[str] = deque(maxlen=256)
+        self.logs = Logs(f"{rank.side} rank {rank.index}", rank.counts)
+        self.reports = self.logs.reports
         #: the time that the rank is told, and how many passes there were
         self.now, self.turns = clock.now(), 0
         self.lines = Lines(lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link)))
@@ -61,7 +63,7 @@ class Loop(Owned):
 
     # ------------------------------------------------------------------------------------ engine's side
     def call(self, action: Callable[[], None]) -> None:
-        """Have `action` done in the loop's next pass.  Any thread; never waits.  RuntimeError: there is none."""
+        """Have `action` done in the loop's next pass.  Any thread; never waits.  EndpointError: there is none."""
         self.check()
         self._inbox.append(action)
         self.rouse()
@@ -91,6 +93,8 @@ class Loop(Owned):
             moved = True
         if self.lines.backlog:
             self.lines.backlog.flush()
+        if self.logs.due <= self.now:
+            self.logs.sum_up(self.now)
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
         return moved
 
@@ -151,7 +155,7 @@ class Loop(Owned):
                 epoch, room, body = decode(data)
             except WireError as error:
                 self.counts["malformed frames"] += 1
-                self.reports.append(f"frame from {peer}: {error}")
+                self.logs.frame(f"frame from {peer}", str(error))
                 continue
             self._take(peer, epoch, room, body)
         return bool(frames)
@@ -159,7 +163,10 @@ class Loop(Owned):
     def _take(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
         link = self.lines.link_at.get(peer, 0)
         self.now = self.clock.again()
+        unheard = 0 if link else self.rank.counts.total()
         self.submit(self.rank.receive(link, epoch, room, body, self.now, peer.place))
+        if not link and self.rank.counts.total() > unheard:
+            self.logs.stranger(str(peer))
 
     # ---------------------------------------------------------------------------------------- effects
     def _carry_out(self, effects: list[Effect]) -> None:
@@ -174,6 +181,7 @@ class Loop(Owned):
                 self._fault(str(effect), error)
                 room = getattr(effect, "room", None)
                 if room is not None and not isinstance(effect, do.Transmit):
+                    self.logs.blame(room, Cause.KERNEL_FAILED, f"{type(effect).__name__}: {error}")
                     self._events.append(ev.RoomFailed(room, Cause.KERNEL_FAILED))
 
     def _transmit(self, effect: do.Transmit) -> None:
@@ -187,8 +195,8 @@ class Loop(Owned):
 
     def _report(self, effect: Report) -> None:
         self.counts["refused events"] += 1
-        self.reports.append(f"{effect.what}: {effect.why}")
+        self.logs.frame(effect.what, effect.why)
 
     def _fault(self, what: str, error: Exception) -> None:
         self.counts["faults"] += 1
-        self.reports.append(f"{what}: {type(error).__name__}: {error}")
+        self.logs.fault(what, error)

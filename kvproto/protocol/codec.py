@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kvproto.errors import KvprotoError
 from kvproto.protocol.events import room_key, room_of
 from kvproto.protocol.messages import (
     MAX_AUX,
@@ -35,7 +36,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[U64, U64, U32, Message])
 
 
-class WireError(ValueError):
+class WireError(KvprotoError, ValueError):
     """A frame that is not a message of this protocol."""
 
 

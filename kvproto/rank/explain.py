@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import Any
 
 from kvproto.fsm.vocabulary import TimerFired
-from kvproto.protocol.events import room_of
+from kvproto.protocol.events import room_name
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.rank.base import Rank, bits
 from kvproto.rank.driver import steps
@@ -22,13 +22,10 @@ def _names(mask: int, side: str) -> str:
 
 def explain(rank: Rank, room: int, now: float) -> str:
     """One sentence about the room of this key; `now` by the rank's clock (seconds)."""
-    room_id, gen = room_of(room)
-    name = f"room {room_id}" + (f" (gen {gen})" if gen else "")
-    value = rank.value_of(room)
+    name, value = room_name(room), rank.value_of(room)
     if value is None:
         return f"{name} is not known here: it was never opened, or is long over."
-    prefill = hasattr(rank, "sends")
-    text = _prefill(rank, room, value) if prefill else _decode(rank, room, value)
+    text = _prefill(rank, room, value) if rank.side == "prefill" else _decode(rank, room, value)
     since, last = _last(rank, room)
     since = _armed(rank, value) if since is None else since
     when = f", since {now - since:.1f} s" if since is not None else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kvproto.errors import ArgumentError
 from kvproto.protocol.timing import Timing
 
 #: the numbers of the two groups, where there is one of each
@@ -38,4 +39,4 @@ class Settings(msgspec.Struct, frozen=True):
         least = {"window": 1, "slots": 1, "ring_bytes": 1, "tombstones": 1, "early": 1, "links": 1}
         for name in ("window", "slots", "slot_bytes", "ring_bytes", "ahead", "tombstones", "early", "links", "trace"):
             if getattr(self, name) < least.get(name, 0):
-                raise ValueError(f"Settings.{name} is {getattr(self, name)}: it is at least {least.get(name, 0)}")
+                raise ArgumentError(f"Settings.{name} is {getattr(self, name)}: it is at least {least.get(name, 0)}")

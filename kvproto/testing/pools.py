@@ -7,6 +7,7 @@ import torch
 from kvproto.engine.endpoint import Endpoint
 from kvproto.io.kernels.base import Pool
 from kvproto.layout.sharding import Layout
+from kvproto.testing.access import inside
 
 
 def noise(layout: Layout, rank: int, pages: int, seed: int) -> Pool:
@@ -46,16 +47,16 @@ def whole_model(layout: Layout) -> Layout:
 
 def left_over(endpoint: Endpoint) -> list[str]:
     """What an endpoint still holds of rooms although all of its rooms are over."""
-    rank, data = endpoint.rank, getattr(endpoint, "data", None)
+    rank, data = inside(endpoint).rank, inside(endpoint).data
     writes = getattr(data, "writes", None)
     holds = {
-        "rooms": rank.rooms, "book": endpoint.book, "sends": getattr(rank, "sends", None),
+        "rooms": rank.rooms, "entries": inside(endpoint).entries, "sends": getattr(rank, "sends", None),
         "slots": getattr(rank, "slot_of", None), "slot queue": getattr(rank, "slot_queue", None),
         "grants": getattr(rank, "grants", None), "space queue": getattr(rank, "space_queue", None),
         "regions": getattr(rank, "chunk_of", None), "gathers": getattr(data, "gathers", None),
         "writes": writes, "unposted": getattr(writes, "unposted", None), "doubts": getattr(writes, "doubtful", None),
         "rank's writes": rank.writes,
-        "scatters": getattr(data, "scatters", None), "backlog": endpoint.loop.lines.backlog,
+        "scatters": getattr(data, "scatters", None), "backlog": inside(endpoint).loop.lines.backlog,
         "ring": getattr(getattr(rank, "ring", None), "live", None),
     }  # fmt: skip
     free = getattr(rank, "free_slots", None)
