@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.demo import rank_program
-from kvproto.demo.group import Line
+from kvproto.demo.group import ParentPipe
 from kvproto.demo.run import Run
-from kvproto.io.kernels.base import Part, Pool
+from kvproto.io.kernels.base import Pool, StagedPart
 from kvproto.io.kernels.torch import TorchKernels
 
-Parts = Sequence[Part]
+Parts = Sequence[StagedPart]
 prefill = rank_program.prefill
 honest = TorchKernels.scatter
 
@@ -43,7 +43,7 @@ def goes_too_far(self: TorchKernels, pool: Pool, table: Any, first: int, tokens:
     return ticket
 
 
-def decode(line: Line, run: Run, rank: int, directory: Path) -> None:
+def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
     """As the real one, with the fault that the run's seed names."""
     fault = (drops_a_token, swaps_writers, goes_too_far)[run.job.seed]
     TorchKernels.scatter = fault  # type: ignore[method-assign]

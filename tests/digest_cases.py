@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from kernels_cases import Case, pages_for, pool_of, rows, table_of
 
-from kvproto.io.kernels.base import Part, Pool
+from kvproto.io.kernels.base import Pool, StagedPart
 from kvproto.io.kernels.digest import FACTOR_1, FACTOR_2, KIND_STEP, WORD_DOMAIN, new_table, read_table
 from kvproto.layout.plan import Share
 from kvproto.layout.sharding import Layout
@@ -101,7 +101,7 @@ def check_digests(kernels: Any, case: Case, device: str = "cpu") -> None:
         table = table_of(pool.pages, pool.page_size, case.first + case.tokens, 9).to(device)
         shares = plan.writers(reader)
         digest = new_table(shares, pool.device)
-        parts: list[Part] = [(share, staged[share.writer, reader]) for share in shares]
+        parts: list[StagedPart] = [(share, staged[share.writer, reader]) for share in shares]
         kernels.scatter(pool, table, case.first, case.tokens, parts, digest=digest)
         values = read_table(digest)
         seen: Digests = {}

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from kvproto.io.kernels.base import Part, Pool
+from kvproto.io.kernels.base import Pool, StagedPart
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
 
@@ -129,7 +129,7 @@ def slow_gather(pool: Pool, table: torch.Tensor, case: Case, share: Share) -> to
     return torch.cat(list(rows(pool, layers, heads, table, range(case.first, case.first + case.tokens))))
 
 
-def slow_scatter(pool: Pool, table: torch.Tensor, case: Case, parts: list[Part]) -> None:
+def slow_scatter(pool: Pool, table: torch.Tensor, case: Case, parts: list[StagedPart]) -> None:
     for share, staged in parts:
         layers = range(share.dst_layer, share.dst_layer + share.layers)
         heads = range(share.dst_head, share.dst_head + share.heads)
@@ -200,7 +200,7 @@ def check_scatters(kernels: Any, case: Case, device: str = "cpu", shift: int = 0
         host = pool_of(plan.decode, reader, pages_for(case, 1), 2)
         table = table_of(host.pages, host.page_size, case.first + case.tokens, 9)
         generator = torch.Generator().manual_seed(reader)
-        parts: list[Part] = []
+        parts: list[StagedPart] = []
         for share in plan.writers(reader):
             _, view = staging(plan.part_bytes(share, case.tokens), shift)
             view.copy_(torch.randint(0, 256, view.shape, dtype=torch.uint8, generator=generator))
@@ -208,7 +208,7 @@ def check_scatters(kernels: Any, case: Case, device: str = "cpu", shift: int = 0
         want = copy_of(host)
         slow_scatter(want, table, case, parts)
         at_once, one_by_one, there = copy_of(host, device), copy_of(host, device), table.to(device)
-        sent: list[Part] = []
+        sent: list[StagedPart] = []
         for share, view in parts:
             _, moved = staging(view.numel(), shift, device)
             moved.copy_(view)

@@ -74,6 +74,20 @@ def test_a_transport_between_processes_is_right(tmp_path: Path) -> None:
     assert main(["figures", "--results", str(tmp_path / "all.json"), "--add", str(out)]) == 0
 
 
+def test_what_a_rank_of_a_benchmark_cannot_do_is_named_and_ends_nothing() -> None:
+    for module in ("torch", "zmq", "nixl._api"):
+        pytest.importorskip(module)
+    from kvproto.bench.control_side import ControlRank
+    from kvproto.bench.members import Members
+
+    members = Members()
+    members.start("P", 0, ControlRank, "P", False, False)
+    with pytest.raises(RuntimeError, match="P0 nonsense: AttributeError"):
+        members.tell("PD", "nonsense")
+    assert set(members.tell("P", "address")) == {("P", 0)}
+    assert members.tell("P", "end") == {("P", 0): None}
+
+
 @pytest.mark.parametrize("name", BENCHES)
 def test_each_benchmark_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
@@ -90,7 +104,7 @@ def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "kvproto.bench.transport", raising=False)
     assert main(["transport"]) == 2
-    assert "torch, which is not installed: pip install 'kvproto[nixl,gpu]'" in capsys.readouterr().err
+    assert "torch, which is not installed: pip install 'kvproto[bench]'" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "rich.console", None)
     monkeypatch.delitem(sys.modules, "kvproto.demo.report", raising=False)
     monkeypatch.delitem(sys.modules, "kvproto.cli.demo_command", raising=False)

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from kvproto.bench.figures import between, put, read
+from kvproto.bench.figures import TABLES, between, put, read
 from kvproto.bench.highlights import highlights
 from kvproto.bench.pieces import curves, suggest
 from kvproto.bench.plot import CEILING, lines_of
 from kvproto.bench.results import measuring
 from kvproto.bench.summary import summary
+from kvproto.bench.tables import measured
 from kvproto.cli.bench_command import main
 from kvproto.layout.sharding import LayoutError
 
@@ -103,6 +104,17 @@ def test_a_run_that_is_added_replaces_that_of_the_same_command(tmp_path: Path) -
 def test_a_command_is_told_without_where_its_figures_go() -> None:
     given = ["--pairs", "1-1", "--json", "x", "--plot=y.svg", "--cpu", "--plot", "z.svg"]
     assert measuring(given) == ["--pairs", "1-1", "--cpu"]
+
+
+def test_rows_are_shown_as_measured_and_wrong_bytes_are_shouted() -> None:
+    rows = [{"what": "gather", "gbs": 4164.123, "right": True, "phases": {"first": 1}},
+            {"what": "scatter", "gbs": 0.123456, "right": False, "all_ms": [1]}]  # fmt: skip
+    head, _, first, second, shouted = measured(rows).splitlines()
+    assert [each.strip() for each in head.split("|")] == ["", "what", "gbs", "right", ""]
+    assert "4164 " in first and "0.1235 " in second and shouted == f"WRONG: {rows[1]}"
+    pipeline = next(run for run in json.loads(RESULTS.read_text())["runs"] if run["bench"] == "pipeline")["figures"]
+    assert "WRONG" not in TABLES["pipeline"](pipeline)
+    assert "WRONG" in TABLES["pipeline"]([*pipeline, {**pipeline[0], "right": False}])
 
 
 def test_readme_shows_the_summary_of_the_results() -> None:

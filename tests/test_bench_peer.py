@@ -66,7 +66,7 @@ def test_one_module_is_taken_out_of_the_wheel_and_its_launches_are_noted(
 ) -> None:
     monkeypatch.setitem(sys.modules, "kernels_of_a_peer", sys.modules[__name__])
     found = peer.find(str(wheel(tmp_path, FILES)))
-    assert isinstance(found, peer.Peer), found
+    assert isinstance(found, peer.SglangKernels), found
     assert (found.version, found.module.made, found.kernels) == ("9.8.7", 21, ["kernel"])
     launch = found.launch(lambda: found.module.kernel[2, 3]("first", 4))
     launch()

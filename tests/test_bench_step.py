@@ -60,7 +60,7 @@ def test_a_room_that_ended_otherwise_is_found() -> None:
     rank, now, _, _ = step.measure_memory(40)
     alive, script, rehearsal = step.lives(40, 20, now)
     other, count, _, _ = step_other.measure(rehearsal, alive)
-    player = step_other.Player(other, script, rehearsal)
+    player = step_other.ScriptPlayer(other, script, rehearsal)
     assert count == 20
     step.time_steps(rank, script, player, 1)
     assert [*step.disagreements(rank, script, rehearsal), *player.wrong()] == []

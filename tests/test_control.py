@@ -13,14 +13,18 @@ import signal
 import socket
 import threading
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import zmq
+from support.stories import layout
 
 from kvproto.io.control.control import LOOPBACK, Control, ControlError, Peer, Sent
 from kvproto.io.control.poller import Waiter
+from kvproto.io.control.sockets import ControlSocket
+from kvproto.testing.pair import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +46,6 @@ def opened() -> Iterator[Callable[..., Control]]:
 
     yield make
     for control in controls:
-        control.adopt()
         control.close()
 
 
@@ -77,7 +80,7 @@ def introduced(make: Callable[..., Control], **options: Any) -> tuple[Control, P
     assert listener.address is not None
     there = connected.connect(listener.address)
     assert connected.send(there, b"hello") is Sent.TAKEN
-    until(lambda: connected.receive(1) == [] and connected.waiting(there) == (0, 0))
+    until(lambda: connected.receive(1) == [] and connected.outboxes.depth(there) == (0, 0))
     [(here, data)] = collect(listener, 1)
     assert data == b"hello"
     return listener, here, connected, there
@@ -249,7 +252,7 @@ def test_a_full_queue_says_so_and_loses_nothing(
     listener, here, connected, there = introduced(opened, **limits)
     sender, to, receiver = (listener, here, connected) if from_listener else (connected, there, listener)
     taken = fill(sender, to, size)
-    frames, nbytes = sender.waiting(to)
+    frames, nbytes = sender.outboxes.depth(to)
     assert frames == limits.get("max_queue", 600_000 // size)
     assert nbytes == frames * size
     assert sender.counts.refused == 1
@@ -259,7 +262,7 @@ def test_a_full_queue_says_so_and_loses_nothing(
         sender.receive(10)
         got += [data for _, data in receiver.receive(100)]
     assert got == taken
-    assert sender.waiting(to) == (0, 0)
+    assert sender.outboxes.depth(to) == (0, 0)
     assert sender.send(to, b"again") is Sent.TAKEN
     assert collect(receiver, 1)[0][1] == b"again"
     assert sender.counts.lost == 0
@@ -273,7 +276,7 @@ def test_a_peer_that_is_not_up_yet_gets_everything_in_order(opened: Callable[...
     peer = early.connect(address)
     taken = fill(early, peer)
     assert len(taken) == 50, "frames are queued where nobody counts them"
-    assert early.waiting(peer) == (50, 400)
+    assert early.outboxes.depth(peer) == (50, 400)
     late = opened(address)
     got: list[bytes] = []
     deadline = time.monotonic() + PATIENCE
@@ -305,7 +308,7 @@ def test_a_disconnected_peer_is_gone_with_its_queue_and_its_socket(opened: Calla
     connected.disconnect(there)
     until(lambda: open_descriptors() < before)
     assert connected.counts.lost == 10
-    assert connected.waiting(there) == (0, 0)
+    assert connected.outboxes.depth(there) == (0, 0)
     assert connected.send(there, b"frame") is Sent.GONE
     connected.disconnect(there)
 
@@ -408,7 +411,6 @@ def test_no_frame_is_slept_through(opened: Callable[..., Control]) -> None:
     listener, _, connected, there = introduced(opened)
 
     def answer() -> None:
-        listener.adopt()
         for _ in range(2000):
             for peer, data in collect(listener, 1):
                 assert listener.send(peer, data)
@@ -470,44 +472,42 @@ def test_waiting_is_not_spinning(
     assert len(sleeps) <= (60 if stalled else 5)
 
 
-# --- one owner, and the end ---------------------------------------------------------------------------------
+# --- one thread, and the end --------------------------------------------------------------------------------
 
 
-def test_a_second_thread_is_refused_until_it_adopts(opened: Callable[..., Control]) -> None:
-    control = opened(LOOPBACK)
-    control.receive(1)
-    raised: list[str] = []
+def test_the_sockets_of_a_loop_are_called_by_its_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine opens, aborts and asks from another thread; what it wants is handed to the loop."""
+    callers: dict[ControlSocket, set[str]] = defaultdict(set)
 
-    def call(use: Callable[[], object]) -> None:
-        try:
-            use()
-        except ControlError as error:
-            raised.append(str(error))
+    def noted(name: str) -> None:
+        method = getattr(ControlSocket, name)
 
-    for use in (
-        lambda: control.receive(1),
-        lambda: control.wait(0.0),
-        lambda: control.send(Peer(0, b"x"), b""),
-        lambda: control.connect(str(control.address)),
-        lambda: control.disconnect(Peer(0, b"x")),
-        control.close,
-    ):
-        thread = threading.Thread(target=call, args=(use,))
-        thread.start()
-        thread.join(PATIENCE)
-    assert len(raised) == 6
-    assert "adopt" in raised[0]
+        def call(called: ControlSocket, *args: Any) -> Any:
+            callers[called].add(threading.current_thread().name)
+            return method(called, *args)
 
-    def take_over() -> None:
-        control.adopt()
-        call(lambda: control.receive(1))
+        monkeypatch.setattr(ControlSocket, name, call)
 
-    thread = threading.Thread(target=take_over)
-    thread.start()
-    thread.join(PATIENCE)
-    assert len(raised) == 6
-    with pytest.raises(ControlError):
-        control.receive(1)
+    for name in ("post", "take", "readable"):
+        noted(name)
+    with Pair(layout(2), layout(1), grid=8, ready=False) as pair:
+        pair.start()
+        until(pair.decodes[0].ready)
+        whole, given_up = pair.open(30), pair.open(30)
+        pair.produce(whole)
+        for endpoint in pair.endpoints:
+            endpoint.abort(given_up)
+            endpoint.explain(whole)
+            endpoint.metrics()
+
+        def over() -> bool:
+            pair.collect()
+            return pair.over(whole, given_up)
+
+        until(over)
+        pair.check(whole)
+    assert len(callers) == 4, "two listeners, two connections"
+    assert all(len(threads) == 1 and "kvproto" in next(iter(threads)) for threads in callers.values()), callers
 
 
 @pytest.mark.parametrize("address", ["", "nonsense", "tcp://", "tcp://127.0.0.1:port", "carrier://pigeon"])
@@ -536,7 +536,7 @@ def test_nothing_is_left_open() -> None:
         listener, connected = Control(LOOPBACK), Control()
         peer = connected.connect(str(listener.address))
         assert connected.send(peer, b"hello")
-        until(lambda: connected.receive(1) == [] and connected.waiting(peer) == (0, 0))
+        until(lambda: connected.receive(1) == [] and connected.outboxes.depth(peer) == (0, 0))
         collect(listener, 1)
         listener.close()
         listener.close()

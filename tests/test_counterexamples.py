@@ -15,9 +15,10 @@ from kvproto.check.story import replay
 from kvproto.check.table_patching import Bench
 from kvproto.cli.replay_command import main
 from kvproto.protocol import events as ev
-from kvproto.protocol.states import DLink, PLink, PSend
+from kvproto.protocol.states import DLink, PLink, PSend, PWrite
 from kvproto.protocol.tables.links import decode_link, prefill_link, say_reset
 from kvproto.protocol.tables.prefill_send import prefill_send
+from kvproto.protocol.tables.prefill_write import prefill_write
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "spec" / "counterexamples").glob("*.jsonl"))
@@ -38,8 +39,13 @@ def pages_without_lease(b: Bench) -> None:
         del e, now
         return bool(getattr(v, "kv", False))
 
+    def last(v: object, e: ev.BatchReady, now: float) -> bool:
+        del v, now
+        return e.last
+
     rows = b.rows(prefill_send, PSend.AWAIT_PAGES, ev.PagesGranted, "produced_in_time")
     b.change(prefill_send, rows, when=produced)
+    b.change(prefill_write, b.rows(prefill_write, PWrite.POSTING, ev.BatchReady, "lease_holds_for_last"), when=last)
 
 
 STORIES: dict[str, Callable[[Bench], None]] = {

@@ -16,7 +16,7 @@ pytest.importorskip("rich")
 from kvproto.cli import demo_command
 from kvproto.cli.demo_command import main, make_run, parser
 from kvproto.demo import report
-from kvproto.demo.conduct import Pass, Result
+from kvproto.demo.conduct import DemoResult, Pass
 from kvproto.demo.group import RankError
 from kvproto.demo.job import GroupShape, Job, RoomSpec
 from kvproto.demo.pass_counts import Tally, decode_counts, prefill_counts, total
@@ -152,7 +152,8 @@ def test_without_a_gpu_the_demonstration_says_so(capsys: Any) -> None:
 
 def test_what_is_wrong_is_printed_and_is_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     wrong = [f"room {n} is wrong" for n in range(report.MOST_WRONG + 2)]
-    monkeypatch.setattr(demo_command, "conduct", lambda run, _watch: Result(run, [Pass("live", {"rooms": 2})], wrong))
+    passes = [Pass("live", {"rooms": 2})]
+    monkeypatch.setattr(demo_command, "conduct", lambda run, _watch: DemoResult(run, passes, wrong))
     assert main(["--no-slices"]) == 1
     out = capsys.readouterr().out
     assert "WRONG: room 0 is wrong" in out and "and 2 more" in out and "equal bit for bit" not in out
@@ -176,10 +177,10 @@ def test_a_run_that_breaks_off_is_a_failure(
 
 
 def test_the_matrix_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def conduct(run: Run) -> Result:
+    def conduct(run: Run) -> DemoResult:
         if run is RUN:
             raise RankError("P0", "a traceback\nwith a last line")
-        return Result(run, [Pass("live", dict.fromkeys([*report.TOLD], 1))])
+        return DemoResult(run, [Pass("live", dict.fromkeys([*report.TOLD], 1))])
 
     monkeypatch.setattr(demo_command, "CASES", {"bad": RUN, "good": replace(RUN)})
     monkeypatch.setattr(demo_command, "conduct", conduct)
@@ -192,8 +193,8 @@ def test_the_matrix_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch, cap
 def test_the_ratio_compares_the_two_routes() -> None:
     staged = Pass("staged", {"pieces": 10}, {"transfer": 0.5})
     slices = Pass("slices", {"pieces": 1000}, {"transfer": 2.0})
-    assert report.ratios(Result(RUN, [Pass("live"), staged, slices])) == {"pieces": 100.0, "seconds": 4.0}
-    assert report.ratios(Result(RUN, [Pass("live")])) == {}
+    assert report.ratios(DemoResult(RUN, [Pass("live"), staged, slices])) == {"pieces": 100.0, "seconds": 4.0}
+    assert report.ratios(DemoResult(RUN, [Pass("live")])) == {}
 
 
 def test_the_command_loads_neither_torch_nor_transformers() -> None:

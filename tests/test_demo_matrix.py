@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("nixl._api")
 
-from kvproto.demo.conduct import Result, conduct
+from kvproto.demo.conduct import DemoResult, conduct
 from kvproto.demo.group import RankError
 from kvproto.demo.job import ITEMSIZE, GroupShape, Job
 from kvproto.demo.matrix import CASES
@@ -44,7 +44,7 @@ def test_every_case_is_right(name: str) -> None:
         compare_routes(result)
 
 
-def compare_routes(result: Result) -> None:
+def compare_routes(result: DemoResult) -> None:
     live, staged, slices = (done.counts for done in result.passes)
     assert live["bytes"] == staged["bytes"] == slices["bytes"]
     assert staged["writes"] == staged["pieces"] == slices["slices"]

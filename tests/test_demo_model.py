@@ -17,14 +17,14 @@ pytest.importorskip("transformers")
 
 from kvproto.demo.comm import Comm
 from kvproto.demo.controls import CONTROLS, Guard, Held, applicable, sheet, tampered, truth_sheet
-from kvproto.demo.group import Crew, Line, Program
+from kvproto.demo.group import Crew, ParentPipe, Program
 from kvproto.demo.job import ITEMSIZE, GroupShape, Job, RoomSpec
 from kvproto.demo.model import Truth, build, oracle_tokens, prompt, read_aux, reference
 from kvproto.demo.oracle import load_truth, truth_file
 from kvproto.demo.pages import Allocator, PagedKV
-from kvproto.demo.rank import Rank
+from kvproto.demo.rank import DemoRank
 from kvproto.demo.shard import Shard
-from kvproto.demo.verify import Judge, Kind, Sheet, Verdict, compare, unequal_rows
+from kvproto.demo.verify import Kind, ReferenceJudge, Sheet, Verdict, compare, unequal_rows
 from kvproto.layout.sharding import LayoutError
 
 
@@ -92,8 +92,8 @@ def test_one_rank_equals_the_reference(dtype: str, order: Any) -> None:
 # ---- groups of processes ------------------------------------------------------------------------------------------
 
 
-def prefill_program(line: Line, job: Job, rank: int, directory: Path) -> None:
-    me = Rank(job, "prefill", rank, directory)
+def prefill_program(line: ParentPipe, job: Job, rank: int, directory: Path) -> None:
+    me = DemoRank(job, "prefill", rank, directory)
     for room in job.rooms:
         me.allocate(room)
         row = [row for _, row in me.prefill(room.room)][-1]
@@ -101,8 +101,8 @@ def prefill_program(line: Line, job: Job, rank: int, directory: Path) -> None:
         me.give_back(room.room)
 
 
-def decode_program(line: Line, job: Job, rank: int, directory: Path) -> None:
-    me = Rank(job, "decode", rank, directory)
+def decode_program(line: ParentPipe, job: Job, rank: int, directory: Path) -> None:
+    me = DemoRank(job, "decode", rank, directory)
     token = line.hear("go")
     for room in job.rooms:
         table = me.allocate(room)
@@ -137,7 +137,7 @@ def run_groups(job: Job, directory: Path) -> tuple[Verdict, dict[str, Any], dict
 def test_sharded_ranks_equal_the_reference(p: GroupShape, d: GroupShape, more: Any, tmp_path: Path) -> None:
     job = one_room(p, d, **more)
     verdict, kv, generated = run_groups(job, tmp_path)
-    judge, sheets = Judge(job), {name: got[0] for name, got in kv.items()}
+    judge, sheets = ReferenceJudge(job), {name: got[0] for name, got in kv.items()}
     assert judge.learn(7, verdict) == []
     assert judge.kv("P", 7, sheets) == []
     assert all(not intruded for _, _, intruded in kv.values())
@@ -210,7 +210,7 @@ def test_missing_head_and_wrong_length_are_differences() -> None:
 
 def test_the_judge_names_what_differs() -> None:
     job = Job(GroupShape(1), GroupShape(1), (RoomSpec(1, 3, new=3),), layers=1, heads=1)
-    judge, kinds = Judge(job), get_args(Kind)
+    judge, kinds = ReferenceJudge(job), get_args(Kind)
     sheet_: Sheet = {(0, kind, 0): b"abcdef" for kind in kinds}
     assert judge.learn(1, Verdict([4, 5, 6], [b"x", b"y", b"z"], sheet_, [4, 5, 6])) == []
     assert judge.learn(1, Verdict([4, 5, 6], [b"x", b"y", b"z"], sheet_, [4, 5, 7])) == [
@@ -273,7 +273,7 @@ def test_a_rank_starts_from_its_prefix_and_names_its_cells(tmp_path: Path) -> No
     job = Job(GroupShape(1, page_size=8), GroupShape(1, page_size=16), (room, RoomSpec(6, 20)), layers=2, chunk=50)
     truth = reference(build(job), job, room)
     torch.save(truth, truth_file(tmp_path, 5))
-    me = Rank(job, "decode", 0, tmp_path)
+    me = DemoRank(job, "decode", 0, tmp_path)
     table = me.allocate(room)
     assert me.held(5).cells == ((32, 48), (80, 20)) and len(table) == 7
     assert torch.equal(me.pool.read("k", 1, table, 32), truth.keys[1, :, :32].transpose(0, 1))
@@ -292,7 +292,7 @@ def test_a_rank_starts_from_its_prefix_and_names_its_cells(tmp_path: Path) -> No
 
 def test_pages_given_back_are_noise_and_are_reused(tmp_path: Path) -> None:
     job = Job(GroupShape(1), GroupShape(1), (RoomSpec(1, 40), RoomSpec(2, 40)), layers=1)
-    me = Rank(job, "prefill", 0, tmp_path)
+    me = DemoRank(job, "prefill", 0, tmp_path)
     table = me.allocate(job.rooms[0])
     list(me.prefill(1))
     before = me.pool.rows("k", 0)[table].clone()
@@ -302,8 +302,8 @@ def test_pages_given_back_are_noise_and_are_reused(tmp_path: Path) -> None:
     assert len(me.intruded()) == 1, "a write into pages that were given back is found"
 
 
-def control_program(line: Line, job: Job, rank: int, directory: Path) -> None:
-    me, room = Rank(job, "decode", rank, directory), job.rooms[0]
+def control_program(line: ParentPipe, job: Job, rank: int, directory: Path) -> None:
+    me, room = DemoRank(job, "decode", rank, directory), job.rooms[0]
     me.shard.place(load_truth(directory, room.room), me.allocate(room), room.tokens)
     line.tell("sheet", me.sheet(room.room))
     for name in me.controls(room.room, list(CONTROLS)):

@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
-from kvproto.demo.group import ORPHANED, Crew, Line, Program, RankError
+from kvproto.demo.group import ORPHANED, Crew, ParentPipe, Program, RankError
 
 HERE = "test_demo_model_group"
 
 
-def works(line: Line, factor: int) -> None:
+def works(line: ParentPipe, factor: int) -> None:
     line.tell("note", "started")
     line.tell("product", factor * line.hear("number"))
 
 
-def raises(line: Line, after: str) -> None:
+def raises(line: ParentPipe, after: str) -> None:
     line.hear(after)
     raise ZeroDivisionError("on purpose")
 
 
-def waits_for_a_peer(line: Line, store: Path, rank: int) -> None:
+def waits_for_a_peer(line: ParentPipe, store: Path, rank: int) -> None:
     """Rank 0 fails; rank 1 is in a collective with it by then."""
     import torch
 
@@ -43,12 +43,12 @@ def waits_for_a_peer(line: Line, store: Path, rank: int) -> None:
     comm.gather(torch.zeros(1, 1, 1))
 
 
-def sleeps(line: Line) -> None:
+def sleeps(line: ParentPipe) -> None:
     line.tell("pid", os.getpid())
     time.sleep(600)
 
 
-def leaves(line: Line, code: int) -> None:
+def leaves(line: ParentPipe, code: int) -> None:
     os._exit(code)
 
 

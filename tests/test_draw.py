@@ -15,7 +15,7 @@ import pytest
 from kvproto.cli.draw_command import main
 from kvproto.draw.diagram import Look, sketch
 from kvproto.draw.dot import dot
-from kvproto.draw.layers import Plan, place
+from kvproto.draw.layers import DiagramLayout, place
 from kvproto.draw.mermaid import mermaid
 from kvproto.draw.paths import APART, WELL
 from kvproto.draw.scenes import SCENES, Scene
@@ -82,7 +82,7 @@ def test_graphviz_reads_what_we_write(table: Table[Any]) -> None:
     assert {state.name for state in table.states} <= {name.strip('"') for name in named}
 
 
-def placed(table: Table[Any], look: Look) -> tuple[Plan, Boxes]:
+def placed(table: Table[Any], look: Look) -> tuple[DiagramLayout, Boxes]:
     """The layout as the picture has it, and everything in it that takes room: (left, top, right, bottom)."""
     picture = sketch(table, look)
     nodes = [picture.nodes[i] for i in _reading_order(picture)]

@@ -49,7 +49,7 @@ def sockets(endpoint: DecodeEndpoint) -> tuple[int, int, int]:
     """Connections that were ever made, that there are, and that are some link's."""
     control, known = inside(endpoint).loop.control, inside(endpoint).loop.lines
     assert len(known.peer_of) == len(known.link_at)
-    return control._dialled, len(control._links), len(known.peer_of)
+    return control._dialled, len(control._sockets), len(known.peer_of)
 
 
 # ------------------------------------------------------------------------------------------------ connecting
@@ -166,16 +166,17 @@ def test_a_link_that_is_forgotten_leaves_no_connection_and_no_plan() -> None:
     clock = ManualClock(100.0)
     with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
         prefill, timing = pair.prefills[0], pair.settings.timing
-        assert list(inside(prefill).rank.links) == list(inside(prefill).data.plans) == list(inside(prefill).loop.lines.peer_of) == [1]
+        rank, loop, _, data = inside(prefill)
+        assert list(rank.links) == list(data.plans) == list(loop.lines.peer_of) == [1]
         pair.decodes.pop().close()
         for _ in range(2 * timing.heartbeat.tries):
             clock.advance(2 * timing.heartbeat.period)
             prefill.poll()
-        assert inside(prefill).rank.links[1].state is PLink.LOST
+        assert rank.links[1].state is PLink.LOST
         clock.advance(2 * timing.forget.period)
         prefill.poll()
-        assert not inside(prefill).rank.links and not inside(prefill).data.plans and not inside(prefill).loop.lines.peer_of
+        assert not rank.links and not data.plans and not loop.lines.peer_of
         pair.decodes.append(pair.make_decode(0))
         pair.connect(0)
         pair.pump(pair.decodes[0].ready)
-        assert [list(each) for each in (inside(prefill).rank.links, inside(prefill).data.plans, inside(prefill).loop.lines.peer_of)] == [[2]] * 3
+        assert list(rank.links) == list(data.plans) == list(loop.lines.peer_of) == [2]

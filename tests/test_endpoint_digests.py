@@ -14,7 +14,7 @@ from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.room import Room
-from kvproto.io.kernels.base import Part
+from kvproto.io.kernels.base import StagedPart
 from kvproto.io.kernels.digesting import DigestingKernels, Place, differing
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Plan
@@ -76,7 +76,7 @@ def test_both_sides_know_the_same_number_for_every_head(ours: int, theirs: int) 
 def test_a_bit_that_flips_in_the_ring_is_named_by_both_sides_together() -> None:
     class Flipping(TorchKernels):
         def scatter(
-            self, pool: Any, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part], **options: Any
+            self, pool: Any, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart], **options: Any
         ) -> Any:
             if first == 2 * GRID:
                 share, staged = next(part for part in parts if part[0].writer == 1)

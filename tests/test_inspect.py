@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from kvproto.cli.inspect_command import main, page
 from kvproto.draw.scenes import SCENES
 from kvproto.protocol.tables import TABLES
-from kvproto.trace import Log, Step, lines
+from kvproto.trace import Log, StepEntry, lines
 from kvproto.trace.merge import merge
 
 LOGS = next(scene for scene in SCENES if scene.name == "abort").logs()
@@ -87,14 +87,14 @@ def browse(path: Path, at: int) -> Page:
 @needs_browser
 def test_a_browser_lights_the_state_the_row_and_the_cause(tmp_path: Path) -> None:
     story = merge(LOGS)
-    at = next(m.index for m in story if isinstance(m.entry, Step) and type(m.entry.event).__name__ == "AbortAsked")
+    at = next(m.index for m in story if isinstance(m.entry, StepEntry) and type(m.entry.event).__name__ == "AbortAsked")
     seen = browse(written(tmp_path, LOGS), at)
     (picture,) = seen.having("picture", "shown")
     assert picture["data-machine"] == "prefill_room"
     assert [each["id"] for each in seen.having("box", "now")] == ["prefill_room.DRAINING"]
     assert [each["id"] for each in seen.having("box", "from")] == ["prefill_room.OPEN"]
     entry = story[at].entry
-    assert isinstance(entry, Step)
+    assert isinstance(entry, StepEntry)
     (edge,) = seen.having("edge", "lit")
     assert str(entry.row) in (edge["data-rows"] or "").split()
     assert [each["data-index"] for each in seen.having("moment", "lit")] == [str(at)]
@@ -106,9 +106,9 @@ def test_a_browser_lights_the_state_the_row_and_the_cause(tmp_path: Path) -> Non
 @needs_browser
 def test_a_browser_shows_where_a_doctored_trace_leaves_the_tables(tmp_path: Path) -> None:
     log = LOGS[0]
-    place = next(i for i, e in enumerate(log.entries) if isinstance(e, Step) and e.target == "DRAINING")
+    place = next(i for i, e in enumerate(log.entries) if isinstance(e, StepEntry) and e.target == "DRAINING")
     step = log.entries[place]
-    assert isinstance(step, Step)
+    assert isinstance(step, StepEntry)
     changed = Log(log.head, [*log.entries[:place], replace(step, target="FAILED"), *log.entries[place + 1 :]])
     seen = browse(written(tmp_path, [changed, *LOGS[1:]]), 0)
     (shown,) = (given for _, given in seen.found if given.get("id") == "differences")

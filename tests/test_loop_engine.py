@@ -5,25 +5,26 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Never
 
 import pytest
 from support.stories import layout
 
-from kvproto.engine.connections import Lines
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.loop import LIMIT
 from kvproto.engine.room import Room, Status
 from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Effect
 from kvproto.io.clock import ManualClock
-from kvproto.io.control.control import Sent
+from kvproto.io.control.control import STALL_S, Peer, Sent
+from kvproto.io.control.outbox import Outboxes
+from kvproto.io.control.sockets import ControlSocket
 from kvproto.io.transports.fabric import Fabric
 from kvproto.protocol import effects as do
 from kvproto.protocol.codec import encode
 from kvproto.protocol.effects import PostBatch
-from kvproto.protocol.events import BatchReady, QueueOverflowed, SendStopped
+from kvproto.protocol.events import BatchReady, SendStopped
 from kvproto.protocol.messages import ChunkAck
 from kvproto.protocol.states import Cause, PLink
 from kvproto.protocol.timing import Timing
@@ -192,64 +193,72 @@ def test_a_source_that_raises_does_not_stop_the_loop(pair: Pair) -> None:
 
 
 # -------------------------------------------------------------------------------------------------- queues
-def test_a_full_queue_is_retried_in_order_and_nothing_is_lost(pair: Pair) -> None:
-    loop = inside(pair.prefills[0]).loop
-    send, full = loop.control.send, True
-    sent: list[bytes] = []
+def narrowed(pair: Pair, patch: pytest.MonkeyPatch) -> tuple[list[bytes], Callable[[], None]]:
+    """The first prefill rank's sockets take nothing until it is called: what they took."""
+    control, post, taken = inside(pair.prefills[0]).loop.control, ControlSocket.post, list[bytes]()
+    narrow = set(control._sockets.values())
 
-    def narrow(peer: Any, data: bytes) -> Sent:
-        if full:
+    def posted(socket: ControlSocket, name: bytes, data: bytes) -> Sent:
+        if socket in narrow:
             return Sent.FULL
-        sent.append(data)
+        if socket in control._sockets.values():
+            taken.append(data)
+        return post(socket, name, data)
+
+    patch.setattr(ControlSocket, "post", posted)
+    return taken, narrow.clear
+
+
+def test_what_a_peer_has_no_room_for_is_tried_again_in_order_and_nothing_is_lost(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = inside(pair.prefills[0]).loop.control
+    sent, widen = narrowed(pair, monkeypatch)
+    send, offered = control.send, list[bytes]()
+
+    def heard(peer: Peer, data: bytes) -> Sent:
+        offered.append(data)
         return send(peer, data)
 
-    loop.control.send = narrow  # type: ignore[method-assign]
-    offer, offered = loop.lines.backlog.offer, list[bytes]()
-
-    def heard(peer: Any, data: bytes) -> Sent:
-        offered.append(data)
-        return offer(peer, data)
-
-    loop.lines.backlog.offer = heard  # type: ignore[method-assign]
+    control.send = heard  # type: ignore[method-assign]
     room = pair.open(30)
     pair.produce(room)
-    pair.pump(lambda: bool(loop.lines.backlog))
-    assert offered and not sent and loop.counts["queue full"] > 0
-    full = False
+    pair.pump(lambda: bool(control.outboxes))
+    assert offered and not sent
+    widen()
     pair.pump(lambda: pair.over(room))
-    assert sent == offered and not loop.lines.backlog
+    assert sent == offered and not control.outboxes and not control.counts.lost
     pair.check(room)
 
 
-@pytest.mark.parametrize("bounds", [{"frames": 3}, {"nbytes": 3 * len(encode(1, 1, ChunkAck(0)))}], ids=repr)
-def test_a_backlog_beyond_its_bound_is_a_lost_link(pair: Pair, bounds: dict[str, int]) -> None:
-    loop, rank = inside(pair.prefills[0]).loop, inside(pair.prefills[0]).rank
-    peer = loop.lines.peer_of[1]
-    loop.control.send = lambda peer, data: Sent.FULL  # type: ignore[method-assign]
-    loop.lines = Lines(lambda: loop.control, loop.counts, lambda link: loop.raise_event(QueueOverflowed(link)), **bounds)
-    loop.lines.bind(1, peer)
+@pytest.mark.parametrize("bounds", [(3, 1 << 20), (100, 3 * len(encode(1, 1, ChunkAck(0))))], ids=["frames", "bytes"])
+def test_an_outbox_beyond_its_bound_is_a_lost_link(pair: Pair, bounds: tuple[int, int]) -> None:
+    rank, loop, _, _ = inside(pair.prefills[0])
+    control, peer = loop.control, loop.lines.peer_of[1]
+    control.outboxes = Outboxes(lambda peer, data: Sent.FULL, control.counts, *bounds)
     for chunk in range(3):
         loop.lines.send(1, 1, 1, ChunkAck(chunk))
-    assert loop.lines.backlog.depth(peer)[0] == 3
+    assert control.outboxes.depth(peer)[0] == 3
     loop.submit([])
     assert rank.links[1].state is PLink.UP
     loop.lines.send(1, 1, 1, ChunkAck(3))
-    assert not loop.lines.backlog
+    assert not control.outboxes and loop.counts["queue full"] == 1 and control.counts.lost == 3
     loop.submit([])
     assert rank.links[1].state is not PLink.UP
 
 
-def test_what_waits_for_room_is_tried_again_soon(pair: Pair) -> None:
-    loop, send = inside(pair.prefills[0]).loop, inside(pair.prefills[0]).loop.control.send
-    loop.control.send = lambda peer, data: Sent.FULL  # type: ignore[method-assign]
+def test_what_waits_for_room_is_tried_again_soon(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = inside(pair.prefills[0]).loop
+    _, widen = narrowed(pair, monkeypatch)
     loop.lines.send(1, 1, 1, ChunkAck(0))
-    loop.control.send = send  # type: ignore[method-assign]
+    assert loop.control.outboxes and loop.due <= STALL_S, "an engine that polls by itself is told, too"
+    widen()
     begin, passes = time.monotonic(), 0
-    while loop.lines.backlog and passes < 100:
+    while loop.control.outboxes and passes < 100:
         passes += 1
         loop.wait()
         loop.poll()
-    assert not loop.lines.backlog and time.monotonic() - begin < loop.rank.settings.timing.heartbeat.period / 2
+    assert not loop.control.outboxes and time.monotonic() - begin < loop.rank.settings.timing.heartbeat.period / 2
 
 
 # --------------------------------------------------------------------------------------- passes and sleeping
@@ -330,7 +339,8 @@ def test_an_address_that_is_none_is_named_and_does_not_end_a_thread(pair: Pair) 
         while time.monotonic() < deadline:
             endpoint.ready()
             time.sleep(1e-3)
-    assert inside(endpoint).loop._thread is not None and inside(endpoint).loop._thread.is_alive()
+    thread = inside(endpoint).loop._thread
+    assert thread is not None and thread.is_alive()
     endpoint.close()
 
 
@@ -431,21 +441,21 @@ def test_each_call_of_a_long_pass_has_a_time_of_its_own(pair: Pair) -> None:
 @pytest.mark.parametrize(("late", "stop"), [(False, False), (True, False), (False, True)])
 def test_a_batch_is_posted_only_while_its_lease_holds_and_its_send_goes_on(late: bool, stop: bool) -> None:
     with Pair(layout(2), layout(1), grid=8, fabric=Fabric()) as pair:
-        prefill = pair.prefills[0]
-        taken = inside(prefill).data.writes._offer
-        inside(prefill).data.writes._offer = lambda key, left: None  # type: ignore[method-assign]  # ready, and not yet said
+        rank, loop, _, data = inside(pair.prefills[0])
+        taken = data.writes._offer
+        data.writes._offer = lambda key, left: None  # type: ignore[method-assign]  # ready, and not yet said
         room = pair.open(8)
         pair.produce(room)
-        pair.pump(lambda: bool(inside(prefill).rank.writes))
-        (key, part), until = next(iter(inside(prefill).rank.writes)), next(iter(inside(prefill).rank.writes.values())).until
+        pair.pump(lambda: bool(rank.writes))
+        (key, part), until = next(iter(rank.writes)), next(iter(rank.writes.values())).until
         about = key, part >> 16, part & 0xFFFF
         if stop:
-            inside(prefill).loop.submit(inside(prefill).rank.handle(SendStopped(*about), inside(prefill).loop.now))
-        effects = inside(prefill).rank.handle(BatchReady(*about, last=True), until if late else until - 1.0)
+            loop.submit(rank.handle(SendStopped(*about), loop.now))
+        effects = rank.handle(BatchReady(*about, last=True), until if late else until - 1.0)
         posted = [effect for effect in effects if isinstance(effect, PostBatch)]
         assert bool(posted) is not (late or stop)
-        inside(prefill).data.writes._offer = taken  # type: ignore[method-assign]
-        inside(prefill).loop.submit(effects)
+        data.writes._offer = taken  # type: ignore[method-assign]
+        loop.submit(effects)
         pair.fabric.auto = True
         pair.pump(lambda: pair.over(room) or not pair.turn())
 
@@ -453,8 +463,8 @@ def test_a_batch_is_posted_only_while_its_lease_holds_and_its_send_goes_on(late:
 def test_a_connection_outlives_a_silence_and_goes_with_its_link() -> None:
     quick = Timing(heartbeat=Timer(0.05, 2), forget=Timer(0.5), call=Timer(0.05, 200))
     with Pair(layout(1), layout(1), grid=8, pages=64, settings=Settings(timing=quick)) as pair:
-        prefill, rank = pair.prefills[0], inside(pair.prefills[0]).rank
-        link, peer = next(iter(inside(prefill).data.link_peer.items()))
+        prefill, (rank, _, _, data) = pair.prefills[0], inside(pair.prefills[0])
+        link, peer = next(iter(data.link_peer.items()))
 
         def alone(state: PLink) -> None:
             end = time.monotonic() + 20
@@ -463,6 +473,6 @@ def test_a_connection_outlives_a_silence_and_goes_with_its_link() -> None:
                 prefill.poll()
 
         alone(PLink.LOST)
-        assert inside(prefill).data.link_peer == {link: peer}, "it waits for its return"
+        assert data.link_peer == {link: peer}, "it waits for its return"
         alone(PLink.NEW)
-        assert not rank.links and not inside(prefill).data.link_peer and not inside(prefill).data.leaving
+        assert not rank.links and not data.link_peer and not data.leaving

@@ -19,7 +19,7 @@ from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 from kvproto.testing.strategies import damaged, frames, messages
-from kvproto.trace import Heard, log_of
+from kvproto.trace import HeardEntry, log_of
 
 SLOW = settings(
     max_examples=25, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.reuse, Phase.generate)
@@ -52,7 +52,7 @@ def unharmed(pair: Pair, *rooms: Room) -> None:
 
 def called(pair: Pair, session: int) -> bool:
     """The first prefill rank has heard a call of this session."""
-    said = [entry.body for entry in log_of(inside(pair.prefills[0]).rank).entries if isinstance(entry, Heard)]
+    said = [entry.body for entry in log_of(inside(pair.prefills[0]).rank).entries if isinstance(entry, HeardEntry)]
     return any(isinstance(body, msg.Hello) and body.session == session for body in said)
 
 

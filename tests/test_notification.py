@@ -68,15 +68,16 @@ def test_an_answer_that_overtakes_the_end_of_its_write_is_remembered(pair: Pair)
     if not pair.fabric.native_notify:
         pytest.skip("nothing overtakes")
     prefill, early = pair.prefills[0], list[str]()
-    handle = inside(prefill).rank.receive
+    rank, _, _, data = inside(prefill)
+    handle = rank.receive
 
     def heard(link: int, epoch: int, room: int, body: Any, *rest: Any) -> Any:
         if isinstance(body, ChunkAck):
-            early.append(inside(prefill).rank.sends[room][body.chunk << 16].state.name)
+            early.append(rank.sends[room][body.chunk << 16].state.name)
         return handle(link, epoch, room, body, *rest)
 
-    inside(prefill).rank.receive = heard  # type: ignore[method-assign]
-    poll = inside(prefill).data.transport.poll
+    rank.receive = heard  # type: ignore[method-assign, assignment]
+    poll = data.transport.poll
     held: list[Any] = []
 
     def late() -> list[Any]:
@@ -88,7 +89,7 @@ def test_an_answer_that_overtakes_the_end_of_its_write_is_remembered(pair: Pair)
         held.clear()
         return events
 
-    inside(prefill).data.transport.poll = late  # type: ignore[method-assign]
+    data.transport.poll = late  # type: ignore[method-assign]
     room = pair.open(tokens=100)
     pair.finish(room)
     pair.check(room)
@@ -97,8 +98,8 @@ def test_an_answer_that_overtakes_the_end_of_its_write_is_remembered(pair: Pair)
 
 
 def test_a_tag_of_somebody_else_is_counted(pair: Pair) -> None:
-    decode = pair.decodes[0]
-    inside(decode).data._arrived(b"nonsense")
-    inside(decode).data._arrived(note(99, 0, 1, room_key(1, 0), StgNotify(0, 1)))
-    assert inside(decode).loop.counts["malformed notes"] == 1
-    assert inside(decode).rank.counts["messages of strangers"] == 1
+    rank, loop, _, data = inside(pair.decodes[0])
+    data._arrived(b"nonsense")
+    data._arrived(note(99, 0, 1, room_key(1, 0), StgNotify(0, 1)))
+    assert loop.counts["malformed notes"] == 1
+    assert rank.counts["messages of strangers"] == 1

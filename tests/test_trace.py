@@ -20,7 +20,7 @@ from kvproto.protocol import messages as msg
 from kvproto.protocol.effects import AnnounceReleased, Transmit
 from kvproto.protocol.events import room_key
 from kvproto.rank.settings import Settings
-from kvproto.trace import Heard, Log, Sent, Step, TraceError, lines, load, log_of, parse, replay, save
+from kvproto.trace import HeardEntry, Log, SentEntry, StepEntry, TraceError, lines, load, log_of, parse, replay, save
 from kvproto.trace.merge import merge, rooms, select
 from kvproto.trace.perfetto import perfetto
 from kvproto.trace.plain_json import EFFECTS, EVENTS, MESSAGES, PlainError, plain, room_from, struct
@@ -66,7 +66,7 @@ def test_a_trace_that_begins_in_the_middle_replays(tmp_path: Path) -> None:
         log = log_of(rank)
         assert not log.head.whole
         assert len(log.entries) == 40
-        assert any(isinstance(entry, Step) and entry.value is not None for entry in log.entries)
+        assert any(isinstance(entry, StepEntry) and entry.value is not None for entry in log.entries)
         assert replay(next(iter(parse(lines(log))))) is None
 
 
@@ -78,7 +78,7 @@ def test_forgotten_tombstones_do_not_disturb_the_replay() -> None:
         stage.run(0.02)
     logs = [log_of(rank) for rank in stage.ranks.values()]
     assert all(replay(log) is None for log in logs)
-    assert any(isinstance(entry, Step) and entry.value is not None for log in logs for entry in log.entries)
+    assert any(isinstance(entry, StepEntry) and entry.value is not None for log in logs for entry in log.entries)
 
 
 @pytest.mark.parametrize("kind", [*EVENTS.values(), *EFFECTS.values(), *MESSAGES.values()], ids=lambda k: k.__name__)
@@ -117,9 +117,9 @@ def test_rooms_by_name(room: int, gen: int) -> None:
 
 
 # --------------------------------------------------------------------------------------------- doctored
-def doctored(log: Log, chance: random.Random) -> tuple[Log, Step]:
+def doctored(log: Log, chance: random.Random) -> tuple[Log, StepEntry]:
     """The log with one step changed in one way, and that step."""
-    steps = [(i, entry) for i, entry in enumerate(log.entries) if isinstance(entry, Step) and entry.row is not None]
+    steps = [(i, e) for i, e in enumerate(log.entries) if isinstance(e, StepEntry) and e.row is not None]
     place, step = chance.choice(steps)
     how = chance.choice(["target", "row", "effects", "source"])
     others = [each for _, each in steps if each.machine == step.machine]
@@ -145,13 +145,15 @@ def test_a_doctored_step_is_caught_at_that_step(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_step_that_was_taken_out_is_noticed_at_the_next_one_of_that_machine(seed: int) -> None:
     chance, log = random.Random(seed), ABORT[seed % len(ABORT)]
-    moves = [(i, e) for i, e in enumerate(log.entries) if isinstance(e, Step) and e.source != e.target]
-    followed = [(i, e) for i, e in moves if any(
-        isinstance(o, Step) and (o.machine, o.key) == (e.machine, e.key) for o in log.entries[i + 1 :])]  # fmt: skip
+    moves = [(i, e) for i, e in enumerate(log.entries) if isinstance(e, StepEntry) and e.source != e.target]
+    followed = [
+        (i, e) for i, e in moves
+        if any(isinstance(o, StepEntry) and (o.machine, o.key) == (e.machine, e.key) for o in log.entries[i + 1 :])
+    ]  # fmt: skip
     place, gone = chance.choice(followed)
     shorter = Log(log.head, [*log.entries[:place], *log.entries[place + 1 :]])
     following = next(e for e in log.entries[place + 1 :]
-                     if isinstance(e, Step) and (e.machine, e.key) == (gone.machine, gone.key))  # fmt: skip
+                     if isinstance(e, StepEntry) and (e.machine, e.key) == (gone.machine, gone.key))  # fmt: skip
     found = replay(shorter)
     assert found is not None
     assert found.line == following.line
@@ -172,7 +174,7 @@ def test_causes_come_before_effects_and_nothing_is_left_out(scene: Scene) -> Non
     story = merge(logs)
     assert len(story) == sum(len(log.entries) for log in logs)
     assert all(moment.cause is None or moment.cause < moment.index for moment in story)
-    heard = [moment for moment in story if isinstance(moment.entry, Heard)]
+    heard = [moment for moment in story if isinstance(moment.entry, HeardEntry)]
     assert heard
     for moment in heard:
         assert moment.cause is not None, moment
@@ -183,7 +185,7 @@ def test_causes_come_before_effects_and_nothing_is_left_out(scene: Scene) -> Non
 
 
 def test_clocks_that_disagree_do_not_disturb_the_order() -> None:
-    late = [Log(log.head, [replace(e, time=e.time + 1000.0) if not isinstance(e, Sent) else e for e in log.entries])
+    late = [Log(log.head, [e if isinstance(e, SentEntry) else replace(e, time=e.time + 1000.0) for e in log.entries])
             if log.head.side == "decode" else log for log in WELL]  # fmt: skip
     as_it_was, skewed = merge(WELL), merge(late)
     assert not any(moment.way for moment in skewed)
@@ -197,9 +199,9 @@ def test_lost_repeated_and_unseen_messages_are_told_as_such() -> None:
     assert lost.message.name == "STAGING_RSP"
     alone = merge([log for log in WELL if log.head.side == "decode"])
     assert not any(moment.way == "unseen" and moment.message is None for moment in alone)
-    assert {m.way for m in alone if isinstance(m.entry, Heard)} == {"unseen"}
+    assert {m.way for m in alone if isinstance(m.entry, HeardEntry)} == {"unseen"}
     log = WELL[0]
-    place = next(i for i, e in enumerate(log.entries) if isinstance(e, Heard) and isinstance(e.body, msg.ChunkAck))
+    place = next(i for i, e in enumerate(log.entries) if isinstance(e, HeardEntry) and isinstance(e.body, msg.ChunkAck))
     twice = Log(log.head, [*log.entries[: place + 1], log.entries[place], *log.entries[place + 1 :]])
     assert [m.way for m in merge([twice, *WELL[1:]]) if m.way] == ["repeated"]
 
@@ -217,14 +219,16 @@ def test_the_story_of_a_room_has_its_watermark_and_no_other_room() -> None:
     assert {m.message.room for m in told if m.message is not None} == {ROOM, 0}
     said = "\n".join(text(story, ROOM))
     assert said.count("=> AnnounceReleased") == 2
-    assert sum(isinstance(e, AnnounceReleased) for m in told if isinstance(m.entry, Step) for e in m.entry.effects) == 2
+    effects = [effect for m in told if isinstance(m.entry, StepEntry) for effect in m.entry.effects]
+    assert sum(isinstance(effect, AnnounceReleased) for effect in effects) == 2
 
 
 @every_scene
 def test_a_sequence_chart_says_each_message_once(scene: Scene) -> None:
     story = merge(scene.logs())
     chart = sequence(story, scene.rooms)
-    sent = [m for m in select(story, scene.rooms) if isinstance(m.entry, Sent) and isinstance(m.entry.effect, Transmit)]
+    entries = [m.entry for m in select(story, scene.rooms)]
+    sent = [entry for entry in entries if isinstance(entry, SentEntry) and isinstance(entry.effect, Transmit)]
     arrows = [line for line in chart.splitlines() if "->>" in line or "--x" in line]
     assert len([line for line in arrows if line.split("->>")[0].strip() not in line.split("->>")[-1][:3]]) >= len(sent)
     assert ("--x" in chart) == (scene.name == "repeated")

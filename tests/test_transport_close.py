@@ -9,7 +9,7 @@ import numpy as np
 
 from kvproto.io.transports.base import Handle, Part
 from kvproto.io.transports.fabric import Fabric
-from kvproto.io.transports.links import Flight
+from kvproto.io.transports.links import InFlightWrite
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.io.transports.regions import bulk
 
@@ -34,7 +34,7 @@ def left_in_flight(fabric: Fabric) -> tuple[Watched, np.ndarray[Any, np.dtype[np
     draft = transport.prepare(peer, [Part(source, transport.remote(peer, region.index), bulk(0, 0, 64))], b"")
 
     def leave() -> None:
-        flight: Flight = transport._post(Handle(0), draft)
+        flight: InFlightWrite = transport._post(Handle(0), draft)
         transport._leave(flight)
 
     with ThreadPoolExecutor(1) as pool:

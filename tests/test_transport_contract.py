@@ -18,12 +18,12 @@ from kvproto.io.transports import (
     BadEndpoint,
     Busy,
     Completed,
-    Event,
     Failed,
     Handle,
     Part,
     PeerId,
     StaleEndpoint,
+    TransportEvent,
     UsageError,
     bulk,
 )
@@ -35,7 +35,7 @@ PIECES = np.array([(0, 8, 16), (100, 64, 8)], dtype=np.uint64)
 class Rig:
     def __init__(self, rank: Rank, peer: LocalPeer | ProcessPeer) -> None:
         self.rank, self.peer = rank, peer
-        self.events: list[Event] = []
+        self.events: list[TransportEvent] = []
         self.source = rank.buffers[0]
 
         self.transport = rank.transport
@@ -48,14 +48,14 @@ class Rig:
         target = self.transport.remote(peer, 0)
         return self.transport.write(peer, self.rank.regions[0], target, descs, tag)
 
-    def poll(self) -> list[Event]:
+    def poll(self) -> list[TransportEvent]:
         self.events += self.rank.poll()
         return self.events
 
-    def finish(self, *handles: Handle) -> list[Event]:
+    def finish(self, *handles: Handle) -> list[TransportEvent]:
         """Poll until each of the handles has an outcome; those outcomes in the order in which they came."""
 
-        def mine() -> list[Event]:
+        def mine() -> list[TransportEvent]:
             return [e for e in self.poll() if isinstance(e, Completed | Failed) and e.handle in handles]
 
         wait(lambda: len(mine()) >= len(handles), "outcomes")

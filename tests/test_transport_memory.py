@@ -27,7 +27,7 @@ from kvproto.io.transports import (
     bulk,
 )
 from kvproto.io.transports.fabric import Fabric
-from kvproto.io.transports.links import Link
+from kvproto.io.transports.links import TransportLink
 from kvproto.io.transports.memory import MemoryTransport
 
 SIZE = 4096
@@ -412,7 +412,7 @@ def test_a_peer_cannot_be_connected_while_it_is_taken_down() -> None:
     caught: list[BaseException | None] = []
 
     class Slow(MemoryTransport):
-        def _unlink(self, link: Link) -> None:
+        def _unlink(self, link: TransportLink) -> None:
             caught.append(_elsewhere(lambda: self.connect(d.transport.endpoint())))
 
     fabric = Fabric()

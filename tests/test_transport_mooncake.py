@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 from transport_peer import ProcessPeer, Rank, drain, failed, make, make_or_skip, wait
 
-from kvproto.io.transports import BackendUnavailable, Busy, Completed, Event, Handle, PeerGone, PeerId, PeerLost, bulk
+from kvproto.io.transports import (
+    BackendUnavailable,
+    Busy,
+    Completed,
+    Handle,
+    PeerGone,
+    PeerId,
+    PeerLost,
+    TransportEvent,
+    bulk,
+)
 
 BIG = 1 << 24  # more than the kernel takes for a stopped reader
 
@@ -118,7 +128,7 @@ def test_memory_that_the_peer_gave_back_is_not_written_and_leaves_doubt(rank: Ra
     peer.ask("drop", 1)
     target = rank.transport.remote(name, index)
     handle = rank.transport.write(name, rank.regions[0], target, bulk(0, 0, 4096), b"")
-    events: list[Event] = []
+    events: list[TransportEvent] = []
     wait(lambda: events or events.extend(rank.poll()), "the failure")  # type: ignore[func-returns-value]
     assert failed(events) == [(handle, "in_doubt", False)]
     assert peer.ask("read", 1, 0, 4096) == bytes(4096)

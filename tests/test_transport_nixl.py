@@ -19,12 +19,12 @@ from transport_peer import ProcessPeer, Rank, drain, failed, make, wait
 from kvproto.io.transports import (
     Busy,
     Completed,
-    Event,
     Handle,
     PeerGone,
     PeerId,
     PeerLost,
     StaleEndpoint,
+    TransportEvent,
     UsageError,
     bulk,
 )
@@ -74,7 +74,7 @@ def write(rank: Rank, peer: PeerId, tag: bytes, nbytes: int = SMALL) -> Handle:
     return rank.transport.write(peer, rank.regions[0], target, bulk(0, 0, nbytes), tag)
 
 
-def lost(events: list[Event]) -> list[PeerId]:
+def lost(events: list[TransportEvent]) -> list[PeerId]:
     return [e.peer for e in events if isinstance(e, PeerLost)]
 
 

@@ -9,22 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproto.io.transports import BadEndpoint, Caps, Part, PeerId, RemoteRegion, StaleEndpoint, UsageError, bulk
-from kvproto.io.transports.endpoint import MAX_BYTES, VERSION, Endpoint, Entry, decode, encode
-from kvproto.io.transports.regions import Table, as_descs, joined, request
+from kvproto.io.transports.endpoint import MAX_BYTES, VERSION, InstanceDescription, RegionEntry, decode, encode
+from kvproto.io.transports.regions import RegionTable, as_descs, joined, request
 
 CAPS = Caps("memory", ("DRAM", "VRAM"), 64, 100, 100, True, False)
 PEER = PeerId("peer")
 DST = RemoteRegion(PEER, 3, 0x9000, 1000, "DRAM", 0)
 
 
-def table() -> Table:
-    out = Table(CAPS.kinds)
+def table() -> RegionTable:
+    out = RegionTable(CAPS.kinds)
     out.add(out.plan(0x1000, 500, "DRAM", 0))
     return out
 
 
-def endpoint(**changes: object) -> Endpoint:
-    base = Endpoint("memory", VERSION, "me", 1, (Entry(0, 0x1000, 16, "DRAM", 0), Entry(2, 0x2000, 8, "VRAM", 1)), b"x")
+def endpoint(**changes: object) -> InstanceDescription:
+    regions = RegionEntry(0, 0x1000, 16, "DRAM", 0), RegionEntry(2, 0x2000, 8, "VRAM", 1)
+    base = InstanceDescription("memory", VERSION, "me", 1, regions, b"x")
     return msgspec.structs.replace(base, **changes)
 
 
@@ -139,7 +140,7 @@ def test_a_target_of_an_older_table_is_stale_and_a_retired_source_is_a_bug() -> 
 )
 def test_what_is_no_memory_is_refused(addr: int, nbytes: int, kind: str, dev: int) -> None:
     with pytest.raises(UsageError):
-        Table(CAPS.kinds).plan(addr, nbytes, kind, dev)  # type: ignore[arg-type]
+        RegionTable(CAPS.kinds).plan(addr, nbytes, kind, dev)  # type: ignore[arg-type]
 
 
 def test_overlap_is_refused_only_in_the_same_memory() -> None:
@@ -181,11 +182,11 @@ def test_an_endpoint_round_trips() -> None:
         (encode(endpoint(version=VERSION + 1)), "version"),
         (msgspec.msgpack.encode({"backend": "memory", "version": 9, "regions": "new"}), "version 9"),
         (encode(endpoint(instance="")), "instance"),
-        (encode(endpoint(regions=(Entry(1, 1, 1, "DRAM", 0), Entry(1, 9, 1, "DRAM", 0)))), "twice"),
-        (encode(endpoint(regions=(Entry(1, 2**63 - 5, 6, "DRAM", 0),))), "beyond"),
-        (encode(endpoint(regions=(Entry(1, 1, 0, "DRAM", 0),))), "regions"),
-        (encode(endpoint(regions=(Entry(1, -1, 1, "DRAM", 0),))), "regions"),
-        (encode(endpoint(regions=(Entry(1, 1, 1, "DISK", 0),))), "regions"),  # type: ignore[arg-type]
+        (encode(endpoint(regions=(RegionEntry(1, 1, 1, "DRAM", 0), RegionEntry(1, 9, 1, "DRAM", 0)))), "twice"),
+        (encode(endpoint(regions=(RegionEntry(1, 2**63 - 5, 6, "DRAM", 0),))), "beyond"),
+        (encode(endpoint(regions=(RegionEntry(1, 1, 0, "DRAM", 0),))), "regions"),
+        (encode(endpoint(regions=(RegionEntry(1, -1, 1, "DRAM", 0),))), "regions"),
+        (encode(endpoint(regions=(RegionEntry(1, 1, 1, "DISK", 0),))), "regions"),  # type: ignore[arg-type]
     ],
 )
 def test_a_bad_endpoint_says_what_is_wrong_with_it(data: bytes, says: str) -> None:
@@ -211,6 +212,6 @@ def test_a_flipped_byte_is_refused_or_gives_a_sound_table(at: int, value: int) -
 
 
 def test_too_many_regions_are_refused_where_they_are_made() -> None:
-    rows = tuple(Entry(i, i + 1, 1, "DRAM", 0) for i in range(5000))
+    rows = tuple(RegionEntry(i, i + 1, 1, "DRAM", 0) for i in range(5000))
     with pytest.raises(BadEndpoint, match="5000 regions"):
         encode(endpoint(regions=rows))

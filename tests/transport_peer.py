@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kvproto.io.transports import Arrived, BackendUnavailable, Event, Failed, Handle, Region, Transport
+from kvproto.io.transports import Arrived, BackendUnavailable, Failed, Handle, Region, Transport, TransportEvent
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 
@@ -70,7 +70,7 @@ class Rank:
         """What was dropped is freed."""
         del self.buffers[at], self.regions[at]
 
-    def poll(self) -> list[Event]:
+    def poll(self) -> list[TransportEvent]:
         events = self.transport.poll()
         for event in events:
             if isinstance(event, Arrived):
@@ -180,9 +180,9 @@ def wait(done: Callable[[], T], what: str, timeout_s: float = 15.0) -> T:
     return answer
 
 
-def drain(rank: Rank) -> list[Event]:
+def drain(rank: Rank) -> list[TransportEvent]:
     """Poll until no write is under way: everything that was said meanwhile."""
-    events: list[Event] = []
+    events: list[TransportEvent] = []
 
     def done() -> bool:
         events.extend(rank.poll())
@@ -192,7 +192,7 @@ def drain(rank: Rank) -> list[Event]:
     return events
 
 
-def failed(events: list[Event]) -> list[tuple[Handle, str, bool]]:
+def failed(events: list[TransportEvent]) -> list[tuple[Handle, str, bool]]:
     """Each write that failed: the kind of its fault, and whether nothing of it moves any more."""
     return [(e.handle, e.error.kind, e.quiescent) for e in events if isinstance(e, Failed)]
 

@@ -16,8 +16,6 @@ Both loops sleep between events as they do on threads of their own (`poll`, and 
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import os
 import statistics
 import sys
@@ -26,8 +24,10 @@ from typing import Any
 
 import torch
 
-from kvproto.bench.control_side import AT_WORK, LIVE, serve
-from kvproto.bench.results import write
+from kvproto.bench import tables
+from kvproto.bench.control_side import LIVE, ControlRank
+from kvproto.bench.members import Members
+from kvproto.bench.results import command_line, write
 
 SPANS = (
     "produced to gathering", "gathered to posted", "produced to posted", "written to noted", "noted to launched",
@@ -41,19 +41,14 @@ def spread(spans: list[float]) -> dict[str, float]:
 
 
 def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]:
-    context = multiprocessing.get_context("spawn")
-    ends: dict[str, Any] = {}
+    members = Members()
     for side in "PD":
-        ends[side], theirs = context.Pipe()
-        context.Process(target=serve, args=(theirs, side, spin, cuda), daemon=True).start()
+        members.start(side, 0, ControlRank, side, spin, cuda)
 
     def tell(sides: str, name: str, *args: Any) -> list[Any]:
-        for side in sides:
-            ends[side].send((name, args))
-        return [ends[side].recv() for side in sides]
+        return list(members.tell(sides, name, *args).values())
 
-    address, _ = ends["P"].recv(), ends["D"].recv()
-    tell("D", "connect", address)
+    tell("D", "connect", *tell("P", "address"))
     rows, gen = [], 0
     for live in LIVE:
         spans: dict[str, list[float]] = {name: [] for name in SPANS}
@@ -74,39 +69,23 @@ def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> di
         gen += 1
         told = tell("PD", "flood", rooms, gen)
         speeds.append(rooms / (max(end for _, end in told) - min(begin for begin, _ in told)))
-    idle = tell("PD", "idle", 2.0)
+    idle = tell("PD", "rest", 2.0)
     right = tell("D", "right")[0]
-    for side in "PD":
-        ends[side].send(("end", ()))
+    tell("PD", "end")
     return {
         "spin": spin, "cuda": cuda, "pace_ms": 1e3 * pace, "rows": rows, "rooms_a_second": speeds, "idle": idle,
         "right": right,
     }  # fmt: skip
 
 
-def table(found: dict[str, Any]) -> str:
-    how = "never sleeping" if found["spin"] else "sleeping between events"
-    how += ", KV on GPUs" if found["cuda"] else ", KV in host memory"
-    lines = [f"loops {how}; microseconds, median / p99; a room every {found['pace_ms']:g} ms"]
-    for row in found["rows"]:
-        spans = [f"{name} {each['median']:.0f} / {each['p99']:.0f}" for name, each in row.items() if " to " in name]
-        lines.append(f"{row['rooms']:5} rooms: " + ", ".join(spans))
-    speeds = ", ".join(f"{s:.0f}" for s in found["rooms_a_second"])
-    lines.append(f"rooms a second through one link, {AT_WORK} at work: {speeds}")
-    lines.append("idle, share of a core: " + ", ".join(f"{100 * share:.2f} %" for share in found["idle"]))
-    return "\n".join(lines) + ("" if found["right"] else "\nWRONG: the decode pool is not what the prefill pool is")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures; 1 if bytes were wrong."""
-    about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
-    parser = argparse.ArgumentParser(prog="kvproto bench control", description=about)
+    parser = command_line("control", __doc__)
     parser.add_argument("--spin", action="store_true", help="loops that never sleep, on cores of their own")
     parser.add_argument("--cuda", action="store_true", help="KV on GPUs, gathered and scattered by Triton kernels")
     parser.add_argument("--rounds", type=int, default=512, help="rooms measured a row, at least (default 512)")
     parser.add_argument("--pace", type=float, default=1.0, help="milliseconds between rooms (default 1)")
     parser.add_argument("--rooms", type=int, default=2000, help="rooms of a throughput run (default 2000)")
-    parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
     options = parser.parse_args(argv)
     if options.cuda and not torch.cuda.is_available():
         print("torch sees no GPU here: leave --cuda out", file=sys.stderr)
@@ -116,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     pace = 1e-3 * options.pace
     found = bench(spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms)
     if options.json != "-":
-        print(table(found))
+        print(tables.control(found))
     write(options.json, "control", argv, found)
     return 0 if found["right"] else 1
 

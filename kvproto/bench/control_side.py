@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -32,10 +31,10 @@ def layout(page: int) -> Layout:
     return Layout(layers=1, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=page, tp=1)
 
 
-class Side:
+class ControlRank:
     """One endpoint, and when what happened to which room."""
 
-    def __init__(self, side: str, *, spin: bool, cuda: bool) -> None:
+    def __init__(self, side: str, spin: bool, cuda: bool) -> None:
         self.prefill, self.spin = side == "P", spin
         names = "produced", "gathering", "gathered", "posted", "written", "noted", "launched", "finished"
         self.log: Log = {name: {} for name in names}
@@ -51,10 +50,23 @@ class Side:
         make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
         self.endpoint = make(layout(self.page), 0, self.pool, NixlTransport(), grid=TOKENS, settings=settings)
         self._watch()
+        gc.collect()
+        gc.freeze()
+
+    def idle(self) -> None:
+        if not self.endpoint.poll():
+            self.endpoint.wait(0.0002)
+
+    def end(self) -> None:
+        self.endpoint.close()
+
+    def address(self) -> str:
+        return str(self.endpoint.address)
 
     def _watch(self) -> None:
-        loop, now, log = inside(self.endpoint).loop, time.perf_counter, self.log
-        for name, effect in (("posted", do.PostWrite), ("launched", do.LaunchScatter)):
+        loop: Any = inside(self.endpoint).loop
+        now, log = time.perf_counter, self.log
+        for name, effect in (("posted", do.PostBatch), ("launched", do.LaunchScatter)):
             act = loop.handlers.get(effect)
             if act is not None:
 
@@ -66,8 +78,8 @@ class Side:
         raised, begun = loop.raise_event, loop.handlers.get(do.LaunchGather)
 
         def raise_event(event: Any) -> None:
-            if type(event) in (ev.WriteCompleted, ev.Gathered):
-                log["written" if type(event) is ev.WriteCompleted else "gathered"][event.room] = now()
+            if type(event) in (ev.BatchCompleted, ev.Gathered):
+                log["written" if type(event) is ev.BatchCompleted else "gathered"][event.room] = now()
             raised(event)
 
         def gather(effect: Any) -> None:
@@ -162,8 +174,8 @@ class Side:
                 self.endpoint.wait(0.001)
         return begin, time.perf_counter()
 
-    def idle(self, seconds: float) -> float:
-        """Processor seconds a second."""
+    def rest(self, seconds: float) -> float:
+        """Processor seconds a second while nothing happens."""
         self.spin, spin = False, self.spin
         until, begin = time.perf_counter() + seconds, time.process_time()
         while time.perf_counter() < until:
@@ -178,20 +190,3 @@ class Side:
         mine = Pool([t.cpu() for t in self.pool.k], [t.cpu() for t in self.pool.v], self.pool.order)
         ours, wanted = (tokens_of(pool, list(range(pool.pages))) for pool in (mine, theirs))
         return all(torch.equal(a, b) for a, b in zip(ours, wanted, strict=True))
-
-
-def serve(conn: Connection, side: str, spin: bool, cuda: bool) -> None:
-    torch.set_num_threads(1)
-    member = Side(side, spin=spin, cuda=cuda)
-    gc.collect()
-    gc.freeze()
-    conn.send(member.endpoint.address if side == "P" else "")
-    while True:
-        while not conn.poll(0):
-            if not member.endpoint.poll():
-                member.endpoint.wait(0.0002)
-        name, args = conn.recv()
-        if name == "end":
-            member.endpoint.close()
-            return
-        conn.send(getattr(member, name)(*args))

@@ -13,76 +13,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from kvproto.bench.highlights import highlights
-from kvproto.bench.kernel_tables import Run, kernels, markdown
+from kvproto.bench.kernel_tables import Run, kernels
 from kvproto.bench.pieces import DEFAULT
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.summary import demo, summary
+from kvproto.bench.tables import control, pinned, pipeline, transport
 
 #: what is put between which marks
 MARKS: dict[str, Callable[[dict[str, Any]], str]] = {"figures": summary, "figures in short": highlights}
 LEFT_OUT = ("all_ms", "odd", "shape")
 
 
-def pipeline(run: Run) -> str:
-    rows = []
-    for row in run["figures"]:
-        if row["what"] == "slice":
-            form = f"at most {row['max_descs']} a write" if row["max_descs"] else "as endpoints do it"
-            rows.append((row["pair"], f"slices, {form}", row["size"], "", "", f"{row['gbs']:.2f}", "", row["pieces"]))
-            continue
-        bulk = (f"{row['bulk_gbs']:.0f}", f"{row['ratio']:.3f}") if "ratio" in row else ("", "")
-        what = "one room" if row["rooms"] == 1 else f"{row['rooms']} rooms"
-        speed = f"{row['gbs']:.0f}" + (f" ({row['gbs'] / row['links']:.0f} a link)" if row["links"] > 1 else "")
-        rows.append((row["pair"], what, row["size"], row["chunk"], bulk[0], speed, bulk[1], row["pieces"]))
-    return markdown(("ranks", "what", "MiB", "chunk", "bulk GB/s", "GB/s", "share", "writes or pieces"), rows)
-
-
-def pinned(run: Run) -> str:
-    rows = [(row["what"], row["bytes"] >> 20, row["pieces"], f"{row['copy_gbs']:.1f}", f"{row['staged_gbs']:.1f}",
-             f"{row['direct_gbs']:.1f}", f"{row['ratio']:.3f}") for row in run["figures"]]  # fmt: skip
-    return markdown(("kernel", "MiB", "chunks", "host copy GB/s", "staged", "by the kernel alone", "share"), rows)
-
-
-def control(run: Run) -> str:
-    found = run["figures"]
-    names = [name for name in found["rows"][0] if " to " in name]
-    rows = [(row["rooms"], *(f"{row[name]['median']:.0f} / {row[name]['p99']:.0f}" for name in names))
-            for row in found["rows"]]  # fmt: skip
-    how = "loops that never sleep" if found["spin"] else "loops that sleep between events"
-    where = "KV on GPUs" if found["cuda"] else "KV in host memory"
-    speed = statistics.median(found["rooms_a_second"])
-    idle = " and ".join(f"{100 * share:.2f} %" for share in found["idle"])
-    return (
-        f"{how}, {where}; microseconds, median / p99:\n\n" + markdown(("rooms", *names), rows)
-        + f"\n\n{speed:.0f} rooms a second through one link; idle loops take {idle} of a core."
-    )  # fmt: skip
-
-
-def transport(run: Run) -> str:
-    ways = ("polled", "thread", "ours")
-    rows = run["figures"]
-    bulk = {(row["size"], row["how"]): row for row in rows if row["what"] == "bulk"}
-    tags = {(row["size"], row["how"]): row for row in rows if row["what"] == "tag"}
-    cells = [
-        (f"{size:g}", f"{bulk[size, 'ours']['copy_gbs']:.1f}",
-         *(f"{bulk[size, how]['gbs']:.1f} ({bulk[size, how]['ratio']:.3f})" for how in ways),
-         *(f"{tags[size, how]['told_us']:.0f}" for how in ways))
-        for size in dict.fromkeys(size for size, _ in bulk)
-    ]  # fmt: skip
-    head = ("MiB", "copy GB/s", "NIXL polled", "with its thread", "ours", "tag there, us: polled", "thread", "ours")
-    pieces = [(f"{row['size']:g}", row["pieces"], f"{row['ms']:.3f}", f"{row['gbs']:.2f}")
-              for row in rows if row["what"] == "pieces"]  # fmt: skip
-    return markdown(head, cells) + "\n\n" + markdown(("MiB", "pieces", "ms", "GB/s"), pieces)
-
-
-TABLES: dict[str, Callable[[Run], str]] = {
+TABLES: dict[str, Callable[[Any], str]] = {
     "kernels": kernels, "pipeline": pipeline, "pinned": pinned, "control": control, "transport": transport,
     "demo": demo,
 }  # fmt: skip
@@ -95,7 +43,7 @@ def tables(results: dict[str, Any]) -> str:
         machine = {name: value for name, value in run["machine"].items() if value}
         gpus = machine.pop("gpus", None) or [machine.pop("gpu", "no GPU")]
         rest = ", ".join(f"{name} {value}" for name, value in machine.items())
-        parts.append(f"`{run['command']}` ({len(gpus)} x {gpus[0]}; {rest})\n\n{TABLES[run['bench']](run)}")
+        parts.append(f"`{run['command']}` ({len(gpus)} x {gpus[0]}; {rest})\n\n{TABLES[run['bench']](run['figures'])}")
     return "\n\n".join(parts)
 
 

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kvproto.bench.kernel_tables import Run, markdown, usual
+from kvproto.bench.kernel_tables import Run, usual
+from kvproto.bench.tables import MeasuredRow, markdown
 
-Row = dict[str, Any]
 Line = tuple[str, str]
 
 
@@ -28,7 +28,7 @@ def _rows(runs: Iterable[Run], bench: str) -> list[Any]:
     return found
 
 
-def _kernels(found: list[Row]) -> Iterator[Line]:
+def _kernels(found: list[MeasuredRow]) -> Iterator[Line]:
     for run in found:
         ratios = sorted(row["ratio"] for row in usual(run["kernels"]))
         theirs = run.get("peer", {}).get("kernels", [])
@@ -42,7 +42,7 @@ def _kernels(found: list[Row]) -> Iterator[Line]:
             yield "host time of a launch", f"{most:.0f} us at most (median)"
 
 
-def _pipeline(found: list[Row]) -> Iterator[Line]:
+def _pipeline(found: list[MeasuredRow]) -> Iterator[Line]:
     """Of each pair of ranks the best of many rooms, and of one."""
     best: dict[tuple[str, str, int], float] = {}
     for row in found:
@@ -62,7 +62,7 @@ def _pipeline(found: list[Row]) -> Iterator[Line]:
         yield "the same bytes page by page, times the time", ", ".join(times)
 
 
-def _control(found: list[Row]) -> Iterator[Line]:
+def _control(found: list[MeasuredRow]) -> Iterator[Line]:
     for run in (run for run in found if run["cuda"] and run["spin"]):
         rooms = next(row for row in run["rows"] if row["rooms"] == 64)["produced to posted"]
         speed = statistics.median(run["rooms_a_second"])
@@ -71,7 +71,7 @@ def _control(found: list[Row]) -> Iterator[Line]:
         yield "rooms a second through one link, hardly any KV", f"{speed:.0f}, bounded by the two loops' Python"
 
 
-def _demo(found: list[Row]) -> Iterator[Line]:
+def _demo(found: list[MeasuredRow]) -> Iterator[Line]:
     for run in found:
         added = {each["route"]: each["first_token"]["transfer"] for each in run["passes"] if each["first_token"]}
         told = ", ".join(f"{name.replace('live_', '')} {1e3 * each['median']:.1f} ms, p99 {1e3 * each['p99']:.1f} ms"

@@ -10,26 +10,23 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kvproto.bench.tables import markdown
+
 Run = dict[str, Any]
 GOAL = 0.95
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)])
-
-
-def kernels(run: Run) -> str:
+def kernels(figures: dict[str, Any]) -> str:
     """Shares of the copy, a line a pair; the columns "usual" have the calls that endpoints make, at the full size: a
     gather for one destination, a scatter of all writers. All rows have also single writers, several destinations and
     smaller sizes."""
     rows = []
-    for (what, pair), found in _groups(run["figures"]["kernels"]).items():
+    for (what, pair), found in _groups(figures["kernels"]).items():
         usual = [row["ratio"] for row in found if _usual(row, found)]
         least, middle, all_least = min(usual), statistics.median(usual), min(row["ratio"] for row in found)
         rows.append((what, pair, f"{least:.3f}", f"{middle:.3f}", f"{all_least:.3f}", f"{len(usual)} of {len(found)}"))
     head = "share of the copy", "ranks, heads", "usual calls, least", "median", "all rows, least", "rows"
-    return "\n\n".join([markdown(head, rows), _below(run["figures"]["kernels"]), *_beside(run["figures"])])
+    return "\n\n".join([markdown(head, rows), _below(figures["kernels"]), *_beside(figures)])
 
 
 def usual(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

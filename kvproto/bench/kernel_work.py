@@ -1,4 +1,4 @@
-"""The work that the kernel benchmark times: pools of random bytes, random pages, the check of each call; its clock."""
+"""The work that the kernel benchmark times: random bytes in random pages, the check of each call; its clock."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, Literal
 
 import torch
 
-from kvproto.io.kernels.base import Kernels, Part, Pool, Side
+from kvproto.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
+from kvproto.io.kernels.base import Kernels, Pool, Side, StagedPart
 from kvproto.io.kernels.digest import new_table, read_table
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 
-MARKER = 0xA5
 SPARE = 1.25
 """Pages of a pool over pages of a table, so that random pages are spread."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class KernelShape:
     """A row of the table: who sends to whom, and what."""
 
     prefill: int
@@ -54,26 +54,27 @@ class Shape:
 
 PAIRS = ((4, 2, 8), (2, 4, 8), (4, 1, 8), (1, 4, 8), (8, 1, 8), (1, 8, 8), (2, 8, 4))
 OTHERS = (
-    Shape(4, 2, order="HND"), Shape(1, 8, order="HND"), Shape(8, 1, dtype="float8_e4m3fn"),
-    Shape(4, 2, k_dim=192, v_dim=128), Shape(1, 1, heads=1, k_dim=576, v_dim=0), Shape(6, 4, heads=12),
+    KernelShape(4, 2, order="HND"), KernelShape(1, 8, order="HND"), KernelShape(8, 1, dtype="float8_e4m3fn"),
+    KernelShape(4, 2, k_dim=192, v_dim=128), KernelShape(1, 1, heads=1, k_dim=576, v_dim=0),
+    KernelShape(6, 4, heads=12),
 )  # fmt: skip
 
 
-def shapes(quick: bool) -> list[Shape]:
+def shapes(quick: bool) -> list[KernelShape]:
     pages = (16,) if quick else (1, 16, 64)
-    wanted = [Shape(prefill, decode, heads, page) for prefill, decode, heads in PAIRS for page in pages]
+    wanted = [KernelShape(prefill, decode, heads, page) for prefill, decode, heads in PAIRS for page in pages]
     return wanted if quick else wanted + list(OTHERS)
 
 
 @dataclass(slots=True)
-class Work:
+class KernelCall:
     """One call, ready to be made again and again."""
 
     side: Side
     pool: Pool
     table: torch.Tensor
     tokens: int
-    parts: list[Part]
+    parts: list[StagedPart]
 
     @property
     def nbytes(self) -> int:
@@ -88,25 +89,7 @@ class Work:
         return kernels.gather_parts(*cell, self.parts, digest=digest)
 
 
-def random_bytes(*shape: int) -> torch.Tensor:
-    """Random bytes, made eight at a time."""
-    made = torch.empty(shape, dtype=torch.uint8, device="cuda")
-    made.view(torch.int64).random_()
-    return made
-
-
-def make_pool(layout: Layout, pages: int) -> Pool:
-    heads, dtype = layout.heads_of(0)[1], getattr(torch, layout.dtype)
-    inner = (layout.page_size, heads) if layout.order == "NHD" else (heads, layout.page_size)
-
-    def tensors(dim: int) -> list[torch.Tensor]:
-        layers = range(layout.layers if dim else 0)
-        return [random_bytes(pages, *inner, dim * layout.itemsize).view(dtype) for _ in layers]
-
-    return Pool(tensors(layout.k_dim), tensors(layout.v_dim), layout.order, layout.page_size)
-
-
-def make_work(shape: Shape, side: Side, every: bool, nbytes: int) -> Work:
+def make_work(shape: KernelShape, side: Side, every: bool, nbytes: int) -> KernelCall:
     """The first rank's call of this direction, with about `nbytes` staged."""
     plan = shape.plan()
     layout = plan.prefill if side == "gather" else plan.decode
@@ -114,13 +97,13 @@ def make_work(shape: Shape, side: Side, every: bool, nbytes: int) -> Work:
     shares = shares if every else shares[:1]
     tokens = nbytes // sum(plan.part_bytes(share, 1) for share in shares)
     used = -(-tokens // shape.page)
-    pool = make_pool(layout, int(used * SPARE))
+    pool = random_pool(layout, int(used * SPARE))
     table = torch.randperm(pool.pages, device="cuda")[:used]
     parts = [(share, random_bytes(plan.part_bytes(share, tokens))) for share in shares]
-    return Work(side, pool, table, tokens, parts)
+    return KernelCall(side, pool, table, tokens, parts)
 
 
-def check(work: Work, kernels: Kernels) -> bool:
+def check(work: KernelCall, kernels: Kernels) -> bool:
     """Whether the call does what plain indexing does, and touches nothing else."""
     reference = TorchKernels()
     if work.side == "gather":
@@ -132,16 +115,13 @@ def check(work: Work, kernels: Kernels) -> bool:
         work.run(kernels)
         torch.cuda.synchronize()
         return all(torch.equal(a, b) for (_, a), (_, b) in zip(parts, work.parts, strict=True))
-    for tensor in work.pool.k + work.pool.v:
-        tensor.view(torch.uint8).fill_(MARKER)
-    pool = Pool([t.clone() for t in work.pool.k], [t.clone() for t in work.pool.v], work.pool.order)
+    pool = marked_twin(work.pool)
     reference.scatter(pool, work.table, 0, work.tokens, work.parts)
     work.run(kernels)
-    pairs = zip(pool.k + pool.v, work.pool.k + work.pool.v, strict=True)
-    return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)
+    return same(pool, work.pool)
 
 
-def check_digests(work: Work, kernels: Kernels) -> bool:
+def check_digests(work: KernelCall, kernels: Kernels) -> bool:
     """Whether the call's digests are those of the reference."""
     tables = [new_table([share for share, _ in work.parts], work.pool.device) for _ in range(2)]
     work.run(kernels, tables[0])

@@ -29,20 +29,21 @@ import torch
 from kvproto.bench import peer
 from kvproto.bench.kernel_work import (
     OTHERS,
-    Shape,
+    KernelShape,
     check,
     check_digests,
     device_times,
     make_work,
-    random_bytes,
     shapes,
 )
-from kvproto.bench.results import write
+from kvproto.bench.pools import random_bytes
+from kvproto.bench.results import command_line, write
+from kvproto.bench.tables import measured
 from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.digest import new_table
 
 
-def measure(shape: Shape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
+def measure(shape: KernelShape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
     """One row."""
     work = make_work(shape, side, every, nbytes)
     right = check(work, kernels)
@@ -71,10 +72,12 @@ def measure_strip(strip: int, row: int, nbytes: int, repeats: int) -> dict[str, 
     return {"strip": strip, "of": row, "bytes": nbytes, "write_ratio": copy / written, "read_ratio": copy / read}
 
 
-DIGESTED = (Shape(4, 2), Shape(4, 1), Shape(1, 4), Shape(8, 1), Shape(8, 1, page=1), *OTHERS)
+DIGESTED = (
+    KernelShape(4, 2), KernelShape(4, 1), KernelShape(1, 4), KernelShape(8, 1), KernelShape(8, 1, page=1), *OTHERS,
+)  # fmt: skip
 
 
-def measure_digests(shape: Shape, side: Side, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
+def measure_digests(shape: KernelShape, side: Side, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
     """One row: the same call with digests and without, in turns. One destination, or all writers."""
     every = side == "scatter"
     work = make_work(shape, side, every, nbytes)
@@ -90,10 +93,10 @@ def measure_digests(shape: Shape, side: Side, nbytes: int, kernels: Kernels, rep
 def host_times(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
     """Seconds until a call of a chunk of 512 tokens and 32 layers returns: median and 99th percentile."""
     found: list[dict[str, Any]] = []
-    cases: tuple[tuple[Side, Shape, bool], ...] = (
-        ("gather", Shape(4, 2, layers=32), False), ("gather", Shape(1, 4, layers=32), True),
-        ("scatter", Shape(4, 2, layers=32), False), ("scatter", Shape(4, 2, layers=32), True),
-        ("scatter", Shape(8, 1, layers=32), True),
+    cases: tuple[tuple[Side, KernelShape, bool], ...] = (
+        ("gather", KernelShape(4, 2, layers=32), False), ("gather", KernelShape(1, 4, layers=32), True),
+        ("scatter", KernelShape(4, 2, layers=32), False), ("scatter", KernelShape(4, 2, layers=32), True),
+        ("scatter", KernelShape(8, 1, layers=32), True),
     )  # fmt: skip
     for side, shape, every in cases:
         plan = shape.plan()
@@ -116,50 +119,14 @@ def host_times(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
     return found
 
 
-def plan_rows(side: Side, mib: int, quick: bool) -> list[tuple[Shape, bool, int]]:
+def plan_rows(side: Side, mib: int, quick: bool) -> list[tuple[KernelShape, bool, int]]:
     """The rows of a direction: each shape with one share and, where there are more, with all; then smaller sizes."""
     wanted = []
     for shape in shapes(quick):
         plan = shape.plan()
         several = len(plan.duties(0) if side == "gather" else plan.writers(0)) > 1
         wanted += [(shape, every, mib) for every in ((False, True) if several else (False,))]
-    return wanted + [(Shape(4, 2), side == "scatter", size) for size in (16, 64, 256) if size < mib and not quick]
-
-
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [f"{'':8} {'heads':34} page parts  row B   MiB   copy kernel GB/s  ratio"]
-    lines += [
-        f"{row['what']:8} {row['pair']:34} {row['page']:4} {row['parts']:5} {row['row']:6} {row['bytes'] >> 20:5} "
-        f"{row['copy_gbs']:6.0f} {row['kernel_gbs']:6.0f}       {row['ratio']:.3f}{'' if row['right'] else '  WRONG'}"
-        for row in rows
-    ]
-    return "\n".join(lines)
-
-
-def digests_table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [f"{'':8} {'heads':34} page parts   MiB  plain  with digests GB/s   cost"]
-    lines += [
-        f"{row['what']:8} {row['pair']:34} {row['page']:4} {row['parts']:5} {row['bytes'] >> 20:5} "
-        f"{row['plain_gbs']:6.0f} {row['digests_gbs']:13.0f}       {100 * row['cost']:5.1f} %"
-        f"{'' if row['right'] else '  WRONG'}"
-        for row in rows
-    ]
-    return "\n".join(lines)
-
-
-def strips_table(rows: Sequence[dict[str, Any]]) -> str:
-    return "\n".join(
-        f"{row['strip']:5} of {row['of']:5} bytes a row: written {row['write_ratio']:.3f}, read {row['read_ratio']:.3f}"
-        for row in rows
-    )
-
-
-def host_table(rows: Sequence[dict[str, Any]]) -> str:
-    return "\n".join(
-        f"{row['what']:8} {row['pair']:10} {row['parts']} parts: median {row['median_us']:.1f} us, "
-        f"p99 {row['p99_us']:.1f} us"
-        for row in rows
-    )
+    return wanted + [(KernelShape(4, 2), side == "scatter", size) for size in (16, 64, 256) if size < mib and not quick]
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -187,25 +154,24 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; 1 if any row of ours was wrong, 2 if there is no GPU."""
-    parser = argparse.ArgumentParser(prog="kvproto bench kernels", description=(__doc__ or "").split("\n\n")[0])
+    parser = command_line("kernels", __doc__)
     parser.add_argument("--mib", type=int, default=512, help="staged MiB of a call (default 512)")
     parser.add_argument("--repeats", type=int, default=30, help="timed calls of copy and of kernel, each")
     parser.add_argument("--quick", action="store_true", help="page 16 only, fewer calls")
     parser.add_argument("--peer", metavar="PATH", help="SGLang's wheel, or the directory that it is in")
-    parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
     options = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)
         return 2
     found = run(options)
     if options.json != "-":
-        print(table(found["kernels"]))
-        print("\nshare of the copy that torch reaches with strips of rows, no pages, no tables")
-        print(strips_table(found["strips"]))
-        print("\nwith digests of each head of each layer, beside the same call without")
-        print(digests_table(found["digests"]))
-        print("\nhost time of a call, 512 tokens x 32 layers")
-        print(host_table(found["host"]))
+        print(measured(found["kernels"]))
+        print("\nshare of the copy that torch reaches with strips of rows, no pages, no tables\n")
+        print(measured(found["strips"]))
+        print("\nwith digests of each head of each layer, beside the same call without\n")
+        print(measured(found["digests"]))
+        print("\nhost time of a call, 512 tokens x 32 layers\n")
+        print(measured(found["host"]))
         print("\n" + peer.table(found["peer"]))
     write(options.json, "kernels", argv, found)
     rows = found["kernels"] + found["digests"] + found["peer"].get("kernels", [])

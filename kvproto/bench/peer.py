@@ -32,8 +32,10 @@ from typing import Any
 
 import torch
 
-from kvproto.bench.kernel_work import MARKER, Shape, Work, check, device_times, make_work, random_bytes
-from kvproto.io.kernels.base import Kernels, Pool, Side
+from kvproto.bench.kernel_work import KernelCall, KernelShape, check, device_times, make_work
+from kvproto.bench.pools import MARKER, marked_twin, random_bytes, same
+from kvproto.bench.tables import measured
+from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.torch import TorchKernels
 
 MODULE = "sglang.srt.disaggregation.common.staging_buffer"
@@ -41,7 +43,7 @@ NEEDED = (MODULE, "sglang.srt.environ", "sglang.kernels.ops.memory.ptr_table")
 PAIRS = ((4, 2), (2, 4), (4, 1), (1, 4), (8, 1), (1, 8))
 
 
-class Noted:
+class NotedKernel:
     """A Triton kernel that notes how it is launched."""
 
     def __init__(self, kernel: Any) -> None:
@@ -59,7 +61,7 @@ class Noted:
         return launch
 
 
-class Peer:
+class SglangKernels:
     """The module, loaded from `root`, the directory that has the package `sglang` in it."""
 
     def __init__(self, root: Path, version: str) -> None:
@@ -67,9 +69,9 @@ class Peer:
         self.module = _load(root)
         self.kernels = [name for name, value in vars(self.module).items() if type(value).__name__ == "JITFunction"]
         for name in self.kernels:
-            setattr(self.module, name, Noted(getattr(self.module, name)))
+            setattr(self.module, name, NotedKernel(getattr(self.module, name)))
 
-    def ready(self, work: Work, shape: Shape) -> tuple[Callable[[], Any], torch.Tensor]:
+    def ready(self, work: KernelCall, shape: KernelShape) -> tuple[Callable[[], Any], torch.Tensor]:
         """Its public call for this work, and the bytes that it reads or writes beside the pool's."""
         k, v = ([tensor.view(-1, *tensor.shape[2:]) for tensor in kind] for kind in (work.pool.k, work.pool.v))
         if work.side == "gather":
@@ -83,7 +85,7 @@ class Peer:
 
     def launch(self, call: Callable[[], Any]) -> Callable[[], Any]:
         """The kernel's launch, as that call makes it."""
-        found: list[Noted] = [getattr(self.module, name) for name in self.kernels]
+        found: list[NotedKernel] = [getattr(self.module, name) for name in self.kernels]
         for kernel in found:
             kernel.last = None
         call()
@@ -91,7 +93,7 @@ class Peer:
         return launch
 
 
-def find(given: str | None) -> Peer | str:
+def find(given: str | None) -> SglangKernels | str:
     """The peer from a wheel, from a directory, or from what is installed; or why there is none."""
     if given is None:
         spec = importlib.util.find_spec("sglang")
@@ -113,9 +115,9 @@ def find(given: str | None) -> Peer | str:
     return _tried(root, path.name.split("-")[1])
 
 
-def _tried(root: Path, version: str) -> Peer | str:
+def _tried(root: Path, version: str) -> SglangKernels | str:
     try:
-        return Peer(root, version)
+        return SglangKernels(root, version)
     except Exception as error:  # noqa: BLE001  # another release may need anything: the table says so
         return f"release {version} could not be loaded alone: {type(error).__name__}: {error}"
 
@@ -134,7 +136,7 @@ def _load(root: Path) -> ModuleType:
     return importlib.import_module(MODULE)
 
 
-def right(peer: Peer, work: Work, shape: Shape) -> bool:
+def right(peer: SglangKernels, work: KernelCall, shape: KernelShape) -> bool:
     """Whether its call does what plain indexing does, and touches nothing else."""
     call, staged = peer.ready(work, shape)
     if work.side == "gather":
@@ -144,17 +146,16 @@ def right(peer: Peer, work: Work, shape: Shape) -> bool:
         call()
         torch.cuda.synchronize()
         return torch.equal(staged[: buffer.numel()], want)
-    for tensor in work.pool.k + work.pool.v:
-        tensor.view(torch.uint8).fill_(MARKER)
-    pool = Pool([t.clone() for t in work.pool.k], [t.clone() for t in work.pool.v], work.pool.order)
+    pool = marked_twin(work.pool)
     TorchKernels().scatter(pool, work.table, 0, work.tokens, work.parts)
     call()
     torch.cuda.synchronize()
-    pairs = zip(pool.k + pool.v, work.pool.k + work.pool.v, strict=True)
-    return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)
+    return same(pool, work.pool)
 
 
-def compare(peer: Peer, shape: Shape, side: Side, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
+def compare(
+    peer: SglangKernels, shape: KernelShape, side: Side, nbytes: int, kernels: Kernels, repeats: int
+) -> dict[str, Any]:
     """One row: copy, ours and theirs in turns."""
     work = make_work(shape, side, side == "scatter", nbytes)
     fine = check(work, kernels), right(peer, work, shape)
@@ -168,7 +169,7 @@ def compare(peer: Peer, shape: Shape, side: Side, nbytes: int, kernels: Kernels,
     }  # fmt: skip
 
 
-def calls(peer: Peer, shape: Shape, side: Side, kernels: Kernels, repeats: int) -> dict[str, Any]:
+def calls(peer: SglangKernels, shape: KernelShape, side: Side, kernels: Kernels, repeats: int) -> dict[str, Any]:
     """Host time of a call of 512 tokens, ours and theirs: medians in microseconds."""
     plan = shape.plan()
     shares = plan.duties(0)[:1] if side == "gather" else plan.writers(0)
@@ -190,36 +191,26 @@ def calls(peer: Peer, shape: Shape, side: Side, kernels: Kernels, repeats: int) 
     return found
 
 
-def figures(peer: Peer, mib: int, kernels: Kernels, repeats: int, *, quick: bool) -> dict[str, Any]:
+def figures(peer: SglangKernels, mib: int, kernels: Kernels, repeats: int, *, quick: bool) -> dict[str, Any]:
     """All rows, and what the machine had installed them from."""
     sides: tuple[Side, ...] = ("gather", "scatter")
     rows = []
     for side in sides:
         for prefill, decode in PAIRS:
             for page in (16,) if quick else (1, 16, 64):
-                rows.append(compare(peer, Shape(prefill, decode, page=page), side, mib << 20, kernels, repeats))
+                rows.append(compare(peer, KernelShape(prefill, decode, page=page), side, mib << 20, kernels, repeats))
                 torch.cuda.empty_cache()
-    shapes = [Shape(prefill, decode, layers=32) for prefill, decode in ((4, 2), (1, 4), (8, 1))]
+    shapes = [KernelShape(prefill, decode, layers=32) for prefill, decode in ((4, 2), (1, 4), (8, 1))]
     host = [calls(peer, shape, side, kernels, 200) for side in sides for shape in shapes]
     return {"release": peer.version, "kernels": rows, "calls": host}
 
 
 def table(found: dict[str, Any]) -> str:
-    """The rows as text; or the sentence that says why there are none."""
+    """The rows; or the sentence that says why there are none."""
     if "missing" in found:
         return f"SGLang's staging kernels: {found['missing']}"
-    lines = [f"SGLang {found['release']}: its staging kernels beside ours, in turns",
-             f"{'':8} {'heads':12} page parts   MiB  copy GB/s   ours   its  (of the copy)  ours over its"]  # fmt: skip
-    for row in found["kernels"]:
-        wrong = "" if row["right"] and row["peer_right"] else f"  WRONG: {'its' if row['right'] else 'ours'}"
-        lines.append(
-            f"{row['what']:8} {row['pair']:12} {row['page']:4} {row['parts']:5} {row['bytes'] >> 20:5} "
-            f"{row['copy_gbs']:10.0f}  {row['ratio']:.3f} {row['peer_ratio']:.3f} {row['faster']:29.2f}{wrong}"
-        )
-    lines.append("a call of 512 tokens x 32 layers, us until it returns (until the device is through as well)")
-    lines += [
-        f"{row['what']:8} {row['pair']:12} {row['parts']} parts: "
-        f"ours {row['ours_us']:.1f} ({row['ours_over_us']:.1f}), its {row['peer_us']:.1f} ({row['peer_over_us']:.1f})"
-        for row in found["calls"]
-    ]
-    return "\n".join(lines)
+    return "\n\n".join([
+        f"SGLang {found['release']}: its staging kernels beside ours, in turns", measured(found["kernels"]),
+        "a call of 512 tokens x 32 layers, until it returns and until the device is through as well",
+        measured(found["calls"]),
+    ])  # fmt: skip

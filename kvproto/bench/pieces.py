@@ -24,7 +24,7 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-from kvproto.bench.kernel_tables import markdown
+from kvproto.bench.tables import markdown
 from kvproto.layout.sharding import LayoutError, grid_tokens
 
 MIB = 1 << 20
@@ -101,8 +101,8 @@ def measured_rows(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [row for run in results.get("runs", [results]) if run["bench"] == "pipeline" for row in run["figures"]]
 
 
-def in_markdown(measured: Mapping[int, Curve]) -> str:
-    """The same curves as a table of Markdown; the chosen chunk of each room size is bold."""
+def table(measured: Mapping[int, Curve]) -> str:
+    """The curves: GB/s, a line a room size, a column a chunk size; the chosen one of each is bold."""
     chunks = sorted({chunk for curve in measured.values() for chunk in curve})
     rows = []
     for size, curve in sorted(measured.items()):
@@ -111,18 +111,6 @@ def in_markdown(measured: Mapping[int, Curve]) -> str:
         cells[good] = f"**{cells[good]}**"
         rows.append([size, *(cells.get(chunk, "") for chunk in chunks)])
     return markdown(["a room, MiB", *(f"chunks of {chunk}" for chunk in chunks)], rows)
-
-
-def table(measured: Mapping[int, Curve]) -> str:
-    """The curves: GB/s, a line a room size, a column a chunk size; the chosen one of each is marked."""
-    chunks = sorted({chunk for curve in measured.values() for chunk in curve})
-    lines = ["GB/s of one room, by MiB of a chunk", "room MiB" + "".join(f"{chunk:8}" for chunk in chunks)]
-    for size, curve in sorted(measured.items()):
-        good = _chosen(curve)
-        cells = (f"{curve[chunk]:6.1f}{' *' if chunk == good else '  '}" if chunk in curve else " " * 8
-                 for chunk in chunks)  # fmt: skip
-        lines.append(f"{size:8}" + "".join(cells))
-    return "\n".join(lines)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -160,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps({"grid": found.grid, "bytes": found.nbytes, "gbs": found.gbs, "why": found.why}))
     else:
-        print(table(measured))
+        print(f"GB/s of one room, by MiB of a chunk\n\n{table(measured)}")
         print(f"\ngrid={found.grid} tokens: {found.nbytes / MIB:.1f} MiB of KV a chunk, {found.gbs:.0f} GB/s measured")
         print(f"because: {found.why}")
     return 0

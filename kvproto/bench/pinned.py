@@ -8,7 +8,6 @@ byte, bytes are counted once, and each form is checked on random bytes against p
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -17,11 +16,13 @@ from typing import Any
 
 import torch
 
-from kvproto.bench.kernel_work import MARKER, Shape, make_pool, random_bytes
-from kvproto.bench.results import write
+from kvproto.bench import tables
+from kvproto.bench.kernel_work import KernelShape
+from kvproto.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
+from kvproto.bench.results import command_line, write
 from kvproto.engine.device_streams import Lane
 from kvproto.engine.staging_buffers import Staging
-from kvproto.io.kernels.base import Kernels, Pool, Side
+from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.torch import TorchKernels
 
 
@@ -38,11 +39,11 @@ def timed(calls: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
     return [statistics.median(spent[2:]) for spent in times]
 
 
-class Job:
+class StagedShare:
     """A share of a pool, its staging, and the pieces in which it is moved."""
 
     def __init__(self, side: Side, nbytes: int, pieces: int) -> None:
-        shape = Shape(4, 2, layers=32)
+        shape = KernelShape(4, 2, layers=32)
         plan = shape.plan()
         layout = plan.prefill if side == "gather" else plan.decode
         self.side, self.share = side, (plan.duties(0) if side == "gather" else plan.writers(0))[0]
@@ -50,7 +51,7 @@ class Job:
         self.step = nbytes // self.per_token // pieces
         self.tokens = self.step * pieces
         self.nbytes = self.tokens * self.per_token
-        self.pool = make_pool(layout, self.tokens // shape.page * 5 // 4)
+        self.pool = random_pool(layout, self.tokens // shape.page * 5 // 4)
         self.table = torch.randperm(self.pool.pages, device="cuda")[: self.tokens // shape.page]
         self.lane = Lane(self.pool.device)
         self.staging = Staging(self.nbytes, self.lane, "pinned")
@@ -97,14 +98,13 @@ class Job:
             return torch.equal(torch.cat(wanted), wire.cuda())
         wire.copy_(random_bytes(self.nbytes))
         near.fill_(MARKER)
-        pool = _marked(self.pool)
+        pool = marked_twin(self.pool)
         torch.cuda.synchronize()
         self.staged(kernels)
         for first, begin, end in self.pieces():
             TorchKernels().scatter(pool, self.table, first, self.step, [(self.share, wire[begin:end].cuda())])
         torch.cuda.synchronize()
-        pairs = zip(pool.k + pool.v, self.pool.k + self.pool.v, strict=True)
-        return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)
+        return same(pool, self.pool)
 
     def _reference(self, first: int, begin: int, end: int) -> torch.Tensor:
         out = torch.empty(end - begin, dtype=torch.uint8, device="cuda")
@@ -112,16 +112,9 @@ class Job:
         return out
 
 
-def _marked(pool: Pool) -> Pool:
-    """Fill a pool with the marker; returns a copy."""
-    for tensor in pool.k + pool.v:
-        tensor.view(torch.uint8).fill_(MARKER)
-    return Pool([t.clone() for t in pool.k], [t.clone() for t in pool.v], pool.order)
-
-
 def measure(kernels: Kernels, side: Side, mib: int, pieces: int, repeats: int) -> dict[str, Any]:
     """One row."""
-    job = Job(side, mib << 20, pieces)
+    job = StagedShare(side, mib << 20, pieces)
     right = job.right(kernels)
     plain, staged = timed([job.plain, lambda: job.staged(kernels)], repeats)
     (direct,) = timed([lambda: job.direct(kernels)], max(2, repeats // 4))
@@ -138,22 +131,10 @@ def rows(kernels: Kernels, repeats: int) -> list[dict[str, Any]]:
             for side in sides for mib, pieces in ((64, 8), (256, 16), (1024, 32))]  # fmt: skip
 
 
-def table(found: list[dict[str, Any]]) -> str:
-    lines = ["          MiB pieces  copy  staged  direct GB/s  ratio"]
-    lines += [
-        f"{row['what']:8} {row['bytes'] >> 20:4} {row['pieces']:6} {row['copy_gbs']:5.1f} {row['staged_gbs']:7.1f} "
-        f"{row['direct_gbs']:7.1f}       {row['ratio']:.3f}{'' if row['right'] else '  WRONG'}"
-        for row in found
-    ]
-    return "\n".join(lines)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong, 2 if there is no GPU."""
-    about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
-    parser = argparse.ArgumentParser(prog="kvproto bench pinned", description=about)
+    parser = command_line("pinned", __doc__)
     parser.add_argument("--repeats", type=int, default=21, help="timed calls a row (default 21)")
-    parser.add_argument("--json", metavar="FILE", help="write all figures here as well ('-': standard output only)")
     options = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)
@@ -162,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     found = rows(TritonKernels(), options.repeats)
     if options.json != "-":
-        print(table(found))
+        print(tables.pinned(found))
     write(options.json, "pinned", argv, found)
     return 0 if all(row["right"] for row in found) else 1
 

@@ -18,8 +18,6 @@ the same bytes without staging.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import statistics
 import sys
 import time
@@ -29,10 +27,12 @@ from typing import Any, Self
 
 import torch
 
-from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, Shape, cases
-from kvproto.bench.pipeline_rank import Form, Moment, serve
+from kvproto.bench import tables
+from kvproto.bench.members import Members
+from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases
+from kvproto.bench.pipeline_rank import Form, Moment, PipelineRank
 from kvproto.bench.plot import add_plot, draw
-from kvproto.bench.results import output, write
+from kvproto.bench.results import command_line, write
 from kvproto.layout.sharding import chunks
 from kvproto.rank.settings import Settings
 
@@ -43,45 +43,30 @@ LEAD_S = 0.001
 class Fleet:
     """The processes of a shape."""
 
-    shape: Shape
+    shape: PipelineShape
     cuda: bool
-    conns: dict[tuple[str, int], Any] = field(default_factory=dict)
+    members: Members = field(default_factory=Members)
     #: seconds of the bulk write of so many MiB, as last measured: for rings that are smaller than the room
     bulk: dict[int, float] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
-        spawn = multiprocessing.get_context("spawn")
         sides = ("P", self.shape.prefill_on), ("D", self.shape.decode_on)
         for side, devices in sides:
             for index, device in enumerate(devices):
-                ours, theirs = spawn.Pipe()
-                where = f"cuda:{device}" if self.cuda else "cpu"
-                spawn.Process(target=serve, args=(theirs, side, index, where), daemon=True).start()
-                self.conns[side, index] = ours
+                self.members.start(side, index, PipelineRank, side, index, f"cuda:{device}" if self.cuda else "cpu")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.tell("PD", "end")
-
-    def tell(self, sides: str, name: str, *args: Any) -> dict[tuple[str, int], Any]:
-        """Have all ranks of these sides do it, at the same time; what each answers."""
-        asked = [key for key in self.conns if key[0] in sides]
-        for key in asked:
-            self.conns[key].send((name, args))
-        answers = {key: self.conns[key].recv() for key in asked}
-        for good, answer in answers.values():
-            if not good:
-                raise RuntimeError(answer)
-        return {key: answer for key, (_, answer) in answers.items()}
+        self.members.tell("PD", "end")
 
     def run(self, case: Case) -> dict[str, Any]:
         """Measure one row."""
         form = self._form(case)
-        made = self.tell("PD", "make", form)
-        self.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
+        made = self.members.tell("PD", "make", form)
+        self.members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
         tokens = case.size * MIB // self.shape.token_bytes
         names = list(range(1, case.rooms + 1))
-        self.tell("PD", "fill", names, tokens)
+        self.members.tell("PD", "fill", names, tokens)
         times: list[float] = []
         bulks: list[float] = []
         logs: list[dict[str, Any]] = []
@@ -90,19 +75,19 @@ class Fleet:
         last = case.repeats + warm
         for turn in range(last + 1):
             if turn in (0, last):
-                self.tell("D", "mark")
+                self.members.tell("D", "mark")
             if case.what == "one" and not case.ring and turn < last:
                 bulks.append(self._bulk(tokens))
             seconds, log = self._transfer(names, turn, tokens)
             if turn in (0, last):
-                right &= all(self.tell("D", "right", names, tokens).values())
+                right &= all(self.members.tell("D", "right", names, tokens).values())
             elif turn >= warm:
                 times.append(seconds)
                 logs.append(log)
         if bulks:
             self.bulk[case.size] = statistics.median(bulks[warm:])
         bulk = self.bulk.get(case.size, 0.0)
-        stats = self.tell("PD", "stats")
+        stats = self.members.tell("PD", "stats")
         odd = {f"{side}{index}": s for (side, index), s in stats.items() if s["reports"]}
         nbytes = case.rooms * tokens * self.shape.token_bytes
         return {
@@ -130,15 +115,15 @@ class Fleet:
 
     def _transfer(self, names: Sequence[int], gen: int, tokens: int) -> tuple[float, dict[str, Any]]:
         rooms = [(name, gen) for name in names]
-        self.tell("PD", "open", rooms, tokens)
-        told = self.tell("PD", "go", rooms, tokens, time.perf_counter() + LEAD_S)
+        self.members.tell("PD", "open", rooms, tokens)
+        told = self.members.tell("PD", "go", rooms, tokens, time.perf_counter() + LEAD_S)
         begin = min(begin for (side, _), (begin, _, _) in told.items() if side == "P")
         end = max(end for (side, _), (_, end, _) in told.items() if side == "D")
         logs = {f"{side}{index}": log for (side, index), (_, _, log) in told.items()}
         return end - begin, {"begin": begin, "end": end, **logs}
 
     def _bulk(self, tokens: int) -> float:
-        told = self.tell("P", "bulk", tokens, time.perf_counter() + LEAD_S).values()
+        told = self.members.tell("P", "bulk", tokens, time.perf_counter() + LEAD_S).values()
         return float(max(end for _, end in told) - min(begin for begin, _ in told))
 
 
@@ -156,7 +141,7 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
     at: dict[str, list[float]] = {}
     for name, _, when in marks:
         at.setdefault(name, []).append(when)
-    if not {"gather", "post", "WriteCompleted", "scatter", "Scattered"} <= at.keys():
+    if not {"gather", "post", "BatchCompleted", "scatter", "Scattered"} <= at.keys():
         return []
     first, last = ({name: pick(times) for name, times in at.items()} for pick in (min, max))
     launches = [b - a for a, b in zip(at["gather begins"], at["gather"], strict=True)]
@@ -167,8 +152,8 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
         ("first gather", first["Gathered"] - first["gather"]),
         ("gathered to post", first["post begins"] - first["Gathered"]),
         ("first post", posts[0]),
-        ("writes", last["WriteCompleted"] - first["post"]),
-        ("completed to scatter", last["scatter begins"] - last["WriteCompleted"]),
+        ("writes", last["BatchCompleted"] - first["post"]),
+        ("completed to scatter", last["scatter begins"] - last["BatchCompleted"]),
         ("scatter launch", last["scatter"] - last["scatter begins"]),
         ("last scatter", last["Scattered"] - last["scatter"]),
         ("scattered to finished", end - last["Scattered"]),
@@ -177,25 +162,18 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
     ]
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = ["pair       what   rooms x MiB  chunk slots ring   bulk GB/s  ours  best   ratio      ms  pieces"]
-    for row in rows:
-        bulk = f"{row['bulk_gbs']:9.0f}" if "bulk_gbs" in row else f"{'':9}"
-        ratio = f"{row['ratio']:.3f}" if "ratio" in row else f"{'':5}"
-        lines.append(
-            f"{row['pair']:10} {row['what']:6} {row['rooms']:5} x {row['size']:4} {row['chunk']:5} {row['slots']:5} "
-            f"{row['ring']:4} {bulk} {row['gbs']:7.1f} {row['best_gbs']:5.0f}   {ratio} {row['ms']:8.3f} "
-            f"{row['pieces']:7}{'' if row['right'] else '  WRONG'}{'  ' + str(row['odd']) if row['odd'] else ''}"
-        )
-        if row["phases"]:
-            lines.append("   us: " + ", ".join(f"{name} {us:.0f}" for name, us in row["phases"].items()))
-    return "\n".join(lines)
+def told(row: dict[str, Any]) -> str:
+    """A row as soon as it is measured, with what took its time."""
+    phases = ", ".join(f"{name} {us:.0f}" for name, us in row["phases"].items())
+    return (
+        f"{row['pair']}, {tables.case(row)}, {row['size']} MiB: {row['gbs']:.1f} GB/s, best {row['best_gbs']:.1f}"
+        + (f"\n   us: {phases}" if phases else "") + (f"\n   {row['odd']}" if row["odd"] else "")
+    )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
-    about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
-    parser = argparse.ArgumentParser(prog="kvproto bench pipeline", description=about)
+    parser = command_line("pipeline", __doc__)
     parser.add_argument("--pairs", default="1-1", metavar="LIST",
                         help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPES)} (w: over more GPUs; "
                         "tiny: little KV, to see that it works; default 1-1)")  # fmt: skip
@@ -203,8 +181,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="the table; other forms; rate over chunk size; the other route; host staging")
     parser.add_argument("--repeats", type=int, default=15, help="timed transfers a row (default 15)")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
-    parser.add_argument("--json", type=output, metavar="FILE",
-                        help="write all figures here as well ('-': standard output only)")  # fmt: skip
     add_plot(parser)
     options = parser.parse_args(argv)
     if unknown := [name for name in options.pairs.split(",") if name not in SHAPES]:
@@ -222,7 +198,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             for case in cases(name, options.what, options.repeats):
                 rows.append(fleet.run(case))
                 if options.json != "-":
-                    print(table(rows[-1:]).split("\n", maxsplit=1)[1] if len(rows) > 1 else table(rows), flush=True)
+                    print(told(rows[-1]), flush=True)
+    if options.json != "-":
+        print(f"\n{tables.pipeline(rows)}")
     write(options.json, "pipeline", argv, rows)
     drawn = draw({"runs": [{"bench": "pipeline", "figures": rows}]}, options.plot)
     return drawn if all(row["right"] for row in rows) else 1

@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True)
-class Shape:
+class PipelineShape:
     """Who sends to whom, and on which devices."""
 
     prefill: int
@@ -58,15 +58,15 @@ class Case:
 
 
 SHAPES = {
-    "1-1": Shape(1, 1, (0,), (1,)),
-    "1-2": Shape(1, 2, (0,), (1, 1)),
-    "2-1": Shape(2, 1, (0, 0), (1,)),
-    "2-1w": Shape(2, 1, (0, 1), (2,)),
-    "1-2w": Shape(1, 2, (0,), (1, 2)),
-    "4-2w": Shape(4, 2, (0, 1, 2, 3), (2, 0)),
-    "2-4w": Shape(2, 4, (0, 1), (1, 2, 0, 3)),
-    "4-1w": Shape(4, 1, (0, 1, 2, 0), (3,)),
-    "tiny": Shape(1, 2, (0,), (1, 1), layers=2, heads=4, dim=16),
+    "1-1": PipelineShape(1, 1, (0,), (1,)),
+    "1-2": PipelineShape(1, 2, (0,), (1, 1)),
+    "2-1": PipelineShape(2, 1, (0, 0), (1,)),
+    "2-1w": PipelineShape(2, 1, (0, 1), (2,)),
+    "1-2w": PipelineShape(1, 2, (0,), (1, 2)),
+    "4-2w": PipelineShape(4, 2, (0, 1, 2, 3), (2, 0)),
+    "2-4w": PipelineShape(2, 4, (0, 1), (1, 2, 0, 3)),
+    "4-1w": PipelineShape(4, 1, (0, 1, 2, 0), (3,)),
+    "tiny": PipelineShape(1, 2, (0,), (1, 1), layers=2, heads=4, dim=16),
 }
 
 

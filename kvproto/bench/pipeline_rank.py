@@ -14,12 +14,12 @@ import gc
 import os
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import Any
 
 import msgspec
 import torch
 
+from kvproto.bench.pools import MARKER, empty_pool, mark, seeded_bytes
 from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.room import Room
@@ -36,7 +36,6 @@ from kvproto.protocol.states import PSend
 from kvproto.rank.settings import Settings
 from kvproto.testing import inside
 
-MARKER = 0xA5
 LONGEST_S = 60.0
 PREFILL, DECODE = 1, 2
 #: fewer cores than processes that poll without end may need
@@ -60,12 +59,7 @@ class Form(msgspec.Struct, frozen=True):
         return Plan(self.prefill, self.decode, self.grid)
 
 
-def random_bytes(shape: tuple[int, ...], seed: int, device: torch.device) -> torch.Tensor:
-    source = torch.Generator(device).manual_seed(seed)
-    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=source, device=device)
-
-
-class Member:
+class PipelineRank:
     """A rank: its pool, its endpoint, the rooms under way."""
 
     def __init__(self, side: str, index: int, device: str) -> None:
@@ -87,7 +81,7 @@ class Member:
         layout = form.prefill if self.side == "P" else form.decode
         if self.pool is None or self.pool.pages * self.pool.page_size < form.pages * 16:
             self.pool = None
-            self.pool = self._pool(layout, form.pages * 16 // layout.page_size)
+            self.pool = empty_pool(layout, self.index, form.pages * 16 // layout.page_size, self.device)
         transport = NixlTransport()
         if form.max_descs:
             transport.caps = msgspec.structs.replace(transport.caps, max_descs=form.max_descs)
@@ -100,20 +94,15 @@ class Member:
         gc.freeze()  # as engines do: what is there now stays
         return str(self.endpoint.address) if self.side == "P" else ""
 
-    def _pool(self, layout: Layout, pages: int) -> Pool:
-        heads, layers = layout.heads_of(self.index)[1], layout.layers_of(self.index)[1]
-        inner = (layout.page_size, heads) if layout.order == "NHD" else (heads, layout.page_size)
-
-        def tensors(dim: int) -> list[torch.Tensor]:
-            shape = (pages, *inner, dim)
-            return [torch.empty(shape, dtype=getattr(torch, layout.dtype), device=self.device) for _ in range(layers)]
-
-        return Pool(tensors(layout.k_dim), tensors(layout.v_dim), layout.order, layout.page_size)
-
     def connect(self, addresses: list[str]) -> None:
         """A decode rank calls the prefill ranks."""
         self.endpoint.connect(self.form.prefill, addresses)
         self._until(self.endpoint.ready)
+
+    def idle(self) -> None:
+        if self.endpoint is not None:
+            self.endpoint.poll()
+        _give_way()
 
     def end(self) -> None:
         if self.endpoint is not None:
@@ -140,8 +129,7 @@ class Member:
         """Fill a decode pool with the marker."""
         assert self.pool is not None
         if self.side == "D":
-            for tensor in (*self.pool.k, *self.pool.v):
-                tensor.view(torch.uint8).fill_(MARKER)
+            mark(self.pool)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
@@ -168,7 +156,7 @@ class Member:
                 raw = tensor.view(torch.uint8)
                 raw = raw if layout.order == "NHD" else raw.transpose(1, 2)
                 seed = (room << 10) + 2 * layer + kind
-                truth = random_bytes((tokens, layout.heads, raw.shape[3]), seed, self.device)[:, first : first + heads]
+                truth = seeded_bytes((tokens, layout.heads, raw.shape[3]), seed, self.device)[:, first : first + heads]
 
                 def place(new: torch.Tensor | None, raw: torch.Tensor = raw) -> torch.Tensor:
                     if new is not None:
@@ -221,11 +209,12 @@ class Member:
 
     def bulk(self, tokens: int, at: float) -> tuple[float, float]:
         """One write of all the bytes that this rank owes each reader, with nothing before and after it."""
-        plan, (rank, _, _, data) = self.form.plan, inside(self.endpoint)
+        rank, data = inside(self.endpoint).rank, inside(self.endpoint).data
+        plan, transport = self.form.plan, data.transport
         shares = plan.duties(self.index)
         sizes = [plan.part_bytes(share, tokens) for share in shares]
         if self.source is None or self.source[0].numel() < max(sizes):
-            buffer = random_bytes((max(sizes),), 1, self.device)
+            buffer = seeded_bytes((max(sizes),), 1, self.device)
             kind = "VRAM" if buffer.is_cuda else "DRAM"
             self.source = buffer, transport.register(buffer.data_ptr(), len(buffer), kind, max(buffer.get_device(), 0))
         wanted = []
@@ -267,8 +256,8 @@ def _count(total: list[int], new: list[Any]) -> int:
 
 def _watch(endpoint: Any, log: list[Moment]) -> None:
     """Write down when gathers, writes and scatters begin and are seen to end."""
-    rank, loop, _, data = inside(endpoint)
-    kernels, now = data.kernels, time.perf_counter
+    parts: Any = inside(endpoint)
+    rank, loop, kernels, now = parts.rank, parts.loop, parts.data.kernels, time.perf_counter
 
     def timed(name: str, call: Callable[..., Any], chunk: Callable[..., int]) -> Callable[..., Any]:
         def called(*args: Any, **named: Any) -> Any:
@@ -279,33 +268,15 @@ def _watch(endpoint: Any, log: list[Moment]) -> None:
 
         return called
 
-    for name, effect in (("post", do.PostWrite), ("scatter", do.LaunchScatter)):
+    for name, effect in (("post", do.PostBatch), ("scatter", do.LaunchScatter)):
         if effect in loop.handlers:
             loop.handlers[effect] = timed(name, loop.handlers[effect], lambda each: each.chunk)
     kernels.gather = timed("gather", kernels.gather, lambda _pool, _table, first, *_: first // rank.grid)
     raised = loop.raise_event
 
     def raise_event(event: Any) -> None:
-        if isinstance(event, ev.Gathered | ev.WriteCompleted | ev.Scattered):
+        if isinstance(event, ev.Gathered | ev.BatchCompleted | ev.Scattered):
             log.append((type(event).__name__, event.chunk, now()))
         raised(event)
 
     loop.raise_event = raise_event
-
-
-def serve(conn: Connection, side: str, index: int, device: str) -> None:
-    """Do what comes until the parent has had enough."""
-    torch.set_num_threads(1)
-    member = Member(side, index, device)
-    while True:
-        while not conn.poll(0):
-            if member.endpoint is not None:
-                member.endpoint.poll()
-            _give_way()
-        name, args = conn.recv()
-        try:
-            conn.send((True, getattr(member, name)(*args)))
-        except Exception as error:  # noqa: BLE001  # it is the parent's to judge
-            conn.send((False, f"{side}{index} {name}: {type(error).__name__}: {error}"))
-        if name == "end":
-            return

@@ -17,6 +17,14 @@ def output(text: str) -> str:
     return text
 
 
+def command_line(name: str, about: str | None) -> argparse.ArgumentParser:
+    """The command line of `kvproto bench NAME`, so far: what it is about (a module's first paragraph), and `--json`."""
+    parser = argparse.ArgumentParser(prog=f"kvproto bench {name}", description=(about or "").partition("\n\n")[0])
+    parser.add_argument("--json", type=output, metavar="FILE",
+                        help="write all figures here as well ('-': standard output only)")  # fmt: skip
+    return parser
+
+
 def measuring(given: Sequence[str]) -> list[str]:
     """The arguments without those that only say where the figures go."""
     kept: list[str] = []

@@ -38,7 +38,7 @@ from msgspec.structs import replace
 from kvproto.bench.step_life import (
     PREFILL,
     RATE,
-    Room,
+    BenchRoom,
     Script,
     collect_ms,
     draw,
@@ -78,7 +78,7 @@ def measure_memory(rooms: int) -> tuple[PrefillRank, float, float, float]:
     return rank, now, used / rooms, collect_ms()
 
 
-def lives(rooms: int, count: int, now: float) -> tuple[list[Room], Script, PrefillRank]:
+def lives(rooms: int, count: int, now: float) -> tuple[list[BenchRoom], Script, PrefillRank]:
     """Rooms of the full rank, the script of their lives, and the rank that has rehearsed it."""
     alive = list(draw(rooms, SEED))
     random.Random(SEED).shuffle(alive)
@@ -132,7 +132,7 @@ def bench(rooms: int, repeats: int, theirs: int) -> dict[str, Any]:
     if theirs:
         from kvproto.bench import step_other
 
-        def make() -> tuple[list[Room], Script, PrefillRank]:
+        def make() -> tuple[list[BenchRoom], Script, PrefillRank]:
             alive, script, rehearsal = lives(rooms, count, (rooms - 1) / RATE)
             return [*alive, *islice(draw(rooms, SEED + 2), max(0, theirs - count))], script, rehearsal
 

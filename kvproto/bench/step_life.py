@@ -48,11 +48,11 @@ def make_rank(*, tombstones: int = Settings().tombstones) -> PrefillRank:
         lease = settings.timing.lease.period
         said = msg.Hello(msg.VERSION, tables_digest(), 5, 2, index, DECODE, GRID, lease, b"")
         link, _ = rank.hello(said, 0.0)
-        rank.handle(ev.WiredUp(link, 5), 0.0)
+        rank.handle(ev.WiredUp(link, 5, "wire"), 0.0)
     return rank
 
 
-class Room(msgspec.Struct, frozen=True, gc=False):
+class BenchRoom(msgspec.Struct, frozen=True, gc=False):
     """A request, as both engines name it."""
 
     key: int
@@ -60,16 +60,16 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     prefix: int
 
 
-def draw(rooms: int, seed: int) -> Iterator[Room]:
+def draw(rooms: int, seed: int) -> Iterator[BenchRoom]:
     """Requests with u64 ids, prompts of up to five chunks, every second one with a prefix hit of whole pages."""
     rng = random.Random(seed)
     for _ in range(rooms):
         tokens = rng.randint(GRID // 2, 5 * GRID)
         prefix = rng.randrange(0, tokens, 16) if rng.random() < 0.5 else 0
-        yield Room(ev.room_key(rng.getrandbits(64), 0), tokens, prefix)
+        yield BenchRoom(ev.room_key(rng.getrandbits(64), 0), tokens, prefix)
 
 
-def opening(rank: PrefillRank, room: Room) -> list[Event]:
+def opening(rank: PrefillRank, room: BenchRoom) -> list[Event]:
     """What opens the room on both sides; it then waits for its forward."""
     terms = rank.peers[1].terms
     assert terms is not None
@@ -94,7 +94,7 @@ def fill(rank: PrefillRank, rooms: int, seed: int) -> float:
 def pass_time(rank: PrefillRank, now: float) -> None:
     """What the loop does beside the events: the links' beats are heard, timers that are due fire."""
     for link, value in rank.links.items():
-        rank.handle(ev.HeartbeatReceived(link, value.epoch), now)
+        rank.handle(ev.HeartbeatReceived(link, value.epoch, b""), now)
     rank.tick(now)
 
 
@@ -109,7 +109,9 @@ class Script(msgspec.Struct):
     fired: list[tuple[str, tuple[int, int, int], Event]] = []
 
 
-def rehearse(rank: PrefillRank, alive: list[Room], fresh: list[Room], start: float, at_work: int = 64) -> Script:
+def rehearse(
+    rank: PrefillRank, alive: list[BenchRoom], fresh: list[BenchRoom], start: float, at_work: int = 64
+) -> Script:
     """Live the lives of `alive`, at most `at_work` at a time; open one of `fresh` for each that ends."""
     script, rng, now = Script(), random.Random(3), start
     waiting, coming = deque(alive), iter(fresh)
@@ -138,7 +140,7 @@ def rehearse(rank: PrefillRank, alive: list[Room], fresh: list[Room], start: flo
     return script
 
 
-def _engine(room: Room) -> list[Event]:
+def _engine(room: BenchRoom) -> list[Event]:
     ends = range(2 * GRID, room.tokens + 2 * GRID, 2 * GRID)
     produced = [ev.TokensProduced(room.key, min(end, room.tokens)) for end in ends]
     return [ev.ForwardScheduled(room.key), *produced, ev.AuxProvided(room.key)]
@@ -155,7 +157,7 @@ def _note(script: Script, rank: PrefillRank, event: Event, now: float) -> None:
         assert row is not None, fired
         assert row.verb != "refuse", row
         about: Any = fired
-        chunk, peer = (about.chunk, about.peer) if fired.machine == "send" else (0, 0)
+        chunk, peer = (about.chunk, about.peer) if fired.machine in {"send", "write"} else (0, 0)
         script.fired.append((fired.machine, (about.room, chunk, peer), fired))
     rank.trace.clear()
 
@@ -169,8 +171,10 @@ def _answer(effect: Effect) -> list[Event]:
             return [ev.ChunkAcked(room, chunk, link - 1)]
         case do.LaunchGather(room=room, chunk=chunk, peer=peer):
             return [ev.Gathered(room, chunk, peer)]
-        case do.PostWrite(room=room, chunk=chunk, peer=peer):
-            return [ev.WriteCompleted(room, chunk, peer)]
+        case do.PrepareWrite(room=room, chunk=chunk, peer=peer):
+            return [ev.BatchReady(room, chunk, peer, last=True)]
+        case do.PostBatch(room=room, chunk=chunk, peer=peer):
+            return [ev.BatchCompleted(room, chunk, peer)]
         case do.TransmitAux(link=link, room=room):
             return [ev.ChunkAcked(room, msg.AUX_CHUNK, link - 1)]
     return []

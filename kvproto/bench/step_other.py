@@ -23,40 +23,42 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.bench.step_life import Room, Script, collect_ms, opening
-from kvproto.fsm.table import Row, Table
-from kvproto.fsm.vocabulary import Effect, Report
+from kvproto.bench.step_life import BenchRoom, Script, collect_ms, opening
+from kvproto.fsm.table import Output, Row, Table
+from kvproto.fsm.vocabulary import Report
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.tables.prefill_send import prefill_send
+from kvproto.protocol.tables.prefill_write import prefill_write
 from kvproto.rank.prefill import PrefillRank
 
 Key = tuple[int, int, int]
+TABLES: dict[str, Table[Any]] = {"room": prefill_room, "send": prefill_send, "write": prefill_write}
 
 
-class Model:
+class StepModel:
     """What the library drives: its `state`, and the value that our functions read."""
 
-    def __init__(self, table: Table[Any], take: Callable[[Iterable[Effect]], None]) -> None:
+    def __init__(self, table: Table[Any], take: Callable[[Iterable[Output]], None]) -> None:
         self.value = table.value(table.initial)
         self.take = take
 
 
 class Other:
-    """Both tables as machines of pytransitions, and their models."""
+    """The tables as machines of pytransitions, and their models."""
 
     def __init__(self) -> None:
-        self.take = deque[Effect](maxlen=1024).extend
-        self.machines = {"room": _machine(prefill_room), "send": _machine(prefill_send)}
-        self.models: dict[str, dict[Key, Any]] = {"room": {}, "send": {}}
+        self.take = deque[Output](maxlen=1024).extend
+        self.machines = {kind: _machine(table) for kind, table in TABLES.items()}
+        self.models: dict[str, dict[Key, Any]] = {kind: {} for kind in TABLES}
 
     def add(self, kind: str, key: Key) -> Any:
         """A model in its initial state."""
-        model = Model(prefill_room if kind == "room" else prefill_send, self.take)
+        model = StepModel(TABLES[kind], self.take)
         self.machines[kind].add_model(model)
         self.models[kind][key] = model
         return model
 
-    def open(self, rank: PrefillRank, room: Room) -> None:
+    def open(self, rank: PrefillRank, room: BenchRoom) -> None:
         """Open a room as `fill` does."""
         model = self.add("room", (room.key, 0, 0))
         for event in opening(rank, room):
@@ -78,7 +80,7 @@ class Other:
         return clock() - begin
 
 
-def measure(rank: PrefillRank, rooms: Iterable[Room]) -> tuple[Other, int, float, float]:
+def measure(rank: PrefillRank, rooms: Iterable[BenchRoom]) -> tuple[Other, int, float, float]:
     """Open these rooms: the machines, how many rooms, bytes a room, milliseconds of a full collection."""
     other, count = Other(), 0
     gc.collect()
@@ -93,7 +95,7 @@ def measure(rank: PrefillRank, rooms: Iterable[Room]) -> tuple[Other, int, float
     return other, count, used / count, collect_ms()
 
 
-class Player:
+class ScriptPlayer:
     """The other side of one script: who plays it, and how it should end."""
 
     def __init__(self, other: Other, script: Script, rehearsal: PrefillRank) -> None:
@@ -119,9 +121,9 @@ class Player:
 
 
 class Aside:
-    """A `Player` in a process of its own."""
+    """A `ScriptPlayer` in a process of its own."""
 
-    def __init__(self, make: Callable[[], tuple[Sequence[Room], Script, PrefillRank]]) -> None:
+    def __init__(self, make: Callable[[], tuple[Sequence[BenchRoom], Script, PrefillRank]]) -> None:
         """`make` gives the rooms, the script and its rehearsal; it is called there."""
         self._pipe, theirs = multiprocessing.Pipe()
         multiprocessing.get_context("fork").Process(target=_serve, args=(theirs, make), daemon=True).start()
@@ -145,14 +147,14 @@ class Aside:
         return self._pipe.recv()
 
 
-def _serve(pipe: Connection, make: Callable[[], tuple[Sequence[Room], Script, PrefillRank]]) -> None:
+def _serve(pipe: Connection, make: Callable[[], tuple[Sequence[BenchRoom], Script, PrefillRank]]) -> None:
     rooms, script, rehearsal = make()
     gc.collect()
     base_ms = collect_ms()
     other, count, nbytes, collected_ms = measure(rehearsal, rooms)
     pipe.send({"rooms": count, "bytes_per_room": nbytes, "gc_ms": collected_ms - base_ms})
     gc.freeze()
-    player = Player(other, script, rehearsal)
+    player = ScriptPlayer(other, script, rehearsal)
     while True:
         try:
             name, args = pipe.recv()
@@ -181,7 +183,7 @@ def _guard(row: Row) -> Callable[..., bool]:
     when = row.when
     assert when is not None
 
-    def guard(model: Model, event: Any, now: float) -> bool:
+    def guard(model: StepModel, event: Any, now: float) -> bool:
         return when(model.value, event, now)
 
     return guard
@@ -190,14 +192,14 @@ def _guard(row: Row) -> Callable[..., bool]:
 def _before(row: Row) -> list[Any]:
     let, build = row.let, row.do
 
-    def change(model: Model, event: Any, now: float) -> None:
+    def change(model: StepModel, event: Any, now: float) -> None:
         assert let is not None
         model.value = let(model.value, event, now)
 
-    def act(model: Model, event: Any, _now: float) -> None:
+    def act(model: StepModel, event: Any, _now: float) -> None:
         model.take([make(model.value, event) for make in build])
 
-    def report(model: Model, event: Any, _now: float) -> None:
+    def report(model: StepModel, event: Any, _now: float) -> None:
         model.take([Report(str(event), row.why)])
 
     if row.verb == "refuse":

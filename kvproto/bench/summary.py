@@ -10,11 +10,10 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kvproto.bench.kernel_tables import Run, kernels, markdown
-from kvproto.bench.pieces import curves, in_markdown
+from kvproto.bench.kernel_tables import Run, kernels
+from kvproto.bench.pieces import curves, table
+from kvproto.bench.tables import WAYS, MeasuredRow, markdown
 
-Row = dict[str, Any]
-WAYS = ("polled", "thread", "ours")
 LEAST = 64  # MiB of a room, in the table of pipelines
 
 
@@ -39,12 +38,12 @@ def _machine(run: Run) -> str:
 
 def _kernels(runs: list[Run]) -> Iterator[str]:
     for run in runs:
-        yield f"`{run['command']}` ({_machine(run)}, torch {run['machine']['torch']}):\n\n{kernels(run)}"
+        yield f"`{run['command']}` ({_machine(run)}, torch {run['machine']['torch']}):\n\n{kernels(run['figures'])}"
 
 
 def _pipelines(runs: list[Run]) -> Iterator[str]:
     """The best of each size, a line a pair."""
-    rows: list[Row] = [row for run in runs for row in run["figures"] if row["what"] in {"one", "many"}]
+    rows: list[MeasuredRow] = [row for run in runs for row in run["figures"] if row["what"] in {"one", "many"}]
     rows = [row for row in rows if not row["ring"] and row["size"] >= LEAST]
     sizes = sorted({row["size"] for row in rows if row["what"] == "one"})
     lines = []
@@ -60,7 +59,7 @@ def _pipelines(runs: list[Run]) -> Iterator[str]:
         yield from _alone(rows)
 
 
-def _alone(rows: list[Row]) -> Iterator[str]:
+def _alone(rows: list[MeasuredRow]) -> Iterator[str]:
     """What a room alone takes beyond its bulk write."""
     largest = max((row["size"] for row in rows if row["what"] == "one"), default=0)
     over: dict[str, float] = {}
@@ -73,12 +72,12 @@ def _alone(rows: list[Row]) -> Iterator[str]:
                "rooms that come together pay that once.")  # fmt: skip
 
 
-def _best(rows: Iterable[Row]) -> str:
+def _best(rows: Iterable[MeasuredRow]) -> str:
     found = max(rows, key=lambda row: row["gbs"], default=None)
     return _share(found) if found else ""
 
 
-def _most(rows: list[Row]) -> str:
+def _most(rows: list[MeasuredRow]) -> str:
     found = max(rows, key=lambda row: row["gbs"], default=None)
     return f"{found['rooms']} x {found['size']} MiB: {_share(found)}" if found else ""
 
@@ -88,7 +87,7 @@ def _pieces(runs: list[Run]) -> Iterator[str]:
     for run in (run for run in runs if "--what pieces" in run["command"]):
         for pair in dict.fromkeys(row["pair"].split(" ")[0] for row in run["figures"]):
             yield (f"GB/s of one room over the size of its chunks ({pair}; bold: what `kvproto bench suggest` takes):"
-                   f"\n\n{in_markdown(curves(run['figures'], pair))}")  # fmt: skip
+                   f"\n\n{table(curves(run['figures'], pair))}")  # fmt: skip
 
 
 def _slices(runs: list[Run]) -> Iterator[str]:
@@ -113,7 +112,7 @@ def _transport(runs: list[Run]) -> Iterator[str]:
         yield f"`{run['command']}` ({_machine(run)}), one write, GB/s and share of the copy:\n\n{markdown(head, rows)}"
 
 
-def _share(row: Row) -> str:
+def _share(row: MeasuredRow) -> str:
     return f"{row['gbs']:.0f}" + (f" ({row['ratio']:.3f})" if "ratio" in row else "")
 
 
@@ -140,12 +139,11 @@ def _control(runs: list[Run]) -> Iterator[str]:
 
 def _demo(runs: list[Run]) -> Iterator[str]:
     for run in runs:
-        yield f"`{run['command']}` ({_machine(run)}): {demo(run)}"
+        yield f"`{run['command']}` ({_machine(run)}): {demo(run['figures'])}"
 
 
-def demo(run: Run) -> str:
+def demo(found: MeasuredRow) -> str:
     """The way to the first continued token, and what was carried while all KV was there before."""
-    found = run["figures"]
     ways = {"unsharded": found["unsharded"]}
     ways |= {each["route"].replace("_", ", "): each["first_token"] for each in found["passes"] if each["first_token"]}
     parts = {

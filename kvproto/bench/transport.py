@@ -11,7 +11,6 @@ The target is filled with a marker before the first write of a row and compared 
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import statistics
 import sys
@@ -22,9 +21,11 @@ from typing import Any, Self, get_args
 
 import torch
 
+from kvproto.bench import tables
 from kvproto.bench.plot import add_plot, draw
-from kvproto.bench.results import output, write
-from kvproto.bench.transport_ends import End, How, Rows, noise, opened, order, settle, target
+from kvproto.bench.pools import seeded_bytes
+from kvproto.bench.results import command_line, write
+from kvproto.bench.transport_ends import SEED, End, How, Rows, opened, order, settle, target
 from kvproto.io.transports.base import TransportError
 
 MIB = 1 << 20
@@ -33,7 +34,7 @@ TAG = b"%08d"
 
 
 @dataclass
-class Pair:
+class TransportPair:
     """A sender in this process, and the process that it writes to."""
 
     how: How
@@ -91,7 +92,7 @@ class Pair:
 
 def copies(sizes: Sequence[int], repeats: int, where: tuple[str, str]) -> dict[int, float]:
     """GB/s of a plain copy by torch, by size."""
-    source, to = (noise(max(sizes), torch.device(each)) for each in where)
+    source, to = (seeded_bytes((max(sizes),), SEED, torch.device(each)) for each in where)
     found = {}
     for size in sizes:
         took = []
@@ -114,7 +115,7 @@ def bench(sizes: Sequence[int], pieces: Sequence[int], repeats: int, *, cuda: bo
     largest, found = max(sizes), []
     ceiling = copies(sizes, repeats, where)
     for how in get_args(How):
-        with Pair(how, largest, where) as pair:
+        with TransportPair(how, largest, where) as pair:
             for size in sizes:
                 row = {"what": "bulk", "how": how, **pair.row(size, 1, repeats)}
                 found.append({**row, "copy_gbs": ceiling[size], "ratio": row["gbs"] / ceiling[size]})
@@ -127,26 +128,6 @@ def bench(sizes: Sequence[int], pieces: Sequence[int], repeats: int, *, cuda: bo
     return found
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = ["bulk       MiB     copy    polled           thread           ours      GB/s, and its share of the copy"]
-    bulk = {(row["how"], row["size"]): row for row in rows if row["what"] == "bulk"}
-    for size in dict.fromkeys(size for _, size in bulk):
-        cells = [bulk[how, size] for how in ("polled", "thread", "ours")]
-        shown = "  ".join(f"{each['gbs']:7.1f} ({each['ratio']:.3f})" for each in cells)
-        lines.append(f"{size:14g}  {cells[0]['copy_gbs']:7.1f}  {shown}")
-    lines.append("tag        MiB   until the target has it / until its sender knows of the end, microseconds")
-    tags = {(row["how"], row["size"]): row for row in rows if row["what"] == "tag"}
-    for size in dict.fromkeys(size for _, size in tags):
-        ways = [(how, tags[how, size]) for how in ("polled", "thread", "ours")]
-        shown = "   ".join(f"{how} {each['told_us']:.0f} / {each['over_us']:.0f}" for how, each in ways)
-        lines.append(f"{size:14.4g}  {shown}")
-    if pieces := [row for row in rows if row["what"] == "pieces"]:
-        lines.append("pieces     MiB   number         ms     GB/s")
-        lines += [f"{row['size']:14g} {row['pieces']:8} {row['ms']:10.3f} {row['gbs']:8.2f}" for row in pieces]
-    lines += [f"WRONG: {row}" for row in rows if not row["right"]]
-    return "\n".join(lines)
-
-
 def numbers(text: str) -> list[float]:
     found = [float(each) for each in text.split(",")]
     if not found or min(found) <= 0:
@@ -156,8 +137,7 @@ def numbers(text: str) -> list[float]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; 1 if bytes were wrong, 2 if there is no GPU where one was asked for."""
-    about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
-    parser = argparse.ArgumentParser(prog="kvproto bench transport", description=about)
+    parser = command_line("transport", __doc__)
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--cuda", action="store_true", help="device memory: the first GPU to the last")
     place.add_argument("--cpu", action="store_true", help="host memory (the default)")
@@ -166,8 +146,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pieces", type=numbers, default=[16, 1024, 16384], metavar="LIST",
                         help="comma separated (default 16,1024,16384)")  # fmt: skip
     parser.add_argument("--repeats", type=int, default=9, help="timed writes a row (default 9; 2 from 1024 pieces on)")
-    parser.add_argument("--json", type=output, metavar="FILE",
-                        help="write all figures here as well ('-': standard output only)")  # fmt: skip
     add_plot(parser)
     options = parser.parse_args(argv)
     if options.cuda and not torch.cuda.is_available():
@@ -182,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"kvproto bench transport: {error}", file=sys.stderr)
         return 2
     if options.json != "-":
-        print(table(found))
+        print(tables.transport(found))
     write(options.json, "transport", argv, found)
     drawn = draw({"runs": [{"bench": "transport", "figures": found}]}, options.plot)
     return drawn if all(row["right"] for row in found) else 1

@@ -19,19 +19,15 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from kvproto.bench.pools import MARKER, seeded_bytes
 from kvproto.io.transports import Completed
 from kvproto.io.transports.base import Arrived
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.io.transports.nixl_load import load
 
-MARKER = 0xA5
+SEED = 1
 How = Literal["ours", "polled", "thread"]
 Rows = np.ndarray[Any, Any]
-
-
-def noise(nbytes: int, device: torch.device) -> torch.Tensor:
-    source = torch.Generator(device).manual_seed(1)
-    return torch.randint(0, 256, (nbytes,), dtype=torch.uint8, generator=source, device=device)
 
 
 def order(nbytes: int, pieces: int) -> Rows:
@@ -135,7 +131,7 @@ def opened(nbytes: int, where: str, how: How) -> End:
     device = torch.device(where)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    memory = noise(nbytes, device)
+    memory = seeded_bytes((nbytes,), SEED, device)
     return Ours(memory) if how == "ours" else Nixl(memory, thread=how == "thread")
 
 
@@ -182,7 +178,7 @@ def _when(end: End, came: dict[bytes, float], tag: bytes) -> float:
 
 def _right(memory: torch.Tensor, nbytes: int, size: int, pieces: int) -> bool:
     """Whether the pieces are where they belong, and the marker everywhere else."""
-    wanted, rows = noise(nbytes, memory.device), order(size, pieces)
+    wanted, rows = seeded_bytes((nbytes,), SEED, memory.device), order(size, pieces)
     step = int(rows[0, 2])
     places = torch.from_numpy((rows[:, 1] // rows[:, 2]).astype(np.int64)).to(memory.device)
     got = memory[: pieces * step]

@@ -76,6 +76,10 @@ class Config(msgspec.Struct, frozen=True):
     pieces: int = 1
     net: Net = "fifo"
     pages_only: bool = False
+    #: a staged write carries its own notification: it arrives at any moment after the last piece has landed
+    tells: bool = False
+    #: a write is made ready in a step of its own (else as soon as it is asked for)
+    preparing: bool = False
     #: kernels and writes take no time: only calls, messages and timers interleave (not for the smaller worlds)
     swift: bool = False
     #: everything goes by a fixed order, but for `slow` (see `delay_bounded`)

@@ -83,7 +83,10 @@ CONFIGS: dict[str, Config] = {
         ring=1, chunks=1, engine=AT_ONCE, restart=False, budget=Budget(crash=1, abort=1),
         about="a rank dies for good, and the other engine gives up",
     ),
-    "restart": Config(ring=1, budget=Budget(crash=2), about="ranks die and start anew"),
+    "restart": Config(
+        ring=1, budget=Budget(crash=2), must=("a stranger's heartbeat that is answered",),
+        about="ranks die and start anew",
+    ),
     "reuse": Config(lives=2, chunks=1, budget=Budget(abort=1), about="a room's id is used again"),
     "unordered": Config(
         net="unordered", chunks=1, budget=Budget(early=1, duplicate=1), about="messages overtake each other"
@@ -104,6 +107,17 @@ CONFIGS: dict[str, Config] = {
     "slow-duplicate": Config(
         ring=1, chunks=1, engine=("open", "schedule", "finish+aux"), budget=Budget(duplicate=1),
         about="the engine takes its time, and a message comes twice",
+    ),
+    "prepare": Config(
+        ring=1, preparing=True, budget=Budget(write=1, abort=1), about="writes take time to make ready, and may fail"
+    ),
+    "prepare-late": Config(
+        ring=1, preparing=True, budget=Budget(late=1, link=1, timeout=1), must=("a lease that is over",),
+        about="leases end while writes are made ready",
+    ),
+    "prepare-pages": Config(
+        chunks=1, pages_only=True, preparing=True, budget=Budget(write=1, abort=1, late=1),
+        about="nothing is staged, and writes take time to make ready",
     ),
     "pages": Config(pages_only=True, budget=Budget(abort=1, drop=1), must=PAGES[:1], about="nothing is staged"),
     "prefix": Config(prefix=2, about="the decode side has a page already"),
@@ -152,6 +166,31 @@ CONFIGS: dict[str, Config] = {
     ),
 }  # fmt: skip
 
+#: where writes may carry their notification, too: each of these once more, as `NAME-tells`
+_TELLS = (
+    "smoke", "patient", "two-slots", "queue", "drop", "duplicate", "early", "late", "late-answer", "abort", "writes",
+    "doubt", "kernel", "timeout", "link", "death", "restart", "reuse", "unordered", "unordered-abort", "abort-link",
+    "kernel-duplicate", "prepare", "odd-sizes", "fan-in", "fan-in-abort", "fan-in-duplicate", "fan-in-unordered",
+    "fan-out", "memory",
+)  # fmt: skip
+EARLY_ACK = "a part confirmed before its write was seen to end"
+#: what only a timer's end, or trouble, may bring about
+TOLD_TWICE = "a part that its write has told is told by a message"
+
+
+def _telling(worlds: dict[str, Config]) -> dict[str, Config]:
+    """The same worlds, in which staged writes carry their notification."""
+    return {
+        f"{name}-tells": replace(
+            world, tells=True, must=(*world.must, EARLY_ACK), about=f"{world.about}; writes tell of themselves"
+        )
+        for name, world in worlds.items()
+    }
+
+
+CONFIGS |= _telling({name: CONFIGS[name] for name in _TELLS})
+for _name in ("smoke-tells", "two-slots-tells"):
+    CONFIGS[_name] = replace(CONFIGS[_name], never=(TOLD_TWICE,))
 #: what is small enough to be searched a thousand times, cheap ones first; and what is searched that often only in haste
 _GATE = (
     "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop", "abort",
@@ -190,6 +229,9 @@ HASTY: dict[str, Config] = {
     )
     for ring in rings
 }
+#: crowds in which writes carry their notification
+CROWDS |= _telling({name: CROWDS[name] for name in ("2p1d-2chunks", "1p2d-2chunks")})
+HASTY |= _telling({name: HASTY[name] for name in ("2p1d-2x2-r2", "2p1d-2x2-r4", "1p2d-2x2-r2", "1p2d-2x2-r3")})
 FAULTS: dict[str, Budget] = {
     "calm": Budget(), "drop": Budget(drop=1), "duplicate": Budget(duplicate=1), "early": Budget(early=1),
     "abort": Budget(abort=1), "link": Budget(link=1), "crash": Budget(crash=1), "write": Budget(write=1),

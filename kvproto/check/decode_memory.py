@@ -4,6 +4,9 @@ A one-sided write asks nobody, so it is the memory's business when and how it la
 until it completes, or fails with nothing more to land, or is in doubt for a while.  Every piece is judged as it lands
 (S1, S2, S11), every scatter by what it reads (S3), every freed region and page by what could still land there (S4).
 
+A write may carry its notification (its *tag* is then the epoch that the notification has).  It is told once, at any moment
+after the last piece, whatever the writer's own report says and when.
+
 A unit of the ring holds 0 or the name of the piece that was last written there.  What is not its region's own is wiped:
 it can be read by nobody without being seen as a fault.
 """
@@ -18,10 +21,13 @@ from kvproto.check.node import FAILURE, SUCCESS, Input, Node, Out, Violation, ad
 from kvproto.check.snapshot import Frozen
 from kvproto.layout.sharding import cell
 from kvproto.protocol import effects as do
+from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.states import DGrant, DLink
 
 Regions = dict[tuple[int, int], tuple[int, int, int, bool]]  #: (place, chunk) -> (round, offset, end, blocked)
 HOLDING = (DGrant.FILLING, DGrant.QUARANTINED)
+#: what the writer is told when a write lands for the last time, fails, is in doubt, or is in doubt no more
+REPORTS = {"land": "ok", "fail": "failed", "doubt": "doubt", "settle": "settled"}
 
 
 class DNode(NamedTuple):
@@ -33,7 +39,7 @@ class DNode(NamedTuple):
     script: tuple[int, ...]
     #: (place, chunk)
     scatters: tuple[Any, ...]
-    #: (writer, place, chunk, offset or -1 for pages, pieces that have not landed (mask), in doubt)
+    #: (writer, place, chunk, offset or -1 for pages, tag or 0, pieces that have not landed (mask), in doubt)
     writes: tuple[Any, ...]
     #: a unit: 0, or 1 + (place, chunk, writer, piece) as one number
     ring: tuple[int, ...]
@@ -54,32 +60,31 @@ class DecodeMemory(Node):
     def memory(self, v: DNode, what: Input, outs: list[Out]) -> DNode:
         """What becomes of a write; a report of its end is added to `outs`.  Raises `Violation`."""
         if what[0] == "post":
-            _, p, k, chunk, offset, life = what
-            return self._post(v, (p, k, chunk, offset), life, outs)
+            _, p, k, chunk, offset, tag, life = what
+            return self._post(v, (p, k, chunk, offset, tag), life, outs)
         if what[0] == "peer crashed":
             return v._replace(writes=tuple(write for write in v.writes if write[0] != what[1]))
         write = what[1]
-        p, k, chunk, offset, left, doubt = write
+        p, k, chunk, offset, tag, left, doubt = write
         v = v._replace(writes=remove(v.writes, write))
         if what[0] == "land":
             v = self._land(v, p, k, chunk, offset, what[2])
             left &= ~(1 << what[2])
+            if tag and not left:
+                outs.append(("notified", p, (tag, k, StgNotify(chunk, 1))))
             if left or doubt:
-                return v._replace(writes=add(v.writes, (p, k, chunk, offset, left, doubt)))
-            outs.append(("wrote", p, ("ok", k, chunk)))
+                return v._replace(writes=add(v.writes, (p, k, chunk, offset, tag, left, doubt)))
         elif what[0] == "doubt":
-            v = v._replace(writes=add(v.writes, (p, k, chunk, offset, left, True)))
-            outs.append(("wrote", p, ("doubt", k, chunk)))
-        else:
-            outs.append(("wrote", p, ("failed", k, chunk)))
+            v = v._replace(writes=add(v.writes, (p, k, chunk, offset, tag, left, True)))
+        outs.append(("wrote", p, (REPORTS[what[0]], k, chunk)))
         return v
 
-    def _post(self, v: DNode, where: tuple[int, int, int, int], life: int, outs: list[Out]) -> DNode:
-        p, k, chunk, offset = where
+    def _post(self, v: DNode, where: tuple[int, int, int, int, int], life: int, outs: list[Out]) -> DNode:
+        p, k, chunk, offset, tag = where
         if life != v.life:
             outs.append(("wrote", p, ("failed", k, chunk)))  # the memory that it was meant for is gone
             return v
-        write = (p, k, chunk, offset, (1 << self._pieces(p, chunk)) - 1, False)
+        write = (p, k, chunk, offset, tag, (1 << self._pieces(p, chunk)) - 1, False)
         self._judge_open(v, p, k, chunk, offset)
         return v._replace(writes=add(v.writes, write))
 
@@ -136,8 +141,9 @@ class DecodeMemory(Node):
     def tidy(self, v: DNode) -> DNode:
         """Wipe what no region holds; judge what can still be written or read."""
         held = regions(v)
-        for p, k, chunk, offset, _, _ in v.writes:
-            self._judge_open(v, p, k, chunk, offset)
+        for p, k, chunk, offset, _, left, _ in v.writes:
+            if left:
+                self._judge_open(v, p, k, chunk, offset)
         for k, chunk in v.scatters:
             judge("S4", (k, chunk) in held, f"the region of chunk {chunk} of room {k} is freed while it is read")
         self._judge_overlap(held)
@@ -177,7 +183,7 @@ class DecodeMemory(Node):
             "a promise that waits for the watermark": any(region[6] for region in v.rank[5]),
             "a ring that wraps": v.rank[4][0] > 0,
             "a chunk that waits for space": bool(v.rank[6]),
-            "a write in doubt": any(write[5] for write in v.writes),
+            "a write in doubt": any(write[6] for write in v.writes),
             "a link that may still be written through": any(
                 link is not None and link.state is DLink.AWAIT_RETURN for link in v.rank[2]
             ),

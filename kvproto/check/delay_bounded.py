@@ -24,7 +24,10 @@ Source = tuple[int, str, int]  #: component, word, and the room, writer or direc
 Turn = tuple[int, int, Source, Choice]  #: place in the order, who as a mask, who, what
 Heeds = dict[int, tuple[Hearing, list[Turn]]]
 
-ORDER = ("land", "settle", "scattered", "gathered", "wired", "restart", "wrote", "message", "hello", "open", "engine")
+ORDER = (
+    "land", "settle", "scattered", "gathered", "made", "wired", "restart", "notified", "wrote", "message", "hello", "open",
+    "engine",
+)  # fmt: skip
 PLACE = {word: place for place, word in enumerate(ORDER)}
 
 
@@ -96,7 +99,7 @@ class Hasty(Explorer):
     def _heed(self, i: int, end: int, number: int, wire: int) -> tuple[Hearing, list[Turn]]:
         heard, turns = self.hear(i, end, number, wire), []
         for choice in heard.free.all():
-            word = "wrote" if choice[3].what[0] == "wrote" else "message"
+            word = choice[3].what[0] if choice[3].what[0] in ("wrote", "notified") else "message"
             turns.append(self._turn((self.n + i, word, end), choice))
         self.heeds[i][end][number << BITS | wire] = heard, turns
         return heard, turns

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from kvproto.check.config import KINDS, Config
 from kvproto.check.link_invariants import disagree, judge_pair
-from kvproto.check.network import REPORT, TO_DECODE, deliveries
+from kvproto.check.network import NOTIFICATION, REPORT, TO_DECODE, deliveries
 from kvproto.check.node import Move, Unrest
 from kvproto.check.state_encoding import BITS, DEAD, MASK, Event, Op, event
 from kvproto.check.world import World
-from kvproto.protocol.messages import PagesRsp, StagingRsp
+from kvproto.protocol.messages import Hello, PagesRsp, StagingRsp
 
 Choice = tuple[int, tuple[Op, ...], tuple[str, str] | None, Event]
 Option = tuple[int, int | None, int, str]  #: way, message, difference to the wire's number, cost
@@ -108,6 +108,10 @@ class Menus(World):
         self.couples: list[dict[int, Couple]] = [{} for _ in self.pairs]
         self.rests: list[dict[int, Unrest]] = [{} for _ in self.nodes]
 
+    def seen(self) -> set[str]:
+        """What was worth having seen: of values, and in steps."""
+        return self.sights.union(*(node.seen for node in self.nodes))
+
     # ------------------------------------------------------------------------------------------ a node's
     def menu(self, at: int, number: int) -> Menu:
         """The moves of a node."""
@@ -170,7 +174,7 @@ class Menus(World):
         found = Hearing(Free([], [], []), [], [])
         for way, item, change, cost in self.deliver(wire):
             delta = change << self.shifts[link]
-            if (way == TO_DECODE) == bool(end):
+            if (way in (TO_DECODE, NOTIFICATION)) == bool(end):
                 continue
             if item is None:
                 found.costly.append((cost, delta, None, event(link, ("lost", way), cost)))
@@ -191,8 +195,10 @@ class Menus(World):
         message = self.messages.values[item]
         if way == REPORT:
             return "wrote", message[0], message[1], message[2], d
-        if isinstance(message[2], tuple) and message[2][0] == "HELLO":
-            return "hello", d, message[2][1], message[2][2]
+        if isinstance(message[2], Hello):
+            return "hello", d, message
+        if way == NOTIFICATION:
+            return "notified", p, message
         return "message late" if cost == "late" else "message", p if way == TO_DECODE else d, message
 
     def _with_answers(self, link: int, wire: int, delta: int, choice: Choice) -> Choice:

@@ -1,9 +1,10 @@
-"""A link's network as a value: two queues of messages, and the reports on writes that have ended.
+"""A link's network as a value: two queues of messages, the reports on writes that have ended, and the
+notifications that writes carry.
 
-`fifo`: messages of a direction arrive in order; `unordered`: each is on its own.  Directions, links and reports are
-never ordered against each other.  A message can be lost, or arrive and stay to arrive again, as often as the budget
+`fifo`: messages of a direction arrive in order; `unordered`: each is on its own.  Directions, links, reports
+and notifications are never ordered against each other.  A message can be lost, or arrive and stay to arrive again, as often as the budget
 says; what is meant for a prefill rank can come when the lease that it gives is over.  Reports come from the prefill
-rank's own transport: they are not lost.
+rank's own transport, and notifications from the decode rank's: they are not lost.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from typing import NamedTuple
 
 from kvproto.check.config import Net
 
-TO_DECODE, TO_PREFILL, REPORT = 0, 1, 2
+TO_DECODE, TO_PREFILL, REPORT, NOTIFICATION = 0, 1, 2, 3
 
 
 class Wire(NamedTuple):
-    """Messages and reports by their numbers; unordered queues are kept sorted."""
+    """Messages, reports and notifications by their numbers; unordered queues are kept sorted."""
 
     to_decode: tuple[int, ...] = ()
     to_prefill: tuple[int, ...] = ()
     reports: tuple[int, ...] = ()
+    notifications: tuple[int, ...] = ()
 
     @property
     def quiet(self) -> bool:
         """Nothing is under way."""
-        return not (self.to_decode or self.to_prefill or self.reports)
+        return not any(self)
 
 
 class Delivery(NamedTuple):
@@ -40,24 +42,22 @@ class Delivery(NamedTuple):
 def push(wire: Wire, way: int, item: int, net: Net) -> Wire:
     """The wire with one item more."""
     queue = (*wire[way], item)
-    if way == REPORT or net == "unordered":
+    if way >= REPORT or net == "unordered":
         queue = tuple(sorted(queue))
     return put_queue(wire, way, queue)
 
 
 def put_queue(wire: Wire, way: int, queue: tuple[int, ...]) -> Wire:
     """The wire with one queue replaced."""
-    if way == TO_DECODE:
-        return wire._replace(to_decode=queue)
-    return wire._replace(to_prefill=queue) if way == TO_PREFILL else wire._replace(reports=queue)
+    return Wire(*wire[:way], queue, *wire[way + 1 :])
 
 
 def deliveries(wire: Wire, net: Net) -> list[Delivery]:
     """All that the network can do next."""
     found = []
-    for way in (TO_DECODE, TO_PREFILL, REPORT):
+    for way in (TO_DECODE, TO_PREFILL, REPORT, NOTIFICATION):
         queue = wire[way]
-        places = range(min(1, len(queue))) if way != REPORT and net == "fifo" else range(len(queue))
+        places = range(min(1, len(queue))) if way < REPORT and net == "fifo" else range(len(queue))
         for at in places:
             if at and queue[at] == queue[at - 1]:
                 continue
@@ -65,6 +65,6 @@ def deliveries(wire: Wire, net: Net) -> list[Delivery]:
             found.append(Delivery(way, queue[at], left, ""))
             if way == TO_PREFILL:
                 found.append(Delivery(way, queue[at], left, "late"))
-            if way != REPORT:
+            if way < REPORT:
                 found += [Delivery(way, None, left, "drop"), Delivery(way, queue[at], wire, "duplicate")]
     return found

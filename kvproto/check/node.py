@@ -4,6 +4,10 @@ A node's *moves* are what can happen at it without a message: its engine calls, 
 so on.  `step` takes a node's value and an input to the next value and to what leaves the node.  Both are pure, so the
 world remembers them, and nearly every step of a search is a look-up.
 
+What the rank's effects come to is the interpreter's, as in every world that is not real; the node is what surrounds the
+rank.  While a step goes on, `current` is the value as it is so far, and `outs` what has left.  Places in the control
+plane are ranks: a rank that has started anew is where it was.
+
 What can be judged at a node is judged in the step (a `Violation` names the property); the rest, which needs both ends
 of a link, is in `link_invariants`.
 """
@@ -11,15 +15,18 @@ of a link, is in `link_invariants`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from kvproto.check.config import Config
+from kvproto.check.config import GRID, Config
 from kvproto.check.snapshot import Names
 from kvproto.fsm.table import Row
-from kvproto.protocol import effects as do
+from kvproto.fsm.vocabulary import Effect, Report
+from kvproto.layout.sharding import cell
+from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.rank.driver import steps
+from kvproto.sim.interpreter import Interpreter, Surroundings
 
 Value = tuple[Any, ...]
 Input = tuple[Any, ...]
@@ -68,8 +75,31 @@ def judge(name: str, holds: bool, text: str) -> None:  # noqa: FBT001
         raise Violation(name, text)
 
 
-class Node:
+class Watched(Interpreter):
+    """An interpreter that notes which rows fire, and to which nothing that the rank raises is a fault of the model."""
+
+    def __init__(self, rank: Rank, around: Node) -> None:
+        super().__init__(rank, around)
+        #: the rows that have fired, by identity
+        self.rows: dict[int, Row] = around.rows
+
+    def ask(self, what: Callable[[], list[Effect]]) -> list[Effect]:
+        """Let the rank do something; whatever it raises would have stopped the loop."""
+        try:
+            effects = what()
+        except (AssertionError, LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
+            raise Violation("S10", f"the rank stopped: {type(error).__name__}: {error}") from error
+        for _, row, *_ in steps(self.rank.trace):
+            if row is not None:
+                self.rows[id(row)] = row
+        return effects
+
+
+class Node(Surroundings):
     """Base of both kinds."""
+
+    #: the first letter of the places of those at the other ends of its links
+    OTHERS: ClassVar[str]
 
     def __init__(self, config: Config, index: int) -> None:
         """`index`: the rank's own in its group."""
@@ -77,6 +107,10 @@ class Node:
         self.names = Names(config.keys)
         #: the rows that have fired, by identity
         self.rows: dict[int, Row] = {}
+        #: what was worth having seen in steps (see `sights` for values)
+        self.seen: set[str] = set()
+        self.current: Any = None
+        self.outs: list[Out] = []
 
     # ------------------------------------------------------------------------------ what both kinds share
     def may_begin(self, k: int, script: tuple[int, ...], outcome: tuple[int, ...]) -> bool:
@@ -89,16 +123,22 @@ class Node:
         """What the engine of the next life knows: of rooms that were open, nothing any more."""
         return tuple(GONE if at else 0 for at in value.script)
 
-    def call(self, rank: Rank, what: Callable[[], Any]) -> Any:
-        """Let the rank do something; whatever it raises would have stopped the loop."""
-        try:
-            result = what()
-        except (AssertionError, LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
-            raise Violation("S10", f"the rank stopped: {type(error).__name__}: {error}") from error
-        for _, row, *_ in steps(rank.trace):
-            if row is not None:
-                self.rows[id(row)] = row
-        return result
+    def place(self, peer: int) -> bytes:
+        """Where this rank of the other group is."""
+        return f"{self.OTHERS}{peer}".encode()
+
+    def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
+        """A message leaves; a room is named by its place."""
+        self.outs.append(("send", int(place[1:]), (epoch, self.names.place[room] if room else -1, body)))
+
+    def judge_cell(self, k: int, chunk: int, first: int, tokens: int) -> None:
+        """What an effect says of its chunk is what both engines mean by it."""
+        cut = cell(chunk, self.config.tokens, self.config.prefix, GRID)
+        judge("S12", cut == (first, tokens), f"chunk {chunk} of room {k} is taken for {tokens} tokens from {first} on")
+
+    def hear_report(self, report: Report) -> None:
+        """Between ranks that keep to the protocol nothing is refused."""
+        judge("S10", holds=False, text=f"{report.what}: {report.why}")
 
     @staticmethod
     def judge_ends(rank: Rank) -> None:
@@ -108,14 +148,21 @@ class Node:
             aborted = value.work is not None and value.work.cause.aborted
             judge("S6", name == "DONE" or aborted == (name == "ABORTED"), f"a room ends as {name} for another cause")
 
-    def hear_outcome(self, outcome: list[int], effect: do.AnnounceOutcome) -> int:
-        """Note what the engine is told; returns the room's place."""
-        k = self.names.place[effect.room]
-        judge("S6", outcome[k] == SILENT, f"a second outcome, {effect.cause.name}, for room {k}")
-        outcome[k] = SUCCESS if effect.cause is Cause.NONE else FAILURE
-        one = outcome[k] == FAILURE or self.config.misfit != "length"
+    def note_outcome(self, k: int, cause: Cause) -> None:
+        """Note what the engine is told."""
+        outcome = self.current.outcome
+        judge("S6", outcome[k] == SILENT, f"a second outcome, {cause.name}, for room {k}")
+        told = SUCCESS if cause is Cause.NONE else FAILURE
+        one = told == FAILURE or self.config.misfit != "length"
         judge("S12", one, f"room {k} succeeds, and its engines mean prompts of two lengths")
-        return k
+        self.current = self.current._replace(outcome=put(outcome, k, told))
+        if told == FAILURE:
+            self.outs.append(("failed", k))
+
+
+def page_ids(first: int) -> bytes:
+    """The pages of the chunk whose first token this is, by their places in the prompt."""
+    return bytes([first // GRID])
 
 
 def put(items: tuple[Any, ...], at: int, item: Any) -> tuple[Any, ...]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvproto.check.config import GRID, Config
 from kvproto.check.decode_memory import DecodeMemory, DNode
 from kvproto.check.node import (
@@ -21,16 +23,17 @@ from kvproto.check.node import (
     Move,
     Out,
     Unrest,
+    Watched,
     judge,
+    page_ids,
     put,
     remove,
 )  # fmt: skip
-from kvproto.check.prefill_local_steps import page_bytes
 from kvproto.check.snapshot import freeze_decode, thaw_decode
-from kvproto.fsm.vocabulary import Effect, Event, Report, TimerFired
+from kvproto.fsm.vocabulary import Event, TimerFired
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol import messages as msg
+from kvproto.protocol.messages import Hello, Message, StagingRsp, StgNotify
 from kvproto.protocol.states import Cause, DLink, DRoom
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.driver import ROOM_CHUNK
@@ -40,20 +43,23 @@ from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 class DecodeNode(DecodeMemory):
     """All that one decode rank can do."""
 
+    OTHERS = "P"
+
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
-        self.lives: dict[int, DecodeRank] = {}
-        self.rank = self._start(0)
         self.peers = self.plan.linked_to(index)
+        self.lives: dict[int, tuple[DecodeRank, Watched]] = {}
+        self._begin(0)
 
-    def _start(self, life: int) -> DecodeRank:
+    def _begin(self, life: int) -> None:
         cfg = self.config
-        rank = DecodeRank(
-            cfg.decode_layout, self.index, group=DECODE_GROUP, grid=GRID, incarnation=life + 1,
-            settings=cfg.settings,
-        )  # fmt: skip
-        self.terms = rank.terms(PREFILL_GROUP, self.plan)
-        return rank
+        self.rank = DecodeRank(
+            cfg.decode_layout, self.index, group=DECODE_GROUP, grid=GRID, incarnation=life + 1, settings=cfg.settings
+        )
+        self.rank.endpoint = bytes([life])  # the transport's description: a write is for one life of this rank
+        self.terms = self.rank.terms(PREFILL_GROUP, self.plan)
+        self.interpreter = Watched(self.rank, self)
+        self.lives[life] = self.rank, self.interpreter
 
     def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[DNode, list[Out]]:
         """A rank that has just started and has called all prefill ranks that it shares anything with.
@@ -61,17 +67,16 @@ class DecodeNode(DecodeMemory):
         `script`: rooms that the engine of a former life has lost.
         """
         n = len(self.names.keys)
-        script = script or (0,) * n
-        rank, effects = self._start(life), []
-        for p in self.peers:
-            rank.next_link = p + 1
-            effects += rank.call(PREFILL_GROUP, p, self.plan, NOW)[1]
-        self.rank = self.lives[life] = rank
+        self._begin(life)
         none: tuple[Any, ...] = ()
         ring = (0,) * self.config.ring
-        v = DNode(life, none, script, none, none, ring, (0,) * n, (SILENT,) * n, (False,) * n, (False,) * n)
-        v, outs = self._take(v, effects)
-        return v._replace(rank=freeze_decode(rank, self.names, self.config.prefills)), outs
+        v = DNode(life, none, script or (0,) * n, none, none, ring, (0,) * n, (SILENT,) * n, (False,) * n, (False,) * n)
+        self.current, self.outs = v, []
+        for p in self.peers:
+            self.rank.next_link = p + 1
+            _, effects = self.rank.call(PREFILL_GROUP, p, self.plan, NOW, self.place(p).decode())
+            self.interpreter.carry_out(effects, NOW)
+        return self._frozen(), self.outs
 
     # ------------------------------------------------------------------------------------------- moves
     def moves(self, v: DNode) -> list[Move]:
@@ -90,7 +95,7 @@ class DecodeNode(DecodeMemory):
     def _write_moves(self, v: DNode) -> list[Move]:
         found = []
         for write in v.writes:
-            p, k, _, _, left, doubt = write
+            p, k, _, _, _, left, doubt = write
             found += [Move("plain", "", p, k, ("land", write, i)) for i in range(left.bit_length()) if left >> i & 1]
             if doubt:
                 found.append(Move("plain", "", p, k, ("settle", write)))
@@ -111,7 +116,7 @@ class DecodeNode(DecodeMemory):
             link = v.rank[2][p]
             if link.state is DLink.UP:
                 found += [Move("beat", "", p, -1, ("beat", p)), Move("beat", "", p, -1, ("silence", p))]
-                found.append(Move("plain", "link", p, -1, ("lost", p)))
+                found.append(Move("plain", "link", p, -1, ("overflowed", p)))
             elif link.state in (DLink.AWAIT_WELCOME, DLink.AWAIT_RETURN):
                 found.append(Move("short", "early", p, -1, ("link timer", p, MORE)))
                 if link.state is DLink.AWAIT_RETURN and not any(write[0] == p for write in v.writes):
@@ -121,124 +126,113 @@ class DecodeNode(DecodeMemory):
     # -------------------------------------------------------------------------------------------- step
     def step(self, v: DNode, what: Input) -> tuple[DNode, list[Out]]:
         """The next value, and what leaves the node.  Raises `Violation`."""
-        self.rank = self.lives[v.life]
-        outs: list[Out] = []
+        self.current, self.outs = v, []
         if what[0] in ("land", "fail", "doubt", "settle", "post", "peer crashed"):
-            return self.memory(v, what, outs), outs
-        thaw_decode(self.rank, self.names, v.rank)
-        before = self.rank.ring.mark
-        v, effects = self._drive(v, what, outs)
-        v, more = self._take(v, effects)
-        self.judge_ends(self.rank)
-        judge("S7", self.rank.ring.mark >= before, f"the watermark falls from {before} to {self.rank.ring.mark}")
-        v = v._replace(rank=freeze_decode(self.rank, self.names, self.config.prefills))
-        return self.tidy(v), [*outs, *more]
+            return self.memory(v, what, self.outs), self.outs
+        rank, _ = self.rank, self.interpreter = self.lives[v.life]
+        thaw_decode(rank, self.names, v.rank)
+        before = rank.ring.mark
+        self._drive(what)
+        self.judge_ends(rank)
+        judge("S7", rank.ring.mark >= before, f"the watermark falls from {before} to {rank.ring.mark}")
+        return self.tidy(self._frozen()), self.outs
 
-    def _drive(self, v: DNode, what: Input, outs: list[Out]) -> tuple[DNode, list[Effect]]:
+    def _frozen(self) -> DNode:
+        v: DNode = self.current
+        return v._replace(rank=freeze_decode(self.rank, self.names, self.config.prefills))
+
+    def _drive(self, what: Input) -> None:
         keys = self.names.keys
         match what[0]:
-            case "message":
-                return v, self._hear(what[1], *what[2])
+            case "message" | "notified":
+                self._hear(what[1], *what[2])
             case "open":
                 cfg, k = self.config, what[1]
-                event = ev.RoomOpened(keys[k], self.terms, cfg.tokens, cfg.prefix)
-                return v._replace(script=put(v.script, k, 1)), self._handle(event)
+                self.current = self.current._replace(script=put(self.current.script, k, 1))
+                self._handle(ev.RoomOpened(keys[k], self.terms, cfg.tokens, cfg.prefix))
             case "abort":
-                return v, self._handle(ev.EngineAborted(keys[what[1]], Cause.DECODE_ABORTED))
+                self._handle(ev.EngineAborted(keys[what[1]], Cause.DECODE_ABORTED))
             case "scattered" | "scatter failed":
-                return self._scattered(v, what)
+                self._scattered(what)
             case _:
-                return v, self._drive_time(what, outs)
+                self._drive_time(what)
 
-    def _scattered(self, v: DNode, what: Input) -> tuple[DNode, list[Effect]]:
-        k, chunk = what[1]
-        v = v._replace(scatters=remove(v.scatters, what[1]))
+    def _scattered(self, what: Input) -> None:
+        v, (k, chunk) = self.current, what[1]
+        v = self.current = v._replace(scatters=remove(v.scatters, what[1]))
         if what[0] == "scatter failed":
-            return v, self._handle(ev.ScatterFailed(self.names.keys[k], chunk))
+            self._handle(ev.ScatterFailed(self.names.keys[k], chunk))
+            return
         judge("S4", not v.released[k], f"chunk {chunk} is scattered into room {k} after its pages were given back")
-        v = v._replace(pages=put(v.pages, k, v.pages[k] | self.staged(v, k, chunk)))
-        return v, self._handle(ev.Scattered(self.names.keys[k], chunk))
+        self.current = v._replace(pages=put(v.pages, k, v.pages[k] | self.staged(v, k, chunk)))
+        self._handle(ev.Scattered(self.names.keys[k], chunk))
 
-    def _drive_time(self, what: Input, outs: list[Out]) -> list[Effect]:
+    def _drive_time(self, what: Input) -> None:
         match what[0]:
-            case "lost":
-                return self._handle(ev.TransportLost(what[1] + 1))
+            case "overflowed":
+                self._handle(ev.QueueOverflowed(what[1] + 1))
             case "beat" | "silence":
-                return self._handle(TimerFired(0, ROOM_CHUNK, what[1] + 1, MORE if what[0] == "beat" else LAST))
+                self._handle(TimerFired(0, ROOM_CHUNK, what[1] + 1, MORE if what[0] == "beat" else LAST))
             case "link timer":
                 _, p, tries = what
                 if tries == LAST:
-                    outs.append(("age", p, self.rank.links[p + 1].session))
-                return self._handle(TimerFired(0, ROOM_CHUNK, p + 1, tries))
+                    self.outs.append(("age", p, self.rank.links[p + 1].session))
+                self._handle(TimerFired(0, ROOM_CHUNK, p + 1, tries))
             case "room timer":
-                return self._handle(TimerFired(self.names.keys[what[1]], ROOM_CHUNK, 0, what[2]))
-        raise ValueError(what)
+                self._handle(TimerFired(self.names.keys[what[1]], ROOM_CHUNK, 0, what[2]))
+            case _:
+                raise ValueError(what)
 
-    def _hear(self, p: int, epoch: int, k: int, body: Any) -> list[Effect]:
-        if isinstance(body, tuple):
-            body = self._greeting(p, *body)
-        elif isinstance(body, msg.StgNotify) and body.grant:
-            body = msg.StgNotify(body.chunk, self.names.grant(k, body.chunk))
+    def _hear(self, p: int, epoch: int, k: int, body: Message) -> None:
+        if isinstance(body, StgNotify) and body.grant:
+            body = StgNotify(body.chunk, self.names.grant(k, body.chunk))
         room = self.names.keys[k] if k >= 0 else 0
-        return list(self.call(self.rank, lambda: self.rank.receive(p + 1, epoch, room, body, NOW)))
+        self.interpreter.hear(self.place(p), epoch, room, body, NOW)
 
-    def _greeting(self, p: int, word: str, session: int, rest: Any) -> msg.Message:
-        if word == "REFUSAL":
-            return msg.Refusal(session, rest)
-        cfg, said = self.config, self.rank.hello(session)
-        return msg.Welcome(
-            msg.VERSION, said.digest, session, rest, PREFILL_GROUP, p, cfg.prefill_layout, GRID, said.lease
-        )
+    def _handle(self, event: Event) -> None:
+        self.interpreter.handle(event, NOW)
 
-    def _handle(self, event: Event) -> list[Effect]:
-        return list(self.call(self.rank, lambda: self.rank.handle(event, NOW)))
+    # ----------------------------------------------------------------------------- what the rank asks for
+    def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
+        """As every node; all grants of a chunk have one name, and a first life may run other tables."""
+        if isinstance(body, StagingRsp):
+            body = replace(body, grant=1)
+        elif isinstance(body, Hello) and self.config.misfit == "tables" and not self.current.life:
+            body = replace(body, digest="0" * len(body.digest))
+        super().deliver(place, epoch, room, body)
 
-    # ----------------------------------------------------------------------------------------- effects
-    def _take(self, v: DNode, effects: list[Effect]) -> tuple[DNode, list[Out]]:
-        outs: list[Out] = []
-        for effect in effects:
-            match effect:
-                case do.Transmit():
-                    k = self.names.place[effect.room] if effect.room else -1
-                    body = effect.body
-                    if isinstance(body, msg.StagingRsp):
-                        body = msg.StagingRsp(
-                            body.chunk, 1, body.offset, body.round, body.end, body.mark_round, body.mark_tail
-                        )
-                    outs.append(("send", effect.link - 1, (effect.epoch, k, body)))
-                case do.TransmitPages():
-                    k, body = self.names.place[effect.room], msg.PagesRsp(effect.chunk, page_bytes(effect.chunk))
-                    outs.append(("send", effect.link - 1, (effect.epoch, k, body)))
-                case do.SayHello():
-                    outs.append(("send", effect.link - 1, (0, -1, ("HELLO", effect.session, v.life))))
-                case do.LaunchScatter():
-                    v = self.launch(v, effect)
-                case do.DeliverAux():
-                    k = self.names.place[effect.room]
-                    judge("S6", not v.aux[k], f"the aux row of room {k} is given to the engine twice")
-                    v = v._replace(aux=put(v.aux, k, True))
-                case do.AnnounceOutcome() | do.AnnounceReleased():
-                    v = self._take_word(v, effect, outs)
-                case Report():
-                    judge("S10", holds=False, text=f"{effect.what}: {effect.why}")
-        return v, outs
+    def page_ids(self, asked: do.TransmitPages) -> bytes:
+        """The chunk's pages."""
+        self.judge_cell(self.names.place[asked.room], asked.chunk, asked.first, asked.tokens)
+        return page_ids(asked.first)
 
-    def _take_word(self, v: DNode, effect: do.AnnounceOutcome | do.AnnounceReleased, outs: list[Out]) -> DNode:
-        k = self.names.place[effect.room]
-        if isinstance(effect, do.AnnounceOutcome):
-            outcome = list(v.outcome)
-            self.hear_outcome(outcome, effect)
-            if outcome[k] == FAILURE:
-                outs.append(("failed", k))
-            else:
-                whole = (1 << self.config.chunks * len(self.writers)) - 1
-                judge("S5", v.pages[k] == whole, f"room {k} succeeds without all of its chunks in its pages")
-                judge("S5", v.aux[k], f"room {k} succeeds without its aux row")
-            return v._replace(outcome=tuple(outcome))
+    def scatter(self, asked: do.LaunchScatter) -> None:
+        """A scatter begins."""
+        self.current = self.launch(self.current, asked)
+
+    def hear_aux(self, room: int, data: bytes) -> None:
+        """The engine gets the aux row."""
+        v, k = self.current, self.names.place[room]
+        judge("S6", not v.aux[k], f"the aux row of room {k} is given to the engine twice")
+        self.current = v._replace(aux=put(v.aux, k, True))
+
+    def hear_outcome(self, room: int, cause: Cause) -> None:
+        """The engine hears how a room ended; success is all of it."""
+        k = self.names.place[room]
+        self.note_outcome(k, cause)
+        v = self.current
+        if v.outcome[k] != FAILURE:
+            whole = (1 << self.config.chunks * len(self.writers)) - 1
+            judge("S5", v.pages[k] == whole, f"room {k} succeeds without all of its chunks in its pages")
+            judge("S5", v.aux[k], f"room {k} succeeds without its aux row")
+
+    def hear_released(self, room: int) -> None:
+        """The engine may use the pages again."""
+        v, k = self.current, self.names.place[room]
         judge("S6", v.outcome[k] != SILENT, f"room {k} is given back before it has an outcome")
         judge("S6", not v.released[k], f"room {k} is given back twice")
         judge("S4", all(job[0] != k for job in v.scatters), f"room {k} is given back while a scatter into it runs")
-        return v._replace(released=put(v.released, k, True))
+        self.current = v._replace(released=put(v.released, k, True))
 
     # -------------------------------------------------------------------------------------------- ends
     def settled(self, v: DNode) -> Unrest:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from kvproto.check.config import GRID, Config
 from kvproto.check.node import (
-    FAILURE,
     LAST,
     LATE,
     MORE,
@@ -19,33 +18,43 @@ from kvproto.check.node import (
     SILENT,
     Input,
     Out,
+    Watched,
     add,
     judge,
+    page_ids,
     put,
     remove,
 )  # fmt: skip
-from kvproto.check.prefill_local_steps import PNode, PrefillMoves, page_bytes
+from kvproto.check.prefill_local_steps import PNode, PrefillMoves
 from kvproto.check.snapshot import LONG_AGO, freeze_prefill, thaw_prefill
-from kvproto.fsm.vocabulary import Effect, Event, Report, TimerFired
+from kvproto.fsm.vocabulary import Event, TimerFired
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol import messages as msg
-from kvproto.protocol.digest import tables_digest
-from kvproto.protocol.states import Cause
+from kvproto.protocol.messages import Message, Reset, StgNotify
+from kvproto.protocol.states import Cause, PLink
 from kvproto.rank.driver import ROOM_CHUNK
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
+from kvproto.sim.interpreter import Write
+
+#: the wire of a link that is down: it may be there, and nothing may be posted through it
+DOWN = "down"
 
 
 class PrefillNode(PrefillMoves):
     """All that one prefill rank can do."""
 
+    OTHERS = "D"
+
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
-        layout = config.prefill_layout
         self.rank = PrefillRank(
-            layout, index, group=PREFILL_GROUP, grid=GRID, incarnation=1, settings=config.settings
-        )  # fmt: skip
+            config.prefill_layout, index, group=PREFILL_GROUP, grid=GRID, incarnation=1, settings=config.settings
+        )
+        self.rank.tells = config.tells
+        self.interpreter = Watched(self.rank, self)
+        #: what the transport says to the write that is being posted
+        self.answer: type[ev.BatchDeferred | ev.BatchRefused] | None = None
 
     def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[PNode, list[Out]]:
         """A rank that has just started; `script`: rooms that the engine of a former life has lost."""
@@ -53,86 +62,104 @@ class PrefillNode(PrefillMoves):
         script = script or (0,) * n
         nobody, slots = (None,) * cfg.decodes, tuple(range(cfg.slots))
         bare = ((), (), nobody, nobody, (), slots, (), (), ((),) * cfg.decodes, ())
-        return PNode(life, bare, script, (), (), (None,) * cfg.slots, (), (SILENT,) * n, (False,) * n), []
+        empty = (None,) * cfg.slots
+        return PNode(life, bare, script, (), (), (), empty, (), nobody, (SILENT,) * n, (False,) * n), []
 
     # -------------------------------------------------------------------------------------------- step
     def step(self, v: PNode, what: Input) -> tuple[PNode, list[Out]]:
         """The next value, and what leaves the node.  Raises `Violation`."""
-        thaw_prefill(self.rank, self.names, v.rank, DECODE_GROUP, self.plan)
-        v, effects = self._drive(v, what)
-        v, outs = self._take(v, effects)
+        self._thaw(v)
+        self.current, self.outs, self.answer = v, [], None
+        self._drive(what)
         self.judge_ends(self.rank)
-        return v._replace(rank=freeze_prefill(self.rank, self.names, self.config.decodes)), outs
+        return self._frozen(), self.outs
 
-    def _drive(self, v: PNode, what: Input) -> tuple[PNode, list[Effect]]:
-        rank, kind, keys = self.rank, what[0], self.names.keys
-        match kind:
+    def _thaw(self, v: PNode) -> None:
+        thaw_prefill(self.rank, self.names, v.rank, DECODE_GROUP, self.plan)
+        known = {link: self.place(link - 1) for link in self.rank.links}
+        it, keys = self.interpreter, self.names.keys
+        it.place_of, it.link_at = known, {place: link for link, place in known.items()}
+        it.wires = {d + 1: wire or DOWN for d, wire in enumerate(v.wires)}
+        it.unposted = {(keys[k], chunk, d): replace(write, room=keys[k]) for k, chunk, d, write in v.preparing}
+
+    def _frozen(self) -> PNode:
+        v: PNode = self.current
+        it, decodes = self.interpreter, self.config.decodes
+        preparing = sorted((self.names.place[key[0]], *key[1:], replace(w, room=0)) for key, w in it.unposted.items())
+        up = {link - 1 for link, at in self.rank.links.items() if at.state is PLink.UP}
+        wires = tuple(it.wires.get(d + 1) if d in up else None for d in range(decodes))
+        return v._replace(rank=freeze_prefill(self.rank, self.names, decodes), preparing=tuple(preparing), wires=wires)
+
+    def _drive(self, what: Input) -> None:
+        v, keys = self.current, self.names.keys
+        match what[0]:
             case "message" | "message late":
-                _, d, (epoch, k, body) = what
-                room, now = keys[k] if k >= 0 else 0, LATE if kind == "message late" else NOW
-                return v, self.call(rank, lambda: rank.receive(d + 1, epoch, room, body, now))
+                self._hear(*what[1:], LATE if what[0] == "message late" else NOW)
             case "hello":
-                return v, self._hello(*what[1:])
+                _, d, message, epoch = what
+                self.rank.next_epoch, self.rank.next_link = epoch - 1, d + 1
+                self._hear(d, message, NOW)
             case "engine" | "engine late":
-                return self._engine(v, what[1], LATE if kind == "engine late" else NOW)
+                self._engine(what[1], LATE if what[0] == "engine late" else NOW)
             case "abort":
-                return v, self._handle(ev.EngineAborted(keys[what[1]], Cause.PREFILL_ABORTED))
+                self._handle(ev.EngineAborted(keys[what[1]], Cause.PREFILL_ABORTED))
             case "gathered" | "gathered late":
                 k, chunk, d, slot = what[1]
-                v = v._replace(gathers=remove(v.gathers, what[1]), slots=put(v.slots, slot, (k, chunk, d)))
-                return v, self._handle(ev.Gathered(keys[k], chunk, d), LATE if kind == "gathered late" else NOW)
+                self.current = v._replace(gathers=remove(v.gathers, what[1]), slots=put(v.slots, slot, (k, chunk, d)))
+                self._handle(ev.Gathered(keys[k], chunk, d), LATE if what[0] == "gathered late" else NOW)
             case "gather failed":
                 k, chunk, d, _ = what[1]
-                return v._replace(gathers=remove(v.gathers, what[1])), self._handle(ev.GatherFailed(keys[k], chunk, d))
+                self.current = v._replace(gathers=remove(v.gathers, what[1]))
+                self._handle(ev.GatherFailed(keys[k], chunk, d))
+            case "made" | "made late" | "deferred" | "refused" | "unmade":
+                self._made(what[0], *what[1])
             case "wrote":
-                return self._wrote(v, *what[1:])
+                self._wrote(*what[1:])
             case "age":
                 self._age(what[1], what[2])
-                return v, []
             case _:
-                return self._drive_link(v, what)
+                self._drive_link(what)
 
-    def _drive_link(self, v: PNode, what: Input) -> tuple[PNode, list[Effect]]:
-        keys = self.names.keys
+    def _drive_link(self, what: Input) -> None:
+        v, keys = self.current, self.names.keys
         match what[0]:
             case "wired":
-                wired = ev.WiredUp(what[1] + 1, what[2])
-                return v._replace(wires=remove(v.wires, what[1:])), self._handle(wired)
+                _, d, session, life = what
+                self.current = v._replace(wiring=remove(v.wiring, what[1:]))
+                self._handle(ev.WiredUp(d + 1, session, str(life)))
             case "wire failed":
-                failed = ev.WireFailed(what[1] + 1, what[2], "out of reach")
-                return v._replace(wires=remove(v.wires, what[1:])), self._handle(failed)
+                self.current = v._replace(wiring=remove(v.wiring, what[1:]))
+                self._handle(ev.WireFailed(what[1] + 1, what[2], "out of reach"))
             case "lost":
-                return v, self._handle(ev.TransportLost(what[1] + 1))
+                self._handle(ev.TransportLost(what[1] + 1))
+            case "overflowed":
+                self._handle(ev.QueueOverflowed(what[1] + 1))
             case "beat" | "silence":
-                return v, self._handle(TimerFired(0, ROOM_CHUNK, what[1] + 1, MORE if what[0] == "beat" else LAST))
+                self._handle(TimerFired(0, ROOM_CHUNK, what[1] + 1, MORE if what[0] == "beat" else LAST))
             case "link timer":
-                return v, self._handle(TimerFired(0, ROOM_CHUNK, what[1] + 1, LAST, busy=False))
+                self._handle(TimerFired(0, ROOM_CHUNK, what[1] + 1, LAST, busy=False))
             case "room timer":
-                return v, self._handle(TimerFired(keys[what[1]], ROOM_CHUNK, 0, what[2]))
+                self._handle(TimerFired(keys[what[1]], ROOM_CHUNK, 0, what[2]))
             case "send timer":
                 _, k, chunk, d, tries = what
-                return v, self._handle(TimerFired(keys[k], chunk, d, tries))
-        raise ValueError(what)
+                self._handle(TimerFired(keys[k], chunk, d, tries))
+            case _:
+                raise ValueError(what)
 
-    def _handle(self, event: Event, now: float = NOW) -> list[Effect]:
-        return list(self.call(self.rank, lambda: self.rank.handle(event, now)))
+    def _handle(self, event: Event, now: float = NOW) -> None:
+        self.interpreter.handle(event, now)
 
-    def _hello(self, d: int, session: int, life: int, epoch: int) -> list[Effect]:
-        rank, cfg = self.rank, self.config
-        digest = "0" * 16 if cfg.misfit == "tables" and not life else tables_digest()
-        said = msg.Hello(
-            msg.VERSION, digest, session, DECODE_GROUP, d, cfg.decode_layout, GRID,
-            cfg.settings.timing.lease.period, bytes([life]),
-        )  # fmt: skip
-        rank.next_epoch, rank.next_link = epoch - 1, d + 1
-        _, effects = self.call(rank, lambda: rank.hello(said, NOW))
-        return list(effects)
+    def _hear(self, d: int, message: tuple[int, int, Message], now: float) -> None:
+        epoch, k, body = message
+        room = self.names.keys[k] if k >= 0 else 0
+        self.interpreter.hear(self.place(d), epoch, room, body, now)
 
-    def _engine(self, v: PNode, k: int, now: float) -> tuple[PNode, list[Effect]]:
-        key, cfg, effects = self.names.keys[k], self.config, []
+    def _engine(self, k: int, now: float) -> None:
+        key, cfg, script = self.names.keys[k], self.config, self.current.script
         tokens = cfg.tokens + (GRID if cfg.misfit == "length" else 0)
-        produced = self.produced(v.script[k])
-        for word in self.words[v.script[k]]:
+        produced = self.produced(script[k])
+        self.current = self.current._replace(script=put(script, k, script[k] + 1))
+        for word in self.words[script[k]]:
             event: Event
             match word:
                 case "open":
@@ -146,95 +173,115 @@ class PrefillNode(PrefillMoves):
                     event = ev.TokensProduced(key, cfg.tokens)
                 case _:
                     event = ev.AuxProvided(key)
-            effects += self._handle(event, now)
-        return v._replace(script=put(v.script, k, v.script[k] + 1)), effects
+            self._handle(event, now)
 
-    def _wrote(self, v: PNode, how: str, k: int, chunk: int, d: int) -> tuple[PNode, list[Effect]]:
+    def _made(self, how: str, k: int, chunk: int, d: int) -> None:
+        key = self.names.keys[k], chunk, d
+        if how == "unmade":
+            self._handle(ev.BatchUnmade(*key))
+            return
+        self.answer = {"deferred": ev.BatchDeferred, "refused": ev.BatchRefused}.get(how)
+        self._handle(ev.BatchReady(*key, last=True), LATE if how == "made late" else NOW)
+
+    def _wrote(self, how: str, k: int, chunk: int, d: int) -> None:
+        """The transport's word of a write.  That none of it can land any more may be heard before that it is in doubt:
+        then it is heard as one."""
+        v, key = self.current, (self.names.keys[k], chunk, d)
         job = next((j for j in v.posted if j[:3] == (k, chunk, d)), None)
         if job is None:
-            return v, []
-        key = self.names.keys[k]
-        if how == "doubt":
-            return v, self._handle(ev.WriteFailed(key, chunk, d, settled=False))
-        v = v._replace(posted=remove(v.posted, job))
-        done = ev.WriteCompleted(key, chunk, d) if how == "ok" else ev.WriteFailed(key, chunk, d, settled=True)
-        return v, self._handle(done)
+            return
+        posted = remove(v.posted, job)
+        doubt = how == "doubt"
+        self.current = v._replace(posted=add(posted, (*job[:4], True)) if doubt else posted)
+        if how == "settled" and job[4]:
+            self._handle(ev.BatchSettled(*key))
+        else:
+            self._handle(ev.BatchCompleted(*key) if how == "ok" else ev.BatchFailed(*key, settled=not doubt))
 
     def _age(self, d: int, session: int) -> None:
         """The decode rank's wait is over: what it granted on an older call of this link can be used no more."""
-        link = self.rank.links.get(d + 1)
+        rank, link = self.rank, self.rank.links.get(d + 1)
         if link is None or link.session >= session:
             return
-        for sends in self.rank.sends.values():
+        for sends in rank.sends.values():
             for at, send in sends.items():
                 if at & 0xFFFF == d:
                     sends[at] = replace(send, asked=LONG_AGO, lease=-1.0 if send.lease else 0.0)
+        rank.writes |= {key: replace(write, until=-1.0) for key, write in rank.writes.items() if key[1] & 0xFFFF == d}
 
-    # ----------------------------------------------------------------------------------------- effects
-    def _take(self, v: PNode, effects: list[Effect]) -> tuple[PNode, list[Out]]:
-        outs: list[Out] = []
-        for effect in effects:
-            match effect:
-                case do.Transmit():
-                    k = self.names.place[effect.room] if effect.room else -1
-                    outs.append(("send", effect.link - 1, (effect.epoch, k, effect.body)))
-                case do.TransmitAux():
-                    k = self.names.place[effect.room]
-                    judge("S5", self._aux_given(v, k), f"the aux row of room {k} is sent before the engine gave it")
-                    outs.append(("send", effect.link - 1, (effect.epoch, k, msg.Aux(b""))))
-                case do.SayWelcome():
-                    outs.append(("send", effect.link - 1, (0, -1, ("WELCOME", effect.session, effect.epoch))))
-                case do.SayRefusal():
-                    outs.append(("send", effect.link - 1, (0, -1, ("REFUSAL", effect.session, effect.why))))
-                case do.Connect():
-                    v = v._replace(wires=add(v.wires, (effect.link - 1, effect.session)))
-                case do.LaunchGather() | do.PostWrite() | do.PostPages():
-                    v = self._take_job(v, effect, outs)
-                case do.AnnounceOutcome() | do.AnnounceReleased():
-                    v = self._take_word(v, effect, outs)
-                case Report():
-                    judge("S10", holds=False, text=f"{effect.what}: {effect.why}")
-        return v, outs
+    # ----------------------------------------------------------------------------- what the rank asks for
+    def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
+        """As every node.  Who answers a place that no link is bound to answers a stranger."""
+        if isinstance(body, Reset) and place not in self.interpreter.link_at:
+            self.seen.add("a stranger's heartbeat that is answered")
+        if isinstance(body, StgNotify) and body.grant and self.rank.tells:
+            self.seen.add("a part that its write has told is told by a message")
+        super().deliver(place, epoch, room, body)
 
-    def _aux_given(self, v: PNode, k: int) -> bool:
-        return any("aux" in group for group in self.words[: v.script[k]])
+    def aux_row(self, room: int) -> bytes:
+        """The row has no content; it is sent only when there is one."""
+        k = self.names.place[room]
+        given = any("aux" in group for group in self.words[: self.current.script[k]])
+        judge("S5", given, f"the aux row of room {k} is sent before the engine gave it")
+        return b""
 
-    def _take_job(self, v: PNode, effect: Effect, outs: list[Out]) -> PNode:
-        assert isinstance(effect, do.LaunchGather | do.PostWrite | do.PostPages)
-        k, chunk, d = self.names.place[effect.room], effect.chunk, effect.peer
-        if not isinstance(effect, do.PostWrite):
-            ready = chunk < self.produced(v.script[k])
-            judge("S12", ready, f"chunk {chunk} of room {k} is read before it is computed")
-            judge("S4", not v.released[k], f"chunk {chunk} of room {k} is read after its pages were given back")
-        if isinstance(effect, do.LaunchGather):
-            busy = {job[3] for job in (*v.gathers, *v.posted)}
-            judge("S12", effect.slot not in busy, f"slot {effect.slot} is gathered into while it is read")
-            return v._replace(gathers=add(v.gathers, (k, chunk, d, effect.slot)))
-        staged = isinstance(effect, do.PostWrite)
-        slot = effect.slot if isinstance(effect, do.PostWrite) else -1
-        full = not staged or v.slots[slot] == (k, chunk, d)
-        judge("S12", full, f"slot {slot} does not hold chunk {chunk} of room {k}")
+    def connect(self, asked: do.Connect) -> None:
+        """A wire-up begins."""
+        v = self.current
+        self.current = v._replace(wiring=add(v.wiring, (asked.link - 1, asked.session, asked.endpoint[0])))
+
+    def _judge_reading(self, asked: do.LaunchGather | Write) -> None:
+        """Pages are read while they hold the KV and are this room's."""
+        v, k, chunk = self.current, self.names.place[asked.room], asked.chunk
+        self.judge_cell(k, chunk, asked.first, asked.tokens)
+        judge("S12", chunk < self.produced(v.script[k]), f"chunk {chunk} of room {k} is read before it is computed")
+        judge("S4", not v.released[k], f"chunk {chunk} of room {k} is read after its pages were given back")
+
+    def gather(self, asked: do.LaunchGather) -> None:
+        """A gather begins, into a slot that nothing reads."""
+        v, k = self.current, self.names.place[asked.room]
+        self._judge_reading(asked)
+        unposted = self.interpreter.unposted.values()
+        prepared = (write.slot for write in unposted if isinstance(write, do.PrepareWrite))
+        busy = {*(job[3] for job in (*v.gathers, *v.posted)), *prepared}
+        judge("S12", asked.slot not in busy, f"slot {asked.slot} is gathered into while it is read")
+        self.current = v._replace(gathers=add(v.gathers, (k, asked.chunk, asked.peer, asked.slot)))
+
+    def prepare(self, write: Write) -> Event | None:
+        """In one step with what asks for it, unless the configuration says otherwise."""
+        return None if self.config.preparing else super().prepare(write)
+
+    def post(self, write: Write, wire: str) -> Event | None:
+        """A write is posted: once, and from a slot that holds its chunk."""
+        if self.answer is not None:
+            return self.answer(write.room, write.chunk, write.peer)
+        v, k, chunk, d = self.current, self.names.place[write.room], write.chunk, write.peer
+        judge("S4", wire != DOWN, f"chunk {chunk} of room {k} is posted through a link that is down")
         judge("S2", not any(j[:3] == (k, chunk, d) for j in v.posted), f"chunk {chunk} of room {k} is posted twice")
-        where = effect.offset if isinstance(effect, do.PostWrite) else -1
-        if isinstance(effect, do.PostPages):
-            judge("S12", effect.pages == page_bytes(chunk), f"chunk {chunk} of room {k} goes to another chunk's pages")
-        link = self.rank.link_to(effect.room, d)
-        assert link is not None
-        outs.append(("post", d, (k, chunk, where, self.rank.peers[link].endpoint[0])))
-        return v._replace(posted=add(v.posted, (k, chunk, d, slot)))
+        slot, where, tag = -1, -1, 0
+        if isinstance(write, do.PrepareWrite):
+            slot, where, tag = write.slot, write.offset, write.epoch if self.rank.tells else 0
+            self.judge_cell(k, chunk, write.first, write.tokens)
+            judge("S12", v.slots[slot] == (k, chunk, d), f"slot {slot} does not hold chunk {chunk} of room {k}")
+        else:
+            self._judge_reading(write)
+            fits = write.pages == page_ids(write.first)
+            judge("S12", fits, f"chunk {chunk} of room {k} goes to another chunk's pages")
+        self.outs.append(("post", d, (k, chunk, where, tag, int(wire))))
+        self.current = v._replace(posted=add(v.posted, (k, chunk, d, slot, False)))
+        return None
 
-    def _take_word(self, v: PNode, effect: do.AnnounceOutcome | do.AnnounceReleased, outs: list[Out]) -> PNode:
-        k = self.names.place[effect.room]
-        if isinstance(effect, do.AnnounceOutcome):
-            outcome = list(v.outcome)
-            self.hear_outcome(outcome, effect)
-            if outcome[k] == FAILURE:
-                outs.append(("failed", k))
-            return v._replace(outcome=tuple(outcome))
+    def hear_outcome(self, room: int, cause: Cause) -> None:
+        """The engine hears how a room ended."""
+        self.note_outcome(self.names.place[room], cause)
+
+    def hear_released(self, room: int) -> None:
+        """The engine may use the pages again."""
+        v, k = self.current, self.names.place[room]
         if v.script[k] <= 0:
-            return v  # the engine has not opened the room, so it has given no pages
+            return  # the engine has not opened the room, so it has given no pages
         judge("S6", v.outcome[k] != SILENT, f"room {k} is given back before it has an outcome")
         judge("S6", not v.released[k], f"room {k} is given back twice")
         flying = [job for job in (*v.gathers, *v.posted) if job[0] == k]
         judge("S4", not flying, f"room {k} is given back while {len(flying)} gather(s) or write(s) of it are in flight")
-        return v._replace(released=put(v.released, k, True))
+        self.current = v._replace(released=put(v.released, k, True))

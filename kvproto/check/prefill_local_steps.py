@@ -13,6 +13,8 @@ from kvproto.protocol.tables.prefill_send import prefill_send
 
 SHORT_SENDS = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK, PSend.AWAIT_PAGES, PSend.AWAIT_ACK, PSend.AWAIT_AUX_ACK)
 GIVING_UP = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK)
+#: what can become of a write that is made ready, and its price
+PREPARED = (("", "made"), ("timeout", "made late"), ("late", "deferred"), ("write", "refused"), ("write", "unmade"))
 
 
 class PNode(NamedTuple):
@@ -24,12 +26,16 @@ class PNode(NamedTuple):
     script: tuple[int, ...]
     #: (place, chunk, peer, slot)
     gathers: tuple[Any, ...]
-    #: (place, chunk, peer, slot, -1 for pages)
+    #: (place, chunk, peer, what is asked for, of room 0)
+    preparing: tuple[Any, ...]
+    #: (place, chunk, peer, slot or -1 for pages, in doubt)
     posted: tuple[Any, ...]
     #: a slot: (place, chunk, peer) of what was gathered into it
     slots: tuple[Any, ...]
-    #: (peer, session)
-    wires: tuple[Any, ...]
+    #: (peer, session, the peer's life)
+    wiring: tuple[Any, ...]
+    #: a peer: the wire of its link while that is up
+    wires: tuple[str | None, ...]
     outcome: tuple[int, ...]
     released: tuple[bool, ...]
 
@@ -51,8 +57,8 @@ class PrefillMoves(Node):
                 continue
             if link.state is PLink.UP:
                 found += [Move("beat", "", d, -1, ("beat", d)), Move("beat", "", d, -1, ("silence", d))]
-                found.append(Move("plain", "link", d, -1, ("lost", d)))
-            elif link.state is PLink.AWAIT_WIRE_UP or not any(at & 0xFFFF == d for _, at in v.rank[9]):
+                found += [Move("plain", "link", d, -1, (word, d)) for word in ("lost", "overflowed")]
+            elif link.state is PLink.AWAIT_WIRE_UP or not any(at & 0xFFFF == d for _, at, _ in v.rank[9]):
                 found.append(Move("rare", "timeout", d, -1, ("link timer", d)))
         return found
 
@@ -83,11 +89,14 @@ class PrefillMoves(Node):
         return any(send.state in (PSend.AWAIT_KV, PSend.AWAIT_PAGES_KV) for _, send in sends)
 
     def _kernel_moves(self, v: PNode) -> list[Move]:
-        found = [Move("plain", "", -1, -1, ("wired", *wire)) for wire in v.wires]
-        found += [Move("plain", "link", -1, -1, ("wire failed", *wire)) for wire in v.wires]
+        found = [Move("plain", "", -1, -1, ("wired", *job)) for job in v.wiring]
+        found += [Move("plain", "link", -1, -1, ("wire failed", *job)) for job in v.wiring]
         for job in v.gathers:
             for cost, what in (("", "gathered"), ("late", "gathered late"), ("kernel", "gather failed")):
                 found.append(Move("plain", cost, -1, job[0], (what, job)))
+        for k, chunk, d, _ in v.preparing:
+            for cost, what in PREPARED:
+                found.append(Move("plain", cost, -1, k, (what, (k, chunk, d))))
         return found
 
     def _send_timers(self, v: PNode) -> list[Move]:
@@ -135,6 +144,9 @@ class PrefillMoves(Node):
             "a send that waits for a slot": PSend.AWAIT_SLOT in states,
             "a send that gave the ring up": PSend.AWAIT_PAGES in states,
             "a lease that is over": any(send.lease < 0 for _, parts in v.rank[4] for _, send in parts),
+            "a part confirmed before its write was seen to end": any(
+                send.acked for _, parts in v.rank[4] for _, send in parts
+            ),
             "a write and a gather at once": bool(v.gathers) and any(slot >= 0 for slot in written),
             "a replica that has nothing to write": not plan.duties(self.index) and bool(v.rank[0] or v.rank[1]),
             "a room that is ended before its engine opens it": any(
@@ -148,12 +160,7 @@ class PrefillMoves(Node):
         for k, at in enumerate(v.script):
             if at != GONE and not (at and v.outcome[k] != SILENT and v.released[k]):
                 return "L1", f"room {k} is never over at prefill {self.index}"
-        rooms, _, _, _, sends, free, held, queue, _, posted = v.rank
-        if rooms or sends or held or queue or posted or len(free) != self.config.slots:
+        rooms, _, _, _, sends, free, held, queue, _, writes = v.rank
+        if rooms or sends or held or queue or writes or v.preparing or len(free) != self.config.slots:
             return "S8", f"prefill {self.index} keeps state of rooms that are over"
         return ("L1", "kernels or writes are under way") if v.gathers or v.posted else None
-
-
-def page_bytes(chunk: int) -> bytes:
-    """What the model calls the pages of a chunk."""
-    return bytes([chunk])

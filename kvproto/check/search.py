@@ -117,7 +117,7 @@ class Search:
         result.cpu_seconds = time.process_time() - used
         result.states_per_cpu_s = int(result.states / max(result.cpu_seconds, 1e-9))
         result.megabytes = megabytes()
-        result.sights = sorted(world.sights)
+        result.sights = sorted(world.seen())
         result.rows = sorted({label(row) for node in world.nodes for row in node.rows.values()})
         return result
 
@@ -201,7 +201,7 @@ class Search:
             self._tell("L4", "from here things can go on for ever although no timer ends", circle)
 
     def _judge_sights(self) -> None:
-        seen = self.world.sights
+        seen = self.world.seen()
         for sight in sorted(set(self.config.never) & seen):
             self.result.violations.append(Tale("sometimes", f"{sight}: seen, and should not be", self.config, []))
         if self.result.ended == "exhausted":

@@ -6,7 +6,9 @@ nothing can tell them apart:
 * rooms are named by their place in the configuration, links by the peer's rank;
 * deadlines, counts of tries and of silent beats are left out: the checker ends timers itself, and says each time
   whether tries were left;
-* times become three words: `asked` lately or long ago, a `lease` that holds or is over;
+* times become three words: `asked` lately or long ago, a `lease` that holds or is over; of a write that is posted the
+  lease is no matter any more;
+* pages are kept while they are waited with, and not after;
 * grant ids, which are only compared, are named by (room, chunk); no chunk is granted twice in a rank's life, which the
   checker watches;
 * of a room that has failed only what its tombstone can still say is kept.
@@ -25,12 +27,13 @@ from msgspec.structs import replace
 
 from kvproto.fsm.timer_wheel import INFINITY
 from kvproto.protocol.ring import Region
-from kvproto.protocol.states import PRoom
+from kvproto.protocol.states import PRoom, PSend, PWrite
 from kvproto.protocol.tables.decode_grant import DGrantValue
 from kvproto.protocol.tables.decode_room import Work as DWork
 from kvproto.protocol.tables.links import DLinkValue, PLinkValue
 from kvproto.protocol.tables.prefill_room import Work as PWork
 from kvproto.protocol.tables.prefill_send import PSendValue
+from kvproto.protocol.tables.prefill_write import PWriteValue
 from kvproto.rank.base import Peer, Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
@@ -67,7 +70,14 @@ def _room(value: Any) -> Any:
 def _send(value: Any) -> Any:
     lease = 0.0 if not value.lease else 30.0 if value.lease > 0 else -1.0
     asked = 0.0 if value.asked >= 0 else LONG_AGO
-    return replace(value, due=INFINITY, tries=0, asked=asked, lease=lease, grant=1 if value.grant else 0)
+    pages = value.pages if value.state is PSend.AWAIT_PAGES_KV else b""
+    grant = 1 if value.grant else 0
+    return replace(value, due=INFINITY, tries=0, asked=asked, lease=lease, grant=grant, pages=pages)
+
+
+def _write(value: Any) -> Any:
+    until = 0.0 if value.state is not PWrite.POSTING else 30.0 if value.until > 0 else -1.0
+    return replace(value, until=until)
 
 
 def _link(value: Any) -> Any:
@@ -78,6 +88,8 @@ def plain(value: Any) -> Any:
     """What is kept of one machine's value."""
     if isinstance(value, PSendValue):
         return _send(value)
+    if isinstance(value, PWriteValue):
+        return _write(value)
     if isinstance(value, PLinkValue | DLinkValue):
         return _link(value)
     return _grant(value, 1) if isinstance(value, DGrantValue) else _room(value)
@@ -97,19 +109,18 @@ def _rooms(rank: Rank, names: Names) -> tuple[Frozen, Frozen]:
 def _thaw_rooms(rank: Rank, names: Names, rooms: Frozen, tombs: Frozen) -> None:
     rank.rooms = {names.keys[k]: v for k, v in rooms}
     rank.tombs = OrderedDict((names.keys[k], v) for k, v in tombs)
+    rank._queue.clear()  # noqa: SLF001  # where the rank has stopped, the search may go on from before
     rank.wheel.slots.clear()
     rank.wheel.order.clear()
     rank.trace.clear()
 
 
 def freeze_prefill(rank: PrefillRank, names: Names, peers: int) -> Frozen:
-    """(rooms, tombs, links, peers, sends, free slots, slots held, queue for slots, waiting for a mark, posted)."""
+    """(rooms, tombs, links, terms, sends, free slots, slots held, queue for slots, waiting for a mark, writes)."""
     place = names.place
     links = tuple(_link(rank.links[d + 1]) if d + 1 in rank.links else None for d in range(peers))
-    known = tuple(
-        (rank.peers[d + 1].terms, rank.peers[d + 1].endpoint) if d + 1 in rank.peers else None for d in range(peers)
-    )
-    posted = tuple(sorted((place[key], at) for key, at in rank.posted))
+    known = tuple((rank.peers[d + 1].terms,) if d + 1 in rank.peers else None for d in range(peers))
+    writes = tuple(sorted((place[key], at, _write(v)) for (key, at), v in rank.writes.items()))
     sends = tuple(
         (place[key], tuple((at, _send(v)) for at, v in group.items()))
         for key, group in sorted(rank.sends.items(), key=lambda item: place[item[0]])
@@ -118,24 +129,22 @@ def freeze_prefill(rank: PrefillRank, names: Names, peers: int) -> Frozen:
     queue = tuple((place[k], c, p) for k, c, p in rank.slot_queue)
     heaps = [rank.watch.get(d + 1, ()) for d in range(peers)]
     watch = tuple(tuple(sorted((r, e, place[k], c, p) for r, e, k, c, p in heap)) for heap in heaps)
-    return (*_rooms(rank, names), links, known, sends, tuple(sorted(rank.free_slots)), held, queue, watch, posted)
+    return (*_rooms(rank, names), links, known, sends, tuple(sorted(rank.free_slots)), held, queue, watch, writes)
 
 
 def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, group: int, plan: Any) -> None:
     """Make `rank` what was frozen."""
-    rooms, tombs, links, known, sends, free, held, queue, watch, posted = frozen
+    rooms, tombs, links, known, sends, free, held, queue, watch, writes = frozen
     keys = names.keys
     _thaw_rooms(rank, names, rooms, tombs)
     rank.early = {keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE}
     rank.links = {d + 1: v for d, v in enumerate(links) if v is not None}
     rank.peers = {
-        d + 1: Peer(group, d, plan if peer[0] else None, peer[0], peer[1])
-        for d, peer in enumerate(known)
-        if peer is not None
+        d + 1: Peer(group, d, plan if peer[0] else None, peer[0]) for d, peer in enumerate(known) if peer is not None
     }
     rank.link_of = {(group, peer.rank): link for link, peer in rank.peers.items()}
-    rank.posted = {(keys[k], at) for k, at in posted}
-    rank.calls = {}
+    rank.writes = {(keys[k], at): v for k, at, v in writes}
+    rank._groups = {}  # noqa: SLF001  # found anew
     rank.sends = {keys[k]: dict(parts) for k, parts in sends}
     rank.free_slots = list(free)
     rank.slot_of = {(keys[k], c, p): slot for k, c, p, slot in held}

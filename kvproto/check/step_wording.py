@@ -9,15 +9,27 @@ from typing import Any
 import msgspec
 
 from kvproto.check.config import Config
-from kvproto.check.network import REPORT, TO_DECODE
+from kvproto.check.network import TO_DECODE
 from kvproto.check.node import LAST
 from kvproto.check.state_encoding import Event
+from kvproto.protocol.messages import Hello, Refusal, Welcome
+
+#: messages that say all that a rank is: their session tells them apart
+HANDSHAKE = (Hello, Welcome, Refusal)
 
 COSTS = {
     "drop": "the network loses it", "duplicate": "and it will arrive again", "early": "although its link is busy",
     "late": "too late for its lease", "timeout": "a fault: too slow", "link": "a fault", "crash": "a fault",
     "abort": "of its own", "write": "a fault", "kernel": "a fault", "doubt": "a fault",
     "slow": "everything else goes first",
+}  # fmt: skip
+
+
+#: what becomes of a write that is made ready
+PREPARED = {
+    "made": "its write of {} is ready", "made late": "its write of {} is ready",
+    "unmade": "its write of {} cannot be made ready", "deferred": "the transport has no room for its write of {}",
+    "refused": "the transport does not take its write of {}",
 }  # fmt: skip
 
 
@@ -39,10 +51,10 @@ def room(config: Config, k: int) -> str:
 
 def body(message: Any) -> str:
     """A message's name and fields."""
-    if isinstance(message, tuple):
-        return f"{message[0]} (session {message[1]})"
-    fields = ", ".join(f"{name} {getattr(message, name)!r}" for name in message.__struct_fields__ if name != "data")
     tag = type(message).__struct_config__.tag
+    if isinstance(message, HANDSHAKE):
+        return f"{tag} (session {message.session})"
+    fields = ", ".join(f"{name} {getattr(message, name)!r}" for name in message.__struct_fields__ if name != "data")
     return f"{tag} ({fields})" if fields else str(tag)
 
 
@@ -90,10 +102,15 @@ def deed(config: Config, event: Event) -> str:
         return f"its engine, of {room(config, what[1])}: {what[2]}"
     if kind == "post":
         return f"P{what[1]} posts its write of chunk {what[3]} of {room(config, what[2])} into {_place(what[4])}"
-    if kind in ("message", "message late"):
+    if kind in PREPARED:
+        return PREPARED[kind].format(f"chunk {what[1][1]} of {room(config, what[1][0])} to D{what[1][2]}")
+    if kind in ("message", "message late", "notified"):
         epoch, k, said = what[2]
         about = f" about {room(config, k)}" if k >= 0 else ""
-        return f"hears {body(said)}{about}" + (f" of epoch {epoch}" if epoch else "")
+        told = f"is told by {other}'s write: " if kind == "notified" else "hears "
+        return f"{told}{body(said)}{about}" + (f" of epoch {epoch}" if epoch else "")
+    if kind == "hello":
+        return f"is called by {other} (session {what[2][2].session})"
     words = {
         "open": "its engine opens {0}",
         "abort": "its engine gives {0} up", "failed": "{0} fails", "crash": "crashes", "restart": "starts anew",
@@ -102,8 +119,8 @@ def deed(config: Config, event: Event) -> str:
     if kind in words:
         return words[kind].format(room(config, what[1]) if len(what) > 1 and isinstance(what[1], int) else "")
     plain = {
-        "hello": "is called by D{1} (session {2})", "wired": "is wired to D{1}",
-        "wire failed": "cannot be wired to D{1}", "lost": f"loses its link to {other}",
+        "wired": "is wired to D{1}", "wire failed": "cannot be wired to D{1}", "lost": f"loses its link to {other}",
+        "overflowed": f"has more to say to {other} than may wait",
         "beat": f"sends its beat to {other}", "silence": f"has heard nothing from {other} for too long",
         "wrote": "learns of its write to D{4}: {1}",
     }  # fmt: skip
@@ -132,7 +149,7 @@ def phrase(config: Config, event: Event) -> str:
         return f"{_slow(config, names, event)}{note}"
     if event.at >= len(names):
         p, d = links(config)[event.at - len(names)]
-        way = {TO_DECODE: f"P{p} to D{d}", REPORT: f"report to P{p}"}.get(event.what[1], f"D{d} to P{p}")
+        way = f"P{p} to D{d}" if event.what[1] == TO_DECODE else f"D{d} to P{p}"
         return f"a message from {way} is lost{note}"
     return f"{names[event.at]}: {deed(config, event)}{note}"
 
@@ -141,12 +158,15 @@ def _slow(config: Config, names: list[str], event: Event) -> str:
     _, word, who = event.what
     if event.at >= len(names):
         p, d = links(config)[event.at - len(names)]
-        return {"wrote": f"reports to P{p} on its writes to D{d} are slow"}.get(
-            word, f"messages from D{d} to P{p} are slow" if who else f"messages from P{p} to D{d} are slow"
-        )
+        messages = f"messages from D{d} to P{p} are slow" if who else f"messages from P{p} to D{d} are slow"
+        slow = {
+            "wrote": f"reports to P{p} on its writes to D{d} are slow",
+            "notified": f"what P{p}'s writes tell D{d} is slow",
+        }  # fmt: skip
+        return slow.get(word, messages)
     slow = {
         "land": f"P{who}'s writes", "settle": f"P{who}'s writes in doubt", "scattered": "its scatters",
-        "gathered": "its gathers", "wired": "its wiring", "restart": "its restart",
+        "gathered": "its gathers", "made": "the making of its writes", "wired": "its wiring", "restart": "its restart",
     }.get(word, f"its engine with {room(config, who)}")  # fmt: skip
     return f"{names[event.at]}: {slow}: slow"
 
@@ -157,7 +177,7 @@ def arrow(config: Config, event: Event) -> str:
     text = phrase(config, event).replace(";", ",").replace("#", "")
     if event.at < len(names) and event.what[0] in ("message", "message late", "hello"):
         other = f"{'D' if event.at < config.prefills else 'P'}{event.what[1]}"
-        said = "HELLO" if event.what[0] == "hello" else body(event.what[2][2])
+        said = body(event.what[2][2])
         return f"{other}->>{names[event.at]}: {said}"
     if event.at < len(names) and event.what[0] == "land":
         return f"P{event.what[1][0]}-){names[event.at]}: {deed(config, event)}"

@@ -17,6 +17,7 @@ from kvproto.check.state_encoding import Event
 from kvproto.check.step_wording import actors, arrow, calls, named, phrase
 from kvproto.check.successors import Explorer
 from kvproto.draw.properties import HAZARDS, PROPERTIES
+from kvproto.protocol.messages import Hello, Welcome
 
 
 class Tale(msgspec.Struct):
@@ -83,7 +84,7 @@ def _next(world: Explorer, state: int, goal: int) -> tuple[int, Event]:
 
 
 def plain(event: Event) -> tuple[int, list[Any], str]:
-    """A step as JSON has it; a message by its type and fields."""
+    """A step as JSON has it; a message by its type and fields, of a handshake those that tell it from others."""
     return event.at, [_plain(item) for item in event.what], event.cost
 
 
@@ -92,6 +93,10 @@ def _plain(item: Any) -> Any:
         return [_plain(each) for each in item]
     if isinstance(item, bytes):
         return item.hex()
+    if isinstance(item, Hello):
+        return ["HELLO", item.session, *item.endpoint]
+    if isinstance(item, Welcome):
+        return ["WELCOME", item.session, item.epoch]
     if isinstance(item, msgspec.Struct):
         return [type(item).__name__, *(_plain(getattr(item, name)) for name in item.__struct_fields__)]
     return item

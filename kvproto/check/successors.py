@@ -15,7 +15,7 @@ from kvproto.check.network import REPORT, TO_PREFILL
 from kvproto.check.state_encoding import BITS, DEAD, MASK, QUIET, Event, event
 
 Found = tuple[list[int], list[Event]]
-SWIFT = frozenset({"gathered", "land", "scattered"})
+SWIFT = frozenset({"gathered", "made", "land", "scattered"})
 ENDINGS = frozenset({"write", "doubt", "kernel", "late"})  #: other ways for these to end
 
 
@@ -163,9 +163,8 @@ class Explorer(Menus):
             link = value.rank[2][peer] if value[0] is not DEAD else None
             used.add(link.epoch if link is not None else 0)
         wire = self.wires.values[numbers[self.n + i]]
-        for number in (*wire.to_decode, *wire.to_prefill):
-            epoch, _, body = self.messages.values[number]
-            used.add(body[2] if isinstance(body, tuple) and body[0] == "WELCOME" else epoch)
+        for number in (*wire.to_decode, *wire.to_prefill, *wire.notifications):
+            used.add(self.messages.values[number][0])
         return next(epoch for epoch in range(1, len(used) + 1) if epoch not in used)
 
     # -------------------------------------------------------------------------------------------- timers

@@ -39,18 +39,19 @@ def swap_value(value: Any, swap: Swap) -> Any:
 
 
 def _prefill(v: PNode, swap: Swap) -> PNode:
-    rooms, tombs, links, known, sends, free, held, queue, watch, posted = v.rank
+    rooms, tombs, links, known, sends, free, held, queue, watch, writes = v.rank
     rank = (
         _by_room(rooms, swap), _by_room(tombs, swap), links, known, _by_room(sends, swap), free,
         tuple(sorted(_lead(held, swap))), _lead(queue, swap),
         tuple(tuple(sorted((r, e, swap[k], c, p) for r, e, k, c, p in heap)) for heap in watch),
-        tuple(sorted(_lead(posted, swap))),
+        tuple(sorted(_lead(writes, swap))),
     )  # fmt: skip
     return PNode(
         v.life, rank, _each(v.script, swap),
-        tuple(sorted(_lead(v.gathers, swap))), tuple(sorted(_lead(v.posted, swap))),
-        tuple((swap[slot[0]], *slot[1:]) if slot else None for slot in v.slots), v.wires, _each(v.outcome, swap),
-        _each(v.released, swap),
+        tuple(sorted(_lead(v.gathers, swap))), tuple(sorted(_lead(v.preparing, swap))),
+        tuple(sorted(_lead(v.posted, swap))),
+        tuple((swap[slot[0]], *slot[1:]) if slot else None for slot in v.slots), v.wiring, v.wires,
+        _each(v.outcome, swap), _each(v.released, swap),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The bench: tables and rank functions are changed here, and put back.
+"""The bench: tables, routes and rank functions are changed here, and put back.
 
 A change is made in place, because the ranks compile the tables that they find; `Bench` remembers what was there and
 restores it when it is left.
@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
+from kvproto.fsm.routing import Fact, Route, Routes
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import Event, State
 
@@ -48,21 +49,44 @@ class Bench:
             raise LookupError(f"{table.name} has no row on {event.__name__} in {source} [{guard}]")
         return found
 
+    def routes(self, routes: Routes, message: type[Any], *asks: Fact) -> list[Route]:
+        """The routes of this message that ask for these facts, whatever else they ask for."""
+        found = [
+            route
+            for route in routes.routes
+            if message in route.messages and set(asks) <= {ask for by_fact in route.asks for ask in by_fact}
+        ]
+        if not found:
+            raise LookupError(f"{routes.name} has no route of {message.__name__} that asks for {asks}")
+        return found
+
+    def reroute(self, routes: Routes, found: Iterable[Route], **fields: Any) -> None:
+        """Change these fields of the routes."""
+        self._save(routes.routes)
+        for route in found:
+            routes.routes[routes.routes.index(route)] = replace(route, **fields)
+
+    def close(self, routes: Routes, found: Iterable[Route]) -> None:
+        """Take the routes out."""
+        self._save(routes.routes)
+        for route in found:
+            routes.routes.remove(route)
+
     def change(self, table: Table[Any], rows: Iterable[Row], **fields: Any) -> None:
         """Change these fields of the rows."""
-        self._save(table)
+        self._save(table.rows)
         for row in rows:
             table.rows[table.rows.index(row)] = replace(row, **fields)
 
     def drop(self, table: Table[Any], rows: Iterable[Row]) -> None:
         """Take the rows out."""
-        self._save(table)
+        self._save(table.rows)
         for row in rows:
             table.rows.remove(row)
 
     def without(self, table: Table[Any], rows: Iterable[Row], *effects: str) -> None:
         """Take effects out of the rows, by name."""
-        self._save(table)
+        self._save(table.rows)
         for row in rows:
             left = tuple(effect for effect in row.do if effect.__name__ not in effects)
             if left == row.do:
@@ -75,12 +99,12 @@ class Bench:
         self._undo.append(lambda: setattr(owner, name, before))
         setattr(owner, name, value)
 
-    def _save(self, table: Table[Any]) -> None:
-        if id(table) not in self._saved:
-            self._saved.add(id(table))
-            before = list(table.rows)
-            self._undo.append(lambda: self._restore(table, before))
+    def _save(self, lines: list[Any]) -> None:
+        if id(lines) not in self._saved:
+            self._saved.add(id(lines))
+            before = list(lines)
+            self._undo.append(lambda: self._restore(lines, before))
 
-    def _restore(self, table: Table[Any], rows: list[Row]) -> None:
-        table.rows[:] = rows
-        self._saved.discard(id(table))
+    def _restore(self, lines: list[Any], before: list[Any]) -> None:
+        lines[:] = before
+        self._saved.discard(id(lines))

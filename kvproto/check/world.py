@@ -16,7 +16,7 @@ from itertools import permutations
 from typing import Any
 
 from kvproto.check.config import HARD, KINDS, Config
-from kvproto.check.network import REPORT, TO_DECODE, TO_PREFILL, Wire, push
+from kvproto.check.network import NOTIFICATION, REPORT, TO_DECODE, TO_PREFILL, Wire, push, put_queue
 from kvproto.check.node import Input, Out, Violation
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.nodes_prefill import PrefillNode
@@ -43,7 +43,7 @@ class World:
         self.wires, self.messages, self.budgets = Part(), Part(), Part()
         self.parts = [Part() for _ in self.nodes] + [self.wires] * len(self.pairs) + [self.budgets]
         self.steps: list[dict[Any, Step]] = [{} for _ in self.nodes]
-        self.pushes: tuple[dict[int, int], ...] = ({}, {}, {})
+        self.pushes: tuple[dict[int, int], ...] = ({}, {}, {}, {})
         #: budgets of which nothing is left
         self.poor: set[int] = set()
         self.spendings: dict[tuple[int, str, int], int] = {}
@@ -111,7 +111,7 @@ class World:
         queues = [tuple(self.messages(swap_message(self.messages.values[m], swap)) for m in queue) for queue in value]
         if self.config.net == "unordered":
             queues = [tuple(sorted(queue)) for queue in queues]
-        return part(Wire(queues[0], queues[1], tuple(sorted(queues[2]))))
+        return part(Wire(*queues[:REPORT], *(tuple(sorted(queue)) for queue in queues[REPORT:])))
 
     # --------------------------------------------------------------------------------------------- steps
     def step(self, at: int, number: int, what: Input) -> Step:
@@ -145,7 +145,8 @@ class World:
         else:
             new = (DEAD, value.life, node.gone(value))
             if isinstance(node, DecodeNode):
-                outs = [("wrote", write[0], ("failed", write[1], write[2])) for write in value.writes]
+                outs = [("wrote", w[0], ("settled" if w[-1] else "failed", w[1], w[2])) for w in value.writes]
+                outs += [("forget notifications", p) for p in node.peers]
             else:
                 outs = [("peer crashed", d) for d in node.peers]
         return Step((self.parts[at](new) - number) << self.shifts[at], self._ops(at, outs), None)
@@ -155,9 +156,9 @@ class World:
         ops: list[Op] = []
         prefill = at < self.config.prefills
         for out in outs:
-            if out[0] in ("send", "wrote"):
+            if out[0] in ("send", "wrote", "notified"):
                 pair = (self.index(at), out[1]) if prefill else (out[1], self.index(at))
-                way = REPORT if out[0] == "wrote" else TO_DECODE if prefill else TO_PREFILL
+                way = {"wrote": REPORT, "notified": NOTIFICATION}.get(out[0], TO_DECODE if prefill else TO_PREFILL)
                 ops.append((self.shifts[self.link_at[pair]], way, self.messages(out[2])))
             else:
                 ops.append((-1, 0, out))
@@ -187,8 +188,10 @@ class World:
             return state
         if kind == "post":
             return self._hand(state, self.config.prefills + other, ("post", me, *out[2]))
+        if kind == "forget notifications":
+            return self._wipe(state, self.link_at[other, me], NOTIFICATION)
         if kind == "peer crashed":
-            state = self._forget_reports(state, self.link_at[me, other])
+            state = self._wipe(state, self.link_at[me, other], REPORT)
             return self._hand(state, self.config.prefills + other, ("peer crashed", me))
         return self._hand(state, other, ("age", me, out[2]))
 
@@ -198,9 +201,10 @@ class World:
             self.faults.append((*step.fault, event(at, what)))
         return self.carry(state + step.delta, at, step.ops)
 
-    def _forget_reports(self, state: int, at: int) -> int:
+    def _wipe(self, state: int, at: int, way: int) -> int:
+        """What a transport had to say to a rank that has crashed is said to nobody."""
         number = state >> self.shifts[at] & MASK
-        return state + ((self.wires(self.wires.values[number]._replace(reports=())) - number) << self.shifts[at])
+        return state + ((self.wires(put_queue(self.wires.values[number], way, ())) - number) << self.shifts[at])
 
     def _judge_blame(self, state: int, at: int, k: int) -> None:
         spent: Spent = self.part(state, self.last)

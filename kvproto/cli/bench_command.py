@@ -40,4 +40,4 @@ def main(argv: Sequence[str]) -> int:
     if name not in BENCHES:
         sys.stderr.write(f"kvproto bench: there is no benchmark {name!r}\n\n{usage()}\n")
         return WRONG
-    return run(BENCHES[name][0], rest, extras="nixl,gpu")
+    return run(BENCHES[name][0], rest, extras="bench")

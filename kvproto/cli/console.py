@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 #: exit codes: all is well; something was found; the command line was wrong
 WELL, FOUND, WRONG = 0, 1, 2
@@ -17,6 +18,14 @@ def say(text: str = "") -> None:
     except BrokenPipeError:
         sys.stderr.close()
         raise SystemExit(WELL) from None
+
+
+def deliver(text: str, to: Path | None) -> None:
+    """Write a document to a file, or to the terminal (None)."""
+    if to is None:
+        say(text.rstrip("\n"))
+    else:
+        to.write_text(text)
 
 
 def run(module: str, argv: Sequence[str], extras: str) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from kvproto.demo.conduct import Result, conduct
+from kvproto.demo.conduct import DemoResult, conduct
 from kvproto.demo.group import RankError
 from kvproto.demo.job import GroupShape, Job
 from kvproto.demo.matrix import CASES
@@ -183,7 +183,7 @@ def matrix(*, as_text: bool) -> int:
     return 1 if bad else 0
 
 
-def _safely(run: Run) -> Result | str:
+def _safely(run: Run) -> DemoResult | str:
     try:
         return conduct(run)
     except (RankError, TimeoutError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kvproto.cli.console import WELL, say
+from kvproto.cli.console import WELL, deliver
 from kvproto.draw.export import schema, spec, text
 
 
@@ -19,9 +19,5 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--schema", action="store_true", help="print the document's JSON Schema instead")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE, not to the terminal")
     args = parser.parse_args(argv)
-    said = text(schema() if args.schema else spec())
-    if args.out is None:
-        say(said.rstrip("\n"))
-    else:
-        args.out.write_text(said)
+    deliver(text(schema() if args.schema else spec()), args.out)
     return WELL

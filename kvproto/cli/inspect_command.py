@@ -21,7 +21,7 @@ from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.tables import TABLES
 from kvproto.trace.merge import Moment, merge
 from kvproto.trace.plain_json import plain
-from kvproto.trace.records import Log, Sent, Step, TraceError, load
+from kvproto.trace.records import Log, SentEntry, StepEntry, TraceError, load
 from kvproto.trace.replay import replay
 from kvproto.trace.tell import fact, machine, said
 
@@ -70,16 +70,16 @@ def _moment(moment: Moment) -> Json:
     shown: Json = {"rank": moment.rank, "time": moment.time, "cause": moment.cause}
     if moment.message is not None:
         room, gen = room_of(moment.message.room)
-        way = "sent" if isinstance(entry, Sent) else "heard"
+        way = "sent" if isinstance(entry, SentEntry) else "heard"
         chunk = dict(moment.message.fields).get("chunk")
         other = moment.message.receiver if way == "sent" else moment.message.sender
         return {**shown, "kind": way, "text": said(moment.message), "peer": other, "fate": moment.way,
                 "room": None if not moment.message.room else f"{room}.{gen}", "chunk": chunk}  # fmt: skip
-    assert isinstance(entry, Step)
+    assert isinstance(entry, StepEntry)
     return {**shown, "kind": "step", **_step(entry), "source": moment.source}
 
 
-def _step(step: Step) -> Json:
+def _step(step: StepEntry) -> Json:
     event = step.event
     room = None if step.machine.endswith("link") else "{}.{}".format(*room_of(getattr(event, "room", 0)))
     chunk = getattr(event, "chunk", None) if step.machine.endswith(("send", "grant")) else None

@@ -10,7 +10,7 @@ import msgspec
 
 from kvproto.check.story import Walk, walk
 from kvproto.cli.console import FOUND, WELL, complain, say
-from kvproto.trace.records import Step, TraceError, load
+from kvproto.trace.records import StepEntry, TraceError, load
 from kvproto.trace.replay import replay
 
 EPILOG = """\
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
             return complain(str(error))
         for log in logs:
             difference = replay(log, any_tables=args.any_tables)
-            steps = sum(isinstance(entry, Step) for entry in log.entries)
+            steps = sum(isinstance(entry, StepEntry) for entry in log.entries)
             if difference is None:
                 clean.append({"file": str(path), "rank": log.head.name, "steps": steps})
             else:

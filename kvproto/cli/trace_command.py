@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kvproto.cli.console import WELL, complain, say
+from kvproto.cli.console import WELL, complain, deliver
 from kvproto.trace.merge import Moment, merge, rooms
 from kvproto.trace.perfetto import perfetto
 from kvproto.trace.plain_json import PlainError, room_from
@@ -44,11 +44,7 @@ def main(argv: list[str]) -> int:
         return complain(str(error))
     if room is not None and room not in rooms(story):
         return complain(f"{title(room)} is not in these traces; without --room they are listed")
-    said = _tell(story, room, args)
-    if args.out is None:
-        say(said.rstrip("\n"))
-    else:
-        args.out.write_text(said)
+    deliver(_tell(story, room, args), args.out)
     return WELL
 
 

@@ -23,7 +23,7 @@ from kvproto.demo.group import Crew, Program
 from kvproto.demo.pass_counts import Tally, total
 from kvproto.demo.run import Route, Run
 from kvproto.demo.times import Spans, sharded, unsharded
-from kvproto.demo.verify import Judge, Sheet
+from kvproto.demo.verify import ReferenceJudge, Sheet
 
 START_S = 30.0  # for the processes to start, on a machine that has other things to do
 Watch = Callable[[str, int], None]  # (what, how much more of it): "computed" chunks, "placed" rooms, "said" tokens
@@ -40,7 +40,7 @@ class Pass:
 
 
 @dataclass
-class Result:
+class DemoResult:
     """`wrong`: everything that contradicts a good run, as sentences; `controls`: [found, planted].
 
     `unsharded`: how long the rooms took in the model that is not sharded; `machine`: what it is, if it has GPUs.
@@ -62,7 +62,7 @@ class Result:
 
 def conduct(
     run: Run, watch: Watch = lambda _what, _more: None, *, players: str = "kvproto.demo.rank_program"
-) -> Result:  # fmt: skip
+) -> DemoResult:  # fmt: skip
     """Carry out `run`. RankError or TimeoutError if a process fails or falls silent; what is merely wrong is told.
 
     `players` is the module whose `prefill` and `decode` the ranks run.
@@ -77,7 +77,7 @@ def conduct(
 
 class _Conductor:
     def __init__(self, run: Run, directory: Path, watch: Watch, players: str) -> None:
-        self.run, self.watch, self.result, self.judge = run, watch, Result(run), Judge(run.job)
+        self.run, self.watch, self.result, self.judge = run, watch, DemoResult(run), ReferenceJudge(run.job)
         self.p = [f"P{rank}" for rank in range(run.job.prefill.ranks)]
         self.d = [f"D{rank}" for rank in range(run.job.decode.ranks)]
         self.programs = [

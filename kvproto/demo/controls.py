@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kvproto.demo.pages import Kind, PagedKV
+from kvproto.demo.pages import Kind, PagedKV, Places
 from kvproto.demo.verify import Sheet
 
 _KINDS: tuple[Kind, Kind] = ("k", "v")
@@ -124,12 +124,8 @@ def swapped_head(guard: Guard, held: Held) -> None:
 
 
 def swapped_chunk(guard: Guard, held: Held) -> None:
-    (a, count), (b, last) = _two_cells(held)
-    pool, tokens = guard.pool, min(count, last)
-    for kind in _KINDS:
-        for layer in range(len(pool.k)):
-            rows = pool.rows(kind, layer)
-            _exchange(rows, pool.where(held.table, a, tokens), rows, pool.where(held.table, b, tokens))
+    for rows, here, there in _two_cells(guard.pool, held):
+        _exchange(rows, here, rows, there)
 
 
 def dropped_page(guard: Guard, held: Held) -> None:
@@ -140,12 +136,8 @@ def dropped_page(guard: Guard, held: Held) -> None:
 
 
 def stale_chunk(guard: Guard, held: Held) -> None:
-    (a, count), (b, last) = _two_cells(held)
-    pool, tokens = guard.pool, min(count, last)
-    for kind in _KINDS:
-        for layer in range(len(pool.k)):
-            rows = pool.rows(kind, layer)
-            rows[pool.where(held.table, b, tokens)] = rows[pool.where(held.table, a, tokens)]
+    for rows, here, there in _two_cells(guard.pool, held):
+        rows[there] = rows[here]
 
 
 CONTROLS: dict[str, Callable[[Guard, Held], None]] = {
@@ -183,10 +175,15 @@ def _span(held: Held) -> tuple[int, int]:
     return first, held.tokens - first
 
 
-def _two_cells(held: Held) -> tuple[tuple[int, int], tuple[int, int]]:
-    return held.cells[0], held.cells[1]
+def _two_cells(pool: PagedKV, held: Held) -> Iterator[tuple[Tensor, Places, Places]]:
+    """Of each tensor: its bytes, and where the first two cells lie in them, as far as the shorter one goes."""
+    (a, count), (b, last) = held.cells[:2]
+    here, there = (pool.where(held.table, first, min(count, last)) for first in (a, b))
+    for kind in _KINDS:
+        for layer in range(len(pool.k)):
+            yield pool.rows(kind, layer), here, there
 
 
-def _exchange(a: Tensor, here: tuple[Tensor, Tensor], b: Tensor, there: tuple[Tensor, Tensor]) -> None:
+def _exchange(a: Tensor, here: Places, b: Tensor, there: Places) -> None:
     x, y = a[here].clone(), b[there].clone()
     a[here], b[there] = y, x

@@ -14,20 +14,20 @@ from typing import Any
 from torch import Tensor
 
 from kvproto.demo.controls import CONTROLS
-from kvproto.demo.group import Line
+from kvproto.demo.group import ParentPipe
 from kvproto.demo.job import RoomSpec
 from kvproto.demo.model import read_aux
 from kvproto.demo.pass_counts import decode_counts
 from kvproto.demo.placement import device_of
 from kvproto.demo.player import Player, make_transport, pool_of, started
-from kvproto.demo.rank import Rank
+from kvproto.demo.rank import DemoRank
 from kvproto.demo.run import Route, Run
 from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.testing import inside
 
 
-def decode(line: Line, run: Run, rank: int, directory: Path) -> None:
-    me = Rank(run.job, "decode", rank, directory, device_of(run.device, "decode", rank))
+def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
+    me = DemoRank(run.job, "decode", rank, directory, device_of(run.device, "decode", rank))
     for gen, route in enumerate(run.passes):
         endpoint = DecodeEndpoint(
             me.layout, rank, pool_of(me), make_transport(run), grid=me.grid, settings=run.settings(route)

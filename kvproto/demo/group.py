@@ -63,7 +63,7 @@ def _patched(env: dict[str, str]) -> Iterator[None]:
 # ---- a rank's side ------------------------------------------------------------------------------------------------
 
 
-class Line:
+class ParentPipe:
     """A rank's end of the pipe to the parent."""
 
     def __init__(self, connection: Connection) -> None:
@@ -105,7 +105,7 @@ def _rank(connection: Connection, target: str, args: tuple[Any, ...]) -> None:
     os.environ.update(_environment())
     try:
         module, _, function = target.partition(":")
-        getattr(importlib.import_module(module), function)(Line(connection), *args)
+        getattr(importlib.import_module(module), function)(ParentPipe(connection), *args)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
         why = str(error) if isinstance(error, UnfitError) else traceback.format_exc()
         connection.send(("failed", (time.monotonic(), why)))
@@ -118,7 +118,7 @@ def _rank(connection: Connection, target: str, args: tuple[Any, ...]) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """One process: its name, "module:function" to call with a `Line` and `args` (all picklable)."""
+    """One process: its name, "module:function" to call with a `ParentPipe` and `args` (all picklable)."""
 
     name: str
     target: str

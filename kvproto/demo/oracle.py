@@ -12,7 +12,7 @@ import torch
 
 from kvproto.bench.machine import machine
 from kvproto.demo.controls import truth_sheet
-from kvproto.demo.group import Line
+from kvproto.demo.group import ParentPipe
 from kvproto.demo.job import Job
 from kvproto.demo.model import Truth, build, oracle_tokens, reference
 from kvproto.demo.placement import device_of
@@ -28,7 +28,7 @@ def load_truth(directory: Path, room: int) -> Truth:
     return truth
 
 
-def program(line: Line, job: Job, directory: Path, kind: str = "cpu") -> None:
+def program(line: ParentPipe, job: Job, directory: Path, kind: str = "cpu") -> None:
     """Tell ("verdict", (room, Verdict)) for each room, prefixed ones first; each file is there before it is told."""
     device = device_of(kind, "decode", 0)
     if kind != "cpu":

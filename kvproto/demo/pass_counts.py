@@ -63,21 +63,6 @@ def decode_counts(trace: Iterable[Any], ring: int) -> Counter[str]:
     return counts
 
 
-def left_over(rank: Any, entries: dict[int, Any]) -> list[str]:
-    """What a rank holds of its rooms; nothing, a moment after all were released: some still wait to be confirmed."""
-    held = {
-        "room": len(rank.rooms), "entry": len(entries),
-        "send": len(getattr(rank, "sends", ())), "grant": len(getattr(rank, "grants", ())),
-        "write in flight": len(rank.writes),
-    }  # fmt: skip
-    if hasattr(rank, "ring"):
-        held |= {"ring region": len(rank.ring.live), "grant waiting for space": len(rank.space_queue)}
-    else:
-        slots = rank.settings.slots - len(rank.free_slots)
-        held |= {"staging slot": slots, "send waiting for a slot": len(rank.slot_queue)}
-    return [f"{count} x {what}" for what, count in held.items() if count]
-
-
 def total(tallies: Iterable[Tally]) -> dict[str, int]:
     """All ranks together, every counter of `SUMS`."""
     counts: Counter[str] = Counter()

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from kvproto.demo.group import Line
+from kvproto.demo.group import ParentPipe
 from kvproto.demo.job import RoomSpec
-from kvproto.demo.pass_counts import Tally, left_over
-from kvproto.demo.rank import Rank
+from kvproto.demo.pass_counts import Tally
+from kvproto.demo.rank import DemoRank
 from kvproto.demo.run import Route, Run
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.room import Outcome, Room
@@ -28,6 +28,7 @@ from kvproto.io.transports.base import Transport
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import room_of
 from kvproto.testing import inside
+from kvproto.testing.pools import left_over
 
 TICK_S = 0.001  # how often a rank that only waits looks at its endpoint
 SETTLE_S = 5.0  # how long a rank may hold something of rooms that are released
@@ -50,7 +51,7 @@ def make_transport(run: Run) -> Transport:
 class Player:
     """What both sides share: rooms by name, outcomes and releases as they come, and the report at the end."""
 
-    def __init__(self, line: Line, run: Run, me: Rank, endpoint: Endpoint, gen: int) -> None:
+    def __init__(self, line: ParentPipe, run: Run, me: DemoRank, endpoint: Endpoint, gen: int) -> None:
         self.line, self.run, self.me, self.endpoint, self.gen = line, run, me, endpoint, gen
         self.outcomes: dict[int, Outcome] = {}
         self.released: set[int] = set()
@@ -130,20 +131,20 @@ class Player:
         if self.run.trace is not None:
             ep.save_trace(Path(self.run.trace) / f"{route}-{self.me.side[0].upper()}{self.me.rank}.jsonl")
         until = time.monotonic() + SETTLE_S
-        while left_over(inside(ep).rank, inside(ep).entries) and time.monotonic() < until:
+        while left_over(ep) and time.monotonic() < until:
             time.sleep(TICK_S)
-        complaints = [f"{text} ({count})" for text, count in inside(ep).loop.counts.items() if text != "queue full"]
+        complaints = [f"{text} ({count})" for text, count in inside(ep).loop.counts.items()]
         self.line.tell(
             "tally",
             Tally(
                 {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
-                left_over(inside(ep).rank, inside(ep).entries), [*complaints, *ep.reports()],
+                left_over(ep), [*complaints, *ep.reports()],
                 [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s,
             ),
         )  # fmt: skip
 
 
-def written(me: Rank) -> Any:
+def written(me: DemoRank) -> Any:
     """The event after which what was stored until now is in the pages; None on the CPU, where it is there."""
     if me.pool.device.type == "cpu":
         return None
@@ -152,7 +153,7 @@ def written(me: Rank) -> Any:
     return event
 
 
-def pool_of(me: Rank) -> Pool:
+def pool_of(me: DemoRank) -> Pool:
     return Pool(me.pool.k, me.pool.v, me.pool.order, me.pool.page_size)
 
 

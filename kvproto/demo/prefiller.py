@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.demo.controls import Copied
-from kvproto.demo.group import Line
+from kvproto.demo.group import ParentPipe
 from kvproto.demo.job import RoomSpec
 from kvproto.demo.model import AUX
 from kvproto.demo.oracle import load_truth
 from kvproto.demo.pass_counts import prefill_counts
 from kvproto.demo.placement import device_of
 from kvproto.demo.player import Player, make_transport, pool_of, started, written
-from kvproto.demo.rank import Rank
+from kvproto.demo.rank import DemoRank
 from kvproto.demo.run import Route, Run
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.room import Status
 from kvproto.testing import inside
 
 
-def prefill(line: Line, run: Run, rank: int, directory: Path) -> None:
-    me = Rank(run.job, "prefill", rank, directory, device_of(run.device, "prefill", rank))
+def prefill(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
+    me = DemoRank(run.job, "prefill", rank, directory, device_of(run.device, "prefill", rank))
     for gen, route in enumerate(run.passes):
         endpoint = PrefillEndpoint(
             me.layout, rank, pool_of(me), make_transport(run), grid=me.grid, settings=run.settings(route)

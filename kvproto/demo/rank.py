@@ -25,7 +25,7 @@ from kvproto.demo.verify import Sheet
 from kvproto.layout.sharding import cell, chunks, grid_tokens
 
 
-class Rank:
+class DemoRank:
     """Rank `rank` of the group of `side`. Constructing it joins the group's collectives: all ranks do, at once."""
 
     def __init__(self, job: Job, side: Side, rank: int, directory: Path, device: str = "cpu") -> None:

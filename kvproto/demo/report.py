@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from kvproto.demo.conduct import Pass, Result
+from kvproto.demo.conduct import DemoResult, Pass
 from kvproto.demo.job import GroupShape
 from kvproto.demo.run import Run
 from kvproto.demo.times import spread
@@ -71,7 +71,7 @@ class Bars:
         self._progress.stop()
 
 
-def ratios(result: Result) -> dict[str, float]:
+def ratios(result: DemoResult) -> dict[str, float]:
     """The slice route against the staged one, same rooms, all KV ready: pieces and seconds."""
     by = {done.route: done for done in result.passes}
     if "staged" not in by or "slices" not in by:
@@ -96,7 +96,7 @@ def title(run: Run) -> str:
     )
 
 
-def show(result: Result) -> None:
+def show(result: DemoResult) -> None:
     """The tables, what the comparison found, and the ratio of the routes, on standard output."""
     console = Console(highlight=False)
     console.print(passes(result))
@@ -118,7 +118,7 @@ def show(result: Result) -> None:
         console.print("; ".join([*told, "nothing left over", f"{result.seconds:.1f} s."]))
 
 
-def passes(result: Result) -> Table:
+def passes(result: DemoResult) -> Table:
     """What happened in each pass, and how long its phases took."""
     table = Table(title=title(result.run), title_justify="left")
     table.add_column("")
@@ -137,7 +137,7 @@ def passes(result: Result) -> Table:
     return table
 
 
-def first_tokens(result: Result) -> Table:
+def first_tokens(result: DemoResult) -> Table:
     """The way to the first continued token, in parts, of each live pass and of the unsharded model."""
     table = Table(title="to the first continued token: milliseconds, median / p99 of the rooms", title_justify="left")
     ways = {TITLES[done.route]: spread(done.spans) for done in result.passes if done.spans.get("whole")}
@@ -161,7 +161,7 @@ def _seconds(done: Pass, phase: str) -> str:
     return f"{value:.3f} s" if value else "-"
 
 
-def as_json(result: Result) -> dict[str, Any]:
+def as_json(result: DemoResult) -> dict[str, Any]:
     """One object; `kvproto bench figures --add` takes it for a run like those of the benchmarks."""
     found, planted = result.controls
     given = [argument for argument in sys.argv[1:] if argument not in {"demo", "--json"}]
@@ -182,7 +182,7 @@ def as_json(result: Result) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def matrix_row(name: str, result: Result | str) -> str:
+def matrix_row(name: str, result: DemoResult | str) -> str:
     """One line of the matrix."""
     if isinstance(result, str):
         return f"FAIL  {name:34} {result.splitlines()[-1]}"

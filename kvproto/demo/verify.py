@@ -36,7 +36,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ByteDifference:
     """One place where `holder` does not have the expected bytes. `tokens` of the room differ there, `first` first."""
 
     holder: str
@@ -57,18 +57,18 @@ class Difference:
 
 def compare(
     room: int, tokens: int, truth: Sheet, holders: Mapping[str, Sheet], group: str, layers: int, heads: int
-) -> list[Difference]:
+) -> list[ByteDifference]:
     """All differences between `truth` and what the ranks of one group hold, over every (layer, kind, head)."""
-    found: list[Difference] = []
+    found: list[ByteDifference] = []
     for layer, kind, head in product(range(layers), _KINDS, range(heads)):
         right = truth[layer, kind, head]
         having = {name: sheet[layer, kind, head] for name, sheet in holders.items() if (layer, kind, head) in sheet}
         if not having:
-            found.append(Difference(group, room, layer, kind, head, -1, tokens))
+            found.append(ByteDifference(group, room, layer, kind, head, -1, tokens))
         for name, held in having.items():
             if held != right:
                 wrong = unequal_rows(right, held, tokens)
-                found.append(Difference(name, room, layer, kind, head, wrong[0], len(wrong)))
+                found.append(ByteDifference(name, room, layer, kind, head, wrong[0], len(wrong)))
     return found
 
 
@@ -83,7 +83,7 @@ def unequal_rows(a: bytes, b: bytes, rows: int) -> list[int]:
     return [r for r in range(rows) if a[r * size : (r + 1) * size] != b[r * size : (r + 1) * size]]
 
 
-class Judge:
+class ReferenceJudge:
     """The unsharded model's verdicts on all rooms, and what contradicts them, as sentences."""
 
     def __init__(self, job: Job) -> None:

@@ -40,7 +40,7 @@ class Look(msgspec.Struct, frozen=True):
     fold: int = FOLD
 
 
-class Node(msgspec.Struct, frozen=True):
+class DiagramBox(msgspec.Struct, frozen=True):
     """A box: a state, or (`many`) the states that share an edge."""
 
     name: str
@@ -67,7 +67,7 @@ class Sketch(msgspec.Struct, frozen=True):
     """A picture's content; nodes in the order of the states."""
 
     table: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[DiagramBox, ...]
     edges: tuple[Edge, ...]
 
 
@@ -81,7 +81,7 @@ def sketch(table: Table[Any], look: Look | None = None, counts: Counts | None = 
         groups[folded.get(row.index, row.source.name), row.target.name].append(row)
     nodes = [_node(table, state) for state in table.states]
     nodes += [
-        Node(name, "apart" if _apart(table, target) else "detour", many=tuple(name.split(" or ")))
+        DiagramBox(name, "apart" if _apart(table, target) else "detour", many=tuple(name.split(" or ")))
         for name, target in dict.fromkeys((s, t) for s, t in groups if " or " in s)
     ]
     edges = [
@@ -113,10 +113,10 @@ def _folded(table: Table[Any], rows: Iterable[Row], fold: int) -> dict[int, str]
     }
 
 
-def _node(table: Table[Any], state: State) -> Node:
+def _node(table: Table[Any], state: State) -> DiagramBox:
     well = WELL.get(table.name, ())
     kind: Kind = "well" if state in well else "apart" if _apart(table, state.name) else "detour"
-    return Node(state.name, kind, table.timers.get(state, ""), state is table.initial, state in table.final)
+    return DiagramBox(state.name, kind, table.timers.get(state, ""), state is table.initial, state in table.final)
 
 
 def _apart(table: Table[Any], state: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproto.draw.diagram import Node, Sketch
+from kvproto.draw.diagram import DiagramBox, Sketch
 from kvproto.draw.mermaid import style
 
 EDGES = {
@@ -39,7 +39,7 @@ def _quote(name: str) -> str:
     return f'"{name}"'
 
 
-def _attributes(node: Node) -> str:
+def _attributes(node: DiagramBox) -> str:
     if node.many:
         return 'label="' + r"\n".join(node.many) + '", style="dashed,rounded", fontcolor="#768390"'
     label = node.name + (rf"\ntimer: {node.timer}" if node.timer else "")

@@ -43,7 +43,7 @@ class Item(msgspec.Struct):
     down: list[tuple[int, float]] = []
 
 
-class Line(msgspec.Struct):
+class RoutedEdge(msgspec.Struct):
     """An edge: its items from the upper end to the lower, and the one that has the label."""
 
     stops: list[int]
@@ -51,11 +51,11 @@ class Line(msgspec.Struct):
     upwards: bool
 
 
-class Plan(msgspec.Struct):
+class DiagramLayout(msgspec.Struct):
     """A finished layout; the first items are the boxes, in the order in which they were given."""
 
     items: list[Item]
-    lines: list[Line]
+    lines: list[RoutedEdge]
     width: float = 0.0
     height: float = 0.0
 
@@ -65,11 +65,11 @@ Size = tuple[float, float]
 
 def place(
     boxes: Sequence[Size], biases: Sequence[float], edges: Sequence[tuple[int, int, Size, str]]
-) -> Plan:  # fmt: skip
+) -> DiagramLayout:  # fmt: skip
     """Place boxes (width, height) and edges (source, target, size of the label, kind); `biases` > 0 go to the right."""
     layers = _layers(len(boxes), edges)
     sized = zip(boxes, layers, biases, strict=True)
-    plan = Plan([Item(w / 2, w / 2, height, layer, bias) for (w, height), layer, bias in sized], [])
+    plan = DiagramLayout([Item(w / 2, w / 2, height, layer, bias) for (w, height), layer, bias in sized], [])
     for source, target, label, kind in edges:
         plan.lines.append(_thread(plan.items, source, target, label, kind))
     rows = _order(plan.items)
@@ -89,7 +89,7 @@ def _layers(count: int, edges: Iterable[tuple[int, int, Size, str]]) -> list[int
     return layer
 
 
-def _thread(items: list[Item], source: int, target: int, label: Size, kind: str) -> Line:
+def _thread(items: list[Item], source: int, target: int, label: Size, kind: str) -> RoutedEdge:
     upper, lower = min(source, target), max(source, target)
     first, last = items[upper].layer, items[lower].layer
     stops = [upper]
@@ -107,7 +107,7 @@ def _thread(items: list[Item], source: int, target: int, label: Size, kind: str)
         pull = PULL[kind] if kind == "well" else PULL[kind] * (1.0 if above == upper or below == lower else 6.0)
         items[above].down = [*items[above].down, (below, pull)]
         items[below].up = [*items[below].up, (above, pull)]
-    return Line(stops, at, upwards=source > target)
+    return RoutedEdge(stops, at, upwards=source > target)
 
 
 def _order(items: list[Item]) -> list[list[int]]:
@@ -161,7 +161,7 @@ def _crossings(items: list[Item], rows: list[list[int]]) -> float:
     return total
 
 
-def _spread(plan: Plan, rows: list[list[int]]) -> None:
+def _spread(plan: DiagramLayout, rows: list[list[int]]) -> None:
     items = plan.items
     for row in rows:
         _settle(items, row, lambda _: 0.0)

@@ -6,7 +6,7 @@ well has to stand out.  The colours are mid tones on both a white and a dark pag
 
 from __future__ import annotations
 
-from kvproto.draw.diagram import Edge, Node, Sketch
+from kvproto.draw.diagram import DiagramBox, Edge, Sketch
 
 STYLE = {
     "well": "stroke:#2da44e,stroke-width:3px",
@@ -41,7 +41,7 @@ def style(edge: Edge) -> str:
     return "bare" if edge.covered is not None and edge.covered < len(edge.rows) else edge.kind
 
 
-def _box(node: Node) -> str:
+def _box(node: DiagramBox) -> str:
     if node.many:
         return '["' + "<br/>".join(node.many) + '"]'
     text = node.name + (f"<br/><small>timer: {node.timer}</small>" if node.timer else "")

@@ -11,8 +11,8 @@ from html import escape
 from itertools import pairwise
 from typing import Literal
 
-from kvproto.draw.diagram import Edge, Node, Sketch
-from kvproto.draw.layers import Item, Line, Plan, place
+from kvproto.draw.diagram import DiagramBox, Edge, Sketch
+from kvproto.draw.layers import DiagramLayout, Item, RoutedEdge, place
 from kvproto.draw.mermaid import style
 
 Theme = Literal["auto", "light", "dark"]
@@ -95,7 +95,7 @@ def _reading_order(picture: Sketch) -> list[int]:
     return order
 
 
-def _size(node: Node) -> tuple[float, float]:
+def _size(node: DiagramBox) -> tuple[float, float]:
     if node.many:
         return max(len(name) for name in node.many) * SMALL + 14, len(node.many) * 13 + 8.0
     timer = (len(node.timer) + 6) * SMALL if node.timer else 0
@@ -111,7 +111,7 @@ def _label_size(edge: Edge) -> tuple[float, float]:
     return max(len(line) for line in _text(edge)) * SMALL + 12, len(_text(edge)) * 13.0 + 8
 
 
-def _box(table: str, node: Node, item: Item, loop: Edge | None) -> str:
+def _box(table: str, node: DiagramBox, item: Item, loop: Edge | None) -> str:
     left, top, width = item.x - item.left, item.y - item.height / 2, item.left + item.right
     corner = 15 if node.first or node.last else 5
     drawn = "" if loop is None else _tag("title", "stays on: " + escape("; ".join(_text(loop))))
@@ -127,7 +127,7 @@ def _box(table: str, node: Node, item: Item, loop: Edge | None) -> str:
     return _tag("g", drawn, **{"class": f"box {node.kind}"}, id=f"{table}.{node.name}")
 
 
-def _edge(plan: Plan, line: Line, edge: Edge) -> str:
+def _edge(plan: DiagramLayout, line: RoutedEdge, edge: Edge) -> str:
     points = _points(plan, line)
     if line.upwards:
         points.reverse()
@@ -151,7 +151,7 @@ def _between(one: float, value: float, other: float) -> float:
     return min(max(value, min(one, other)), max(one, other))
 
 
-def _points(plan: Plan, line: Line) -> list[tuple[float, float, float]]:
+def _points(plan: DiagramLayout, line: RoutedEdge) -> list[tuple[float, float, float]]:
     """(x, y, dx/dy) from the upper end down: upright at boxes and beside the label, smooth elsewhere."""
     upper, lower = plan.items[line.stops[0]], plan.items[line.stops[-1]]
     points = [(_port(plan, line, first=True), upper.y + upper.height / 2, 0.0)]
@@ -165,7 +165,7 @@ def _points(plan: Plan, line: Line) -> list[tuple[float, float, float]]:
     return [*points, (_port(plan, line, first=False), lower.y - lower.height / 2, 0.0)]
 
 
-def _port(plan: Plan, line: Line, *, first: bool) -> float:
+def _port(plan: DiagramLayout, line: RoutedEdge, *, first: bool) -> float:
     """Where on its box's edge the line ends: in the order of where the lines go, the straightest in the middle."""
     box = line.stops[0 if first else -1]
     beside = 1 if first else -2

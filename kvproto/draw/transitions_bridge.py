@@ -19,10 +19,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproto.errors import KvprotoError
-from kvproto.fsm.table import Row, Table, Value
+from kvproto.fsm.table import Output, Row, Table, Value
 from kvproto.fsm.timer_wheel import INFINITY
 from kvproto.fsm.timing import Timer
-from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.fsm.vocabulary import Event, Report
 from kvproto.protocol.timing import Timing
 
 
@@ -38,14 +38,14 @@ class Model:
         timing = timing or Timing()
         self.timers: dict[Any, Timer] = {state: timing.named(name) for state, name in table.timers.items()}
         self.value: Value = table.value(table.initial)
-        self.effects: tuple[Effect, ...] = ()
+        self.effects: tuple[Output, ...] = ()
         self.row: Row | None = None
         self.state = table.initial.name
         self.machine: Any = machine_of(table, self, diagram=diagram)
 
     def fire(
         self, event: Event, now: float, value: Value | None = None
-    ) -> tuple[Row | None, Value, tuple[Effect, ...]]:
+    ) -> tuple[Row | None, Value, tuple[Output, ...]]:
         """One step, from `value` if it is given; the same answer as `Machine.fire`."""
         if value is not None:
             self.value = value

@@ -27,11 +27,11 @@ from kvproto.engine.logs import Logs
 from kvproto.engine.loop_thread import Owned, Source
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.io.clock import Clock
-from kvproto.io.control.control import Control, Peer
+from kvproto.io.control.control import STALL_S, Control, Peer
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.codec import WireError, decode, encode
-from kvproto.protocol.messages import Message, Reset
+from kvproto.protocol.codec import Call, ForeignCallError, WireError, decode, encode
+from kvproto.protocol.messages import Message, Refusal, Reset
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 
@@ -91,8 +91,6 @@ class Loop(Owned):
         if self.rank.next_deadline <= self.now:
             self.submit(self.rank.tick(self.now, LIMIT))
             moved = True
-        if self.lines.backlog:
-            self.lines.backlog.flush()
         if self.logs.due <= self.now:
             self.logs.sum_up(self.now)
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
@@ -113,7 +111,9 @@ class Loop(Owned):
         if self._inbox:
             return 0.0
         left = self.rank.next_deadline - self.now
-        if self.lines.backlog or any(source.busy() for source in self.sources):
+        if self.control.outboxes:
+            left = min(left, STALL_S)
+        if any(source.busy() for source in self.sources):
             left = min(left, self._pace)
         return max(0.0, left)
 
@@ -156,9 +156,19 @@ class Loop(Owned):
             except WireError as error:
                 self.counts["malformed frames"] += 1
                 self.logs.frame(f"frame from {peer}", str(error))
+                if isinstance(error, ForeignCallError) and self.on_hello is not None:
+                    self._refuse(peer, error.call)
                 continue
             self._take(peer, epoch, room, body)
         return bool(frames)
+
+    def _refuse(self, peer: Peer, call: Call) -> None:
+        """Answer a call of another build, which is no message of this one: no table sees it."""
+        why = self.rank.other_build(call.version, call.digest)
+        if why:
+            self.counts["calls of other builds"] += 1
+            self.reports.append(f"call from {peer} refused: {why}")
+            self.control.send(peer, encode(0, 0, Refusal(call.session, why[:1024])))
 
     def _take(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
         link = self.lines.link_at.get(peer, 0)

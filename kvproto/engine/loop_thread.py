@@ -98,7 +98,6 @@ class Owned:
     def adopt(self) -> None:
         """Make the calling thread the loop's; the former one must have stopped polling."""
         self._owner = threading.get_ident()
-        self.control.adopt()
         for source in self.sources:
             adopt = getattr(source, "adopt", None)
             if adopt is not None:

@@ -1,9 +1,10 @@
 """The entries: what the engine gave for a room and the protocol does not need to know.
 
 Page tables, aux rows and the event that orders a gather after the forward live here, beside the protocol's own
-small value of the room.  What that value has is not kept a second time, but for two things that the engine's thread
-asks before the loop has taken its call, or after the value is gone: the length, and how the room ended.  An entry is made when the engine opens the room and goes when the engine has been
-handed both its outcome and its release; the handlers look it up by the room's key.
+small value of the room.  What that value has is not kept a second time, but for two things that the engine may ask
+before the loop has taken its call, or when the value is gone: the length, and how the room ended.  An entry is made
+when the engine opens the room and goes when the engine has been handed both its outcome and its release; the handlers
+look it up by the room's key.
 """
 
 from __future__ import annotations

@@ -16,8 +16,6 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import MAX_FRAME
 
-MAX_QUEUE_BYTES = 8 * MAX_FRAME
-
 
 def new_incarnation() -> int:
     """A number (u48) higher than in any earlier life of this rank: milliseconds since 2020, and the process."""
@@ -37,7 +35,7 @@ def pick_kernels(pool: Pool) -> Kernels:
 
 
 def check_pool(layout: Layout, index: int, pool: Pool, grid: int) -> None:
-    """Raise ArgumentError unless the pool is this rank's share of the layout, dense, and the grid is whole pages of it."""
+    """ArgumentError unless the pool is this rank's share of the layout, dense, and the grid is whole pages of it."""
     _, heads = layout.heads_of(index)
     _, layers = layout.layers_of(index)
     told = (layers, heads, layout.k_dim, layout.v_dim, layout.page_size, layout.itemsize, layout.order)
@@ -65,5 +63,5 @@ def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: Lane) -
 
 
 def make_control(bind: str | None) -> Control:
-    """A control plane with the codec's bounds."""
-    return Control(bind, max_frame=MAX_FRAME, max_bytes=MAX_QUEUE_BYTES)
+    """A control plane with the codec's bound of a frame."""
+    return Control(bind, max_frame=MAX_FRAME)

@@ -12,6 +12,7 @@ most `BUDGET` pieces are posted in one pass, so that a loop with much to slice s
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvproto.engine.gathers import Key
@@ -123,7 +124,7 @@ class Writes:
         else:
             del self.unposted[key]
 
-    def _count(self, parts: tuple[Part, ...] | list[Part]) -> None:
+    def _count(self, parts: Sequence[Part]) -> None:
         for part in parts:
             self._left -= len(part.descs)
             self.pieces += len(part.descs)

@@ -47,7 +47,7 @@ class Finding(msgspec.Struct, frozen=True):
 def lint(table: Table[Any], timing: NamedTimers, sources: Sources | None = None) -> list[Finding]:
     """Every error of the table, in the order of the list above; the last ones only with `sources`."""
     rows = table.pairs()
-    outside = sources.outside(table) if sources is not None else dict.fromkeys(table.events, set(table.states))
+    outside = sources.outside(table) if sources is not None else {event: set(table.states) for event in table.events}
     found = [*_undecided(table, rows, outside), *_never_fires(table, rows), *_graph(table), *_unknown(table, timing)]
     found += _opens(table)
     if sources is not None:
@@ -143,10 +143,8 @@ def _opens(table: Table[Any]) -> list[Finding]:
 def _out_of_reach(
     table: Table[Any], outside: dict[type[Event], set[State]], within: set[type[Event]]
 ) -> list[Finding]:  # fmt: skip
-    found = []
-    for event in table.events:
-        if event not in outside and event not in within:
-            found.append(_finding(table, "nobody-raises", f"{event.__name__} comes from nowhere"))
+    nowhere = [event for event in table.events if event not in outside and event not in within]
+    found = [_finding(table, "nobody-raises", f"{event.__name__} comes from nowhere") for event in nowhere]
     for row in table.rows:
         if row.event not in within and row.source not in outside.get(row.event, ()):
             text = f"{row.event.__name__} never comes in {row.source.name}"

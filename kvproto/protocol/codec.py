@@ -7,6 +7,9 @@ Everything that arrives is judged here, before the protocol sees it: types, rang
 in a call.  A frame that does not pass is a `WireError` that says what was wrong with it; the loop counts it and
 goes on.  No size in a frame sizes anything here: page lists and aux rows are bounded bytes, indices are bounded
 integers.
+
+One frame that does not pass deserves an answer: the HELLO of another build, whose fields are not ours.  Its beginning
+is the same in every build (`Call`), and so is REFUSAL; without the two, a caller would call until it gives up.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from kvproto.protocol.messages import (
     U32,
     U64,
     Abort,
+    Digest,
     LinkBody,
     Message,
     Open,
@@ -36,8 +40,27 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[U64, U64, U32, Message])
 
 
+class Call(msgspec.Struct, tag="HELLO", array_like=True, frozen=True):
+    """How the HELLO of every build begins; whatever follows is passed over."""
+
+    version: U32
+    digest: Digest
+    session: U64
+
+
+_call_decoder = msgspec.msgpack.Decoder(tuple[U64, U64, U32, Call])
+
+
 class WireError(KvprotoError, ValueError):
     """A frame that is not a message of this protocol."""
+
+
+class ForeignCallError(WireError):
+    """A HELLO of which only the beginning can be read: `call`."""
+
+    def __init__(self, call: Call, sentence: str) -> None:
+        super().__init__(sentence)
+        self.call = call
 
 
 def encode(epoch: int, room: int, body: Message) -> bytes:
@@ -47,13 +70,13 @@ def encode(epoch: int, room: int, body: Message) -> bytes:
 
 
 def decode(frame: bytes) -> Frame:
-    """The (epoch, room key, body) of a frame; raises WireError for anything else."""
+    """The (epoch, room key, body) of a frame; raises WireError for anything else, ForeignCallError for a call."""
     if len(frame) > MAX_FRAME:
         raise WireError(f"a frame of {len(frame)} bytes, more than {MAX_FRAME}")
     try:
         epoch, room_id, gen, body = _decoder.decode(frame)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise WireError(f"{type(error).__name__}: {error}") from error
+        raise _unread(frame, f"{type(error).__name__}: {error}") from error
     about_room = isinstance(body, RoomBody)
     if isinstance(body, LinkBody) and (room_id or gen):
         raise WireError(f"{type(body).__name__} is about a link, not about room {room_id}")
@@ -62,3 +85,10 @@ def decode(frame: bytes) -> Frame:
     if isinstance(body, Abort) and not body.cause:
         raise WireError("an abort without a cause: it would read as success")
     return epoch, room_key(room_id, gen) if about_room else 0, body
+
+
+def _unread(frame: bytes, sentence: str) -> WireError:
+    try:
+        return ForeignCallError(_call_decoder.decode(frame)[3], sentence)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return WireError(sentence)

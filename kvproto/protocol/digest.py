@@ -1,33 +1,64 @@
-"""The digest: sixteen hex digits that are equal where the tables are.
+"""The digest: what two builds must have in common to work together, part by part.
 
-Both sides name it in the handshake, and two ranks whose tables differ do not work together.  It covers what a
-row says (states, events, guards, changes and effects by name), the timers' names and the wire version; not the
-bodies of guards, which is why the version counts up when one of those changes its meaning.
+Two ranks name it when they meet, and where it differs each refuses the other at once, by the names of the parts.  It
+covers all that the protocol says in code: how heads, layers and tokens are cut and where parts and rows lie (`layout`);
+the ring and its watermark (`ring`); what timers mean, not how long they are (`timing`); frames, messages with
+their fields, bounds and enums, and what is judged of them (`messages`); what a write carries (`notification`);
+which event a message becomes, and whom nobody hears (`routes`); events and effects (`vocabulary`); each table with its rows, timers, guards, changes, effects and their helpers.
+
+It does not cover what no text of these parts reaches: what a rank does beside its tables and routes, how transports and kernels do their work, the order of bytes inside a part that kernels gather.  `VERSION`
+counts up when one of those changes its meaning.
+
+What lets two builds refuse each other must be the same in all builds: the frame, REFUSAL, and the beginning of HELLO,
+up to the session (`codec.Call`).  The rest of HELLO, and every other message, may change: a call that cannot be read to
+its end is refused by what its beginning says.
+
+Made on first use, in about 130 ms, and kept; `protocol_texts` gives what is hashed, to lay two builds side by side.
 """
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 
-from kvproto.fsm.table import Row
-from kvproto.protocol.messages import VERSION
+from kvproto.fsm import vocabulary
+from kvproto.fsm.digest_text import Texts, digest, routes_say, table_says
+from kvproto.fsm.table import Value
+from kvproto.layout.byte_runs import descriptors
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout, cell, chunks
+from kvproto.protocol import effects, events
+from kvproto.protocol.codec import decode, encode
+from kvproto.protocol.messages import AUX_CHUNK, VERSION
+from kvproto.protocol.notification import note, read_note
+from kvproto.protocol.ring import Ring, usable
+from kvproto.protocol.routes import decode_routes, prefill_routes
 from kvproto.protocol.tables import TABLES
+from kvproto.protocol.timing import Timing
 
 
-def _line(row: Row) -> str:
-    names = (row.when, row.let, *row.do)
-    return f"{row.verb} {row.source.name} {row.event.__name__} {row.target.name} " + " ".join(
-        f.__name__ if f else "-" for f in names
-    )
+def protocol_texts() -> dict[str, str]:
+    """The text of each part, by its name.  Raises DigestError: something has no text, or no source is installed."""
+    texts = Texts()
+    said = {
+        "layout": (Layout, Plan, cell, chunks, descriptors),
+        "ring": (usable, Ring),
+        "timing": (Timing.__struct_fields__, Timing.return_, Timing.named),
+        "messages": (VERSION, AUX_CHUNK, encode, decode),
+        "notification": (note, read_note),
+        "routes": (*routes_say(prefill_routes), *routes_say(decode_routes)),
+        "vocabulary": (Value, *_kinds(vocabulary, events, effects)),
+    }
+    parts = {name: texts.part(name, roots) for name, roots in said.items()}
+    return parts | {table.name: texts.part(table.name, table_says(table)) for table in TABLES}
+
+
+def _kinds(*modules: object) -> dict[type, None]:
+    """Every event and effect that these modules name."""
+    things = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    return dict.fromkeys(each for each in things if issubclass(each, vocabulary.Event | vocabulary.Effect))
 
 
 @cache
 def tables_digest() -> str:
-    """The digest of `TABLES`."""
-    text = [f"version {VERSION}"]
-    for table in TABLES:
-        text.append(table.name)
-        text += [f"{state.name} {timer}" for state, timer in table.timers.items()]
-        text += [_line(row) for row in table.rows]
-    return hashlib.sha256("\n".join(text).encode()).hexdigest()[:16]
+    """The digest of this build, `part:hash` each.  Raises DigestError."""
+    return digest(protocol_texts())

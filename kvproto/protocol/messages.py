@@ -38,6 +38,8 @@ U32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Chunk = Annotated[int, Meta(ge=0, lt=2**24)]
 Size = Annotated[int, Meta(ge=0, lt=2**48)]
 Why = Annotated[str, Meta(max_length=1024)]
+#: `part:hash` of each part that two builds must have in common
+Digest = Annotated[str, Meta(max_length=1024)]
 
 #: `chunk` of the aux row: not a cell of the grid
 AUX_CHUNK = -1
@@ -57,7 +59,7 @@ class Hello(Body, tag="HELLO", frozen=True):
     """Decode calls: who I am, what I hold, where it may be written."""
 
     version: U32
-    digest: Annotated[str, Meta(max_length=64)]
+    digest: Digest
     session: U64
     group: U64
     rank: U32
@@ -71,7 +73,7 @@ class Welcome(Body, tag="WELCOME", frozen=True):
     """Prefill agrees: the link has this epoch from now on."""
 
     version: U32
-    digest: Annotated[str, Meta(max_length=64)]
+    digest: Digest
     session: U64
     epoch: U64
     group: U64

@@ -16,7 +16,7 @@ any other is the room's, which alone knows whether the chunk is in place, to be 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvproto.fsm.routing import Fact, Routes
 from kvproto.protocol import events as ev
@@ -24,9 +24,6 @@ from kvproto.protocol import messages as msg
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.ring import usable
 from kvproto.protocol.states import Cause
-
-if TYPE_CHECKING:
-    from kvproto.rank.base import Rank
 
 
 class LinkIs(Fact):
@@ -63,8 +60,9 @@ class Heard:
 
     __slots__ = ("body", "epoch", "link", "peer", "place", "rank", "room", "terms", "value")
 
-    def __init__(self, rank: Rank) -> None:
-        self.rank: Any = rank
+    def __init__(self, rank: Any) -> None:
+        """`rank`: whose edge it is."""
+        self.rank = rank
         #: number of the link (0: none), its machine's value, the other end's rank and terms
         self.link, self.value, self.peer = 0, None, 0  # type: int, Any, int
         self.terms: Any = None

@@ -8,6 +8,7 @@ to another machine are read from the rows.
 from __future__ import annotations
 
 from kvproto.fsm.sources import Sources
+from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.routes import ChunkIs, LinkIs, decode_routes, prefill_routes
@@ -19,7 +20,7 @@ ENGINE = (
     ev.CallAsked,
 )  # fmt: skip
 #: a fault in any handler of an effect that names a room ends the room
-ANSWERS = {
+ANSWERS: dict[type[Effect], tuple[type[Event], ...]] = {
     do.LaunchGather: (ev.Gathered, ev.GatherFailed, ev.RoomFailed),
     do.PrepareWrite: (ev.BatchReady, ev.BatchUnmade),
     do.PreparePages: (ev.BatchReady, ev.BatchUnmade),
@@ -30,7 +31,7 @@ ANSWERS = {
     do.Dial: (ev.DialFailed,),
     do.Transmit: (ev.QueueOverflowed,),
 }
-RAISED = {
+RAISED: dict[type[Effect], tuple[type[Event], ...]] = {
     do.OpenWindow: (ev.SendOpened,),
     do.OfferKv: (ev.KvProduced,),
     do.OfferAux: (ev.AuxReady,),

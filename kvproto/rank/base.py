@@ -20,12 +20,13 @@ would go beyond is dropped and counted, and its sender repeats it.
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 import msgspec
 from msgspec.structs import replace
 
+from kvproto.fsm.digest_text import differing
 from kvproto.fsm.routing import Route, Routes
 from kvproto.fsm.vocabulary import Effect, State
 from kvproto.layout.plan import Plan
@@ -212,12 +213,20 @@ class Rank(Driver):
         peer = self.peers[effect.link].rank
         self._queue += [ev.LinkWentDown(room, peer, effect.cause) for room in self._rooms_of(effect.link)]
 
+    @cached_property
+    def digest(self) -> str:
+        """The digest of this rank's build.  Raises DigestError."""
+        return tables_digest()
+
+    def other_build(self, version: int, digest: str) -> str:
+        """In what a build that says this differs from this rank's; empty: in nothing."""
+        return f"wire version {version} against {VERSION}" if version != VERSION else differing(digest, self.digest)
+
     def misfit(self, said: Hello | Welcome) -> tuple[str, Plan | None]:
         """Why this rank cannot work with one that says this (empty: it can), and the plan."""
-        if said.version != VERSION:
-            return f"wire version {said.version} against {VERSION}", None
-        if said.digest != tables_digest():
-            return f"tables {said.digest} against {tables_digest()}", None
+        other = self.other_build(said.version, said.digest)
+        if other:
+            return other, None
         if said.grid != self.grid:
             return f"grid of {said.grid} tokens against {self.grid}", None
         if said.lease != self.settings.timing.lease.period:

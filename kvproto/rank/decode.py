@@ -19,7 +19,6 @@ from kvproto.layout.sharding import Layout, cell
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import Terms
 from kvproto.protocol.ring import Ring
 from kvproto.protocol.routes import ChunkIs, Heard, decode_routes
@@ -93,7 +92,7 @@ class DecodeRank(Rank):
         """What a `SayHello` says."""
         lease = self.settings.timing.lease.period
         return msg.Hello(
-            msg.VERSION, tables_digest(), session, self.group, self.index, self.layout, self.grid, lease, self.endpoint
+            msg.VERSION, self.digest, session, self.group, self.index, self.layout, self.grid, lease, self.endpoint
         )
 
     def _plan(self, other: Layout) -> Plan:

@@ -65,7 +65,7 @@ class Driver:
         self.trace: Trace = deque(maxlen=settings.trace)
         self._log = self.trace.append
         self._queue: deque[Event] = deque()
-        self._out: list[Effect] = []
+        self._out: list[Any] = []
         #: what takes events and internal effects, by type; all others go to the caller
         self._inner: dict[type[Output], Callable[[Any], None]] = {}
         self._inner |= dict.fromkeys(_events(Event), self._queue.append)
@@ -79,7 +79,7 @@ class Driver:
 
     def handle(self, event: Event, now: float, *then: Event) -> list[Effect]:
         """Take one event (and those that come with it); returns the effects that others have to carry out."""
-        out: list[Effect] = []
+        out: list[Any] = []  # effects alone: events are queued
         self._out = out
         route, queue = self._route, self._queue
         queue.extend(then)

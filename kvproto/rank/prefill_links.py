@@ -17,7 +17,6 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import Terms
 from kvproto.protocol.routes import prefill_routes
 from kvproto.protocol.states import PLink, PRoom
@@ -77,7 +76,7 @@ class PrefillLinks(Rank):
         """What a `SayWelcome` says."""
         lease = self.settings.timing.lease.period
         return msg.Welcome(
-            msg.VERSION, tables_digest(), session, epoch, self.group, self.index, self.layout, self.grid, lease
+            msg.VERSION, self.digest, session, epoch, self.group, self.index, self.layout, self.grid, lease
         )
 
     def shared(self, tokens: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kvproto.io.kernels.base import Done, Part, Pool, Side, Ticket
+from kvproto.io.kernels.base import Done, Kernels, Pool, Side, StagedPart, Ticket
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Share
 
@@ -32,7 +32,7 @@ class Copy:
         return self.over
 
 
-class LateKernels:
+class LateKernels(Kernels):
     """The CPU's kernels with a queue in front; `late=False`: without."""
 
     def __init__(self, *, late: bool = True) -> None:
@@ -61,15 +61,8 @@ class LateKernels:
         """As the contract of kernels has it."""
         self._inner.prepare(pool, side, shares, digests=digests)
 
-    def gather(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
-        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
-    ) -> Ticket:  # fmt: skip
-        """As the contract of kernels has it, later."""
-        return self.gather_parts(pool, table, first, tokens, ((share, out),), stream=stream, after=after, digest=digest)
-
     def gather_parts(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, later."""
@@ -79,7 +72,7 @@ class LateKernels:
         ))  # fmt: skip
 
     def scatter(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, later."""

@@ -125,7 +125,8 @@ class Pair:
 
     def explain(self) -> list[str]:
         """What every room waits for on every rank."""
-        return [f"{type(e).__name__} {inside(e).rank.index}: {e.explain(room)}" for e in self.endpoints for room in self.tables]
+        names = [(f"{type(each).__name__} {inside(each).rank.index}", each) for each in self.endpoints]
+        return [f"{name}: {each.explain(room)}" for name, each in names for room in self.tables]
 
     def start(self) -> None:
         """Every loop on a thread of its own; afterwards only `collect` and the engine's calls."""
@@ -189,7 +190,8 @@ class Pair:
         """The KV of these rooms is in the decode pages bit for bit, and no other byte of any pool has changed."""
         layout, whole = self.plan.decode, noise(whole_model(self.plan.prefill), 0, self.pages, 1)
         for endpoint, before in zip(self.decodes, self.before, strict=True):
-            (head, heads), (layer, layers) = layout.heads_of(inside(endpoint).rank.index), layout.layers_of(inside(endpoint).rank.index)
+            index = inside(endpoint).rank.index
+            (head, heads), (layer, layers) = layout.heads_of(index), layout.layers_of(index)
             every = list(range(self.pages))
             wanted, have = tokens_of(before, every), tokens_of(endpoint.pool, every)
             for room in rooms:
@@ -202,7 +204,7 @@ class Pair:
                     rows = [theirs[t // size] * size + t % size for t in range(tokens)]
                     target[rows[prefix:]] = source[at][prefix:tokens, head : head + heads]
             for at, (want, found) in enumerate(zip(wanted, have, strict=True)):
-                assert torch.equal(want, found), f"decode rank {inside(endpoint).rank.index}, tensor {at} differs"
+                assert torch.equal(want, found), f"decode rank {index}, tensor {at} differs"
 
     def rest(self) -> None:
         """Pump until nothing is left of rooms that are over: the last confirmations have arrived."""

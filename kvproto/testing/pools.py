@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from kvproto.engine.endpoint import Endpoint
@@ -47,19 +49,20 @@ def whole_model(layout: Layout) -> Layout:
 
 def left_over(endpoint: Endpoint) -> list[str]:
     """What an endpoint still holds of rooms although all of its rooms are over."""
-    rank, data = inside(endpoint).rank, inside(endpoint).data
+    rank, _, entries, data = inside(endpoint)
     writes = getattr(data, "writes", None)
     holds = {
-        "rooms": rank.rooms, "entries": inside(endpoint).entries, "sends": getattr(rank, "sends", None),
+        "rooms": rank.rooms, "entries": entries, "sends": getattr(rank, "sends", None),
         "slots": getattr(rank, "slot_of", None), "slot queue": getattr(rank, "slot_queue", None),
         "grants": getattr(rank, "grants", None), "space queue": getattr(rank, "space_queue", None),
         "regions": getattr(rank, "chunk_of", None), "gathers": getattr(data, "gathers", None),
         "writes": writes, "unposted": getattr(writes, "unposted", None), "doubts": getattr(writes, "doubtful", None),
-        "rank's writes": rank.writes,
-        "scatters": getattr(data, "scatters", None), "backlog": inside(endpoint).loop.lines.backlog,
+        "rank's writes": rank.writes, "scatters": getattr(data, "scatters", None),
         "ring": getattr(getattr(rank, "ring", None), "live", None),
     }  # fmt: skip
     free = getattr(rank, "free_slots", None)
     if free is not None and len(free) != rank.settings.slots:
         holds["missing slots"] = rank.settings.slots - len(free)
-    return [f"{type(endpoint).__name__} {rank.index}: {name}: {it}" for name, it in holds.items() if it]
+    # what an iterable has is taken at once: the loop may go on meanwhile, on a thread of its own
+    told = {name: list(it) if isinstance(it, Iterable) else it for name, it in holds.items() if it}
+    return [f"{type(endpoint).__name__} {rank.index}: {name}: {it}" for name, it in told.items()]

@@ -59,7 +59,7 @@ class Post:
                 for peer, frame in receive(256):
                     self.put((number, peer), frame)
             counts = [control.counts for control, _ in self._real.values()]
-            waiting = any(bool(control._outboxes) for control, _ in self._real.values())  # noqa: SLF001
+            waiting = any(control.outboxes for control, _ in self._real.values())
             if not waiting and sum(count.sent for count in counts) == sum(count.received for count in counts):
                 return
             assert time.monotonic() < deadline, "frames that were sent did not arrive"

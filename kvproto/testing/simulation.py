@@ -58,7 +58,7 @@ def model(tp: int, page: int) -> Layout:
     return Layout(layers=2, heads=4, k_dim=4, v_dim=2, itemsize=2, dtype="bfloat16", page_size=page, tp=tp)
 
 
-class Result(msgspec.Struct):
+class SimulationResult(msgspec.Struct):
     """What a simulation has to say for itself."""
 
     seed: int
@@ -265,7 +265,7 @@ class Simulation:
             del stage.tables[task.room]
 
     # --------------------------------------------------------------------------------------------- all
-    def run(self, progress: Callable[[Simulation], None] | None = None, every: int = 50) -> Result:
+    def run(self, progress: Callable[[Simulation], None] | None = None, every: int = 50) -> SimulationResult:
         """All rooms, to the end; `progress` is called now and then; invariants are looked at each `every` moves."""
         started, breach = time.perf_counter(), ""
         try:
@@ -285,7 +285,7 @@ class Simulation:
             self.stage.close()
         return self.result(time.perf_counter() - started, breach)
 
-    def result(self, seconds: float, breach: str = "") -> Result:
+    def result(self, seconds: float, breach: str = "") -> SimulationResult:
         """What has been seen so far."""
         for endpoint in self.stage.endpoints:
             self._count(inside(endpoint).rank)
@@ -295,7 +295,7 @@ class Simulation:
         witnesses["rounds of the ring"] = self.rounds
         assert self.stage.judges is not None
         witnesses["pieces"] = self.stage.judges.pieces
-        return Result(
+        return SimulationResult(
             self.seed, self.begun, self.moves, round(seconds, 3), round(self.begun / seconds, 1),
             dict(sorted(self.outcomes.items())), witnesses, dict(sorted(self.counts.items())),
             f"{len(self.rows)} of {every}", self.hash.hexdigest(), breach,

@@ -134,11 +134,12 @@ class Stage(Engines):
         """A rank dies and lives again: nothing is closed in order.  Without sockets only."""
         group: list[Any] = self.prefills if side == "P" else self.decodes
         old = group[index]
-        self.fabric.kill(inside(old).data.transport.instance)
-        self.stalled.discard(inside(old).data.transport.instance)
-        assert isinstance(inside(old).loop.control, PostControl), "sockets cannot be cut without closing them"
-        self.post.leave(inside(old).loop.control)
-        inside(old).loop.control.close()
+        instance, control = inside(old).data.transport.instance, inside(old).loop.control
+        self.fabric.kill(instance)
+        self.stalled.discard(instance)
+        assert isinstance(control, PostControl), "sockets cannot be cut without closing them"
+        self.post.leave(control)
+        control.close()
         self.late.forget(old.pool)
         group[index] = self.make_prefill(index) if side == "P" else self.make_decode(index)
         assert self.judges is not None
@@ -213,7 +214,8 @@ class Stage(Engines):
 
     def flying(self) -> list[tuple[PeerId, Handle]]:
         """Every write whose end its writer has not been told, oldest first."""
-        known = {(inside(p).data.transport.instance, handle) for p in self.prefills for handle in inside(p).data.writes.flying}
+        every = [inside(prefill).data for prefill in self.prefills]
+        known = {(data.transport.instance, handle) for data in every for handle in data.writes.flying}
         flying = dict.fromkeys((step.writer, step.handle) for step in self.fabric.options() if step.kind != "arrive")
         return [write for write in flying if write in known]
 

@@ -27,7 +27,7 @@ from kvproto.fsm.machine import Fire, Fired, Machine
 from kvproto.fsm.table import Row, Table, Value
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol.tables import TABLES
-from kvproto.trace.records import Log, Step
+from kvproto.trace.records import Log, StepEntry
 
 FORMAT = 1
 REMEMBERED = 1 << 16
@@ -37,7 +37,7 @@ class CoverageError(KvprotoError, ValueError):
     """A coverage file that cannot be read."""
 
 
-class Share(msgspec.Struct, frozen=True):
+class CoveredShare(msgspec.Struct, frozen=True):
     """So many of so many."""
 
     seen: int
@@ -70,7 +70,7 @@ class Collector:
         """Count the steps of a rank's trace."""
         last: dict[tuple[str, tuple[int, ...]], int] = {}
         for step in log.entries:
-            if isinstance(step, Step) and step.row is not None:
+            if isinstance(step, StepEntry) and step.row is not None:
                 self.rows[step.machine, step.row] += 1
                 before = last.get((step.machine, step.key))
                 if before is not None and step.value is None:
@@ -106,21 +106,22 @@ class Collector:
         self.pairs.update(other.pairs)
 
     # ------------------------------------------------------------------------------------- what it says
-    def covered(self, table: Table[Any]) -> Share:
+    def covered(self, table: Table[Any]) -> CoveredShare:
         """Rows that fired."""
-        return Share(sum(self.rows[table.name, row.index] > 0 for row in table.rows), len(table.rows))
+        return CoveredShare(sum(self.rows[table.name, row.index] > 0 for row in table.rows), len(table.rows))
 
-    def outcomes(self, table: Table[Any]) -> Share:
+    def outcomes(self, table: Table[Any]) -> CoveredShare:
         """Guard outcomes that were seen; two for each row with a guard."""
         guarded = [row for row in table.rows if row.when]
         fails = {row.index for row in guarded if any(self.rows[table.name, i] for i in _behind(table, row))}
         holds = sum(self.rows[table.name, row.index] > 0 for row in guarded)
-        return Share(holds + len(fails), 2 * len(guarded))
+        return CoveredShare(holds + len(fails), 2 * len(guarded))
 
-    def joined(self, table: Table[Any]) -> Share:
+    def joined(self, table: Table[Any]) -> CoveredShare:
         """Pairs of rows that followed one another, of those that join."""
         sources = Counter(row.source for row in table.rows)
-        return Share(sum(name == table.name for name, _, _ in self.pairs), sum(sources[r.target] for r in table.rows))
+        joined = sum(sources[row.target] for row in table.rows)
+        return CoveredShare(sum(name == table.name for name, _, _ in self.pairs), joined)
 
     def missing(self, table: Table[Any]) -> list[Row]:
         """Rows that never fired."""

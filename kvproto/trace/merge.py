@@ -20,7 +20,7 @@ from kvproto.fsm.vocabulary import Effect, Event, TimerFired
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import Body, LinkBody
-from kvproto.trace.records import Entry, Head, Heard, Log, Sent, Step
+from kvproto.trace.records import Head, HeardEntry, Log, SentEntry, StepEntry, TraceEntry
 
 Way = Literal["", "lost", "repeated", "unseen"]
 #: messages that are about a link
@@ -58,7 +58,7 @@ class Moment(msgspec.Struct):
     index: int
     rank: str
     time: float
-    entry: Entry
+    entry: TraceEntry
     cause: int | None = None
     source: str = ""
     message: Message | None = None
@@ -84,7 +84,7 @@ def merge(logs: list[Log]) -> list[Moment]:
 class _Merge:
     def __init__(self, logs: list[Log]) -> None:
         self.names = names(log.head for log in logs)
-        self.todo: dict[str, deque[Entry]] = defaultdict(deque)
+        self.todo: dict[str, deque[TraceEntry]] = defaultdict(deque)
         self.links: dict[str, dict[int, str]] = defaultdict(dict)
         for log in sorted(logs, key=lambda log: self._first(log.entries)):  # a rank's lives follow one another
             self.todo[self._name(log.head)] += log.entries
@@ -102,7 +102,7 @@ class _Merge:
             self._take(min(free or ready, key=lambda name: self.clock[name]))
         for index in (i for left in self.flying.values() for i in left):
             moment = self.story[index]
-            if isinstance(moment.entry, Sent):
+            if isinstance(moment.entry, SentEntry):
                 moment.way = "lost"
         return self.story
 
@@ -120,33 +120,33 @@ class _Merge:
         return self.links[name].get(link, "?")
 
     @staticmethod
-    def _first(entries: Iterable[Entry]) -> float:
-        return next((entry.time for entry in entries if not isinstance(entry, Sent)), 0.0)
+    def _first(entries: Iterable[TraceEntry]) -> float:
+        return next((entry.time for entry in entries if not isinstance(entry, SentEntry)), 0.0)
 
     def _waits(self, name: str) -> bool:
         entry = self.todo[name][0]
-        if not isinstance(entry, Heard):
+        if not isinstance(entry, HeardEntry):
             return False
         message = self._heard(name, entry)
         return message.sender in self.todo and not self.flying.get(message)
 
     def _take(self, name: str) -> None:
         entry = self.todo[name].popleft()
-        if not isinstance(entry, Sent):
+        if not isinstance(entry, SentEntry):
             self.clock[name] = entry.time
         moment = Moment(len(self.story), name, self.clock[name], entry)
         self.story.append(moment)
-        if isinstance(entry, Heard):
+        if isinstance(entry, HeardEntry):
             self._hear(moment, self._heard(name, entry))
-        elif isinstance(entry, Sent):
+        elif isinstance(entry, SentEntry):
             moment.cause, moment.message = self.last.get(name), self._sent(name, entry.effect)
             self.flying[moment.message].append(moment.index)
         else:
             self._step(moment, entry)
-        if not isinstance(entry, Sent):
+        if not isinstance(entry, SentEntry):
             self.last[name] = moment.index
-        following = next((e.time for e in self.todo[name] if not isinstance(e, Sent)), None)
-        if self.todo[name] and not isinstance(self.todo[name][0], Sent) and following is not None:
+        following = next((e.time for e in self.todo[name] if not isinstance(e, SentEntry)), None)
+        if self.todo[name] and not isinstance(self.todo[name][0], SentEntry) and following is not None:
             self.clock[name] = following
 
     def _hear(self, moment: Moment, message: Message) -> None:
@@ -158,9 +158,9 @@ class _Merge:
         else:
             moment.way = "unseen"
 
-    def _step(self, moment: Moment, step: Step) -> None:
+    def _step(self, moment: Moment, step: StepEntry) -> None:
         before = self.last.get(moment.rank)
-        spoken = before is not None and isinstance(self.story[before].entry, Heard)
+        spoken = before is not None and isinstance(self.story[before].entry, HeardEntry)
         moment.source = next((who for who, kinds in SOURCES.items() if isinstance(step.event, kinds)), "")
         if spoken or (isinstance(step.event, INNER) and not moment.source):
             moment.cause = before
@@ -170,7 +170,7 @@ class _Merge:
                 moment.far += (message.receiver,)
                 self.flying[message].append(moment.index)
 
-    def _heard(self, name: str, entry: Heard) -> Message:
+    def _heard(self, name: str, entry: HeardEntry) -> Message:
         return _message(self._other(name, entry.link), name, entry.room, entry.body)
 
     def _sent(self, name: str, effect: Effect) -> Message:
@@ -206,7 +206,7 @@ def select(story: Iterable[Moment], rooms: Iterable[int]) -> list[Moment]:
 def _room(moment: Moment) -> int | None:
     if moment.message is not None:
         return moment.message.room if moment.message.room or moment.message.name not in LINK_NAMES else None
-    if isinstance(moment.entry, Step) and not moment.entry.machine.endswith("link"):
+    if isinstance(moment.entry, StepEntry) and not moment.entry.machine.endswith("link"):
         return getattr(moment.entry.event, "room", None)
     return None
 
@@ -220,6 +220,6 @@ def rooms(story: Iterable[Moment]) -> dict[int, int]:
     counts: dict[int, int] = defaultdict(int)
     for moment in story:
         entry = moment.entry
-        if isinstance(entry, Step) and not entry.machine.endswith("link"):
+        if isinstance(entry, StepEntry) and not entry.machine.endswith("link"):
             counts[getattr(entry.event, "room", 0)] += 1
     return dict(sorted(counts.items(), key=lambda pair: -pair[1]))

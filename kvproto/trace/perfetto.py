@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kvproto.protocol.events import room_of
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.trace.merge import Moment
-from kvproto.trace.records import Heard, Sent, Step
+from kvproto.trace.records import HeardEntry, SentEntry, StepEntry
 from kvproto.trace.tell import fact, said
 
 Json = dict[str, object]
@@ -29,16 +29,16 @@ class _Tracks:
         self.story = story
         self.pids = {rank: i for i, rank in enumerate(sorted({m.rank for m in story}), 1)}
         self.tids: dict[tuple[str, str], int] = {}
-        self.last: dict[tuple[str, str], tuple[float, Step]] = {}
+        self.last: dict[tuple[str, str], tuple[float, StepEntry]] = {}
         self.out: list[Json] = [
             {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": rank}} for rank, pid in self.pids.items()
         ]
 
     def events(self) -> list[Json]:
         for moment in self.story:
-            if isinstance(moment.entry, Step):
+            if isinstance(moment.entry, StepEntry):
                 self._step(moment, moment.entry)
-            elif isinstance(moment.entry, Heard) and moment.cause is not None:
+            elif isinstance(moment.entry, HeardEntry) and moment.cause is not None:
                 self._arrow(self.story[moment.cause], moment)
         end = max((moment.time for moment in self.story), default=0.0)
         for (rank, track), (since, step) in self.last.items():
@@ -52,7 +52,7 @@ class _Tracks:
                              "args": {"name": track}})  # fmt: skip
         return self.tids[rank, track]
 
-    def _step(self, moment: Moment, step: Step) -> None:
+    def _step(self, moment: Moment, step: StepEntry) -> None:
         track = _track(step)
         before = self.last.get((moment.rank, track))
         if before is None or step.source != step.target:
@@ -64,7 +64,7 @@ class _Tracks:
                          "args": {"event": fact(step.event), "row": step.row,
                                   "effects": [fact(effect) for effect in step.effects]}})  # fmt: skip
 
-    def _slice(self, rank: str, track: str, step: Step, since: float, until: float) -> None:
+    def _slice(self, rank: str, track: str, step: StepEntry, since: float, until: float) -> None:
         self.out.append({"ph": "X", "name": step.target, "ts": since * MICRO, "dur": max(until - since, 0.0) * MICRO,
                          **self._at(rank, track), "args": {"entered by": fact(step.event)}})  # fmt: skip
 
@@ -74,19 +74,19 @@ class _Tracks:
     def _arrow(self, sender: Moment, receiver: Moment) -> None:
         if receiver.message is None:
             return
-        sent_by = sender.cause if isinstance(sender.entry, Sent) and sender.cause is not None else sender.index
+        sent_by = sender.cause if isinstance(sender.entry, SentEntry) and sender.cause is not None else sender.index
         entry = self.story[sent_by].entry
-        track = _track(entry) if isinstance(entry, Step) else "messages"
+        track = _track(entry) if isinstance(entry, StepEntry) else "messages"
         common = {"name": said(receiver.message), "cat": "message", "id": receiver.index}
         self.out.append({"ph": "s", "ts": sender.time * MICRO, **common, **self._at(sender.rank, track)})
         following = self.story[receiver.index + 1 : receiver.index + 40]
-        step = next((m.entry for m in following if m.rank == receiver.rank and isinstance(m.entry, Step)), None)
+        step = next((m.entry for m in following if m.rank == receiver.rank and isinstance(m.entry, StepEntry)), None)
         landed = _track(step) if step is not None else "messages"
         self.out.append({"ph": "f", "bp": "e", "ts": receiver.time * MICRO, **common,
                          **self._at(receiver.rank, landed)})  # fmt: skip
 
 
-def _track(step: Step) -> str:
+def _track(step: StepEntry) -> str:
     kind = step.machine.partition("_")[2]
     if kind == "link":
         return f"link {getattr(step.event, 'peer', 0)}"

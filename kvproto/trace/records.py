@@ -62,7 +62,7 @@ class Head(msgspec.Struct, frozen=True):
         return f"{self.side[0].upper()}{self.index}"
 
 
-class Step(msgspec.Struct, frozen=True):
+class StepEntry(msgspec.Struct, frozen=True):
     """One machine's step; `value` only where it cannot be known from the steps before."""
 
     line: int
@@ -77,7 +77,7 @@ class Step(msgspec.Struct, frozen=True):
     value: Value | None = None
 
 
-class Heard(msgspec.Struct, frozen=True):
+class HeardEntry(msgspec.Struct, frozen=True):
     """A message that came."""
 
     line: int
@@ -88,21 +88,21 @@ class Heard(msgspec.Struct, frozen=True):
     body: Body
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentEntry(msgspec.Struct, frozen=True):
     """A message that left: a `Transmit...` effect."""
 
     line: int
     effect: Effect
 
 
-Entry = Step | Heard | Sent
+TraceEntry = StepEntry | HeardEntry | SentEntry
 
 
 class Log(msgspec.Struct, frozen=True):
     """The trace of one rank."""
 
     head: Head
-    entries: list[Entry]
+    entries: list[TraceEntry]
 
 
 def machines_of(timing: Timing) -> dict[str, Machine[Any]]:
@@ -128,9 +128,9 @@ def log_of(rank: Rank, kept: list[Any] | None = None) -> Log:
     machines = machines_of(rank.settings.timing)
     for line, kept_entry in enumerate(kept, 2):
         if isinstance(kept_entry, Effect):
-            log.entries.append(Sent(line, kept_entry))
+            log.entries.append(SentEntry(line, kept_entry))
         elif len(kept_entry) != STEP:
-            log.entries.append(Heard(line, kept_entry[0], *kept_entry[1]))
+            log.entries.append(HeardEntry(line, kept_entry[0], *kept_entry[1]))
         else:
             now, row, event, old, new = kept_entry
             table = BY_VALUE[type(old)]
@@ -139,7 +139,7 @@ def log_of(rank: Rank, kept: list[Any] | None = None) -> Log:
             before = last.get((table.name, key), table.value(table.initial))
             last[table.name, key] = new
             log.entries.append(
-                Step(line, now, table.name, key, event, old.state.name, new.state.name, row.index if row else None,
+                StepEntry(line, now, table.name, key, event, old.state.name, new.state.name, row.index if row else None,
                      effects, None if old == before else old)
             )  # fmt: skip
     return log
@@ -208,10 +208,10 @@ def _read_head(data: dict[str, Any]) -> Head:
     return Head(data["side"], data["group"], data["index"], data["digest"], timing, data["whole"], links)
 
 
-def _entry(entry: Entry) -> dict[str, Plain]:
-    if isinstance(entry, Sent):
+def _entry(entry: TraceEntry) -> dict[str, Plain]:
+    if isinstance(entry, SentEntry):
         return {"kind": "sent", "effect": plain(entry.effect)}
-    if isinstance(entry, Heard):
+    if isinstance(entry, HeardEntry):
         return {"kind": "heard", "time": entry.time, "link": entry.link, "epoch": entry.epoch,
                 "room": plain(entry.room, "room"), "message": plain(entry.body)}  # fmt: skip
     said: dict[str, Plain] = {
@@ -221,19 +221,19 @@ def _entry(entry: Entry) -> dict[str, Plain]:
     return said if entry.value is None else {**said, "value": plain(entry.value)}
 
 
-def _read(data: dict[str, Any], line: int) -> Entry:
+def _read(data: dict[str, Any], line: int) -> TraceEntry:
     if data["kind"] == "sent":
-        return Sent(line, struct(Effect, data["effect"]))
+        return SentEntry(line, struct(Effect, data["effect"]))
     if data["kind"] == "heard":
         said = struct(_Room, {"room": data["room"]})
-        return Heard(line, data["time"], data["link"], data["epoch"], said.room, struct(Body, data["message"]))
+        return HeardEntry(line, data["time"], data["link"], data["epoch"], said.room, struct(Body, data["message"]))
     table = BY_NAME.get(data["machine"])
     if data["kind"] != "step" or table is None:
         raise PlainError(f"no entry of kind {data['kind']!r}, machine {data.get('machine')!r}")
     event = struct(Event, data["event"])
     effects = tuple(_read_output(each) for each in data["effects"])
     value = _read_value(table, data["value"]) if "value" in data else None
-    return Step(line, float(data["time"]), table.name, key_of(table, event), event, data["from"], data["to"],
+    return StepEntry(line, float(data["time"]), table.name, key_of(table, event), event, data["from"], data["to"],
                 data["row"], effects, value)  # fmt: skip
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
+from kvproto.fsm.digest_text import differing
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Row, Value
 from kvproto.protocol.digest import tables_digest
-from kvproto.trace.records import Log, Step, machines_of
+from kvproto.trace.records import Log, StepEntry, machines_of
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -37,13 +38,14 @@ class Difference(msgspec.Struct, frozen=True):
 def replay(log: Log, *, any_tables: bool = False) -> Difference | None:
     """The first difference between the log and the tables, or None.  `any_tables`: compare whatever the digest says."""
     rank = log.head.name
-    if log.head.digest != tables_digest() and not any_tables:
-        return Difference(rank, 1, "digest of the tables", tables_digest(), log.head.digest,
-                          "the trace was made with other tables: use the version that made it")  # fmt: skip
+    other = differing(log.head.digest, tables_digest())
+    if other and not any_tables:
+        return Difference(rank, 1, "digest", tables_digest(), log.head.digest,
+                          f"{other}: use the version that made the trace")  # fmt: skip
     machines = _machines(log.head.timing)
     values: dict[tuple[str, tuple[int, ...]], Value] = {}
     for step in log.entries:
-        if isinstance(step, Step):
+        if isinstance(step, StepEntry):
             found = _again(rank, machines[step.machine], step, values)
             if found is not None:
                 return found
@@ -54,7 +56,7 @@ _machines = cache(machines_of)
 
 
 def _again(
-    rank: str, machine: Machine[Any], step: Step, values: dict[tuple[str, tuple[int, ...]], Value]
+    rank: str, machine: Machine[Any], step: StepEntry, values: dict[tuple[str, tuple[int, ...]], Value]
 ) -> Difference | None:
     value = values.get((step.machine, step.key), machine.initial) if step.value is None else step.value
     where = f"{step.machine} {_key(step)}: {type(step.event).__name__}"
@@ -77,7 +79,7 @@ def _again(
     return None
 
 
-def _key(step: Step) -> str:
+def _key(step: StepEntry) -> str:
     said = type(step.event).__struct_fields__
     return " ".join(f"{name} {getattr(step.event, name)}" for name in ("chunk", "peer") if name in said) or "room"
 

@@ -11,7 +11,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol.events import room_of
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.trace.merge import Message, Moment, select
-from kvproto.trace.records import Entry, Sent, Step
+from kvproto.trace.records import SentEntry, StepEntry, TraceEntry
 
 #: who hears what else leaves a rank
 OUT = (do.LaunchGather, do.LaunchScatter, do.PostWrite, do.PostPages, do.AnnounceOutcome, do.AnnounceReleased,
@@ -46,7 +46,7 @@ def _plain(value: object) -> str:
     return value.name if isinstance(value, Enum) else str(value)
 
 
-def machine(step: Step) -> str:
+def machine(step: StepEntry) -> str:
     """`send 0 to D1`, `grant 0`, `room`: which machine moved."""
     kind = step.machine.partition("_")[2]
     chunk = getattr(step.event, "chunk", None)
@@ -66,7 +66,7 @@ def text(story: Sequence[Moment], room: int) -> Iterator[str]:
         head = f"{(moment.time - start) * 1e3:12.3f} ms  {moment.rank:<{width}}  "
         if moment.message is not None:
             yield head + _mail(moment)
-        elif isinstance(moment.entry, Step):
+        elif isinstance(moment.entry, StepEntry):
             yield head + _step(moment, moment.entry)
             yield from (" " * len(head) + f"    => {fact(e)}" for e in moment.entry.effects if isinstance(e, OUT))
             if moment.entry.row is None:
@@ -77,12 +77,12 @@ def _mail(moment: Moment) -> str:
     message = moment.message
     assert message is not None
     note = f"   ({moment.way})" if moment.way else ""
-    if isinstance(moment.entry, Sent):
+    if isinstance(moment.entry, SentEntry):
         return f"--> {message.receiver}: {said(message)}{note}"
     return f"<-- {message.sender}: {said(message)}{note}"
 
 
-def _step(moment: Moment, step: Step) -> str:
+def _step(moment: Moment, step: StepEntry) -> str:
     who = f"[{moment.source}] " if moment.source else ""
     move = f"{step.source} -> {step.target}" if step.source != step.target else f"stays {step.source}"
     return f"{who}{fact(step.event)}   {machine(step)}: {move}"
@@ -96,7 +96,7 @@ def sequence(story: Sequence[Moment], rooms: Sequence[int], *, links: bool = Fal
     drawn: list[str] = []
     for moment in story:
         step = moment.entry
-        if isinstance(step, Step) and step.machine.endswith("link"):
+        if isinstance(step, StepEntry) and step.machine.endswith("link"):
             drawn += _link_lines(moment, step) if links else ()
         elif moment.index in chosen or (links and _spoken(moment)):
             drawn += _mail_lines(moment) if moment.message else _step_lines(moment, step, states=states)
@@ -116,7 +116,7 @@ def _joined(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _mail_lines(moment: Moment) -> Iterator[str]:
-    if isinstance(moment.entry, Sent) and moment.message is not None:
+    if isinstance(moment.entry, SentEntry) and moment.message is not None:
         arrow = "--x" if moment.way == "lost" else "->>"
         yield f"    {moment.rank}{arrow}{moment.message.receiver}: {said(moment.message).replace(';', ',')}"
 
@@ -133,7 +133,7 @@ def _title(rank: str) -> str:
     return f"{'prefill' if rank[0] == 'P' else 'decode'} rank {rank[1:]}"
 
 
-def _link_lines(moment: Moment, step: Step) -> Iterator[str]:
+def _link_lines(moment: Moment, step: StepEntry) -> Iterator[str]:
     if step.source != step.target:
         yield f"    Note over {moment.rank}: link is {step.target}"
     for effect in step.effects:
@@ -146,8 +146,8 @@ def _far(moment: Moment) -> str:
     return moment.far[0] if moment.far else moment.rank
 
 
-def _step_lines(moment: Moment, step: Entry, *, states: bool) -> Iterator[str]:
-    if not isinstance(step, Step):
+def _step_lines(moment: Moment, step: TraceEntry, *, states: bool) -> Iterator[str]:
+    if not isinstance(step, StepEntry):
         return
     if moment.source == "engine":
         yield f"    Note over {moment.rank}: engine: {fact(step.event)}"

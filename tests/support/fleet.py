@@ -100,7 +100,7 @@ class Member:
     def open(self, room: int, tokens: int, pages: list[int], group: int) -> None:
         from kvproto.engine.room import Room
 
-        if hasattr(self.endpoint, "plans"):
+        if hasattr(self.endpoint, "connect"):
             self.endpoint.open(Room(room), tokens, pages, group=group)
         else:
             self.endpoint.open(Room(room), tokens, pages)
@@ -138,17 +138,17 @@ class Member:
         """Everything that could leak."""
         from kvproto.testing.pools import left_over
 
-        ledger = self.transport
+        ledger, parts = self.transport, inside(self.endpoint)
         return {
             "rooms": left_over(self.endpoint), "threads": threading.active_count(),
             "descriptors": len(list(Path("/proc/self/fd").iterdir())), "writes": ledger.busy(),
             "regions": len(ledger._table.regions()), "peers": len(list(ledger._links.all())),
-            "leaving": len(getattr(inside(self.endpoint).data, "leaving", ())), "links": len(inside(self.endpoint).rank.links),
-            "bound": len(inside(self.endpoint).loop.lines.peer_of), "loop": inside(self.endpoint).loop._thread is None,
+            "leaving": len(getattr(parts.data, "leaving", ())), "links": len(parts.rank.links),
+            "bound": len(parts.loop.lines.peer_of), "loop": parts.loop._thread is None,
         }  # fmt: skip
 
     def reports(self) -> list[str]:
-        return self.endpoint.reports()
+        return list(self.endpoint.reports())
 
     def explain(self, room: int) -> str:
         from kvproto.engine.room import Room

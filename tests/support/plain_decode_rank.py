@@ -32,7 +32,7 @@ class PlainDecodeRank:
         self, address: str, layout: dict[str, Any], grid: int, lease: float, endpoint: bytes, ring: memoryview
     ) -> None:  # fmt: skip
         self.layout, self.grid, self.ring = layout, grid, ring
-        self.socket = zmq.Context.instance().socket(zmq.DEALER)
+        self.socket: Any = zmq.Context.instance().socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.connect(address)
         self.epoch, self.session = 0, 7
@@ -116,7 +116,8 @@ class PlainDecodeRank:
         """K of each layer, then V of each, for the tokens of this chunk and all heads."""
         tokens = min(self.grid, self.tokens - chunk * self.grid)
         about = self.layout
-        return tokens * about["layers"] * about["heads"] * (about["k_dim"] + about["v_dim"]) * about["itemsize"]
+        size: int = tokens * about["layers"] * about["heads"] * (about["k_dim"] + about["v_dim"]) * about["itemsize"]
+        return size
 
     def close(self) -> None:
         self.socket.close()

@@ -12,12 +12,13 @@ from kvproto.check.table_patching import Bench
 from kvproto.fsm.table import Table
 from kvproto.layout.sharding import cell
 from kvproto.protocol import events as ev
+from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.ring import Ring
+from kvproto.protocol.routes import ChunkIs, Heard, decode_routes
 from kvproto.protocol.states import DGrant, PLink
 from kvproto.protocol.tables.links import prefill_link
 from kvproto.rank import prefill
-from kvproto.rank.decode import DecodeRank
-from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.base import Rank
 
 # The package gives the tables their modules' names.
 dg = import_module("kvproto.protocol.tables.decode_grant")
@@ -67,13 +68,11 @@ def count_not_set(b: Bench) -> None:
 @mutation("writers-keyed-by-pp", "fan-in-patient", "L1", "S10")
 def writers_keyed_by_pp(b: Bench) -> None:
     """Writers of one pipeline stage are one writer."""
-    hear = DecodeRank._hear_room  # noqa: SLF001
 
-    def hear_room(rank: DecodeRank, peer: Any, terms: Any, room: int, body: Any) -> Any:
-        event = hear(rank, peer, terms, room, body)
-        return replace(event, peer=0) if isinstance(event, ev.PartArrived) else event
+    def part(heard: Heard) -> ev.PartArrived:
+        return ev.PartArrived(heard.room, heard.body.chunk, 0, heard.body.grant)
 
-    b.patch(DecodeRank, "_hear_room", hear_room)
+    b.reroute(decode_routes, b.routes(decode_routes, StgNotify, ChunkIs.GRANTED), to=(part,))
 
 
 @mutation("scatter-after-release", "abort", "S4")
@@ -97,14 +96,13 @@ def stale_subscriber(b: Bench) -> None:
 @mutation("room-id-reuse", "reuse", "S9", "S1", "S6", "S10", "L1")
 def room_id_reuse(b: Bench) -> None:
     """Messages name a room by its id alone; they are taken to mean its latest gen."""
-    for kind in (DecodeRank, PrefillRank):
-        hear = kind._hear  # noqa: SLF001
+    receive = Rank.receive
 
-        def by_id(rank: Any, link: int, epoch: int, room: int, body: Any, hear: Any = hear) -> Any:
-            same = [key for key in (*rank.rooms, *rank.tombs) if room and ev.room_of(key)[0] == ev.room_of(room)[0]]
-            return hear(rank, link, epoch, max(same, default=room), body)
+    def by_id(rank: Any, link: int, epoch: int, room: int, body: Any, now: float, place: bytes) -> Any:
+        same = [key for key in (*rank.rooms, *rank.tombs) if room and ev.room_of(key)[0] == ev.room_of(room)[0]]
+        return receive(rank, link, epoch, max(same, default=room), body, now, place)
 
-        b.patch(kind, "_hear", by_id)
+    b.patch(Rank, "receive", by_id)
 
 
 @mutation("off-grid-chunk", "prefix", "S12")

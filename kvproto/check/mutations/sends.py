@@ -11,13 +11,15 @@ from kvproto.fsm.table import Table
 from kvproto.fsm.vocabulary import Effect, TimerFired
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.states import DGrant, PSend
+from kvproto.protocol.states import DGrant, PSend, PWrite
 from kvproto.rank.prefill import PrefillRank
 
 # The package gives the tables their modules' names.
 ps = import_module("kvproto.protocol.tables.prefill_send")
+pw = import_module("kvproto.protocol.tables.prefill_write")
 dg = import_module("kvproto.protocol.tables.decode_grant")
 SENDS: Table[Any] = ps.prefill_send
+WRITES: Table[Any] = pw.prefill_write
 GRANTS: Table[Any] = dg.decode_grant
 
 
@@ -43,15 +45,15 @@ def dummy_always_true(b: Bench) -> None:
 @mutation("leaked-bookkeeping", "abort", "S8")
 def leaked_bookkeeping(b: Bench) -> None:
     """A send that drains keeps its slot."""
-    b.without(SENDS, b.rows(SENDS, PSend.DRAINING, ev.WriteCompleted), "free_slot")
+    b.without(SENDS, b.rows(SENDS, PSend.DRAINING, ev.WriteFailed, "settled"), "free_slot")
 
 
 @mutation("chunk-offset-not-advanced", "roomy", "S1")
 def chunk_offset_not_advanced(b: Bench) -> None:
     """Every chunk is written where the first one was."""
 
-    def write(v: Any, e: Any) -> Effect:
-        return do.PostWrite(e.room, e.chunk, e.peer, v.slot, 0)
+    def write(v: Any, e: Any) -> ev.WriteBegun:
+        return ev.WriteBegun(e.room, e.chunk, e.peer, v.slot, 0, v.grant, v.lease)
 
     b.change(SENDS, b.rows(SENDS, PSend.GATHERING, ev.Gathered, "lease_holds"), do=(write,))
 
@@ -171,3 +173,30 @@ def deferral_taxes_ready(b: Bench) -> None:
 def lease_ignored(b: Bench) -> None:
     """A write is posted although the lease is over (beside the catalogue)."""
     b.change(SENDS, b.rows(SENDS, PSend.GATHERING, ev.Gathered, "lease_holds"), when=always)
+    _post_whatever_the_lease(b)
+
+
+@mutation("lease-asked-once", "prepare-late", "S1", "S4")
+def lease_asked_once(b: Bench) -> None:
+    """A lease that held when a write was begun is not asked for when it is posted."""
+    _post_whatever_the_lease(b)
+
+
+def _post_whatever_the_lease(b: Bench) -> None:
+    def last(v: Any, e: ev.BatchReady, now: float) -> bool:
+        del v, now
+        return e.last
+
+    b.change(WRITES, b.rows(WRITES, PWrite.POSTING, ev.BatchReady, "lease_holds_for_last"), when=last)
+
+
+@mutation("early-ack-dropped", "smoke-tells", "sometimes")
+def early_ack_dropped(b: Bench) -> None:
+    """A confirmation that comes before its write is seen to end is forgotten."""
+    b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.ChunkAcked, "tells"), verb="ignore")
+
+
+@mutation("notified-twice", "smoke-tells", "sometimes")
+def notified_twice(b: Bench) -> None:
+    """A part whose write has told of itself is told of once more."""
+    b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.WriteCompleted, "tells"), do=(ps.free_slot, ps.notify))

@@ -13,8 +13,8 @@ or in the outbox when a peer went is lost, as on any network; `counts.lost` has 
 protocol above re-sends. A peer that we connect to is never GONE: while it is away its outbox fills, and says
 FULL.
 
-*One thread.* Sockets are not shared. The first thread that uses a Control owns it, until another calls
-`adopt`. Any thread may call `wake`, and that is all.
+*One thread.* Sockets are not shared: the thread that polls the loop calls everything here (the loop sees to
+that). Any thread may call `wake`, and that is all.
 
 *Sleeps, and wakes at once.* A ZeroMQ descriptor is edge-triggered: any call into the socket may swallow the
 edge. So a socket that was called since it last said that nothing is here is *hot*, and the loop sleeps only
@@ -24,7 +24,6 @@ cut to STALL_S; otherwise nothing ticks, and an idle rank takes no time at all.
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from typing import TYPE_CHECKING
@@ -33,15 +32,15 @@ import zmq
 
 from kvproto.io.control.outbox import Counts, Outboxes
 from kvproto.io.control.poller import Waiter, Waker
-from kvproto.io.control.sockets import LOOPBACK, ControlError, Link, Peer, Sent, dial, listen
+from kvproto.io.control.sockets import LOOPBACK, ControlError, ControlSocket, Peer, Sent, dial, listen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["LOOPBACK", "Control", "ControlError", "Counts", "Peer", "Sent"]
 
-MAX_QUEUE = 4096  # frames in the outbox of one peer
-MAX_BYTES = 8 << 20  # bytes in the outbox of one peer
+MAX_QUEUE = 65536  # frames in the outbox of one peer
+MAX_BYTES = 64 << 20  # bytes in the outbox of one peer
 MAX_FRAME = 256 << 10  # bytes of one frame, either way
 STALL_S = 0.01  # the longest sleep while an outbox waits for room
 
@@ -67,62 +66,61 @@ class Control:
         self.max_frame = max_frame
         self.counts = Counts()
         self.address: str | None = None  #: where peers connect to
-        self._owner: int | None = None
         self._closed = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._sweeper, self._sleeper, self._waker = Waiter(), Waiter(), Waker()
         self._dialled = 0
-        self._links: dict[int, Link] = {}
-        self._by_fd: dict[int, Link] = {}
-        self._hot: dict[int, Link] = {}
-        self._end = weakref.finalize(self, _end, self._context, self._links)
+        self._sockets: dict[int, ControlSocket] = {}
+        self._by_fd: dict[int, ControlSocket] = {}
+        self._hot: dict[int, ControlSocket] = {}
+        self._end = weakref.finalize(self, _end, self._context, self._sockets)
         self._end.atexit = False
-        self._outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes)
+        self.outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes)  #: what waits for a peer's room
         if bind is not None:
             try:
-                link, self.address = listen(self._context, bind, max_frame)
+                socket, self.address = listen(self._context, bind, max_frame)
             except ControlError:
                 self.close()
                 raise
-            self._add(link)
+            self._add(socket)
 
     def connect(self, address: str) -> Peer:
         """Begin to connect, and return at once; frames wait in the outbox until the connection stands."""
-        self._own()
-        link, peer = dial(self._context, self._dialled + 1, address, self.max_frame)
+        self._check_open()
+        socket, peer = dial(self._context, self._dialled + 1, address, self.max_frame)
         self._dialled += 1
-        self._add(link)
+        self._add(socket)
         return peer
 
     def disconnect(self, peer: Peer) -> None:
         """Forget the peer and what waits for it; the connection of one that connected to us is its own."""
-        self._own()
-        self._outboxes.forget(peer)
-        if peer.link and peer.link in self._links:
-            link = self._links.pop(peer.link)
-            del self._by_fd[link.fd]
-            self._hot.pop(link.number, None)
-            link.close()
+        self._check_open()
+        self.outboxes.forget(peer)
+        if peer.link and peer.link in self._sockets:
+            socket = self._sockets.pop(peer.link)
+            del self._by_fd[socket.fd]
+            self._hot.pop(socket.number, None)
+            socket.close()
 
     def send(self, peer: Peer, data: bytes) -> Sent:
         """Queue one frame, in order with the others to this peer. ControlError: longer than `max_frame`."""
-        self._own()
+        self._check_open()
         if len(data) > self.max_frame:
             msg = f"a frame of {len(data)} bytes, over max_frame={self.max_frame}: its receiver would hang up"
             raise ControlError(msg)
-        return self._outboxes.offer(peer, data)
+        return self.outboxes.offer(peer, data)
 
     def receive(self, limit: int) -> list[tuple[Peer, bytes]]:
         """Return up to `limit` frames, in order for each peer; never wait. The outboxes move on, too."""
-        self._own()
-        self._outboxes.flush()
+        self._check_open()
+        self.outboxes.flush()
         for fd in self._sweeper.ready(tuple(self._by_fd), 0.0):
             self._heat(self._by_fd[fd])
         frames: list[tuple[Peer, bytes]] = []
         while self._hot and len(frames) < limit:
-            link = self._hot.pop(next(iter(self._hot)))
-            if link.take(limit, frames):
-                self._heat(link)  # there may be more: last in turn
+            socket = self._hot.pop(next(iter(self._hot)))
+            if socket.take(limit, frames):
+                self._heat(socket)  # there may be more: last in turn
         self.counts.received += len(frames)
         return frames
 
@@ -131,12 +129,12 @@ class Control:
 
         False after `timeout_s` seconds, be they microseconds. A `wake` from before the call counts.
         """
-        self._own()
+        self._check_open()
         deadline = time.monotonic() + timeout_s
         fds = (self._waker.fileno(), *self._by_fd, *more_fds)
         while not self._has_input():
             left = deadline - time.monotonic()
-            ready = self._sleeper.ready(fds, min(left, STALL_S) if self._outboxes else left)
+            ready = self._sleeper.ready(fds, min(left, STALL_S) if self.outboxes else left)
             if self._sort(ready):
                 return True
             if not ready and time.monotonic() >= deadline:
@@ -144,72 +142,56 @@ class Control:
         return True
 
     def wake(self) -> None:
-        """End the owner's wait, or its next one. The only call for any thread."""
+        """End the loop's wait, or its next one. The only call for any thread."""
         self._waker.wake()
-
-    def adopt(self) -> None:
-        """Make the calling thread the owner; the former one must have stopped using this Control."""
-        self._owner = threading.get_ident()
-
-    def waiting(self, peer: Peer) -> tuple[int, int]:
-        """Return frames and bytes in the outbox of `peer`."""
-        return self._outboxes.depth(peer)
 
     def close(self, drain_s: float = 0.0) -> None:
         """Close every socket; libzmq has up to `drain_s` seconds for what it holds. Again: nothing."""
         if self._closed:
             return
-        self._own()
         self._closed = True
         self._end.detach()
-        _end(self._context, self._links, drain_s)
+        _end(self._context, self._sockets, drain_s)
         self._waker.close()
-        for table in (self._links, self._by_fd, self._hot):
+        for table in (self._sockets, self._by_fd, self._hot):
             table.clear()
 
-    def _own(self) -> None:
-        """Refuse a second thread, and use after close."""
-        me = threading.get_ident()
+    def _check_open(self) -> None:
         if self._closed:
             msg = "this Control is closed: make a new one"
             raise ControlError(msg)
-        if self._owner is None:
-            self._owner = me
-        elif self._owner != me:
-            msg = f"a Control of thread {self._owner} was called by {me}: use wake(), or adopt() it first"
-            raise ControlError(msg)
 
-    def _add(self, link: Link) -> None:
-        self._links[link.number] = self._by_fd[link.fd] = link
-        self._heat(link)
+    def _add(self, socket: ControlSocket) -> None:
+        self._sockets[socket.number] = self._by_fd[socket.fd] = socket
+        self._heat(socket)
 
-    def _heat(self, link: Link) -> None:
-        self._hot[link.number] = link
+    def _heat(self, socket: ControlSocket) -> None:
+        self._hot[socket.number] = socket
 
     def _post(self, peer: Peer, data: bytes) -> Sent:
         """One frame into libzmq's window."""
-        link = self._links.get(peer.link)
-        if link is None:
+        socket = self._sockets.get(peer.link)
+        if socket is None:
             return Sent.GONE
-        self._heat(link)
-        return link.post(peer.name, data)
+        self._heat(socket)
+        return socket.post(peer.name, data)
 
     def _has_input(self) -> bool:
         """Whether a hot socket has a frame; those that have none are cold from here on."""
-        self._outboxes.flush()
-        for link in tuple(self._hot.values()):
-            if link.readable():
+        self.outboxes.flush()
+        for socket in tuple(self._hot.values()):
+            if socket.readable():
                 return True
-            del self._hot[link.number]
+            del self._hot[socket.number]
         return False
 
     def _sort(self, ready: list[int]) -> bool:
         """Heat the sockets among `ready`; whether there is anything else, which ends the sleep by itself."""
         others = 0
         for fd in ready:
-            link = self._by_fd.get(fd)
-            if link is not None:
-                self._heat(link)
+            socket = self._by_fd.get(fd)
+            if socket is not None:
+                self._heat(socket)
                 continue
             others += 1
             if fd == self._waker.fileno():
@@ -217,8 +199,8 @@ class Control:
         return others > 0
 
 
-def _end(context: zmq.Context[zmq.Socket[bytes]], links: dict[int, Link], drain_s: float = 0.0) -> None:
+def _end(context: zmq.Context[zmq.Socket[bytes]], sockets: dict[int, ControlSocket], drain_s: float = 0.0) -> None:
     """Close all: also of a Control that was dropped, whose context would else wait for its sockets for ever."""
-    for link in links.values():
-        link.close(drain_s)
+    for socket in sockets.values():
+        socket.close(drain_s)
     context.term()

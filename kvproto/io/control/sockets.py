@@ -49,7 +49,7 @@ _DEALER = {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 20, zmq.RECONNECT_IVL_MAX: 1000}
 
 
 class ControlError(KvprotoError, RuntimeError):
-    """A mistake on this side: a bad address, a frame too large, a second thread, use after close."""
+    """A mistake on this side: a bad address, a frame too large, use after close."""
 
 
 class Sent(Enum):
@@ -80,7 +80,7 @@ class Peer(NamedTuple):
         return cls(int.from_bytes(place[:8], "big"), place[8:])
 
 
-class Link:
+class ControlSocket:
     """A socket and the calls the control plane makes on it. None of them waits."""
 
     __slots__ = ("_peer", "_socket", "fd", "number")
@@ -125,20 +125,22 @@ class Link:
         self._socket.close(linger=round(drain_s * 1000))
 
 
-def listen(context: zmq.Context[zmq.Socket[bytes]], address: str, max_frame: int) -> tuple[Link, str]:
+def listen(context: zmq.Context[zmq.Socket[bytes]], address: str, max_frame: int) -> tuple[ControlSocket, str]:
     """Bind a ROUTER; also the address it got, where a `*` port has become a number."""
     socket = _open(context, zmq.ROUTER, _ROUTER, max_frame)
     try:
         socket.bind(address)
         bound = bytes(socket.get(zmq.LAST_ENDPOINT))
-        return Link(0, socket, None), bound.rstrip(b"\0").decode()
+        return ControlSocket(0, socket, None), bound.rstrip(b"\0").decode()
     except (zmq.ZMQError, TypeError) as error:
         socket.close()
         msg = f"cannot listen on {address!r}: {error}; {LOOPBACK} takes any free port"
         raise ControlError(msg) from error
 
 
-def dial(context: zmq.Context[zmq.Socket[bytes]], number: int, address: str, max_frame: int) -> tuple[Link, Peer]:
+def dial(
+    context: zmq.Context[zmq.Socket[bytes]], number: int, address: str, max_frame: int
+) -> tuple[ControlSocket, Peer]:
     """Connect a DEALER under a name of its own; returns at once, the connection comes when it comes."""
     socket = _open(context, zmq.DEALER, _DEALER, max_frame)
     name = b"k" + os.urandom(15)  # libzmq keeps names that begin with a zero byte for itself
@@ -150,7 +152,7 @@ def dial(context: zmq.Context[zmq.Socket[bytes]], number: int, address: str, max
         msg = f"cannot connect to {address!r}: {error}; an address is like tcp://127.0.0.1:4000"
         raise ControlError(msg) from error
     peer = Peer(number, name)
-    return Link(number, socket, peer), peer
+    return ControlSocket(number, socket, peer), peer
 
 
 def _open(

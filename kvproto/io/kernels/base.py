@@ -9,6 +9,7 @@ does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -17,8 +18,8 @@ from kvproto.io.kernels.digest import wrong_table
 from kvproto.io.kernels.pool import Cut, KernelError, Pool, Side, need
 from kvproto.layout.plan import Share
 
-__all__ = ["Cut", "Done", "EventTicket", "Events", "KernelError", "Kernels", "Part", "Pool", "Side", "Ticket",
-           "check_call", "need"]  # fmt: skip
+__all__ = ["Cut", "Done", "EventTicket", "Events", "KernelError", "Kernels", "Pool", "Side", "StagedPart", "Ticket",
+           "check_call", "need", "on_stream"]  # fmt: skip
 
 
 class Ticket(Protocol):
@@ -110,7 +111,12 @@ def check_call(
         raise KernelError(wrong)
 
 
-Part = tuple[Share, torch.Tensor]
+def on_stream(stream: Any) -> AbstractContextManager[Any]:
+    """Where the work of this block goes; None: to the caller's current stream."""
+    return nullcontext() if stream is None else torch.cuda.stream(stream)
+
+
+StagedPart = tuple[Share, torch.Tensor]
 """A share and the uint8 view of its staged bytes."""
 
 
@@ -120,7 +126,7 @@ class Kernels(Protocol):
     One thread gathers and scatters. Neither call waits for the device. Work goes to `stream`, by default the
     caller's current one, after `after` if an event is given. Tables and buffers must stay as they are until the
     ticket is done. With `digest`, a table for these shares, the digests of what was moved are added to it
-    (`kvproto.io.kernels.digest`).
+    (`kvproto.io.kernels.digest`). Who derives from it need not gather single shares apart.
     """
 
     def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
@@ -138,17 +144,17 @@ class Kernels(Protocol):
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """Copy a share of tokens [first, first + tokens) from the pages into `out`."""
-        ...
+        return self.gather_parts(pool, table, first, tokens, ((share, out),), stream=stream, after=after, digest=digest)
 
     def gather_parts(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """The same for several destinations at once."""
         ...
 
     def scatter(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """Copy staged parts into the pages: those heads, layers and tokens, and nothing else."""

@@ -16,14 +16,13 @@ chunk, layer and head.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 from threading import Lock
 from typing import Any
 
 import torch
 
-from kvproto.io.kernels.base import Kernels, Part, Pool, Side, Ticket
+from kvproto.io.kernels.base import Kernels, Pool, Side, StagedPart, Ticket, on_stream
 from kvproto.io.kernels.digest import new_table
 from kvproto.layout.plan import Share
 from kvproto.layout.sharding import Layout
@@ -34,7 +33,7 @@ Place = tuple[int, int, int]
 Made = dict[tuple[int, tuple[Share, ...]], tuple[Side, torch.Tensor, Any]]
 
 
-class DigestingKernels:
+class DigestingKernels(Kernels):
     """Other kernels, whose calls all make digests. Gathers and scatters come from one thread, all else from any."""
 
     def __init__(self, kernels: Kernels, layout: Layout, index: int, rooms: int = ROOMS) -> None:
@@ -48,15 +47,8 @@ class DigestingKernels:
         """As the contract of kernels has it."""
         self._inner.prepare(pool, side, shares, digests=digests)
 
-    def gather(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
-        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
-    ) -> Ticket:  # fmt: skip
-        """As the contract of kernels has it, with digests."""
-        return self.gather_parts(pool, table, first, tokens, ((share, out),), stream=stream, after=after, digest=digest)
-
     def gather_parts(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, with digests."""
@@ -67,7 +59,7 @@ class DigestingKernels:
         return ticket
 
     def scatter(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, with digests."""
@@ -84,22 +76,23 @@ class DigestingKernels:
             calls = list(made.items())
         found: dict[Place, int] = {}
         for (first, shares), (side, sums, stream) in calls:
-            with _on(stream):
+            with on_stream(stream):
                 numbers = sums.tolist()
             places = self._places(side, first, shares)
             found.update((place, number & (1 << 64) - 1) for place, number in zip(places, numbers, strict=True))
         return found
 
     @staticmethod
-    def _new(table: torch.Tensor, parts: Sequence[Part], stream: Any) -> torch.Tensor:
-        with _on(stream):
+    def _new(table: torch.Tensor, parts: Sequence[StagedPart], stream: Any) -> torch.Tensor:
+        with on_stream(stream):
             return new_table([share for share, _ in parts], table.device)
 
     def _keep(
-        self, side: Side, table: torch.Tensor, first: int, parts: Sequence[Part], digest: torch.Tensor, stream: Any
-    ) -> None:
+        self, side: Side, table: torch.Tensor, first: int, parts: Sequence[StagedPart], digest: torch.Tensor,
+        stream: Any,
+    ) -> None:  # fmt: skip
         """The sums of a call that was queued; a repeated call's take the place of the first one's."""
-        with _on(stream):
+        with on_stream(stream):
             sums = digest.sum(0)
         with self._lock:
             _, made = self._made.setdefault(id(table), (table, {}))
@@ -113,10 +106,6 @@ class DigestingKernels:
             layer = self._layer + (share.src_layer if source else share.dst_layer)
             head = self._head + (share.src_head if source else share.dst_head)
             yield from product((first,), range(layer, layer + share.layers), range(head, head + share.heads))
-
-
-def _on(stream: Any) -> AbstractContextManager[Any]:
-    return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
 def differing(*ranks: Mapping[Place, int]) -> list[Place]:

@@ -9,13 +9,12 @@ stream, an event tells when it is over, and index tensors are allocated on the w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from math import gcd
 from typing import Any
 
 import torch
 
-from kvproto.io.kernels.base import Done, Events, Part, Pool, Side, Ticket, check_call, need
+from kvproto.io.kernels.base import Done, Events, Kernels, Pool, Side, StagedPart, Ticket, check_call, need, on_stream
 from kvproto.io.kernels.digest import digest_rows
 from kvproto.io.kernels.pool import Slice
 from kvproto.layout.plan import Share
@@ -23,7 +22,7 @@ from kvproto.layout.plan import Share
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-class TorchKernels:
+class TorchKernels(Kernels):
     """The reference implementation; see `Kernels`."""
 
     def __init__(self) -> None:
@@ -35,32 +34,26 @@ class TorchKernels:
             pool.cut(side, (share,))
         pool.cut(side, tuple(shares))
 
-    def gather(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
-        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
-    ) -> Ticket:  # fmt: skip
-        return self.gather_parts(pool, table, first, tokens, ((share, out),), stream=stream, after=after, digest=digest)
-
     def gather_parts(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         return self._move("gather", pool, table, first, tokens, parts, stream, after, digest)
 
     def scatter(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         return self._move("scatter", pool, table, first, tokens, parts, stream, after, digest)
 
     def _move(
-        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         stream: Any, after: Any, digest: torch.Tensor | None,
     ) -> Ticket:  # fmt: skip
         cut = pool.cut(side, tuple(share for share, _ in parts))
         buffers = [buffer for _, buffer in parts]
         check_call(pool, cut, table, first, tokens, buffers, digest)
-        with _on(stream):
+        with on_stream(stream):
             if after is not None:
                 after.wait()
             pages, slots = _places(pool, table, first, tokens)
@@ -77,10 +70,6 @@ class TorchKernels:
                         digest[0, at : at + part.heads] += digest_rows(rows, first, layer // part.layers)
                 entry += part.layers * part.heads
             return Done() if pool.device.type != "cuda" else self._events.ticket(torch.cuda.current_stream())
-
-
-def _on(stream: Any) -> AbstractContextManager[Any]:
-    return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
 def _places(pool: Pool, table: torch.Tensor, first: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:

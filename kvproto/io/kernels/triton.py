@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kvproto.io.kernels.base import Cut, Done, Events, KernelError, Part, Pool, Side, Ticket, check_call, need
+from kvproto.io.kernels.base import Cut, Done, Events, KernelError, Pool, Side, StagedPart, Ticket, check_call, need
 from kvproto.io.kernels.batch import BEST, INTERPRETED, MAX_UNITS, Batch, Tuning
 from kvproto.io.kernels.tile import MAX_PARTS
 from kvproto.layout.plan import Share
@@ -57,14 +57,14 @@ class TritonKernels:
         return self._move("gather", pool, table, first, tokens, (share,), (out,), stream, after, digest)
 
     def gather_parts(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         shares, buffers = zip(*parts, strict=True) if parts else ((), ())
         return self._move("gather", pool, table, first, tokens, shares, buffers, stream, after, digest)
 
     def scatter(
-        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[Part],
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         shares, buffers = zip(*parts, strict=True) if parts else ((), ())

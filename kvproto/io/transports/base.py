@@ -187,7 +187,7 @@ class PeerLost(msgspec.Struct, frozen=True):
     error: Fault
 
 
-Event: TypeAlias = Completed | Failed | Arrived | PeerLost
+TransportEvent: TypeAlias = Completed | Failed | Arrived | PeerLost
 
 
 class Transport(Protocol):
@@ -243,7 +243,7 @@ class Transport(Protocol):
     def drop(self, draft: Draft) -> None:
         """Give up a draft that was not posted; drop those to a peer before it is disconnected."""
 
-    def poll(self) -> list[Event]:
+    def poll(self) -> list[TransportEvent]:
         """What happened since the last poll; also what makes things happen. Never blocks."""
 
     def busy(self) -> bool:

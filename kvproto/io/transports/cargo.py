@@ -12,7 +12,7 @@ from .regions import Request
 StepKind = Literal["land", "arrive", "complete"]
 
 
-class Step(msgspec.Struct, frozen=True, order=True):
+class FabricStep(msgspec.Struct, frozen=True, order=True):
     """`piece` is the index of the piece that lands, 0 for the other kinds."""
 
     writer: PeerId
@@ -21,7 +21,7 @@ class Step(msgspec.Struct, frozen=True, order=True):
     piece: int = 0
 
 
-class Done(msgspec.Struct, frozen=True):
+class WriteEnd(msgspec.Struct, frozen=True):
     """What an instance is told: the end of one of its writes, with the fault if there is one."""
 
     handle: Handle
@@ -43,7 +43,7 @@ class Lost(msgspec.Struct, frozen=True):
     fault: Fault
 
 
-News: TypeAlias = Done | Tag | Lost
+News: TypeAlias = WriteEnd | Tag | Lost
 
 
 class Cargo:

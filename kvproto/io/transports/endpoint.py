@@ -23,7 +23,7 @@ _TOP = 1 << 63
 Count = Annotated[int, msgspec.Meta(ge=0, lt=_TOP - 1)]
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class RegionEntry(msgspec.Struct, frozen=True, array_like=True):
     """One row of the region table."""
 
     index: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
@@ -40,21 +40,21 @@ class Header(msgspec.Struct, frozen=True):
     version: int
 
 
-class Endpoint(Header, frozen=True):
+class InstanceDescription(Header, frozen=True):
     """One life of one instance, as of `serial`."""
 
     instance: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
     serial: Count
-    regions: tuple[Entry, ...]
+    regions: tuple[RegionEntry, ...]
     blob: bytes
 
 
 _encoder = msgspec.msgpack.Encoder()
 _header = msgspec.msgpack.Decoder(Header)
-_endpoint = msgspec.msgpack.Decoder(Endpoint)
+_endpoint = msgspec.msgpack.Decoder(InstanceDescription)
 
 
-def encode(endpoint: Endpoint) -> bytes:
+def encode(endpoint: InstanceDescription) -> bytes:
     """Raises BadEndpoint if it is larger than a peer would accept."""
     if len(endpoint.regions) > MAX_REGIONS:
         raise BadEndpoint(f"{len(endpoint.regions)} regions; an endpoint holds at most {MAX_REGIONS}")
@@ -63,7 +63,7 @@ def encode(endpoint: Endpoint) -> bytes:
     return data
 
 
-def decode(data: bytes, backend: str) -> Endpoint:
+def decode(data: bytes, backend: str) -> InstanceDescription:
     """Parse and check a peer's endpoint. Raises BadEndpoint, naming what is wrong with it."""
     _bound(data)
     try:
@@ -87,7 +87,7 @@ def _bound(data: bytes) -> None:
         raise BadEndpoint(f"endpoint of {len(data)} bytes; at most {MAX_BYTES}: register fewer, larger regions")
 
 
-def _check_table(regions: tuple[Entry, ...]) -> None:
+def _check_table(regions: tuple[RegionEntry, ...]) -> None:
     if len(regions) > MAX_REGIONS:
         raise BadEndpoint(f"{len(regions)} regions; at most {MAX_REGIONS}")
     if len({entry.index for entry in regions}) != len(regions):

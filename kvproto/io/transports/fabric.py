@@ -30,7 +30,7 @@ from collections import deque
 from random import Random
 
 from .base import Fault, Handle, PeerId, UsageError
-from .cargo import Cargo, Done, Lost, News, Step, StepKind, Tag
+from .cargo import Cargo, FabricStep, Lost, News, StepKind, Tag, WriteEnd
 from .regions import Request
 
 
@@ -54,23 +54,23 @@ class Fabric:
 
     # -- steps
 
-    def options(self) -> list[Step]:
+    def options(self) -> list[FabricStep]:
         """Every step that is possible now, oldest write first."""
         with self._lock:
             return [step for cargo in self._cargo.values() for step in self._steps(cargo)]
 
-    def _steps(self, cargo: Cargo) -> list[Step]:
+    def _steps(self, cargo: Cargo) -> list[FabricStep]:
         if cargo.pieces:
             pieces = list(cargo.pieces) if self.shuffle else [next(iter(cargo.pieces))]
-            return [Step(cargo.writer, cargo.handle, "land", piece) for piece in pieces]
+            return [FabricStep(cargo.writer, cargo.handle, "land", piece) for piece in pieces]
         if {cargo.writer, cargo.target} & self._stalled:
             return []
         kinds: list[StepKind] = ["arrive"] if cargo.tag else []
         if not cargo.told:
             kinds.append("complete")
-        return [Step(cargo.writer, cargo.handle, kind) for kind in kinds]
+        return [FabricStep(cargo.writer, cargo.handle, kind) for kind in kinds]
 
-    def take(self, step: Step) -> None:
+    def take(self, step: FabricStep) -> None:
         """Raises UsageError if the step is not among the options."""
         with self._lock:
             cargo = self._cargo.get((step.writer, step.handle))
@@ -78,7 +78,7 @@ class Fabric:
                 raise UsageError(f"{step} is not possible now: take one of options()")
             self._move(cargo, step)
 
-    def step(self, rng: Random) -> Step | None:
+    def step(self, rng: Random) -> FabricStep | None:
         """Take one of the options, evenly chosen. None: there was none."""
         with self._lock:
             options = self.options()
@@ -97,7 +97,7 @@ class Fabric:
                 steps += 1
             return steps
 
-    def _move(self, cargo: Cargo, step: Step) -> None:
+    def _move(self, cargo: Cargo, step: FabricStep) -> None:
         if step.kind == "land":
             self._land(cargo, step.piece)
             return
@@ -105,7 +105,7 @@ class Fabric:
             self._tell(cargo.target, Tag(cargo.writer, cargo.tag))
             cargo.tag = b""
         else:
-            self._tell(cargo.writer, Done(cargo.handle))
+            self._tell(cargo.writer, WriteEnd(cargo.handle))
             cargo.told = True
         if cargo.told and not cargo.tag:
             del self._cargo[cargo.writer, cargo.handle]
@@ -128,7 +128,7 @@ class Fabric:
     def doubt(self, writer: PeerId, handle: Handle) -> None:
         with self._lock:
             cargo = self._flying(writer, handle)
-            self._tell(writer, Done(cargo.handle, Fault("in_doubt", "put in doubt by the schedule"), False))
+            self._tell(writer, WriteEnd(cargo.handle, Fault("in_doubt", "put in doubt by the schedule"), False))
 
     def mute(self, writer: PeerId, handle: Handle) -> None:
         with self._lock:
@@ -168,7 +168,7 @@ class Fabric:
     def _stop(self, cargo: Cargo, fault: Fault) -> None:
         del self._cargo[cargo.writer, cargo.handle]
         if not cargo.told:
-            self._tell(cargo.writer, Done(cargo.handle, fault))
+            self._tell(cargo.writer, WriteEnd(cargo.handle, fault))
 
     # -- for the instances
 
@@ -204,7 +204,7 @@ class Fabric:
                 self._cargo[writer, handle] = Cargo(writer, target, handle, request, self.piece, tag)
             else:
                 fault = Fault("peer_lost", f"peer {target} is not on the fabric (any more)")
-                self._tell(writer, Done(handle, fault))
+                self._tell(writer, WriteEnd(handle, fault))
                 self._tell(writer, Lost(target, fault))
 
     def news(self, instance: PeerId) -> list[News]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 
 from .base import Busy, Fault, Handle, PeerId, StaleEndpoint, UsageError
-from .endpoint import Endpoint
+from .endpoint import InstanceDescription
 from .regions import Request, remote_table
 
 
-class Flight:
+class InFlightWrite:
     """A write in flight. Backends derive from it and add what their library gave them."""
 
     __slots__ = ("count", "handle", "peer", "silent", "sources")
@@ -27,12 +27,12 @@ class Flight:
         self.silent = False  # its outcome was reported, or is not wanted
 
 
-class Link:
+class TransportLink:
     """A peer we can write to. Its table is replaced as a whole, so that a reader needs no lock."""
 
     __slots__ = ("count", "endpoint", "lost", "peer", "regions", "strays", "writes")
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: InstanceDescription) -> None:
         self.peer = PeerId(endpoint.instance)
         self.lost: Fault | None = None
         self.count = 0  # descriptors in flight
@@ -40,42 +40,42 @@ class Link:
         self.strays = 0  # left behind by another thread, not yet taken over by the owner
         self.update(endpoint)
 
-    def update(self, endpoint: Endpoint) -> None:
+    def update(self, endpoint: InstanceDescription) -> None:
         self.endpoint = endpoint
         self.regions = remote_table(self.peer, endpoint.regions)
 
-    def enter(self, flight: Flight) -> None:
+    def enter(self, flight: InFlightWrite) -> None:
         self.writes += 1
         self.count += flight.count
 
-    def leave(self, flight: Flight) -> None:
+    def leave(self, flight: InFlightWrite) -> None:
         self.writes -= 1
         self.count -= flight.count
 
 
-class Links:
+class TransportLinks:
     """All peers. A method that takes an endpoint or holds a peer may run on any thread."""
 
     def __init__(self, own: PeerId) -> None:
         self._own = own
         self._lock = threading.Lock()
-        self._links: dict[PeerId, Link] = {}
+        self._links: dict[PeerId, TransportLink] = {}
         self._held: set[PeerId] = set()
         self._closed = False
 
-    def get(self, peer: PeerId) -> Link | None:
+    def get(self, peer: PeerId) -> TransportLink | None:
         return self._links.get(peer)
 
-    def known(self, peer: PeerId) -> Link:
+    def known(self, peer: PeerId) -> TransportLink:
         link = self._links.get(peer)
         if link is None:
             raise StaleEndpoint(f"peer {peer} is not connected: connect() to its endpoint first")
         return link
 
-    def all(self) -> tuple[Link, ...]:
+    def all(self) -> tuple[TransportLink, ...]:
         return tuple(self._links.values())
 
-    def begin(self, new: Endpoint) -> bool:
+    def begin(self, new: InstanceDescription) -> bool:
         """Hold the peer to connect it. False: there is nothing to do. Raises if this endpoint must not be taken."""
         peer = PeerId(new.instance)
         with self._lock:
@@ -88,7 +88,7 @@ class Links:
             self._held.add(peer)
             return True
 
-    def end(self, new: Endpoint, *, linked: bool) -> None:
+    def end(self, new: InstanceDescription, *, linked: bool) -> None:
         peer = PeerId(new.instance)
         with self._lock:
             self._held.discard(peer)
@@ -96,9 +96,9 @@ class Links:
             if linked and known is not None:
                 known.update(new)
             elif linked:
-                self._links[peer] = Link(new)
+                self._links[peer] = TransportLink(new)
 
-    def hold(self, peer: PeerId) -> Link:
+    def hold(self, peer: PeerId) -> TransportLink:
         with self._lock:
             self._free(peer)
             link = self.known(peer)
@@ -119,7 +119,7 @@ class Links:
         if peer in self._held:
             raise Busy(f"peer {peer} is being connected or warmed by another thread: wait for that to return")
 
-    def drop(self, peer: PeerId) -> Link | None:
+    def drop(self, peer: PeerId) -> TransportLink | None:
         """Take a link out and hold the peer; None if there is none. Raises Busy while anything of it moves."""
         with self._lock:
             self._free(peer)
@@ -139,7 +139,7 @@ class Links:
             self._closed = True
 
 
-def _newer(known: Link, new: Endpoint) -> bool:
+def _newer(known: TransportLink, new: InstanceDescription) -> bool:
     if known.lost is not None:
         raise StaleEndpoint(f"peer {known.peer} is lost ({known.lost}): disconnect it, then connect its next instance")
     if new.serial < known.endpoint.serial:

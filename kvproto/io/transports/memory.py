@@ -17,18 +17,18 @@ what can be scheduled and what can go wrong.
 from __future__ import annotations
 
 from .base import Arrived, Caps, Draft, Handle, Region
-from .cargo import Done, Lost, News, Step, Tag
-from .endpoint import Endpoint
+from .cargo import FabricStep, Lost, News, Tag, WriteEnd
+from .endpoint import InstanceDescription
 from .fabric import Fabric
-from .links import Flight, Link
+from .links import InFlightWrite, TransportLink
 from .write_records import Ledger
 
-__all__ = ["Fabric", "MemoryTransport", "Step"]
+__all__ = ["Fabric", "FabricStep", "MemoryTransport"]
 
 MAX_TAG = 8192
 
 
-class MemoryTransport(Ledger[Flight]):
+class MemoryTransport(Ledger[InFlightWrite]):
     """One instance on a fabric. Names are given in order (`memory-0`, `memory-1`, ...) unless `instance` is."""
 
     def __init__(self, fabric: Fabric, instance: str | None = None, *, max_inflight_descs: int = 1 << 20) -> None:
@@ -46,18 +46,18 @@ class MemoryTransport(Ledger[Flight]):
     def _blob(self) -> bytes:
         return b""
 
-    def _link(self, new: Endpoint) -> None:
+    def _link(self, new: InstanceDescription) -> None:
         pass
 
-    def _warm(self, _link: Link, _timeout_s: float) -> bool:
+    def _warm(self, _link: TransportLink, _timeout_s: float) -> bool:
         return True
 
-    def _unlink(self, link: Link) -> None:
+    def _unlink(self, link: TransportLink) -> None:
         pass
 
-    def _post(self, handle: Handle, draft: Draft) -> Flight:
+    def _post(self, handle: Handle, draft: Draft) -> InFlightWrite:
         self.fabric.launch(self.instance, draft.peer, handle, draft.request, draft.tag)
-        return Flight(handle, draft.peer, draft.request)
+        return InFlightWrite(handle, draft.peer, draft.request)
 
     def _progress(self) -> None:
         for news in self.fabric.news(self.instance):
@@ -68,7 +68,7 @@ class MemoryTransport(Ledger[Flight]):
             self._events.append(Arrived(news.peer, news.tag))
         elif isinstance(news, Lost):
             self._lose(news.peer, news.fault)
-        elif isinstance(news, Done) and (flight := self._flights.get(news.handle)) is not None:
+        elif isinstance(news, WriteEnd) and (flight := self._flights.get(news.handle)) is not None:
             if news.fault is None:
                 self._complete(flight)
             else:

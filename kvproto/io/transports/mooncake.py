@@ -40,8 +40,8 @@ from .base import (
     Region,
     UsageError,
 )
-from .endpoint import Endpoint
-from .links import Flight, Link
+from .endpoint import InstanceDescription
+from .links import InFlightWrite, TransportLink
 from .regions import Request
 from .write_records import Ledger
 
@@ -55,7 +55,7 @@ _DONE, _PENDING = 1, 0
 _running = threading.Lock()  # held by the one engine of this process
 
 
-class _Write(Flight):
+class _MooncakeWrite(InFlightWrite):
     __slots__ = ("failed", "ids", "pieces", "probe")
 
     def __init__(self, handle: Handle, peer: PeerId, request: Request) -> None:
@@ -92,7 +92,7 @@ def _load() -> Any:
     return engine
 
 
-class MooncakeTransport(Ledger[_Write]):
+class MooncakeTransport(Ledger[_MooncakeWrite]):
     """`host` is the address peers reach this process by. Raises BackendUnavailable, also for a second engine."""
 
     def __init__(self, host: str, instance: str | None = None, protocol: str = "tcp", device: str = "") -> None:
@@ -123,11 +123,11 @@ class MooncakeTransport(Ledger[_Write]):
 
     # -- peers
 
-    def _link(self, new: Endpoint) -> None:
+    def _link(self, new: InstanceDescription) -> None:
         if self._engine.send_probe(_address(new)) != 0:
             raise PeerGone(f"{new.instance} does not answer at {_address(new)}: ask for a new endpoint")
 
-    def _warm(self, link: Link, _timeout_s: float) -> bool:
+    def _warm(self, link: TransportLink, _timeout_s: float) -> bool:
         """A write of no bytes fetches the peer's segment, which the first write would have to wait for."""
         local = next(iter(self._table.regions()), None)
         remote = next(iter(link.regions.values()), None)
@@ -136,17 +136,17 @@ class MooncakeTransport(Ledger[_Write]):
         address = _address(link.endpoint)
         return bool(self._engine.transfer_sync_write(address, local.addr, remote.addr, 0) == 0)
 
-    def _unlink(self, link: Link) -> None:
+    def _unlink(self, link: TransportLink) -> None:
         self._tasks.pop(link.peer, None)
 
     # -- writes
 
-    def _post(self, handle: Handle, draft: Draft) -> _Write:
-        write = _Write(handle, draft.peer, draft.request)
+    def _post(self, handle: Handle, draft: Draft) -> _MooncakeWrite:
+        write = _MooncakeWrite(handle, draft.peer, draft.request)
         self._submit(draft.link, write, SUBMITS_A_POLL)
         return write
 
-    def _submit(self, link: Link, write: _Write, budget: int) -> int:
+    def _submit(self, link: TransportLink, write: _MooncakeWrite, budget: int) -> int:
         """Returns how many pieces were submitted."""
         tasks = self._tasks.get(link.peer, 0)
         started = len(write.ids)
@@ -172,7 +172,7 @@ class MooncakeTransport(Ledger[_Write]):
             if not write.ids and not write.pieces:
                 self._conclude(link, write)
 
-    def _ask(self, write: _Write) -> None:
+    def _ask(self, write: _MooncakeWrite) -> None:
         pending = []
         for task in write.ids:
             status = self._engine.transfer_check_status(task)
@@ -184,7 +184,7 @@ class MooncakeTransport(Ledger[_Write]):
             self._tasks[write.peer] -= len(write.ids) - len(pending)
             write.ids = pending
 
-    def _conclude(self, link: Link, write: _Write) -> None:
+    def _conclude(self, link: TransportLink, write: _MooncakeWrite) -> None:
         """Nothing of this write is in the engine any more."""
         if link.lost is not None:
             self._fail(write, link.lost, quiescent=True)
@@ -195,7 +195,7 @@ class MooncakeTransport(Ledger[_Write]):
         elif write.probe.alive is not None:
             self._judge(write)
 
-    def _judge(self, write: _Write) -> None:
+    def _judge(self, write: _MooncakeWrite) -> None:
         if write.probe is not None and write.probe.alive:
             doubt = Fault("in_doubt", f"{write.failed}; the peer is alive: its regions may have changed")
             self._fail(write, doubt, quiescent=False)
@@ -209,7 +209,7 @@ class MooncakeTransport(Ledger[_Write]):
         _running.release()
 
 
-def _address(endpoint: Endpoint) -> str:
+def _address(endpoint: InstanceDescription) -> str:
     try:
         return endpoint.blob.decode()
     except UnicodeDecodeError as error:

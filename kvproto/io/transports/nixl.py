@@ -49,8 +49,8 @@ from .base import (
     StaleEndpoint,
     UsageError,
 )
-from .endpoint import Endpoint
-from .links import Flight, Link
+from .endpoint import InstanceDescription
+from .links import InFlightWrite, TransportLink
 from .nixl_load import load
 from .regions import Request
 from .write_records import Ledger
@@ -76,7 +76,7 @@ _KINDS: dict[str, FaultKind] = {
 }
 
 
-class _Write(Flight):
+class _NixlWrite(InFlightWrite):
     __slots__ = ("error", "raw")
 
     def __init__(self, handle: Handle, peer: PeerId, request: Request, raw: int, error: Fault | None = None) -> None:
@@ -85,7 +85,7 @@ class _Write(Flight):
         self.error = error  # what posting it raised
 
 
-class NixlTransport(Ledger[_Write]):
+class NixlTransport(Ledger[_NixlWrite]):
     """`instance` names the agent and must be new with every life (default: a UUID); `params` are NIXL's parameters of
     the UCX backend. Raises BackendUnavailable."""
 
@@ -130,7 +130,7 @@ class NixlTransport(Ledger[_Write]):
 
     # -- peers
 
-    def _link(self, new: Endpoint) -> None:
+    def _link(self, new: InstanceDescription) -> None:
         try:
             name = self._agent.add_remote_agent(new.blob)
         except self._errors as error:
@@ -144,7 +144,7 @@ class NixlTransport(Ledger[_Write]):
             self._agent.remove_remote_agent(name)
             raise BadEndpoint(f"the metadata is of agent {_text(name)!r}, the endpoint of {new.instance!r}")
 
-    def _warm(self, link: Link, timeout_s: float) -> bool:
+    def _warm(self, link: TransportLink, timeout_s: float) -> bool:
         """A write of no bytes: it completes when both ends have the wire up."""
         remote = next(iter(link.regions.values()), None)
         local = next((r for r in self._table.regions() if remote is not None and r.kind == remote.kind), None)
@@ -154,7 +154,8 @@ class NixlTransport(Ledger[_Write]):
         request = Request(row[0], row[1], local.kind, remote.kind, (local.index,))
         raw = self._raw
         try:
-            write = self._start(raw, _Write(Handle(-1), link.peer, request, self._make(raw, link.peer, request, b"")))
+            made = self._make(raw, link.peer, request, b"")
+            write = self._start(raw, _NixlWrite(Handle(-1), link.peer, request, made))
         except self._errors:
             return False
         deadline = time.monotonic() + timeout_s
@@ -169,7 +170,7 @@ class NixlTransport(Ledger[_Write]):
         self._leave(write)
         return False
 
-    def _unlink(self, link: Link) -> None:
+    def _unlink(self, link: TransportLink) -> None:
         self._agent.remove_remote_agent(link.peer)
 
     # -- writes
@@ -189,12 +190,12 @@ class NixlTransport(Ledger[_Write]):
         if not isinstance(raw, Fault):
             self._free(raw)
 
-    def _post(self, handle: Handle, draft: Draft) -> _Write:
+    def _post(self, handle: Handle, draft: Draft) -> _NixlWrite:
         made = self._draft(draft) if draft.raw is None else draft.raw
         draft.raw = None
         if isinstance(made, Fault):
-            return _Write(handle, draft.peer, draft.request, 0, made)
-        return self._start(self._raw, _Write(handle, draft.peer, draft.request, made))
+            return _NixlWrite(handle, draft.peer, draft.request, 0, made)
+        return self._start(self._raw, _NixlWrite(handle, draft.peer, draft.request, made))
 
     def _make(self, raw: Any, peer: PeerId, request: Request, tag: bytes) -> int:
         """Raises NIXL's error."""
@@ -204,7 +205,7 @@ class NixlTransport(Ledger[_Write]):
         made: int = raw.createXferReq(self._nixl.NIXL_WRITE, local, remote, peer, tag, [])
         return made
 
-    def _start(self, raw: Any, write: _Write) -> _Write:
+    def _start(self, raw: Any, write: _NixlWrite) -> _NixlWrite:
         """What posting raises is kept for the next poll."""
         try:
             raw.postXferReq(write.raw, b"")
@@ -232,7 +233,7 @@ class NixlTransport(Ledger[_Write]):
         for name, tags in notes.items():
             self._events.extend(Arrived(PeerId(name), tag) for tag in tags)
 
-    def _check(self, write: _Write) -> Fault | None:
+    def _check(self, write: _NixlWrite) -> Fault | None:
         """This also sends the notification of a write that is through."""
         fault = write.error if not write.raw else None
         try:
@@ -248,7 +249,7 @@ class NixlTransport(Ledger[_Write]):
         self._complete(write)
         return None
 
-    def _release(self, write: _Write) -> None:
+    def _release(self, write: _NixlWrite) -> None:
         if write.raw:
             self._free(write.raw)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from .base import Busy, Caps, Kind, Owner, PeerId, Region, RemoteRegion, StaleEndpoint, UsageError
-from .endpoint import VERSION, Endpoint, decode, encode
-from .links import Link, Links
-from .regions import Table
+from .endpoint import VERSION, InstanceDescription, decode, encode
+from .links import TransportLink, TransportLinks
+from .regions import RegionTable
 
 
 class Books(ABC):
@@ -21,8 +21,8 @@ class Books(ABC):
         self.instance = instance
         self.closed = False
         self._owner = Owner()
-        self._table = Table(caps.kinds)
-        self._links = Links(instance)
+        self._table = RegionTable(caps.kinds)
+        self._links = TransportLinks(instance)
 
     # -- owner and regions
 
@@ -49,7 +49,7 @@ class Books(ABC):
             raise UsageError("the transport is closed")
         serial = self._table.serial
         entries = self._table.entries()
-        return encode(Endpoint(self.caps.backend, VERSION, self.instance, serial, entries, self._blob()))
+        return encode(InstanceDescription(self.caps.backend, VERSION, self.instance, serial, entries, self._blob()))
 
     # -- peers
 
@@ -106,12 +106,12 @@ class Books(ABC):
         """The backend's part of the endpoint. Any thread."""
 
     @abstractmethod
-    def _link(self, new: Endpoint) -> None:
+    def _link(self, new: InstanceDescription) -> None:
         """Learn a peer or its newer table. Any thread; may block."""
 
     @abstractmethod
-    def _warm(self, link: Link, timeout_s: float) -> bool:
+    def _warm(self, link: TransportLink, timeout_s: float) -> bool:
         """Any thread; may block."""
 
     @abstractmethod
-    def _unlink(self, link: Link) -> None: ...
+    def _unlink(self, link: TransportLink) -> None: ...

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .base import Caps, Descs, Kind, Part, PeerId, Region, RemoteRegion, StaleEndpoint, UsageError
-from .endpoint import Entry
+from .endpoint import RegionEntry
 
 Column: TypeAlias = npt.NDArray[np.uint64]
 _TOP = 1 << 63
@@ -40,7 +40,7 @@ class Request(msgspec.Struct, frozen=True):
         return len(self.local)
 
 
-class Table:
+class RegionTable:
     """This side's regions."""
 
     def __init__(self, kinds: tuple[Kind, ...]) -> None:
@@ -78,11 +78,11 @@ class Table:
     def regions(self) -> tuple[Region, ...]:
         return tuple(self._regions.values())
 
-    def entries(self) -> tuple[Entry, ...]:
-        return tuple(Entry(r.index, r.addr, r.nbytes, r.kind, r.dev) for r in tuple(self._regions.values()))
+    def entries(self) -> tuple[RegionEntry, ...]:
+        return tuple(RegionEntry(r.index, r.addr, r.nbytes, r.kind, r.dev) for r in tuple(self._regions.values()))
 
 
-def remote_table(peer: PeerId, entries: Sequence[Entry]) -> dict[int, RemoteRegion]:
+def remote_table(peer: PeerId, entries: Sequence[RegionEntry]) -> dict[int, RemoteRegion]:
     """A peer's regions by index."""
     return {e.index: RemoteRegion(peer, e.index, e.addr, e.nbytes, e.kind, e.dev) for e in entries}
 
@@ -116,7 +116,7 @@ def joined(src: Column, dst: Column, length: Column) -> tuple[Column, Column, Co
 
 
 def request(
-    parts: Sequence[Part], tag: bytes, table: Table, remotes: Mapping[int, RemoteRegion], caps: Caps
+    parts: Sequence[Part], tag: bytes, table: RegionTable, remotes: Mapping[int, RemoteRegion], caps: Caps
 ) -> Request:
     """Check a write and turn it into addresses. Raises UsageError, or StaleEndpoint if a target region is not in
     the peer's current endpoint."""
@@ -135,7 +135,7 @@ def request(
     return Request(local, remote, first.src.kind, first.dst.kind, sources)
 
 
-def _rows(part: Part, table: Table, remotes: Mapping[int, RemoteRegion]) -> tuple[Descs, Descs]:
+def _rows(part: Part, table: RegionTable, remotes: Mapping[int, RemoteRegion]) -> tuple[Descs, Descs]:
     src, dst = part.src, part.dst
     table.check(src)
     if remotes.get(dst.index) != dst:

@@ -25,7 +25,6 @@ from .base import (
     Caps,
     Completed,
     Draft,
-    Event,
     Failed,
     Fault,
     Handle,
@@ -34,15 +33,16 @@ from .base import (
     PeerLost,
     Region,
     RemoteRegion,
+    TransportEvent,
     UsageError,
 )
-from .links import Flight
+from .links import InFlightWrite
 from .peers_and_regions import Books
 from .regions import as_descs, request
 
 _DRAIN_TICK_S = 0.0005
 
-F = TypeVar("F", bound=Flight)
+F = TypeVar("F", bound=InFlightWrite)
 
 
 class Ledger(Books, Generic[F]):
@@ -52,7 +52,7 @@ class Ledger(Books, Generic[F]):
         super().__init__(caps, instance)
         self._flights: dict[Handle, F] = {}
         self._strays: deque[F] = deque()  # writes that another thread left in flight, for the owner to take over
-        self._events: list[Event] = []
+        self._events: list[TransportEvent] = []
         self._next = 0
 
     # -- writes
@@ -109,7 +109,7 @@ class Ledger(Books, Generic[F]):
         self._next += 1
         return handle
 
-    def poll(self) -> list[Event]:
+    def poll(self) -> list[TransportEvent]:
         self._owner.check()
         if not self.closed:
             self._gather()

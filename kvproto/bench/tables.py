@@ -1,0 +1,96 @@
+"""What was measured, as tables in Markdown: a terminal shows them as they are, documents and notes take them over.
+
+A benchmark prints at its end what `kvproto bench figures` makes of its file later. Bytes that were wrong are shouted
+below a table, row by row.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+MeasuredRow = Mapping[str, Any]
+WAYS = ("polled", "thread", "ours")
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """The cells as they are: a figure that wants its digits cut comes as text."""
+    table: str = tabulate(rows, head, tablefmt="github", disable_numparse=True)
+    return table
+
+
+def measured(rows: Sequence[MeasuredRow]) -> str:
+    """Every row as it was measured, a column a name; what is no single figure is left to the file."""
+    flat = [{name: each for name, each in row.items() if not isinstance(each, dict | list)} for row in rows]
+    table: str = tabulate(flat, headers="keys", tablefmt="github", floatfmt=".4g")
+    return table + wrong(rows)
+
+
+def wrong(rows: Iterable[MeasuredRow]) -> str:
+    """A line for each row whose bytes were wrong."""
+    return "".join(f"\nWRONG: {row}" for row in rows if not row.get("right", True))
+
+
+def pipeline(rows: Sequence[MeasuredRow]) -> str:
+    cells = []
+    for row in rows:
+        bulk = (f"{row['bulk_gbs']:.0f}", f"{row['ratio']:.3f}") if "ratio" in row else ("", "")
+        speed = f"{row['gbs']:.1f}" + (f" ({row['gbs'] / row['links']:.0f} a link)" if row["links"] > 1 else "")
+        form = (row["chunk"], row["slots"], row["ring"] or "")
+        if row["what"] == "slice":
+            speed, form = f"{row['gbs']:.2f}", ("", "", "")
+        cells.append((row["pair"], case(row), row["size"], *form, bulk[0], speed, bulk[1], f"{row['ms']:.3f}",
+                      row["pieces"]))  # fmt: skip
+    head = ("ranks", "what", "MiB", "chunk", "slots", "ring", "bulk GB/s", "GB/s", "share", "ms", "writes or pieces")
+    return markdown(head, cells) + wrong(rows)
+
+
+def case(row: MeasuredRow) -> str:
+    """What a row of a pipeline moves."""
+    if row["what"] == "slice":
+        return "slices, " + (f"at most {row['max_descs']} a write" if row["max_descs"] else "as endpoints do it")
+    return "one room" if row["rooms"] == 1 else f"{row['rooms']} rooms"
+
+
+def pinned(rows: Sequence[MeasuredRow]) -> str:
+    cells = [(row["what"], row["bytes"] >> 20, row["pieces"], f"{row['copy_gbs']:.1f}", f"{row['staged_gbs']:.1f}",
+              f"{row['direct_gbs']:.1f}", f"{row['ratio']:.3f}") for row in rows]  # fmt: skip
+    head = ("kernel", "MiB", "chunks", "host copy GB/s", "staged", "by the kernel alone", "share")
+    return markdown(head, cells) + wrong(rows)
+
+
+def control(found: MeasuredRow) -> str:
+    names = [name for name in found["rows"][0] if " to " in name]
+    cells = [(row["rooms"], *(f"{row[name]['median']:.0f} / {row[name]['p99']:.0f}" for name in names))
+             for row in found["rows"]]  # fmt: skip
+    how = "loops that never sleep" if found["spin"] else "loops that sleep between events"
+    where = "KV on GPUs" if found["cuda"] else "KV in host memory"
+    speed = statistics.median(found["rooms_a_second"])
+    idle = " and ".join(f"{100 * share:.2f} %" for share in found["idle"])
+    return (
+        f"{how}, {where}, a room every {found['pace_ms']:g} ms; microseconds, median / p99:\n\n"
+        + markdown(("rooms", *names), cells)
+        + f"\n\n{speed:.0f} rooms a second through one link; idle loops take {idle} of a core."
+        + ("" if found["right"] else "\nWRONG: the decode pool is not what the prefill pool is")
+    )
+
+
+def transport(rows: Sequence[MeasuredRow]) -> str:
+    bulk, tags = ({(row["how"], row["size"]): row for row in rows if row["what"] == what} for what in ("bulk", "tag"))
+    writes = [(f"{size:g}", f"{bulk['ours', size]['copy_gbs']:.1f}",
+               *(f"{bulk[how, size]['gbs']:.1f} ({bulk[how, size]['ratio']:.3f})" for how in WAYS))
+              for size in dict.fromkeys(size for _, size in bulk)]  # fmt: skip
+    told = [(f"{size:.4g}", *(f"{tags[how, size]['told_us']:.0f} / {tags[how, size]['over_us']:.0f}" for how in WAYS))
+            for size in dict.fromkeys(size for _, size in tags)]  # fmt: skip
+    pieces = [(f"{row['size']:g}", row["pieces"], f"{row['ms']:.3f}", f"{row['gbs']:.2f}")
+              for row in rows if row["what"] == "pieces"]  # fmt: skip
+    ways = ("NIXL polled", "with its thread", "ours")
+    return "\n\n".join([
+        "One write, GB/s and share of the copy:", markdown(("MiB", "copy", *ways), writes),
+        "A tag, microseconds until the target has it / until its sender knows of the end:",
+        markdown(("MiB", *ways), told),
+        "One write of many pieces:", markdown(("MiB", "pieces", "ms", "GB/s"), pieces),
+    ]) + wrong(rows)  # fmt: skip

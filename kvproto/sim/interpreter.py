@@ -1,0 +1,236 @@
+"""What becomes of a rank's effects in a world that is not real: one answer, for all such worlds.
+
+The loop carries effects out with sockets, transports and devices.  A simulated world has none of them; what it has
+(queues, lists, a model of memory) it says in `Surroundings`, one method for each thing that a rank can ask of the
+outside.  All between the rank and those methods is here, once, and is what the loop does:
+
+* a link has a *place* in the control plane, where its messages go and where they come from; `BindLink`, `Dial` and
+  `ForgetLink` say which.  What comes from any other place is a stranger's, and the rank hears it as such;
+* what HELLO, WELCOME, REFUSAL, AUX, PAGES_RSP and RESET say is put together from the rank and its engine;
+* a link's writes go through the connection (*wire*) that the link has adopted last; one that has none writes nothing;
+* a write is made ready, and then posted if its machine says so; between the two it is kept here.
+
+An answer that a world has at once (a write is ready as soon as it is asked for) is an event that is handled when the
+effects before it have been carried out, as in the loop.
+
+One interpreter belongs to one life of one rank.  A world that keeps ranks as values takes `place_of`, `wires` and
+`unposted` for a part of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.messages import Message
+from kvproto.protocol.states import Cause
+from kvproto.rank.base import Rank
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.prefill import PrefillRank
+
+#: what is posted: one block into the ring, or pieces into the pages
+Write = do.PrepareWrite | do.PreparePages
+#: (room, chunk, peer)
+WriteKey = tuple[int, int, int]
+
+
+class Surroundings:
+    """What a world does for one rank.  What it has no use for it need not say: news are heard by nobody, then."""
+
+    def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
+        """Take a message on its way to who is at this place."""
+        raise NotImplementedError
+
+    def aux_row(self, room: int) -> bytes:
+        """The room's aux row, as the prefill engine gave it."""
+        raise NotImplementedError
+
+    def page_ids(self, asked: do.TransmitPages) -> bytes:
+        """The pages of the chunk, as the decode engine allocated them: u32 little-endian each."""
+        raise NotImplementedError
+
+    def connect(self, asked: do.Connect) -> None:
+        """Begin a connection of the transport; its end is `WiredUp` or `WireFailed`."""
+        raise NotImplementedError
+
+    def gather(self, asked: do.LaunchGather) -> None:
+        """Begin a gather; its end is `Gathered` or `GatherFailed`."""
+        raise NotImplementedError
+
+    def prepare(self, write: Write) -> Event | None:
+        """Make a write ready: `BatchReady` or `BatchUnmade`, or None if that comes later."""
+        return ev.BatchReady(write.room, write.chunk, write.peer, last=True)
+
+    def post(self, write: Write, wire: str) -> Event | None:
+        """Post a write through this wire; `BatchDeferred` or `BatchRefused`, or None: it was posted, its end comes."""
+        raise NotImplementedError
+
+    def scatter(self, asked: do.LaunchScatter) -> None:
+        """Begin a scatter; its end is `Scattered` or `ScatterFailed`."""
+        raise NotImplementedError
+
+    def hear_outcome(self, room: int, cause: Cause) -> None:
+        """The engine is told how the room ended."""
+
+    def hear_released(self, room: int) -> None:
+        """The engine is told that the room's pages are its own again."""
+
+    def hear_aux(self, room: int, data: bytes) -> None:
+        """The engine is given the aux row."""
+
+    def hear_link(self, link: int, why: str) -> None:
+        """The engine is told that a link is up (`why` empty), lost or refused."""
+
+    def hear_report(self, report: Report) -> None:
+        """Whoever watches is told that something is odd."""
+
+
+class Interpreter:
+    """One rank, and what surrounds it."""
+
+    def __init__(self, rank: Rank, around: Surroundings) -> None:
+        """`rank`: a prefill or a decode rank; `around`: what its effects come to."""
+        self.rank, self.around = rank, around
+        #: where each link's messages go, and whose the messages of a place are
+        self.place_of: dict[int, bytes] = {}
+        self.link_at: dict[bytes, int] = {}
+        #: by link: the transport's connection that it has adopted
+        self.wires: dict[int, str] = {}
+        #: writes that are asked for and not posted
+        self.unposted: dict[WriteKey, Write] = {}
+        self._answers: deque[Event] = deque()
+        self._acts: dict[type[Effect], Callable[[Any], None]] = {
+            do.Transmit: self._transmit, do.TransmitAux: self._transmit_aux, do.TransmitPages: self._transmit_pages,
+            do.SayHello: self._say_hello, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
+            do.SayReset: self._say_reset,
+            do.BindLink: self._bind_link, do.Dial: self._dial, do.ForgetLink: self._forget_link,
+            do.AdoptWire: self._adopt_wire, do.DropWire: self._drop_wire, do.Disconnect: self._disconnect,
+            do.PrepareWrite: self._prepare, do.PreparePages: self._prepare, do.PostBatch: self._post,
+            do.DropBatches: self._drop_batches,
+            do.Connect: around.connect, do.LaunchGather: around.gather, do.LaunchScatter: around.scatter,
+            do.AnnounceOutcome: lambda effect: around.hear_outcome(effect.room, effect.cause),
+            do.AnnounceReleased: lambda effect: around.hear_released(effect.room),
+            do.AnnounceLink: lambda effect: around.hear_link(effect.link, effect.why),
+            do.DeliverAux: lambda effect: around.hear_aux(effect.room, effect.data),
+            Report: around.hear_report,
+        }  # fmt: skip
+
+    # -------------------------------------------------------------------------------------- what comes in
+    def handle(self, event: Event, now: float) -> None:
+        """The rank takes an event, and all that follows at once happens."""
+        self.carry_out(self.ask(partial(self.rank.handle, event, now)), now)
+
+    def hear(self, place: bytes, epoch: int, room: int, body: Message, now: float) -> None:
+        """The rank takes a message that came from this place."""
+        link = self.link_at.get(place, 0)
+        self.carry_out(self.ask(partial(self.rank.receive, link, epoch, room, body, now, place)), now)
+
+    def tick(self, now: float) -> None:
+        """The timers that are due end."""
+        self.carry_out(self.ask(partial(self.rank.tick, now)), now)
+
+    def ask(self, what: Callable[[], list[Effect]]) -> list[Effect]:
+        """Whatever the rank does, it does here."""
+        return what()
+
+    def carry_out(self, effects: list[Effect], now: float) -> None:
+        """Carry out effects of the rank, and all that follows at once."""
+        self._perform(effects)
+        while self._answers:
+            self._perform(self.ask(partial(self.rank.handle, self._answers.popleft(), now)))
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._acts[type(effect)](effect)
+
+    # ------------------------------------------------------------------------------------------- messages
+    def _say(self, link: int, epoch: int, room: int, body: Message) -> None:
+        place = self.place_of.get(link)
+        if place is not None:
+            self.around.deliver(place, epoch, room, body)
+
+    def _transmit(self, effect: do.Transmit) -> None:
+        self._say(effect.link, effect.epoch, effect.room, effect.body)
+
+    def _transmit_aux(self, effect: do.TransmitAux) -> None:
+        self._say(effect.link, effect.epoch, effect.room, msg.Aux(self.around.aux_row(effect.room)))
+
+    def _transmit_pages(self, effect: do.TransmitPages) -> None:
+        body = msg.PagesRsp(effect.chunk, self.around.page_ids(effect))
+        self._say(effect.link, effect.epoch, effect.room, body)
+
+    def _say_hello(self, effect: do.SayHello) -> None:
+        assert isinstance(self.rank, DecodeRank)
+        self._say(effect.link, 0, 0, self.rank.hello(effect.session))
+
+    def _say_welcome(self, effect: do.SayWelcome) -> None:
+        assert isinstance(self.rank, PrefillRank)
+        self._say(effect.link, effect.epoch, 0, self.rank.welcome(effect.session, effect.epoch))
+
+    def _say_refusal(self, effect: do.SayRefusal) -> None:
+        self._say(effect.link, 0, 0, msg.Refusal(effect.session, effect.why))
+
+    def _say_reset(self, effect: do.SayReset) -> None:
+        self.around.deliver(effect.place, effect.epoch, 0, msg.Reset())
+
+    # ---------------------------------------------------------------------------------- places and wires
+    def bind(self, link: int, place: bytes) -> None:
+        """The link's messages go to this place from now on, and what comes from there is the link's."""
+        if self.place_of.get(link, place) != place:
+            self._unbind(link)
+        self.place_of[link] = place
+        self.link_at[place] = link
+
+    def _unbind(self, link: int) -> None:
+        place = self.place_of.pop(link, None)
+        if place is not None:
+            self.link_at.pop(place, None)
+
+    def _bind_link(self, effect: do.BindLink) -> None:
+        self.bind(effect.link, effect.place)
+
+    def _dial(self, effect: do.Dial) -> None:
+        self.bind(effect.link, effect.address.encode())
+
+    def _forget_link(self, effect: do.ForgetLink) -> None:
+        self._unbind(effect.link)
+
+    def _adopt_wire(self, effect: do.AdoptWire) -> None:
+        self.wires[effect.link] = effect.wire
+
+    def _drop_wire(self, effect: do.DropWire) -> None:
+        """A connection that no link has is of no use, and costs nothing here."""
+
+    def _disconnect(self, effect: do.Disconnect) -> None:
+        self.wires.pop(effect.link, None)
+
+    # --------------------------------------------------------------------------------------------- writes
+    def _prepare(self, write: Write) -> None:
+        key = write.room, write.chunk, write.peer
+        if write.link not in self.wires:
+            self._answers.append(ev.BatchUnmade(*key))
+            return
+        self.unposted[key] = write
+        self._answer(self.around.prepare(write))
+
+    def _post(self, effect: do.PostBatch) -> None:
+        key = effect.room, effect.chunk, effect.peer
+        write = self.unposted.pop(key)
+        wire = self.wires.get(write.link)
+        answer = self.around.post(write, wire) if wire is not None else ev.BatchRefused(*key)
+        if isinstance(answer, ev.BatchDeferred):
+            self.unposted[key] = write
+        self._answer(answer)
+
+    def _drop_batches(self, effect: do.DropBatches) -> None:
+        self.unposted.pop((effect.room, effect.chunk, effect.peer), None)
+
+    def _answer(self, event: Event | None) -> None:
+        if event is not None:
+            self._answers.append(event)

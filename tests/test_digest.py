@@ -1,0 +1,238 @@
+"""The digest sees every change of what two builds must have in common, names its part, and sees nothing else."""
+
+from __future__ import annotations
+
+import compileall
+import re
+import subprocess
+import sys
+from pathlib import Path
+from shutil import which
+
+import msgspec
+import pytest
+from support.builds import SOURCE, Edit, build, digest_of
+
+from kvproto.check.mutations import EXAM
+from kvproto.check.table_patching import Bench
+from kvproto.fsm.digest_text import differing
+from kvproto.protocol.codec import Call
+from kvproto.protocol.digest import protocol_texts, tables_digest
+from kvproto.protocol.messages import Hello
+from kvproto.protocol.tables import TABLES
+
+INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15) if minor != sys.version_info.minor]
+
+#: hazards in what ranks do beside their tables, which the digest does not cover
+BESIDE = {"staging-on-one-side", "writers-keyed-by-pp", "room-id-reuse", "off-grid-chunk"}
+BEAT = "row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))\n"
+SILENT = "row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, announce_lost))\n"
+#: what is changed: (what stands in the source, what stands there in the other build, the part that differs)
+CHANGES: dict[str, tuple[str, str, str]] = {
+    "a field added": (
+        'your part of this chunk is in place."""\n\n    chunk: Chunk\n',
+        'your part of this chunk is in place."""\n\n    chunk: Chunk\n    grant: U64\n', "messages",
+    ),
+    "a field removed": (
+        "    chunk: Chunk\n    grant: U64\n\n\nclass ChunkAck", "    chunk: Chunk\n\n\nclass ChunkAck", "messages",
+    ),
+    "fields reordered": (
+        "    chunk: Chunk\n    grant: U64\n\n\nclass ChunkAck",
+        "    grant: U64\n    chunk: Chunk\n\n\nclass ChunkAck", "messages",
+    ),
+    "a field of the handshake added": (
+        "    endpoint: Annotated[bytes, Meta(max_length=MAX_ENDPOINT)]\n",
+        "    endpoint: bytes\n    zone: U32\n", "messages",
+    ),
+    "a bound": (
+        "Why = Annotated[str, Meta(max_length=1024)]", "Why = Annotated[str, Meta(max_length=512)]", "messages",
+    ),
+    "an exclusive bound": (
+        "Size = Annotated[int, Meta(ge=0, lt=2**48)]", "Size = Annotated[int, Meta(ge=0, lt=2**47)]", "messages",
+    ),
+    "a message's name": ('tag="CHUNK_ACK"', 'tag="CHUNK_OK"', "messages"),
+    "the wire version": ("code speaks\nVERSION = 1", "code speaks\nVERSION = 2", "messages"),
+    "a cause's number": ("    FORGOTTEN = 12\n", "    FORGOTTEN = 13\n", "messages"),
+    "what a cause means": (
+        "return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED)",
+        "return self is Cause.DECODE_ABORTED", "messages",
+    ),
+    "what is judged of a frame": (
+        "if isinstance(body, Open) and body.prefix > body.tokens:",
+        "if isinstance(body, Open) and body.prefix >= body.tokens:", "messages",
+    ),
+    "the numbers before a note": ('struct.Struct("<QI")', 'struct.Struct("<QQ")', "notification"),
+    "the cut of heads": (
+        "return place * self.local_heads, self.local_heads",
+        "return rank * self.local_heads, self.local_heads", "layout",
+    ),
+    "the cut of layers": ("stage - (self.pp - more)", "stage - (self.pp + more)", "layout"),
+    "the cut of tokens": ("    first = prefix + k * grid\n", "    first = k * grid\n", "layout"),
+    "where parts begin": ("PART_ALIGNMENT: Final = 256", "PART_ALIGNMENT: Final = 512", "layout"),
+    "where rows lie": (
+        "return (page * layout.page_size + slot) * layout.local_heads + head\n    return (page",
+        "return (slot * layout.page_size + page) * layout.local_heads + head\n    return (page", "layout",
+    ),
+    "a layout's field": (
+        "    page_size: int  #: tokens a page\n", "    page_size: int  #: tokens a page\n    skew: int\n", "layout",
+    ),
+    "when a region is usable": ("round_ - 1 < mark[0] or", "round_ - 1 <= mark[0] or", "ring"),
+    "the mark of an empty ring": (
+        "self.round, self.head = self.round + 1, 0\n", "self.round, self.head = self.round, 0\n", "ring",
+    ),
+    "a timer that follows from others": ("self.lease.period + self.write.period", "self.lease.period", "timing"),
+    "a timer more": (
+        "    forget: Timer = Timer(600.0)\n",
+        "    forget: Timer = Timer(600.0)\n    rest: Timer = Timer(1.0)\n", "timing",
+    ),
+    "an event's field": ("    usable: bool\n    lease: float\n", "    lease: float\n    usable: bool\n", "vocabulary"),
+    "an effect's field": (
+        'up (`why` empty), lost or refused."""\n\n    link: int\n',
+        'up (`why` empty), lost or refused."""\n\n    link: int\n    rank: int\n', "vocabulary",
+    ),
+    "a row's timer again": (
+        "ChunkLanded,                   let=place, again=True)",
+        "ChunkLanded,                   let=place)", "decode_room",
+    ),
+    "a row's verb": (
+        'ignore(S.AWAIT_AUX_ACK, AuxReady,        "the row', 'refuse(S.AWAIT_AUX_ACK, AuxReady,        "the row',
+        "prefill_send",
+    ),
+    "a row's target": (
+        "row(S.FILLING,       RoomStopped,      S.QUARANTINED)",
+        "row(S.FILLING,       RoomStopped,      S.FREED)", "decode_grant",
+    ),
+    "rows' order": (BEAT + SILENT, SILENT + BEAT, "prefill_link"),
+    "a row gone": ("row(S.QUARANTINED,   RoomDrained,      S.FREED,         do=(free, close))\n", "", "decode_grant"),
+    "effects' order": (
+        "let=quiet, do=(say_noted, drain_grants))", "let=quiet, do=(drain_grants, say_noted))", "decode_room",
+    ),
+    "a state's number": (
+        "    LOST = 3\n    #: the peers cannot work together, and know why\n    REFUSED = 4\n",
+        "    REFUSED = 3\n    #: the peers cannot work together, and know why\n    LOST = 4\n", "prefill_link",
+    ),
+    "a state's timer": ('S.AWAIT_ACK: "resend"', 'S.AWAIT_ACK: "patience"', "prefill_send"),
+    "a value's default": (
+        "    #: the engine has opened the room\n    owned: bool = True",
+        "    #: the engine has opened the room\n    owned: bool = False", "prefill_room",
+    ),
+    "a guard": ("return v.by_pages | 1 << e.peer == v.writers", "return v.by_pages == v.writers", "decode_grant"),
+    "a guard's helper": ("return v.asked & ~v.by_pages & ~v.arrived", "return v.asked & ~v.by_pages", "decode_grant"),
+    "a helper's helper": ("return aux and done == (1 << _total(v)) - 1", "return aux and bool(done)", "decode_room"),
+    "a change": (
+        "return replace(v, mark_round=e.round, mark_tail=e.tail)",
+        "return replace(v, mark_tail=e.tail)", "prefill_link",
+    ),
+    "an effect": (
+        "return do.Send(e.room, 1 << e.peer, StgNotify(e.chunk, v.grant))",
+        "return do.Send(e.room, 1 << e.peer, StgNotify(e.chunk, 0))", "prefill_send",
+    ),
+    "what an effect says of a cause": (
+        "RaiseLinkDown(e.peer, Cause.LINK_LOST)", "RaiseLinkDown(e.peer, Cause.NO_ANSWER)", "prefill_link",
+    ),
+}  # fmt: skip
+
+#: what may be changed: comments, sentences, annotations, numbers that an engine chooses, where a helper stands
+SAME: dict[str, tuple[Edit, ...]] = {
+    "comments and docstrings": (
+        ('"""Every prefill rank takes part, and everything is in place already."""\n', '"""All."""\n    # so\n'),
+        ("    #: tokens a chunk\n    grid: int\n", "    grid: int  # a number\n"),
+    ),
+    "annotations": (
+        ("def _waiting(v: V) -> int:\n", "def _waiting(v):\n"),
+        ("    live = _sends(v, 0, last)", "    live: int = _sends(v, 0, last)"),
+    ),
+    "sentences": (
+        ('"a late request: every part is in place"', '"too late"'),
+        ("an abort without a cause: it would read", "an abort without a cause reads"),
+    ),
+    "what an engine chooses": (("forget: Timer = Timer(600.0)", "forget: Timer = Timer(60.0)"),),
+    "how a line is laid out": (
+        ("return v.asked & ~v.by_pages & ~v.arrived", "return (v.asked\n    & ~v.by_pages & ~v.arrived)"),
+    ),
+    "a number that gets a name": (
+        ("def usable(round_", "FIRST = 0\n\n\ndef usable(round_"),
+        ("return round_ == 0 or", "return round_ == FIRST or"),
+    ),
+}  # fmt: skip
+
+
+def parts(digest: str) -> dict[str, str]:
+    return dict(word.partition(":")[::2] for word in digest.split())
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_is_seen_and_its_part_is_named(what: str, tmp_path: Path) -> None:
+    old, new, part = CHANGES[what]
+    ours, theirs = parts(tables_digest()), parts(digest_of(build(tmp_path, (old, new))))
+    assert [name for name in ours if ours[name] != theirs[name]] == [part]
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_what_changes_no_meaning_changes_nothing(what: str, tmp_path: Path) -> None:
+    assert differing(digest_of(build(tmp_path, *SAME[what])), tables_digest()) == ""
+
+
+def test_every_planted_hazard_is_another_build() -> None:
+    ours, unseen = protocol_texts(), set()
+    for mutation in EXAM.values():
+        with Bench() as bench:
+            mutation.apply(bench)
+            unseen |= {mutation.name} if protocol_texts() == ours else set()
+    assert unseen == BESIDE
+    assert protocol_texts() == ours
+
+
+def test_a_helper_that_moves_to_another_file_is_the_same(tmp_path: Path) -> None:
+    body = "def _waiting(v: V) -> int:\n    return v.asked & ~v.by_pages & ~v.arrived\n"
+    build(tmp_path, (body, "from kvproto.elsewhere import _waiting\n"))
+    (tmp_path / "kvproto" / "elsewhere.py").write_text(body.replace("v: V", "v"))
+    assert digest_of(tmp_path) == tables_digest()
+
+
+def test_it_is_the_same_in_every_process_and_at_any_time() -> None:
+    folder = SOURCE.parent
+    assert {digest_of(folder, PYTHONHASHSEED=seed) for seed in ("1", "2")} == {tables_digest()}
+    assert protocol_texts() == protocol_texts()
+
+
+@pytest.mark.parametrize("python", INTERPRETERS)
+def test_it_is_the_same_in_every_interpreter(python: str) -> None:
+    command = [python, "-c", "import msgspec"]
+    if which(python) is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip(f"no {python} with msgspec here")
+    assert digest_of(SOURCE.parent, python) == tables_digest()
+
+
+def test_without_sources_the_error_names_the_remedy(tmp_path: Path) -> None:
+    build(tmp_path)
+    compileall.compile_dir(tmp_path / "kvproto", legacy=True, quiet=2, maxlevels=10)
+    for file in tmp_path.rglob("*.py"):
+        file.unlink()
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        digest_of(tmp_path)
+    assert "cannot be read: install its package with its sources" in caught.value.stderr
+
+
+def test_every_part_has_a_text_and_the_whole_fits_into_a_call() -> None:
+    texts = protocol_texts()
+    assert all(texts.values())
+    assert [word.partition(":")[0] for word in tables_digest().split()] == list(texts)
+    assert {table.name for table in TABLES} < set(texts)
+    assert len(tables_digest()) <= 1024
+    assert not re.search(r"0x[0-9a-f]{6,}", "".join(texts.values())), "an address in memory"
+
+
+def test_a_call_begins_as_every_call_does() -> None:
+    ours, every = (msgspec.structs.fields(kind) for kind in (Hello, Call))
+    assert [(field.name, field.type) for field in ours[: len(every)]] == [(field.name, field.type) for field in every]
+    assert Hello.__struct_config__.tag == Call.__struct_config__.tag
+
+
+def test_differing_parts_are_named_with_both_hashes() -> None:
+    ours = "layout:aa ring:bb"
+    assert differing("layout:aa ring:cc", ours) == "the builds differ in ring (cc against bb)"
+    assert differing("layout:aa", ours) == "the builds differ in ring (none against bb)"
+    assert differing(f"{ours} more:dd", ours) == "the builds differ in more (dd against none)"
+    assert differing("0123", ours) == "digest '0123' against 'layout:aa ring:bb'"
+    assert differing(ours, ours) == ""

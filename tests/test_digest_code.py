@@ -1,0 +1,192 @@
+"""Functions as text: what is followed, what is left out, and what is refused because it could not be compared."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import py_compile
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from support import digest_samples
+from support.builds import SOURCE, environment
+
+from kvproto.fsm.digest_code import DigestError
+from kvproto.fsm.digest_text import Texts
+from kvproto.layout.sharding import Layout
+
+INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15)]
+COUNT = itertools.count()
+Make = Callable[[str], ModuleType]
+
+HEAD = "from __future__ import annotations\nimport enum, functools, math\nfrom msgspec import Struct\n"
+BASE = HEAD + """
+LIMIT = (3, frozenset({"a"}))
+class Colour(enum.Enum):
+    RED = 1
+    def mixed(self): return self is Colour.RED
+class Box(Struct, frozen=True):
+    size: int = 2
+    def twice(self): return self.size * 2
+WHOLE = Box(5)
+class Shelf:
+    LONG = 4
+    @property
+    def boxes(self): return [Box() for _ in range(self.LONG)]
+    @functools.cached_property
+    def first(self): return min(self.boxes)
+@functools.cache
+def helper(v): return other(v) if v else deepest(v)
+def other(v): return helper(v - 1)
+def deepest(v): return math.gcd(v, LIMIT[0]), WHOLE
+def root(v, at=LIMIT): return helper(v), Colour.RED, Shelf().boxes, [each for each in v]
+"""  # fmt: skip
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Makes a module from its source."""
+
+    def made(source: str) -> ModuleType:
+        name = f"digested_{next(COUNT)}"
+        file = tmp_path / f"{name}.py"
+        file.write_text(source)
+        return load(name, file)
+
+    return made
+
+
+def load(name: str, file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def text(*roots: object) -> str:
+    return Texts().part("part", roots)
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("LIMIT = (3,", "LIMIT = (4,"), ('frozenset({"a"})', 'frozenset({"b"})'), ("RED = 1", "RED = 2"),
+    ("self is Colour.RED", "self is not Colour.RED"), ("size: int = 2", "size: int = 3"), ("size: int", "size: float"),
+    ("self.size * 2", "self.size * 3"), ("Box(5)", "Box(6)"), ("LONG = 4", "LONG = 5"), ("v - 1", "v - 2"),
+    ("range(self.LONG)", "range(1, self.LONG)"), ("if v else", "if not v else"), ("math.gcd", "math.lcm"),
+    ("min(self.boxes)", "max(self.boxes)"), ("@property", "@functools.cached_property"),
+    ("for each in v]", "for each in v if each]"), ("at=LIMIT", "at=WHOLE"), ("def root(v, at", "def root(v, *, at"),
+    ("frozen=True", "frozen=True, tag='B'"), ("frozen=True", "frozen=True, array_like=True"),
+])  # fmt: skip
+def test_whatever_a_function_reaches_is_in_its_text(make: Make, old: str, new: str) -> None:
+    assert BASE.count(old) == 1
+    assert text(make(BASE).root) != text(make(BASE.replace(old, new)).root)
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("def other(v): return", 'def other(v: int) -> int:\n    """A sentence."""\n    # a comment\n    return'),
+    ("def other(v)", "def unrelated(v): return None\ndef other(v)"),
+    ("import enum, functools, math", "import math, functools, enum"),
+    ("def deepest(v): return", "def deepest(v):\n  pass\n  return"),
+])  # fmt: skip
+def test_what_changes_nothing_is_not(make: Make, old: str, new: str) -> None:
+    assert BASE.count(old) == 1
+    assert text(make(BASE).root) == text(make(BASE.replace(old, new)).root)
+
+
+def test_only_what_an_error_says_is_left_out(make: Make) -> None:
+    source = HEAD + "def root(v):\n    assert v > 0, 'small'\n    raise ValueError(f'{v} is odd')\n"
+    same = source.replace("small", "tiny").replace("is odd", "is even")
+    assert text(make(source).root) == text(make(same).root)
+    assert text(make(source).root) != text(make(source.replace("v > 0", "v > 1")).root)
+    assert text(make(source).root) != text(make(source.replace("ValueError", "KeyError")).root)
+
+
+def test_a_missing_default_is_not_none(make: Make) -> None:
+    one, two = make("def root(*, v): return v\n"), make("def root(*, v=None): return v\n")
+    assert text(one.root) != text(two.root)
+
+
+def test_closures_are_told_apart_by_what_they_hold(make: Make) -> None:
+    module = make("def hold(size):\n    def root(v): return v < size\n    return root\n")
+    assert text(module.hold(1)) == text(module.hold(1)) != text(module.hold(2))
+    module = make("def hold(size):\n    def root(v, *, size=size): return v < size\n    return root\n")
+    assert text(module.hold(1)) == text(module.hold(1)) != text(module.hold(2))
+
+
+def test_names_that_two_functions_share_are_told_apart(make: Make) -> None:
+    one, two = make("def root(v): return 1\n"), make("def root(v): return 2\n")
+    assert text(one.root, two.root).splitlines()[:2] == ["part/root", "part/root 2"]
+
+
+def test_a_definition_stands_in_the_first_part_that_reaches_it(make: Make) -> None:
+    module, texts = make(BASE), Texts()
+    first, second = texts.part("first", [module.deepest]), texts.part("second", [module.root])
+    assert "first/deepest is" in first and "first/Box is" in first
+    assert "first/deepest" in second and "first/deepest is" not in second
+    assert "second/root is" in second
+
+
+@pytest.mark.parametrize(("source", "says"), [
+    ("SEEN = {}\ndef root(v): return SEEN\n", "a dict .* has no text that lasts"),
+    ("def root(v):\n    import os\n    return os\n", "has an import or a class within"),
+    ("def root(v):\n    class Inner: pass\n    return Inner\n", "has an import or a class within"),
+    ("def root(v): return missing\n", "names missing, which is not defined"),
+    ("root, two = lambda v: v, lambda v: 2\n", "shares its line with another function"),
+    ("root = len\n", "len is no plain function of Python"),
+    ("class Kept:\n    def at(self): return self\nroot = Kept().at\n", "Kept.at is no plain function of Python"),
+    ("import functools\nroot = functools.partial(max, 1)\n", "a partial .* has no text that lasts"),
+])  # fmt: skip
+def test_what_could_not_be_compared_is_refused(make: Make, source: str, says: str) -> None:
+    with pytest.raises(DigestError, match=says):
+        text(make(source).root)
+
+
+def test_source_that_was_edited_after_it_was_loaded_is_refused(make: Make) -> None:
+    module = make("def root(v): return v + 1\n")
+    before = text(module.root)
+    file = Path(str(module.__file__))
+    file.write_text("# as it was\ndef root(v): return v + 1\n")
+    with pytest.raises(DigestError, match="is not what runs, it was edited since: start the process anew"):
+        text(module.root)
+    file.write_text("def root(v): return v + 1\n")
+    assert text(module.root) == before
+
+
+def test_source_that_is_not_there_is_refused_with_the_remedy(make: Make, tmp_path: Path) -> None:
+    module = make("def root(v): return v + 1\n")
+    py_compile.compile(str(module.__file__), cfile=str(tmp_path / "bare.pyc"))
+    Path(str(module.__file__)).unlink()
+    bare = load("bare", tmp_path / "bare.pyc")
+    with pytest.raises(DigestError, match=r"bare\.root cannot be read: install its package with its sources"):
+        text(bare.root)
+
+
+def test_types_are_said_with_their_bounds_and_in_no_order_that_means_nothing() -> None:
+    said = text(Layout)
+    assert "page_size: builtins:int" in said and "order: one of ('HND', 'NHD') = 'NHD'" in said
+    say = Texts().value
+    assert say(int | str, "kvproto") == say(str | int, "kvproto") == "builtins:int or builtins:str"
+    assert say(dict[str, tuple[int, ...]], "kvproto").endswith("[builtins:str, builtins:tuple[builtins:int, Ellipsis]]")
+
+
+def runs(python: str) -> bool:
+    """Whether there is such an interpreter (not only a version manager's name for one that is not there)."""
+    found: Any = shutil.which(python)
+    return found is not None and not subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("python", INTERPRETERS)
+def test_every_interpreter_writes_the_same(python: str) -> None:
+    if not runs(python):
+        pytest.skip(f"no {python} here")
+    done = subprocess.run([python, digest_samples.__file__], env=environment(SOURCE.parent), capture_output=True,
+                          text=True, check=True, timeout=60)  # fmt: skip
+    assert done.stdout == digest_samples.texts()
+    assert len(done.stdout.splitlines()) == 4
