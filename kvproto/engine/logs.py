@@ -77,14 +77,14 @@ class Logs:
         self.links, self.frames = Limited("links"), Limited("frames")
         self.transport, self.loop = Limited("transport"), Limited("loop")
         self._kinds: set[str] = set()
-        #: when the next second is over, by the loop's clock
-        self.due = 0.0
+        #: when the second is over, by the loop's clock
+        self.second = 0.0
         #: told of what may end a room: its key, the cause, and what is known
         self.blame: Callable[[int, Cause, str], None] = _nobody
 
     def sum_up(self, now: float) -> None:
-        """Called when `due` has come."""
-        self.due = now + PERIOD
+        """Called when the second is over."""
+        self.second = now + PERIOD
         for limited in (self.links, self.frames, self.transport, self.loop):
             limited.sum_up(self.name)
         fresh = self._unheard - self._summed

@@ -91,7 +91,7 @@ class Loop(Owned):
         if self.rank.next_deadline <= self.now:
             self.submit(self.rank.tick(self.now, LIMIT))
             moved = True
-        if self.logs.due <= self.now:
+        if self.logs.second <= self.now:
             self.logs.sum_up(self.now)
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
         return moved
@@ -167,7 +167,7 @@ class Loop(Owned):
         why = self.rank.other_build(call.version, call.digest)
         if why:
             self.counts["calls of other builds"] += 1
-            self.reports.append(f"call from {peer} refused: {why}")
+            self.logs.frame(f"call from {peer} refused", why)
             self.control.send(peer, encode(0, 0, Refusal(call.session, why[:1024])))
 
     def _take(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
