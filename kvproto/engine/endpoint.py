@@ -23,9 +23,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 from typing import Any, Self
 
+from kvproto.engine.failure_traces import FailureTraces
 from kvproto.engine.loop import Loop
 from kvproto.engine.reasons import reason
 from kvproto.engine.room import Outcome, Room, Status
@@ -43,9 +43,7 @@ from kvproto.protocol.events import room_of
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.rank.explain import explain
-from kvproto.trace.records import lines, log_of, save
-
-MAX_TRACES = 64
+from kvproto.trace.records import save
 
 
 class Endpoint:
@@ -66,9 +64,9 @@ class Endpoint:
         self._released: deque[Room] = deque()
         self._news = threading.Event()
         self._loop.ended = self._news.set
-        #: where the trace is written when a room fails (None: nowhere), for the first MAX_TRACES failures
+        #: where the trace is written when a room fails (None: nowhere), for the first 64 failures
         self.trace_dir: Path | None = None
-        self._traces = 0
+        self._traces = FailureTraces(rank)
         self._loop.handlers |= {
             do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release, do.AnnounceLink: self._link,
         }  # fmt: skip
@@ -245,19 +243,8 @@ class Endpoint:
             self._finished.append(Outcome(Room(*room_of(effect.room)), effect.cause, entry.aux or b"", why))
             self._news.set()
             self._loop.logs.room(effect.room, effect.cause, why)
-            if effect.cause and self.trace_dir is not None and self._traces < MAX_TRACES:
-                self._traces += 1
-                self._save_failure(self.trace_dir, *room_of(effect.room))
-
-    def _save_failure(self, directory: Path, room: int, gen: int) -> None:
-        """Write the trace as it is now, on a thread: the loop does not wait for a disk."""
-        kept = list(self._rank.trace)
-        path = directory / f"{self._rank.side}-{self._rank.index}-room-{room}-{gen}.jsonl"
-
-        def write() -> None:
-            path.write_text("".join(line + "\n" for line in lines(log_of(self._rank, kept))))
-
-        Thread(target=write, daemon=True).start()
+            if effect.cause and self.trace_dir is not None:
+                self._traces.save(self.trace_dir, effect.room)
 
     def _release(self, effect: do.AnnounceReleased) -> None:
         entry = self._entries.get(effect.room)

@@ -10,6 +10,7 @@ from kvproto.engine.logs import short
 from kvproto.protocol import effects as do
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
+from kvproto.rank.explain import link_of, unlinked
 
 #: what was known of a room before its end: the cause that it would be, and the sentence
 Fault = tuple[Cause, str]
@@ -47,19 +48,12 @@ def reason(rank: Rank, effect: do.AnnounceOutcome, fault: Fault | None) -> str:
     cause = effect.cause
     if not cause:
         return ""
-    peer = f"{_other(rank)} rank {effect.peer}"
+    peer = f"{rank.other_side} rank {effect.peer}"
     if effect.told:
         return f"{peer} said: {WORDS[cause]}"
     if fault is not None and fault[0] is cause:
         return short(fault[1])
     if effect.peer >= 0 and cause in ABOUT:
-        return short(ABOUT[cause].format(peer=peer, why=rank.link_fault(effect.room, effect.peer)))
-    missing = rank.unlinked(effect.room) if cause in UNLINKED else []
-    if missing:
-        return short(f"{WORDS[cause]}: no link to {_other(rank)} rank {', '.join(map(str, missing))}")
-    return WORDS[cause]
-
-
-def _other(rank: Rank) -> str:
-    """The other side's name."""
-    return "decode" if rank.side == "prefill" else "prefill"
+        return short(ABOUT[cause].format(peer=peer, why=link_of(rank, effect.room, effect.peer).why))
+    missing = unlinked(rank, effect.room) if cause in UNLINKED else ""
+    return short(f"{WORDS[cause]}: there is no link to {missing}") if missing else WORDS[cause]

@@ -111,7 +111,7 @@ class EngineAborted(RoomEvent, frozen=True):
 
 
 class RoomFailed(RoomEvent, frozen=True):
-    """Something of the room went wrong here; `peer`: in what was meant for this rank of the other side (-1: for none)."""
+    """Something of the room went wrong here; `peer`: in what was meant for this rank of the other side (-1: none)."""
 
     cause: Cause
     peer: int = -1

@@ -38,7 +38,7 @@ NOT_IN_TABLES = (
         "facts",
         "What a route or a guard asks is found out here and decided there: whose link it is, of which group, whether"
         " two ranks fit, which rooms a link concerns, which sends a chunk's KV.",
-        ("rank/base.py:_link_fact", "rank/base.py:_sender_fact", "rank/base.py:_group_of", "rank/base.py:_rooms_of", "rank/base.py:unlinked",
+        ("rank/base.py:_link_fact", "rank/base.py:_sender_fact", "rank/base.py:_group_of", "rank/base.py:_rooms_of",
          "rank/base.py:misfit", "rank/decode.py:misfit_of", "rank/prefill.py:_offer_kv"),
         "tests/test_core_scenarios.py",
     ),
@@ -74,7 +74,7 @@ NOT_IN_TABLES = (
         "Status, outcome and explanation are read from the values and change none.",
         ("engine/endpoint.py:status", "engine/endpoint.py:_outcome", "engine/prefill_endpoint.py:_known",
          "engine/decode_endpoint.py:_stage", "engine/room.py:ok", "rank/explain.py:_prefill",
-         "rank/explain.py:_decode", "rank/explain.py:_over"),
+         "rank/explain.py:_decode", "rank/explain.py:_over", "rank/explain.py:unlinked"),
         "tests/test_endpoint_calls.py",
     ),
 )  # fmt: skip

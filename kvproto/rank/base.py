@@ -149,17 +149,10 @@ class Rank(Driver):
         """`prefill` or `decode`."""
         return self.ROOM.name.partition("_")[0]
 
-    def unlinked(self, room: int) -> list[int]:
-        """The ranks of the room's other group to which no link is up."""
-        value = self.value_of(room)
-        everyone = value.terms.everyone if value is not None and value.terms is not None else 0
-        return [peer for peer in bits(everyone) if self._up(self.link_to(room, peer)) is None]
-
-    def link_fault(self, room: int, peer: int) -> str:
-        """Why there is no link to this rank of the room's other group, if it was refused; else empty."""
-        value = self.links.get(self.link_to(room, peer) or 0, self.link_machine.initial)
-        why: str = value.why
-        return why
+    @property
+    def other_side(self) -> str:
+        """`decode` or `prefill`."""
+        return "decode" if self.side == "prefill" else "prefill"
 
     def _group_of(self, room: int) -> int | None:
         """The room's other group; None if nobody knows."""

@@ -15,6 +15,19 @@ from kvproto.rank.base import Rank, bits
 from kvproto.rank.driver import steps
 
 
+def unlinked(rank: Rank, room: int) -> str:
+    """The ranks of the room's other group to which no link is up, by name; empty: there is none."""
+    value = rank.value_of(room)
+    everyone = value.terms.everyone if value is not None and value.terms is not None else 0
+    down = sum(1 << peer for peer in bits(everyone) if link_of(rank, room, peer).state is not rank.UP)
+    return _names(down, rank.other_side) if down else ""
+
+
+def link_of(rank: Rank, room: int, peer: int) -> Any:
+    """The value of the link to this rank of the room's other group."""
+    return rank.links.get(rank.link_to(room, peer) or 0, rank.link_machine.initial)
+
+
 def _names(mask: int, side: str) -> str:
     ranks = [str(i) for i in bits(mask)]
     return f"{side} rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}" if ranks else f"no {side} rank"
