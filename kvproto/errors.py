@@ -10,15 +10,11 @@ What is raised is a caller's mistake or a machine's lack.  How a *room* fails is
 
 from __future__ import annotations
 
-from kvproto.fsm.errors import KvprotoError
+from kvproto.fsm.errors import ArgumentError, KvprotoError
 
 __all__ = [
     "ArgumentError", "EndpointError", "KvprotoError", "LinkError", "MissingExtraError", "NotFoundError",
 ]  # fmt: skip
-
-
-class ArgumentError(KvprotoError, ValueError):
-    """What was given does not fit: a number out of its range, a table too short, a room that is open already."""
 
 
 class NotFoundError(KvprotoError, KeyError):

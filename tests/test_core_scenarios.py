@@ -18,14 +18,15 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.states import Cause, DGrant, DLink, DRoom, PLink, PRoom, PSend
+from kvproto.protocol.states import Cause, DGrant, DLink, DRoom, PLink, PRoom, PSend, PWrite
 from kvproto.protocol.tables import TABLES
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.sim.interpreter import Untaken
 from kvproto.sim.world import Chances, Side, World
 
 ROOM = 100
-SEEDS = range(250)
+SEEDS = range(400)
 
 #: rows that no rank can fire, though the table must decide the pair
 OUT_OF_REACH = {
@@ -52,7 +53,7 @@ def hear(at: World, side: Side, index: int, body: msg.Message, *, room: int = RO
     node = at.nodes[side, index]
     link = node.rank.link_of[(DECODE_GROUP if side == "P" else PREFILL_GROUP), sender]
     effects = node.rank.receive(link, node.rank.links[link].epoch, room, body, at.now)
-    at._carry_out(node, effects)
+    node.interpreter.carry_out(effects, at.now)
     return effects
 
 
@@ -86,8 +87,8 @@ def stranger_opens(at: World) -> list[Effect]:
     """A decode rank of a third group calls and opens the same room."""
     rank = DecodeRank(layout(1, page=2 * PAGE), 0, group=3, grid=GRID, incarnation=99, settings=at.settings)
     prefill = at.prefill(0)
-    link, _ = prefill.hello(rank.hello(7), at.now)
-    prefill.handle(ev.WiredUp(link, 7), at.now)
+    link, _ = prefill.hello(rank.hello(7), at.now, b"elsewhere")
+    prefill.handle(ev.WiredUp(link, 7, "wire"), at.now)
     return prefill.receive(link, prefill.links[link].epoch, ROOM, msg.Open(20, 0), at.now)
 
 
@@ -266,6 +267,70 @@ def gather_fails_too_late() -> World:
     return at
 
 
+# ------------------------------------------------------------------------------------------------- writes
+TAKEN, DEFERRED, REFUSED = None, ev.BatchDeferred, ev.BatchRefused
+KEY = (ROOM, 0, 0)
+READY, OK, SETTLED = ev.BatchReady(*KEY, last=False), ev.BatchCompleted(*KEY), ev.BatchSettled(*KEY)
+BAD, DOUBT = ev.BatchFailed(*KEY, settled=True), ev.BatchFailed(*KEY, settled=False)
+#: what the transport says to each batch; then what is seen together, pass by pass, until the write is over
+WRITES: dict[str, tuple[list[type[Untaken] | None], list[tuple[Event, ...]]]] = {
+    "a batch fails, another completes": ([TAKEN, TAKEN, DEFERRED], [(BAD,), (OK,)]),
+    "deferred when another has failed": ([TAKEN, TAKEN, DEFERRED, DEFERRED], [(READY, BAD), (OK,)]),
+    "deferred when another is in doubt": ([TAKEN, DEFERRED, DEFERRED], [(READY, DOUBT), (SETTLED,)]),
+    "deferred when all others have ended": ([TAKEN, DEFERRED, DEFERRED], [(READY, DOUBT, SETTLED)]),
+    "refused when another has failed": ([TAKEN, TAKEN, DEFERRED, REFUSED], [(READY, BAD), (OK,)]),
+    "refused when the other has failed": ([TAKEN, DEFERRED, REFUSED], [(READY, BAD)]),
+    "refused when another is in doubt": ([TAKEN, DEFERRED, REFUSED], [(READY, DOUBT), (SETTLED,)]),
+    "refused when all others have ended": ([TAKEN, DEFERRED, REFUSED], [(READY, DOUBT, SETTLED)]),
+    "in doubt, and the last one fails": ([TAKEN, TAKEN, DEFERRED], [(DOUBT,), (SETTLED,), (BAD,)]),
+}
+
+
+def over_pages(said: list[type[Untaken] | None]) -> World:
+    """A write of four batches over pages, of which the transport says this."""
+    at = world(settings=Settings(timing=QUICK, pages_only=True))
+    node, answers = at.nodes["P", 0], iter(said)
+    to_open(at)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node, "prepare", lambda write: 4)
+        patch.setattr(node, "post", lambda write, wire: next(answers))
+        at.raise_event("P", 0, ev.TokensProduced(ROOM, GRID))
+        at.calm()
+    assert at.prefill(0).writes[ROOM, 0].flying == said.index(DEFERRED)
+    return at
+
+
+def a_write(case: str) -> World:
+    said, passes = WRITES[case]
+    at = over_pages(said[: said.index(DEFERRED) + 1])
+    node, answers = at.nodes["P", 0], iter(said[said.index(DEFERRED) + 1 :])
+    for events in passes:
+        assert (ROOM, 0) in at.prefill(0).writes and ROOM not in node.released
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(node, "post", lambda write, wire: next(answers))
+            node.interpreter.handle(events[0], at.now, *events[1:])
+    assert (ROOM, 0) not in at.prefill(0).writes and not node.interpreter.unposted
+    ends(at)
+    assert at.nodes["D", 0].outcomes[ROOM] is Cause.WRITE_FAILED
+    return at
+
+
+@pytest.mark.parametrize("case", WRITES)
+def test_a_write_ends_when_its_last_batch_has_ended(case: str) -> None:
+    a_write(case)
+
+
+def a_lease_that_ends_between_two_batches() -> World:
+    at = over_pages([TAKEN, DEFERRED])
+    node = at.nodes["P", 0]
+    at.now += QUICK.lease.period
+    node.interpreter.handle(READY, at.now)
+    assert at.prefill(0).writes[ROOM, 0].state is PWrite.ENDING, "nothing more is posted"
+    node.interpreter.handle(OK, at.now)
+    ends(at)
+    return at
+
+
 # ------------------------------------------------------------------------------------------------- links
 def misfit_calls() -> World:
     at = world(up=False)
@@ -282,7 +347,7 @@ def misfit_calls() -> World:
     assert call(1, fits=False) is PLink.REFUSED
     assert call(2, fits=False) is PLink.REFUSED, "it is told again"
     beat = prefill.receive(1, 5, 0, msg.Heartbeat(), at.now)
-    assert isinstance(beat[0], do.Transmit) and beat[0].body == msg.Reset()
+    assert beat == [do.SayReset(b"", 5)]
     assert call(3, fits=True) is PLink.AWAIT_WIRE_UP
     assert call(4, fits=False) is PLink.REFUSED
     assert call(5, fits=True) is PLink.AWAIT_WIRE_UP
@@ -313,9 +378,91 @@ def misfit_answers() -> World:
     at.call(0)
     at.calm()
     assert where() is DLink.UP, "the engine may call again"
-    at.raise_event("D", 0, ev.TransportLost(1))
+    at.raise_event("D", 0, ev.QueueOverflowed(1))
     answer()
     assert where() is DLink.REFUSED
+    return at
+
+
+def wires_that_come_late() -> World:
+    at = world(up=False)
+    prefill, node = at.prefill(0), at.nodes["P", 0]
+    wires = node.interpreter.wires
+
+    def call(session: int, *, fits: bool = True) -> None:
+        said = at.decode(0).hello(session)
+        node.interpreter.hear(b"D0", 0, 0, said if fits else replace(said, version=99), at.now)
+
+    def wired(session: int) -> PLink:
+        at.raise_event("P", 0, ev.WiredUp(1, session, f"wire {session}"))
+        return PLink(prefill.links[1].state)
+
+    call(1)
+    assert wired(1) is PLink.UP and wires == {1: "wire 1"}
+    call(2)
+    call(2)
+    assert prefill.links[1].state is PLink.AWAIT_WIRE_UP and wires == {1: "wire 1"}, "kept until there is another"
+    at.raise_event("P", 0, ev.TransportLost(1))
+    assert wires == {} and wired(1) is PLink.AWAIT_WIRE_UP and wires == {}
+    assert wired(2) is PLink.UP and wires == {1: "wire 2"}
+    at.raise_event("P", 0, ev.QueueOverflowed(1))
+    assert wires == {1: "wire 2"}, "what is written may still get there"
+    at.raise_event("P", 0, ev.TransportLost(1))
+    call(3, fits=False)
+    at.raise_event("P", 0, ev.TransportLost(1))
+    assert wired(2) is PLink.REFUSED and wires == {}
+    at.jobs.clear()
+    at.mail.clear()
+    at.pass_time(QUICK.forget.period + 1.0)
+    assert not prefill.links and not node.interpreter.place_of
+    at.raise_event("P", 0, ev.WiredUp(1, 3, "wire 3"))
+    assert not prefill.links and wires == {}
+    return at
+
+
+def called_elsewhere() -> World:
+    """A prefill rank that has moved is called at its new address, whatever the link is waiting for."""
+    at = world()
+    rank, node = at.decode(0), at.nodes["D", 0]
+
+    def call(address: str) -> DLink:
+        _, effects = rank.call(PREFILL_GROUP, 0, at.plan, at.now, address)
+        node.interpreter.carry_out(effects, at.now)
+        return DLink(rank.links[1].state)
+
+    def cannot() -> tuple[DLink, str]:
+        at.raise_event("D", 0, ev.DialFailed(1, "no such place"))
+        return DLink(rank.links[1].state), rank.links[1].why
+
+    assert call("nowhere") is DLink.AWAIT_RETURN and node.interpreter.place_of == {1: b"nowhere"}
+    assert cannot() == (DLink.AWAIT_RETURN, "no such place")
+    assert call("elsewhere") is DLink.AWAIT_RETURN and rank.links[1].why == ""
+    at.calm(QUICK.return_.period * (QUICK.return_.tries + 2))
+    assert rank.links[1].state is DLink.AWAIT_WELCOME, "nothing of the lost link can land any more"
+    assert call("nowhere") is DLink.AWAIT_WELCOME and cannot() == (DLink.AWAIT_WELCOME, "no such place")
+    assert call("P0") is DLink.AWAIT_WELCOME
+    at.calm(QUICK.call.period * 2)
+    assert rank.links[1].state is DLink.UP
+    at.raise_event("D", 0, ev.QueueOverflowed(1))
+    node.interpreter.hear(b"P0", 0, 0, msg.Refusal(rank.links[1].session, "not now"), at.now)
+    assert rank.links[1].state is DLink.REFUSED
+    return at
+
+
+def a_room_of_nobody_s_link() -> World:
+    """A room of a group that was never called is over when its engine says so; strangers are told to call."""
+    at = world()
+    rank = at.decode(0)
+    at.nodes["D", 0].opened.add(ROOM)
+    at.raise_event("D", 0, ev.RoomOpened(ROOM, rank.terms(9, at.plan), 20, 0))
+    at.raise_event("D", 0, ev.EngineAborted(ROOM, Cause.DECODE_ABORTED))
+    assert state(at, "D") is DRoom.ABORTED and ROOM in at.nodes["D", 0].released
+    said: list[tuple[bytes, int, msg.Message]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(at, "mail_to", lambda place, sender, epoch, room, body: said.append((place, epoch, body)))
+        at.nodes["D", 0].interpreter.hear(b"nobody", 77, 0, msg.Heartbeat(), at.now)
+    assert said == [(b"nobody", 77, msg.Reset())]
+    ends(at)
     return at
 
 
@@ -428,7 +575,8 @@ def gives_up_while_the_ring_is_full() -> World:
 BY_HAND: list[Callable[[], World]] = [
     disagreement, opened_again_while_draining, lost_while_draining, kv_after_the_lease, gather_fails_too_late,
     misfit_calls, misfit_answers, fails_before_all_have_confirmed, landed_while_draining, landed_while_settling,
-    failed_while_settling, words_about_nobody, gives_up_while_the_ring_is_full,
+    failed_while_settling, words_about_nobody, gives_up_while_the_ring_is_full, a_lease_that_ends_between_two_batches,
+    wires_that_come_late, called_elsewhere, a_room_of_nobody_s_link,
 ]  # fmt: skip
 
 
@@ -451,14 +599,14 @@ def test_the_timers_of_the_first_room_s_sends_are_its_sends_own() -> None:
 def test_a_link_that_comes_and_goes_leaves_one_timer() -> None:
     at = world()
     for _ in range(20):
-        for side in ("P", "D"):
-            at.raise_event(side, 0, ev.TransportLost(1))
+        at.raise_event("P", 0, ev.TransportLost(1))
+        at.raise_event("D", 0, ev.QueueOverflowed(1))
         at.calm(2.0)
     assert {node.rank.links[1].state.name for node in at.nodes.values()} == {"UP"}
     at.pass_time(QUICK.forget.period)
     at.calm(2.0)
     for node in at.nodes.values():
-        assert sum(len(slot) for slot in node.rank.wheel.slots.values()) == 1, node.name
+        assert sum(len(slot) for slot in node.rank.stores["links"].wheel.slots.values()) == 1, node.name
 
 
 @pytest.mark.parametrize("seed", [3, 1009, 20260])
@@ -473,6 +621,8 @@ def test_every_moving_row_is_fired_by_ranks() -> None:
         fired |= Story(seed).tell().rows()
     for scenario in BY_HAND:
         fired |= scenario().rows()
+    for case in WRITES:
+        fired |= a_write(case).rows()
     for where in WAYS:
         fired |= another_group(where).rows()
     for where in (PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN, PRoom.DRAINING):

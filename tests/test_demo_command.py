@@ -23,8 +23,7 @@ from kvproto.demo.pass_counts import Tally, decode_counts, prefill_counts, total
 from kvproto.demo.run import Run, chunk_bytes, make_rooms
 from kvproto.demo.times import sharded, spread, unsharded
 from kvproto.demo.verify import Verdict
-from kvproto.fsm.vocabulary import TimerFired
-from kvproto.protocol.events import SpaceReserved, StagingDenied, StagingGranted
+from kvproto.protocol.events import SpaceReserved, StagingDenied, StagingGranted, TimerFired
 from kvproto.protocol.states import DGrant, PSend
 from kvproto.protocol.tables.decode_grant import DGrantValue
 from kvproto.protocol.tables.prefill_send import PSendValue

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from kvproto.fsm.driver import steps
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
@@ -28,7 +29,6 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.digest import tables_digest
-from kvproto.rank.driver import steps
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import Settings
 

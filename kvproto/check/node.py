@@ -19,13 +19,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from kvproto.check.config import GRID, Config
 from kvproto.check.snapshot import Names
+from kvproto.fsm.driver import steps
 from kvproto.fsm.table import Row
 from kvproto.fsm.vocabulary import Effect, Report
 from kvproto.layout.sharding import cell
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
-from kvproto.rank.driver import steps
 from kvproto.sim.interpreter import Interpreter, Surroundings
 
 Value = tuple[Any, ...]

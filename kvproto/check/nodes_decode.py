@@ -30,13 +30,13 @@ from kvproto.check.node import (
     remove,
 )  # fmt: skip
 from kvproto.check.snapshot import freeze_decode, thaw_decode
-from kvproto.fsm.vocabulary import Event, TimerFired
+from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.events import ROOM_CHUNK, TimerFired
 from kvproto.protocol.messages import Hello, Message, StagingRsp, StgNotify
 from kvproto.protocol.states import Cause, DLink, DRoom
 from kvproto.rank.decode import DecodeRank
-from kvproto.rank.driver import ROOM_CHUNK
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 
 

@@ -27,18 +27,19 @@ from kvproto.check.node import (
 )  # fmt: skip
 from kvproto.check.prefill_local_steps import PNode, PrefillMoves
 from kvproto.check.snapshot import LONG_AGO, freeze_prefill, thaw_prefill
-from kvproto.fsm.vocabulary import Event, TimerFired
+from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.events import ROOM_CHUNK, TimerFired
 from kvproto.protocol.messages import Message, Reset, StgNotify
 from kvproto.protocol.states import Cause, PLink
-from kvproto.rank.driver import ROOM_CHUNK
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
-from kvproto.sim.interpreter import Write
+from kvproto.sim.interpreter import Untaken, Write
 
 #: the wire of a link that is down: it may be there, and nothing may be posted through it
 DOWN = "down"
+UNTAKEN: dict[str, type[Untaken]] = {"deferred": ev.BatchDeferred, "refused": ev.BatchRefused}
 
 
 class PrefillNode(PrefillMoves):
@@ -54,7 +55,7 @@ class PrefillNode(PrefillMoves):
         self.rank.tells = config.tells
         self.interpreter = Watched(self.rank, self)
         #: what the transport says to the write that is being posted
-        self.answer: type[ev.BatchDeferred | ev.BatchRefused] | None = None
+        self.untaken: type[Untaken] | None = None
 
     def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[PNode, list[Out]]:
         """A rank that has just started; `script`: rooms that the engine of a former life has lost."""
@@ -69,7 +70,7 @@ class PrefillNode(PrefillMoves):
     def step(self, v: PNode, what: Input) -> tuple[PNode, list[Out]]:
         """The next value, and what leaves the node.  Raises `Violation`."""
         self._thaw(v)
-        self.current, self.outs, self.answer = v, [], None
+        self.current, self.outs, self.untaken = v, [], None
         self._drive(what)
         self.judge_ends(self.rank)
         return self._frozen(), self.outs
@@ -80,12 +81,13 @@ class PrefillNode(PrefillMoves):
         it, keys = self.interpreter, self.names.keys
         it.place_of, it.link_at = known, {place: link for link, place in known.items()}
         it.wires = {d + 1: wire or DOWN for d, wire in enumerate(v.wires)}
-        it.unposted = {(keys[k], chunk, d): replace(write, room=keys[k]) for k, chunk, d, write in v.preparing}
+        it.unposted = {(keys[k], chunk, d): (replace(write, room=keys[k]), 1) for k, chunk, d, write in v.preparing}
 
     def _frozen(self) -> PNode:
         v: PNode = self.current
         it, decodes = self.interpreter, self.config.decodes
-        preparing = sorted((self.names.place[key[0]], *key[1:], replace(w, room=0)) for key, w in it.unposted.items())
+        unposted = ((key, replace(write, room=0)) for key, (write, _) in it.unposted.items())
+        preparing = sorted((self.names.place[room], chunk, d, write) for (room, chunk, d), write in unposted)
         up = {link - 1 for link, at in self.rank.links.items() if at.state is PLink.UP}
         wires = tuple(it.wires.get(d + 1) if d in up else None for d in range(decodes))
         return v._replace(rank=freeze_prefill(self.rank, self.names, decodes), preparing=tuple(preparing), wires=wires)
@@ -180,8 +182,8 @@ class PrefillNode(PrefillMoves):
         if how == "unmade":
             self._handle(ev.BatchUnmade(*key))
             return
-        self.answer = {"deferred": ev.BatchDeferred, "refused": ev.BatchRefused}.get(how)
-        self._handle(ev.BatchReady(*key, last=True), LATE if how == "made late" else NOW)
+        self.untaken = UNTAKEN.get(how)
+        self._handle(self.interpreter.offer(key), LATE if how == "made late" else NOW)
 
     def _wrote(self, how: str, k: int, chunk: int, d: int) -> None:
         """The transport's word of a write.  That none of it can land any more may be heard before that it is in doubt:
@@ -242,19 +244,19 @@ class PrefillNode(PrefillMoves):
         v, k = self.current, self.names.place[asked.room]
         self._judge_reading(asked)
         unposted = self.interpreter.unposted.values()
-        prepared = (write.slot for write in unposted if isinstance(write, do.PrepareWrite))
+        prepared = (write.slot for write, _ in unposted if isinstance(write, do.PrepareWrite))
         busy = {*(job[3] for job in (*v.gathers, *v.posted)), *prepared}
         judge("S12", asked.slot not in busy, f"slot {asked.slot} is gathered into while it is read")
         self.current = v._replace(gathers=add(v.gathers, (k, asked.chunk, asked.peer, asked.slot)))
 
-    def prepare(self, write: Write) -> Event | None:
+    def prepare(self, write: Write) -> int | None:
         """In one step with what asks for it, unless the configuration says otherwise."""
-        return None if self.config.preparing else super().prepare(write)
+        return None if self.config.preparing else 1
 
-    def post(self, write: Write, wire: str) -> Event | None:
+    def post(self, write: Write, wire: str) -> type[Untaken] | None:
         """A write is posted: once, and from a slot that holds its chunk."""
-        if self.answer is not None:
-            return self.answer(write.room, write.chunk, write.peer)
+        if self.untaken is not None:
+            return self.untaken
         v, k, chunk, d = self.current, self.names.place[write.room], write.chunk, write.peer
         judge("S4", wire != DOWN, f"chunk {chunk} of room {k} is posted through a link that is down")
         judge("S2", not any(j[:3] == (k, chunk, d) for j in v.posted), f"chunk {chunk} of room {k} is posted twice")

@@ -109,9 +109,7 @@ def _rooms(rank: Rank, names: Names) -> tuple[Frozen, Frozen]:
 def _thaw_rooms(rank: Rank, names: Names, rooms: Frozen, tombs: Frozen) -> None:
     rank.rooms = {names.keys[k]: v for k, v in rooms}
     rank.tombs = OrderedDict((names.keys[k], v) for k, v in tombs)
-    rank._queue.clear()  # noqa: SLF001  # where the rank has stopped, the search may go on from before
-    rank.wheel.slots.clear()
-    rank.wheel.order.clear()
+    rank.clear_pending()  # where the rank has stopped, the search may go on from before
     rank.trace.clear()
 
 

@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvproto.fsm.vocabulary import TimerFired
-from kvproto.protocol.events import SpaceReserved, StagingDenied, StagingGranted
+from kvproto.fsm.driver import steps
+from kvproto.protocol.events import SpaceReserved, StagingDenied, StagingGranted, TimerFired
 from kvproto.protocol.states import DGrant, PSend
-from kvproto.rank.driver import steps
 
 SUMS = (
     "writes", "pieces", "bytes", "slices", "direct", "deferrals", "refused", "impatient", "lapsed", "wraps", "scatters",

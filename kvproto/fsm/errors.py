@@ -1,4 +1,4 @@
-"""The root of all errors that this project raises on purpose."""
+"""The root of all errors that this project raises on purpose, and the kind that its lowest layer needs, too."""
 
 from __future__ import annotations
 
@@ -10,3 +10,7 @@ class KvprotoError(Exception):
     """
 
     __str__ = Exception.__str__  # a KeyError's would put the sentence in quotes
+
+
+class ArgumentError(KvprotoError, ValueError):
+    """What was given does not fit: a number out of its range, a table too short, a room that is open already."""

@@ -83,7 +83,7 @@ def _undecided(
         if state in table.final and not table.tombstones:
             continue
         for event in table.events:
-            if event is TimerFired and state not in table.timers:
+            if issubclass(event, TimerFired) and state not in table.timers:
                 continue
             pair = rows.get((state, event), [])
             if not pair and state not in outside.get(event, ()):
@@ -159,7 +159,7 @@ def _unknown(table: Table[Any], timing: NamedTimers) -> list[Finding]:
             found.append(_finding(table, "unknown", f"{row.event.__name__} is not an event of the table", row))
         if row.source not in tuple(table.states) or row.target not in tuple(table.states):
             found.append(_finding(table, "unknown", f"{row} is in a state of another table", row))
-        if row.event is TimerFired and row.source not in table.timers:
+        if issubclass(row.event, TimerFired) and row.source not in table.timers:
             found.append(_finding(table, "unknown", f"{row.source.name} has no timer", row))
     for state, name in table.timers.items():
         try:

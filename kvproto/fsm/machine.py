@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
+from kvproto.fsm.generated import compiled
 from kvproto.fsm.inline import expression
 from kvproto.fsm.table import Output, Row, Table, Value
 from kvproto.fsm.timer_wheel import INFINITY, QUANTUM
@@ -89,7 +90,7 @@ class Machine(Generic[V]):
 def _code(rows: tuple[Row, ...], timed: tuple[bool, ...], name: str) -> tuple[CodeType, dict[str, Any]]:
     """The function for one pair, compiled once for all machines of the process."""
     source, names = _source(rows, timed)
-    return compile(source, f"<{name} {rows[0].source.name} {rows[0].event.__name__}>", "exec"), names
+    return compiled(source, f"{name} {rows[0].source.name} {rows[0].event.__name__}"), names
 
 
 def _source(rows: tuple[Row, ...], timed: tuple[bool, ...]) -> tuple[str, dict[str, Any]]:

@@ -127,7 +127,7 @@ class Table(Generic[V]):
         do: tuple[Callable[[V, E], Output], ...] = (), again: bool = False,
     ) -> None:  # fmt: skip
         """In `source` (each of them), on `event`, if `when`: go to `target` (None: stay)."""
-        again = again or event is TimerFired
+        again = again or issubclass(event, TimerFired)
         self._add("row", source, event, target, when, let, do, again=again, why="")
 
     def ignore(

@@ -37,6 +37,11 @@ class Wheel(Generic[K]):
         """When the next key comes up; infinity if there is none."""
         return self.order[0] if self.order else INFINITY
 
+    def clear(self) -> None:
+        """Take out all keys."""
+        self.slots.clear()
+        self.order.clear()
+
     def take(self) -> K:
         """The next key; IndexError if there is none."""
         due = self.order[0]

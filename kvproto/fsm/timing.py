@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import msgspec
+
+from kvproto.fsm.errors import ArgumentError
 
 
 class Timer(msgspec.Struct, frozen=True, gc=False):
@@ -12,6 +15,13 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
 
     period: float
     tries: int = 1
+
+    def __post_init__(self) -> None:
+        """ArgumentError: the period is not a time, or the timer could never end."""
+        if isinstance(self.period, bool) or not 0.0 < self.period < math.inf:
+            raise ArgumentError(f"a timer's period is {self.period!r}: it is in seconds, finite, and more than 0")
+        if type(self.tries) is not int or self.tries < 1:
+            raise ArgumentError(f"a timer's tries are {self.tries!r}: a whole number, at least 1")
 
 
 class NamedTimers(Protocol):

@@ -25,16 +25,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class TimerFired(Event, frozen=True):
-    """The timer of the machine's state ended; it may be started `tries` times in all.
+    """The timer of the machine's state ended.
 
-    `busy`: a write to the link's peer is in flight (links of a prefill rank).
+    A protocol has an event of its own below this one: with the fields that name the machine, and after them `tries`,
+    how often the timer may be started in all.
     """
-
-    room: int
-    chunk: int
-    peer: int
-    tries: int
-    busy: bool = False
 
 
 class Effect(msgspec.Struct, frozen=True, gc=False):

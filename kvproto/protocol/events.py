@@ -2,7 +2,7 @@
 
 An event names what it is about: the room (its key, see `room_key`), the chunk, the peer.  `peer` is the index
 of a rank in the other side's group, except in link events, where it is the number of the link.  `machine` says
-which table it is for; `TimerFired` is the one event that every table may see.
+which table it is for; `TimerFired` is the one event that several tables see.
 
 Engines, messages, transports, kernels and timers raise events; so do machines, through effects that the rank
 itself carries out (a send that ends tells its room).  What a guard needs to know about the world beside the
@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from kvproto.fsm import vocabulary
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol.states import Cause
 
@@ -66,6 +67,24 @@ class Route(IntEnum):
     PAGES = 1
     #: the aux row, over the control plane
     AUX = 2
+
+
+#: the `chunk` of a timer that is a room's or a link's
+ROOM_CHUNK = -2
+
+
+class TimerFired(vocabulary.TimerFired, frozen=True):
+    """The timer of the machine's state ended; it may be started `tries` times in all.
+
+    A room's and a link's have `ROOM_CHUNK` for a chunk, and a link's its number for a peer (a room's: 0).  `busy`: a
+    write to the link's peer is in flight (links of a prefill rank).
+    """
+
+    room: int
+    chunk: int
+    peer: int
+    tries: int
+    busy: bool = False
 
 
 # --------------------------------------------------------------------------------------------- rooms
@@ -343,7 +362,7 @@ class BatchReady(WriteEvent, frozen=True):
 
 
 class BatchUnmade(WriteEvent, frozen=True):
-    """A batch could not be made ready."""
+    """No batch of the write could be made ready."""
 
 
 class BatchDeferred(WriteEvent, frozen=True):

@@ -14,6 +14,7 @@ import math
 
 import msgspec
 
+from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
 
 
@@ -44,6 +45,19 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     heartbeat: Timer = Timer(1.0, 5)
     #: a link that is down is forgotten
     forget: Timer = Timer(600.0)
+
+    def __post_init__(self) -> None:
+        """ArgumentError names two timers that cannot be as they are beside each other, and why."""
+        lease = self.lease.period
+        asked = "nothing could be asked for twice before it ends"
+        if self.heartbeat.tries < 2:  # noqa: PLR2004  # one is no patience at all
+            raise ArgumentError(f"Timing: heartbeat.tries is {self.heartbeat.tries}: one late beat would end a link")
+        for name in ("resend", "patience"):
+            if getattr(self, name).period >= lease:
+                raise ArgumentError(f"Timing: {name} is not shorter than the lease of {lease} s: {asked}")
+        if self.call.period > lease + self.write.period:
+            raise ArgumentError(f"Timing: call is longer than lease and write, {lease + self.write.period} s: after a "
+                                "loss the pages would wait for the next call")  # fmt: skip
 
     @property
     def return_(self) -> Timer:

@@ -19,7 +19,6 @@ would go beyond is dropped and counted, and its sender repeats it.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
@@ -27,17 +26,18 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.fsm.digest_text import differing
-from kvproto.fsm.routing import Route, Routes
-from kvproto.fsm.vocabulary import Effect, State
+from kvproto.fsm.party import Party
+from kvproto.fsm.routing import Routes
+from kvproto.fsm.table import Table
+from kvproto.fsm.vocabulary import Effect, Event, State
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, LayoutError
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.digest import tables_digest
-from kvproto.protocol.events import Terms
+from kvproto.protocol.events import ROOM_CHUNK, Terms, TimerFired
 from kvproto.protocol.messages import VERSION, Hello, LinkBody, Message, Welcome
 from kvproto.protocol.routes import Heard, LinkIs, SenderIs
-from kvproto.rank.driver import Driver
 from kvproto.rank.settings import Settings
 
 
@@ -52,17 +52,30 @@ class Peer(msgspec.Struct):
     endpoint: bytes = b""
 
 
-class Rank(Driver):
+class Rank(Party):
     """Base of both kinds of rank; `group` and `index` say which one it is."""
 
     UP: ClassVar[State]
+    ROOM: ClassVar[Table[Any]]
+    LINK: ClassVar[Table[Any]]
     ROUTES: ClassVar[Routes]
+
+    rooms: dict[int, Any]
+    tombs: dict[int, Any]
+    links: dict[int, Any]
 
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
     ) -> None:  # fmt: skip
         """`grid`: tokens a chunk; `incarnation`: a number that no earlier life of this rank has used (u48)."""
-        super().__init__(settings or Settings())
+        self.settings = settings or Settings()
+        super().__init__(self.settings.timing, self.ROUTES, self.settings.trace)
+        self.room_machine = self.add(
+            "rooms", self.ROOM, by_room, timer=_room_timer, bound=self.settings.tombstones
+        )  # fmt: skip
+        self.link_machine = self.add(
+            "links", self.LINK, by_link, timer=self._link_timer, restless=True, ended=self._forget
+        )  # fmt: skip
         self.layout, self.index, self.group, self.grid = layout, index, group, grid
         self.incarnation = incarnation
         self.peers: dict[int, Peer] = {}
@@ -72,43 +85,47 @@ class Rank(Driver):
         self._groups: dict[int, int] = {}
         #: by (room, send): the writes that are not over; decode ranks have none
         self.writes: dict[tuple[int, int], Any] = {}
-        self.counts: Counter[str] = Counter()
         self.lease = self.settings.timing.lease.period
         self._heard = Heard(self)
-        self._routes = self.ROUTES.compiled()
         #: of the class, but quicker to get at in each message that leaves
         self._up_state = self.UP
-        self._inner |= {
+        self.inner |= {
             do.Send: self._send, do.Reply: self._reply,
             do.RaiseLinkUp: self._raise_up, do.RaiseLinkDown: self._raise_down,
         }  # fmt: skip
 
+    def kind_of(self, event: Event) -> str:
+        """Timers of rooms and of links are one event; a link's has its number for a peer."""
+        assert isinstance(event, TimerFired)
+        return "links" if event.peer else "rooms"
+
+    def value_of(self, room: int) -> Any:
+        """The room's value, also of one that has ended; None if it is not known."""
+        return self.rooms.get(room) or self.tombs.get(room)
+
+    def _link_timer(self, link: int, tries: int) -> TimerFired:
+        return TimerFired(0, ROOM_CHUNK, link, tries, busy=self._writes_to(link))
+
+    # ---------------------------------------------------------------------------------------- messages
     def receive(
         self, link: int, epoch: int, room: int, body: Message, now: float, place: bytes = b""
     ) -> list[Effect]:  # fmt: skip
         """Take one message that came by this link, or (0) from a place that no link is bound to."""
         heard = self._heard
         heard.link, heard.epoch, heard.room, heard.place, heard.body = link, epoch, room, place, body
-        route = self._routes[type(body)][self._facts(heard)]
-        if route.end != "route":
-            return self._unheard(route, heard, now)
-        event = route.to[0](heard)
-        self._log((now, (heard.link, epoch, room, _short(body))))
-        if event is None:  # beyond a bound, and counted as such
-            return []
-        return self.handle(event, now, *[then(heard) for then in route.to[1:]])
+        return self.hear(heard, now)
 
-    def _unheard(self, route: Route, heard: Heard, now: float) -> list[Effect]:
-        """No machine hears of it: it is counted, and answered if the route says so."""
-        self._log((now, (heard.link, heard.epoch, heard.room, heard.body)))
-        self.counts[route.why] += 1
-        self._out = []
-        for answer in route.to:
-            self._to(heard.link, heard.room, answer(heard))
-        return self._out
+    def noted(self, heard: Heard) -> tuple[int, int, int, Message]:
+        """Link, epoch, room and message: a call without the transport's description of its rank, which may be large."""
+        body = replace(heard.body, endpoint=b"") if type(heard.body) is Hello else heard.body
+        return heard.link, heard.epoch, heard.room, body
 
-    def _facts(self, heard: Heard) -> int:
-        """What is known of the message's sender, as the place of a route; fills in the sender."""
+    def answer(self, heard: Heard, body: Message) -> None:
+        """Say it on the link by which the message came."""
+        self._to(heard.link, heard.room, body)
+
+    def facts(self, heard: Heard) -> int:
+        """What is known of the message's sender; fills it in."""
         return self._link_fact(heard) * len(SenderIs) + self._sender_fact(heard)
 
     def _link_fact(self, heard: Heard) -> int:
@@ -135,7 +152,6 @@ class Rank(Driver):
         return SenderIs.PARTY if group == self.peers[heard.link].group else SenderIs.OUTSIDER
 
     def _forget(self, link: int) -> None:
-        super()._forget(link)
         peer = self.peers.pop(link, None)
         if peer is not None:
             del self.link_of[peer.group, peer.rank]
@@ -178,10 +194,10 @@ class Rank(Driver):
 
     def _leave(self, message: Effect) -> None:
         self._out.append(message)
-        self._log(message)
+        self.log(message)
 
     def _send(self, effect: do.Send) -> None:
-        room, up, log = effect.room, self._up_state, self._log
+        room, up, log = effect.room, self._up_state, self.log
         group = self._groups.get(room) or self._group_of(room)
         for peer in bits(effect.peers):
             link = self.link_of.get((group, peer), 0)
@@ -235,9 +251,18 @@ class Rank(Driver):
         raise NotImplementedError
 
 
-def _short(body: Message) -> Message:
-    """For the trace: a call without the transport's description of its rank, which may be large."""
-    return replace(body, endpoint=b"") if type(body) is Hello else body
+def by_room(event: Any) -> Any:
+    """The room that an event is about: its key, and of its parts the whole."""
+    return event.room
+
+
+def by_link(event: Any) -> Any:
+    """The link that an event is about."""
+    return event.peer
+
+
+def _room_timer(room: int, tries: int) -> TimerFired:
+    return TimerFired(room, ROOM_CHUNK, 0, tries)
 
 
 @lru_cache(maxsize=4096)

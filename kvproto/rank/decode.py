@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import Any
 
 from kvproto.errors import ArgumentError
-from kvproto.fsm.machine import Fire, Machine
+from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.plan import Plan, plan_between
 from kvproto.layout.sharding import Layout, cell
@@ -26,9 +26,13 @@ from kvproto.protocol.states import DLink
 from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.links import decode_link
-from kvproto.rank.base import Peer, Rank, bits, mask
-from kvproto.rank.driver import On
+from kvproto.rank.base import Peer, Rank, bits, by_room, mask
 from kvproto.rank.settings import Settings
+
+
+def by_chunk(event: Any) -> Any:
+    """The chunk that an event of a grant is about."""
+    return event.chunk
 
 
 class DecodeRank(Rank):
@@ -36,18 +40,18 @@ class DecodeRank(Rank):
 
     ROOM, GRANT, LINK, UP, ROUTES = decode_room, decode_grant, decode_link, DLink.UP, decode_routes
 
+    grants: dict[int, dict[int, DGrantValue]]
+
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
     ) -> None:  # fmt: skip
         super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
-        self.grant_machine: Machine[DGrantValue] = Machine(self.GRANT, self.settings.timing)
-        self.grants: dict[int, dict[int, DGrantValue]] = {}
+        self.grant_machine: Machine[DGrantValue] = self.add("grants", self.GRANT, by_chunk, within=by_room)
         self.ring = Ring(self.settings.ring_bytes, ahead=self.settings.ahead)
         self.chunk_of: dict[int, tuple[int, int]] = {}
         self.space_queue: dict[tuple[int, int], int] = OrderedDict()
         self.endpoint = b""
-        self._route |= {event: self._on_grant(steps) for event, steps in self.grant_machine.steps.items()}
-        self._inner |= {
+        self.inner |= {
             do.StopGrants: self._stop_grants, do.DrainGrants: self._drain_grants, do.ReserveSpace: self._reserve,
             do.CancelSpace: self._cancel, do.FreeSpace: self._free, do.ScatterChunk: self._scatter,
             do.SendGrant: self._send_grant, do.SendWatermark: self._send_watermark,
@@ -99,9 +103,10 @@ class DecodeRank(Rank):
         return plan_between(other, self.layout, self.grid)
 
     # ---------------------------------------------------------------------------------------- messages
-    def _facts(self, heard: Heard) -> int:
+    def facts(self, heard: Heard) -> int:
+        """And whether its chunk has a grant."""
         granted = self._grant(heard.room, getattr(heard.body, "chunk", -1)) is not None
-        return super()._facts(heard) * len(ChunkIs) + (ChunkIs.GRANTED if granted else ChunkIs.BARE)
+        return super().facts(heard) * len(ChunkIs) + (ChunkIs.GRANTED if granted else ChunkIs.BARE)
 
     def misfit_of(self, link: int, said: msg.Welcome) -> str:
         """Why the rank that answers is not the one that was called, or does not fit; empty: it is, and does."""
@@ -118,27 +123,6 @@ class DecodeRank(Rank):
     # ------------------------------------------------------------------------------------------ grants
     def _grant(self, room: int, chunk: int) -> DGrantValue | None:
         return self.grants.get(room, {}).get(chunk)
-
-    def _on_grant(self, steps: list[Fire]) -> On:
-        """As `_on_room`, of grants."""
-        ends, initial, log = self.grant_machine.ends, self.grant_machine.initial, self._log
-
-        def on(event: Any, now: float) -> None:
-            room, chunk = event.room, event.chunk
-            old = self._grant(room, chunk) or initial
-            row, new, effects = steps[old.state](old, event, now)
-            log((now, row, event, old, new))
-            if new is not old:
-                if ends[new.state]:
-                    grants = self.grants[room]
-                    del grants[chunk]
-                    if not grants:
-                        del self.grants[room]
-                else:
-                    self.grants.setdefault(room, {})[chunk] = new
-            self._carry_out(effects)
-
-        return on
 
     def _stop_grants(self, effect: do.StopGrants) -> None:
         self._queue += [ev.RoomStopped(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
@@ -164,7 +148,7 @@ class DecodeRank(Rank):
         _, tokens = self._cell(*key)
         size = self.plan_of(effect.room).grant_bytes(self.index, tokens)
         if size > self.ring.size:
-            self._give(ev.SpaceDenied(*key))
+            self.give(ev.SpaceDenied(*key))
         else:
             self.space_queue[key] = size
             self._serve()
@@ -178,7 +162,7 @@ class DecodeRank(Rank):
                 return
             del self.space_queue[key]
             self.chunk_of[region.grant] = key
-            self._give(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
+            self.give(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
 
     def _cancel(self, effect: do.CancelSpace) -> None:
         self.space_queue.pop((effect.room, effect.chunk), None)

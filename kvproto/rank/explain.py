@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from kvproto.fsm.vocabulary import TimerFired
-from kvproto.protocol.events import room_name
+from kvproto.fsm.driver import steps
+from kvproto.protocol.events import TimerFired, room_name
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.rank.base import Rank, bits
-from kvproto.rank.driver import steps
 
 
 def unlinked(rank: Rank, room: int) -> str:

@@ -11,24 +11,36 @@ from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import Any
 
-from kvproto.fsm.machine import Fire, Machine
-from kvproto.fsm.timer_wheel import INFINITY
-from kvproto.fsm.vocabulary import Effect, TimerFired
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.vocabulary import Event
 from kvproto.layout.sharding import Layout, cell
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.events import Route
+from kvproto.protocol.events import ROOM_CHUNK, Route, TimerFired
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.ring import usable
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
-from kvproto.rank.base import bits
-from kvproto.rank.driver import PARTS, ROOM_CHUNK, On
+from kvproto.rank.base import bits, by_room
 from kvproto.rank.prefill_links import PrefillLinks
 from kvproto.rank.settings import Settings
 
 SendKey = tuple[int, int, int]
+
+
+def by_send(event: Any) -> Any:
+    """Of an event of a send: its key within its room."""
+    return event.chunk << 16 | event.peer
+
+
+def by_write(event: Any) -> Any:
+    """Of an event of a write: its room, and its send's key there."""
+    return event.room, event.chunk << 16 | event.peer
+
+
+def _send_timer(room: int, key: int, tries: int) -> TimerFired:
+    return TimerFired(room, key >> 16, key & 0xFFFF, tries)
 
 
 class PrefillRank(PrefillLinks):
@@ -36,25 +48,23 @@ class PrefillRank(PrefillLinks):
 
     SEND, WRITE = prefill_send, prefill_write
 
+    sends: dict[int, dict[int, PSendValue]]
+
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
     ) -> None:  # fmt: skip
         super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
-        self.send_machine: Machine[PSendValue] = Machine(self.SEND, self.settings.timing)
-        self.sends: dict[int, dict[int, PSendValue]] = {}
-        #: of each room that has sends: when the earliest of their timers was put into the wheel
-        self._wakes: dict[int, float] = {}
+        self.send_machine: Machine[PSendValue] = self.add(
+            "sends", self.SEND, by_send, within=by_room, timer=_send_timer, ended=self._forget_group
+        )  # fmt: skip
+        self.write_machine: Machine[PWriteValue] = self.add("writes", self.WRITE, by_write)
         self.free_slots = list(range(self.settings.slots))
         self.slot_of: dict[SendKey, int] = {}
         self.slot_queue: OrderedDict[SendKey, None] = OrderedDict()
         self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
-        self.write_machine: Machine[PWriteValue] = Machine(self.WRITE, self.settings.timing)
         #: staged writes carry their own notification: the transport's word, before the first link
         self.tells = False
-        self._sends_on = {event: self._on_send(steps) for event, steps in self.send_machine.steps.items()}
-        self._route |= self._sends_on | {TimerFired: self._timed}
-        self._route |= {event: self._on_write(steps) for event, steps in self.write_machine.steps.items()}
-        self._inner |= {
+        self.inner |= {
             do.OpenWindow: self._open_window, do.GatherChunk: self._gather, do.MakeWrite: self._make_write,
             do.MakePages: self._make_pages, do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux,
             do.StopSends: self._stop_sends, do.TakeSlot: self._take_slot, do.LeaveQueue: self._leave_queue,
@@ -63,24 +73,6 @@ class PrefillRank(PrefillLinks):
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- writes
-    def _on_write(self, steps: list[Fire]) -> On:
-        """As `_on_room`, of writes."""
-        ends, initial, log = self.write_machine.ends, self.write_machine.initial, self._log
-
-        def on(event: Any, now: float) -> None:
-            key = event.room, event.chunk << 16 | event.peer
-            old = self.writes.get(key, initial)
-            row, new, effects = steps[old.state](old, event, now)
-            log((now, row, event, old, new))
-            if new is not old:
-                if ends[new.state]:
-                    del self.writes[key]
-                else:
-                    self.writes[key] = new
-            self._carry_out(effects)
-
-        return on
-
     def _where(self, room: int, chunk: int, peer: int) -> tuple[int, int, int, int]:
         """Of a send: its link and epoch, the first token of its chunk and how many they are."""
         value = self.value_of(room)
@@ -106,66 +98,14 @@ class PrefillRank(PrefillLinks):
         self._out.append(do.PreparePages(room, chunk, peer, link, effect.pages, first, tokens))
 
     # ------------------------------------------------------------------------------------------- sends
-    def _on_send(self, steps: list[Fire]) -> On:
-        """As `_on_room`, of sends."""
-        ends, initial, inner, log = self.send_machine.ends, self.send_machine.initial, self._inner, self._log
+    def kind_of(self, event: Event) -> str:
+        """Timers of sends name a chunk."""
+        assert isinstance(event, TimerFired)
+        return "sends" if event.chunk != ROOM_CHUNK else super().kind_of(event)
 
-        def on(event: Any, now: float) -> None:
-            room, key = event.room, event.chunk << 16 | event.peer
-            try:
-                old = self.sends[room][key]
-            except KeyError:
-                old = initial
-            row, new, effects = steps[old.state](old, event, now)
-            log((now, row, event, old, new))
-            if new is not old:
-                if ends[new.state]:
-                    self._drop_send(room, key)
-                else:
-                    if old is initial:
-                        self.sends.setdefault(room, {})
-                    self.sends[room][key] = new
-                    if new.due < old.due and new.due < self._wakes.get(room, INFINITY):
-                        self._wake_at(new.due, room)
-            for effect in effects:
-                act = inner.get(type(effect))
-                if act is None:
-                    self._out.append(effect)
-                else:
-                    act(effect)
-
-        return on
-
-    def _drop_send(self, room: int, key: int) -> None:
-        sends = self.sends[room]
-        del sends[key]
-        if not sends:
-            del self.sends[room]
-            self._wakes.pop(room, None)
-            self._groups.pop(room, None)
-
-    def _wake_at(self, due: float, room: int) -> None:
-        self._wakes[room] = due
-        self.wheel.put(due, room + PARTS)
-
-    def _wake_parts(self, room: int, due: float, now: float, out: list[Effect]) -> None:
-        if self._wakes.get(room) != due:
-            return
-        del self._wakes[room]
-        for key in [key for key, send in self.sends.get(room, {}).items() if send.due <= now]:
-            send = self.sends.get(room, {}).get(key)
-            if send is not None and send.due <= now:
-                tries = self.send_machine.timers[send.state].tries
-                out += self.handle(TimerFired(room, key >> 16, key & 0xFFFF, tries), now)
-        left = min((send.due for send in self.sends.get(room, {}).values()), default=INFINITY)
-        if left < self._wakes.get(room, INFINITY):
-            self._wake_at(left, room)
-
-    def _timed(self, event: TimerFired, now: float) -> None:
-        if event.chunk != ROOM_CHUNK:
-            self._sends_on[TimerFired](event, now)
-        else:
-            super()._timed(event, now)
+    def _forget_group(self, room: int) -> None:
+        """The last send of a room has ended."""
+        self._groups.pop(room, None)
 
     def _open_window(self, effect: do.OpenWindow) -> None:
         room, value, put = effect.room, self.rooms[effect.room], self._queue.append
@@ -235,7 +175,7 @@ class PrefillRank(PrefillLinks):
 
     def _give_slot(self, key: SendKey, slot: int) -> None:
         self.slot_of[key] = slot
-        self._give(ev.SlotTaken(*key, slot))
+        self.give(ev.SlotTaken(*key, slot))
 
     def _leave_queue(self, effect: do.LeaveQueue) -> None:
         self.slot_queue.pop((effect.room, effect.chunk, effect.peer), None)

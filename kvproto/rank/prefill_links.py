@@ -45,8 +45,8 @@ class PrefillLinks(Rank):
         #: the call that is being heard, and the plan if the two fit
         self._call: tuple[Any, Plan | None] = (None, None)
         self.next_epoch = self.incarnation << 16
-        self._route[ev.PeerOpened] = self._peer_opened
-        self._inner[do.ConnectPeer] = self._connect
+        self.take(ev.PeerOpened, self._peer_opened)
+        self.inner[do.ConnectPeer] = self._connect
 
     def hello(self, said: msg.Hello, now: float, place: bytes = b"") -> tuple[int, list[Effect]]:
         """A decode rank calls; returns the link's number (0: there are too many links) and the effects."""
@@ -96,7 +96,7 @@ class PrefillLinks(Rank):
         return True
 
     def _peer_opened(self, event: ev.PeerOpened, now: float) -> None:
-        self._rooms_on[ev.PeerOpened](event, now)
+        self.stores["rooms"].take[ev.PeerOpened](event, now)
         if event.room not in self.early and self.rooms.get(event.room, self.room_machine.initial).state is EARLY:
             self.early.add(event.room)
 

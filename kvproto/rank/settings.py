@@ -11,6 +11,14 @@ from kvproto.protocol.timing import Timing
 PREFILL_GROUP, DECODE_GROUP = 1, 2
 
 
+#: by setting: the least and the most; offsets in a ring have 48 bits on the wire, peers 16 in a send's key
+BOUNDS = (
+    ("window", 1, 1 << 16), ("slots", 1, 1 << 16), ("slot_bytes", 0, (1 << 48) - 1), ("ring_bytes", 1, (1 << 48) - 1),
+    ("ahead", 0, 1 << 16), ("tombstones", 1, 1 << 24), ("early", 1, 1 << 24), ("links", 1, 1 << 16),
+    ("trace", 0, 1 << 24),
+)  # fmt: skip
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What an engine chooses for a rank; sizes in bytes."""
 
@@ -36,7 +44,9 @@ class Settings(msgspec.Struct, frozen=True):
     trace: int = 512
 
     def __post_init__(self) -> None:
-        least = {"window": 1, "slots": 1, "ring_bytes": 1, "tombstones": 1, "early": 1, "links": 1}
-        for name in ("window", "slots", "slot_bytes", "ring_bytes", "ahead", "tombstones", "early", "links", "trace"):
-            if getattr(self, name) < least.get(name, 0):
-                raise ArgumentError(f"Settings.{name} is {getattr(self, name)}: it is at least {least.get(name, 0)}")
+        for name, low, high in BOUNDS:
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:
+                raise ArgumentError(f"Settings.{name} is {value!r}: it is a whole number from {low} to {high}")
+        if type(self.pages_only) is not bool:
+            raise ArgumentError(f"Settings.pages_only is {self.pages_only!r}: it is true or false")

@@ -1,8 +1,11 @@
 """What is outside a rank, as lists: mail under way, and gathers, writes, scatters and wire-ups under way.
 
-An effect that leaves a rank becomes an entry; an entry that is taken becomes an event or a message.  What is judged
+What a rank asks of the outside becomes an entry; an entry that is taken becomes an event or a message.  What is judged
 here is judged at these two moments: a part is posted once at most and never after its room's release, it lands in a
 region that its own (room, chunk) still holds, and an outcome and a release come once.
+
+A place is a rank's name.  A decode rank that has started anew calls from another place than before; a prefill rank
+listens where it did.
 """
 
 from __future__ import annotations
@@ -13,16 +16,17 @@ from typing import Literal
 
 import msgspec
 
+from kvproto.fsm.driver import steps
 from kvproto.fsm.table import Row
-from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.fsm.vocabulary import Event, Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause
 from kvproto.rank.decode import DecodeRank
-from kvproto.rank.driver import steps
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
+from kvproto.rank.settings import PREFILL_GROUP
+from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 
 Side = Literal["P", "D"]
 
@@ -40,18 +44,38 @@ class Chances(msgspec.Struct, frozen=True):
     doubt: float = 0.0
     #: a write never ends by itself
     write_hangs: float = 0.0
+    #: a write cannot be made ready; or the transport has no room for it, and later it has; or does not take it
+    write_unmade: float = 0.0
+    write_waits: float = 0.0
+    write_refused: float = 0.0
+    #: batches of a write over pages, at most
+    batches: int = 1
     gather_hangs: float = 0.0
     scatter_fails: float = 0.0
     wire_fails: float = 0.0
+    #: two things that have ended are seen in one pass
+    together: float = 0.0
     #: time passes although something could move
     wait: float = 0.05
 
 
-class Node:
+class Parcel(msgspec.Struct, frozen=True):
+    """A message under way: to a rank, from a place."""
+
+    side: Side
+    to: int
+    place: bytes
+    epoch: int
+    room: int
+    body: msg.Message
+
+
+class Member(Surroundings):
     """A rank in the world, and what its engine was told."""
 
-    def __init__(self, side: Side, rank: PrefillRank | DecodeRank, life: int) -> None:
-        self.side, self.rank, self.life = side, rank, life
+    def __init__(self, outside: Outside, side: Side, rank: PrefillRank | DecodeRank, life: int) -> None:
+        self.outside, self.side, self.rank, self.life = outside, side, rank, life
+        self.interpreter = Interpreter(rank, self)
         self.outcomes: dict[int, Cause] = {}
         self.released: set[int] = set()
         self.opened: set[int] = set()
@@ -62,24 +86,96 @@ class Node:
         """As in `P0`, with the life if it is not the first."""
         return f"{self.side}{self.rank.index}" + "'" * self.life
 
+    @property
+    def place(self) -> bytes:
+        """Where its messages come from."""
+        return f"P{self.rank.index}".encode() if self.side == "P" else self.name.encode()
 
-class Parcel(msgspec.Struct, frozen=True):
-    """A message under way: from one rank's index to the other's."""
+    def deliver(self, place: bytes, epoch: int, room: int, body: msg.Message) -> None:
+        """A message is on its way, unless it is lost or nobody is there."""
+        self.outside.mail_to(place, self.place, epoch, room, body)
 
-    side: Side
-    to: int
-    sender: int
-    epoch: int
-    room: int
-    body: msg.Message
+    def aux_row(self, room: int) -> bytes:
+        """All rows are alike."""
+        return b"aux"
+
+    def page_ids(self, asked: do.TransmitPages) -> bytes:
+        """And so are all pages."""
+        return b"page"
+
+    def connect(self, asked: do.Connect) -> None:
+        """The wire's name is its link's."""
+        link, session = asked.link, asked.session
+        fails = self.outside.chance(self.outside.chances.wire_fails)
+        wire = f"{self.name} {link}"
+        self._begin(ev.WireFailed(link, session, "no wire") if fails else ev.WiredUp(link, session, wire))
+
+    def gather(self, asked: do.LaunchGather) -> None:
+        """It ends, fails, or never ends."""
+        key, odds, chance = (asked.room, asked.chunk, asked.peer), self.outside.chances, self.outside.chance
+        event = ev.GatherFailed(*key) if chance(odds.gather_fails) else ev.Gathered(*key)
+        self._begin(event, hangs=chance(odds.gather_hangs))
+
+    def scatter(self, asked: do.LaunchScatter) -> None:
+        """It ends, or fails."""
+        fails = self.outside.chance(self.outside.chances.scatter_fails)
+        self._begin(ev.ScatterFailed(asked.room, asked.chunk) if fails else ev.Scattered(asked.room, asked.chunk))
+
+    def prepare(self, write: Write) -> int | None:
+        """At once, over pages in a few batches; or not at all."""
+        outside = self.outside
+        if outside.chance(outside.chances.write_unmade):
+            return 0
+        return 1 if isinstance(write, do.PrepareWrite) else outside.random.randint(1, outside.chances.batches)
+
+    def post(self, write: Write, wire: str) -> type[Untaken] | None:
+        """It is posted, once; or the transport has no room, or does not take it."""
+        key, odds, chance = (write.room, write.chunk, write.peer), self.outside.chances, self.outside.chance
+        if chance(odds.write_waits):
+            self._begin(self.interpreter.offer(key))
+            return ev.BatchDeferred
+        if chance(odds.write_refused):
+            return ev.BatchRefused
+        self.outside.note_posted(self, write, self.interpreter.unposted[key][1])
+        if chance(odds.write_fails):
+            self._begin(ev.BatchFailed(*key, settled=not chance(odds.doubt)))
+        else:
+            self._begin(ev.BatchCompleted(*key), hangs=chance(odds.write_hangs), write=write)
+        return None
+
+    def _begin(self, event: Event, *, hangs: bool = False, write: Write | None = None) -> None:
+        self.outside.jobs.append(Job(self, event, hangs, write))
+
+    def hear_outcome(self, room: int, cause: Cause) -> None:
+        """Once a room."""
+        assert room not in self.outcomes, f"seed {self.outside.seed}: a second outcome of {room} on {self.name}"
+        self.outcomes[room] = cause
+
+    def hear_released(self, room: int) -> None:
+        """Once a room; one that the engine has not opened is waited for by nobody."""
+        if self._owned(room):
+            assert room not in self.released, f"seed {self.outside.seed}: a second release of {room} on {self.name}"
+            self.released.add(room)
+
+    def _owned(self, room: int) -> bool:
+        value = self.rank.value_of(room)
+        if value is None:  # its tombstone has gone already
+            return room in self.opened and room not in self.released
+        return room in self.opened and (value.work is None or getattr(value.work, "owned", True))
+
+    def hear_report(self, report: Report) -> None:
+        """Kept, for whoever looks."""
+        self.outside.reports.append(report)
 
 
 class Job(msgspec.Struct):
     """Something under way outside the rank; `event` is raised when it ends."""
 
-    node: Node
+    node: Member
     event: Event
     hangs: bool = False
+    #: what lands when it ends
+    write: Write | None = None
 
 
 class Outside:
@@ -88,10 +184,10 @@ class Outside:
     def __init__(self, seed: int, chances: Chances) -> None:
         self.random, self.seed, self.chances = Random(seed), seed, chances
         self.now = 0.0
-        self.nodes: dict[tuple[Side, int], Node] = {}
+        self.nodes: dict[tuple[Side, int], Member] = {}
         self.mail: list[Parcel] = []
         self.jobs: list[Job] = []
-        self.posted: set[tuple[str, int, int, int]] = set()
+        self.posted: set[tuple[str, int, int, int, int]] = set()
         self.flying: Counter[tuple[str, int]] = Counter()
         self.reports: list[Report] = []
         self.fired: Counter[Row] = Counter()
@@ -108,145 +204,84 @@ class Outside:
         assert isinstance(rank, DecodeRank)
         return rank
 
-    # ---------------------------------------------------------------------------------------- the list
+    def chance(self, odds: float) -> bool:
+        """Whether it happens."""
+        return odds > 0 and self.random.random() < odds
+
+    # ---------------------------------------------------------------------------------------- the lists
+    def mail_to(self, place: bytes, sender: bytes, epoch: int, room: int, body: msg.Message) -> None:
+        """A message leaves for this place; it may be lost, or come twice."""
+        node = next((node for node in self.nodes.values() if node.place == place), None)
+        if node is None or self.chance(self.chances.lose):
+            return
+        parcel = Parcel(node.side, node.rank.index, sender, epoch, room, body)
+        self.mail += [parcel, parcel] if self.chance(self.chances.repeat) else [parcel]
+
     def deliver(self, at: int) -> None:
         """This message arrives."""
         parcel = self.mail.pop(at)
         node = self.nodes[parcel.side, parcel.to]
-        if isinstance(parcel.body, msg.Hello):
-            rank = self.prefill(parcel.to)
-            self._carry_out(node, rank.hello(parcel.body, self.now)[1])
-            return
-        group = DECODE_GROUP if parcel.side == "P" else PREFILL_GROUP
-        link = node.rank.link_of.get((group, parcel.sender))
-        if link is not None:
-            effects = node.rank.receive(link, parcel.epoch, parcel.room, parcel.body, self.now)
-            self._carry_out(node, effects)
-        elif isinstance(parcel.body, msg.Heartbeat):
-            self.mail.append(
-                Parcel("D" if parcel.side == "P" else "P", parcel.sender, parcel.to, parcel.epoch, 0, msg.Reset())
-            )
+        node.interpreter.hear(parcel.place, parcel.epoch, parcel.room, parcel.body, self.now)
+        self._harvest(node)
 
     def finish(self, job: Job) -> None:
-        """This job ends."""
+        """This job ends; perhaps another one of its rank ends in the same pass."""
+        events = self._end(job)
+        other = next((each for each in self.jobs if each.node is job.node and not each.hangs), None)
+        if other is not None and self.chance(self.chances.together):
+            events += self._end(other)
+        if events and job.node.alive:
+            job.node.interpreter.handle(events[0], self.now, *events[1:])
+            self._harvest(job.node)
+
+    def _end(self, job: Job) -> list[Event]:
+        """What the rank hears of it."""
         self.jobs.remove(job)
-        event = job.event
-        if isinstance(event, ev.WriteCompleted | ev.WriteFailed):
-            settled = isinstance(event, ev.WriteCompleted) or event.settled
-            self.flying[job.node.name, event.room] -= settled
-            if isinstance(event, ev.WriteFailed) and not event.settled:
-                self.jobs.append(Job(job.node, ev.WriteFailed(event.room, event.chunk, event.peer, settled=True)))
-        if isinstance(event, ev.WriteCompleted):
-            self._landing(job.node, event)
-        if job.node.alive:
-            self._carry_out(job.node, job.node.rank.handle(event, self.now))
+        node, event = job.node, job.event
+        if job.write is not None:
+            self._landing(node, job.write)
+            if isinstance(job.write, do.PrepareWrite) and getattr(node.rank, "tells", False):
+                self.jobs.append(Job(node, event))  # the target hears of it before the writer, or after
+                self._tell(node, job.write)
+                return []
+        if isinstance(event, ev.BatchCompleted | ev.BatchFailed | ev.BatchSettled):
+            doubtful = isinstance(event, ev.BatchFailed) and not event.settled
+            self.flying[node.name, event.room] -= not doubtful
+            if doubtful:
+                self.jobs.append(Job(node, ev.BatchSettled(event.room, event.chunk, event.peer)))
+        return [event]
 
-    def _landing(self, node: Node, event: ev.WriteCompleted) -> None:
+    def note_posted(self, node: Member, write: Write, batch: int) -> None:
+        """A batch of a write is posted: once at most, and not after the release."""
+        key = node.name, write.room, write.chunk, write.peer, batch
+        assert key not in self.posted, f"seed {self.seed}: {key} is posted twice"
+        assert write.room not in node.released, f"seed {self.seed}: {write} after the release"
+        self.posted.add(key)
+        self.flying[node.name, write.room] += 1
+
+    def _tell(self, node: Member, write: do.PrepareWrite) -> None:
+        """The notification that the write carries is on its way; with its bytes, so it is not lost."""
+        body = msg.StgNotify(write.chunk, write.grant)
+        self.mail.append(Parcel("D", write.peer, node.place, write.epoch, write.room, body))
+
+    def _landing(self, node: Member, write: Write) -> None:
         """The region that a staged part lands in is still its own."""
-        assert isinstance(node.rank, PrefillRank)
-        send = node.rank.sends.get(event.room, {}).get(event.chunk << 16 | event.peer)
-        target = self.nodes["D", event.peer]
-        if send is None or not send.grant or not node.alive or send.pages:
+        if not isinstance(write, do.PrepareWrite):
             return
-        assert isinstance(target.rank, DecodeRank)
-        link = node.rank.link_to(event.room, event.peer)
-        value = node.rank.links.get(link) if link is not None else None
-        here = target.rank.links.get(target.rank.link_of.get((PREFILL_GROUP, node.rank.index), 0))
-        if value is None or here is None or value.epoch != here.epoch or here.state.name != "UP":
+        target = self.decode(write.peer)
+        here = target.links.get(target.link_of.get((PREFILL_GROUP, node.rank.index), 0))
+        if here is None or write.epoch != here.epoch or here.state.name != "UP":
             return  # the decode rank has quarantined, or is another life; the lease decides, which needs real time
-        held = target.rank.chunk_of.get(send.grant)
-        assert held == (event.room, event.chunk), f"seed {self.seed}: {event} into a region of {held}"
+        held = target.chunk_of.get(write.grant)
+        assert held == (write.room, write.chunk), f"seed {self.seed}: {write} into a region of {held}"
 
-    def _harvest(self, node: Node) -> None:
+    def _harvest(self, node: Member) -> None:
+        """What has fired is counted before the trace forgets it."""
+        if len(node.rank.trace) > (node.rank.trace.maxlen or 0) // 2:
+            self._count(node)
+
+    def _count(self, node: Member) -> None:
         for _, row, *_ in steps(node.rank.trace):
             if row is not None:
                 self.fired[row] += 1
         node.rank.trace.clear()
-
-    # ----------------------------------------------------------------------------------------- effects
-    def _carry_out(self, node: Node, effects: list[Effect]) -> None:
-        rank = node.rank
-        if len(rank.trace) > (rank.trace.maxlen or 0) // 2:
-            self._harvest(node)
-        for effect in effects:
-            match effect:
-                case Report():
-                    self.reports.append(effect)
-                case do.AnnounceOutcome(room, cause):
-                    assert room not in node.outcomes, f"seed {self.seed}: a second outcome of {room} on {node.name}"
-                    node.outcomes[room] = cause
-                case do.AnnounceReleased(room) if self._owned(node, room):
-                    assert room not in node.released, f"seed {self.seed}: a second release of {room} on {node.name}"
-                    node.released.add(room)
-                case do.AnnounceReleased():
-                    pass  # the engine has not heard of the room
-                case do.DeliverAux() | do.AnnounceLink() | do.Disconnect():
-                    pass
-                case do.Transmit() | do.TransmitAux() | do.TransmitPages() | do.SayHello() | do.SayWelcome():
-                    self._post(node, effect)
-                case do.SayRefusal(link, session, why):
-                    self._mail(node, link, 0, 0, msg.Refusal(session, why))
-                case _:
-                    self._begin(node, effect)
-
-    def _owned(self, node: Node, room: int) -> bool:
-        """Whether the engine has opened the room; if not, nobody waits for its release."""
-        value = node.rank.value_of(room)
-        if value is None:  # its tombstone has gone already
-            return room in node.opened and room not in node.released
-        return room in node.opened and (value.work is None or getattr(value.work, "owned", True))
-
-    def _post(self, node: Node, effect: Effect) -> None:
-        rank = node.rank
-        match effect:
-            case do.Transmit(link, epoch, room, body):
-                self._mail(node, link, epoch, room, body)
-            case do.TransmitAux(link, epoch, room):
-                self._mail(node, link, epoch, room, msg.Aux(b"aux"))
-            case do.TransmitPages(link, epoch, room, chunk):
-                self._mail(node, link, epoch, room, msg.PagesRsp(chunk, b"page"))
-            case do.SayHello(link, session):
-                assert isinstance(rank, DecodeRank)
-                self._mail(node, link, 0, 0, rank.hello(session))
-            case do.SayWelcome(link, session, epoch):
-                assert isinstance(rank, PrefillRank)
-                self._mail(node, link, epoch, 0, rank.welcome(session, epoch))
-
-    def _mail(self, node: Node, link: int, epoch: int, room: int, body: msg.Message) -> None:
-        if self._chance(self.chances.lose):
-            return
-        other: Side = "D" if node.side == "P" else "P"
-        parcel = Parcel(other, node.rank.peers[link].rank, node.rank.index, epoch, room, body)
-        self.mail += [parcel, parcel] if self._chance(self.chances.repeat) else [parcel]
-
-    def _begin(self, node: Node, effect: Effect) -> None:
-        odds, hangs = self.chances, False
-        event: Event
-        match effect:
-            case do.LaunchGather(room, chunk, peer):
-                fails = self._chance(odds.gather_fails)
-                event = ev.GatherFailed(room, chunk, peer) if fails else ev.Gathered(room, chunk, peer)
-                hangs = self._chance(odds.gather_hangs)
-            case do.PostWrite(room, chunk, peer) | do.PostPages(room, chunk, peer):
-                event, hangs = self._write(node, effect, room, chunk, peer)
-            case do.LaunchScatter(room, chunk):
-                event = ev.ScatterFailed(room, chunk) if self._chance(odds.scatter_fails) else ev.Scattered(room, chunk)
-            case do.Connect(link, session):
-                fails = self._chance(odds.wire_fails)
-                event = ev.WireFailed(link, session, "no wire") if fails else ev.WiredUp(link, session)
-            case _:
-                raise AssertionError(f"nobody carries out {effect}")
-        self.jobs.append(Job(node, event, hangs))
-
-    def _write(self, node: Node, effect: Effect, room: int, chunk: int, peer: int) -> tuple[Event, bool]:
-        key = node.name, room, chunk, peer
-        assert key not in self.posted, f"seed {self.seed}: {key} is posted twice"
-        assert room not in node.released, f"seed {self.seed}: {effect} after the release"
-        self.posted.add(key)
-        self.flying[node.name, room] += 1
-        if self._chance(self.chances.write_fails):
-            return ev.WriteFailed(room, chunk, peer, settled=not self._chance(self.chances.doubt)), False
-        return ev.WriteCompleted(room, chunk, peer), self._chance(self.chances.write_hangs)
-
-    def _chance(self, odds: float) -> bool:
-        return odds > 0 and self.random.random() < odds

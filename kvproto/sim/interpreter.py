@@ -8,7 +8,7 @@ outside.  All between the rank and those methods is here, once, and is what the 
   `ForgetLink` say which.  What comes from any other place is a stranger's, and the rank hears it as such;
 * what HELLO, WELCOME, REFUSAL, AUX, PAGES_RSP and RESET say is put together from the rank and its engine;
 * a link's writes go through the connection (*wire*) that the link has adopted last; one that has none writes nothing;
-* a write is made ready, and then posted if its machine says so; between the two it is kept here.
+* a write is made ready, and then posted batch by batch if its machine says so; until then it is kept here.
 
 An answer that a world has at once (a write is ready as soon as it is asked for) is an event that is handled when the
 effects before it have been carried out, as in the loop.
@@ -36,6 +36,8 @@ from kvproto.rank.prefill import PrefillRank
 
 #: what is posted: one block into the ring, or pieces into the pages
 Write = do.PrepareWrite | do.PreparePages
+#: what the transport says at once of a batch that it does not take, now or at all
+Untaken = ev.BatchDeferred | ev.BatchRefused
 #: (room, chunk, peer)
 WriteKey = tuple[int, int, int]
 
@@ -63,12 +65,12 @@ class Surroundings:
         """Begin a gather; its end is `Gathered` or `GatherFailed`."""
         raise NotImplementedError
 
-    def prepare(self, write: Write) -> Event | None:
-        """Make a write ready: `BatchReady` or `BatchUnmade`, or None if that comes later."""
-        return ev.BatchReady(write.room, write.chunk, write.peer, last=True)
+    def prepare(self, write: Write) -> int | None:
+        """Make a write ready, in so many batches (0: it cannot be); None: the world says later that it is."""
+        return 1
 
-    def post(self, write: Write, wire: str) -> Event | None:
-        """Post a write through this wire; `BatchDeferred` or `BatchRefused`, or None: it was posted, its end comes."""
+    def post(self, write: Write, wire: str) -> type[Untaken] | None:
+        """Post the next batch of a write through this wire.  None: it is in flight, and its end comes."""
         raise NotImplementedError
 
     def scatter(self, asked: do.LaunchScatter) -> None:
@@ -102,8 +104,8 @@ class Interpreter:
         self.link_at: dict[bytes, int] = {}
         #: by link: the transport's connection that it has adopted
         self.wires: dict[int, str] = {}
-        #: writes that are asked for and not posted
-        self.unposted: dict[WriteKey, Write] = {}
+        #: writes of which something is not posted, and how many batches that is
+        self.unposted: dict[WriteKey, tuple[Write, int]] = {}
         self._answers: deque[Event] = deque()
         self._acts: dict[type[Effect], Callable[[Any], None]] = {
             do.Transmit: self._transmit, do.TransmitAux: self._transmit_aux, do.TransmitPages: self._transmit_pages,
@@ -122,8 +124,9 @@ class Interpreter:
         }  # fmt: skip
 
     # -------------------------------------------------------------------------------------- what comes in
-    def handle(self, event: Event, now: float) -> None:
-        """The rank takes an event, and all that follows at once happens."""
+    def handle(self, event: Event, now: float, *then: Event) -> None:
+        """The rank takes an event (and those that come in the same pass), and all that follows at once happens."""
+        self._answers.extend(then)
         self.carry_out(self.ask(partial(self.rank.handle, event, now)), now)
 
     def hear(self, place: bytes, epoch: int, room: int, body: Message, now: float) -> None:
@@ -211,26 +214,32 @@ class Interpreter:
         self.wires.pop(effect.link, None)
 
     # --------------------------------------------------------------------------------------------- writes
+    def offer(self, key: WriteKey) -> Event:
+        """What says that the next batch of this write is ready."""
+        return ev.BatchReady(*key, last=self.unposted[key][1] == 1)
+
     def _prepare(self, write: Write) -> None:
         key = write.room, write.chunk, write.peer
-        if write.link not in self.wires:
+        batches = self.around.prepare(write) if write.link in self.wires else 0
+        if batches == 0:
             self._answers.append(ev.BatchUnmade(*key))
             return
-        self.unposted[key] = write
-        self._answer(self.around.prepare(write))
+        self.unposted[key] = write, batches or 1
+        if batches is not None:
+            self._answers.append(self.offer(key))
 
     def _post(self, effect: do.PostBatch) -> None:
         key = effect.room, effect.chunk, effect.peer
-        write = self.unposted.pop(key)
+        write, left = self.unposted[key]
         wire = self.wires.get(write.link)
-        answer = self.around.post(write, wire) if wire is not None else ev.BatchRefused(*key)
-        if isinstance(answer, ev.BatchDeferred):
-            self.unposted[key] = write
-        self._answer(answer)
+        untaken = self.around.post(write, wire) if wire is not None else ev.BatchRefused
+        if untaken is not None:
+            self._answers.append(untaken(*key))
+            return
+        del self.unposted[key]
+        if left > 1:
+            self.unposted[key] = write, left - 1
+            self._answers.append(self.offer(key))
 
     def _drop_batches(self, effect: do.DropBatches) -> None:
         self.unposted.pop((effect.room, effect.chunk, effect.peer), None)
-
-    def _answer(self, event: Event | None) -> None:
-        if event is not None:
-            self._answers.append(event)

@@ -26,9 +26,9 @@ from kvproto.protocol import events as ev
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
-from kvproto.sim.environment import Chances, Node, Outside, Parcel, Side
+from kvproto.sim.environment import Chances, Member, Outside, Parcel, Side
 
-__all__ = ["Chances", "Node", "Parcel", "Side", "World"]
+__all__ = ["Chances", "Member", "Parcel", "Side", "World"]
 
 MAIL_FIRST = 0.6
 
@@ -38,11 +38,12 @@ class World(Outside):
 
     def __init__(
         self, seed: int, prefill: Layout, decode: Layout, *, grid: int, settings: Settings | None = None,
-        chances: Chances | None = None,
+        chances: Chances | None = None, tells: bool = False,
     ) -> None:  # fmt: skip
+        """`tells`: a staged write carries its own notification."""
         super().__init__(seed, chances or Chances())
         self.layouts: dict[Side, Layout] = {"P": prefill, "D": decode}
-        self.grid, self.settings, self.lives = grid, settings or Settings(), 0
+        self.grid, self.settings, self.lives, self.tells = grid, settings or Settings(), 0, tells
         self.plan = Plan(prefill, decode, grid)
         for side in ("P", "D"):
             for index in range(self.layouts[side].ranks):
@@ -51,32 +52,36 @@ class World(Outside):
             self.call(index)
 
     # ------------------------------------------------------------------------------------------ ranks
-    def start(self, side: Side, index: int) -> Node:
+    def start(self, side: Side, index: int) -> Member:
         """A new life of this rank."""
         old = self.nodes.get((side, index))
         if old is not None:
             old.alive = False
-            self._harvest(old)
-            self.jobs = [job for job in self.jobs if job.node is not old or isinstance(job.event, ev.WriteCompleted)]
+            self._count(old)
+            self.jobs = [job for job in self.jobs if job.node is not old or job.write is not None]
         self.lives += 1
         kind, group = (PrefillRank, PREFILL_GROUP) if side == "P" else (DecodeRank, DECODE_GROUP)
         rank = kind(
             self.layouts[side], index, group=group, grid=self.grid, incarnation=self.lives, settings=self.settings
         )
-        node = self.nodes[side, index] = Node(side, rank, old.life + 1 if old else 0)
+        if isinstance(rank, PrefillRank):
+            rank.tells = self.tells
+        node = self.nodes[side, index] = Member(self, side, rank, old.life + 1 if old else 0)
         return node
 
     def call(self, index: int) -> None:
         """The decode rank calls every prefill rank that it shares something with."""
         rank = self.decode(index)
         for peer in self.plan.linked_to(index):
-            self._carry_out(self.nodes["D", index], rank.call(PREFILL_GROUP, peer, self.plan, self.now)[1])
+            _, effects = rank.call(PREFILL_GROUP, peer, self.plan, self.now, f"P{peer}")
+            self.nodes["D", index].interpreter.carry_out(effects, self.now)
 
     # ----------------------------------------------------------------------------------------- engines
     def raise_event(self, side: Side, index: int, event: Event) -> None:
         """Whatever it is, it happens now."""
         node = self.nodes[side, index]
-        self._carry_out(node, node.rank.handle(event, self.now))
+        node.interpreter.handle(event, self.now)
+        self._harvest(node)
 
     def open_prefill(self, index: int, room: int, tokens: int) -> None:
         """The engine of this prefill rank opens the room."""
@@ -119,7 +124,7 @@ class World(Outside):
         elif self.random.random() < self.chances.wait:
             self.pass_time(self.random.choice((0.02, 0.1, 0.3, 1.0)))
         elif self.mail and (not moving or self.random.random() < MAIL_FIRST):
-            self.deliver(self.random.randrange(len(self.mail)) if self._chance(self.chances.reorder) else 0)
+            self.deliver(self.random.randrange(len(self.mail)) if self.chance(self.chances.reorder) else 0)
         else:
             self.finish(self.random.choice(moving))
 
@@ -128,7 +133,8 @@ class World(Outside):
         self.now += seconds
         for node in list(self.nodes.values()):
             while node.rank.next_deadline <= self.now:
-                self._carry_out(node, node.rank.tick(self.now))
+                node.interpreter.tick(self.now)
+                self._harvest(node)
 
     def run(self, done: Callable[[], bool], *, steps: int = 100_000) -> int:
         """Step until `done`; returns the number of steps."""
@@ -184,7 +190,7 @@ class World(Outside):
             if isinstance(rank, PrefillRank):
                 slots = self.settings.slots - len(rank.free_slots)
                 left |= {"sends": rank.sends, "slots": slots, "slot_of": rank.slot_of, "queue": rank.slot_queue}
-                left |= {"posted": list(rank.posted)}
+                left |= {"writes": rank.writes, "unposted": node.interpreter.unposted}
             else:
                 left |= {"grants": rank.grants, "ring": rank.ring.live, "queue": rank.space_queue}
                 left |= {"regions": rank.chunk_of, "blocked": rank.ring.blocked, "freed": rank.ring.freed}
@@ -194,5 +200,5 @@ class World(Outside):
     def rows(self) -> set[Row]:
         """Every row that any rank, of any life, has fired."""
         for node in self.nodes.values():
-            self._harvest(node)
+            self._count(node)
         return set(self.fired)

@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.engine.room import Room
+from kvproto.fsm.driver import steps
 from kvproto.fsm.table import Row
 from kvproto.fsm.vocabulary import State
 from kvproto.io.control.control import Peer
@@ -31,7 +32,6 @@ from kvproto.protocol.codec import decode
 from kvproto.protocol.messages import Hello
 from kvproto.protocol.states import DGrant, PLink, PSend
 from kvproto.protocol.tables import TABLES
-from kvproto.rank.driver import steps
 from kvproto.rank.settings import Settings
 from kvproto.testing.access import inside
 from kvproto.testing.stage import TIMING, Stage

@@ -16,9 +16,10 @@ from typing import Literal, get_args
 
 import msgspec
 
-from kvproto.fsm.vocabulary import Effect, Event, TimerFired
+from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.events import TimerFired
 from kvproto.protocol.messages import Body, LinkBody
 from kvproto.trace.records import Head, HeardEntry, Log, SentEntry, StepEntry, TraceEntry
 

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from kvproto.errors import KvprotoError
+from kvproto.fsm.driver import STEP
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Output, Table, Value
 from kvproto.fsm.vocabulary import Effect, Event
@@ -27,7 +28,6 @@ from kvproto.protocol.messages import Body
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 from kvproto.rank.base import Rank
-from kvproto.rank.driver import STEP
 from kvproto.rank.prefill import PrefillRank
 from kvproto.trace.plain_json import Plain, PlainError, plain, struct
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import groupby
 
-from kvproto.fsm.vocabulary import Effect, Event, Internal, Report, TimerFired
+from kvproto.fsm.vocabulary import Effect, Event, Internal, Report
 from kvproto.protocol import effects as do
-from kvproto.protocol.events import room_of
+from kvproto.protocol.events import TimerFired, room_of
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.trace.merge import Message, Moment, select
 from kvproto.trace.records import SentEntry, StepEntry, TraceEntry

@@ -41,8 +41,17 @@ def chances(random: Random) -> Chances:
         lose=random.choice((0.0, 0.02, 0.15)) * bad, repeat=random.choice((0.0, 0.1)) * bad,
         reorder=random.choice((0.0, 0.5)) * bad, gather_fails=rare(0.05), write_fails=rare(0.05),
         doubt=random.choice((0.0, 0.7)), write_hangs=rare(0.1), gather_hangs=rare(0.1), scatter_fails=rare(0.1),
+        write_unmade=rare(0.05), write_waits=rare(0.2), write_refused=rare(0.05), batches=random.choice((1, 3)),
+        together=random.choice((0.0, 0.3)),
         wire_fails=rare(0.3), wait=random.choice((0.02, 0.1, 0.3)),
     )  # fmt: skip
+
+
+#: a transport that takes some batches, loses some, and is not sure of others
+ROUGH = Chances(
+    gather_fails=0.05, write_fails=0.35, doubt=0.5, write_hangs=0.1, write_waits=0.3, write_refused=0.15, batches=4,
+    together=0.5, wait=0.1,
+)  # fmt: skip
 
 
 class Story:
@@ -50,15 +59,16 @@ class Story:
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed ^ 0x5EED)
-        tp = random.choice(SHAPES)
+        tp, rough = random.choice(SHAPES), random.random() < 0.25
         settings = Settings(
             timing=QUICK, ring_bytes=random.choice((256, 1024, 2048, 1 << 20)), slots=random.choice((1, 2)),
-            window=random.choice((1, 2, 4)), ahead=random.choice((1, 2)), pages_only=random.random() < 0.1,
+            window=random.choice((1, 2, 4)), ahead=random.choice((1, 2)), pages_only=random.random() < (0.7 if rough else 0.1),
             tombstones=random.choice((2, 64)), early=random.choice((1, 64)),
         )  # fmt: skip
         self.world = World(
-            seed, layout(tp[0]), layout(tp[1]), grid=GRID, settings=settings, chances=chances(random)
-        )
+            seed, layout(tp[0]), layout(tp[1]), grid=GRID, settings=settings, chances=ROUGH if rough else chances(random),
+            tells=random.random() < 0.5,
+        )  # fmt: skip
         self.rooms = [room_key(100 + k, 0) for k in range(random.choice((1, 2, 4)))]
         self.calls: list[list[tuple[Side, int, Event]]] = []
         self.pace = random.choice((0.05, 0.3, 0.8))
@@ -122,7 +132,8 @@ class Story:
                 if side == "D":
                     world.call(index)
             case "cut" if rank.links:
-                world.raise_event(side, index, ev.TransportLost(random.choice(list(rank.links))))
+                cut = random.choice((ev.TransportLost, ev.QueueOverflowed)) if side == "P" else ev.QueueOverflowed
+                world.raise_event(side, index, cut(random.choice(list(rank.links))))
             case "reset" if rank.links:
                 link = random.choice(list(rank.links))
                 world.raise_event(side, index, ev.ResetReceived(link, rank.links[link].epoch))

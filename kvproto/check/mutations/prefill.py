@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from kvproto.check.mutations.registry import mutation
 from kvproto.check.table_patching import Bench
 from kvproto.fsm.table import Table
-from kvproto.fsm.vocabulary import TimerFired
 from kvproto.protocol import events as ev
+from kvproto.protocol.events import TimerFired
 from kvproto.protocol.states import DRoom, PLink, PRoom, PSend
 from kvproto.protocol.tables.links import prefill_link
 

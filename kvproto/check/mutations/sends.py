@@ -8,9 +8,10 @@ from typing import Any
 from kvproto.check.mutations.registry import mutation
 from kvproto.check.table_patching import Bench
 from kvproto.fsm.table import Table
-from kvproto.fsm.vocabulary import Effect, TimerFired
+from kvproto.fsm.vocabulary import Effect
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.events import TimerFired
 from kvproto.protocol.states import DGrant, PSend, PWrite
 from kvproto.rank.prefill import PrefillRank
 

@@ -78,8 +78,7 @@ def settings(ring: str) -> Settings:
 
 def thaw_room(rank: Rank, room: Value) -> None:
     """Have the rank know of this one room, and of no timer."""
-    rank.wheel.slots.clear()
-    rank.wheel.order.clear()
+    rank.clear_pending()
     over = rank.room_machine.ends[room.state]
     rank.rooms, rank.tombs = ({}, {ROOM: room}) if over else ({ROOM: room}, {})
 

@@ -24,18 +24,17 @@ from kvproto.check.witness.chunk import (
     thaw_room,
 )
 from kvproto.fsm.timer_wheel import INFINITY
-from kvproto.fsm.vocabulary import Effect, Event, Report, TimerFired
+from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.events import Terms
+from kvproto.protocol.events import ROOM_CHUNK, Terms, TimerFired
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause, PLink, PRoom, PSend
 from kvproto.protocol.tables.links import PLinkValue
 from kvproto.protocol.tables.prefill_room import PRoomValue, Work
 from kvproto.protocol.tables.prefill_send import PSendValue
 from kvproto.rank.base import Peer
-from kvproto.rank.driver import ROOM_CHUNK
 from kvproto.rank.prefill import PrefillRank
 
 #: states whose timer ends no room: it leads from the ring to the pages

@@ -20,7 +20,6 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.fsm.table import Output, Table, Value
-from kvproto.fsm.vocabulary import TimerFired
 from kvproto.layout.sharding import chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
@@ -41,6 +40,7 @@ from kvproto.protocol.events import (
     RoomOpened,
     StagingRequested,
     Terms,
+    TimerFired,
 )
 from kvproto.protocol.messages import Abort, AuxAck, ChunkAck, Gone, Noted, Open
 from kvproto.protocol.states import Cause

@@ -23,7 +23,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kvproto.fsm.table import Output, Table, Value
-from kvproto.fsm.vocabulary import TimerFired
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
     CallAsked,
@@ -38,6 +37,7 @@ from kvproto.protocol.events import (
     QuietAsked,
     RefusalReceived,
     ResetReceived,
+    TimerFired,
     TransportLost,
     WatermarkAsked,
     WatermarkSeen,

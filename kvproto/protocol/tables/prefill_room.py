@@ -24,7 +24,6 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.fsm.table import Output, Table, Value
-from kvproto.fsm.vocabulary import TimerFired
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
     AbortAsked,
@@ -41,6 +40,7 @@ from kvproto.protocol.events import (
     SendFinished,
     SendsStopped,
     Terms,
+    TimerFired,
     TokensProduced,
 )
 from kvproto.protocol.messages import Drained, Opened

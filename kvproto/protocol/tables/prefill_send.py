@@ -27,7 +27,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kvproto.fsm.table import Output, Table, Value
-from kvproto.fsm.vocabulary import TimerFired
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
     AuxReady,
@@ -46,6 +45,7 @@ from kvproto.protocol.events import (
     SlotTaken,
     StagingDenied,
     StagingGranted,
+    TimerFired,
     WatermarkReached,
     WriteBegun,
     WriteCompleted,
@@ -396,7 +396,6 @@ row(S.GATHERING,       SendStopped,      S.DRAINING)
 row(FLYING,            SendStopped,      S.DRAINING,        do=(stop_write,))
 row(S.DRAINING,        Gathered,         S.STOPPED,         do=(free_slot, finish))
 row(S.DRAINING,        GatherFailed,     S.STOPPED,         do=(free_slot, finish))
-row(S.DRAINING,        WriteCompleted,   S.STOPPED,         do=(free_slot, finish))
 row(S.DRAINING,        WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, finish))
 ignore(S.DRAINING,     WriteFailed,      "bytes may still land: wait until they cannot")
 ignore(S.DRAINING,     SendStopped,      "it is draining")

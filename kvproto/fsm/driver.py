@@ -1,0 +1,143 @@
+"""The driver: the machines of one party, of several kinds, by key.  Pure.
+
+What comes from outside is handled at once, and so is all that follows from it inside: what a step leaves behind may be
+an event of another machine, internal effects raise further ones, and all queue first in, first out, until nothing is
+left.  One kind goes first: what a machine is *given* (a slot, a region) it hears before anything else happens (`give`),
+so that nothing that is given out ever belongs to nobody.  What remains goes to the caller.  Time comes in as an
+argument, effects go out; a loop and a search drive the same object.
+
+An event for which no machine is there meets the table's initial state, like the first event of all.
+
+Where several kinds have the same event (the timers' may be one for all), `handle` asks `kind_of` which of them it is
+for; a timer that ends by `tick` or `expire` knows its machine.
+
+The trace keeps the last steps, without their effects: a step is pure, so who wants to see them fires it again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.machine_store import KeyOf, MachineStore, On
+from kvproto.fsm.table import Output, Row, Table
+from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.fsm.timing import NamedTimers
+from kvproto.fsm.vocabulary import Effect, Event, TimerFired
+
+#: (when, row, event, value before, value after)
+Step = tuple[float, Row | None, Event, Any, Any]
+STEP = 5
+#: a message that came: (when, what the party was told of it)
+Heard = tuple[float, tuple[Any, ...]]
+#: steps, messages that came, and messages that left
+Trace = deque[Step | Heard | Effect]
+
+
+class Driver:
+    """Machines, their timers and their trace."""
+
+    def __init__(self, timing: NamedTimers, trace: int = 512) -> None:
+        """`trace`: entries that are kept."""
+        self.timing = timing
+        self.trace: Trace = deque(maxlen=trace)
+        self.log = self.trace.append
+        #: what takes events and internal effects, by type; all others go to the caller
+        self.inner: dict[type[Output], Callable[[Any], None]] = {}
+        self.stores: dict[str, MachineStore] = {}
+        self._timed: list[MachineStore] = []
+        self._route: dict[type[Event], On] = {}
+        self._queue: deque[Event] = deque()
+        self._out: list[Any] = []  # effects alone: events are queued
+
+    def add(
+        self, store: str, table: Table[Any], key: KeyOf, *, within: KeyOf | None = None,
+        timer: Callable[..., TimerFired] | None = None, bound: int = 0, tombs: str = "tombs",
+        restless: bool = False, ended: Callable[[Any], None] | None = None,
+    ) -> Machine[Any]:  # fmt: skip
+        """Have machines of this table; their values are the attribute `store`.  The rest is as for `MachineStore`."""
+        made = MachineStore(
+            self, store, table, key, within=within, timer=timer, bound=bound, tombs=tombs, restless=restless,
+            ended=ended,
+        )  # fmt: skip
+        self.stores[store] = made
+        if table.timers:
+            self._timed.append(made)
+        for event, take in made.take.items():
+            self._route[event] = self._shared if event in self._route else take
+            self.inner.setdefault(event, self._queue.append)
+        return made.machine
+
+    def take(self, event: type[Event], on: On) -> None:
+        """Have `on` take the events of this type; it may hand them to `stores[...].take`."""
+        self._route[event] = on
+
+    def give(self, event: Event) -> None:
+        """Have a machine hear of what it was just given before anything else happens."""
+        self._queue.appendleft(event)
+
+    def handle(self, event: Event, now: float, *then: Event) -> list[Effect]:
+        """Take one event (and those that come with it); returns the effects that others have to carry out."""
+        out: list[Any] = []
+        self._out = out
+        route, queue = self._route, self._queue
+        queue.extend(then)
+        route[type(event)](event, now)
+        while queue:
+            event = queue.popleft()
+            route[type(event)](event, now)
+        return out
+
+    def expire(self, store: MachineStore, key: Any, now: float, tries: int | None = None) -> list[Effect]:
+        """End the timer of this machine (a part's key is `(whole, key)`); `tries`: as its state has it."""
+        if tries is None:
+            tries = store.machine.timers[store.get(key).state].tries
+        event = store.timer_of(key, tries)
+        out: list[Any] = []
+        self._out = out
+        store.take[type(event)](event, now)
+        while self._queue:
+            event = self._queue.popleft()
+            self._route[type(event)](event, now)
+        return out
+
+    def kind_of(self, event: Event) -> str:
+        """The store that an event of several kinds is for."""
+        raise LookupError(f"{type(event).__name__} is an event of several kinds: `kind_of` has to say of which")
+
+    def _shared(self, event: Event, now: float) -> None:
+        self.stores[self.kind_of(event)].take[type(event)](event, now)
+
+    # --------------------------------------------------------------------------------------------- timers
+    def tick(self, now: float, limit: int = 256) -> list[Effect]:
+        """Fire at most `limit` timers that are due."""
+        out: list[Any] = []
+        for _ in range(limit):
+            first = min(self._timed, key=_next, default=None)
+            if first is None or first.wheel.next > now:
+                break
+            out += first.wake(now)
+        return out
+
+    @property
+    def next_deadline(self) -> float:
+        """When `tick` should be called at the latest (it may find nothing to do); infinity: no timer runs."""
+        return min((store.wheel.next for store in self._timed), default=INFINITY)
+
+    def clear_pending(self) -> None:
+        """Forget timers, and events that nobody has heard yet: for whoever puts values back from elsewhere."""
+        self._queue.clear()
+        for store in self._timed:
+            store.wheel.clear()
+            store.wakes.clear()
+
+
+def _next(store: MachineStore) -> float:
+    return store.wheel.next
+
+
+def steps(trace: Iterable[Any]) -> Iterator[Step]:
+    """The steps among the entries of a trace."""
+    return (entry for entry in trace if type(entry) is tuple and len(entry) == STEP)

@@ -1,0 +1,229 @@
+"""The machines of one kind that a driver has: how an event finds its machine, and when its timer ends.
+
+A kind is a table and a *key*: a function of the event that says which machine it is for.  Machines are flat (one
+dictionary by key) or *parts* of something (a dictionary by `within`, and in it one by key), where what belongs together
+is looked up, stopped and forgotten together.  Key functions that are one `return` stand in the code that takes the
+event (`kvproto.fsm.inline`), so that finding a machine costs what a hand-written look-up costs.
+
+A machine is kept once a step has taken it out of the initial state, and forgotten when it is final; where the table has
+tombstones, the last values stay for a while and answer, at most `bound` of them.
+
+*Timers.*  Each kind has a wheel.  An armed value has a key in it that comes up no later than its `due`; one that comes
+up early is put back, one whose value is gone is dropped, so that moving a timer costs nothing.  Of machines that live
+long and start their timers anew all the time only the last key counts (`restless`), and the parts of one whole share a
+key: both remember in `wakes` when it was put in.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from kvproto.fsm.generated import compiled
+from kvproto.fsm.inline import expression
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.table import Table
+from kvproto.fsm.timer_wheel import INFINITY, Wheel
+from kvproto.fsm.vocabulary import Effect, Event, TimerFired
+
+if TYPE_CHECKING:
+    from kvproto.fsm.driver import Driver
+
+#: takes an event
+On = Callable[[Any, float], None]
+#: of an event: the key of its machine
+KeyOf = Callable[[Any], Any]
+
+#: what the generated function is given, and the function
+MAKE = """\
+def make(driver, steps, log, inner, ends, initial, fresh, wakes, bury, end, arm, INFINITY):
+    def take(event, now):
+        {find}
+        row, new, effects = steps[old.state](old, event, now)
+        log((now, row, event, old, new))
+        if new is not old:
+            if ends[new.state]:
+                {end}
+            elif new.state is not fresh or old is not initial:
+                {keep}
+        for effect in effects:
+            act = inner.get(type(effect))
+            if act is None:
+                driver._out.append(effect)
+            else:
+                act(effect)
+    return take
+"""
+FLAT = """\
+key = {key}
+old = driver.{store}.get(key)
+if old is None:
+    old = {buried}initial"""
+PART = """\
+whole, key = {within}, {key}
+try:
+    old = driver.{store}[whole][key]
+except KeyError:
+    old = initial"""
+KEEP = "driver.{store}[key] = new"
+KEEP_PART = """\
+if old is initial:
+    driver.{store}.setdefault(whole, {{}})
+driver.{store}[whole][key] = new"""
+ARM = """
+if new.due < old.due:
+    arm(new.due, key)"""
+ARM_PART = """
+if new.due < old.due and new.due < wakes.get(whole, INFINITY):
+    arm(new.due, whole)"""
+
+
+class MachineStore:
+    """The machines of one table in a driver; their values are the driver's attribute `store`."""
+
+    def __init__(
+        self, driver: Driver, store: str, table: Table[Any], key: KeyOf, *, within: KeyOf | None = None,
+        timer: Callable[..., TimerFired] | None = None, bound: int = 0, tombs: str = "tombs",
+        restless: bool = False, ended: Callable[[Any], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`timer` makes the timer's event, of the key (a part's: of both) and the tries; by default it is the table's,
+        with the key as its first field.  `ended` is called with the key of a machine that was forgotten (of parts: with
+        that of the whole, after the last one).  Up to `bound` tombstones are the driver's attribute `tombs`.
+        """
+        self.driver, self.store, self.table, self.restless, self.ended = driver, store, table, restless, ended
+        self.machine: Machine[Any] = Machine(table, driver.timing)
+        self.within, self.key = within, key
+        self.timer = timer or timer_event(table)
+        self.bound, self.tombs = bound if table.tombstones else 0, tombs
+        setattr(driver, store, {})
+        if self.bound:
+            setattr(driver, tombs, OrderedDict())
+        self.wheel: Wheel[Any] = Wheel()
+        self.wakes: dict[Any, float] = {}
+        #: by type of event: what takes it to its machine
+        self.take: dict[type[Event], On] = self._compile()
+
+    # ------------------------------------------------------------------------------------------ as values
+    def get(self, key: Any) -> Any:
+        """The value of the machine with this key (of a part: `(whole, key)`); None: there is none."""
+        values = getattr(self.driver, self.store)
+        if self.within is None:
+            return values.get(key)
+        whole, part = key
+        return values.get(whole, {}).get(part)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """(key, value) of each; a part's key is `(whole, key)`."""
+        for key, value in getattr(self.driver, self.store).items():
+            if self.within is None:
+                yield key, value
+            else:
+                yield from (((key, part), each) for part, each in value.items())
+
+    # ---------------------------------------------------------------------------------------- taking events
+    def _compile(self) -> dict[type[Event], On]:
+        machine, driver, flat = self.machine, self.driver, self.within is None
+        source, names = self._written()
+        exec(compiled(source, f"takes an event of {self.table.name}"), names)  # noqa: S102
+        make: Callable[..., On] = names["make"]
+        given = (
+            driver.log, driver.inner, machine.ends, machine.initial, self.table.initial, self.wakes,
+            self._bury, self._end if flat else self._end_part,
+            self.wheel.put if flat and not self.restless else self._arm, INFINITY,
+        )  # fmt: skip
+        return {event: make(driver, steps, *given) for event, steps in machine.steps.items()}
+
+    def _written(self) -> tuple[str, dict[str, Any]]:
+        """The function's source, and the names that its keys bring in."""
+        names: dict[str, Any] = {"event": "event"}
+        words = {"store": self.store, "key": ast.unparse(expression(self.key, ("event",), names))}
+        if self.within is None:
+            words["buried"] = f"driver.{self.tombs}.get(key) or " if self.bound else ""
+            find, keep, arm = FLAT, KEEP, ARM
+            bare = not (self.restless or self.ended)
+            end = "bury(key, new)" if self.bound else "driver.{store}.pop(key, None)" if bare else "end(key)"
+        else:
+            words["within"] = ast.unparse(expression(self.within, ("event",), names))
+            find, keep, arm, end = PART, KEEP_PART, ARM_PART, "end(whole, key)"
+        keep += arm if self.table.timers else ""
+        parts = {"find": indent(find, 2), "keep": indent(keep, 4), "end": end}
+        return MAKE.format(**{name: text.format(**words) for name, text in parts.items()}), names
+
+    def _bury(self, key: Any, value: Any) -> None:
+        tombs = getattr(self.driver, self.tombs)
+        tombs[key] = value
+        if len(tombs) > self.bound:
+            del tombs[next(iter(tombs))]
+        self._end(key)
+
+    def _end(self, key: Any) -> None:
+        getattr(self.driver, self.store).pop(key, None)
+        if self.restless:
+            self.wakes.pop(key, None)
+        if self.ended is not None:
+            self.ended(key)
+
+    def _end_part(self, whole: Any, key: Any) -> None:
+        values = getattr(self.driver, self.store)
+        parts = values.get(whole, {})
+        parts.pop(key, None)
+        if not parts:
+            values.pop(whole, None)
+            self.wakes.pop(whole, None)
+            if self.ended is not None:
+                self.ended(whole)
+
+    # --------------------------------------------------------------------------------------------- timers
+    def _arm(self, due: float, key: Any) -> None:
+        self.wakes[key] = due
+        self.wheel.put(due, key)
+
+    def wake(self, now: float) -> list[Effect]:
+        """Take the wheel's next key, and fire what is due of it."""
+        due, key = self.wheel.next, self.wheel.take()
+        if self.within is not None:
+            return self._wake_parts(key, due, now)
+        value = getattr(self.driver, self.store).get(key)
+        if value is None or value.due == INFINITY or (self.restless and self.wakes.get(key, due) != due):
+            return []
+        out: list[Effect] = []
+        if value.due <= now:
+            out = self.driver.expire(self, key, now)
+            value = getattr(self.driver, self.store).get(key)
+        if value is not None and value.due < INFINITY:
+            (self._arm if self.restless else self.wheel.put)(value.due, key)
+        return out
+
+    def _wake_parts(self, whole: Any, due: float, now: float) -> list[Effect]:
+        out: list[Effect] = []
+        if self.wakes.get(whole) != due:
+            return out
+        del self.wakes[whole]
+        parts = getattr(self.driver, self.store)
+        for key in [key for key, value in parts.get(whole, {}).items() if value.due <= now]:
+            value = parts.get(whole, {}).get(key)
+            if value is not None and value.due <= now:  # an earlier one may have ended it
+                out += self.driver.expire(self, (whole, key), now)
+        left = min((value.due for value in parts.get(whole, {}).values()), default=INFINITY)
+        if left < self.wakes.get(whole, INFINITY):
+            self._arm(left, whole)
+        return out
+
+    def timer_of(self, key: Any, tries: int) -> TimerFired:
+        """The event of this machine's timer."""
+        return self.timer(key, tries) if self.within is None else self.timer(*key, tries)
+
+
+def indent(text: str, steps: int) -> str:
+    """The lines after the first, as deep as that stands."""
+    return text.replace("\n", "\n" + "    " * steps)
+
+
+def timer_event(table: Table[Any]) -> Callable[..., TimerFired]:
+    """The table's own kind of `TimerFired`; one that has none has no timers either."""
+    found = [event for event in table.events if issubclass(event, TimerFired)]
+    if not found and table.timers:
+        raise LookupError(f"{table.name} has timers, and its events have no TimerFired")
+    return found[0] if found else TimerFired
