@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kvproto.errors import ArgumentError
 from kvproto.protocol.timing import Timing
 
 #: the numbers of the two groups, where there is one of each
@@ -46,6 +47,6 @@ class Settings(msgspec.Struct, frozen=True):
         for name, low, high in BOUNDS:
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
-                raise ValueError(f"Settings.{name} is {value!r}: it is a whole number from {low} to {high}")
+                raise ArgumentError(f"Settings.{name} is {value!r}: it is a whole number from {low} to {high}")
         if type(self.pages_only) is not bool:
-            raise ValueError(f"Settings.pages_only is {self.pages_only!r}: it is true or false")
+            raise ArgumentError(f"Settings.pages_only is {self.pages_only!r}: it is true or false")
