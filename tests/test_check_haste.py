@@ -13,7 +13,7 @@ from kvproto.check.configs import CONFIGS
 from kvproto.check.mutations import EXAM
 from kvproto.check.search import Search, check
 from kvproto.check.story import replay
-from kvproto.check.table_patching import Bench
+from kvproto.fsm.table_patching import Bench
 
 WHOLE = replace(CONFIGS["abort"], live=False)
 #: not noticed with one slow thing: both engines have to be slow
@@ -28,7 +28,7 @@ def reached(config: Config) -> set[Any]:
     """The states of a search by their values, whatever numbers it gave them; without what only haste knows."""
     search = Search("", config)
     assert search.run().ended == "exhausted"
-    world, found = search.world, set()
+    world, found = search.space, set()
     for state in search.order:
         *nodes, spent = [world.part(state, at) for at in range(world.last + 1)]
         messages = world.messages.values

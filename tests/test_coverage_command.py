@@ -12,10 +12,10 @@ from kvproto.check.search import check, label
 from kvproto.check.search_coverage import Covered
 from kvproto.cli.check_command import main as check_command
 from kvproto.cli.coverage_command import main
-from kvproto.draw.scenes import SCENES
+from kvproto.draw.scenes import PLAYS
+from kvproto.fsm.trace.coverage import load
 from kvproto.protocol.tables import TABLES
-from kvproto.trace.coverage import load
-from kvproto.trace.records import lines, log_of
+from kvproto.trace import lines, log_of
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def traces(tmp_path: Path) -> Path:
     """The traces of the scene in which all goes well, as a real run would leave them."""
     folder = tmp_path / "run"
     folder.mkdir()
-    stage = SCENES[0].play()
+    stage = PLAYS["well"][0]()
     for name, rank in enumerate(stage.ranks.values()):
         (folder / f"{name}.jsonl").write_text("\n".join(lines(log_of(rank))) + "\n")
     return folder
@@ -40,7 +40,7 @@ def test_a_search_is_counted_by_rows_and_by_pairs(tmp_path: Path) -> None:
     assert counts.pairs
     file = tmp_path / "rows.json"
     assert check_command(["smoke", "--quiet", "--rows", str(file)]) == 0
-    assert (load(file).rows, load(file).pairs) == (counts.rows, counts.pairs)
+    assert (load(file, TABLES).rows, load(file, TABLES).pairs) == (counts.rows, counts.pairs)
 
 
 def test_sources_stand_side_by_side(tmp_path: Path, traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +54,7 @@ def test_sources_stand_side_by_side(tmp_path: Path, traces: Path, capsys: pytest
     assert main([str(checker), f"real={traces}", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     table = TABLES[0]
-    assert found["checker"][table.name]["rows"] == [load(checker).covered(table).seen, len(table.rows)]
+    assert found["checker"][table.name]["rows"] == [load(checker, TABLES).covered(table).seen, len(table.rows)]
     assert 0 < found["real"][table.name]["rows"][0] < found["checker"][table.name]["rows"][0]
 
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.cli.console import FOUND, WELL, complain, say
-from kvproto.draw.diagram import Look, sketch
-from kvproto.draw.svg import svg
+from kvproto.cli.tables_option import add_tables
+from kvproto.fsm.draw.diagram import Look, sketch
+from kvproto.fsm.draw.svg import svg
+from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.table import Row, Table
-from kvproto.protocol.tables import TABLES
-from kvproto.trace import records
-from kvproto.trace.coverage import Collector, CoverageError, load, percent
-from kvproto.trace.replay import replay
+from kvproto.fsm.trace import records
+from kvproto.fsm.trace.coverage import Collector, CoverageError, load, percent
+from kvproto.fsm.trace.replay import replay
 
 EPILOG = """\
 examples:
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
     for asked in args.source:
         name, _, path = asked.rpartition("=")
         try:
-            sources[name or Path(path).stem] = read(Path(path))
+            sources[name or Path(path).stem] = read(Path(path), args.tables)
         except (CoverageError, records.TraceError) as error:
             return complain(str(error))
     if args.html:
@@ -75,20 +76,21 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--html", type=Path, metavar="FILE", help="one page with the diagrams, painted, side by side")
     made.add_argument("--json", action="store_true", help="one JSON document, for tools")
     made.add_argument("--all", action="store_true", help="list every row that differs, not the first ten a source")
+    add_tables(made)
     return made
 
 
-def read(path: Path) -> Collector:
+def read(path: Path, protocol: Protocol) -> Collector:
     """What a source has seen.  Raises `CoverageError`, `TraceError`."""
     if path.suffix == ".json":
-        return load(path)
+        return load(path, protocol.tables)
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         raise CoverageError(f"{path}: there are no traces (*.jsonl) in it")
-    counts = Collector()
+    counts, telling = Collector(protocol.tables), protocol.told()
     for file in files:
-        for log in records.load(file):
-            different = replay(log)
+        for log in records.load(file, telling=telling):
+            different = replay(log, telling)
             if different is not None:
                 raise CoverageError(f"{file}: not what the tables do: {different}")
             counts.take_log(log)
@@ -98,17 +100,21 @@ def read(path: Path) -> Collector:
 def summary(counts: Collector) -> dict[str, dict[str, list[int]]]:
     """By machine: rows, guard outcomes and pairs, each as seen and all."""
     found = {}
-    for each in TABLES:
+    for each in counts.tables:
         shares = {"rows": counts.covered(each), "guards": counts.outcomes(each), "pairs": counts.joined(each)}
         found[each.name] = {what: [share.seen, share.all] for what, share in shares.items()}
     return found
+
+
+def _tables(sources: Sources) -> tuple[Table[Any], ...]:
+    return next(iter(sources.values())).tables
 
 
 def table(sources: Sources) -> str:
     """For the terminal: a block of three columns for each source."""
     lines = [f"{'':<14}" + "".join(f"  {name[:24]:>26}" for name in sources)]
     lines.append(f"{'machine':<14}" + f"  {'rows':>8} {'guards':>7} {'pairs':>9}" * len(sources))
-    for each in TABLES:
+    for each in _tables(sources):
         blocks = [(c.covered(each), c.outcomes(each), c.joined(each)) for c in sources.values()]
         lines.append(f"{each.name:<14}" + "".join(f"  {r!s:>8} {g!s:>7} {p!s:>9}" for r, g, p in blocks))
     shares = "".join(f"  {percent(counts):>25.1f}%" for counts in sources.values())
@@ -119,7 +125,7 @@ def differences(sources: Sources, everything: bool) -> list[str]:  # noqa: FBT00
     """Rows that some source has seen and this one has not."""
     lines = []
     for name, counts in sources.items():
-        gaps = [(each, row) for each in TABLES for row in counts.missing(each)]
+        gaps = [(each, row) for each in counts.tables for row in counts.missing(each)]
         lacking = [(who, each, row) for each, row in gaps if (who := _seen_by(sources, each, row))]
         if lacking:
             lines.append(f"{name} has not seen {len(lacking)} row(s) that others have:")
@@ -138,7 +144,7 @@ def page(sources: Sources) -> str:
     """Every machine's diagram once for each source: what has fired is painted, what has not is dashed."""
     parts = [f"<!doctype html><meta charset=utf-8><title>Coverage</title><style>{STYLE}</style><h1>Coverage</h1>"]
     parts.append(_shares(sources))
-    for each in TABLES:
+    for each in _tables(sources):
         pictures = "".join(_figure(name, counts, each) for name, counts in sources.items())
         parts.append(f"<h2>{each.name}</h2><div class=row>{pictures}</div>")
     parts.append(f"<pre>{escape(chr(10).join(differences(sources, everything=True)))}</pre>")
@@ -148,7 +154,7 @@ def page(sources: Sources) -> str:
 def _shares(sources: Sources) -> str:
     head = "".join(f"<th>{escape(name)}: rows<th>guards<th>pairs" for name in sources)
     lines = [f"<table><tr><th>machine{head}"]
-    for each in TABLES:
+    for each in _tables(sources):
         blocks = [(c.covered(each), c.outcomes(each), c.joined(each)) for c in sources.values()]
         lines.append(f"<tr><td>{each.name}" + "".join(f"<td>{r}<td>{g}<td>{p}" for r, g, p in blocks))
     return "\n".join([*lines, "</table>"])

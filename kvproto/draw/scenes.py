@@ -4,32 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from kvproto.draw.stage import GRID, Cast, Stage
+from kvproto.fsm.draw.scene import Scene
 from kvproto.layout.plan import Plan
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import room_key
 from kvproto.protocol.states import Cause
 from kvproto.rank.settings import Settings
-from kvproto.trace.records import Log, log_of
+from kvproto.trace import Log, log_of
 
 ROOM = room_key(7, 0)
 
 
-class Scene(msgspec.Struct, frozen=True):
-    """A name, a sentence, the play, and the rooms that it is about."""
+def _logs(play: Callable[[], Stage]) -> Callable[[], list[Log]]:
+    """The traces of all ranks after the play."""
 
-    name: str
-    title: str
-    play: Callable[[], Stage]
-    rooms: tuple[int, ...] = (ROOM,)
-
-    def logs(self) -> list[Log]:
-        """The traces of all ranks after the play."""
-        stage = self.play()
+    def logs() -> list[Log]:
+        stage = play()
         return [log_of(rank) for rank in (*stage.past, *stage.ranks.values())]
+
+    return logs
 
 
 def open_room(stage: Stage, room: int, tokens: int, *, compute: float = 300e-6) -> None:
@@ -125,12 +120,16 @@ def repeated() -> Stage:
     return stage
 
 
-SCENES: tuple[Scene, ...] = (
-    Scene("well", "The usual way: two prefill ranks fill one decode rank's grant", well),
-    Scene("deferral", "Deferral: the second chunk's promise waits for the watermark", deferral),
-    Scene("slices", "Slice fallback: the chunk does not fit the ring and goes over pages", slices),
-    Scene("told", "A write that carries its notification: confirmed before its writer has seen it end", told),
-    Scene("repeated", "A lost answer: the timer asks again", repeated),
-    Scene("abort", "Abort: decode gives up while a write is in flight", abort),
-    Scene("lost", "A lost link: the region is quarantined until the peer is back", lost),
-)
+#: by name: what is played, and what it is called
+PLAYS: dict[str, tuple[Callable[[], Stage], str]] = {
+    "well": (well, "The usual way: two prefill ranks fill one decode rank's grant"),
+    "deferral": (deferral, "Deferral: the second chunk's promise waits for the watermark"),
+    "slices": (slices, "Slice fallback: the chunk does not fit the ring and goes over pages"),
+    "told": (told, "A write that carries its notification: confirmed before its writer has seen it end"),
+    "repeated": (repeated, "A lost answer: the timer asks again"),
+    "abort": (abort, "Abort: decode gives up while a write is in flight"),
+    "lost": (lost, "A lost link: the region is quarantined until the peer is back"),
+}
+SCENES = tuple(
+    Scene(name, title, _logs(play), (ROOM,), aside=name == "lost") for name, (play, title) in PLAYS.items()
+)  # fmt: skip

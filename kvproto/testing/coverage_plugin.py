@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from kvproto.trace.coverage import Collector, percent, report, undump
+from kvproto.fsm.trace.coverage import Collector, percent, report, undump
+from kvproto.protocol.tables import TABLES
 
 SECTION = "kvproto_rows"
 
@@ -43,7 +44,7 @@ class RowCoverage:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.counts = Collector()
+        self.counts = Collector(TABLES)
         self.stack = ExitStack()
         self.stack.enter_context(self.counts.installed())
         self.least: float | None = config.option.rows_least
@@ -53,7 +54,7 @@ class RowCoverage:
         """A worker has ended: its counts are ours."""
         said = getattr(node, "workeroutput", {}).get(SECTION)
         if said is not None:
-            self.counts.add(undump(said))
+            self.counts.add(undump(said, TABLES))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:

@@ -15,19 +15,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kvproto.errors import KvprotoError
+from kvproto.fsm.errors import KvprotoError
 from kvproto.fsm.machine import Fire, Fired, Machine
 from kvproto.fsm.table import Row, Table, Value
+from kvproto.fsm.trace.records import Log, StepEntry
+from kvproto.fsm.trace.telling import Key
 from kvproto.fsm.vocabulary import Event
-from kvproto.protocol.tables import TABLES
-from kvproto.trace.records import Log, StepEntry
 
 FORMAT = 1
 REMEMBERED = 1 << 16
@@ -50,7 +50,9 @@ class CoveredShare(msgspec.Struct, frozen=True):
 class Collector:
     """Counts of rows and of pairs of rows, by (table, row index)."""
 
-    def __init__(self) -> None:
+    def __init__(self, tables: Iterable[Table[Any]]) -> None:
+        """`tables`: those that count."""
+        self.tables = tuple(tables)
         self.rows: Counter[tuple[str, int]] = Counter()
         self.pairs: Counter[tuple[str, int, int]] = Counter()
         self._after: OrderedDict[int, tuple[Value, int]] = OrderedDict()
@@ -67,8 +69,8 @@ class Collector:
             self._after.popitem(last=False)
 
     def take_log(self, log: Log) -> None:
-        """Count the steps of a rank's trace."""
-        last: dict[tuple[str, tuple[int, ...]], int] = {}
+        """Count the steps of a party's trace."""
+        last: dict[tuple[str, Key], int] = {}
         for step in log.entries:
             if isinstance(step, StepEntry) and step.row is not None:
                 self.rows[step.machine, step.row] += 1
@@ -81,7 +83,7 @@ class Collector:
     def installed(self) -> Iterator[Collector]:
         """Count what fires on machines that are made while the block runs, until it ends."""
         original, counting = Machine._compile, True  # noqa: SLF001
-        known = {id(table): table.name for table in TABLES}
+        known = {id(table): table.name for table in self.tables}
 
         def compiled(machine: Machine[Any], rows: list[Row]) -> Fire:
             step, name = original(machine, rows), known.get(id(machine.table))
@@ -142,20 +144,20 @@ def _behind(table: Table[Any], row: Row) -> Iterator[int]:
     return (r.index for r in table.rows if r.index > row.index and r.source is row.source and r.event is row.event)
 
 
-def undump(data: dict[str, Any]) -> Collector:
+def undump(data: dict[str, Any], tables: Iterable[Table[Any]]) -> Collector:
     """The counts that `dump` gave.  Raises `CoverageError`."""
     if data.get("format") != FORMAT:
         raise CoverageError(f"coverage of format {data.get('format')!r}; this version reads format {FORMAT}")
-    made = Collector()
+    made = Collector(tables)
     made.rows.update({(name, row): n for name, row, n in data["rows"]})
     made.pairs.update({(name, first, second): n for name, first, second, n in data["pairs"]})
     return made
 
 
-def load(path: Path) -> Collector:
+def load(path: Path, tables: Iterable[Table[Any]]) -> Collector:
     """Read counts from a file.  Raises `CoverageError`."""
     try:
-        return undump(json.loads(path.read_text()))
+        return undump(json.loads(path.read_text()), tables)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CoverageError(f"{path}: no coverage can be read: {error}") from error
 
@@ -163,15 +165,15 @@ def load(path: Path) -> Collector:
 def report(counts: Collector) -> str:
     """A table for the terminal, and where the rows stand that never fired."""
     lines = [f"{'machine':<14} {'rows':>9} {'guards':>9} {'pairs':>11}"]
-    for table in TABLES:
+    for table in counts.tables:
         shares = (counts.covered(table), counts.outcomes(table), counts.joined(table))
         lines.append(f"{table.name:<14} {shares[0]!s:>9} {shares[1]!s:>9} {shares[2]!s:>11}")
-    for table in TABLES:
+    for table in counts.tables:
         lines += [f"never fired: {row.where}: {table.name}: {row}" for row in counts.missing(table)]
     return "\n".join(lines)
 
 
 def percent(counts: Collector) -> float:
     """Rows that fired, of all tables' rows."""
-    shares = [counts.covered(table) for table in TABLES]
+    shares = [counts.covered(table) for table in counts.tables]
     return 100.0 * sum(share.seen for share in shares) / sum(share.all for share in shares)
