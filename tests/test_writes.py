@@ -41,14 +41,14 @@ class World:
         self.values: dict[tuple[int, int, int], PWriteValue] = {}
         self.queue: deque[Event] = deque()
         self.handlers: dict[type[Any], Any] = {}
-        loop = SimpleNamespace(
+        loop: Any = SimpleNamespace(
             turns=1, logs=Logs("prefill rank 0", Counter()), raise_event=self.queue.append, submit=self.submit,
             handlers=self.handlers,
         )  # fmt: skip
         transport: Any = SimpleNamespace(
             write_many=self.write_many, quiescent=lambda _: self.settled, drop=lambda _: None
         )  # fmt: skip
-        self.loop: Any = loop
+        self.loop = loop
         self.writes = Writes(self.loop, transport)
 
     def write_many(self, _peer: PeerId, parts: list[Any], _tag: bytes) -> Handle:

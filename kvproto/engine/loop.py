@@ -156,7 +156,7 @@ class Loop(Owned):
             except WireError as error:
                 self.counts["malformed frames"] += 1
                 self.logs.frame(f"frame from {peer}", str(error))
-                if isinstance(error, ForeignCallError) and self.on_hello is not None:
+                if isinstance(error, ForeignCallError):
                     self._refuse(peer, error.call)
                 continue
             self._take(peer, epoch, room, body)
