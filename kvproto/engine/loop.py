@@ -191,7 +191,7 @@ class Loop(Owned):
                 self._fault(str(effect), error)
                 room = getattr(effect, "room", None)
                 if room is not None and not isinstance(effect, do.Transmit):
-                    self.logs.blame(room, Cause.KERNEL_FAILED, f"{type(effect).__name__}: {error}")
+                    self.logs.blame(room, Cause.KERNEL_FAILED, f"{type(effect).__name__}: {type(error).__name__}: {error}")
                     self._events.append(ev.RoomFailed(room, Cause.KERNEL_FAILED))
 
     def _transmit(self, effect: do.Transmit) -> None:
