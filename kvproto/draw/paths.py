@@ -8,7 +8,7 @@ nothing apart lies on it.  All states that are in neither are detours: they end 
 from __future__ import annotations
 
 from kvproto.fsm.vocabulary import State
-from kvproto.protocol.states import DGrant, DLink, DRoom, PLink, PRoom, PSend
+from kvproto.protocol.states import DGrant, DLink, DRoom, PLink, PRoom, PSend, PWrite
 
 WELL: dict[str, tuple[State, ...]] = {
     "prefill_room": (PRoom.UNKNOWN, PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN, PRoom.DONE),
@@ -16,6 +16,7 @@ WELL: dict[str, tuple[State, ...]] = {
         PSend.NEW, PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK, PSend.AWAIT_KV, PSend.AWAIT_SLOT, PSend.GATHERING,
         PSend.WRITING, PSend.AWAIT_ACK, PSend.DONE,
     ),
+    "prefill_write": (PWrite.NEW, PWrite.POSTING, PWrite.IN_FLIGHT, PWrite.COMPLETED),
     "prefill_link": (PLink.NEW, PLink.AWAIT_WIRE_UP, PLink.UP),
     "decode_room": (DRoom.UNKNOWN, DRoom.AWAIT_PEERS, DRoom.OPEN, DRoom.DONE),
     "decode_grant": (DGrant.NEW, DGrant.AWAIT_SPACE, DGrant.FILLING, DGrant.SCATTERING, DGrant.FREED),
@@ -25,6 +26,7 @@ WELL: dict[str, tuple[State, ...]] = {
 APART: dict[str, tuple[State, ...]] = {
     "prefill_room": (PRoom.DRAINING, PRoom.AWAIT_NOTED, PRoom.FAILED, PRoom.ABORTED),
     "prefill_send": (PSend.DRAINING, PSend.STOPPED),
+    "prefill_write": (PWrite.ENDING, PWrite.IN_DOUBT, PWrite.FAILED),
     "prefill_link": (PLink.LOST, PLink.REFUSED, PLink.FORGOTTEN),
     "decode_room": (DRoom.DRAINING, DRoom.SETTLING, DRoom.FAILED, DRoom.ABORTED),
     "decode_grant": (DGrant.QUARANTINED,),

@@ -101,6 +101,14 @@ def lost() -> Stage:
     return stage
 
 
+def told() -> Stage:
+    """A write that carries its notification; its writer is the last to know that it has ended."""
+    stage = _begin(Cast(tells=True))
+    open_room(stage, ROOM, GRID)
+    stage.run(20e-3)
+    return stage
+
+
 def repeated() -> Stage:
     """The first answer is lost; the request is simply repeated."""
     seen: list[msg.Message] = []
@@ -121,6 +129,7 @@ SCENES: tuple[Scene, ...] = (
     Scene("well", "The usual way: two prefill ranks fill one decode rank's grant", well),
     Scene("deferral", "Deferral: the second chunk's promise waits for the watermark", deferral),
     Scene("slices", "Slice fallback: the chunk does not fit the ring and goes over pages", slices),
+    Scene("told", "A write that carries its notification: confirmed before its writer has seen it end", told),
     Scene("repeated", "A lost answer: the timer asks again", repeated),
     Scene("abort", "Abort: decode gives up while a write is in flight", abort),
     Scene("lost", "A lost link: the region is quarantined until the peer is back", lost),

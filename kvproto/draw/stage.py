@@ -1,8 +1,9 @@
 """A stage: real ranks, a clock that is turned by hand, and a network that does what the scene says.
 
-The ranks are the ones that run in engines; the stage only carries out their effects: messages take a while, kernels and
-writes take a while, and all of it happens in the order of one clock, so that a scene is the same every time.  What
-is drawn from it (sequence charts, sample traces) is therefore what the tables do, not what somebody thinks they do.
+The ranks are the ones that run in engines, and what their effects come to is the interpreter's.  The stage only says how
+long things take: messages, kernels and writes take a while, and all of it happens in the order of one clock, so that a
+scene is the same every time.  What is drawn from it (sequence charts, sample traces) is therefore what the tables do,
+not what somebody thinks they do.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.fsm.vocabulary import Event, Report
 from kvproto.layout.plan import Plan
-from kvproto.layout.sharding import Layout, cell
+from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
+from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import Settings
+from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 
 #: seconds that things take on the stage
 MESSAGE, KERNEL, WRITE, CONNECT = 50e-6, 100e-6, 400e-6, 200e-6
+#: how much later than the data's arrival a writer sees the end of its write
+REPORT = 150e-6
 GRID, PAGE = 64, 16
 
 
@@ -35,6 +40,8 @@ class Cast(msgspec.Struct, frozen=True):
     decode: int = 1
     heads: int = 4
     settings: Settings = Settings()
+    #: a staged write carries its own notification
+    tells: bool = False
 
     def layout(self, side: str) -> Layout:
         """The layout of one side; the two keep their pages in different orders, so that one pair, too, must stage."""
@@ -42,6 +49,63 @@ class Cast(msgspec.Struct, frozen=True):
             layers=2, heads=self.heads, k_dim=16, v_dim=16, itemsize=2, dtype="bfloat16", page_size=PAGE,
             tp=self.prefill if side == "P" else self.decode, order="NHD" if side == "P" else "HND",
         )  # fmt: skip
+
+
+class Actor(Surroundings):
+    """A rank on stage; its place is its name."""
+
+    def __init__(self, stage: Stage, name: str, rank: Rank) -> None:
+        self.stage, self.name, self.rank = stage, name, rank
+        self.interpreter = Interpreter(rank, self)
+
+    def deliver(self, place: bytes, epoch: int, room: int, body: msg.Message) -> None:
+        """A message takes a while, unless the scene has it lost."""
+        other = place.decode()
+        if not self.stage.lose(self.name, other, body):
+            self._send(other, epoch, room, body, MESSAGE)
+
+    def _send(self, other: str, epoch: int, room: int, body: msg.Message, delay: float) -> None:
+        self.stage.at(delay, lambda: self.stage.hear(other, self.name, epoch, room, body))
+
+    def aux_row(self, room: int) -> bytes:
+        """Of no content."""
+        return b"aux row"
+
+    def page_ids(self, asked: do.TransmitPages) -> bytes:
+        """Pages are numbered as they stand in the prompt."""
+        pages = range(asked.first // PAGE, -(-(asked.first + asked.tokens) // PAGE))
+        return b"".join(page.to_bytes(4, "little") for page in pages)
+
+    def connect(self, asked: do.Connect) -> None:
+        """It succeeds."""
+        self.stage.tell(self.name, ev.WiredUp(asked.link, asked.session, f"{self.name}-{asked.rank}"), CONNECT)
+
+    def gather(self, asked: do.LaunchGather) -> None:
+        """It succeeds."""
+        self.stage.tell(self.name, ev.Gathered(asked.room, asked.chunk, asked.peer), KERNEL)
+
+    def post(self, write: Write, wire: str) -> type[Untaken] | None:
+        """It succeeds; if it carries its notification, the writer is the last to know."""
+        done = ev.BatchCompleted(write.room, write.chunk, write.peer)
+        if isinstance(write, do.PrepareWrite) and self.stage.cast.tells:
+            body = msg.StgNotify(write.chunk, write.grant)
+            self._send(f"D{write.peer}", write.epoch, write.room, body, WRITE)
+            self.stage.tell(self.name, done, WRITE + REPORT)
+        else:
+            self.stage.tell(self.name, done, WRITE)
+        return None
+
+    def scatter(self, asked: do.LaunchScatter) -> None:
+        """It succeeds."""
+        self.stage.tell(self.name, ev.Scattered(asked.room, asked.chunk), KERNEL)
+
+    def hear_outcome(self, room: int, cause: Cause) -> None:
+        """Kept."""
+        self.stage.outcomes[self.name, room] = cause
+
+    def hear_report(self, report: Report) -> None:
+        """Kept."""
+        self.stage.reports.append(report)
 
 
 class Stage:
@@ -53,7 +117,7 @@ class Stage:
         self.cast = cast
         self.lose = lose
         self.plan = Plan(cast.layout("P"), cast.layout("D"), GRID)
-        self.ranks: dict[str, Rank] = {}
+        self.actors: dict[str, Actor] = {}
         self.past: list[Rank] = []
         self.dead: set[str] = set()
         self.outcomes: dict[tuple[str, int], object] = {}
@@ -63,26 +127,30 @@ class Stage:
         for i in range(cast.prefill):
             self.start_prefill(i, incarnation=1)
         for i in range(cast.decode):
-            name = f"D{i}"
             rank = DecodeRank(cast.layout("D"), i, group=2, grid=GRID, incarnation=1, settings=cast.settings)
-            self.ranks[name] = rank
+            actor = self.actors[f"D{i}"] = Actor(self, f"D{i}", rank)
             for peer in self.plan.linked_to(i):
-                _, effects = rank.call(1, peer, self.plan, self.now)
-                self._perform(name, effects)
+                _, effects = rank.call(1, peer, self.plan, self.now, f"P{peer}")
+                actor.interpreter.carry_out(effects, self.now)
+
+    @property
+    def ranks(self) -> dict[str, Rank]:
+        """The ranks that are on stage now, by name."""
+        return {name: actor.rank for name, actor in self.actors.items()}
 
     def start_prefill(self, index: int, *, incarnation: int) -> None:
         """A prefill rank (re)starts: all that it knew is gone."""
-        layout = self.cast.layout("P")
-        if f"P{index}" in self.ranks:
-            self.past.append(self.ranks[f"P{index}"])
-        self.ranks[f"P{index}"] = PrefillRank(
-            layout, index, group=1, grid=GRID, incarnation=incarnation, settings=self.cast.settings
-        )
-        self.dead.discard(f"P{index}")
+        name, layout = f"P{index}", self.cast.layout("P")
+        if name in self.actors:
+            self.past.append(self.actors[name].rank)
+        rank = PrefillRank(layout, index, group=1, grid=GRID, incarnation=incarnation, settings=self.cast.settings)
+        rank.tells = self.cast.tells
+        self.actors[name] = Actor(self, name, rank)
+        self.dead.discard(name)
 
     def terms(self, name: str) -> ev.Terms:
         """What a decode rank has to do with the prefill group."""
-        rank = self.ranks[name]
+        rank = self.actors[name].rank
         assert isinstance(rank, DecodeRank)
         return rank.terms(1, self.plan)
 
@@ -99,79 +167,25 @@ class Stage:
         """Let that much time pass."""
         end = self.now + seconds
         while True:
-            timers = [(rank.next_deadline, name) for name, rank in self.ranks.items() if name not in self.dead]
+            living = [(name, actor) for name, actor in self.actors.items() if name not in self.dead]
+            timers = [(actor.rank.next_deadline, name) for name, actor in living]
             due, name = min(timers, default=(end, ""))
             after = self._agenda[0][0] if self._agenda else end
             if min(due, after) >= end:
                 break
             self.now = max(self.now, min(due, after))
             if due < after:
-                self._perform(name, self.ranks[name].tick(self.now))
+                self.actors[name].interpreter.tick(self.now)
             else:
                 heappop(self._agenda)[2]()
         self.now = end
 
-    # ------------------------------------------------------------------------------ what effects come to
+    # ------------------------------------------------------------------------------------ what ranks hear
     def _handle(self, name: str, event: Event) -> None:
         if name not in self.dead:
-            self._perform(name, self.ranks[name].handle(event, self.now))
+            self.actors[name].interpreter.handle(event, self.now)
 
-    def _perform(self, name: str, effects: list[Effect]) -> None:
-        for effect in effects:
-            self._one(name, effect)
-
-    def _one(self, name: str, effect: Effect) -> None:
-        rank = self.ranks[name]
-        match effect:
-            case do.SayHello(link, session) if isinstance(rank, DecodeRank):
-                self._post(name, link, 0, 0, rank.hello(session))
-            case do.SayWelcome(link, session, epoch) if isinstance(rank, PrefillRank):
-                self._post(name, link, 0, 0, rank.welcome(session, epoch))
-            case do.SayRefusal(link, session, why):
-                self._post(name, link, 0, 0, msg.Refusal(session, why))
-            case do.Connect(link, session):
-                self.tell(name, ev.WiredUp(link, session), CONNECT)
-            case do.Transmit(link, epoch, room, body):
-                self._post(name, link, epoch, room, body)
-            case do.TransmitAux(link, epoch, room):
-                self._post(name, link, epoch, room, msg.Aux(b"aux row"))
-            case do.TransmitPages(link, epoch, room, chunk):
-                self._post(name, link, epoch, room, msg.PagesRsp(chunk, self._pages(rank, room, chunk)))
-            case _:
-                self._work(name, effect)
-
-    def _work(self, name: str, effect: Effect) -> None:
-        match effect:
-            case do.LaunchGather(room, chunk, peer):
-                self.tell(name, ev.Gathered(room, chunk, peer), KERNEL)
-            case do.PostWrite(room, chunk, peer) | do.PostPages(room, chunk, peer):
-                self.tell(name, ev.WriteCompleted(room, chunk, peer), WRITE)
-            case do.LaunchScatter(room, chunk):
-                self.tell(name, ev.Scattered(room, chunk), KERNEL)
-            case do.AnnounceOutcome(room, cause):
-                self.outcomes[name, room] = cause
-            case Report():
-                self.reports.append(effect)
-
-    def _pages(self, rank: Rank, room: int, chunk: int) -> bytes:
-        value = rank.value_of(room)
-        first, count = cell(chunk, value.tokens, value.prefix, GRID)
-        return b"".join(page.to_bytes(4, "little") for page in range(first // PAGE, -(-(first + count) // PAGE)))
-
-    def _post(self, name: str, link: int, epoch: int, room: int, body: msg.Message) -> None:
-        peer = self.ranks[name].peers[link]
-        other = f"{'D' if name[0] == 'P' else 'P'}{peer.rank}"
-        if not self.lose(name, other, body):
-            self.at(MESSAGE, lambda: self._deliver(name, other, epoch, room, body))
-
-    def _deliver(self, name: str, other: str, epoch: int, room: int, body: msg.Message) -> None:
-        if other in self.dead:
-            return
-        sender, rank = self.ranks[name], self.ranks[other]
-        if isinstance(body, msg.Hello):
-            assert isinstance(rank, PrefillRank)
-            _, effects = rank.hello(body, self.now)
-        else:
-            link = rank.link_of.get((sender.group, sender.index), 0)
-            effects = rank.receive(link, epoch, room, body, self.now)
-        self._perform(other, effects)
+    def hear(self, name: str, sender: str, epoch: int, room: int, body: msg.Message) -> None:
+        """A message arrives, if somebody is there."""
+        if name not in self.dead:
+            self.actors[name].interpreter.hear(sender.encode(), epoch, room, body, self.now)

@@ -56,8 +56,9 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
             if getattr(self, name).period >= lease:
                 raise ArgumentError(f"Timing: {name} is not shorter than the lease of {lease} s: {asked}")
         if self.call.period > lease + self.write.period:
-            raise ArgumentError(f"Timing: call is longer than lease and write, {lease + self.write.period} s: after a "
-                                "loss the pages would wait for the next call")  # fmt: skip
+            longest = lease + self.write.period
+            why = f"longer than lease and write, {longest} s: pages would wait for a call"
+            raise ArgumentError(f"Timing: call is {why}")
 
     @property
     def return_(self) -> Timer:

@@ -14,8 +14,8 @@ PREFILL_GROUP, DECODE_GROUP = 1, 2
 #: by setting: the least and the most; offsets in a ring have 48 bits on the wire, peers 16 in a send's key
 BOUNDS = (
     ("window", 1, 1 << 16), ("slots", 1, 1 << 16), ("slot_bytes", 0, (1 << 48) - 1), ("ring_bytes", 1, (1 << 48) - 1),
-    ("ahead", 0, 1 << 16), ("tombstones", 1, 1 << 24), ("early", 1, 1 << 24), ("links", 1, 1 << 16),
-    ("trace", 0, 1 << 24),
+    ("ahead", 0, 1 << 16), ("tombstones", 1, 1 << 32), ("early", 1, 1 << 32), ("links", 1, 1 << 32),
+    ("trace", 0, 1 << 32),
 )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Several ranks' logs as one story: merged by cause, not by clock.
 
 Two things order what happened: each log's own order, and that a message is heard after it was sent.  So the logs are
-read side by side; a log whose next entry is a message waits until a log that it came from has told of its sending.
-Clocks (which differ between machines) only choose among what may come next.
+read side by side; a log whose next entry is a message waits until a log that it came from has told of its sending.  A
+notification that a write carries was sent when the write was posted.  Clocks (which differ between machines) only choose among what may come next.
 
 A message that came twice, or whose sending no log has, stops nobody: when all logs wait, the earliest goes on, and is
 told as `repeated` or `unseen`.  Messages that were sent and never heard are `lost`.
@@ -31,14 +31,17 @@ INNER = (
     ev.SendFinished, ev.SendsStopped, ev.RoomFailed, ev.PeerQuiet, ev.LinkCameUp, ev.LinkWentDown, ev.ChunkLanded,
     ev.GrantClosed, ev.SendOpened, ev.WatermarkReached, ev.KvProduced, ev.AuxReady, ev.SlotTaken, ev.SendStopped,
     ev.SpaceReserved, ev.SpaceDenied, ev.SpaceUsable, ev.RoomStopped, ev.RoomDrained, ev.WatermarkSeen,
-    ev.StagingRequested, ev.PagesRequested,
+    ev.StagingRequested, ev.PagesRequested, ev.WriteBegun, ev.PagesBegun, ev.WriteStopped, ev.WriteCompleted,
+    ev.WriteFailed, ev.OpenAsked, ev.QuietAsked,
 )  # fmt: skip
 #: who raises the others
 SOURCES: dict[str, tuple[type[Event], ...]] = {
     "engine": (ev.EngineOpened, ev.RoomOpened, ev.ForwardScheduled, ev.TokensProduced, ev.AuxProvided,
                ev.EngineAborted, ev.CallAsked),
     "kernel": (ev.Gathered, ev.GatherFailed, ev.Scattered, ev.ScatterFailed),
-    "transport": (ev.WriteCompleted, ev.WriteFailed, ev.WiredUp, ev.WireFailed, ev.TransportLost),
+    "transport": (ev.BatchReady, ev.BatchUnmade, ev.BatchDeferred, ev.BatchRefused, ev.BatchCompleted, ev.BatchFailed,
+                  ev.BatchSettled, ev.WiredUp, ev.WireFailed, ev.TransportLost),
+    "control plane": (ev.DialFailed, ev.QueueOverflowed),
     "timer": (TimerFired,),
 }  # fmt: skip
 
@@ -93,6 +96,10 @@ class _Merge:
         self.story: list[Moment] = []
         self.flying: dict[Message, deque[int]] = defaultdict(deque)
         self.landed: dict[Message, int] = {}
+        #: ranks whose staged writes carry their notification; the grant of each write; when it was posted
+        self.telling = {self._name(log.head) for log in logs if log.head.tells}
+        self.grants: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.told: dict[tuple[str, int, object, object], int] = {}
         self.last: dict[str, int] = {}
         self.clock = {name: self._first(entries) for name, entries in self.todo.items()}
 
@@ -129,7 +136,7 @@ class _Merge:
         if not isinstance(entry, HeardEntry):
             return False
         message = self._heard(name, entry)
-        return message.sender in self.todo and not self.flying.get(message)
+        return message.sender in self.todo and not self.flying.get(message) and self._told(message) is None
 
     def _take(self, name: str) -> None:
         entry = self.todo[name].popleft()
@@ -156,10 +163,29 @@ class _Merge:
             moment.cause = self.landed[message] = self.flying[message].popleft()
         elif message in self.landed:
             moment.cause, moment.way = self.landed[message], "repeated"
+        elif (posted := self._told(message)) is not None:
+            moment.cause = self.landed[message] = posted
         else:
             moment.way = "unseen"
 
+    def _told(self, message: Message) -> int | None:
+        """The moment at which the write was posted that carries this notification; None: no write does."""
+        if message.name != "STG_NOTIFY":
+            return None
+        known = dict(message.fields)
+        return self.told.get((message.sender, message.room, known["chunk"], known["grant"]))
+
+    def _note_write(self, moment: Moment, step: StepEntry) -> None:
+        key = moment.rank, step.key
+        if isinstance(step.event, ev.WriteBegun):
+            self.grants[key] = step.event.grant
+        if key in self.grants and any(isinstance(effect, do.PostBatch) for effect in step.effects):
+            room, chunk, _ = step.key
+            self.told[moment.rank, room, chunk, self.grants[key]] = moment.index
+
     def _step(self, moment: Moment, step: StepEntry) -> None:
+        if moment.rank in self.telling:
+            self._note_write(moment, step)
         before = self.last.get(moment.rank)
         spoken = before is not None and isinstance(self.story[before].entry, HeardEntry)
         moment.source = next((who for who, kinds in SOURCES.items() if isinstance(step.event, kinds)), "")

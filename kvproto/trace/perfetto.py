@@ -96,4 +96,6 @@ def _track(step: StepEntry) -> str:
         return name
     chunk = getattr(step.event, "chunk", 0)
     name += " aux" if chunk == AUX_CHUNK else f" chunk {chunk}"
-    return name + (f" to D{getattr(step.event, 'peer', 0)}" if kind == "send" else "")
+    if kind in {"send", "write"}:
+        name += f" to D{getattr(step.event, 'peer', 0)}"
+    return name + (" (write)" if kind == "write" else "")

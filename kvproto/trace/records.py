@@ -46,7 +46,10 @@ class TraceError(KvprotoError, ValueError):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Whose log it is; `links` gives the (group, rank) at the other end of each link."""
+    """Whose log it is.
+
+    `links` gives the (group, rank) at the other end of each link; `tells`: its staged writes carry their notification.
+    """
 
     side: str
     group: int
@@ -55,6 +58,7 @@ class Head(msgspec.Struct, frozen=True):
     timing: Timing
     whole: bool
     links: dict[int, tuple[int, int]]
+    tells: bool = False
 
     @property
     def name(self) -> str:
@@ -122,7 +126,8 @@ def log_of(rank: Rank, kept: list[Any] | None = None) -> Log:
     links = {link: (peer.group, peer.rank) for link, peer in list(rank.peers.items())}
     side = "prefill" if isinstance(rank, PrefillRank) else "decode"
     whole = len(kept) < (rank.trace.maxlen or 0)
-    head = Head(side, rank.group, rank.index, tables_digest(), rank.settings.timing, whole, links)
+    tells = isinstance(rank, PrefillRank) and rank.tells
+    head = Head(side, rank.group, rank.index, tables_digest(), rank.settings.timing, whole, links, tells)
     log = Log(head, [])
     last: dict[tuple[str, tuple[int, ...]], Value] = {}
     machines = machines_of(rank.settings.timing)
@@ -197,7 +202,7 @@ def _head(head: Head) -> dict[str, Plain]:
     said = plain(head.timing)
     links: dict[str, Plain] = {str(link): list(peer) for link, peer in head.links.items()}
     return {"side": head.side, "group": head.group, "index": head.index, "digest": head.digest,
-            "whole": head.whole, "links": links, "timing": said}  # fmt: skip
+            "whole": head.whole, "links": links, "tells": head.tells, "timing": said}  # fmt: skip
 
 
 def _read_head(data: dict[str, Any]) -> Head:
@@ -205,7 +210,8 @@ def _read_head(data: dict[str, Any]) -> Head:
         raise PlainError(f"format {data['format']}; this version reads format {FORMAT}")
     links = {int(link): (int(peer[0]), int(peer[1])) for link, peer in data["links"].items()}
     timing = struct(Timing, data["timing"])
-    return Head(data["side"], data["group"], data["index"], data["digest"], timing, data["whole"], links)
+    tells = bool(data.get("tells", False))
+    return Head(data["side"], data["group"], data["index"], data["digest"], timing, data["whole"], links, tells)
 
 
 def _entry(entry: TraceEntry) -> dict[str, Plain]:

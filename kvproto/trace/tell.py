@@ -8,14 +8,16 @@ from itertools import groupby
 
 from kvproto.fsm.vocabulary import Effect, Event, Internal, Report
 from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
 from kvproto.protocol.events import TimerFired, room_of
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.trace.merge import Message, Moment, select
 from kvproto.trace.records import SentEntry, StepEntry, TraceEntry
 
 #: who hears what else leaves a rank
-OUT = (do.LaunchGather, do.LaunchScatter, do.PostWrite, do.PostPages, do.AnnounceOutcome, do.AnnounceReleased,
-       do.DeliverAux, Report)  # fmt: skip
+OUT = (do.LaunchGather, do.LaunchScatter, do.PostBatch, do.AnnounceOutcome, do.AnnounceReleased, do.DeliverAux, Report)
+#: where the writes of a send go, by the event that begins them
+INTO: dict[type[Event], str] = {ev.WriteBegun: "one write into the ring", ev.PagesBegun: "many writes into the pages"}
 
 
 def said(message: Message) -> str:
@@ -50,9 +52,10 @@ def machine(step: StepEntry) -> str:
     """`send 0 to D1`, `grant 0`, `room`: which machine moved."""
     kind = step.machine.partition("_")[2]
     chunk = getattr(step.event, "chunk", None)
-    part = "" if chunk is None or kind not in {"send", "grant"} else " aux" if chunk == AUX_CHUNK else f" {chunk}"
+    parts = {"send", "write", "grant"}
+    part = "" if chunk is None or kind not in parts else " aux" if chunk == AUX_CHUNK else f" {chunk}"
     peer = getattr(step.event, "peer", None)
-    return f"{kind}{part}" + (f" to D{peer}" if kind == "send" else f" {peer}" if kind == "link" else "")
+    return f"{kind}{part}" + (f" to D{peer}" if kind in {"send", "write"} else f" {peer}" if kind == "link" else "")
 
 
 def text(story: Sequence[Moment], room: int) -> Iterator[str]:
@@ -94,12 +97,15 @@ def sequence(story: Sequence[Moment], rooms: Sequence[int], *, links: bool = Fal
     lines += [f"    participant {rank} as {_title(rank)}" for rank in sorted({m.rank for m in story}, key=_column)]
     chosen = {moment.index for moment in select(story, rooms)}
     drawn: list[str] = []
+    into: dict[tuple[str, tuple[int, ...]], str] = {}
     for moment in story:
         step = moment.entry
+        if isinstance(step, StepEntry) and type(step.event) in INTO:
+            into[moment.rank, step.key] = INTO[type(step.event)]
         if isinstance(step, StepEntry) and step.machine.endswith("link"):
             drawn += _link_lines(moment, step) if links else ()
         elif moment.index in chosen or (links and _spoken(moment)):
-            drawn += _mail_lines(moment) if moment.message else _step_lines(moment, step, states=states)
+            drawn += _mail_lines(moment) if moment.message else _step_lines(moment, step, into, states=states)
     return "\n".join([*lines, *_joined(drawn)]) + "\n"
 
 
@@ -146,7 +152,9 @@ def _far(moment: Moment) -> str:
     return moment.far[0] if moment.far else moment.rank
 
 
-def _step_lines(moment: Moment, step: TraceEntry, *, states: bool) -> Iterator[str]:
+def _step_lines(
+    moment: Moment, step: TraceEntry, into: dict[tuple[str, tuple[int, ...]], str], *, states: bool
+) -> Iterator[str]:  # fmt: skip
     if not isinstance(step, StepEntry):
         return
     if moment.source == "engine":
@@ -159,8 +167,8 @@ def _step_lines(moment: Moment, step: TraceEntry, *, states: bool) -> Iterator[s
         if isinstance(effect, do.LaunchGather | do.LaunchScatter):
             kernel = type(effect).__name__.removeprefix("Launch").lower()
             yield f"    {moment.rank}->>{moment.rank}: {kernel} chunk {effect.chunk}"
-        elif isinstance(effect, do.PostWrite | do.PostPages):
-            how = "one write into the ring" if isinstance(effect, do.PostWrite) else "many writes into the pages"
+        elif isinstance(effect, do.PostBatch):
+            how = into.get((moment.rank, step.key), "a write")
             yield f"    {moment.rank}-)D{effect.peer}: chunk {effect.chunk}: {how}"
         elif isinstance(effect, do.AnnounceOutcome):
             cause = "success" if not effect.cause else effect.cause.name

@@ -1,6 +1,6 @@
 /* Made from the tables by python -m kvproto.check.witness.promela: do not edit.
    One chunk, two writers, one decode rank; the ring is full.
-   28 and 28 values of the writers, 68 of the decode rank; 951 rows. */
+   26 and 26 values of the writers, 54 of the decode rank; 745 rows. */
 
 #define STILL 0
 #define STAGED 1
@@ -46,9 +46,6 @@ active proctype writer0() {
     :: d_step { w0 == 1 && net & 256 -> w0 = 3; net = net | 2 }  /* OPEN/ASKING  DENIED  OPEN/ASKING_PAGES */
     :: d_step { w0 == 1 && net & 4096 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/ASKING  ABORT  UNNOTED/NONE */
     :: d_step { w0 == 2 -> w0 = 4; over0 = 1 }  /* UNNOTED/NONE  give up  FAILED/NONE */
-    :: d_step { w0 == 2 && (m0 == LANDED) -> m0 = STILL }  /* UNNOTED/NONE  completed */
-    :: d_step { w0 == 2 && (FLYING(m0)) -> m0 = STILL }  /* UNNOTED/NONE  failed */
-    :: d_step { w0 == 2 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* UNNOTED/NONE  doubted */
     :: d_step { w0 == 2 && net & 128 -> w0 = 9 }  /* UNNOTED/NONE  RSP_OPEN  UNNOTED/NONE */
     :: d_step { w0 == 2 && net & 128 -> w0 = 9 }  /* UNNOTED/NONE  RSP_OPEN late  UNNOTED/NONE */
     :: d_step { w0 == 2 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* UNNOTED/NONE  ABORT */
@@ -61,9 +58,6 @@ active proctype writer0() {
     :: d_step { w0 == 3 && net & 512 -> w0 = 10; assert(m0 == STILL); m0 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
     :: d_step { w0 == 3 && net & 512 && (net & 2) != 2 -> net = net | 2 }  /* OPEN/ASKING_PAGES  PAGES late */
     :: d_step { w0 == 3 && net & 4096 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/ASKING_PAGES  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 4 && (m0 == LANDED) -> m0 = STILL }  /* FAILED/NONE  completed */
-    :: d_step { w0 == 4 && (FLYING(m0)) -> m0 = STILL }  /* FAILED/NONE  failed */
-    :: d_step { w0 == 4 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* FAILED/NONE  doubted */
     :: d_step { w0 == 4 && net & 128 -> w0 = 11 }  /* FAILED/NONE  RSP_OPEN  FAILED/NONE */
     :: d_step { w0 == 4 && net & 128 -> w0 = 11 }  /* FAILED/NONE  RSP_OPEN late  FAILED/NONE */
     :: d_step { w0 == 4 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* FAILED/NONE  ABORT */
@@ -99,9 +93,6 @@ active proctype writer0() {
     :: d_step { w0 == 9 -> w0 = 11; over0 = 1 }  /* UNNOTED/NONE  give up  FAILED/NONE */
     :: d_step { w0 == 9 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* UNNOTED/NONE  ABORT */
     :: d_step { w0 == 9 && net & 8192 -> w0 = 11; over0 = 1 }  /* UNNOTED/NONE  NOTED  FAILED/NONE */
-    :: d_step { w0 == 9 && (m0 == LANDED) -> m0 = STILL }  /* UNNOTED/NONE  completed */
-    :: d_step { w0 == 9 && (FLYING(m0)) -> m0 = STILL }  /* UNNOTED/NONE  failed */
-    :: d_step { w0 == 9 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* UNNOTED/NONE  doubted */
     :: d_step { w0 == 10 -> w0 = 17 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
     :: d_step { w0 == 10 -> w0 = 17 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
     :: d_step { w0 == 10 -> w0 = 17 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
@@ -109,12 +100,9 @@ active proctype writer0() {
     :: d_step { w0 == 10 && net & 128 -> w0 = 16 }  /* OPEN/SLICING  RSP_OPEN late  OPEN/SLICING */
     :: d_step { w0 == 10 && net & 4096 -> w0 = 17 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
     :: d_step { w0 == 10 && (m0 == LANDED) -> m0 = STILL; w0 = 18; net = net | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
-    :: d_step { w0 == 10 && (FLYING(m0)) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
+    :: d_step { w0 == 10 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
     :: d_step { w0 == 10 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 17 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
     :: d_step { w0 == 11 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* FAILED/NONE  ABORT */
-    :: d_step { w0 == 11 && (m0 == LANDED) -> m0 = STILL }  /* FAILED/NONE  completed */
-    :: d_step { w0 == 11 && (FLYING(m0)) -> m0 = STILL }  /* FAILED/NONE  failed */
-    :: d_step { w0 == 11 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* FAILED/NONE  doubted */
     :: d_step { w0 == 12 -> w0 = 8 }  /* OPEN/ASKING_PAGES  produce  OPEN/ASKING_PAGES */
     :: d_step { w0 == 12 -> w0 = 8 }  /* OPEN/ASKING_PAGES  produce late  OPEN/ASKING_PAGES */
     :: d_step { w0 == 12 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/ASKING_PAGES  timer  UNNOTED/NONE */
@@ -132,81 +120,59 @@ active proctype writer0() {
     :: d_step { w0 == 14 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  gathered  UNNOTED/NONE */
     :: d_step { w0 == 14 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  gathered late  UNNOTED/NONE */
     :: d_step { w0 == 14 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  gather failed  UNNOTED/NONE */
-    :: d_step { w0 == 14 && (m0 == LANDED) -> m0 = STILL; w0 = 20; assert(false)  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w0 == 14 && (FLYING(m0)) -> m0 = STILL; w0 = 20; assert(false)  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
-    :: d_step { w0 == 14 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DRAINING/STOPPING  doubted */
-    :: d_step { w0 == 15 -> w0 = 21 }  /* OPEN/WRITING  timer  DRAINING/STOPPING */
-    :: d_step { w0 == 15 -> w0 = 21 }  /* OPEN/WRITING  beat  DRAINING/STOPPING */
-    :: d_step { w0 == 15 -> w0 = 21 }  /* OPEN/WRITING  abort  DRAINING/STOPPING */
-    :: d_step { w0 == 15 && net & 4096 -> w0 = 21 }  /* OPEN/WRITING  ABORT  DRAINING/STOPPING */
-    :: d_step { w0 == 15 && (m0 == LANDED) -> m0 = STILL; w0 = 22; net = net | 8 }  /* OPEN/WRITING  completed  OPEN/TELLING */
-    :: d_step { w0 == 15 && (FLYING(m0)) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/WRITING  failed  UNNOTED/NONE */
-    :: d_step { w0 == 15 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 21 }  /* OPEN/WRITING  doubted  DRAINING/STOPPING */
-    :: d_step { w0 == 16 -> w0 = 23 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
-    :: d_step { w0 == 16 -> w0 = 23 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
-    :: d_step { w0 == 16 -> w0 = 23 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
-    :: d_step { w0 == 16 && net & 4096 -> w0 = 23 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
-    :: d_step { w0 == 16 && (m0 == LANDED) -> m0 = STILL; w0 = 24; net = net | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
-    :: d_step { w0 == 16 && (FLYING(m0)) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
-    :: d_step { w0 == 16 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 23 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
-    :: d_step { w0 == 17 && net & 128 -> w0 = 23 }  /* DRAINING/STOPPING  RSP_OPEN  DRAINING/STOPPING */
-    :: d_step { w0 == 17 && net & 128 -> w0 = 23 }  /* DRAINING/STOPPING  RSP_OPEN late  DRAINING/STOPPING */
+    :: d_step { w0 == 15 -> w0 = 20 }  /* OPEN/WRITING  timer  DRAINING/STOPPING */
+    :: d_step { w0 == 15 -> w0 = 20 }  /* OPEN/WRITING  beat  DRAINING/STOPPING */
+    :: d_step { w0 == 15 -> w0 = 20 }  /* OPEN/WRITING  abort  DRAINING/STOPPING */
+    :: d_step { w0 == 15 && net & 4096 -> w0 = 20 }  /* OPEN/WRITING  ABORT  DRAINING/STOPPING */
+    :: d_step { w0 == 15 && (m0 == LANDED) -> m0 = STILL; w0 = 21; net = net | 8 }  /* OPEN/WRITING  completed  OPEN/TELLING */
+    :: d_step { w0 == 15 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/WRITING  failed  UNNOTED/NONE */
+    :: d_step { w0 == 15 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 20 }  /* OPEN/WRITING  doubted  DRAINING/STOPPING */
+    :: d_step { w0 == 16 -> w0 = 22 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
+    :: d_step { w0 == 16 -> w0 = 22 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
+    :: d_step { w0 == 16 -> w0 = 22 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
+    :: d_step { w0 == 16 && net & 4096 -> w0 = 22 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
+    :: d_step { w0 == 16 && (m0 == LANDED) -> m0 = STILL; w0 = 23; net = net | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
+    :: d_step { w0 == 16 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
+    :: d_step { w0 == 16 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 22 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
+    :: d_step { w0 == 17 && net & 128 -> w0 = 22 }  /* DRAINING/STOPPING  RSP_OPEN  DRAINING/STOPPING */
+    :: d_step { w0 == 17 && net & 128 -> w0 = 22 }  /* DRAINING/STOPPING  RSP_OPEN late  DRAINING/STOPPING */
     :: d_step { w0 == 17 && (m0 == LANDED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w0 == 17 && (FLYING(m0)) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w0 == 17 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w0 == 17 && (m0 == STAGED_DOUBT || m0 == PAGED_DOUBT) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
     :: d_step { w0 == 17 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DRAINING/STOPPING  doubted */
     :: d_step { w0 == 18 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
     :: d_step { w0 == 18 && (net & 16) != 16 -> net = net | 16 }  /* OPEN/TELLING  beat */
     :: d_step { w0 == 18 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
-    :: d_step { w0 == 18 && net & 128 -> w0 = 24 }  /* OPEN/TELLING  RSP_OPEN  OPEN/TELLING */
-    :: d_step { w0 == 18 && net & 128 -> w0 = 24 }  /* OPEN/TELLING  RSP_OPEN late  OPEN/TELLING */
+    :: d_step { w0 == 18 && net & 128 -> w0 = 23 }  /* OPEN/TELLING  RSP_OPEN  OPEN/TELLING */
+    :: d_step { w0 == 18 && net & 128 -> w0 = 23 }  /* OPEN/TELLING  RSP_OPEN late  OPEN/TELLING */
     :: d_step { w0 == 18 && net & 4096 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 18 && net & 2048 -> w0 = 26; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
+    :: d_step { w0 == 18 && net & 2048 -> w0 = 24; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
     :: d_step { w0 == 19 -> w0 = 16; assert(m0 == STILL); m0 = PAGED }  /* OPEN/NO_KV_FOR_PAGES  produce  OPEN/SLICING */
     :: d_step { w0 == 19 -> w0 = 8; net = net | 2 }  /* OPEN/NO_KV_FOR_PAGES  produce late  OPEN/ASKING_PAGES */
     :: d_step { w0 == 19 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/NO_KV_FOR_PAGES  abort  UNNOTED/NONE */
     :: d_step { w0 == 19 && net & 4096 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/NO_KV_FOR_PAGES  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 20 -> w0 = 9 }  /* UNNOTED/NONE  gathered  UNNOTED/NONE */
-    :: d_step { w0 == 20 -> w0 = 9 }  /* UNNOTED/NONE  gathered late  UNNOTED/NONE */
-    :: d_step { w0 == 20 -> w0 = 25 }  /* UNNOTED/NONE  give up  FAILED/NONE */
-    :: d_step { w0 == 20 -> w0 = 9 }  /* UNNOTED/NONE  gather failed  UNNOTED/NONE */
-    :: d_step { w0 == 20 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* UNNOTED/NONE  ABORT */
-    :: d_step { w0 == 20 && net & 8192 -> w0 = 25 }  /* UNNOTED/NONE  NOTED  FAILED/NONE */
-    :: d_step { w0 == 20 && (m0 == LANDED) -> m0 = STILL }  /* UNNOTED/NONE  completed */
-    :: d_step { w0 == 20 && (FLYING(m0)) -> m0 = STILL }  /* UNNOTED/NONE  failed */
-    :: d_step { w0 == 20 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* UNNOTED/NONE  doubted */
-    :: d_step { w0 == 21 && (m0 == LANDED) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w0 == 21 && (FLYING(m0)) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
-    :: d_step { w0 == 21 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DRAINING/STOPPING  doubted */
-    :: d_step { w0 == 22 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
-    :: d_step { w0 == 22 && (net & 8) != 8 -> net = net | 8 }  /* OPEN/TELLING  beat */
-    :: d_step { w0 == 22 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
-    :: d_step { w0 == 22 && net & 4096 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 22 && net & 2048 -> w0 = 27; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
-    :: d_step { w0 == 23 && (m0 == LANDED) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w0 == 23 && (FLYING(m0)) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
-    :: d_step { w0 == 23 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DRAINING/STOPPING  doubted */
-    :: d_step { w0 == 24 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
-    :: d_step { w0 == 24 && (net & 16) != 16 -> net = net | 16 }  /* OPEN/TELLING  beat */
-    :: d_step { w0 == 24 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
-    :: d_step { w0 == 24 && net & 4096 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 24 && net & 2048 -> w0 = 27; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
-    :: d_step { w0 == 25 -> w0 = 11; over0 = 1 }  /* FAILED/NONE  gathered  FAILED/NONE */
-    :: d_step { w0 == 25 -> w0 = 11; over0 = 1 }  /* FAILED/NONE  gathered late  FAILED/NONE */
-    :: d_step { w0 == 25 -> w0 = 11; over0 = 1 }  /* FAILED/NONE  gather failed  FAILED/NONE */
-    :: d_step { w0 == 25 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* FAILED/NONE  ABORT */
-    :: d_step { w0 == 25 && (m0 == LANDED) -> m0 = STILL }  /* FAILED/NONE  completed */
-    :: d_step { w0 == 25 && (FLYING(m0)) -> m0 = STILL }  /* FAILED/NONE  failed */
-    :: d_step { w0 == 25 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* FAILED/NONE  doubted */
-    :: d_step { w0 == 26 && net & 128 -> w0 = 27 }  /* DONE/NONE  RSP_OPEN  DONE/NONE */
-    :: d_step { w0 == 26 && net & 128 -> w0 = 27 }  /* DONE/NONE  RSP_OPEN late  DONE/NONE */
-    :: d_step { w0 == 26 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* DONE/NONE  ABORT */
-    :: d_step { w0 == 26 && (m0 == LANDED) -> m0 = STILL }  /* DONE/NONE  completed */
-    :: d_step { w0 == 26 && (FLYING(m0)) -> m0 = STILL }  /* DONE/NONE  failed */
-    :: d_step { w0 == 26 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DONE/NONE  doubted */
-    :: d_step { w0 == 27 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* DONE/NONE  ABORT */
-    :: d_step { w0 == 27 && (m0 == LANDED) -> m0 = STILL }  /* DONE/NONE  completed */
-    :: d_step { w0 == 27 && (FLYING(m0)) -> m0 = STILL }  /* DONE/NONE  failed */
-    :: d_step { w0 == 27 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DONE/NONE  doubted */
+    :: d_step { w0 == 20 && (m0 == LANDED) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
+    :: d_step { w0 == 20 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w0 == 20 && (m0 == STAGED_DOUBT || m0 == PAGED_DOUBT) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
+    :: d_step { w0 == 20 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DRAINING/STOPPING  doubted */
+    :: d_step { w0 == 21 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
+    :: d_step { w0 == 21 && (net & 8) != 8 -> net = net | 8 }  /* OPEN/TELLING  beat */
+    :: d_step { w0 == 21 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
+    :: d_step { w0 == 21 && net & 4096 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
+    :: d_step { w0 == 21 && net & 2048 -> w0 = 25; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
+    :: d_step { w0 == 22 && (m0 == LANDED) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
+    :: d_step { w0 == 22 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w0 == 22 && (m0 == STAGED_DOUBT || m0 == PAGED_DOUBT) -> m0 = STILL; w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
+    :: d_step { w0 == 22 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DRAINING/STOPPING  doubted */
+    :: d_step { w0 == 23 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
+    :: d_step { w0 == 23 && (net & 16) != 16 -> net = net | 16 }  /* OPEN/TELLING  beat */
+    :: d_step { w0 == 23 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
+    :: d_step { w0 == 23 && net & 4096 -> w0 = 9; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
+    :: d_step { w0 == 23 && net & 2048 -> w0 = 25; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
+    :: d_step { w0 == 24 && net & 128 -> w0 = 25 }  /* DONE/NONE  RSP_OPEN  DONE/NONE */
+    :: d_step { w0 == 24 && net & 128 -> w0 = 25 }  /* DONE/NONE  RSP_OPEN late  DONE/NONE */
+    :: d_step { w0 == 24 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* DONE/NONE  ABORT */
+    :: d_step { w0 == 25 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* DONE/NONE  ABORT */
     od
 }
 
@@ -230,9 +196,6 @@ active proctype writer1() {
     :: d_step { w1 == 1 && net & 4194304 -> w1 = 3; net = net | 32768 }  /* OPEN/ASKING  DENIED  OPEN/ASKING_PAGES */
     :: d_step { w1 == 1 && net & 67108864 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/ASKING  ABORT  UNNOTED/NONE */
     :: d_step { w1 == 2 -> w1 = 4; over1 = 1 }  /* UNNOTED/NONE  give up  FAILED/NONE */
-    :: d_step { w1 == 2 && (m1 == LANDED) -> m1 = STILL }  /* UNNOTED/NONE  completed */
-    :: d_step { w1 == 2 && (FLYING(m1)) -> m1 = STILL }  /* UNNOTED/NONE  failed */
-    :: d_step { w1 == 2 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* UNNOTED/NONE  doubted */
     :: d_step { w1 == 2 && net & 2097152 -> w1 = 9 }  /* UNNOTED/NONE  RSP_OPEN  UNNOTED/NONE */
     :: d_step { w1 == 2 && net & 2097152 -> w1 = 9 }  /* UNNOTED/NONE  RSP_OPEN late  UNNOTED/NONE */
     :: d_step { w1 == 2 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* UNNOTED/NONE  ABORT */
@@ -245,9 +208,6 @@ active proctype writer1() {
     :: d_step { w1 == 3 && net & 8388608 -> w1 = 10; assert(m1 == STILL); m1 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
     :: d_step { w1 == 3 && net & 8388608 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/ASKING_PAGES  PAGES late */
     :: d_step { w1 == 3 && net & 67108864 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/ASKING_PAGES  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 4 && (m1 == LANDED) -> m1 = STILL }  /* FAILED/NONE  completed */
-    :: d_step { w1 == 4 && (FLYING(m1)) -> m1 = STILL }  /* FAILED/NONE  failed */
-    :: d_step { w1 == 4 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* FAILED/NONE  doubted */
     :: d_step { w1 == 4 && net & 2097152 -> w1 = 11 }  /* FAILED/NONE  RSP_OPEN  FAILED/NONE */
     :: d_step { w1 == 4 && net & 2097152 -> w1 = 11 }  /* FAILED/NONE  RSP_OPEN late  FAILED/NONE */
     :: d_step { w1 == 4 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* FAILED/NONE  ABORT */
@@ -283,9 +243,6 @@ active proctype writer1() {
     :: d_step { w1 == 9 -> w1 = 11; over1 = 1 }  /* UNNOTED/NONE  give up  FAILED/NONE */
     :: d_step { w1 == 9 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* UNNOTED/NONE  ABORT */
     :: d_step { w1 == 9 && net & 134217728 -> w1 = 11; over1 = 1 }  /* UNNOTED/NONE  NOTED  FAILED/NONE */
-    :: d_step { w1 == 9 && (m1 == LANDED) -> m1 = STILL }  /* UNNOTED/NONE  completed */
-    :: d_step { w1 == 9 && (FLYING(m1)) -> m1 = STILL }  /* UNNOTED/NONE  failed */
-    :: d_step { w1 == 9 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* UNNOTED/NONE  doubted */
     :: d_step { w1 == 10 -> w1 = 17 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
     :: d_step { w1 == 10 -> w1 = 17 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
     :: d_step { w1 == 10 -> w1 = 17 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
@@ -293,12 +250,9 @@ active proctype writer1() {
     :: d_step { w1 == 10 && net & 2097152 -> w1 = 16 }  /* OPEN/SLICING  RSP_OPEN late  OPEN/SLICING */
     :: d_step { w1 == 10 && net & 67108864 -> w1 = 17 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
     :: d_step { w1 == 10 && (m1 == LANDED) -> m1 = STILL; w1 = 18; net = net | 262144 }  /* OPEN/SLICING  completed  OPEN/TELLING */
-    :: d_step { w1 == 10 && (FLYING(m1)) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
+    :: d_step { w1 == 10 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
     :: d_step { w1 == 10 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 17 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
     :: d_step { w1 == 11 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* FAILED/NONE  ABORT */
-    :: d_step { w1 == 11 && (m1 == LANDED) -> m1 = STILL }  /* FAILED/NONE  completed */
-    :: d_step { w1 == 11 && (FLYING(m1)) -> m1 = STILL }  /* FAILED/NONE  failed */
-    :: d_step { w1 == 11 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* FAILED/NONE  doubted */
     :: d_step { w1 == 12 -> w1 = 8 }  /* OPEN/ASKING_PAGES  produce  OPEN/ASKING_PAGES */
     :: d_step { w1 == 12 -> w1 = 8 }  /* OPEN/ASKING_PAGES  produce late  OPEN/ASKING_PAGES */
     :: d_step { w1 == 12 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/ASKING_PAGES  timer  UNNOTED/NONE */
@@ -316,81 +270,59 @@ active proctype writer1() {
     :: d_step { w1 == 14 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  gathered  UNNOTED/NONE */
     :: d_step { w1 == 14 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  gathered late  UNNOTED/NONE */
     :: d_step { w1 == 14 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  gather failed  UNNOTED/NONE */
-    :: d_step { w1 == 14 && (m1 == LANDED) -> m1 = STILL; w1 = 20; assert(false)  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w1 == 14 && (FLYING(m1)) -> m1 = STILL; w1 = 20; assert(false)  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
-    :: d_step { w1 == 14 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DRAINING/STOPPING  doubted */
-    :: d_step { w1 == 15 -> w1 = 21 }  /* OPEN/WRITING  timer  DRAINING/STOPPING */
-    :: d_step { w1 == 15 -> w1 = 21 }  /* OPEN/WRITING  beat  DRAINING/STOPPING */
-    :: d_step { w1 == 15 -> w1 = 21 }  /* OPEN/WRITING  abort  DRAINING/STOPPING */
-    :: d_step { w1 == 15 && net & 67108864 -> w1 = 21 }  /* OPEN/WRITING  ABORT  DRAINING/STOPPING */
-    :: d_step { w1 == 15 && (m1 == LANDED) -> m1 = STILL; w1 = 22; net = net | 131072 }  /* OPEN/WRITING  completed  OPEN/TELLING */
-    :: d_step { w1 == 15 && (FLYING(m1)) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/WRITING  failed  UNNOTED/NONE */
-    :: d_step { w1 == 15 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 21 }  /* OPEN/WRITING  doubted  DRAINING/STOPPING */
-    :: d_step { w1 == 16 -> w1 = 23 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
-    :: d_step { w1 == 16 -> w1 = 23 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
-    :: d_step { w1 == 16 -> w1 = 23 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
-    :: d_step { w1 == 16 && net & 67108864 -> w1 = 23 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
-    :: d_step { w1 == 16 && (m1 == LANDED) -> m1 = STILL; w1 = 24; net = net | 262144 }  /* OPEN/SLICING  completed  OPEN/TELLING */
-    :: d_step { w1 == 16 && (FLYING(m1)) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
-    :: d_step { w1 == 16 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 23 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
-    :: d_step { w1 == 17 && net & 2097152 -> w1 = 23 }  /* DRAINING/STOPPING  RSP_OPEN  DRAINING/STOPPING */
-    :: d_step { w1 == 17 && net & 2097152 -> w1 = 23 }  /* DRAINING/STOPPING  RSP_OPEN late  DRAINING/STOPPING */
+    :: d_step { w1 == 15 -> w1 = 20 }  /* OPEN/WRITING  timer  DRAINING/STOPPING */
+    :: d_step { w1 == 15 -> w1 = 20 }  /* OPEN/WRITING  beat  DRAINING/STOPPING */
+    :: d_step { w1 == 15 -> w1 = 20 }  /* OPEN/WRITING  abort  DRAINING/STOPPING */
+    :: d_step { w1 == 15 && net & 67108864 -> w1 = 20 }  /* OPEN/WRITING  ABORT  DRAINING/STOPPING */
+    :: d_step { w1 == 15 && (m1 == LANDED) -> m1 = STILL; w1 = 21; net = net | 131072 }  /* OPEN/WRITING  completed  OPEN/TELLING */
+    :: d_step { w1 == 15 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/WRITING  failed  UNNOTED/NONE */
+    :: d_step { w1 == 15 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 20 }  /* OPEN/WRITING  doubted  DRAINING/STOPPING */
+    :: d_step { w1 == 16 -> w1 = 22 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
+    :: d_step { w1 == 16 -> w1 = 22 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
+    :: d_step { w1 == 16 -> w1 = 22 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
+    :: d_step { w1 == 16 && net & 67108864 -> w1 = 22 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
+    :: d_step { w1 == 16 && (m1 == LANDED) -> m1 = STILL; w1 = 23; net = net | 262144 }  /* OPEN/SLICING  completed  OPEN/TELLING */
+    :: d_step { w1 == 16 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
+    :: d_step { w1 == 16 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 22 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
+    :: d_step { w1 == 17 && net & 2097152 -> w1 = 22 }  /* DRAINING/STOPPING  RSP_OPEN  DRAINING/STOPPING */
+    :: d_step { w1 == 17 && net & 2097152 -> w1 = 22 }  /* DRAINING/STOPPING  RSP_OPEN late  DRAINING/STOPPING */
     :: d_step { w1 == 17 && (m1 == LANDED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w1 == 17 && (FLYING(m1)) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w1 == 17 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w1 == 17 && (m1 == STAGED_DOUBT || m1 == PAGED_DOUBT) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
     :: d_step { w1 == 17 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DRAINING/STOPPING  doubted */
     :: d_step { w1 == 18 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
     :: d_step { w1 == 18 && (net & 262144) != 262144 -> net = net | 262144 }  /* OPEN/TELLING  beat */
     :: d_step { w1 == 18 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
-    :: d_step { w1 == 18 && net & 2097152 -> w1 = 24 }  /* OPEN/TELLING  RSP_OPEN  OPEN/TELLING */
-    :: d_step { w1 == 18 && net & 2097152 -> w1 = 24 }  /* OPEN/TELLING  RSP_OPEN late  OPEN/TELLING */
+    :: d_step { w1 == 18 && net & 2097152 -> w1 = 23 }  /* OPEN/TELLING  RSP_OPEN  OPEN/TELLING */
+    :: d_step { w1 == 18 && net & 2097152 -> w1 = 23 }  /* OPEN/TELLING  RSP_OPEN late  OPEN/TELLING */
     :: d_step { w1 == 18 && net & 67108864 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 18 && net & 33554432 -> w1 = 26; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
+    :: d_step { w1 == 18 && net & 33554432 -> w1 = 24; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
     :: d_step { w1 == 19 -> w1 = 16; assert(m1 == STILL); m1 = PAGED }  /* OPEN/NO_KV_FOR_PAGES  produce  OPEN/SLICING */
     :: d_step { w1 == 19 -> w1 = 8; net = net | 32768 }  /* OPEN/NO_KV_FOR_PAGES  produce late  OPEN/ASKING_PAGES */
     :: d_step { w1 == 19 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/NO_KV_FOR_PAGES  abort  UNNOTED/NONE */
     :: d_step { w1 == 19 && net & 67108864 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/NO_KV_FOR_PAGES  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 20 -> w1 = 9 }  /* UNNOTED/NONE  gathered  UNNOTED/NONE */
-    :: d_step { w1 == 20 -> w1 = 9 }  /* UNNOTED/NONE  gathered late  UNNOTED/NONE */
-    :: d_step { w1 == 20 -> w1 = 25 }  /* UNNOTED/NONE  give up  FAILED/NONE */
-    :: d_step { w1 == 20 -> w1 = 9 }  /* UNNOTED/NONE  gather failed  UNNOTED/NONE */
-    :: d_step { w1 == 20 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* UNNOTED/NONE  ABORT */
-    :: d_step { w1 == 20 && net & 134217728 -> w1 = 25 }  /* UNNOTED/NONE  NOTED  FAILED/NONE */
-    :: d_step { w1 == 20 && (m1 == LANDED) -> m1 = STILL }  /* UNNOTED/NONE  completed */
-    :: d_step { w1 == 20 && (FLYING(m1)) -> m1 = STILL }  /* UNNOTED/NONE  failed */
-    :: d_step { w1 == 20 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* UNNOTED/NONE  doubted */
-    :: d_step { w1 == 21 && (m1 == LANDED) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w1 == 21 && (FLYING(m1)) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
-    :: d_step { w1 == 21 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DRAINING/STOPPING  doubted */
-    :: d_step { w1 == 22 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
-    :: d_step { w1 == 22 && (net & 131072) != 131072 -> net = net | 131072 }  /* OPEN/TELLING  beat */
-    :: d_step { w1 == 22 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
-    :: d_step { w1 == 22 && net & 67108864 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 22 && net & 33554432 -> w1 = 27; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
-    :: d_step { w1 == 23 && (m1 == LANDED) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w1 == 23 && (FLYING(m1)) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
-    :: d_step { w1 == 23 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DRAINING/STOPPING  doubted */
-    :: d_step { w1 == 24 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
-    :: d_step { w1 == 24 && (net & 262144) != 262144 -> net = net | 262144 }  /* OPEN/TELLING  beat */
-    :: d_step { w1 == 24 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
-    :: d_step { w1 == 24 && net & 67108864 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 24 && net & 33554432 -> w1 = 27; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
-    :: d_step { w1 == 25 -> w1 = 11; over1 = 1 }  /* FAILED/NONE  gathered  FAILED/NONE */
-    :: d_step { w1 == 25 -> w1 = 11; over1 = 1 }  /* FAILED/NONE  gathered late  FAILED/NONE */
-    :: d_step { w1 == 25 -> w1 = 11; over1 = 1 }  /* FAILED/NONE  gather failed  FAILED/NONE */
-    :: d_step { w1 == 25 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* FAILED/NONE  ABORT */
-    :: d_step { w1 == 25 && (m1 == LANDED) -> m1 = STILL }  /* FAILED/NONE  completed */
-    :: d_step { w1 == 25 && (FLYING(m1)) -> m1 = STILL }  /* FAILED/NONE  failed */
-    :: d_step { w1 == 25 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* FAILED/NONE  doubted */
-    :: d_step { w1 == 26 && net & 2097152 -> w1 = 27 }  /* DONE/NONE  RSP_OPEN  DONE/NONE */
-    :: d_step { w1 == 26 && net & 2097152 -> w1 = 27 }  /* DONE/NONE  RSP_OPEN late  DONE/NONE */
-    :: d_step { w1 == 26 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* DONE/NONE  ABORT */
-    :: d_step { w1 == 26 && (m1 == LANDED) -> m1 = STILL }  /* DONE/NONE  completed */
-    :: d_step { w1 == 26 && (FLYING(m1)) -> m1 = STILL }  /* DONE/NONE  failed */
-    :: d_step { w1 == 26 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DONE/NONE  doubted */
-    :: d_step { w1 == 27 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* DONE/NONE  ABORT */
-    :: d_step { w1 == 27 && (m1 == LANDED) -> m1 = STILL }  /* DONE/NONE  completed */
-    :: d_step { w1 == 27 && (FLYING(m1)) -> m1 = STILL }  /* DONE/NONE  failed */
-    :: d_step { w1 == 27 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DONE/NONE  doubted */
+    :: d_step { w1 == 20 && (m1 == LANDED) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
+    :: d_step { w1 == 20 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w1 == 20 && (m1 == STAGED_DOUBT || m1 == PAGED_DOUBT) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
+    :: d_step { w1 == 20 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DRAINING/STOPPING  doubted */
+    :: d_step { w1 == 21 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
+    :: d_step { w1 == 21 && (net & 131072) != 131072 -> net = net | 131072 }  /* OPEN/TELLING  beat */
+    :: d_step { w1 == 21 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
+    :: d_step { w1 == 21 && net & 67108864 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
+    :: d_step { w1 == 21 && net & 33554432 -> w1 = 25; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
+    :: d_step { w1 == 22 && (m1 == LANDED) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
+    :: d_step { w1 == 22 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w1 == 22 && (m1 == STAGED_DOUBT || m1 == PAGED_DOUBT) -> m1 = STILL; w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
+    :: d_step { w1 == 22 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DRAINING/STOPPING  doubted */
+    :: d_step { w1 == 23 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
+    :: d_step { w1 == 23 && (net & 262144) != 262144 -> net = net | 262144 }  /* OPEN/TELLING  beat */
+    :: d_step { w1 == 23 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
+    :: d_step { w1 == 23 && net & 67108864 -> w1 = 9; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
+    :: d_step { w1 == 23 && net & 33554432 -> w1 = 25; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
+    :: d_step { w1 == 24 && net & 2097152 -> w1 = 25 }  /* DONE/NONE  RSP_OPEN  DONE/NONE */
+    :: d_step { w1 == 24 && net & 2097152 -> w1 = 25 }  /* DONE/NONE  RSP_OPEN late  DONE/NONE */
+    :: d_step { w1 == 24 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* DONE/NONE  ABORT */
+    :: d_step { w1 == 25 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* DONE/NONE  ABORT */
     od
 }
 
@@ -430,8 +362,6 @@ active proctype reader() {
     :: d_step { r == 3 && net & 16384 -> r = 15 }  /* OPEN/QUEUED  REQ  OPEN/QUEUED */
     :: d_step { r == 3 && net & 32768 -> r = 16; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
     :: d_step { r == 3 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 3 && net & 16 -> r = 29; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 3 && net & 262144 -> r = 30; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
     :: d_step { r == 4 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
     :: d_step { r == 4 -> r = 10 }  /* OPEN/FILLING_PAGES  other freed  OPEN/FILLING_PAGES */
     :: d_step { r == 4 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING_PAGES  REQ */
@@ -440,8 +370,8 @@ active proctype reader() {
     :: d_step { r == 4 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING_PAGES  REQ */
     :: d_step { r == 4 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
     :: d_step { r == 4 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 4 && net & 16 -> r = 31; net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
-    :: d_step { r == 4 && net & 262144 -> r = 32; net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 4 && net & 16 -> r = 29; net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 4 && net & 262144 -> r = 30; net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
     :: d_step { r == 5 -> r = 11 }  /* DRAINING/NONE  other freed  DRAINING/NONE */
     :: d_step { r == 5 && net & 1 && (net & 4096) != 4096 -> net = net | 4096 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 5 && net & 2 && (net & 4096) != 4096 -> net = net | 4096 }  /* DRAINING/NONE  PAGES_REQ */
@@ -460,8 +390,6 @@ active proctype reader() {
     :: d_step { r == 6 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
     :: d_step { r == 6 && net & 32768 -> r = 19; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
     :: d_step { r == 6 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 6 && net & 16 -> r = 33; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 6 && net & 262144 -> r = 34; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
     :: d_step { r == 7 -> r = 13 }  /* DRAINING/NONE  other freed  DRAINING/NONE */
     :: d_step { r == 7 && net & 1 && (net & 4096) != 4096 -> net = net | 4096 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 7 && net & 2 && (net & 4096) != 4096 -> net = net | 4096 }  /* DRAINING/NONE  PAGES_REQ */
@@ -490,8 +418,8 @@ active proctype reader() {
     :: d_step { r == 9 && net & 16384 -> r = 23; net = net | 2097152 }  /* OPEN/FILLING  REQ  OPEN/FILLING */
     :: d_step { r == 9 && net & 32768 -> r = 24; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
     :: d_step { r == 9 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 9 && net & 8 -> r = 35; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
-    :: d_step { r == 9 && net & 131072 -> r = 36; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 9 && net & 8 -> r = 31; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 9 && net & 131072 -> r = 32; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
     :: d_step { r == 10 -> r = 8; failed = 1; net = net | 67112960 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
     :: d_step { r == 10 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING_PAGES  REQ */
     :: d_step { r == 10 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
@@ -499,8 +427,8 @@ active proctype reader() {
     :: d_step { r == 10 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING_PAGES  REQ */
     :: d_step { r == 10 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
     :: d_step { r == 10 && net & 524288 -> r = 13; failed = 1; net = net | 201330688 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 10 && net & 16 -> r = 37; net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
-    :: d_step { r == 10 && net & 262144 -> r = 38; net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 10 && net & 16 -> r = 33; net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 10 && net & 262144 -> r = 34; net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
     :: d_step { r == 11 && net & 1 && (net & 4096) != 4096 -> net = net | 4096 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 11 && net & 2 && (net & 4096) != 4096 -> net = net | 4096 }  /* DRAINING/NONE  PAGES_REQ */
     :: d_step { r == 11 && net & 32 && (net & 8192) != 8192 -> net = net | 8192 }  /* DRAINING/NONE  DRAINED */
@@ -518,8 +446,8 @@ active proctype reader() {
     :: d_step { r == 12 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
     :: d_step { r == 12 && net & 32768 -> r = 28; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
     :: d_step { r == 12 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 12 && net & 8 -> r = 39; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
-    :: d_step { r == 12 && net & 131072 -> r = 40; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 12 && net & 8 -> r = 35; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 12 && net & 131072 -> r = 36; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
     :: d_step { r == 13 && net & 1 && (net & 4096) != 4096 -> net = net | 4096 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 13 && net & 2 && (net & 4096) != 4096 -> net = net | 4096 }  /* DRAINING/NONE  PAGES_REQ */
     :: d_step { r == 13 && net & 32 -> r = 26; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net = net | 8192 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
@@ -538,16 +466,13 @@ active proctype reader() {
     :: d_step { r == 14 && net & 16384 -> r = 18 }  /* OPEN/QUEUED  REQ  OPEN/QUEUED */
     :: d_step { r == 14 && net & 32768 -> r = 4; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
     :: d_step { r == 14 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 14 && net & 16 -> r = 41; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 14 && net & 262144 -> r = 42; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
+    :: d_step { r == 14 && net & 16 -> r = 37; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
     :: d_step { r == 15 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
     :: d_step { r == 15 -> r = 23; open = 1; net = net | 2097280 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
     :: d_step { r == 15 && net & 2 -> r = 18; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
     :: d_step { r == 15 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
     :: d_step { r == 15 && net & 32768 -> r = 16; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
     :: d_step { r == 15 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 15 && net & 16 -> r = 33; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 15 && net & 262144 -> r = 30; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
     :: d_step { r == 16 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
     :: d_step { r == 16 -> r = 24; open = 1; net = net | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
     :: d_step { r == 16 && net & 2 -> r = 4; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
@@ -555,8 +480,7 @@ active proctype reader() {
     :: d_step { r == 16 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/QUEUED  REQ */
     :: d_step { r == 16 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ */
     :: d_step { r == 16 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 16 && net & 16 -> r = 43; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 16 && net & 262144 -> r = 44; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
+    :: d_step { r == 16 && net & 262144 -> r = 38; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
     :: d_step { r == 17 -> r = 26 }  /* FAILED/NONE  other freed  FAILED/NONE */
     :: d_step { r == 17 && net & 1 && (net & 4096) != 4096 -> net = net | 4096 }  /* FAILED/NONE  REQ */
     :: d_step { r == 17 && net & 2 && (net & 4096) != 4096 -> net = net | 4096 }  /* FAILED/NONE  PAGES_REQ */
@@ -575,8 +499,7 @@ active proctype reader() {
     :: d_step { r == 18 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
     :: d_step { r == 18 && net & 32768 -> r = 4; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
     :: d_step { r == 18 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 18 && net & 16 -> r = 45; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 18 && net & 262144 -> r = 42; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
+    :: d_step { r == 18 && net & 16 -> r = 39; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
     :: d_step { r == 19 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
     :: d_step { r == 19 -> r = 28; open = 1 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
     :: d_step { r == 19 && net & 1 -> r = 16 }  /* OPEN/QUEUED  REQ  OPEN/QUEUED */
@@ -585,8 +508,7 @@ active proctype reader() {
     :: d_step { r == 19 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/QUEUED  REQ */
     :: d_step { r == 19 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ */
     :: d_step { r == 19 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 19 && net & 16 -> r = 43; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 19 && net & 262144 -> r = 46; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
+    :: d_step { r == 19 && net & 262144 -> r = 40; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
     :: d_step { r == 20 && net & 32 -> r = 22; net = net | 8192 }  /* DRAINING/QUARANTINED  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 20 && net & 524288 -> r = 25; net = net | 134217728 }  /* DRAINING/QUARANTINED  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 21 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
@@ -596,8 +518,8 @@ active proctype reader() {
     :: d_step { r == 21 && net & 16384 -> r = 27; net = net | 2097152 }  /* OPEN/FILLING  REQ  OPEN/FILLING */
     :: d_step { r == 21 && net & 32768 -> r = 10; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
     :: d_step { r == 21 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 21 && net & 16 -> r = 47; net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
-    :: d_step { r == 21 && net & 131072 -> r = 48; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 21 && net & 16 -> r = 41; net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
+    :: d_step { r == 21 && net & 131072 -> r = 42; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
     :: d_step { r == 22 && net & 32 && (net & 8192) != 8192 -> net = net | 8192 }  /* DRAINING/QUARANTINED  DRAINED */
     :: d_step { r == 22 && net & 524288 -> r = 26; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; open = 0; gone = 1; over2 = 1; net = net | 134217728 }  /* DRAINING/QUARANTINED  DRAINED  FAILED/NONE */
     :: d_step { r == 23 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
@@ -607,8 +529,8 @@ active proctype reader() {
     :: d_step { r == 23 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
     :: d_step { r == 23 && net & 32768 -> r = 24; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
     :: d_step { r == 23 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 23 && net & 8 -> r = 39; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
-    :: d_step { r == 23 && net & 131072 -> r = 36; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 23 && net & 8 -> r = 35; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 23 && net & 131072 -> r = 32; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
     :: d_step { r == 24 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
     :: d_step { r == 24 && net & 1 && (net & 128) != 128 -> net = net | 128 }  /* OPEN/FILLING  REQ */
     :: d_step { r == 24 && net & 2 -> r = 10; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net = net | 512 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
@@ -616,8 +538,8 @@ active proctype reader() {
     :: d_step { r == 24 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING  REQ */
     :: d_step { r == 24 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ */
     :: d_step { r == 24 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 24 && net & 8 -> r = 49; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
-    :: d_step { r == 24 && net & 262144 -> r = 50; net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
+    :: d_step { r == 24 && net & 8 -> r = 43; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 24 && net & 262144 -> r = 44; net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
     :: d_step { r == 25 && net & 32 -> r = 26; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; open = 0; gone = 1; over2 = 1; net = net | 8192 }  /* DRAINING/QUARANTINED  DRAINED  FAILED/NONE */
     :: d_step { r == 25 && net & 524288 && (net & 134217728) != 134217728 -> net = net | 134217728 }  /* DRAINING/QUARANTINED  DRAINED */
     :: d_step { r == 26 && net & 1 && (net & 4096) != 4096 -> net = net | 4096 }  /* FAILED/NONE  REQ */
@@ -637,8 +559,8 @@ active proctype reader() {
     :: d_step { r == 27 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
     :: d_step { r == 27 && net & 32768 -> r = 10; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
     :: d_step { r == 27 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 27 && net & 16 -> r = 51; net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
-    :: d_step { r == 27 && net & 131072 -> r = 48; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 27 && net & 16 -> r = 45; net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
+    :: d_step { r == 27 && net & 131072 -> r = 42; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
     :: d_step { r == 28 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
     :: d_step { r == 28 && net & 1 -> r = 24; net = net | 128 }  /* OPEN/FILLING  REQ  OPEN/FILLING */
     :: d_step { r == 28 && net & 2 -> r = 10; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net = net | 512 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
@@ -646,352 +568,224 @@ active proctype reader() {
     :: d_step { r == 28 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING  REQ */
     :: d_step { r == 28 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ */
     :: d_step { r == 28 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 28 && net & 8 -> r = 49; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
-    :: d_step { r == 28 && net & 262144 -> r = 52; net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
-    :: d_step { r == 29 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 29 -> r = 35; open = 1 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 29 && net & 2 -> r = 41; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 29 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 29 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 29 && net & 16384 -> r = 33 }  /* OPEN/QUEUED  REQ  OPEN/QUEUED */
-    :: d_step { r == 29 && net & 32768 -> r = 43; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 29 && net & 262144 -> r = 53; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 29 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 30 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 30 -> r = 36; open = 1; net = net | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 30 && net & 2 -> r = 42; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 30 && net & 16 -> r = 53; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 30 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 30 && net & 32768 -> r = 44; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 30 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 30 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 31 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 31 -> r = 37 }  /* OPEN/FILLING_PAGES  other freed  OPEN/FILLING_PAGES */
-    :: d_step { r == 31 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 31 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 31 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 31 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 31 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 31 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 31 && net & 262144 -> r = 54; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 31 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 32 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 32 -> r = 38 }  /* OPEN/FILLING_PAGES  other freed  OPEN/FILLING_PAGES */
-    :: d_step { r == 32 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 32 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 32 && net & 16 -> r = 54; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 32 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 32 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 32 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 32 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 32 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 33 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 33 -> r = 39; open = 1; net = net | 2097152 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 33 && net & 2 -> r = 45; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 33 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 33 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 33 && net & 32768 -> r = 43; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 33 && net & 262144 -> r = 53; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 33 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 34 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 34 -> r = 40; open = 1 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 34 && net & 1 -> r = 30 }  /* OPEN/QUEUED  REQ  OPEN/QUEUED */
-    :: d_step { r == 34 && net & 2 -> r = 42; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 34 && net & 16 -> r = 53; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 34 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 34 && net & 32768 -> r = 46; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 34 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 34 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 28 && net & 8 -> r = 43; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 28 && net & 262144 -> r = 46; net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
+    :: d_step { r == 29 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 29 -> r = 33 }  /* OPEN/FILLING_PAGES  other freed  OPEN/FILLING_PAGES */
+    :: d_step { r == 29 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 29 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 29 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 29 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 29 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 29 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 29 && net & 262144 -> r = 47; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 29 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 30 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 30 -> r = 34 }  /* OPEN/FILLING_PAGES  other freed  OPEN/FILLING_PAGES */
+    :: d_step { r == 30 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 30 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 30 && net & 16 -> r = 47; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 30 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 30 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 30 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 30 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 30 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 31 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 31 && net & 1 && (net & 128) != 128 -> net = net | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 31 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 31 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 31 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 31 && net & 16384 -> r = 35; net = net | 2097152 }  /* OPEN/FILLING  REQ  OPEN/FILLING */
+    :: d_step { r == 31 && net & 32768 -> r = 43; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
+    :: d_step { r == 31 && net & 131072 -> r = 48; assert(s0 && s1)  /* S3 */; open = 0; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 31 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 32 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 32 && net & 1 && (net & 128) != 128 -> net = net | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 32 && net & 2 -> r = 42; net = net | 512 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
+    :: d_step { r == 32 && net & 8 -> r = 48; assert(s0 && s1)  /* S3 */; open = 0; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 32 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 32 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 32 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 32 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 32 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 33 -> r = 8; failed = 1; net = net | 67112960 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 33 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 33 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 33 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 33 && net & 32 -> r = 11; failed = 1; net = net | 67121152 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 33 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 33 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 33 && net & 262144 -> r = 49; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 33 && net & 524288 -> r = 13; failed = 1; net = net | 201330688 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 34 -> r = 8; failed = 1; net = net | 67112960 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 34 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 34 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 34 && net & 16 -> r = 49; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 34 && net & 32 -> r = 11; failed = 1; net = net | 67121152 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 34 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 34 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 34 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 34 && net & 524288 -> r = 13; failed = 1; net = net | 201330688 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
     :: d_step { r == 35 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
     :: d_step { r == 35 && net & 1 && (net & 128) != 128 -> net = net | 128 }  /* OPEN/FILLING  REQ */
     :: d_step { r == 35 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED */
     :: d_step { r == 35 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES */
     :: d_step { r == 35 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 35 && net & 16384 -> r = 39; net = net | 2097152 }  /* OPEN/FILLING  REQ  OPEN/FILLING */
-    :: d_step { r == 35 && net & 32768 -> r = 49; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
-    :: d_step { r == 35 && net & 131072 -> r = 55; assert(s0 && s1)  /* S3 */; open = 0; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 35 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 35 && net & 32768 -> r = 43; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
+    :: d_step { r == 35 && net & 131072 -> r = 48; assert(s0 && s1)  /* S3 */; open = 0; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
     :: d_step { r == 35 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 36 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 36 && net & 1 && (net & 128) != 128 -> net = net | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 36 && net & 2 -> r = 48; net = net | 512 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
-    :: d_step { r == 36 && net & 8 -> r = 55; assert(s0 && s1)  /* S3 */; open = 0; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 36 && net & 1 -> r = 32; net = net | 128 }  /* OPEN/FILLING  REQ  OPEN/FILLING */
+    :: d_step { r == 36 && net & 2 -> r = 42; net = net | 512 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
+    :: d_step { r == 36 && net & 8 -> r = 48; assert(s0 && s1)  /* S3 */; open = 0; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
     :: d_step { r == 36 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 36 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
     :: d_step { r == 36 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED */
     :: d_step { r == 36 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES */
     :: d_step { r == 36 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 37 -> r = 8; failed = 1; net = net | 67112960 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 37 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 37 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 37 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 37 && net & 32 -> r = 11; failed = 1; net = net | 67121152 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 37 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 37 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 37 && net & 262144 -> r = 56; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 37 && net & 524288 -> r = 13; failed = 1; net = net | 201330688 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 38 -> r = 8; failed = 1; net = net | 67112960 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 38 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 38 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 38 && net & 16 -> r = 56; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 38 && net & 32 -> r = 11; failed = 1; net = net | 67121152 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 38 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 38 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 38 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 38 && net & 524288 -> r = 13; failed = 1; net = net | 201330688 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 39 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 39 && net & 1 && (net & 128) != 128 -> net = net | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 39 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 39 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 39 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 39 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 39 && net & 32768 -> r = 49; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
-    :: d_step { r == 39 && net & 131072 -> r = 55; assert(s0 && s1)  /* S3 */; open = 0; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 39 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 40 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 40 && net & 1 -> r = 36; net = net | 128 }  /* OPEN/FILLING  REQ  OPEN/FILLING */
-    :: d_step { r == 40 && net & 2 -> r = 48; net = net | 512 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
-    :: d_step { r == 40 && net & 8 -> r = 55; assert(s0 && s1)  /* S3 */; open = 0; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 40 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 40 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 40 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 40 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 40 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 41 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 41 -> r = 47; open = 1 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 41 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 41 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ */
-    :: d_step { r == 41 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 41 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 41 && net & 16384 -> r = 45 }  /* OPEN/QUEUED  REQ  OPEN/QUEUED */
-    :: d_step { r == 41 && net & 32768 -> r = 31; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 41 && net & 262144 -> r = 57; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 41 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 42 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 42 -> r = 48; open = 1 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 42 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 42 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ */
-    :: d_step { r == 42 && net & 16 -> r = 57; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 42 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 42 && net & 32768 -> r = 32; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 42 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 42 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 43 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 43 -> r = 49; open = 1 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 43 && net & 2 -> r = 31; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 43 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 43 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 43 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 43 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ */
-    :: d_step { r == 43 && net & 262144 -> r = 58; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 43 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 44 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 44 -> r = 50; open = 1; net = net | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 44 && net & 2 -> r = 32; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 44 && net & 16 -> r = 58; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 44 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 44 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 44 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ */
-    :: d_step { r == 44 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 44 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 45 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 45 -> r = 51; open = 1; net = net | 2097152 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 45 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 45 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ */
-    :: d_step { r == 45 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 45 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 45 && net & 32768 -> r = 31; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 45 && net & 262144 -> r = 57; net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 45 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 46 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 46 -> r = 52; open = 1 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 46 && net & 1 -> r = 44 }  /* OPEN/QUEUED  REQ  OPEN/QUEUED */
-    :: d_step { r == 46 && net & 2 -> r = 32; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 46 && net & 16 -> r = 58; net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 46 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 46 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 46 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ */
-    :: d_step { r == 46 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 46 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 47 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 47 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 47 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 47 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 47 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 47 && net & 16384 -> r = 51; net = net | 2097152 }  /* OPEN/FILLING  REQ  OPEN/FILLING */
-    :: d_step { r == 47 && net & 32768 -> r = 37; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 47 && net & 131072 -> r = 55; assert(p0 && !s0 && s1)  /* S3 */; open = 0; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 47 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 48 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 48 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 48 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/FILLING  PAGES_REQ */
-    :: d_step { r == 48 && net & 16 -> r = 55; assert(p0 && !s0 && s1)  /* S3 */; open = 0; net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/SCATTERING */
-    :: d_step { r == 48 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 48 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 48 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 48 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 48 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 49 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 49 && net & 1 && (net & 128) != 128 -> net = net | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 49 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 49 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 49 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 49 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 49 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ */
-    :: d_step { r == 49 && net & 262144 -> r = 55; assert(s0 && p1 && !s1)  /* S3 */; open = 0; net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/SCATTERING */
-    :: d_step { r == 49 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 50 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 50 && net & 1 && (net & 128) != 128 -> net = net | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 50 && net & 2 -> r = 38; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net = net | 512 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 50 && net & 8 -> r = 55; assert(s0 && p1 && !s1)  /* S3 */; open = 0; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 50 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 50 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 50 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 50 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 50 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 51 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 51 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 51 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 51 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 51 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 51 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 51 && net & 32768 -> r = 37; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 51 && net & 131072 -> r = 55; assert(p0 && !s0 && s1)  /* S3 */; open = 0; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 51 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 52 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 52 && net & 1 -> r = 50; net = net | 128 }  /* OPEN/FILLING  REQ  OPEN/FILLING */
-    :: d_step { r == 52 && net & 2 -> r = 38; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net = net | 512 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 52 && net & 8 -> r = 55; assert(s0 && p1 && !s1)  /* S3 */; open = 0; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 52 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 52 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 52 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 52 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 52 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 53 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 53 -> r = 59; open = 1 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 53 && net & 2 -> r = 57; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 53 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 53 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 53 && net & 32768 -> r = 58; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 53 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 53 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 54 -> r = 56 }  /* DONE/NONE  other freed  DONE/NONE */
-    :: d_step { r == 54 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* DONE/NONE  NOTE_STAGED */
-    :: d_step { r == 54 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* DONE/NONE  NOTE_PAGES */
-    :: d_step { r == 54 && net & 32 && (net & 8192) != 8192 -> net = net | 8192 }  /* DONE/NONE  DRAINED */
-    :: d_step { r == 54 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DONE/NONE  NOTE_STAGED */
-    :: d_step { r == 54 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DONE/NONE  NOTE_PAGES */
-    :: d_step { r == 54 && net & 524288 && (net & 134217728) != 134217728 -> net = net | 134217728 }  /* DONE/NONE  DRAINED */
-    :: d_step { r == 55 -> r = 60; failed = 1; net = net | 67112960 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
-    :: d_step { r == 55 -> r = 56; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
-    :: d_step { r == 55 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net = net | 67112960 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 55 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 55 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 55 && net & 32 -> r = 61; failed = 1; net = net | 67121152 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 55 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 55 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 55 && net & 524288 -> r = 62; failed = 1; net = net | 201330688 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 56 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* DONE/NONE  NOTE_STAGED */
-    :: d_step { r == 56 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* DONE/NONE  NOTE_PAGES */
-    :: d_step { r == 56 && net & 32 && (net & 8192) != 8192 -> net = net | 8192 }  /* DONE/NONE  DRAINED */
-    :: d_step { r == 56 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DONE/NONE  NOTE_STAGED */
-    :: d_step { r == 56 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DONE/NONE  NOTE_PAGES */
-    :: d_step { r == 56 && net & 524288 && (net & 134217728) != 134217728 -> net = net | 134217728 }  /* DONE/NONE  DRAINED */
-    :: d_step { r == 57 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 57 -> r = 63; open = 1 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 57 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 57 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ */
-    :: d_step { r == 57 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 57 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 57 && net & 32768 -> r = 64; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 57 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 57 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 58 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 58 -> r = 65; open = 1 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 58 && net & 2 -> r = 64; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 58 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 58 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 58 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 58 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ */
-    :: d_step { r == 58 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 58 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 59 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 59 && net & 1 && (net & 128) != 128 -> net = net | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 59 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 59 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 59 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 59 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 59 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 59 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 59 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 60 -> r = 8; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 60 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 60 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 60 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 60 && net & 32 -> r = 61; net = net | 8192 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 60 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 60 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 60 && net & 524288 -> r = 62; net = net | 134217728 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 61 -> r = 11; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 61 -> r = 11; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 61 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 61 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 61 && net & 32 && (net & 8192) != 8192 -> net = net | 8192 }  /* DRAINING/SCATTERING  DRAINED */
-    :: d_step { r == 61 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 61 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 61 && net & 524288 -> r = 66; net = net | 134217728 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 62 -> r = 13; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 62 -> r = 13; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 62 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 62 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 62 && net & 32 -> r = 66; net = net | 8192 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 62 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 62 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 62 && net & 524288 && (net & 134217728) != 134217728 -> net = net | 134217728 }  /* DRAINING/SCATTERING  DRAINED */
-    :: d_step { r == 63 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 63 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 63 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 63 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 63 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 63 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 63 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 63 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 63 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 64 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 64 -> r = 67 }  /* OPEN/FILLING_PAGES  other freed  OPEN/FILLING_PAGES */
-    :: d_step { r == 64 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 64 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 64 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 64 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 64 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 64 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 64 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 64 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 65 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 65 && net & 1 && (net & 128) != 128 -> net = net | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 65 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 65 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 65 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 65 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 65 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 65 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 65 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 66 -> r = 26; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
-    :: d_step { r == 66 -> r = 26; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
-    :: d_step { r == 66 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* SETTLING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 66 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* SETTLING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 66 && net & 32 && (net & 8192) != 8192 -> net = net | 8192 }  /* SETTLING/SCATTERING  DRAINED */
-    :: d_step { r == 66 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* SETTLING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 66 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* SETTLING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 66 && net & 524288 && (net & 134217728) != 134217728 -> net = net | 134217728 }  /* SETTLING/SCATTERING  DRAINED */
-    :: d_step { r == 67 -> r = 8; failed = 1; net = net | 67112960 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 67 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 67 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 67 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 67 && net & 32 -> r = 11; failed = 1; net = net | 67121152 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 67 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 67 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 67 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 67 && net & 524288 -> r = 13; failed = 1; net = net | 201330688 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 37 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
+    :: d_step { r == 37 -> r = 41; open = 1 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
+    :: d_step { r == 37 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/QUEUED  REQ */
+    :: d_step { r == 37 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ */
+    :: d_step { r == 37 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES */
+    :: d_step { r == 37 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 37 && net & 16384 -> r = 39 }  /* OPEN/QUEUED  REQ  OPEN/QUEUED */
+    :: d_step { r == 37 && net & 32768 -> r = 29; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 37 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 38 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
+    :: d_step { r == 38 -> r = 44; open = 1; net = net | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
+    :: d_step { r == 38 && net & 2 -> r = 30; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 38 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 38 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/QUEUED  REQ */
+    :: d_step { r == 38 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ */
+    :: d_step { r == 38 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES */
+    :: d_step { r == 38 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 39 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
+    :: d_step { r == 39 -> r = 45; open = 1; net = net | 2097152 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
+    :: d_step { r == 39 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/QUEUED  REQ */
+    :: d_step { r == 39 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ */
+    :: d_step { r == 39 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/QUEUED  NOTE_PAGES */
+    :: d_step { r == 39 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 39 && net & 32768 -> r = 29; net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 39 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 40 -> r = 1; failed = 1; net = net | 67112960 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
+    :: d_step { r == 40 -> r = 46; open = 1 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
+    :: d_step { r == 40 && net & 1 -> r = 38 }  /* OPEN/QUEUED  REQ  OPEN/QUEUED */
+    :: d_step { r == 40 && net & 2 -> r = 30; net = net | 512 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 40 && net & 32 -> r = 5; failed = 1; net = net | 67121152 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 40 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/QUEUED  REQ */
+    :: d_step { r == 40 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/QUEUED  PAGES_REQ */
+    :: d_step { r == 40 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/QUEUED  NOTE_PAGES */
+    :: d_step { r == 40 && net & 524288 -> r = 7; failed = 1; net = net | 201330688 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 41 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 41 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 41 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 41 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 41 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 41 && net & 16384 -> r = 45; net = net | 2097152 }  /* OPEN/FILLING  REQ  OPEN/FILLING */
+    :: d_step { r == 41 && net & 32768 -> r = 33; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 41 && net & 131072 -> r = 48; assert(p0 && !s0 && s1)  /* S3 */; open = 0; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 41 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 42 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 42 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 42 && net & 2 && (net & 512) != 512 -> net = net | 512 }  /* OPEN/FILLING  PAGES_REQ */
+    :: d_step { r == 42 && net & 16 -> r = 48; assert(p0 && !s0 && s1)  /* S3 */; open = 0; net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/SCATTERING */
+    :: d_step { r == 42 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 42 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 42 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 42 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 42 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 43 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 43 && net & 1 && (net & 128) != 128 -> net = net | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 43 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 43 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 43 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 43 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 43 && net & 32768 && (net & 8388608) != 8388608 -> net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ */
+    :: d_step { r == 43 && net & 262144 -> r = 48; assert(s0 && p1 && !s1)  /* S3 */; open = 0; net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/SCATTERING */
+    :: d_step { r == 43 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 44 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 44 && net & 1 && (net & 128) != 128 -> net = net | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 44 && net & 2 -> r = 34; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net = net | 512 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 44 && net & 8 -> r = 48; assert(s0 && p1 && !s1)  /* S3 */; open = 0; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 44 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 44 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 44 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 44 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 44 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 45 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 45 && net & 1 && (net & 256) != 256 -> net = net | 256 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 45 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 45 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 45 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 45 && net & 16384 && (net & 2097152) != 2097152 -> net = net | 2097152 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 45 && net & 32768 -> r = 33; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net = net | 8388608 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 45 && net & 131072 -> r = 48; assert(p0 && !s0 && s1)  /* S3 */; open = 0; net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 45 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 46 -> r = 20; failed = 1; net = net | 67112960 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 46 && net & 1 -> r = 44; net = net | 128 }  /* OPEN/FILLING  REQ  OPEN/FILLING */
+    :: d_step { r == 46 && net & 2 -> r = 34; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net = net | 512 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 46 && net & 8 -> r = 48; assert(s0 && p1 && !s1)  /* S3 */; open = 0; net = net | 2048 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 46 && net & 32 -> r = 22; failed = 1; net = net | 67121152 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 46 && net & 16384 && (net & 4194304) != 4194304 -> net = net | 4194304 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 46 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 46 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 46 && net & 524288 -> r = 25; failed = 1; net = net | 201330688 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 47 -> r = 49 }  /* DONE/NONE  other freed  DONE/NONE */
+    :: d_step { r == 47 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* DONE/NONE  NOTE_STAGED */
+    :: d_step { r == 47 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* DONE/NONE  NOTE_PAGES */
+    :: d_step { r == 47 && net & 32 && (net & 8192) != 8192 -> net = net | 8192 }  /* DONE/NONE  DRAINED */
+    :: d_step { r == 47 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DONE/NONE  NOTE_STAGED */
+    :: d_step { r == 47 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DONE/NONE  NOTE_PAGES */
+    :: d_step { r == 47 && net & 524288 && (net & 134217728) != 134217728 -> net = net | 134217728 }  /* DONE/NONE  DRAINED */
+    :: d_step { r == 48 -> r = 50; failed = 1; net = net | 67112960 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
+    :: d_step { r == 48 -> r = 49; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
+    :: d_step { r == 48 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net = net | 67112960 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 48 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 48 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 48 && net & 32 -> r = 51; failed = 1; net = net | 67121152 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 48 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 48 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 48 && net & 524288 -> r = 52; failed = 1; net = net | 201330688 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 49 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* DONE/NONE  NOTE_STAGED */
+    :: d_step { r == 49 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* DONE/NONE  NOTE_PAGES */
+    :: d_step { r == 49 && net & 32 && (net & 8192) != 8192 -> net = net | 8192 }  /* DONE/NONE  DRAINED */
+    :: d_step { r == 49 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DONE/NONE  NOTE_STAGED */
+    :: d_step { r == 49 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DONE/NONE  NOTE_PAGES */
+    :: d_step { r == 49 && net & 524288 && (net & 134217728) != 134217728 -> net = net | 134217728 }  /* DONE/NONE  DRAINED */
+    :: d_step { r == 50 -> r = 8; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 50 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 50 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 50 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 50 && net & 32 -> r = 51; net = net | 8192 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 50 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 50 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 50 && net & 524288 -> r = 52; net = net | 134217728 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 51 -> r = 11; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 51 -> r = 11; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 51 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 51 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 51 && net & 32 && (net & 8192) != 8192 -> net = net | 8192 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 51 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 51 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 51 && net & 524288 -> r = 53; net = net | 134217728 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
+    :: d_step { r == 52 -> r = 13; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 52 -> r = 13; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 52 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 52 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 52 && net & 32 -> r = 53; net = net | 8192 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
+    :: d_step { r == 52 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 52 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 52 && net & 524288 && (net & 134217728) != 134217728 -> net = net | 134217728 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 53 -> r = 26; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
+    :: d_step { r == 53 -> r = 26; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
+    :: d_step { r == 53 && net & 8 && (net & 2048) != 2048 -> net = net | 2048 }  /* SETTLING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 53 && net & 16 && (net & 2048) != 2048 -> net = net | 2048 }  /* SETTLING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 53 && net & 32 && (net & 8192) != 8192 -> net = net | 8192 }  /* SETTLING/SCATTERING  DRAINED */
+    :: d_step { r == 53 && net & 131072 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* SETTLING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 53 && net & 262144 && (net & 33554432) != 33554432 -> net = net | 33554432 }  /* SETTLING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 53 && net & 524288 && (net & 134217728) != 134217728 -> net = net | 134217728 }  /* SETTLING/SCATTERING  DRAINED */
     od
 }
 

@@ -1,6 +1,6 @@
 /* Made from the tables by python -m kvproto.check.witness.promela: do not edit.
    One chunk, two writers, one decode rank; the ring is small.
-   11 and 11 values of the writers, 9 of the decode rank; 186 rows. */
+   11 and 11 values of the writers, 9 of the decode rank; 170 rows. */
 
 #define STILL 0
 #define STAGED 1
@@ -42,9 +42,6 @@ active proctype writer0() {
     :: d_step { w0 == 1 && net & 256 -> w0 = 3; net = net | 2 }  /* OPEN/ASKING  DENIED  OPEN/ASKING_PAGES */
     :: d_step { w0 == 1 && net & 4096 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/ASKING  ABORT  UNNOTED/NONE */
     :: d_step { w0 == 2 -> w0 = 4; over0 = 1 }  /* UNNOTED/NONE  give up  FAILED/NONE */
-    :: d_step { w0 == 2 && (m0 == LANDED) -> m0 = STILL }  /* UNNOTED/NONE  completed */
-    :: d_step { w0 == 2 && (FLYING(m0)) -> m0 = STILL }  /* UNNOTED/NONE  failed */
-    :: d_step { w0 == 2 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* UNNOTED/NONE  doubted */
     :: d_step { w0 == 2 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* UNNOTED/NONE  ABORT */
     :: d_step { w0 == 2 && net & 8192 -> w0 = 4; over0 = 1 }  /* UNNOTED/NONE  NOTED  FAILED/NONE */
     :: d_step { w0 == 3 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/ASKING_PAGES  timer  UNNOTED/NONE */
@@ -53,9 +50,6 @@ active proctype writer0() {
     :: d_step { w0 == 3 && net & 512 -> w0 = 6; assert(m0 == STILL); m0 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
     :: d_step { w0 == 3 && net & 512 && (net & 2) != 2 -> net = net | 2 }  /* OPEN/ASKING_PAGES  PAGES late */
     :: d_step { w0 == 3 && net & 4096 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/ASKING_PAGES  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 4 && (m0 == LANDED) -> m0 = STILL }  /* FAILED/NONE  completed */
-    :: d_step { w0 == 4 && (FLYING(m0)) -> m0 = STILL }  /* FAILED/NONE  failed */
-    :: d_step { w0 == 4 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* FAILED/NONE  doubted */
     :: d_step { w0 == 4 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* FAILED/NONE  ABORT */
     :: d_step { w0 == 5 -> w0 = 3 }  /* OPEN/ASKING_PAGES  produce  OPEN/ASKING_PAGES */
     :: d_step { w0 == 5 -> w0 = 3 }  /* OPEN/ASKING_PAGES  produce late  OPEN/ASKING_PAGES */
@@ -70,14 +64,15 @@ active proctype writer0() {
     :: d_step { w0 == 6 -> w0 = 8 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
     :: d_step { w0 == 6 && net & 4096 -> w0 = 8 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
     :: d_step { w0 == 6 && (m0 == LANDED) -> m0 = STILL; w0 = 9; net = net | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
-    :: d_step { w0 == 6 && (FLYING(m0)) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
+    :: d_step { w0 == 6 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
     :: d_step { w0 == 6 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 8 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
     :: d_step { w0 == 7 -> w0 = 6; assert(m0 == STILL); m0 = PAGED }  /* OPEN/NO_KV_FOR_PAGES  produce  OPEN/SLICING */
     :: d_step { w0 == 7 -> w0 = 3; net = net | 2 }  /* OPEN/NO_KV_FOR_PAGES  produce late  OPEN/ASKING_PAGES */
     :: d_step { w0 == 7 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/NO_KV_FOR_PAGES  abort  UNNOTED/NONE */
     :: d_step { w0 == 7 && net & 4096 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/NO_KV_FOR_PAGES  ABORT  UNNOTED/NONE */
     :: d_step { w0 == 8 && (m0 == LANDED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w0 == 8 && (FLYING(m0)) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w0 == 8 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w0 == 8 && (m0 == STAGED_DOUBT || m0 == PAGED_DOUBT) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
     :: d_step { w0 == 8 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DRAINING/STOPPING  doubted */
     :: d_step { w0 == 9 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
     :: d_step { w0 == 9 && (net & 16) != 16 -> net = net | 16 }  /* OPEN/TELLING  beat */
@@ -85,9 +80,6 @@ active proctype writer0() {
     :: d_step { w0 == 9 && net & 4096 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
     :: d_step { w0 == 9 && net & 2048 -> w0 = 10; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
     :: d_step { w0 == 10 && net & 4096 && (net & 32) != 32 -> net = net | 32 }  /* DONE/NONE  ABORT */
-    :: d_step { w0 == 10 && (m0 == LANDED) -> m0 = STILL }  /* DONE/NONE  completed */
-    :: d_step { w0 == 10 && (FLYING(m0)) -> m0 = STILL }  /* DONE/NONE  failed */
-    :: d_step { w0 == 10 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DONE/NONE  doubted */
     od
 }
 
@@ -107,9 +99,6 @@ active proctype writer1() {
     :: d_step { w1 == 1 && net & 4194304 -> w1 = 3; net = net | 32768 }  /* OPEN/ASKING  DENIED  OPEN/ASKING_PAGES */
     :: d_step { w1 == 1 && net & 67108864 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/ASKING  ABORT  UNNOTED/NONE */
     :: d_step { w1 == 2 -> w1 = 4; over1 = 1 }  /* UNNOTED/NONE  give up  FAILED/NONE */
-    :: d_step { w1 == 2 && (m1 == LANDED) -> m1 = STILL }  /* UNNOTED/NONE  completed */
-    :: d_step { w1 == 2 && (FLYING(m1)) -> m1 = STILL }  /* UNNOTED/NONE  failed */
-    :: d_step { w1 == 2 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* UNNOTED/NONE  doubted */
     :: d_step { w1 == 2 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* UNNOTED/NONE  ABORT */
     :: d_step { w1 == 2 && net & 134217728 -> w1 = 4; over1 = 1 }  /* UNNOTED/NONE  NOTED  FAILED/NONE */
     :: d_step { w1 == 3 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/ASKING_PAGES  timer  UNNOTED/NONE */
@@ -118,9 +107,6 @@ active proctype writer1() {
     :: d_step { w1 == 3 && net & 8388608 -> w1 = 6; assert(m1 == STILL); m1 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
     :: d_step { w1 == 3 && net & 8388608 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/ASKING_PAGES  PAGES late */
     :: d_step { w1 == 3 && net & 67108864 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/ASKING_PAGES  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 4 && (m1 == LANDED) -> m1 = STILL }  /* FAILED/NONE  completed */
-    :: d_step { w1 == 4 && (FLYING(m1)) -> m1 = STILL }  /* FAILED/NONE  failed */
-    :: d_step { w1 == 4 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* FAILED/NONE  doubted */
     :: d_step { w1 == 4 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* FAILED/NONE  ABORT */
     :: d_step { w1 == 5 -> w1 = 3 }  /* OPEN/ASKING_PAGES  produce  OPEN/ASKING_PAGES */
     :: d_step { w1 == 5 -> w1 = 3 }  /* OPEN/ASKING_PAGES  produce late  OPEN/ASKING_PAGES */
@@ -135,14 +121,15 @@ active proctype writer1() {
     :: d_step { w1 == 6 -> w1 = 8 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
     :: d_step { w1 == 6 && net & 67108864 -> w1 = 8 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
     :: d_step { w1 == 6 && (m1 == LANDED) -> m1 = STILL; w1 = 9; net = net | 262144 }  /* OPEN/SLICING  completed  OPEN/TELLING */
-    :: d_step { w1 == 6 && (FLYING(m1)) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
+    :: d_step { w1 == 6 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
     :: d_step { w1 == 6 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 8 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
     :: d_step { w1 == 7 -> w1 = 6; assert(m1 == STILL); m1 = PAGED }  /* OPEN/NO_KV_FOR_PAGES  produce  OPEN/SLICING */
     :: d_step { w1 == 7 -> w1 = 3; net = net | 32768 }  /* OPEN/NO_KV_FOR_PAGES  produce late  OPEN/ASKING_PAGES */
     :: d_step { w1 == 7 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/NO_KV_FOR_PAGES  abort  UNNOTED/NONE */
     :: d_step { w1 == 7 && net & 67108864 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/NO_KV_FOR_PAGES  ABORT  UNNOTED/NONE */
     :: d_step { w1 == 8 && (m1 == LANDED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w1 == 8 && (FLYING(m1)) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w1 == 8 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w1 == 8 && (m1 == STAGED_DOUBT || m1 == PAGED_DOUBT) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
     :: d_step { w1 == 8 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DRAINING/STOPPING  doubted */
     :: d_step { w1 == 9 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
     :: d_step { w1 == 9 && (net & 262144) != 262144 -> net = net | 262144 }  /* OPEN/TELLING  beat */
@@ -150,9 +137,6 @@ active proctype writer1() {
     :: d_step { w1 == 9 && net & 67108864 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 524288 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
     :: d_step { w1 == 9 && net & 33554432 -> w1 = 10; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
     :: d_step { w1 == 10 && net & 67108864 && (net & 524288) != 524288 -> net = net | 524288 }  /* DONE/NONE  ABORT */
-    :: d_step { w1 == 10 && (m1 == LANDED) -> m1 = STILL }  /* DONE/NONE  completed */
-    :: d_step { w1 == 10 && (FLYING(m1)) -> m1 = STILL }  /* DONE/NONE  failed */
-    :: d_step { w1 == 10 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DONE/NONE  doubted */
     od
 }
 

@@ -31,7 +31,7 @@ from kvproto.check.witness.chunk import (
     thaw_room,
 )
 from kvproto.fsm.timer_wheel import INFINITY
-from kvproto.fsm.vocabulary import Effect, Report
+from kvproto.fsm.vocabulary import Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -43,6 +43,7 @@ from kvproto.protocol.tables.decode_room import DRoomValue, Work
 from kvproto.protocol.tables.links import DLinkValue
 from kvproto.rank.base import Peer
 from kvproto.rank.decode import DecodeRank
+from kvproto.sim.interpreter import Interpreter, Surroundings
 
 
 class RValue(NamedTuple):
@@ -54,7 +55,7 @@ class RValue(NamedTuple):
     held: bool
 
 
-class Reader:
+class Reader(Surroundings):
     """The decode rank, with a ring of this kind."""
 
     def __init__(self, ring: str, tables: Tables, *, trouble: bool) -> None:
@@ -66,6 +67,9 @@ class Reader:
             rank.peers[writer + 1] = Peer(1, writer, PLAN, self.terms)
             rank.link_of[1, writer] = writer + 1
             rank.links[writer + 1] = DLinkValue(DLink.UP, INFINITY, epoch=1)
+        self.interpreter = Interpreter(rank, self)
+        for writer in WRITERS:
+            self.interpreter.bind(writer + 1, _place(writer))
 
     def first(self) -> RValue:
         """The room is open on both sides, and its aux row has landed."""
@@ -90,16 +94,22 @@ class Reader:
                 "REQ": msg.StagingReq(0), "PAGES_REQ": msg.PagesReq(0), "MARK_REQ": msg.WatermarkReq(),
                 "NOTE_STAGED": msg.StgNotify(0, OURS), "NOTE_PAGES": msg.StgNotify(0, 0), "DRAINED": msg.Drained(CAUSE),
             }  # fmt: skip
-            return self._end(self.rank.receive(writer + 1, 1, 0 if what == "MARK_REQ" else ROOM, bodies[what], NOW))
+            self.interpreter.hear(_place(writer), 1, 0 if what == "MARK_REQ" else ROOM, bodies[what], NOW)
+            return self._end()
         event = {
             "abort": ev.EngineAborted(ROOM, CAUSE), "other freed": ev.Scattered(OTHER, 0),
             "scattered": ev.Scattered(ROOM, 0), "scatter failed": ev.ScatterFailed(ROOM, 0),
         }[what]  # fmt: skip
-        return self._end(self.rank.handle(event, NOW))
+        self.interpreter.handle(event, NOW)
+        return self._end()
 
     def thaw(self, v: RValue) -> None:
         """Make the rank what the value says."""
         rank = self.rank
+        self.sent: set[tuple[int, str]] = set()
+        self.told: list[str] = []
+        self.refused: list[str] = []
+        self.scattered = 0
         thaw_room(rank, v.room)
         rank.grants = {ROOM: {0: v.grant}} if v.grant else {}
         self._thaw_ring(v)
@@ -124,30 +134,47 @@ class Reader:
         if v.grant is not None and v.grant.state is DGrant.AWAIT_SPACE:
             rank.space_queue[ROOM, 0] = GRANT
 
-    def _end(self, effects: list[Effect]) -> tuple[RValue, Out]:
-        sent, told, refused, scatter = [], [], [], 0
-        for effect in effects:
-            match effect:
-                case do.Transmit():
-                    sent.append((effect.link - 1, name(effect.body)))
-                case do.TransmitPages():
-                    sent.append((effect.link - 1, "PAGES"))
-                case do.LaunchScatter():
-                    scatter = effect.writers
-                case do.AnnounceOutcome(room=room) if room == ROOM:
-                    told.append("failure" if effect.cause else "success")
-                case do.AnnounceReleased(room=room) if room == ROOM:
-                    told.append("released")
-                case Report():
-                    refused.append(effect.why)
-        said = tuple(sorted({pair for pair in sent if pair[1]}))
-        return self._freeze(), Out(said, "", scatter, tuple(told), tuple(refused))
+    # ----------------------------------------------------------------------------- what the rank asks for
+    def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
+        """A message leaves, if it tells anything."""
+        if name(body):
+            self.sent.add((int(place[1:]), name(body)))
+
+    def page_ids(self, asked: do.TransmitPages) -> bytes:
+        """The one page."""
+        return b"\0\0\0\0"
+
+    def scatter(self, asked: do.LaunchScatter) -> None:
+        """The staged parts of these writers are scattered."""
+        self.scattered = asked.writers
+
+    def hear_outcome(self, room: int, cause: Cause) -> None:
+        """The engine hears how the room ended."""
+        if room == ROOM:
+            self.told.append("failure" if cause else "success")
+
+    def hear_released(self, room: int) -> None:
+        """The engine may use the pages again."""
+        if room == ROOM:
+            self.told.append("released")
+
+    def hear_report(self, report: Report) -> None:
+        """An event was refused."""
+        self.refused.append(report.why)
+
+    def _end(self) -> tuple[RValue, Out]:
+        said = tuple(sorted(self.sent))
+        return self._freeze(), Out(said, "", self.scattered, tuple(self.told), tuple(self.refused))
 
     def _freeze(self) -> RValue:
         rank = self.rank
         grant = rank.grants.get(ROOM, {}).get(0)
         value = None if grant is None else _grant(grant)
         return RValue(_d_room(rank.value_of(ROOM)), value, OTHERS in rank.chunk_of, OURS in rank.chunk_of)
+
+
+def _place(writer: int) -> bytes:
+    return f"P{writer}".encode()
 
 
 def _d_room(room: DRoomValue) -> DRoomValue:

@@ -1,4 +1,8 @@
-"""A writer of the one chunk: the real prefill rank as a value."""
+"""A writer of the one chunk: the real prefill rank as a value.
+
+Its write needs no place in the value: it is posted as soon as the send begins it, and from then on the send's state says
+what it is; whether it is in doubt says the memory, and the input that ends the doubt.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +28,20 @@ from kvproto.check.witness.chunk import (
     thaw_room,
 )
 from kvproto.fsm.timer_wheel import INFINITY
-from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.fsm.vocabulary import Event, Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import ROOM_CHUNK, Terms, TimerFired
 from kvproto.protocol.messages import Message
-from kvproto.protocol.states import Cause, PLink, PRoom, PSend
+from kvproto.protocol.states import Cause, PLink, PRoom, PSend, PWrite
 from kvproto.protocol.tables.links import PLinkValue
 from kvproto.protocol.tables.prefill_room import PRoomValue, Work
 from kvproto.protocol.tables.prefill_send import PSendValue
+from kvproto.protocol.tables.prefill_write import PWriteValue
 from kvproto.rank.base import Peer
 from kvproto.rank.prefill import PrefillRank
+from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 
 #: states whose timer ends no room: it leads from the ring to the pages
 PATIENT = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK, PSend.AWAIT_KV)
@@ -52,8 +58,12 @@ class WValue(NamedTuple):
     gather: bool
     seen: bool
 
+#: states in which its write is in flight
+_WRITING = (PSend.WRITING, PSend.SLICING)
+PLACE = b"D0"
 
-class Writer:
+
+class Writer(Surroundings):
     """Prefill rank `index`, against a ring of this kind."""
 
     def __init__(self, index: int, ring: str, tables: Tables, *, trouble: bool) -> None:
@@ -63,11 +73,16 @@ class Writer:
         self.terms = Terms(2, 1, 1, 0, GRID, 1)
         rank.peers[1] = Peer(2, 0, PLAN, self.terms)
         rank.link_of[2, 0] = 1
+        self.interpreter = Interpreter(rank, self)
+        self.interpreter.bind(1, PLACE)
+        self.interpreter.wires[1] = "wire"
 
     def first(self) -> tuple[WValue, Out]:
         """The room is open, and the forward is scheduled."""
-        self.thaw(WValue(PRoomValue(PRoom.AWAIT_FORWARD, INFINITY, self.terms, GRID, 0, 1), None, False, False, False))
-        return self._end(self.rank.handle(ev.ForwardScheduled(ROOM), NOW), gather=False)
+        room = PRoomValue(PRoom.AWAIT_FORWARD, INFINITY, self.terms, GRID, 0, 1)
+        self.thaw(WValue(room, None, False, False, False))
+        self.interpreter.handle(ev.ForwardScheduled(ROOM), NOW)
+        return self._end()
 
     def inputs(self, v: WValue) -> list[str]:
         """What can happen here besides messages and the ends of writes."""
@@ -83,15 +98,15 @@ class Writer:
 
     def step(self, v: WValue, what: str) -> tuple[WValue, Out]:
         """The next value and what leaves the rank."""
-        self.thaw(v)
         word = what.removesuffix(" late")
         now = NOW if word == what else LATE
-        gather = v.gather and word not in ("gathered", "gather failed")
+        self.thaw(v, doubtful=word == "settled")
+        self.gathers = v.gather and word not in ("gathered", "gather failed")
         if word in TO_WRITER:
-            effects = self.rank.receive(1, 1, 0 if word == "MARK" else ROOM, self._body(word), now)
+            self.interpreter.hear(PLACE, 1, 0 if word == "MARK" else ROOM, self._body(word), now)
         else:
-            effects = self.rank.handle(self._event(word), now)
-        return self._end(effects, gather=gather)
+            self.interpreter.handle(self._event(word), now)
+        return self._end()
 
     def _body(self, word: str) -> Message:
         mine = int(self.waits)
@@ -109,13 +124,18 @@ class Writer:
             "produce": ev.TokensProduced(ROOM, GRID), "abort": ev.EngineAborted(ROOM, CAUSE),
             "give up": TimerFired(ROOM, ROOM_CHUNK, 0, -1), "timer": TimerFired(ROOM, 0, 0, -1),
             "beat": TimerFired(ROOM, 0, 0, 1 << 30), "gathered": ev.Gathered(ROOM, 0, 0),
-            "gather failed": ev.GatherFailed(ROOM, 0, 0), "completed": ev.WriteCompleted(ROOM, 0, 0),
-            "failed": ev.WriteFailed(ROOM, 0, 0, settled=True), "doubted": ev.WriteFailed(ROOM, 0, 0, settled=False),
+            "gather failed": ev.GatherFailed(ROOM, 0, 0), "completed": ev.BatchCompleted(ROOM, 0, 0),
+            "failed": ev.BatchFailed(ROOM, 0, 0, settled=True), "settled": ev.BatchSettled(ROOM, 0, 0),
+            "doubted": ev.BatchFailed(ROOM, 0, 0, settled=False),
         }[word]  # fmt: skip
 
-    def thaw(self, v: WValue) -> None:
-        """Make the rank what the value says."""
+    def thaw(self, v: WValue, *, doubtful: bool = False) -> None:
+        """Make the rank what the value says; `doubtful`: its write is in doubt."""
         rank = self.rank
+        self.sent: list[tuple[int, str]] = []
+        self.told: list[str] = []
+        self.refused: list[str] = []
+        self.posted, self.gathers = "", False
         thaw_room(rank, v.room)
         rank.links[1] = PLinkValue(PLink.UP, INFINITY, epoch=1, mark_round=int(v.seen and self.waits))
         rank.sends = {ROOM: {0: v.send}} if v.send else {}
@@ -123,26 +143,40 @@ class Writer:
         rank.slot_of, rank.free_slots, rank.slot_queue = ({(ROOM, 0, 0): 0}, [], {}) if slot else ({}, [0], {})
         watches = v.send is not None and v.send.state is PSend.AWAIT_WATERMARK
         rank.watch[1] = [(1, GRANT, ROOM, 0, 0)] if watches else []
+        rank.writes = {}
+        if v.send is not None and (v.send.state in _WRITING or (v.send.state is PSend.DRAINING and not v.gather)):
+            over = PWrite.IN_DOUBT if doubtful else PWrite.ENDING
+            rank.writes[ROOM, 0] = PWriteValue(PWrite.IN_FLIGHT if v.send.state in _WRITING else over, flying=1)
 
-    def _end(self, effects: list[Effect], *, gather: bool) -> tuple[WValue, Out]:
-        sent, told, refused, posted = [], [], [], ""
-        for effect in effects:
-            match effect:
-                case do.Transmit():
-                    sent.append((self.index, name(effect.body)))
-                case do.LaunchGather():
-                    gather = True
-                case do.PostWrite():
-                    posted = "staged" if effect.offset == 0 else "astray"
-                case do.PostPages():
-                    posted = "pages"
-                case do.AnnounceOutcome():
-                    told.append("failure" if effect.cause else "success")
-                case do.AnnounceReleased():
-                    told.append("released")
-                case Report():
-                    refused.append(effect.why)
-        return self._freeze(gather=gather), Out(tuple(sorted(set(sent))), posted, 0, tuple(told), tuple(refused))
+    # ----------------------------------------------------------------------------- what the rank asks for
+    def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
+        """A message leaves."""
+        self.sent.append((self.index, name(body)))
+
+    def gather(self, asked: do.LaunchGather) -> None:
+        """A gather begins."""
+        self.gathers = True
+
+    def post(self, write: Write, wire: str) -> type[Untaken] | None:
+        """The write is in flight."""
+        self.posted = ("staged" if write.offset == 0 else "astray") if isinstance(write, do.PrepareWrite) else "pages"
+        return None
+
+    def hear_outcome(self, room: int, cause: Cause) -> None:
+        """The engine hears how the room ended."""
+        self.told.append("failure" if cause else "success")
+
+    def hear_released(self, room: int) -> None:
+        """The engine may use the pages again."""
+        self.told.append("released")
+
+    def hear_report(self, report: Report) -> None:
+        """An event was refused."""
+        self.refused.append(report.why)
+
+    def _end(self) -> tuple[WValue, Out]:
+        out = Out(tuple(sorted(set(self.sent))), self.posted, 0, tuple(self.told), tuple(self.refused))
+        return self._freeze(gather=self.gathers), out
 
     def _freeze(self, *, gather: bool) -> WValue:
         rank = self.rank
@@ -171,7 +205,7 @@ def _send(v: PSendValue, slots: dict[Any, int]) -> PSendValue:
     if v.state not in _REGION:
         told = v.grant if v.state is PSend.AWAIT_ACK else 0
         v = replace(v, grant=told, offset=0, round=0, end=0)
-    if v.state not in (PSend.AWAIT_PAGES_KV, PSend.SLICING):
+    if v.state is not PSend.AWAIT_PAGES_KV:
         v = replace(v, pages=b"")
     given = v.state in (*_REGION, PSend.AWAIT_PAGES_KV)
     return replace(v, kv=v.kv and v.state is not PSend.DRAINING, lease=30.0 if given else 0.0)

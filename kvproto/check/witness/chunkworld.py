@@ -128,7 +128,7 @@ class ChunkWorld:
         if write in FLYING:
             found.append(state._replace(memory=self._land(state, i, write)))
         if write in FLYING and self.trouble:
-            found.append(self._write(state, i, "failed", STILL))
+            found.append(self._write(state, i, "failed" if write in (STAGED, PAGES) else "settled", STILL))
         if write in (STAGED, PAGES) and self.trouble:
             found.append(self._write(state, i, "doubted", STAGED_DOUBT if write == STAGED else PAGES_DOUBT))
         if write == LANDED:

@@ -34,7 +34,8 @@ READER = len(WRITERS)
 #: inputs of a writer that are the end of its write: (what has to be so, what is so afterwards)
 REPORTS = {
     "completed": ("m{i} == LANDED", "m{i} = STILL"),
-    "failed": ("FLYING(m{i})", "m{i} = STILL"),
+    "failed": ("m{i} == STAGED || m{i} == PAGED", "m{i} = STILL"),
+    "settled": ("m{i} == STAGED_DOUBT || m{i} == PAGED_DOUBT", "m{i} = STILL"),
     "doubted": ("m{i} == STAGED || m{i} == PAGED", "m{i} = m{i} + 2"),
 }
 #: the file in spec/promela/ of each world
