@@ -7,6 +7,7 @@ import builtins
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,7 @@ def test_what_an_engine_does_wrong_is_caught_by_the_root() -> None:
     with Pair(layout(1), layout(1), grid=8) as pair:
         prefill, decode, room = pair.prefills[0], pair.decodes[0], pair.name(30)
         pages = pair.tables[room][0]
-        wrong = [
+        wrong: list[Callable[[], object]] = [
             lambda: prefill.open(room, 30, pages[:1]), lambda: prefill.open(room, 0, pages),
             lambda: prefill.produced(room, 8), lambda: decode.aux(room), lambda: decode.open(room, 30, pages, group=9),
             lambda: decode.open(room, 30, pages, prefix=1), lambda: decode.status(room), lambda: prefill.digests(room),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.stories import layout
 
-from kvproto import Outcome, Room
+from kvproto import Outcome, Room, Timer, Timing
 from kvproto.engine.logs import LONGEST
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.reasons import ABOUT, WORDS
@@ -16,7 +16,6 @@ from kvproto.io.transports.fabric import Fabric
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import QueueOverflowed
 from kvproto.protocol.states import Cause
-from kvproto.protocol.timing import Timer, Timing
 from kvproto.rank.base import Rank
 from kvproto.rank.settings import PREFILL_GROUP, Settings
 from kvproto.testing import inside
