@@ -98,16 +98,16 @@ def test_a_handler_s_fault_has_a_traceback_once_a_kind(logs: Logs, said: pytest.
 def test_a_flood_is_a_burst_and_then_one_line_a_second(said: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
-        prefill, said_before = pair.prefills[0], 3 * BURST
+        prefill, count = pair.prefills[0], 3 * BURST
         tap = Tap(pair)
         (peer,) = inside(pair.decodes[0]).loop.lines.link_at
         seen = inside(prefill).loop.counts
 
         def flood() -> None:
             before = seen["malformed frames"]
-            for _ in range(said_before):
+            for _ in range(count):
                 tap.say(1, peer, b"no frame")
-            pair.pump(lambda: seen["malformed frames"] == before + said_before)
+            pair.pump(lambda: seen["malformed frames"] == before + count)
 
         for second in range(3):
             flood()
@@ -115,7 +115,7 @@ def test_a_flood_is_a_burst_and_then_one_line_a_second(said: pytest.LogCaptureFi
             assert len(lines(said, "frames")) == BURST + second
             clock.advance(PERIOD)
             pair.turn()
-            more = 2 * said_before - (BURST if not second else 0)
+            more = 2 * count - (BURST if not second else 0)
             assert lines(said, "frames")[-1] == ("WARNING", f"prefill rank 0: and {more} more")
         clock.advance(PERIOD)
         pair.turn()

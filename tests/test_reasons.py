@@ -127,8 +127,8 @@ def test_two_lengths_are_told_to_both(pair: Pair) -> None:
     room = pair.name(30)
     pair.prefills[0].open(room, 20, pair.tables[room][0])
     pair.open_prefill(room, [1])
-    inside_ = inside(pair.prefills[0])
-    pair.pump(lambda: inside_.rank.value_of(room.key) is not None)
+    rank = inside(pair.prefills[0]).rank
+    pair.pump(lambda: rank.value_of(room.key) is not None)
     pair.open_decode(room)
     told = reasons(pair, room)
     assert told["P0"] == "decode rank 0 named another length or prefix for the room than this engine"
