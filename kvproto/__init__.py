@@ -1,6 +1,8 @@
 """kvproto: the KV-cache transfer protocol as tables that are checked, run and drawn.
 
-Importing this package loads neither torch nor zmq nor nixl; the names below are fetched when they are first used.
+What an engine needs is here by its name; `dir(kvproto)` lists it.  Importing this package loads nothing: neither torch
+nor zmq nor nixl, nor any module of its own.  A name is fetched when it is first used, and one whose libraries are not
+installed raises `MissingExtraError` then, with the command that installs them.
 """
 
 from __future__ import annotations
@@ -12,28 +14,69 @@ if TYPE_CHECKING:
     from kvproto.engine.decode_endpoint import DecodeEndpoint
     from kvproto.engine.prefill_endpoint import PrefillEndpoint
     from kvproto.engine.room import Outcome, Room, Status
-    from kvproto.io.kernels.base import Pool
+    from kvproto.errors import (
+        ArgumentError,
+        EndpointError,
+        KvprotoError,
+        LinkError,
+        MissingExtraError,
+        NotFoundError,
+    )
+    from kvproto.fsm.timing import Timer
+    from kvproto.io.kernels.pool import Pool
+    from kvproto.io.transports.base import TransportError
+    from kvproto.io.transports.fabric import Fabric
+    from kvproto.io.transports.memory import MemoryTransport
+    from kvproto.io.transports.mooncake import MooncakeTransport
+    from kvproto.io.transports.nixl import NixlTransport
     from kvproto.layout.plan import Plan
-    from kvproto.layout.sharding import Layout
+    from kvproto.layout.sharding import Layout, LayoutError
     from kvproto.protocol.states import Cause
     from kvproto.protocol.tables import TABLES
+    from kvproto.protocol.timing import Timing
     from kvproto.rank.settings import Settings
 
 __version__ = "0.1.0"
 __all__ = [
-    "TABLES", "Cause", "DecodeEndpoint", "Layout", "Outcome", "Plan", "Pool", "PrefillEndpoint", "Room", "Settings",
-    "Status",
+    "TABLES", "ArgumentError", "Cause", "DecodeEndpoint", "EndpointError", "Fabric", "KvprotoError", "Layout",
+    "LayoutError", "LinkError", "MemoryTransport", "MissingExtraError", "MooncakeTransport", "NixlTransport",
+    "NotFoundError", "Outcome", "Plan", "Pool", "PrefillEndpoint", "Room", "Settings", "Status", "Timer", "Timing",
+    "TransportError",
 ]  # fmt: skip
 
+#: where each name is
 _HOME = {
     "DecodeEndpoint": "engine.decode_endpoint", "PrefillEndpoint": "engine.prefill_endpoint",
-    "Outcome": "engine.room", "Room": "engine.room", "Status": "engine.room", "Pool": "io.kernels.base",
-    "Layout": "layout.sharding", "Plan": "layout.plan", "Settings": "rank.settings", "Cause": "protocol.states",
-    "TABLES": "protocol.tables",
+    "Outcome": "engine.room", "Room": "engine.room", "Status": "engine.room",
+    "ArgumentError": "errors", "EndpointError": "errors", "KvprotoError": "errors", "LinkError": "errors",
+    "MissingExtraError": "errors", "NotFoundError": "errors", "TransportError": "io.transports.base",
+    "Timer": "fsm.timing", "Timing": "protocol.timing", "Settings": "rank.settings", "Cause": "protocol.states",
+    "TABLES": "protocol.tables", "Layout": "layout.sharding", "LayoutError": "layout.sharding", "Plan": "layout.plan",
+    "Pool": "io.kernels.pool", "Fabric": "io.transports.fabric", "MemoryTransport": "io.transports.memory",
+    "MooncakeTransport": "io.transports.mooncake", "NixlTransport": "io.transports.nixl",
+}  # fmt: skip
+#: the extras that bring what a name needs, for those that need more than the core
+_EXTRAS = {
+    "DecodeEndpoint": "nixl,gpu", "PrefillEndpoint": "nixl,gpu", "Pool": "gpu", "Fabric": "nixl",
+    "MemoryTransport": "nixl", "MooncakeTransport": "mooncake-cpu", "NixlTransport": "nixl", "TransportError": "nixl",
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:  # whatever the name stands for
     if name not in _HOME:
         raise AttributeError(f"module 'kvproto' has no attribute {name!r}")
-    return getattr(import_module(f"kvproto.{_HOME[name]}"), name)
+    try:
+        value = getattr(import_module(f"kvproto.{_HOME[name]}"), name)
+    except ModuleNotFoundError as error:
+        if name not in _EXTRAS or (error.name or "kvproto").partition(".")[0] == "kvproto":
+            raise
+        from kvproto.errors import MissingExtraError
+
+        remedy = f"pip install 'kvproto[{_EXTRAS[name]}]'"
+        raise MissingExtraError(f"kvproto.{name} needs {error.name}, which is not installed: {remedy}") from error
+    globals()[name] = value  # the next one who asks finds it without this function
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

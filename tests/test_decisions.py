@@ -26,7 +26,8 @@ from kvproto.protocol import events, messages, states
 from kvproto.protocol.not_in_tables import NOT_IN_TABLES
 
 HOUSE = Path(kvproto.__file__).parent
-LOOKED_AT = ("rank", "engine")
+#: what drives machines, and what carries out effects
+LOOKED_AT = ("rank/*.py", "engine/*.py", "fsm/driver.py", "fsm/machine_store.py", "fsm/party.py")
 #: attributes that only the protocol gives a meaning
 WORDS = frozenset({
     "state", "states", "epoch", "session", "lease", "until", "silent", "terms", "due", "tries", "kv", "grant",
@@ -141,10 +142,9 @@ def decisions(source: str) -> dict[str, int]:
 def outside() -> dict[str, int]:
     """`folder/file:function` of every place with such conditions, and how many."""
     found = {}
-    for folder in LOOKED_AT:
-        for path in sorted((HOUSE / folder).glob("*.py")):
-            for function, count in decisions(path.read_text()).items():
-                found[f"{folder}/{path.name}:{function}"] = count
+    for path in (path for looked_at in LOOKED_AT for path in sorted(HOUSE.glob(looked_at))):
+        for function, count in decisions(path.read_text()).items():
+            found[f"{path.relative_to(HOUSE)}:{function}"] = count
     return found
 
 

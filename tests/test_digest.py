@@ -24,7 +24,7 @@ from kvproto.protocol.tables import TABLES
 INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15) if minor != sys.version_info.minor]
 
 #: hazards in what ranks do beside their tables, which the digest does not cover
-BESIDE = {"staging-on-one-side", "writers-keyed-by-pp", "room-id-reuse", "off-grid-chunk"}
+BESIDE = {"staging-on-one-side", "room-id-reuse", "off-grid-chunk"}
 BEAT = "row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))\n"
 SILENT = "row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, announce_lost))\n"
 #: what is changed: (what stands in the source, what stands there in the other build, the part that differs)

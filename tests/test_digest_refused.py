@@ -23,6 +23,7 @@ from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.codec import decode
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.messages import VERSION, Refusal
+from kvproto.testing import inside
 from kvproto.testing.pools import noise
 
 LAYOUT = build_peer.LAYOUT
@@ -72,8 +73,8 @@ def test_another_build_is_refused_by_both_at_once(what: str, tmp_path: Path) -> 
 def test_a_welcome_of_another_build_is_refused_too() -> None:
     fabric = Fabric()
     with prefill_endpoint(fabric) as prefill, decode_endpoint(fabric) as endpoint:
-        prefill.rank.other_build = lambda version, digest: ""  # type: ignore[method-assign]
-        prefill.rank.digest = OTHER
+        inside(prefill).rank.other_build = lambda version, digest: ""  # type: ignore[method-assign]
+        inside(prefill).rank.digest = OTHER
         prefill.start()
         endpoint.connect(LAYOUT, [prefill.address])
         assert "differ in messages (00000000 against" in refused(endpoint)
@@ -95,16 +96,17 @@ def test_a_call_that_breaks_off_is_answered_if_its_beginning_is_another_build_s(
         stranger = Stranger(prefill.address)
         deadline, said = time.monotonic() + AT_ONCE, list[object]()
         stranger.say(msgspec.msgpack.encode((0, 0, 0, ("HELLO", version, digest, 77, "of another build"))))
-        while not (prefill.loop.counts["malformed frames"] and (said or not answer)) and time.monotonic() < deadline:
+        counts = inside(prefill).loop.counts
+        while not (counts["malformed frames"] and (said or not answer)) and time.monotonic() < deadline:
             prefill.poll()
             said += [decode(data)[2] for _, data in stranger.control.receive(16)]
         stranger.close()
-        assert prefill.loop.counts["malformed frames"] == 1
-        assert prefill.loop.counts["calls of other builds"] == len(said) == bool(answer)
+        assert counts["malformed frames"] == 1
+        assert counts["calls of other builds"] == len(said) == bool(answer)
         for refusal in said:
             assert isinstance(refusal, Refusal) and refusal.session == 77 and refusal.why.startswith(answer)
-        assert any(answer in report for report in prefill.loop.reports)
-        assert not prefill.rank.links, "no link comes about"
+        assert any(answer in report for report in prefill.reports())
+        assert not inside(prefill).rank.links, "no link comes about"
 
 
 def test_an_endpoint_whose_build_has_no_digest_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from kvproto.io.clock import ManualClock
 from kvproto.protocol.events import QueueOverflowed
 from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.rank.settings import PREFILL_GROUP, Settings
+from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 from kvproto.testing.pools import noise
 
@@ -46,7 +47,7 @@ def addresses(pair: Pair) -> list[str]:
 
 def sockets(endpoint: DecodeEndpoint) -> tuple[int, int, int]:
     """Connections that were ever made, that there are, and that are some link's."""
-    control, known = endpoint.loop.control, endpoint.loop.lines
+    control, known = inside(endpoint).loop.control, inside(endpoint).loop.lines
     assert len(known.peer_of) == len(known.link_at)
     return control._dialled, len(control._sockets), len(known.peer_of)
 
@@ -68,7 +69,7 @@ def test_calling_again_disturbs_no_room_and_opens_no_socket(pair: Pair) -> None:
     third = pair.open(30)
     pair.finish(third)
     pair.check(first, second, third)
-    assert not decode.loop.reports and decode.ready(PREFILL_GROUP)
+    assert not decode.reports() and decode.ready(PREFILL_GROUP)
 
 
 def test_calling_again_before_the_first_answer_opens_no_socket_either(uncalled: Uncalled) -> None:
@@ -85,10 +86,10 @@ def test_a_link_that_is_lost_is_called_at_its_new_address(pair: Pair) -> None:
     decode = pair.decodes[0]
     pair.prefills[1].close()
     pair.prefills[1] = pair.make_prefill(1)
-    link = decode.rank.link_of[PREFILL_GROUP, 1]
-    decode.loop.raise_event(QueueOverflowed(link))
+    link = inside(decode).rank.link_of[PREFILL_GROUP, 1]
+    inside(decode).loop.raise_event(QueueOverflowed(link))
     decode.poll()
-    assert decode.rank.links[link].state is DLink.AWAIT_RETURN and not decode.ready(PREFILL_GROUP)
+    assert inside(decode).rank.links[link].state is DLink.AWAIT_RETURN and not decode.ready(PREFILL_GROUP)
     pair.connect(0)
     pair.pump(lambda: decode.ready(PREFILL_GROUP))
     room = pair.open(30)
@@ -117,7 +118,7 @@ def test_a_malformed_address_is_named_and_hinders_nothing_else(uncalled: Uncalle
     decode.connect(pair.plan.prefill, ["nowhere", addresses(pair)[1]], group=PREFILL_GROUP)
     room = pair.open(30)
     pair.produce(room)
-    pair.pump(lambda: decode.rank.reached(PREFILL_GROUP, 1)[0])
+    pair.pump(lambda: inside(decode).rank.reached(PREFILL_GROUP, 1)[0])
     for _ in range(50):
         pair.turn()
     assert decode.status(room) is Status.BOOTSTRAPPING
@@ -128,7 +129,7 @@ def test_a_malformed_address_is_named_and_hinders_nothing_else(uncalled: Uncalle
     pair.pump(lambda: decode.ready(PREFILL_GROUP))
     pair.pump(lambda: pair.over(room))
     pair.check(room)
-    assert not decode.loop.reports
+    assert not decode.reports()
 
 
 def test_a_rank_that_refused_can_be_called_again(uncalled: Uncalled) -> None:
@@ -137,7 +138,7 @@ def test_a_rank_that_refused_can_be_called_again(uncalled: Uncalled) -> None:
     )  # fmt: skip
     uncalled.prefills += [right, wrong]
     decode.connect(one, [wrong.address])
-    uncalled.pump(lambda: "refused" in decode.rank.reached(PREFILL_GROUP, 0)[1])
+    uncalled.pump(lambda: "refused" in inside(decode).rank.reached(PREFILL_GROUP, 0)[1])
     with pytest.raises(ConnectionError, match="grid of 8 tokens against 16"):
         decode.ready()
     decode.connect(one, [right.address])
@@ -165,16 +166,17 @@ def test_a_link_that_is_forgotten_leaves_no_connection_and_no_plan() -> None:
     clock = ManualClock(100.0)
     with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
         prefill, timing = pair.prefills[0], pair.settings.timing
-        assert list(prefill.rank.links) == list(prefill.data.plans) == list(prefill.loop.lines.peer_of) == [1]
+        rank, loop, _, data = inside(prefill)
+        assert list(rank.links) == list(data.plans) == list(loop.lines.peer_of) == [1]
         pair.decodes.pop().close()
         for _ in range(2 * timing.heartbeat.tries):
             clock.advance(2 * timing.heartbeat.period)
             prefill.poll()
-        assert prefill.rank.links[1].state is PLink.LOST
+        assert rank.links[1].state is PLink.LOST
         clock.advance(2 * timing.forget.period)
         prefill.poll()
-        assert not prefill.rank.links and not prefill.data.plans and not prefill.loop.lines.peer_of
+        assert not rank.links and not data.plans and not loop.lines.peer_of
         pair.decodes.append(pair.make_decode(0))
         pair.connect(0)
         pair.pump(pair.decodes[0].ready)
-        assert [list(each) for each in (prefill.rank.links, prefill.data.plans, prefill.loop.lines.peer_of)] == [[2]] * 3
+        assert list(rank.links) == list(data.plans) == list(loop.lines.peer_of) == [2]

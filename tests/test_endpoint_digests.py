@@ -19,6 +19,7 @@ from kvproto.io.kernels.digesting import DigestingKernels, Place, differing
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Plan
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 from kvproto.testing.pools import noise
 
@@ -49,7 +50,7 @@ class Compared(Pair):
     def collect(self) -> None:
         for endpoint in self.endpoints:
             for room in self.tables:
-                if room.key in endpoint.book:
+                if room.key in inside(endpoint).entries:
                     self.seen[endpoint, room] = endpoint.digests(room)
         super().collect()
 
@@ -85,7 +86,7 @@ def test_a_bit_that_flips_in_the_ring_is_named_by_both_sides_together() -> None:
 
     with Compared(layout(4), layout(2, page=8), grid=GRID) as pair:
         for endpoint in pair.decodes[:1]:
-            kernels = endpoint.data.kernels
+            kernels = inside(endpoint).data.kernels
             assert isinstance(kernels, DigestingKernels)
             kernels._inner = Flipping()
         room = pair.open(TOKENS)

@@ -22,6 +22,7 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol.messages import MAX_AUX
 from kvproto.protocol.states import Cause, DRoom
 from kvproto.rank.settings import PREFILL_GROUP, Settings
+from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 from kvproto.trace.records import lines, log_of
 
@@ -64,7 +65,7 @@ def test_numpy_s_integers_are_as_good_as_plain_ones_to_the_end(pair: Pair, kind:
         assert (type(outcome.room.id), type(outcome.room.gen)) == (int, int)
         assert msgspec.json.decode(msgspec.json.encode(outcome))["room"] == {"id": 7, "gen": 1}
     for endpoint in pair.endpoints:
-        assert list(lines(log_of(endpoint.rank, list(endpoint.rank.trace)))), "and can be written down"
+        assert list(lines(log_of(inside(endpoint).rank, list(inside(endpoint).rank.trace)))), "and can be written down"
 
 
 NUMBERS: dict[str, Callable[[Pair, Any], object]] = {
@@ -81,7 +82,7 @@ def refuses(pair: Pair, call: Callable[[], object], *kinds: type[Exception], mat
     with pytest.raises(kinds, match=match):
         call()
     for endpoint in pair.endpoints:
-        assert endpoint.book.keys() == {ROOM.key} and not endpoint.loop._inbox
+        assert inside(endpoint).entries.keys() == {ROOM.key} and not inside(endpoint).loop._inbox
 
 
 @pytest.mark.parametrize("value", [8.0, np.float32(8), "8", None, torch.tensor(8.0)], ids=repr)
@@ -140,7 +141,7 @@ def test_an_aux_row_that_is_no_bytes_is_refused_at_the_call(shared: Pair, row: A
 def test_a_room_that_only_the_other_side_has_opened_is_not_open_here(pair: Pair) -> None:
     prefill, room = pair.prefills[0], pair.name(30)
     pair.open_decode(room)
-    pair.pump(lambda: prefill.rank.value_of(room.key) is not None)
+    pair.pump(lambda: inside(prefill).rank.value_of(room.key) is not None)
     calls: list[Callable[[], object]] = [
         lambda: prefill.produced(room, 30), lambda: prefill.prefetch(room), lambda: prefill.aux(room, b"row"),
         lambda: prefill.abort(room),
@@ -150,13 +151,13 @@ def test_a_room_that_only_the_other_side_has_opened_is_not_open_here(pair: Pair)
             call()
     pair.open_prefill(room)
     pair.finish(room)
-    assert pair.causes(room) == {Cause.NONE} and not prefill.loop.reports
+    assert pair.causes(room) == {Cause.NONE} and not prefill.reports()
 
 
 def test_a_room_that_was_asked_for_again_waits_until_something_moves() -> None:
     clock = ManualClock(100.0)
     with Pair(layout(2), layout(1), grid=8, clock=lambda: clock) as pair:
-        decode, rank, room = pair.decodes[0], pair.decodes[0].rank, pair.name(30)
+        decode, rank, room = pair.decodes[0], inside(pair.decodes[0]).rank, pair.name(30)
         ours = pair.tables[room][0]
         pair.open_decode(room)
         decode.poll()

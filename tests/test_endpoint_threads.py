@@ -16,6 +16,7 @@ from support.stories import layout
 
 from kvproto.engine.endpoint import Endpoint
 from kvproto.io.clock import ManualClock
+from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 
 LONG = 30.0  # seconds; nothing here takes as long unless it hangs
@@ -53,7 +54,7 @@ def test_endpoints_are_made_on_one_thread_and_polled_on_another() -> None:
 
 def test_a_second_thread_is_refused_until_it_adopts(pair: Pair) -> None:
     decode, done = pair.decodes[0], list[str]()
-    decode.loop.call(lambda: done.append("called"))
+    inside(decode).loop.call(lambda: done.append("called"))
     for method in (decode.poll, decode.wait):
         with pytest.raises(RuntimeError, match="polls this loop: another one calls adopt"):
             elsewhere(method)
@@ -78,17 +79,17 @@ def test_a_second_thread_is_refused_until_it_adopts(pair: Pair) -> None:
 def test_a_call_wakes_the_thread_that_polls(pair: Pair) -> None:
     decode, asleep = pair.make_decode(0), Event()
     assert math.isinf(decode.next_deadline), "no timer ends the wait"
-    sleep = decode.loop.control.wait
+    sleep = inside(decode).loop.control.wait
 
     def wait(seconds: float) -> bool:
         asleep.set()
         return sleep(seconds)
 
-    decode.loop.control.wait = wait  # type: ignore[method-assign, assignment]
+    inside(decode).loop.control.wait = wait  # type: ignore[method-assign, assignment]
     owner = Thread(target=decode.wait, args=(10 * LONG,), daemon=True)
     owner.start()
     assert asleep.wait(LONG)
-    decode.loop.call(lambda: None)
+    inside(decode).loop.call(lambda: None)
     owner.join(LONG)
     assert not owner.is_alive()
     decode.close()
@@ -150,14 +151,14 @@ def test_a_loop_that_breaks_tells_its_engine_why(pair: Pair) -> None:
     decode, room = pair.decodes[0], pair.name(30)
     decode.start()
     engine, told = wait_for_news(decode)
-    decode.loop.control.receive = boom  # type: ignore[method-assign, assignment]
+    inside(decode).loop.control.receive = boom  # type: ignore[method-assign, assignment]
     engine.join(LONG)
     assert told == [True], "there is something to be asked for"
     calls: list[Callable[[], object]] = [decode.finished, lambda: pair.open_decode(room), decode.start]
     for call in calls:
         with pytest.raises(RuntimeError, match="planted"):
             call()
-    assert room.key not in decode.book
+    assert room.key not in inside(decode).entries
     decode.close()
 
 
@@ -216,9 +217,9 @@ def test_metrics_are_what_was_counted_and_what_is_held() -> None:
         assert elsewhere(decode.metrics).items() >= held.items(), "any thread may ask"
         pair.finish(room)
         pair.rest()
-        decode.loop.control.send(decode.loop.lines.peer_of[1], b"no frame")
+        inside(decode).loop.control.send(inside(decode).loop.lines.peer_of[1], b"no frame")
         pair.pump(lambda: prefill.metrics().get("malformed frames") == 1)
-        prefill.rank.counts["planted"] = 3
+        inside(prefill).rank.counts["planted"] = 3
         found, nbytes = prefill.metrics(), 30 * 2 * 2 * 16 * 2  # tokens, heads, layers, K and V, an element
         assert found.items() >= {"rooms": 0, "links": 1, "entries": 0, "writes": 4, "planted": 3}.items()
         assert found["bytes"] == nbytes and decode.metrics()["scatters"] == 4
@@ -233,7 +234,7 @@ def test_the_next_deadline_is_when_a_timer_wants_a_poll() -> None:
         clock.advance(left / 2)
         decode.poll()
         assert decode.next_deadline == pytest.approx(left / 2)
-        decode.loop.call(lambda: None)
+        inside(decode).loop.call(lambda: None)
         assert decode.next_deadline == 0.0, "a call waits"
         clock.advance(left)
         assert decode.poll() and 0.0 < decode.next_deadline <= left

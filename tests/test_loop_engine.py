@@ -29,6 +29,7 @@ from kvproto.protocol.messages import ChunkAck
 from kvproto.protocol.states import Cause, PLink
 from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import Settings
+from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 
 ENDS = {"P": 0, "D": -1}
@@ -51,7 +52,7 @@ def test_status_rises_and_stays(pair: Pair) -> None:
 
     def look() -> bool:
         for endpoint, states in seen.items():
-            if room.key in endpoint.book or states:
+            if room.key in inside(endpoint).entries or states:
                 states.append(endpoint.status(room))
         return pair.over(room)
 
@@ -78,7 +79,7 @@ def test_a_failure_stays_a_failure_also_after_the_release(pair: Pair, by: str) -
 
     def failed() -> bool:
         for endpoint in pair.endpoints:
-            work = endpoint.rank.value_of(room.key).work
+            work = inside(endpoint).rank.value_of(room.key).work
             if work is not None and work.cause:
                 assert endpoint.status(room) is Status.FAILED
         return pair.over(room)
@@ -106,7 +107,7 @@ def test_calls_about_rooms_that_are_over_are_harmless(pair: Pair) -> None:
         pair.turn()
     pair.check(good)
     assert pair.decodes[0].status(good) is Status.SUCCESS and pair.decodes[0].status(bad) is Status.FAILED
-    assert not any(endpoint.loop.reports for endpoint in pair.endpoints), "nothing was even refused"
+    assert not any(endpoint.reports() for endpoint in pair.endpoints), "nothing was even refused"
 
 
 @pytest.mark.parametrize("when", ["open", "over"])
@@ -147,7 +148,7 @@ def test_the_first_and_the_last_name_are_names(pair: Pair, name: Room) -> None:
 def test_what_raises_ends_its_own_room(pair: Pair, side: str, where: str, name: str) -> None:
     first, second = pair.open(20), pair.open(20)
     endpoint: Any = pair.endpoints[ENDS[side]]
-    target = endpoint.data if where == "data" else getattr(endpoint.data, where)
+    target = inside(endpoint).data if where == "data" else getattr(inside(endpoint).data, where)
     kept = getattr(target, name)
     setattr(target, name, boom)
     pair.produce(first)
@@ -156,7 +157,7 @@ def test_what_raises_ends_its_own_room(pair: Pair, side: str, where: str, name: 
     assert pair.outcomes["D", 0, first].cause in (Cause.KERNEL_FAILED, Cause.WRITE_FAILED)
     if side == "P":
         assert pair.outcomes["P", 0, first].cause is pair.outcomes["D", 0, first].cause
-    assert any("planted" in text for text in endpoint.loop.reports)
+    assert any("planted" in text for text in endpoint.reports())
     pair.finish(second)
     assert pair.causes(second) == {Cause.NONE}
     pair.rest()
@@ -168,7 +169,7 @@ def test_a_handler_that_raises_ends_its_own_room(side: str, effect: type[Effect]
     settings = Settings(ring_bytes=1 << 20, pages_only=effect is do.TransmitPages)
     with Pair(layout(2), layout(1), grid=8, settings=settings) as pair:
         first = pair.open(20)
-        loop = pair.endpoints[0 if side == "P" else -1].loop
+        loop = inside(pair.endpoints[0 if side == "P" else -1]).loop
         kept, loop.handlers[effect] = loop.handlers[effect], boom
         pair.produce(first)
         pair.pump(lambda: pair.over(first))
@@ -182,24 +183,25 @@ def test_a_handler_that_raises_ends_its_own_room(side: str, effect: type[Effect]
 
 def test_a_source_that_raises_does_not_stop_the_loop(pair: Pair) -> None:
     room = pair.open(20)
-    data = pair.prefills[0].data
+    data = inside(pair.prefills[0]).data
     kept, data.poll = data.poll, boom  # type: ignore[method-assign]
     for _ in range(5):
         pair.turn()
     data.poll = kept  # type: ignore[method-assign]
-    assert any("planted" in text for text in pair.prefills[0].loop.reports)
+    assert any("planted" in text for text in pair.prefills[0].reports())
     pair.finish(room)
 
 
 # -------------------------------------------------------------------------------------------------- queues
 def narrowed(pair: Pair, patch: pytest.MonkeyPatch) -> tuple[list[bytes], Callable[[], None]]:
     """The first prefill rank's sockets take nothing until it is called: what they took."""
-    narrow, post, taken = set(pair.prefills[0].loop.control._sockets.values()), ControlSocket.post, list[bytes]()
+    control, post, taken = inside(pair.prefills[0]).loop.control, ControlSocket.post, list[bytes]()
+    narrow = set(control._sockets.values())
 
     def posted(socket: ControlSocket, name: bytes, data: bytes) -> Sent:
         if socket in narrow:
             return Sent.FULL
-        if socket in pair.prefills[0].loop.control._sockets.values():
+        if socket in control._sockets.values():
             taken.append(data)
         return post(socket, name, data)
 
@@ -210,7 +212,7 @@ def narrowed(pair: Pair, patch: pytest.MonkeyPatch) -> tuple[list[bytes], Callab
 def test_what_a_peer_has_no_room_for_is_tried_again_in_order_and_nothing_is_lost(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    control = pair.prefills[0].loop.control
+    control = inside(pair.prefills[0]).loop.control
     sent, widen = narrowed(pair, monkeypatch)
     send, offered = control.send, list[bytes]()
 
@@ -231,7 +233,7 @@ def test_what_a_peer_has_no_room_for_is_tried_again_in_order_and_nothing_is_lost
 
 @pytest.mark.parametrize("bounds", [(3, 1 << 20), (100, 3 * len(encode(1, 1, ChunkAck(0))))], ids=["frames", "bytes"])
 def test_an_outbox_beyond_its_bound_is_a_lost_link(pair: Pair, bounds: tuple[int, int]) -> None:
-    loop, rank = pair.prefills[0].loop, pair.prefills[0].rank
+    rank, loop, _, _ = inside(pair.prefills[0])
     control, peer = loop.control, loop.lines.peer_of[1]
     control.outboxes = Outboxes(lambda peer, data: Sent.FULL, control.counts, *bounds)
     for chunk in range(3):
@@ -246,7 +248,7 @@ def test_an_outbox_beyond_its_bound_is_a_lost_link(pair: Pair, bounds: tuple[int
 
 
 def test_what_waits_for_room_is_tried_again_soon(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = pair.prefills[0].loop
+    loop = inside(pair.prefills[0]).loop
     _, widen = narrowed(pair, monkeypatch)
     loop.lines.send(1, 1, 1, ChunkAck(0))
     assert loop.control.outboxes and loop.due <= STALL_S, "an engine that polls by itself is told, too"
@@ -261,7 +263,7 @@ def test_what_waits_for_room_is_tried_again_soon(pair: Pair, monkeypatch: pytest
 
 # --------------------------------------------------------------------------------------- passes and sleeping
 def test_a_pass_is_bounded(pair: Pair) -> None:
-    loop, done = pair.prefills[0].loop, list[int]()
+    loop, done = inside(pair.prefills[0]).loop, list[int]()
     for number in range(3 * LIMIT):
         loop.call(lambda number=number: done.append(number))  # type: ignore[misc]
     pair.prefills[0].poll()
@@ -272,7 +274,7 @@ def test_a_pass_is_bounded(pair: Pair) -> None:
 
 
 def test_a_pass_reads_a_bounded_number_of_frames(pair: Pair) -> None:
-    sender, receiver = pair.decodes[0].loop, pair.prefills[0].loop
+    sender, receiver = inside(pair.decodes[0]).loop, inside(pair.prefills[0]).loop
     peer = sender.lines.peer_of[1]
     for _ in range(2 * LIMIT):
         assert sender.control.send(peer, b"\0") is Sent.TAKEN
@@ -294,7 +296,7 @@ def test_an_idle_loop_sleeps_and_wakes_for_a_call(pair: Pair) -> None:
     endpoint.wait(0.3)
     assert time.monotonic() - started > 0.2, "nothing to do: it slept"
     assert time.process_time() - before < 0.1, "and did not spin"
-    timer = threading.Timer(0.1, endpoint.loop.control.wake)
+    timer = threading.Timer(0.1, inside(endpoint).loop.control.wake)
     timer.start()
     started = time.monotonic()
     endpoint.wait(5.0)
@@ -337,7 +339,8 @@ def test_an_address_that_is_none_is_named_and_does_not_end_a_thread(pair: Pair) 
         while time.monotonic() < deadline:
             endpoint.ready()
             time.sleep(1e-3)
-    assert endpoint.loop._thread is not None and endpoint.loop._thread.is_alive()
+    thread = inside(endpoint).loop._thread
+    assert thread is not None and thread.is_alive()
     endpoint.close()
 
 
@@ -373,7 +376,7 @@ def test_every_state_is_told_with_peer_and_time() -> None:
         said: dict[str, str] = {}
 
         def state(endpoint: Endpoint, room: Room) -> str:
-            value = endpoint.rank.value_of(room.key)
+            value = inside(endpoint).rank.value_of(room.key)
             return value.state.name if value is not None else "UNKNOWN"
 
         def look(endpoint: Endpoint, room: Room, *states: str) -> None:
@@ -381,7 +384,7 @@ def test_every_state_is_told_with_peer_and_time() -> None:
             settle(pair)
             clock.advance(3.0)
             endpoint.poll()
-            said[f"{type(endpoint.rank).__name__[0]} {state(endpoint, room)}"] = endpoint.explain(room)
+            said[f"{type(inside(endpoint).rank).__name__[0]} {state(endpoint, room)}"] = endpoint.explain(room)
 
         room = pair.name(30)
         waiting = pair.open(30)
@@ -401,12 +404,12 @@ def test_every_state_is_told_with_peer_and_time() -> None:
         early = pair.name(20)
         pair.open_prefill(early, [0])
         look(prefill, early, "AWAIT_PEERS")
-        pair.prefills[1].loop.poll = lambda: False  # type: ignore[method-assign]  # it does not answer
+        inside(pair.prefills[1]).loop.poll = lambda: False  # type: ignore[method-assign]  # it does not answer
         pair.open_decode(early)
         look(decode, early, "AWAIT_PEERS")
         decode.abort(early)
         look(decode, early, "DRAINING")
-        del pair.prefills[1].loop.poll
+        del inside(pair.prefills[1]).loop.poll
         queued = pair.name(20)
         pair.open_decode(queued)
         for endpoint in pair.prefills:
@@ -423,7 +426,7 @@ def test_every_state_is_told_with_peer_and_time() -> None:
 
 # ----------------------------------------------------------------------------------------- leases and links
 def test_each_call_of_a_long_pass_has_a_time_of_its_own(pair: Pair) -> None:
-    loop, seen = pair.prefills[0].loop, list[float]()
+    loop, seen = inside(pair.prefills[0]).loop, list[float]()
 
     def slow() -> None:
         seen.append(loop.now)
@@ -438,21 +441,21 @@ def test_each_call_of_a_long_pass_has_a_time_of_its_own(pair: Pair) -> None:
 @pytest.mark.parametrize(("late", "stop"), [(False, False), (True, False), (False, True)])
 def test_a_batch_is_posted_only_while_its_lease_holds_and_its_send_goes_on(late: bool, stop: bool) -> None:
     with Pair(layout(2), layout(1), grid=8, fabric=Fabric()) as pair:
-        prefill = pair.prefills[0]
-        taken = prefill.data.writes._offer
-        prefill.data.writes._offer = lambda key, left: None  # type: ignore[method-assign]  # ready, and not yet said
+        rank, loop, _, data = inside(pair.prefills[0])
+        taken = data.writes._offer
+        data.writes._offer = lambda key, left: None  # type: ignore[method-assign]  # ready, and not yet said
         room = pair.open(8)
         pair.produce(room)
-        pair.pump(lambda: bool(prefill.rank.writes))
-        (key, part), until = next(iter(prefill.rank.writes)), next(iter(prefill.rank.writes.values())).until
+        pair.pump(lambda: bool(rank.writes))
+        (key, part), until = next(iter(rank.writes)), next(iter(rank.writes.values())).until
         about = key, part >> 16, part & 0xFFFF
         if stop:
-            prefill.loop.submit(prefill.rank.handle(SendStopped(*about), prefill.loop.now))
-        effects = prefill.rank.handle(BatchReady(*about, last=True), until if late else until - 1.0)
+            loop.submit(rank.handle(SendStopped(*about), loop.now))
+        effects = rank.handle(BatchReady(*about, last=True), until if late else until - 1.0)
         posted = [effect for effect in effects if isinstance(effect, PostBatch)]
         assert bool(posted) is not (late or stop)
-        prefill.data.writes._offer = taken  # type: ignore[method-assign]
-        prefill.loop.submit(effects)
+        data.writes._offer = taken  # type: ignore[method-assign]
+        loop.submit(effects)
         pair.fabric.auto = True
         pair.pump(lambda: pair.over(room) or not pair.turn())
 
@@ -460,8 +463,8 @@ def test_a_batch_is_posted_only_while_its_lease_holds_and_its_send_goes_on(late:
 def test_a_connection_outlives_a_silence_and_goes_with_its_link() -> None:
     quick = Timing(heartbeat=Timer(0.05, 2), forget=Timer(0.5), call=Timer(0.05, 200))
     with Pair(layout(1), layout(1), grid=8, pages=64, settings=Settings(timing=quick)) as pair:
-        prefill, rank = pair.prefills[0], pair.prefills[0].rank
-        link, peer = next(iter(prefill.data.link_peer.items()))
+        prefill, (rank, _, _, data) = pair.prefills[0], inside(pair.prefills[0])
+        link, peer = next(iter(data.link_peer.items()))
 
         def alone(state: PLink) -> None:
             end = time.monotonic() + 20
@@ -470,6 +473,6 @@ def test_a_connection_outlives_a_silence_and_goes_with_its_link() -> None:
                 prefill.poll()
 
         alone(PLink.LOST)
-        assert prefill.data.link_peer == {link: peer}, "it waits for its return"
+        assert data.link_peer == {link: peer}, "it waits for its return"
         alone(PLink.NEW)
-        assert not rank.links and not prefill.data.link_peer and not prefill.data.leaving
+        assert not rank.links and not data.link_peer and not data.leaving

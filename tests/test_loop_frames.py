@@ -16,6 +16,7 @@ from kvproto.engine.room import Room
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import MAX_FRAME, decode, encode
 from kvproto.protocol.states import Cause, DLink, PLink
+from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 from kvproto.testing.strategies import damaged, frames, messages
 from kvproto.trace import HeardEntry, log_of
@@ -45,13 +46,13 @@ def unharmed(pair: Pair, *rooms: Room) -> None:
     assert all(pair.causes(room) == {Cause.NONE} for room in (*rooms, after))
     pair.check(*rooms, after)
     for endpoint in pair.endpoints:
-        endpoint.rank.rooms.pop(VICTIM.key, None)  # a frame about it may have opened it, as any decode rank may
+        inside(endpoint).rank.rooms.pop(VICTIM.key, None)  # a frame about it may have opened it, as any decode rank may
     pair.rest()
 
 
 def called(pair: Pair, session: int) -> bool:
     """The first prefill rank has heard a call of this session."""
-    said = [entry.body for entry in log_of(pair.prefills[0].rank).entries if isinstance(entry, HeardEntry)]
+    said = [entry.body for entry in log_of(inside(pair.prefills[0]).rank).entries if isinstance(entry, HeardEntry)]
     return any(isinstance(body, msg.Hello) and body.session == session for body in said)
 
 
@@ -81,7 +82,7 @@ def test_frames_of_every_kind_leave_a_room_alone(steps: list[tuple[str, object]]
         room = pair.open(30)
         for count, (kind, what) in enumerate(steps):
             where = (at + count) % len(pair.endpoints)
-            loop = pair.endpoints[where].loop
+            loop = inside(pair.endpoints[where]).loop
             peer = next(iter(loop.lines.peer_of.values()))
             if kind == "stranger":
                 assert isinstance(what, bytes)
@@ -116,12 +117,12 @@ def test_frames_that_come_again_and_late_change_nothing(which: list[int], pause:
 
 def test_a_stranger_that_repeats_a_call_does_not_take_the_link_over() -> None:
     with tapped() as (pair, _, stranger):
-        rank = pair.decodes[0].rank
+        rank = inside(pair.decodes[0]).rank
         hello = rank.hello(rank.links[1].session)
         room = pair.open(20)
         stranger.say(encode(0, 0, hello))
         pair.pump(lambda: called(pair, hello.session))
-        assert pair.prefills[0].loop.lines.peer_of[1] in pair.prefills[0].loop.lines.link_at
+        assert inside(pair.prefills[0]).loop.lines.peer_of[1] in inside(pair.prefills[0]).loop.lines.link_at
         unharmed(pair, room)
 
 
@@ -129,21 +130,21 @@ def test_a_stranger_that_repeats_a_call_does_not_take_the_link_over() -> None:
 def test_a_call_of_an_earlier_life_does_not_end_the_link(session: int) -> None:
     with tapped() as (pair, _, stranger):
         room = pair.open(20)
-        stranger.say(encode(0, 0, pair.decodes[0].rank.hello(session)))
+        stranger.say(encode(0, 0, inside(pair.decodes[0]).rank.hello(session)))
         pair.pump(lambda: called(pair, session))
-        assert {value.state for value in pair.prefills[0].rank.links.values()} == {PLink.UP}
+        assert {value.state for value in inside(pair.prefills[0]).rank.links.values()} == {PLink.UP}
         unharmed(pair, room)
 
 
 def test_a_call_that_does_not_fit_does_not_end_the_link() -> None:
     with tapped() as (pair, _, stranger):
-        rank = pair.decodes[0].rank
+        rank = inside(pair.decodes[0]).rank
         hello = rank.hello(rank.links[1].session + 5)
         wrong = msg.Hello(hello.version + 1, *[getattr(hello, name) for name in hello.__struct_fields__[1:]])
         room = pair.open(20)
         stranger.say(encode(0, 0, wrong))
         pair.pump(lambda: called(pair, wrong.session))
-        assert {value.state for value in pair.prefills[0].rank.links.values()} == {PLink.UP}
+        assert {value.state for value in inside(pair.prefills[0]).rank.links.values()} == {PLink.UP}
         unharmed(pair, room)
 
 
@@ -155,16 +156,16 @@ def test_a_frame_that_is_too_long_costs_its_sender_the_connection() -> None:
             socket.send(bytes(MAX_FRAME + 1))
             room = pair.open(20)
             unharmed(pair, room)
-        assert pair.prefills[0].loop.counts["malformed frames"] == 0, "it never became a frame"
+        assert inside(pair.prefills[0]).loop.counts["malformed frames"] == 0, "it never became a frame"
 
 
 def test_a_prefix_beyond_the_prompt_is_refused_where_it_arrives() -> None:
     with tapped() as (pair, tap, _):
-        loop = pair.decodes[0].loop
+        loop = inside(pair.decodes[0]).loop
         pair.prefills[0].open(VICTIM, 5, [0, 1])
         raw = encode(loop.rank.links[1].epoch, VICTIM.key, msg.Open(5, 5)).replace(b"\x05\x05", b"\x05\x09")
         tap.say(2, loop.lines.peer_of[1], raw)
-        pair.pump(lambda: pair.prefills[0].loop.counts["malformed frames"] == 1)
+        pair.pump(lambda: inside(pair.prefills[0]).loop.counts["malformed frames"] == 1)
         pair.prefills[0].prefetch(VICTIM)
         room = pair.open(20)
         pair.finish(room)
@@ -175,10 +176,10 @@ def test_a_prefix_beyond_the_prompt_is_refused_where_it_arrives() -> None:
 def test_an_end_without_a_cause_never_reads_as_success(side: str) -> None:
     with tapped() as (pair, tap, _):
         room = pair.open(20)
-        pair.pump(lambda: pair.decodes[0].rank.value_of(room.key) is not None)
-        pair.pump(lambda: pair.decodes[0].rank.value_of(room.key).state.name == "OPEN")
+        pair.pump(lambda: inside(pair.decodes[0]).rank.value_of(room.key) is not None)
+        pair.pump(lambda: inside(pair.decodes[0]).rank.value_of(room.key).state.name == "OPEN")
         index, body = (2, msg.Abort(Cause.NONE)) if side == "P" else (0, msg.Drained(Cause.NONE))
-        loop = pair.endpoints[index].loop
+        loop = inside(pair.endpoints[index]).loop
         link = next(iter(loop.lines.peer_of))
         tap.say(index, loop.lines.peer_of[link], encode(loop.rank.links[link].epoch, room.key, body))
         for _ in range(50):
@@ -199,5 +200,5 @@ def test_frames_of_an_unknown_peer_are_answered_with_a_reset_and_counted() -> No
 
         pair.pump(answered)
         assert decode(got[-1])[2] == msg.Reset()
-        pair.pump(lambda: pair.prefills[0].rank.counts["messages of strangers"] > 0)
-        assert {v.state for v in pair.decodes[0].rank.links.values()} == {DLink.UP}
+        pair.pump(lambda: inside(pair.prefills[0]).rank.counts["messages of strangers"] > 0)
+        assert {v.state for v in inside(pair.decodes[0]).rank.links.values()} == {DLink.UP}

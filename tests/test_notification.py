@@ -16,6 +16,7 @@ from kvproto.protocol.codec import WireError, encode
 from kvproto.protocol.events import room_key
 from kvproto.protocol.messages import ChunkAck, StgNotify
 from kvproto.protocol.notification import note, read_note
+from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 
 
@@ -45,21 +46,21 @@ def test_what_is_no_note_is_refused(tag: bytes) -> None:
 def test_a_part_is_notified_once_by_its_write_or_by_a_message(pair: Pair) -> None:
     sent: list[Any] = []
     for endpoint in pair.prefills:
-        send = endpoint.loop.lines.send
+        send = inside(endpoint).loop.lines.send
 
         def counted(link: int, epoch: int, room: int, body: Any, send: Any = send) -> None:
             sent.append(body)
             send(link, epoch, room, body)
 
-        endpoint.loop.lines.send = counted  # type: ignore[method-assign]
+        inside(endpoint).loop.lines.send = counted  # type: ignore[method-assign]
     room = pair.open(tokens=100)
     pair.finish(room)
     pair.check(room)
     by_message = sum(isinstance(body, StgNotify) for body in sent)
-    writes = sum(endpoint.data.stats["writes"] for endpoint in pair.prefills)
+    writes = sum(inside(endpoint).data.stats["writes"] for endpoint in pair.prefills)
     assert writes == 8
     assert by_message == (0 if pair.fabric.native_notify else writes)
-    assert not any(endpoint.loop.reports for endpoint in pair.endpoints)
+    assert not any(endpoint.reports() for endpoint in pair.endpoints)
 
 
 def test_an_answer_that_overtakes_the_end_of_its_write_is_remembered(pair: Pair) -> None:
@@ -67,15 +68,16 @@ def test_an_answer_that_overtakes_the_end_of_its_write_is_remembered(pair: Pair)
     if not pair.fabric.native_notify:
         pytest.skip("nothing overtakes")
     prefill, early = pair.prefills[0], list[str]()
-    handle = prefill.rank.receive
+    rank, _, _, data = inside(prefill)
+    handle = rank.receive
 
     def heard(link: int, epoch: int, room: int, body: Any, *rest: Any) -> Any:
         if isinstance(body, ChunkAck):
-            early.append(prefill.rank.sends[room][body.chunk << 16].state.name)
+            early.append(rank.sends[room][body.chunk << 16].state.name)
         return handle(link, epoch, room, body, *rest)
 
-    prefill.rank.receive = heard  # type: ignore[method-assign, assignment]
-    poll = prefill.data.transport.poll
+    rank.receive = heard  # type: ignore[method-assign, assignment]
+    poll = data.transport.poll
     held: list[Any] = []
 
     def late() -> list[Any]:
@@ -87,17 +89,17 @@ def test_an_answer_that_overtakes_the_end_of_its_write_is_remembered(pair: Pair)
         held.clear()
         return events
 
-    prefill.data.transport.poll = late  # type: ignore[method-assign]
+    data.transport.poll = late  # type: ignore[method-assign]
     room = pair.open(tokens=100)
     pair.finish(room)
     pair.check(room)
-    assert not prefill.loop.reports
+    assert not prefill.reports()
     assert "WRITING" in early, "no answer came before its write had ended"
 
 
 def test_a_tag_of_somebody_else_is_counted(pair: Pair) -> None:
-    decode = pair.decodes[0]
-    decode.data._arrived(b"nonsense")
-    decode.data._arrived(note(99, 0, 1, room_key(1, 0), StgNotify(0, 1)))
-    assert decode.loop.counts["malformed notes"] == 1
-    assert decode.rank.counts["messages of strangers"] == 1
+    rank, loop, _, data = inside(pair.decodes[0])
+    data._arrived(b"nonsense")
+    data._arrived(note(99, 0, 1, room_key(1, 0), StgNotify(0, 1)))
+    assert loop.counts["malformed notes"] == 1
+    assert rank.counts["messages of strangers"] == 1

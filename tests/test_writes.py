@@ -5,13 +5,14 @@ The machine is the compiled table, the handler the real one; what stands in is t
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kvproto.engine.logs import Logs
 from kvproto.engine.writes import BUDGET, Writes
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
@@ -41,7 +42,8 @@ class World:
         self.queue: deque[Event] = deque()
         self.handlers: dict[type[Any], Any] = {}
         loop = SimpleNamespace(
-            turns=1, reports=deque(), raise_event=self.queue.append, submit=self.submit, handlers=self.handlers
+            turns=1, logs=Logs("prefill rank 0", Counter()), raise_event=self.queue.append, submit=self.submit,
+            handlers=self.handlers,
         )  # fmt: skip
         transport: Any = SimpleNamespace(
             write_many=self.write_many, quiescent=lambda _: self.settled, drop=lambda _: None
@@ -172,7 +174,7 @@ def test_a_batch_that_the_transport_refuses_fails_the_write_at_once(world: World
     world.broken = True
     world.write(2)
     assert world.told == [LOST] and world.over()
-    assert any("planted" in report for report in world.loop.reports)
+    assert any("planted" in report for report in world.loop.logs.reports)
 
 
 def test_one_that_fails_while_the_rest_waits_ends_once(world: World) -> None:

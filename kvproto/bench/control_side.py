@@ -18,6 +18,7 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.rank.settings import Settings
+from kvproto.testing import inside
 from kvproto.testing.pools import noise, tokens_of
 
 TOKENS = 32
@@ -63,7 +64,8 @@ class ControlRank:
         return str(self.endpoint.address)
 
     def _watch(self) -> None:
-        loop, now, log = self.endpoint.loop, time.perf_counter, self.log
+        loop: Any = inside(self.endpoint).loop
+        now, log = time.perf_counter, self.log
         for name, effect in (("posted", do.PostBatch), ("launched", do.LaunchScatter)):
             act = loop.handlers.get(effect)
             if act is not None:
@@ -106,7 +108,7 @@ class ControlRank:
             if not self.endpoint.poll() and not self.spin:
                 self.endpoint.wait(0.001)
             if time.perf_counter() > limit:
-                raise TimeoutError(str(list(self.endpoint.loop.reports)))
+                raise TimeoutError(str(self.endpoint.reports()))
 
     def open(self, room: Room) -> None:
         per = TOKENS // self.page
@@ -128,7 +130,7 @@ class ControlRank:
         for room in rooms:
             self.open(room)
         if self.prefill:
-            sends = self.endpoint.rank.sends
+            sends = inside(self.endpoint).rank.sends
             self.drive(lambda: sum(v.grant > 0 for room in rooms for v in sends.get(room.key, {}).values()) == live)
 
     def paced(self, live: int, gen: int, pace: float) -> Log:

@@ -34,6 +34,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.states import PSend
 from kvproto.rank.settings import Settings
+from kvproto.testing import inside
 
 LONGEST_S = 60.0
 PREFILL, DECODE = 1, 2
@@ -176,7 +177,7 @@ class PipelineRank:
             self._until(lambda: all(self._asked(key) for key in keys))
 
     def _asked(self, key: int) -> bool:
-        sends = self.endpoint.rank.sends.get(key, {})
+        sends = inside(self.endpoint).rank.sends.get(key, {})
         waits = PSend.AWAIT_GRANT, PSend.AWAIT_PAGES
         return bool(sends) and all(v.state not in waits or at >> 16 == AUX_CHUNK for at, v in sends.items())
 
@@ -196,7 +197,7 @@ class PipelineRank:
             for outcome in endpoint.finished():
                 left -= 1
                 if not outcome.ok:
-                    reports = list(endpoint.loop.reports)
+                    reports = endpoint.reports()
                     raise RuntimeError(f"{self.side}{self.index}: {outcome.room} failed: {outcome.cause}; {reports}")
             _give_way()
             if time.perf_counter() > begin + LONGEST_S:
@@ -208,7 +209,8 @@ class PipelineRank:
 
     def bulk(self, tokens: int, at: float) -> tuple[float, float]:
         """One write of all the bytes that this rank owes each reader, with nothing before and after it."""
-        plan, transport = self.form.plan, self.endpoint.data.transport
+        rank, data = inside(self.endpoint).rank, inside(self.endpoint).data
+        plan, transport = self.form.plan, data.transport
         shares = plan.duties(self.index)
         sizes = [plan.part_bytes(share, tokens) for share in shares]
         if self.source is None or self.source[0].numel() < max(sizes):
@@ -217,7 +219,7 @@ class PipelineRank:
             self.source = buffer, transport.register(buffer.data_ptr(), len(buffer), kind, max(buffer.get_device(), 0))
         wanted = []
         for share, size in zip(shares, sizes, strict=True):
-            peer = self.endpoint.data.link_peer[self.endpoint.rank.link_of[DECODE, share.reader]]
+            peer = data.link_peer[rank.link_of[DECODE, share.reader]]
             descs = bulk(0, plan.part_offset(share.reader, share.writer, tokens), size)
             wanted.append((peer, self.source[1], transport.remote(peer, 0), descs, b""))
         while time.perf_counter() < at:
@@ -230,8 +232,8 @@ class PipelineRank:
         return begin, time.perf_counter()
 
     def stats(self) -> dict[str, Any]:
-        loop = self.endpoint.loop
-        return {**self.endpoint.data.stats, "counts": dict(loop.counts), "reports": list(loop.reports)[-3:]}
+        loop = inside(self.endpoint).loop
+        return {**inside(self.endpoint).data.stats, "counts": dict(loop.counts), "reports": list(loop.reports)[-3:]}
 
     def _until(self, over: Callable[[], bool]) -> None:
         limit = time.perf_counter() + LONGEST_S
@@ -239,7 +241,7 @@ class PipelineRank:
             self.endpoint.poll()
             _give_way()
             if time.perf_counter() > limit:
-                raise TimeoutError(f"{self.side}{self.index}: {list(self.endpoint.loop.reports)}")
+                raise TimeoutError(f"{self.side}{self.index}: {self.endpoint.reports()}")
 
 
 def _give_way() -> None:
@@ -254,7 +256,8 @@ def _count(total: list[int], new: list[Any]) -> int:
 
 def _watch(endpoint: Any, log: list[Moment]) -> None:
     """Write down when gathers, writes and scatters begin and are seen to end."""
-    loop, kernels, now = endpoint.loop, endpoint.data.kernels, time.perf_counter
+    parts: Any = inside(endpoint)
+    rank, loop, kernels, now = parts.rank, parts.loop, parts.data.kernels, time.perf_counter
 
     def timed(name: str, call: Callable[..., Any], chunk: Callable[..., int]) -> Callable[..., Any]:
         def called(*args: Any, **named: Any) -> Any:
@@ -268,7 +271,7 @@ def _watch(endpoint: Any, log: list[Moment]) -> None:
     for name, effect in (("post", do.PostBatch), ("scatter", do.LaunchScatter)):
         if effect in loop.handlers:
             loop.handlers[effect] = timed(name, loop.handlers[effect], lambda each: each.chunk)
-    kernels.gather = timed("gather", kernels.gather, lambda _pool, _table, first, *_: first // endpoint.rank.grid)
+    kernels.gather = timed("gather", kernels.gather, lambda _pool, _table, first, *_: first // rank.grid)
     raised = loop.raise_event
 
     def raise_event(event: Any) -> None:

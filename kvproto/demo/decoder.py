@@ -23,6 +23,7 @@ from kvproto.demo.player import Player, make_transport, pool_of, started
 from kvproto.demo.rank import DemoRank
 from kvproto.demo.run import Route, Run
 from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.testing import inside
 
 
 def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
@@ -95,7 +96,7 @@ class _Decode(Player):
         self.until(self.all_released, "released", self._step)
         touched = [room for room, (now, before) in self.behind.items() if not now.equal(before)]
         self.intruded += [f"room {room}: the row behind its last token changed, outside the rooms" for room in touched]
-        self.report(decode_counts(endpoint.rank.trace, self.run.ring) | endpoint.data.stats, route)
+        self.report(decode_counts(inside(endpoint).rank.trace, self.run.ring) | inside(endpoint).data.stats, route)
         if route.startswith("live"):
             self._resume(whole=route == "live")
         for room_id in list(self.me.tables):

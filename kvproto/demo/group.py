@@ -29,6 +29,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from kvproto.errors import KvprotoError
+
 ORPHANED = 70  # exit code of a rank whose parent is gone
 SETTLE_S = 0.3  # after a failure: how long to listen for an earlier cause before choosing one
 
@@ -87,7 +89,7 @@ class ParentPipe:
         return self._connection.poll()
 
 
-class UnfitError(RuntimeError):
+class UnfitError(KvprotoError, RuntimeError):
     """This machine is not fit for what was asked for; a sentence, no traceback, is what there is to say."""
 
 
@@ -123,7 +125,7 @@ class Program:
     args: tuple[Any, ...] = ()
 
 
-class RankError(RuntimeError):
+class RankError(KvprotoError, RuntimeError):
     """A process of the crew ended before its time: `name`, and why (a traceback, or how it died)."""
 
     def __init__(self, name: str, why: str) -> None:

@@ -27,8 +27,8 @@ from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.base import Transport
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import room_of
+from kvproto.testing import inside
 from kvproto.testing.pools import left_over
-from kvproto.trace import save
 
 TICK_S = 0.001  # how often a rank that only waits looks at its endpoint
 SETTLE_S = 5.0  # how long a rank may hold something of rooms that are released
@@ -68,7 +68,7 @@ class Player:
 
     def _mark_outcomes(self) -> None:
         """When a room is over is written down by the loop: the engine may be busy then, and see it later."""
-        handlers = self.endpoint.loop.handlers
+        handlers = inside(self.endpoint).loop.handlers
         announce = handlers[do.AnnounceOutcome]
 
         def announced(effect: do.AnnounceOutcome) -> None:
@@ -129,16 +129,16 @@ class Player:
         """Tell the parent what there is to say of this pass; write the trace if one is wanted."""
         ep = self.endpoint
         if self.run.trace is not None:
-            save(ep.rank, Path(self.run.trace) / f"{route}-{self.me.side[0].upper()}{self.me.rank}.jsonl")
+            ep.save_trace(Path(self.run.trace) / f"{route}-{self.me.side[0].upper()}{self.me.rank}.jsonl")
         until = time.monotonic() + SETTLE_S
         while left_over(ep) and time.monotonic() < until:
             time.sleep(TICK_S)
-        complaints = [f"{text} ({count})" for text, count in ep.loop.counts.items()]
+        complaints = [f"{text} ({count})" for text, count in inside(ep).loop.counts.items()]
         self.line.tell(
             "tally",
             Tally(
                 {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
-                left_over(ep), [*complaints, *ep.loop.reports],
+                left_over(ep), [*complaints, *ep.reports()],
                 [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s,
             ),
         )  # fmt: skip

@@ -23,6 +23,7 @@ from kvproto.demo.rank import DemoRank
 from kvproto.demo.run import Route, Run
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.room import Status
+from kvproto.testing import inside
 
 
 def prefill(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
@@ -55,7 +56,7 @@ class _Prefill(Player):
         self._reap()
         for room, copies in self.kept.items():
             self.line.tell("kv", (room, self.me.told(copies)))
-        self.report(prefill_counts(endpoint.rank.trace) | endpoint.data.stats, route)
+        self.report(prefill_counts(inside(endpoint).rank.trace) | inside(endpoint).data.stats, route)
 
     def _live(self, endpoint: PrefillEndpoint) -> None:
         def carry() -> None:

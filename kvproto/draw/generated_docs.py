@@ -33,6 +33,7 @@ from kvproto.draw.tables import (
     timers_md,
     value_md,
 )
+from kvproto.errors import KvprotoError
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.events import Terms
 from kvproto.protocol.routes import decode_routes, prefill_routes
@@ -46,7 +47,7 @@ PROTOCOL = "PROTOCOL.md"
 MARK = re.compile(r"<!-- generated: ([a-z _]+) -->\n(.*?)<!-- end -->\n", re.DOTALL)
 
 
-class DocsError(ValueError):
+class DocsError(KvprotoError, ValueError):
     """PROTOCOL.md names a part that there is not, or lacks one; the sentence says which."""
 
 

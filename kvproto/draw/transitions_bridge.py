@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvproto.errors import KvprotoError
 from kvproto.fsm.table import Output, Row, Table, Value
 from kvproto.fsm.timer_wheel import INFINITY
 from kvproto.fsm.timing import Timer
@@ -25,7 +26,7 @@ from kvproto.fsm.vocabulary import Event, Report
 from kvproto.protocol.timing import Timing
 
 
-class BridgeError(ImportError):
+class BridgeError(KvprotoError, ImportError):
     """`transitions` is not there."""
 
 

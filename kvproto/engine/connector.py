@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from kvproto.io.transports.base import Transport, TransportError
-from kvproto.protocol.events import LinkEvent, WiredUp, WireFailed
+from kvproto.protocol.events import WiredUp, WireFailed
 
 WARM_S = 2.0
 
@@ -19,7 +19,7 @@ WARM_S = 2.0
 class WireUp:
     """Connects a transport to peers, off the loop."""
 
-    def __init__(self, transport: Transport, answer: Callable[[LinkEvent], None]) -> None:
+    def __init__(self, transport: Transport, answer: Callable[[WiredUp | WireFailed], None]) -> None:
         """`answer` is called on the helper thread with the event."""
         self._transport = transport
         self._answer = answer

@@ -24,7 +24,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import WireError
 from kvproto.protocol.notification import read_note
-from kvproto.protocol.states import DLink
+from kvproto.protocol.states import Cause, DLink
 from kvproto.rank.decode import DecodeRank
 
 
@@ -32,12 +32,12 @@ class DecodeData:
     """The ring and the scatters of one rank."""
 
     def __init__(
-        self, loop: Loop, rank: DecodeRank, pool: Pool, kernels: Kernels, transport: Transport, book: dict[int, Entry],
-        staging: Kind = "device",
+        self, loop: Loop, rank: DecodeRank, pool: Pool, kernels: Kernels, transport: Transport,
+        entries: dict[int, Entry], staging: Kind = "device",
     ) -> None:  # fmt: skip
         """The ring's size comes from the rank's settings."""
-        self.loop, self.rank, self.pool, self.kernels, self.transport, self.book = (
-            loop, rank, pool, kernels, transport, book,
+        self.loop, self.rank, self.pool, self.kernels, self.transport, self.entries = (
+            loop, rank, pool, kernels, transport, entries,
         )  # fmt: skip
         self.lane = Lane(pool.device)
         self.ring = Staging(rank.settings.ring_bytes, self.lane, staging)
@@ -83,7 +83,7 @@ class DecodeData:
             writer, epoch, room, body = read_note(tag)
         except WireError as error:
             self.loop.counts["malformed notes"] += 1
-            self.loop.reports.append(f"note: {error}")
+            self.loop.logs.frame("note", str(error))
             return
         link = self.rank.link_of.get(writer, 0)
         self.loop.submit(self.rank.receive(link, epoch, room, body, self.loop.now))
@@ -92,7 +92,7 @@ class DecodeData:
     def _scatter(self, effect: do.LaunchScatter) -> None:
         key = effect.room, effect.chunk
         try:
-            entry, tokens = self.book[effect.room], effect.tokens
+            entry, tokens = self.entries[effect.room], effect.tokens
             plan, index = self.plans[effect.group], self.rank.index
             parts: list[Any] = []
             for share in plan.writers(index):
@@ -122,11 +122,11 @@ class DecodeData:
         return True
 
     def _scatter_failed(self, key: tuple[int, int], error: Exception) -> None:
-        self.loop.reports.append(f"scatter of {key}: {type(error).__name__}: {error}")
+        self.loop.logs.part("scatter", key, Cause.KERNEL_FAILED, f"{type(error).__name__}: {error}")
         self.loop.raise_event(ev.ScatterFailed(*key))
 
     def _send_pages(self, effect: do.TransmitPages) -> None:
-        entry, size = self.book[effect.room], self.rank.layout.page_size
+        entry, size = self.entries[effect.room], self.rank.layout.page_size
         first, end = effect.first, effect.first + effect.tokens
         pages = entry.pages[first // size : -(-end // size)]
         body = msg.PagesRsp(effect.chunk, pages.to(torch.int32).numpy().astype("<u4").tobytes())

@@ -16,6 +16,7 @@ from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.room import Room, Status
 from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import check_pool, make_control, need_room, new_incarnation
+from kvproto.errors import ArgumentError, LinkError, NotFoundError
 from kvproto.io.clock import Clock, SteadyClock
 from kvproto.io.control.control import ControlError
 from kvproto.io.kernels.base import Kernels, Pool
@@ -34,8 +35,8 @@ STALL_S = 1.0
 class DecodeEndpoint(Endpoint):
     """One decode rank of an engine."""
 
-    rank: DecodeRank
-    data: DecodeData
+    _rank: DecodeRank
+    _data: DecodeData
     _abort_cause = Cause.DECODE_ABORTED
 
     def __init__(
@@ -47,7 +48,7 @@ class DecodeEndpoint(Endpoint):
         instance's number (u64); the ring's size is in the settings; `staging`: where the ring is, "pinned" for a
         transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`.
 
-        ValueError: the pool is not this rank's share of the layout.
+        ArgumentError: the pool is not this rank's share of the layout.
         """
         check_pool(layout, index, pool, grid)
         rank = DecodeRank(
@@ -55,14 +56,13 @@ class DecodeEndpoint(Endpoint):
         )
         super().__init__(rank, pool, make_control(None), clock or SteadyClock(STALL_S))
         kernels = self._kernels(kernels, digests=digests)
-        self.data = DecodeData(self.loop, rank, pool, kernels, transport, self.book, staging)
-        self.plans: dict[int, Plan] = {}
+        self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging)
         #: calls (group, rank) that the loop has yet to take, and those that it could not
         self._calling: Counter[tuple[int, int]] = Counter()
         self._uncalled: dict[tuple[int, int], str] = {}
         #: by link: the address that its connection leads to
         self._dialled: dict[int, str] = {}
-        self.loop.handlers |= {
+        self._loop.handlers |= {
             do.Dial: self._dial, do.SayHello: self._say_hello, do.DeliverAux: self._deliver_aux,
         }  # fmt: skip
 
@@ -75,65 +75,63 @@ class DecodeEndpoint(Endpoint):
         new addresses, if they have others.
         """
         if len(addresses) != layout.ranks:
-            raise ValueError(f"{len(addresses)} addresses for {layout.ranks} prefill ranks")
-        plan = Plan(layout, self.rank.layout, self.rank.grid)
-        self.plans[group] = plan
-        shares = plan.writers(self.rank.index)
+            raise ArgumentError(f"{len(addresses)} addresses for {layout.ranks} prefill ranks")
+        plan = Plan(layout, self._rank.layout, self._rank.grid)
+        self._data.plans[group] = plan
+        shares = plan.writers(self._rank.index)
         if not all(plan.direct(share) for share in shares):
-            self.data.kernels.prepare(self.pool, "scatter", shares)
+            self._data.kernels.prepare(self.pool, "scatter", shares)
 
-        for index in plan.linked_to(self.rank.index):
+        for index in plan.linked_to(self._rank.index):
             self._calling[group, index] += 1
             self._uncalled.pop((group, index), None)
-        self.loop.call(lambda: self._call(group, plan, addresses))
+        self._loop.call(lambda: self._call(group, plan, addresses))
 
     def _call(self, group: int, plan: Plan, addresses: Sequence[str]) -> None:
-        self.data.plans[group] = plan
-        for index in plan.linked_to(self.rank.index):
+        for index in plan.linked_to(self._rank.index):
             self._calling[group, index] -= 1
             try:
-                _, effects = self.rank.call(group, index, plan, self.loop.now, addresses[index])
-            except ValueError as error:
+                _, effects = self._rank.call(group, index, plan, self._loop.now, addresses[index])
+            except ArgumentError as error:
                 self._uncalled[group, index] = f"refused: {error}"
             else:
-                self.loop.submit(effects)
+                self._loop.submit(effects)
 
     def ready(self, group: int = PREFILL_GROUP) -> bool:
-        """Whether every link to the group is up; ConnectionError names the link that was refused, and why."""
-        self.loop.check()
+        """Whether every link to the group is up; LinkError names the link that was refused, and why."""
+        self._loop.check()
         waits = False
-        for index in self._plan(group).linked_to(self.rank.index):
-            up, why = self.rank.reached(group, index)
+        for index in self._plan(group).linked_to(self._rank.index):
+            up, why = self._rank.reached(group, index)
             why = self._uncalled.get((group, index), why)
             if self._calling[group, index]:
                 waits = True
             elif why:
-                raise ConnectionError(why)
+                raise LinkError(why)
             else:
                 waits |= not up
         return not waits
 
     def _plan(self, group: int) -> Plan:
-        if group not in self.plans:
-            raise KeyError(f"prefill group {group} is not connected: call connect first")
-        return self.plans[group]
+        if group not in self._data.plans:
+            raise NotFoundError(f"prefill group {group} is not connected: call connect first")
+        return self._data.plans[group]
 
     def open(self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP) -> None:
         """Pages (ids in token order) for `tokens` tokens; the KV of the first `prefix` is in them already.
 
-        LayoutError: the prefix ends inside a page.  KeyError: the group was never connected.
+        LayoutError: the prefix ends inside a page.  NotFoundError: the group was never connected.
         """
         plan, prefix = self._plan(group), operator.index(prefix)
-        entry = need_room(self.rank.layout, tokens, pages, self.pool, self.data.lane)
+        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
         plan.admit(entry.tokens, prefix)
-        entry.prefix = prefix
-        self._enter(room, entry, lambda: ev.RoomOpened(room.key, self.rank.terms(group, plan), entry.tokens, prefix))
+        self._enter(room, entry, lambda: ev.RoomOpened(room.key, self._rank.terms(group, plan), entry.tokens, prefix))
 
     def aux(self, room: Room) -> bytes:
-        """The aux row; KeyError until it has landed, and after the room was handed out by `released`."""
+        """The aux row; NotFoundError until it has landed, and after the room was handed out by `released`."""
         entry = self._entry(room)
         if entry is None or entry.aux is None:
-            raise KeyError(f"the aux row of {room} has not landed")
+            raise NotFoundError(f"the aux row of {room} has not landed")
         return entry.aux
 
     # ------------------------------------------------------------------------------------------ the loop's
@@ -147,20 +145,20 @@ class DecodeEndpoint(Endpoint):
         return Status.WAITING if waits else stage
 
     def _dial(self, effect: do.Dial) -> None:
-        if self._dialled.get(effect.link) == effect.address and effect.link in self.loop.lines.peer_of:
+        if self._dialled.get(effect.link) == effect.address and effect.link in self._loop.lines.peer_of:
             return
         try:
-            peer = self.loop.control.connect(effect.address)
+            peer = self._loop.control.connect(effect.address)
         except ControlError as error:
-            self.loop.raise_event(ev.DialFailed(effect.link, str(error)))
+            self._loop.raise_event(ev.DialFailed(effect.link, str(error)))
             return
         self._dialled[effect.link] = effect.address
-        self.loop.lines.bind(effect.link, peer)
+        self._loop.lines.bind(effect.link, peer)
 
     def _say_hello(self, effect: do.SayHello) -> None:
-        self.loop.lines.send(effect.link, 0, 0, self.rank.hello(effect.session))
+        self._loop.lines.send(effect.link, 0, 0, self._rank.hello(effect.session))
 
     def _deliver_aux(self, effect: do.DeliverAux) -> None:
-        entry = self.book.get(effect.room)
+        entry = self._entries.get(effect.room)
         if entry is not None:
             entry.aux = effect.data

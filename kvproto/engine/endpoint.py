@@ -8,7 +8,7 @@ the engine what it needs, all of it non-blocking:
 * `finished()`: each room's outcome, handed out once;  `released()`: rooms whose pages may be used for something
   else, handed out once.  They are two things: a room that failed is finished at once and released when no write
   of it can land any more;
-* `explain(room)`: what it waits for, from whom, since when.
+* `explain(room)`: what it waits for, from whom, since when;  `reports()`: what went wrong, newest last.
 
 Either the engine calls `poll()` in its own loop (one bounded pass; `wait()` sleeps until there is something to do),
 or `start()` runs the loop on a thread of its own, and the engine's calls are handed over.
@@ -19,18 +19,19 @@ checked, entries made and kept until the engine has been told everything.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 from typing import Any, Self
 
+from kvproto.engine.failure_traces import FailureTraces
 from kvproto.engine.loop import Loop
+from kvproto.engine.reasons import reason
 from kvproto.engine.room import Outcome, Room, Status
 from kvproto.engine.room_entry import Entry
 from kvproto.engine.validation import pick_kernels
+from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock
 from kvproto.io.control.control import Control
@@ -42,44 +43,42 @@ from kvproto.protocol.events import room_of
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.rank.explain import explain
-from kvproto.trace.records import lines, log_of
-
-MAX_TRACES = 64
-LOG = logging.getLogger("kvproto.links")
+from kvproto.trace.records import save
 
 
 class Endpoint:
     """What both sides have in common."""
 
     #: what carries out the effects of the side
-    data: Any
+    _data: Any
 
     def __init__(self, rank: Rank, pool: Pool, control: Control, clock: Clock) -> None:
         """The subclasses make these."""
-        self.rank, self.pool = rank, pool
+        self._rank, self.pool = rank, pool
         _ = rank.digest  # made here, where an error reaches the engine, and not when the first peer calls
-        self.loop = Loop(rank, control, clock)
-        self.book: dict[int, Entry] = {}
-        self.digesting: DigestingKernels | None = None
+        self._loop = Loop(rank, control, clock)
+        self._entries: dict[int, Entry] = {}
+        self._loop.logs.blame = self._blame
+        self._digesting: DigestingKernels | None = None
         self._finished: deque[Outcome] = deque()
         self._released: deque[Room] = deque()
         self._news = threading.Event()
-        self.loop.ended = self._news.set
-        #: where the trace is written when a room fails (None: nowhere), for the first MAX_TRACES failures
+        self._loop.ended = self._news.set
+        #: where the trace is written when a room fails (None: nowhere), for the first 64 failures
         self.trace_dir: Path | None = None
-        self._traces = 0
-        self.loop.handlers |= {
+        self._traces = FailureTraces(rank)
+        self._loop.handlers |= {
             do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release, do.AnnounceLink: self._link,
         }  # fmt: skip
 
     # -------------------------------------------------------------------------------------- driving it
     def poll(self) -> bool:
         """One bounded pass; whether anything happened."""
-        return self.loop.poll()
+        return self._loop.poll()
 
     def wait(self, timeout: float = 1.0) -> None:
         """Sleep until there may be something to do, `timeout` seconds at most."""
-        self.loop.wait(timeout)
+        self._loop.wait(timeout)
 
     def start(self) -> None:
         """Run the loop on a thread of its own.
@@ -87,25 +86,36 @@ class Endpoint:
         Beside a thread that launches kernels it waits for the interpreter's lock, 5 ms at a time by default: the
         process does well to set `sys.setswitchinterval(2e-4)`.
         """
-        self.loop.run(f"kvproto-{type(self).__name__}-{self.rank.index}")
+        self._loop.run(f"kvproto-{type(self).__name__}-{self._rank.index}")
 
     def adopt(self) -> None:
         """Poll from the calling thread from now on; the one that did so before must have stopped."""
-        self.loop.adopt()
+        self._loop.adopt()
 
     @property
     def next_deadline(self) -> float:
         """Seconds from the last `poll` until the next one is due, if nothing arrives before; infinity: never."""
-        return self.loop.due
+        return self._loop.due
 
     def metrics(self) -> dict[str, int]:
         """What has been counted since the start, and what is held now; any thread."""
-        held = {"rooms": len(self.rank.rooms), "links": len(self.rank.links), "entries": len(self.book)}
-        return {**self.data.stats, **self.rank.counts, **self.loop.counts, **held}
+        held = {"rooms": len(self._rank.rooms), "links": len(self._rank.links), "entries": len(self._entries)}
+        return {**self._data.stats, **self._rank.counts, **self._loop.counts, **held}
+
+    def reports(self) -> list[str]:
+        """What went wrong, in words, newest last: refused events, frames that cannot be read, faults; any thread.
+
+        The newest 256 are kept.
+        """
+        return list(self._loop.reports)
+
+    def save_trace(self, path: Path) -> None:
+        """Write what the trace holds now (its newest `Settings.trace` entries), as `kvproto trace` reads it."""
+        save(self._rank, path)
 
     def close(self) -> None:
         """Stop, and let go of everything; rooms that are open are simply gone.  No other thread may be polling."""
-        self.loop.close()
+        self._loop.close()
 
     def __enter__(self) -> Self:
         return self
@@ -115,34 +125,34 @@ class Endpoint:
 
     # ------------------------------------------------------------------------------------------- rooms
     def _enter(self, room: Room, entry: Entry, event: Callable[[], Event]) -> None:
-        if room.key in self.book or (self.rank.value_of(room.key) is not None and self._known(room.key)):
-            raise ValueError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
-        self.loop.check()
-        self.book[room.key] = entry
+        if room.key in self._entries or (self._rank.value_of(room.key) is not None and self._known(room.key)):
+            raise ArgumentError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
+        self._loop.check()
+        self._entries[room.key] = entry
         self._do(event)
 
     def _known(self, key: int) -> bool:
         raise NotImplementedError
 
     def _do(self, event: Callable[[], Event]) -> None:
-        self.loop.call(lambda: self.loop.submit(self.rank.handle(event(), self.loop.now)))
+        self._loop.call(lambda: self._loop.submit(self._rank.handle(event(), self._loop.now)))
 
     def _entry(self, room: Room) -> Entry | None:
-        """The room's entry; None for one that is over and was handed out; KeyError for one never opened here."""
-        entry = self.book.get(room.key)
-        if entry is None and (self.rank.value_of(room.key) is None or not self._known(room.key)):
-            raise KeyError(f"{room} is not open here: open it first (or it has been over for long)")
+        """The room's entry; None for one that is over and was handed out; NotFoundError for one never opened here."""
+        entry = self._entries.get(room.key)
+        if entry is None and (self._rank.value_of(room.key) is None or not self._known(room.key)):
+            raise NotFoundError(f"{room} is not open here: open it first (or it has been over for long)")
         return entry
 
     def status(self, room: Room) -> Status:
-        """Where the room is; KeyError for one that is unknown or long over."""
-        entry = self.book.get(room.key)
+        """Where the room is; NotFoundError for one that is unknown or long over."""
+        entry = self._entries.get(room.key)
         if entry is not None and entry.cause is not None:
             return Status.FAILED if entry.cause else Status.SUCCESS
-        value = self.rank.value_of(room.key)
+        value = self._rank.value_of(room.key)
         if value is None:
             if entry is None:
-                raise KeyError(f"{room} is unknown, or long over")
+                raise NotFoundError(f"{room} is unknown, or long over")
             return Status.BOOTSTRAPPING
         if value.state.name == "DONE" and entry is None:
             return Status.SUCCESS
@@ -158,12 +168,12 @@ class Endpoint:
         return stages.get(value.state.name, Status.BOOTSTRAPPING)
 
     def finished(self) -> list[Outcome]:
-        """Outcomes since the last call; each room once.  RuntimeError: the loop's thread has broken."""
-        if self.loop.broken is not None:
-            self.loop.check()
+        """Outcomes since the last call; each room once.  EndpointError: the loop's thread has broken."""
+        if self._loop.broken is not None:
+            self._loop.check()
         outcomes = _drain(self._finished)
         for outcome in outcomes:
-            self.book[outcome.room.key].handed = True
+            self._entries[outcome.room.key].handed = True
         return outcomes
 
     def released(self) -> list[Room]:
@@ -175,10 +185,10 @@ class Endpoint:
         rooms: list[Room] = []
         early: list[Room] = []
         for room in _drain(self._released):
-            (rooms if self.book[room.key].handed else early).append(room)
+            (rooms if self._entries[room.key].handed else early).append(room)
         self._released.extendleft(reversed(early))
         for room in rooms:
-            del self.book[room.key]
+            del self._entries[room.key]
         return rooms
 
     def wait_news(self, timeout: float | None = None) -> bool:
@@ -188,9 +198,9 @@ class Endpoint:
         has not been handed out.
         """
         self._news.clear()
-        if not (self._finished or self._released or self.loop.broken or self.loop.closed):
+        if not (self._finished or self._released or self._loop.broken or self._loop.closed):
             self._news.wait(timeout)
-        return bool(self._finished or self._released or self.loop.broken)
+        return bool(self._finished or self._released or self._loop.broken)
 
     def abort(self, room: Room) -> None:
         """Give the room up; nothing happens if it is over."""
@@ -202,58 +212,60 @@ class Endpoint:
 
     def explain(self, room: Room) -> str:
         """What the room waits for, from whom, since when."""
-        return explain(self.rank, room.key, self.loop.now)
+        return explain(self._rank, room.key, self._loop.now)
 
     def digests(self, room: Room) -> dict[Place, int]:
         """{(first token of a chunk, layer, head): 64-bit digest} of what this rank gathered or scattered; waits for
-        the device. Ask after the outcome and before `released` has handed the room out: KeyError after that.
+        the device. Ask after the outcome and before `released` has handed the room out: NotFoundError after that.
 
-        ValueError: the endpoint was made without `digests=True`. `io.kernels.digesting.differing` compares ranks.
+        ArgumentError: the endpoint was made without `digests=True`. `io.kernels.digesting.differing` compares ranks.
         """
-        if self.digesting is None:
-            raise ValueError("this endpoint makes no digests: give it digests=True")
-        entry = self.book.get(room.key)
+        if self._digesting is None:
+            raise ArgumentError("this endpoint makes no digests: give it digests=True")
+        entry = self._entries.get(room.key)
         if entry is None:
-            raise KeyError(f"{room} is unknown, or was handed out by released: ask for its digests before")
-        return self.digesting.read(entry.table)
+            raise NotFoundError(f"{room} is unknown, or was handed out by released: ask for its digests before")
+        return self._digesting.read(entry.table)
 
     def _kernels(self, kernels: Kernels | None, *, digests: bool) -> Kernels:
         """Those that were given, or the pool's own; with digests if they are wanted."""
         kernels = kernels or pick_kernels(self.pool)
         if digests:
-            kernels = self.digesting = DigestingKernels(kernels, self.rank.layout, self.rank.index)
+            kernels = self._digesting = DigestingKernels(kernels, self._rank.layout, self._rank.index)
         return kernels
 
     # ----------------------------------------------------------------------------------------- effects
     def _outcome(self, effect: do.AnnounceOutcome) -> None:
-        entry = self.book.get(effect.room)
+        entry = self._entries.get(effect.room)
         if entry is not None and entry.cause is None:
             entry.cause = effect.cause
-            self._finished.append(Outcome(Room(*room_of(effect.room)), effect.cause, entry.aux or b""))
+            why = reason(self._rank, effect, entry.fault)
+            self._finished.append(Outcome(Room(*room_of(effect.room)), effect.cause, entry.aux or b"", why))
             self._news.set()
-            if effect.cause and self.trace_dir is not None and self._traces < MAX_TRACES:
-                self._traces += 1
-                self._save_failure(self.trace_dir, *room_of(effect.room))
-
-    def _save_failure(self, directory: Path, room: int, gen: int) -> None:
-        """Write the trace as it is now, on a thread: the loop does not wait for a disk."""
-        kept = list(self.rank.trace)
-        path = directory / f"{self.rank.ROOM.name.split('_')[0]}-{self.rank.index}-room-{room}-{gen}.jsonl"
-
-        def write() -> None:
-            path.write_text("".join(line + "\n" for line in lines(log_of(self.rank, kept))))
-
-        Thread(target=write, daemon=True).start()
+            self._loop.logs.room(effect.room, effect.cause, why)
+            if effect.cause and self.trace_dir is not None:
+                self._traces.save(self.trace_dir, effect.room)
 
     def _release(self, effect: do.AnnounceReleased) -> None:
-        entry = self.book.get(effect.room)
+        entry = self._entries.get(effect.room)
         if entry is not None and not entry.released:
             entry.released = True
             self._released.append(Room(*room_of(effect.room)))
             self._news.set()
 
     def _link(self, effect: do.AnnounceLink) -> None:
-        LOG.info("%s rank %d: link %d is %s", self.rank.ROOM.name, self.rank.index, effect.link, effect.why or "up")
+        self._loop.logs.link(self._peer_name(effect.link), effect.why)
+
+    def _peer_name(self, link: int) -> str:
+        """The other end of a link, for a reader."""
+        peer = self._rank.peers.get(link)
+        return f"link {link} to rank {peer.rank} of group {peer.group}" if peer is not None else f"link {link}"
+
+    def _blame(self, room: int, cause: Cause, why: str) -> None:
+        """What went wrong first counts."""
+        entry = self._entries.get(room)
+        if entry is not None and entry.fault is None:
+            entry.fault = cause, why
 
 
 def _drain(queue: deque[Any]) -> list[Any]:

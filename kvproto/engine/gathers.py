@@ -18,6 +18,7 @@ from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.layout.plan import Plan, Share
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.states import Cause
 
 Key = tuple[int, int, int]
 
@@ -26,11 +27,11 @@ class Gathers:
     """Gathers of one rank; a source of the loop through its owner, which polls it."""
 
     def __init__(
-        self, loop: Loop, pool: Pool, kernels: Kernels, book: dict[int, Entry], staging: Staging, slot_bytes: int,
+        self, loop: Loop, pool: Pool, kernels: Kernels, entries: dict[int, Entry], staging: Staging, slot_bytes: int,
         share_of: Callable[[int], tuple[Plan, Share]], meanwhile: Callable[[do.LaunchGather], None],
     ) -> None:  # fmt: skip
         """`share_of` a link: what is written to its peer; `meanwhile` is called with each gather that is under way."""
-        self.loop, self.pool, self.kernels, self.book, self.share_of = loop, pool, kernels, book, share_of
+        self.loop, self.pool, self.kernels, self.entries, self.share_of = loop, pool, kernels, entries, share_of
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
         self._asked: deque[do.LaunchGather] = deque()
         self._going: deque[tuple[Key, Ticket]] = deque()
@@ -68,7 +69,7 @@ class Gathers:
     def _launch(self, effect: do.LaunchGather) -> None:
         key, lane = (effect.room, effect.chunk, effect.peer), self.staging.lane
         try:
-            entry = self.book[effect.room]
+            entry = self.entries[effect.room]
             plan, share = self.share_of(effect.link)
             start = effect.slot * self.slot_bytes
             end = start + plan.part_bytes(share, effect.tokens)
@@ -104,5 +105,5 @@ class Gathers:
         return True
 
     def _fail(self, key: Key, error: Exception) -> None:
-        self.loop.reports.append(f"gather of {key}: {type(error).__name__}: {error}")
+        self.loop.logs.part("gather", key, Cause.KERNEL_FAILED, f"{type(error).__name__}: {error}")
         self.loop.raise_event(ev.GatherFailed(*key))

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvproto.engine.connections import Lines
+from kvproto.engine.logs import Logs
 from kvproto.engine.loop_thread import Owned, Source
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.io.clock import Clock
@@ -51,7 +52,8 @@ class Loop(Owned):
             do.SayReset: self._say_reset,
         }  # fmt: skip
         self.counts: Counter[str] = Counter()
-        self.reports: deque[str] = deque(maxlen=256)
+        self.logs = Logs(f"{rank.side} rank {rank.index}", rank.counts)
+        self.reports = self.logs.reports
         #: the time that the rank is told, and how many passes there were
         self.now, self.turns = clock.now(), 0
         self.lines = Lines(lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link)))
@@ -61,7 +63,7 @@ class Loop(Owned):
 
     # ------------------------------------------------------------------------------------ engine's side
     def call(self, action: Callable[[], None]) -> None:
-        """Have `action` done in the loop's next pass.  Any thread; never waits.  RuntimeError: there is none."""
+        """Have `action` done in the loop's next pass.  Any thread; never waits.  EndpointError: there is none."""
         self.check()
         self._inbox.append(action)
         self.rouse()
@@ -89,6 +91,8 @@ class Loop(Owned):
         if self.rank.next_deadline <= self.now:
             self.submit(self.rank.tick(self.now, LIMIT))
             moved = True
+        if self.logs.second <= self.now:
+            self.logs.sum_up(self.now)
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
         return moved
 
@@ -151,7 +155,7 @@ class Loop(Owned):
                 epoch, room, body = decode(data)
             except WireError as error:
                 self.counts["malformed frames"] += 1
-                self.reports.append(f"frame from {peer}: {error}")
+                self.logs.frame(f"frame from {peer}", str(error))
                 if isinstance(error, ForeignCallError) and self.on_hello is not None:
                     self._refuse(peer, error.call)
                 continue
@@ -163,13 +167,16 @@ class Loop(Owned):
         why = self.rank.other_build(call.version, call.digest)
         if why:
             self.counts["calls of other builds"] += 1
-            self.reports.append(f"call from {peer} refused: {why}")
+            self.logs.frame(f"call from {peer} refused", why)
             self.control.send(peer, encode(0, 0, Refusal(call.session, why[:1024])))
 
     def _take(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
         link = self.lines.link_at.get(peer, 0)
         self.now = self.clock.again()
+        unheard = 0 if link else self.rank.counts.total()
         self.submit(self.rank.receive(link, epoch, room, body, self.now, peer.place))
+        if not link and self.rank.counts.total() > unheard:
+            self.logs.stranger(str(peer))
 
     # ---------------------------------------------------------------------------------------- effects
     def _carry_out(self, effects: list[Effect]) -> None:
@@ -184,6 +191,7 @@ class Loop(Owned):
                 self._fault(str(effect), error)
                 room = getattr(effect, "room", None)
                 if room is not None and not isinstance(effect, do.Transmit):
+                    self.logs.blame(room, Cause.KERNEL_FAILED, f"{type(effect).__name__}: {error}")
                     self._events.append(ev.RoomFailed(room, Cause.KERNEL_FAILED))
 
     def _transmit(self, effect: do.Transmit) -> None:
@@ -197,8 +205,8 @@ class Loop(Owned):
 
     def _report(self, effect: Report) -> None:
         self.counts["refused events"] += 1
-        self.reports.append(f"{effect.what}: {effect.why}")
+        self.logs.frame(effect.what, effect.why)
 
     def _fault(self, what: str, error: Exception) -> None:
         self.counts["faults"] += 1
-        self.reports.append(f"{what}: {type(error).__name__}: {error}")
+        self.logs.fault(what, error)

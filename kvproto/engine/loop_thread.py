@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from kvproto.errors import EndpointError
 from kvproto.io.control.control import Control
 
 
@@ -53,11 +54,11 @@ class Owned:
         raise NotImplementedError
 
     def check(self) -> None:
-        """RuntimeError if the loop was closed, or has broken."""
+        """EndpointError if the loop was closed, or has broken."""
         if self.closed:
-            raise RuntimeError("this endpoint is closed: make a new one")
+            raise EndpointError("this endpoint is closed: make a new one")
         if self.broken is not None:
-            raise RuntimeError(f"the loop has stopped, by {self.broken!r}: close this endpoint") from self.broken
+            raise EndpointError(f"the loop has stopped, by {self.broken!r}: close this endpoint") from self.broken
 
     def rouse(self) -> None:
         """End the owner's sleep, if another thread calls."""
@@ -68,7 +69,7 @@ class Owned:
         """Poll on a thread of its own until `stop`."""
         self.check()
         if self._thread is not None:
-            raise RuntimeError("the loop runs already")
+            raise EndpointError("the loop runs already")
         self._stop = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -85,12 +86,13 @@ class Owned:
             raise
 
     def claim(self) -> None:
-        """The first thread that polls owns the loop; for another one, which has to adopt it, RuntimeError."""
+        """The first thread that polls owns the loop; for another one, which has to adopt it, EndpointError."""
         if self._owner == threading.get_ident():
             return
         self.check()
         if self._owner is not None:
-            raise RuntimeError(f"thread {self._owner} polls this loop: another one calls adopt() once that has stopped")
+            other = f"thread {self._owner} polls this loop"
+            raise EndpointError(f"{other}: another one calls adopt() once that has stopped")
         self.adopt()
 
     def adopt(self) -> None:

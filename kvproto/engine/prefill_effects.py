@@ -30,6 +30,7 @@ from kvproto.layout.byte_runs_numpy import batches, slices
 from kvproto.layout.plan import Plan, Share
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.states import Cause
 from kvproto.rank.prefill import PrefillRank
 
 
@@ -37,11 +38,11 @@ class PrefillData:
     """Staging, gathers and writes of one rank."""
 
     def __init__(
-        self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, transport: Transport, book: dict[int, Entry],
-        staging: Kind = "device",
+        self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, transport: Transport,
+        entries: dict[int, Entry], staging: Kind = "device",
     ) -> None:  # fmt: skip
         """The slots' size comes from the rank's settings; the largest part is a whole chunk of what this rank holds."""
-        self.loop, self.rank, self.kernels, self.transport, self.book = loop, rank, kernels, transport, book
+        self.loop, self.rank, self.kernels, self.transport, self.entries = loop, rank, kernels, transport, entries
         self.lane = Lane(pool.device)
         _, heads = rank.layout.heads_of(rank.index)
         _, layers = rank.layout.layers_of(rank.index)
@@ -56,7 +57,7 @@ class PrefillData:
             (rank.group, rank.index), transport, self.regions[0], self.slot_bytes, self._reach
         )  # fmt: skip
         self.gathers = Gathers(
-            loop, pool, kernels, book, self.staging, self.slot_bytes, self._share_of, self.drafts.ready
+            loop, pool, kernels, entries, self.staging, self.slot_bytes, self._share_of, self.drafts.ready
         )  # fmt: skip
         self.writes = Writes(loop, transport)
         rank.tells = transport.caps.native_notify
@@ -124,7 +125,7 @@ class PrefillData:
         caps, (plan, share), first = self.transport.caps, self._share_of(effect.link), effect.first
         theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
         table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])
-        columns = slices(plan, share, self.book[effect.room].pages.numpy(), table, first, effect.tokens)
+        columns = slices(plan, share, self.entries[effect.room].pages.numpy(), table, first, effect.tokens)
         self._counts["direct" if plan.direct(share) else "slices"] += 1
         return deque(
             [Part(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
@@ -137,7 +138,7 @@ class PrefillData:
             peer, *_ = self._reach(effect.link)
             made = make(peer)
         except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
-            self.loop.reports.append(f"write of {key}: {type(error).__name__}: {error}")
+            self.loop.logs.part("write", key, Cause.WRITE_FAILED, f"{type(error).__name__}: {error}")
             self.loop.raise_event(ev.BatchUnmade(*key))
             return
         self.writes.offer(key, peer, made)

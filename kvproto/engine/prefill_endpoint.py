@@ -17,6 +17,7 @@ from kvproto.engine.room import Room
 from kvproto.engine.room_entry import Entry
 from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import check_pool, make_control, need_room, new_incarnation
+from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock, MonotonicClock
 from kvproto.io.control.control import LOOPBACK
@@ -35,8 +36,8 @@ from kvproto.rank.settings import PREFILL_GROUP, Settings
 class PrefillEndpoint(Endpoint):
     """One prefill rank of an engine."""
 
-    rank: PrefillRank
-    data: PrefillData
+    _rank: PrefillRank
+    _data: PrefillData
     _abort_cause = Cause.PREFILL_ABORTED
 
     def __init__(
@@ -48,7 +49,7 @@ class PrefillEndpoint(Endpoint):
         instance's number (u64); `bind`: where the control plane listens; `staging`: where the slots are, "pinned" for
         a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`.
 
-        ValueError: the pool is not this rank's share of the layout.
+        ArgumentError: the pool is not this rank's share of the layout.
         """
         check_pool(layout, index, pool, grid)
         rank = PrefillRank(
@@ -56,9 +57,9 @@ class PrefillEndpoint(Endpoint):
         )
         super().__init__(rank, pool, make_control(bind), clock or MonotonicClock())
         kernels = self._kernels(kernels, digests=digests)
-        self.data = PrefillData(self.loop, rank, pool, kernels, transport, self.book, staging)
+        self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging)
         self._wire_up = WireUp(transport, self._wired)
-        self.loop.handlers |= {
+        self._loop.handlers |= {
             do.Connect: self._connect, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
             do.TransmitAux: self._send_aux,
         }  # fmt: skip
@@ -66,13 +67,13 @@ class PrefillEndpoint(Endpoint):
     @property
     def address(self) -> str:
         """Where decode ranks connect to."""
-        assert self.loop.control.address is not None
-        return self.loop.control.address
+        assert self._loop.control.address is not None
+        return self._loop.control.address
 
     # ------------------------------------------------------------------------------------ the engine's calls
     def open(self, room: Room, tokens: int, pages: Any) -> None:
         """A prompt of `tokens` tokens, whose KV will be in these pages (page ids in token order)."""
-        entry = need_room(self.rank.layout, tokens, pages, self.pool, self.data.lane)
+        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
         self._enter(room, entry, lambda: ev.EngineOpened(room.key, entry.tokens))
 
     def prefetch(self, room: Room) -> None:
@@ -87,34 +88,34 @@ class PrefillEndpoint(Endpoint):
             return
         tokens = operator.index(tokens)
         if not 0 <= tokens <= entry.tokens:
-            raise ValueError(f"{tokens} tokens produced of {entry.tokens}")
+            raise ArgumentError(f"{tokens} tokens produced of {entry.tokens}")
 
         def begin() -> None:
             entry.after = after if after is not None else entry.after
             self._tell(room.key, entry, tokens, 1)
 
-        self.loop.call(begin)
+        self._loop.call(begin)
 
     def _tell(self, key: int, entry: Entry, tokens: int, cells: int) -> None:
         """Tell the rank of a chunk, then of two, then of four, each time when a gather has ended.
 
         Telling it of everything takes the host longer than a gather takes the device: the first write would wait.
         """
-        value = self.rank.value_of(key)
-        if value is None or self.book.get(key) is not entry:
+        value = self._rank.value_of(key)
+        if value is None or self._entries.get(key) is not entry:
             return
-        whole = max(0, entry.produced - value.prefix) // self.rank.grid
-        upto = min(tokens, value.prefix + (whole + cells) * self.rank.grid)
-        entry.produced = max(entry.produced, upto)
-        self.loop.submit(self.rank.handle(ev.TokensProduced(key, upto), self.loop.now))
+        told = value.work.produced if value.work is not None else 0
+        whole = max(0, told - value.prefix) // self._rank.grid
+        upto = min(tokens, value.prefix + (whole + cells) * self._rank.grid)
+        self._loop.submit(self._rank.handle(ev.TokensProduced(key, upto), self._loop.now))
         if upto < tokens:
-            self.data.gathers.later(lambda: self._tell(key, entry, tokens, 2 * cells))
+            self._data.gathers.later(lambda: self._tell(key, entry, tokens, 2 * cells))
 
     def aux(self, room: Room, row: bytes | bytearray | memoryview) -> None:
         """The aux row, such as the first token: it travels with the KV.  Every rank may give it; leads send it."""
         row = bytes(memoryview(row))
         if len(row) > MAX_AUX:
-            raise ValueError(f"an aux row of {len(row)} bytes, more than {MAX_AUX}")
+            raise ArgumentError(f"an aux row of {len(row)} bytes, more than {MAX_AUX}")
         entry = self._entry(room)
         if entry is None:
             return
@@ -132,30 +133,35 @@ class PrefillEndpoint(Endpoint):
 
     # ------------------------------------------------------------------------------------------ the loop's
     def _known(self, key: int) -> bool:
-        value = self.rank.value_of(key)
+        value = self._rank.value_of(key)
         return value.state.name != "AWAIT_ENGINE" and (value.work is None or value.work.owned)
 
     def _connect(self, effect: do.Connect) -> None:
-        plan, index = effect.plan, self.rank.index
-        self.data.plans[effect.link] = plan, effect.rank
+        plan, index = effect.plan, self._rank.index
+        self._data.plans[effect.link] = plan, effect.rank
         owed = [share for share in plan.duties(index) if share.reader == effect.rank]
 
         def prepare() -> None:
             if owed and not plan.direct(owed[0]):
-                self.data.kernels.prepare(self.pool, "gather", owed)
+                self._data.kernels.prepare(self.pool, "gather", owed)
 
         self._wire_up.connect(effect.link, effect.session, effect.endpoint, prepare)
 
-    def _wired(self, event: ev.LinkEvent) -> None:
-        self.loop.call(lambda: self.loop.submit(self.rank.handle(event, self.loop.now)))
-        self.loop.control.wake()
+    def _wired(self, event: ev.WiredUp | ev.WireFailed) -> None:
+        def tell() -> None:
+            if why := getattr(event, "why", ""):
+                self._loop.logs.wire(self._peer_name(event.peer), why)
+            self._loop.submit(self._rank.handle(event, self._loop.now))
+
+        self._loop.call(tell)
+        self._loop.control.wake()
 
     def _say_welcome(self, effect: do.SayWelcome) -> None:
-        self.loop.lines.send(effect.link, effect.epoch, 0, self.rank.welcome(effect.session, effect.epoch))
+        self._loop.lines.send(effect.link, effect.epoch, 0, self._rank.welcome(effect.session, effect.epoch))
 
     def _say_refusal(self, effect: do.SayRefusal) -> None:
-        self.loop.lines.send(effect.link, 0, 0, msg.Refusal(effect.session, effect.why[:1024]))
+        self._loop.lines.send(effect.link, 0, 0, msg.Refusal(effect.session, effect.why[:1024]))
 
     def _send_aux(self, effect: do.TransmitAux) -> None:
-        row = self.book[effect.room].aux
-        self.loop.lines.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b""))
+        row = self._entries[effect.room].aux
+        self._loop.lines.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b""))

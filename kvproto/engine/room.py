@@ -8,6 +8,7 @@ from enum import IntEnum
 import msgspec
 from msgspec.structs import force_setattr
 
+from kvproto.errors import ArgumentError
 from kvproto.protocol.events import room_key
 from kvproto.protocol.states import Cause
 
@@ -35,7 +36,7 @@ class Room(msgspec.Struct, frozen=True):
         for name in ("id", "gen"):  # a numpy integer is as good; msgspec's encoder wants a plain one
             force_setattr(self, name, operator.index(getattr(self, name)))
         if not 0 <= self.id < 1 << 64 or not 0 <= self.gen < 1 << 32:
-            raise ValueError(f"room {self.id} gen {self.gen}: an id has 64 bits, a gen 32, and neither a sign")
+            raise ArgumentError(f"room {self.id} gen {self.gen}: an id has 64 bits, a gen 32, and neither a sign")
 
     @property
     def key(self) -> int:
@@ -44,11 +45,15 @@ class Room(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a room ended; `cause` is NONE for success; `aux` is the aux row."""
+    """How a room ended; `cause` is NONE for success; `aux` is the aux row.
+
+    `reason`: the cause in words, with what this rank knows of it, 300 characters at most; empty for success.
+    """
 
     room: Room
     cause: Cause
     aux: bytes = b""
+    reason: str = ""
 
     @property
     def ok(self) -> bool:

@@ -1,8 +1,10 @@
-"""The book: what the engine gave for a room and the protocol does not need to know.
+"""The entries: what the engine gave for a room and the protocol does not need to know.
 
 Page tables, aux rows and the event that orders a gather after the forward live here, beside the protocol's own
-small value of the room.  An entry is made when the engine opens the room and goes when the engine has been
-handed both its outcome and its release; the handlers look it up by the room's key.
+small value of the room.  What that value has is not kept a second time, but for two things that the engine may ask
+before the loop has taken its call, or when the value is gone: the length, and how the room ended.  An entry is made
+when the engine opens the room and goes when the engine has been handed both its outcome and its release; the handlers
+look it up by the room's key.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kvproto.errors import ArgumentError
 from kvproto.io.transports.base import Region, Transport
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
@@ -24,7 +27,6 @@ class Entry:
     tokens: int
     table: torch.Tensor
     pages: torch.Tensor
-    prefix: int = 0
     aux: bytes | None = None
     #: CUDA event after which the KV produced so far is in the pages
     after: Any = None
@@ -35,29 +37,29 @@ class Entry:
     told: int = 0
     #: CUDA event after which the table is on the device; the first launch that reads it waits, and takes it away
     placed: Any = None
-    #: tokens that the rank was told of as produced
-    produced: int = 0
+    #: what went wrong first on this rank: the cause that it would be, and the sentence
+    fault: tuple[Cause, str] | None = None
 
 
 def as_table(pages: Any) -> torch.Tensor:
     """The page ids (a sequence or tensor of ints) as an int64 tensor on the host, the room's own: a copy."""
     given = torch.as_tensor(pages, device="cpu")
     if given.numel() and (given.is_floating_point() or given.is_complex() or given.dtype is torch.bool):
-        raise ValueError(f"page ids are integers, not {given.dtype}")
+        raise ArgumentError(f"page ids are integers, not {given.dtype}")
     host = given.to(torch.int64, copy=True, memory_format=torch.contiguous_format)
     if host.dim() != 1:
-        raise ValueError(f"a page table has one dimension, not {host.dim()}")
+        raise ArgumentError(f"a page table has one dimension, not {host.dim()}")
     return host
 
 
 def need_pages(layout: Layout, tokens: int, pages: torch.Tensor, pool_pages: int) -> None:
-    """Raise ValueError unless the table covers the tokens with pages of the pool."""
+    """Raise ArgumentError unless the table covers the tokens with pages of the pool."""
     needed = -(-tokens // layout.page_size)
     if len(pages) < needed:
-        raise ValueError(f"{tokens} tokens need {needed} pages of {layout.page_size}, the table has {len(pages)}")
+        raise ArgumentError(f"{tokens} tokens need {needed} pages of {layout.page_size}, the table has {len(pages)}")
     for page in (int(pages.min()), int(pages.max())):
         if not 0 <= page < pool_pages:
-            raise ValueError(f"page {page} of a pool of {pool_pages}: pages are 0 .. {pool_pages - 1}")
+            raise ArgumentError(f"page {page} of a pool of {pool_pages}: pages are 0 .. {pool_pages - 1}")
 
 
 def open_memory(transport: Transport, tensors: list[torch.Tensor]) -> list[Region]:

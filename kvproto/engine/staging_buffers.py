@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from kvproto.engine.device_streams import Lane, new_stream
+from kvproto.errors import ArgumentError
 from kvproto.io.kernels.base import Events, EventTicket, Ticket
 from kvproto.io.kernels.host_copies import copy_bytes
 
@@ -30,9 +31,9 @@ class Staging:
     """A buffer of `nbytes`: `wire` is the transport's, `near` the kernels'."""
 
     def __init__(self, nbytes: int, lane: Lane, kind: Kind) -> None:
-        """ValueError for a kind that there is not."""
+        """ArgumentError for a kind that there is not."""
         if kind not in get_args(Kind):
-            raise ValueError(f"staging is 'device' or 'pinned', not {kind!r}")
+            raise ArgumentError(f"staging is 'device' or 'pinned', not {kind!r}")
         self.lane, self.twins = lane, kind == "pinned" and lane.stream is not None
         self.near = torch.empty(nbytes, dtype=torch.uint8, device=lane.device)
         self.wire = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True) if self.twins else self.near

@@ -9,6 +9,7 @@ from typing import Any
 
 from kvproto.engine.device_streams import Lane
 from kvproto.engine.room_entry import Entry, as_table, need_pages
+from kvproto.errors import ArgumentError
 from kvproto.io.control.control import Control
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.layout.plan import Plan
@@ -34,7 +35,7 @@ def pick_kernels(pool: Pool) -> Kernels:
 
 
 def check_pool(layout: Layout, index: int, pool: Pool, grid: int) -> None:
-    """Raise ValueError unless the pool is this rank's share of the layout, dense, and the grid is whole pages of it."""
+    """ArgumentError unless the pool is this rank's share of the layout, dense, and the grid is whole pages of it."""
     _, heads = layout.heads_of(index)
     _, layers = layout.layers_of(index)
     told = (layers, heads, layout.k_dim, layout.v_dim, layout.page_size, layout.itemsize, layout.order)
@@ -42,20 +43,20 @@ def check_pool(layout: Layout, index: int, pool: Pool, grid: int) -> None:
     found = (pool.layers, pool.heads, *dims, pool.page_size, pool.itemsize, pool.order)
     if told != found:
         names = "(layers, heads, K dim, V dim, page size, element bytes, order)"
-        raise ValueError(f"the layout gives rank {index} {names} = {told}, the pool has {found}")
+        raise ArgumentError(f"the layout gives rank {index} {names} = {told}, the pool has {found}")
     for name, tensors in zip("KV", pool.kinds, strict=False):
         if not tensors[0].is_contiguous():  # all layers are alike
             strides = f"{name} tensors {tuple(tensors[0].shape)} with strides {tensors[0].stride()}"
-            raise ValueError(f"{strides} are views of something larger: page to page, pages are written as a whole; "
+            raise ArgumentError(f"{strides} are views of something larger: page to page, pages are written as a whole; "
                              "give dense tensors (kernels alone, without an endpoint, take such views)")  # fmt: skip
     Plan(layout, layout, grid)  # refuses a grid by name
 
 
 def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: Lane) -> Entry:
-    """An entry with the page table on the device and on the host; ValueError names what is wrong with it."""
+    """An entry with the page table on the device and on the host; ArgumentError names what is wrong with it."""
     tokens, host = operator.index(tokens), as_table(pages)
     if tokens < 1:
-        raise ValueError(f"a room of {tokens} tokens: a prompt has at least one")
+        raise ArgumentError(f"a room of {tokens} tokens: a prompt has at least one")
     need_pages(layout, tokens, host, pool.pages)
     table, placed = lane.place(host)
     return Entry(tokens, table, host, placed=placed)

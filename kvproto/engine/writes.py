@@ -20,6 +20,7 @@ from kvproto.engine.loop import Loop
 from kvproto.io.transports.base import Busy, Completed, Draft, Failed, Handle, Part, PeerId, Transport
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.states import Cause
 
 #: pieces that one pass posts: some 50 ms
 BUDGET = 16384
@@ -84,7 +85,7 @@ class Writes:
             del self.flying[event.handle]
             self.loop.raise_event(ev.BatchCompleted(*key))
             return
-        self.loop.reports.append(f"write of {key}: {event.error}")
+        self.loop.logs.part("write", key, Cause.WRITE_FAILED, str(event.error))
         if event.quiescent:
             del self.flying[event.handle]
         else:
@@ -112,7 +113,7 @@ class Writes:
             self.loop.raise_event(ev.BatchDeferred(*key))
             return
         except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
-            self.loop.reports.append(f"write of {key}: {type(error).__name__}: {error}")
+            self.loop.logs.part("write", key, Cause.WRITE_FAILED, f"{type(error).__name__}: {error}")
             self.loop.raise_event(ev.BatchRefused(*key))
             return
         self.flying[handle] = key

@@ -22,6 +22,8 @@ from enum import Enum
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from kvproto.fsm.errors import KvprotoError
+
 #: fields of a tree that change nothing
 UNSAID = frozenset({"annotation", "returns", "type_comment", "type_params", "ctx", "kind"})
 #: fields of a function, or of its arguments, that belong to the scope around it
@@ -32,7 +34,7 @@ SCOPES = (*FUNCTIONS, *COMPREHENSIONS)
 RUN_TIME = object()
 
 
-class DigestError(RuntimeError):
+class DigestError(KvprotoError, RuntimeError):
     """Something has no text to be compared by; the sentence names it and the remedy."""
 
 

@@ -94,7 +94,7 @@ class Driver:
         """End the timer of this machine (a part's key is `(whole, key)`); `tries`: as its state has it."""
         if tries is None:
             tries = store.machine.timers[store.get(key).state].tries
-        event = store.timer_of(key, tries)
+        event: Event = store.timer_of(key, tries)
         out: list[Any] = []
         self._out = out
         store.take[type(event)](event, now)

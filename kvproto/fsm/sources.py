@@ -44,8 +44,7 @@ class Sources:
         found: dict[type[Event], set[State]] = {event: set(every) for event in self.engine if event in table.events}
         for events in self.answers.values():
             found |= {event: set(every) for event in events if event in table.events}
-        if TimerFired in table.events:
-            found[TimerFired] = set(table.timers)
+        found |= {event: set(table.timers) for event in table.events if issubclass(event, TimerFired)}
         for _, facts, route in (case for routes in self.routes for case in routes.cases()):
             for event in {each for to in route.to for each in made_by(to)} if route and route.end == "route" else ():
                 if event in table.events:

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import msgspec
 
+from kvproto.fsm.errors import ArgumentError
+
 
 class Timer(msgspec.Struct, frozen=True, gc=False):
     """`period` seconds, at most `tries` times in all."""
@@ -15,11 +17,11 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
     tries: int = 1
 
     def __post_init__(self) -> None:
-        """ValueError: the period is not a time, or the timer could never end."""
+        """ArgumentError: the period is not a time, or the timer could never end."""
         if isinstance(self.period, bool) or not 0.0 < self.period < math.inf:
-            raise ValueError(f"a timer's period is {self.period!r}: it is in seconds, finite, and more than 0")
+            raise ArgumentError(f"a timer's period is {self.period!r}: it is in seconds, finite, and more than 0")
         if type(self.tries) is not int or self.tries < 1:
-            raise ValueError(f"a timer's tries are {self.tries!r}: a whole number, at least 1")
+            raise ArgumentError(f"a timer's tries are {self.tries!r}: a whole number, at least 1")
 
 
 class NamedTimers(Protocol):

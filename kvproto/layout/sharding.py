@@ -23,6 +23,8 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
+from kvproto.errors import KvprotoError
+
 Order = Literal["NHD", "HND"]
 Reason = Literal[
     "bad-field",
@@ -66,7 +68,7 @@ _BOUNDS: Final = (
 Interval = tuple[int, int]  #: (first, count)
 
 
-class LayoutError(ValueError):
+class LayoutError(KvprotoError, ValueError):
     """A layout, a pair of layouts or a room that is refused: ``reason`` is its name, ``sentence`` cause and remedy."""
 
     def __init__(self, reason: Reason, sentence: str) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kvproto.errors import KvprotoError
 from kvproto.protocol.events import room_key, room_of
 from kvproto.protocol.messages import (
     MAX_AUX,
@@ -50,7 +51,7 @@ class Call(msgspec.Struct, tag="HELLO", array_like=True, frozen=True):
 _call_decoder = msgspec.msgpack.Decoder(tuple[U64, U64, U32, Call])
 
 
-class WireError(ValueError):
+class WireError(KvprotoError, ValueError):
     """A frame that is not a message of this protocol."""
 
 

@@ -4,10 +4,12 @@ Two ranks name it when they meet, and where it differs each refuses the other at
 covers all that the protocol says in code: how heads, layers and tokens are cut and where parts and rows lie (`layout`);
 the ring and its watermark (`ring`); what timers mean, not how long they are (`timing`); frames, messages with
 their fields, bounds and enums, and what is judged of them (`messages`); what a write carries (`notification`);
-which event a message becomes, and whom nobody hears (`routes`); events and effects (`vocabulary`); each table with its rows, timers, guards, changes, effects and their helpers.
+events and effects (`vocabulary`); which event a message becomes, and whom nobody hears (`routes`); each table with its
+rows, timers, guards, changes, effects and their helpers.
 
-It does not cover what no text of these parts reaches: what a rank does beside its tables and routes, how transports and kernels do their work, the order of bytes inside a part that kernels gather.  `VERSION`
-counts up when one of those changes its meaning.
+It does not cover what no text of these parts reaches: what a rank does beside its tables and routes, what a step means
+(`fsm.machine`), how transports and kernels do their work, the order of bytes inside a part that kernels gather.
+`VERSION` counts up when one of those changes its meaning.
 
 What lets two builds refuse each other must be the same in all builds: the frame, REFUSAL, and the beginning of HELLO,
 up to the session (`codec.Call`).  The rest of HELLO, and every other message, may change: a call that cannot be read to
@@ -45,8 +47,8 @@ def protocol_texts() -> dict[str, str]:
         "timing": (Timing.__struct_fields__, Timing.return_, Timing.named),
         "messages": (VERSION, AUX_CHUNK, encode, decode),
         "notification": (note, read_note),
-        "routes": (*routes_say(prefill_routes), *routes_say(decode_routes)),
         "vocabulary": (Value, *_kinds(vocabulary, events, effects)),
+        "routes": (*routes_say(prefill_routes), *routes_say(decode_routes)),
     }
     parts = {name: texts.part(name, roots) for name, roots in said.items()}
     return parts | {table.name: texts.part(table.name, table_says(table)) for table in TABLES}

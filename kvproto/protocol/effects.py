@@ -98,10 +98,15 @@ class TransmitAux(Effect, frozen=True):
 
 # ------------------------------------------------------------------------------------------- engines
 class AnnounceOutcome(Effect, frozen=True):
-    """Tell the engine how the room ended: `Cause.NONE` is success."""
+    """Tell the engine how the room ended: `Cause.NONE` is success.
+
+    `peer`: the rank of the other side that it was about (-1: none); `told`: that rank said so, the cause is its own.
+    """
 
     room: int
     cause: Cause
+    peer: int = -1
+    told: bool = False
 
 
 class AnnounceReleased(Effect, frozen=True):

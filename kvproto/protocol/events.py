@@ -33,6 +33,12 @@ def room_of(key: int) -> tuple[int, int]:
     return key & 0xFFFFFFFFFFFFFFFF, key >> 64
 
 
+def room_name(key: int) -> str:
+    """The room of this key, for a reader."""
+    room, gen = room_of(key)
+    return f"room {room} (gen {gen})" if gen else f"room {room}"
+
+
 class Terms(msgspec.Struct, frozen=True, gc=False):
     """What two groups agreed on, as one rank needs it; one object is shared by all rooms between them.
 
@@ -124,9 +130,10 @@ class EngineAborted(RoomEvent, frozen=True):
 
 
 class RoomFailed(RoomEvent, frozen=True):
-    """Something of the room went wrong on this rank."""
+    """Something of the room went wrong here; `peer`: in what was meant for this rank of the other side (-1: none)."""
 
     cause: Cause
+    peer: int = -1
 
 
 class PeerOpened(RoomEvent, frozen=True):

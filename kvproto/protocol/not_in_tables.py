@@ -23,8 +23,7 @@ NOT_IN_TABLES = (
         "how a step is carried out",
         "A value that is final is put away, a timer that ends earlier gets a key in the wheel, one that is not yet due"
         " is put back: what is kept follows from the value that the row made, whatever the row.",
-        ("rank/driver.py:on", "rank/driver.py:_wake_room", "rank/driver.py:_wake_link", "rank/prefill.py:on",
-         "rank/prefill.py:_wake_parts", "rank/decode.py:on"),
+        ("fsm/machine_store.py:wake", "fsm/machine_store.py:_wake_parts", "fsm/machine_store.py:timer_event"),
         "tests/test_core_step.py",
     ),
     Entry(
@@ -46,7 +45,7 @@ NOT_IN_TABLES = (
         "bounds",
         "Rooms that only the other side has opened, links, queues and the trace are bounded; what is one too many is"
         " counted and dropped, and its sender repeats it.",
-        ("rank/prefill_links.py:full", "rank/prefill_links.py:_peer_opened", "rank/base.py:_short"),
+        ("rank/prefill_links.py:full", "rank/prefill_links.py:_peer_opened", "rank/base.py:noted"),
         "tests/test_core_scenarios.py",
     ),
     Entry(
@@ -70,11 +69,18 @@ NOT_IN_TABLES = (
         "tests/test_loop_engine.py",
     ),
     Entry(
+        "a call of another build",
+        "A HELLO that cannot be read to its end is no message, so no row can take it: it is refused by what its"
+        " beginning says, and bound to nothing.",
+        (),
+        "tests/test_digest_refused.py",
+    ),
+    Entry(
         "what the engine is told",
         "Status, outcome and explanation are read from the values and change none.",
         ("engine/endpoint.py:status", "engine/endpoint.py:_outcome", "engine/prefill_endpoint.py:_known",
          "engine/decode_endpoint.py:_stage", "engine/room.py:ok", "rank/explain.py:_prefill",
-         "rank/explain.py:_decode", "rank/explain.py:_over"),
+         "rank/explain.py:_decode", "rank/explain.py:_over", "rank/explain.py:_last", "rank/explain.py:unlinked"),
         "tests/test_endpoint_calls.py",
     ),
 )  # fmt: skip

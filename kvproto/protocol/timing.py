@@ -14,6 +14,7 @@ import math
 
 import msgspec
 
+from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
 
 
@@ -46,17 +47,18 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     forget: Timer = Timer(600.0)
 
     def __post_init__(self) -> None:
-        """ValueError names two timers that cannot be as they are beside each other, and why."""
+        """ArgumentError names two timers that cannot be as they are beside each other, and why."""
         lease = self.lease.period
         asked = "nothing could be asked for twice before it ends"
         if self.heartbeat.tries < 2:  # noqa: PLR2004  # one is no patience at all
-            raise ValueError(f"Timing: heartbeat.tries is {self.heartbeat.tries}: one late beat would end a link")
+            raise ArgumentError(f"Timing: heartbeat.tries is {self.heartbeat.tries}: one late beat would end a link")
         for name in ("resend", "patience"):
             if getattr(self, name).period >= lease:
-                raise ValueError(f"Timing: {name} is not shorter than the lease of {lease} s: {asked}")
+                raise ArgumentError(f"Timing: {name} is not shorter than the lease of {lease} s: {asked}")
         if self.call.period > lease + self.write.period:
-            raise ValueError(f"Timing: call is longer than lease and write, {lease + self.write.period} s: after a loss "
-                             "the pages would wait for the next call")  # fmt: skip
+            longest = lease + self.write.period
+            why = f"longer than lease and write, {longest} s: pages would wait for a call"
+            raise ArgumentError(f"Timing: call is {why}")
 
     @property
     def return_(self) -> Timer:

@@ -160,6 +160,16 @@ class Rank(Party):
         """The link to this rank of the room's other group."""
         return self.link_of.get((self._group_of(room), peer))
 
+    @property
+    def side(self) -> str:
+        """`prefill` or `decode`."""
+        return self.ROOM.name.partition("_")[0]
+
+    @property
+    def other_side(self) -> str:
+        """`decode` or `prefill`."""
+        return "decode" if self.side == "prefill" else "prefill"
+
     def _group_of(self, room: int) -> int | None:
         """The room's other group; None if nobody knows."""
         group = self._groups.get(room)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.plan import Plan, plan_between
@@ -66,7 +67,7 @@ class DecodeRank(Rank):
         link = self.link_of.get((group, rank))
         if link is None:
             if len(self.links) >= self.settings.links:
-                raise ValueError(f"more than {self.settings.links} links: raise Settings.links")
+                raise ArgumentError(f"more than {self.settings.links} links: raise Settings.links")
             link, self.next_link = self.next_link, self.next_link + 1
             self.link_of[group, rank] = link
             self.peers[link] = Peer(group, rank, plan)

@@ -9,9 +9,22 @@ from collections import defaultdict
 from typing import Any
 
 from kvproto.fsm.driver import steps
-from kvproto.protocol.events import TimerFired, room_of
+from kvproto.protocol.events import TimerFired, room_name
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.rank.base import Rank, bits
+
+
+def unlinked(rank: Rank, room: int) -> str:
+    """The ranks of the room's other group to which no link is up, by name; empty: there is none."""
+    value = rank.value_of(room)
+    everyone = value.terms.everyone if value is not None and value.terms is not None else 0
+    down = sum(1 << peer for peer in bits(everyone) if link_of(rank, room, peer).state is not rank.UP)
+    return _names(down, rank.other_side) if down else ""
+
+
+def link_of(rank: Rank, room: int, peer: int) -> Any:
+    """The value of the link to this rank of the room's other group."""
+    return rank.links.get(rank.link_to(room, peer) or 0, rank.link_machine.initial)
 
 
 def _names(mask: int, side: str) -> str:
@@ -21,13 +34,10 @@ def _names(mask: int, side: str) -> str:
 
 def explain(rank: Rank, room: int, now: float) -> str:
     """One sentence about the room of this key; `now` by the rank's clock (seconds)."""
-    room_id, gen = room_of(room)
-    name = f"room {room_id}" + (f" (gen {gen})" if gen else "")
-    value = rank.value_of(room)
+    name, value = room_name(room), rank.value_of(room)
     if value is None:
         return f"{name} is not known here: it was never opened, or is long over."
-    prefill = hasattr(rank, "sends")
-    text = _prefill(rank, room, value) if prefill else _decode(rank, room, value)
+    text = _prefill(rank, room, value) if rank.side == "prefill" else _decode(rank, room, value)
     since, last = _last(rank, room)
     since = _armed(rank, value) if since is None else since
     when = f", since {now - since:.1f} s" if since is not None else ""

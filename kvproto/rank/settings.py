@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kvproto.errors import ArgumentError
 from kvproto.protocol.timing import Timing
 
 #: the numbers of the two groups, where there is one of each
@@ -13,8 +14,8 @@ PREFILL_GROUP, DECODE_GROUP = 1, 2
 #: by setting: the least and the most; offsets in a ring have 48 bits on the wire, peers 16 in a send's key
 BOUNDS = (
     ("window", 1, 1 << 16), ("slots", 1, 1 << 16), ("slot_bytes", 0, (1 << 48) - 1), ("ring_bytes", 1, (1 << 48) - 1),
-    ("ahead", 0, 1 << 16), ("tombstones", 1, 1 << 24), ("early", 1, 1 << 24), ("links", 1, 1 << 16),
-    ("trace", 0, 1 << 24),
+    ("ahead", 0, 1 << 16), ("tombstones", 1, 1 << 32), ("early", 1, 1 << 32), ("links", 1, 1 << 32),
+    ("trace", 0, 1 << 32),
 )  # fmt: skip
 
 
@@ -46,6 +47,6 @@ class Settings(msgspec.Struct, frozen=True):
         for name, low, high in BOUNDS:
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
-                raise ValueError(f"Settings.{name} is {value!r}: it is a whole number from {low} to {high}")
+                raise ArgumentError(f"Settings.{name} is {value!r}: it is a whole number from {low} to {high}")
         if type(self.pages_only) is not bool:
-            raise ValueError(f"Settings.pages_only is {self.pages_only!r}: it is true or false")
+            raise ArgumentError(f"Settings.pages_only is {self.pages_only!r}: it is true or false")

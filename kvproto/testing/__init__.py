@@ -10,4 +10,9 @@ Three sizes, each the real thing but for one part, which says so:
 * `strategies`: hypothesis strategies for layouts, messages and frames (this module alone needs hypothesis).
 
 Time is an argument everywhere: `kvproto.io.clock.ManualClock` stands until it is moved.
+`inside(endpoint)` shows the parts of an endpoint that an engine does not see.
 """
+
+from kvproto.testing.access import Inside, inside
+
+__all__ = ["Inside", "inside"]

@@ -24,6 +24,7 @@ from kvproto.io.transports.fabric import Fabric
 from kvproto.layout.sharding import cell
 from kvproto.protocol.ring import usable
 from kvproto.protocol.states import DLink, PLink
+from kvproto.testing.access import inside
 from kvproto.testing.task import Rows, Side, Task, rows_of, views
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Judge:
                 self._status(side, index, task)
         self._watermarks()
         for side, index, endpoint in self.stage.named():
-            refused = [text for text in endpoint.loop.reports if not text.startswith(EXPECTED)]
+            refused = [text for text in endpoint.reports() if not text.startswith(EXPECTED)]
             assert not refused, f"{side}{index} was given what breaks the protocol: {refused[-1]}"
 
     def _status(self, side: Side, index: int, task: Task) -> None:
@@ -155,7 +156,7 @@ class Judge:
         task.status[side, index] = now
 
     def _regions(self, index: int) -> None:
-        ring = self.stage.decodes[index].rank.ring
+        ring = inside(self.stage.decodes[index]).rank.ring
         live = [region for grant, region in ring.live.items() if grant not in ring.freed]
         writable = sorted((r.offset, r.end) for r in live if usable(r.round, r.end, ring.mark))
         for (first, end), (second, _) in pairwise(writable):
@@ -164,14 +165,14 @@ class Judge:
 
     def _watermarks(self) -> None:
         for prefill in self.stage.prefills:
-            for link, value in prefill.rank.links.items():
-                peer = prefill.rank.peers[link]
+            for link, value in inside(prefill).rank.links.items():
+                peer = inside(prefill).rank.peers[link]
                 if value.state is not PLink.UP or peer.rank >= len(self.stage.decodes):
                     continue
-                rank = self.stage.decodes[peer.rank].rank
-                theirs = rank.links.get(rank.link_of.get((prefill.rank.group, prefill.rank.index), 0))
+                rank = inside(self.stage.decodes[peer.rank]).rank
+                theirs = rank.links.get(rank.link_of.get((inside(prefill).rank.group, inside(prefill).rank.index), 0))
                 same = theirs is not None and theirs.state is DLink.UP and theirs.session == value.session
                 seen = value.mark_round, value.mark_tail
                 assert not same or seen <= rank.ring.mark, (
-                    f"P{prefill.rank.index} believes {seen} of D{peer.rank}, whose mark is {rank.ring.mark}"
+                    f"P{inside(prefill).rank.index} believes {seen} of D{peer.rank}, whose mark is {rank.ring.mark}"
                 )

@@ -34,6 +34,7 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.testing.access import inside
 from kvproto.testing.pools import left_over, noise, tokens_of, whole_model
 
 TICK_S = 50e-6
@@ -124,7 +125,8 @@ class Pair:
 
     def explain(self) -> list[str]:
         """What every room waits for on every rank."""
-        return [f"{type(e).__name__} {e.rank.index}: {e.explain(room)}" for e in self.endpoints for room in self.tables]
+        names = [(f"{type(each).__name__} {inside(each).rank.index}", each) for each in self.endpoints]
+        return [f"{name}: {each.explain(room)}" for name, each in names for room in self.tables]
 
     def start(self) -> None:
         """Every loop on a thread of its own; afterwards only `collect` and the engine's calls."""
@@ -188,7 +190,8 @@ class Pair:
         """The KV of these rooms is in the decode pages bit for bit, and no other byte of any pool has changed."""
         layout, whole = self.plan.decode, noise(whole_model(self.plan.prefill), 0, self.pages, 1)
         for endpoint, before in zip(self.decodes, self.before, strict=True):
-            (head, heads), (layer, layers) = layout.heads_of(endpoint.rank.index), layout.layers_of(endpoint.rank.index)
+            index = inside(endpoint).rank.index
+            (head, heads), (layer, layers) = layout.heads_of(index), layout.layers_of(index)
             every = list(range(self.pages))
             wanted, have = tokens_of(before, every), tokens_of(endpoint.pool, every)
             for room in rooms:
@@ -201,7 +204,7 @@ class Pair:
                     rows = [theirs[t // size] * size + t % size for t in range(tokens)]
                     target[rows[prefix:]] = source[at][prefix:tokens, head : head + heads]
             for at, (want, found) in enumerate(zip(wanted, have, strict=True)):
-                assert torch.equal(want, found), f"decode rank {endpoint.rank.index}, tensor {at} differs"
+                assert torch.equal(want, found), f"decode rank {index}, tensor {at} differs"
 
     def rest(self) -> None:
         """Pump until nothing is left of rooms that are over: the last confirmations have arrived."""

@@ -9,6 +9,7 @@ import torch
 from kvproto.engine.endpoint import Endpoint
 from kvproto.io.kernels.base import Pool
 from kvproto.layout.sharding import Layout
+from kvproto.testing.access import inside
 
 
 def noise(layout: Layout, rank: int, pages: int, seed: int) -> Pool:
@@ -48,10 +49,10 @@ def whole_model(layout: Layout) -> Layout:
 
 def left_over(endpoint: Endpoint) -> list[str]:
     """What an endpoint still holds of rooms although all of its rooms are over."""
-    rank, data = endpoint.rank, getattr(endpoint, "data", None)
+    rank, _, entries, data = inside(endpoint)
     writes = getattr(data, "writes", None)
     holds = {
-        "rooms": rank.rooms, "book": endpoint.book, "sends": getattr(rank, "sends", None),
+        "rooms": rank.rooms, "entries": entries, "sends": getattr(rank, "sends", None),
         "slots": getattr(rank, "slot_of", None), "slot queue": getattr(rank, "slot_queue", None),
         "grants": getattr(rank, "grants", None), "space queue": getattr(rank, "space_queue", None),
         "regions": getattr(rank, "chunk_of", None), "gathers": getattr(data, "gathers", None),

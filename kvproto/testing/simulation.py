@@ -33,6 +33,7 @@ from kvproto.protocol.messages import Hello
 from kvproto.protocol.states import DGrant, PLink, PSend
 from kvproto.protocol.tables import TABLES
 from kvproto.rank.settings import Settings
+from kvproto.testing.access import inside
 from kvproto.testing.stage import TIMING, Stage
 from kvproto.testing.task import Side
 
@@ -117,7 +118,7 @@ class Simulation:
             case "poll":
                 index = random.randrange(len(stage.endpoints))
                 self.note("poll", index, stage.poll(index))
-                self._count(stage.endpoints[index].rank)
+                self._count(inside(stage.endpoints[index]).rank)
             case "write":
                 for _ in range(random.randint(1, 12)):
                     self.note(stage.fabric.step(random))
@@ -217,7 +218,7 @@ class Simulation:
     def _relieve(self) -> None:
         """What was stalled or held goes on."""
         for index, endpoint in enumerate(self.stage.endpoints):
-            if endpoint.data.transport.instance in self.stage.stalled:
+            if inside(endpoint).data.transport.instance in self.stage.stalled:
                 self.stage.stall(index)
         self.stage.post.held.clear()
 
@@ -287,7 +288,7 @@ class Simulation:
     def result(self, seconds: float, breach: str = "") -> SimulationResult:
         """What has been seen so far."""
         for endpoint in self.stage.endpoints:
-            self._count(endpoint.rank)
+            self._count(inside(endpoint).rank)
         every = sum(len(table.rows) for table in TABLES)
         witnesses = {name: self.reached[repr(state)] for name, state in REACHED.items()}
         witnesses |= {name: self.counts.pop(name, 0) for name in ("deferrals", "prefix hits")}

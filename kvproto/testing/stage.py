@@ -29,6 +29,7 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import Settings
+from kvproto.testing.access import inside
 from kvproto.testing.deferred_kernels import LateKernels
 from kvproto.testing.engines import Engines
 from kvproto.testing.judge import Judge, WatchedFabric
@@ -96,7 +97,7 @@ class Stage(Engines):
         endpoint._wire_up._pool.shutdown()  # noqa: SLF001
         endpoint._wire_up._pool = Inline()  # type: ignore[assignment]  # noqa: SLF001
         self._dress(endpoint, bound="")
-        endpoint.rank.next_epoch = endpoint.rank.incarnation << 16
+        inside(endpoint).rank.next_epoch = inside(endpoint).rank.incarnation << 16
         return endpoint
 
     def make_decode(self, index: int) -> DecodeEndpoint:
@@ -107,11 +108,11 @@ class Stage(Engines):
 
     def _dress(self, endpoint: PrefillEndpoint | DecodeEndpoint, bound: str | None) -> None:
         self.lives += 1
-        endpoint.rank.incarnation = self.lives
-        endpoint.data.kernels = self.late
+        inside(endpoint).rank.incarnation = self.lives
+        inside(endpoint).data.kernels = self.late
         if not self.sockets:
-            endpoint.loop.control.close()
-            endpoint.loop.control = PostControl(self.post, bound)
+            inside(endpoint).loop.control.close()
+            inside(endpoint).loop.control = PostControl(self.post, bound)
 
     def connect(self, index: int) -> None:
         """The decode rank calls the prefill group, and is answered before the next one calls (when nothing else is
@@ -121,7 +122,7 @@ class Stage(Engines):
             self.pump(self.decodes[index].ready)
 
     def _tap(self, endpoint: Endpoint) -> None:
-        loop = endpoint.loop
+        loop = inside(endpoint).loop
         links = sorted(loop.lines.peer_of, key=lambda link: (loop.rank.peers[link].group, loop.rank.peers[link].rank))
         self.post.tap(loop.control, [loop.lines.peer_of[link] for link in links])
 
@@ -133,11 +134,12 @@ class Stage(Engines):
         """A rank dies and lives again: nothing is closed in order.  Without sockets only."""
         group: list[Any] = self.prefills if side == "P" else self.decodes
         old = group[index]
-        self.fabric.kill(old.data.transport.instance)
-        self.stalled.discard(old.data.transport.instance)
-        assert isinstance(old.loop.control, PostControl), "sockets cannot be cut without closing them"
-        self.post.leave(old.loop.control)
-        old.loop.control.close()
+        instance, control = inside(old).data.transport.instance, inside(old).loop.control
+        self.fabric.kill(instance)
+        self.stalled.discard(instance)
+        assert isinstance(control, PostControl), "sockets cannot be cut without closing them"
+        self.post.leave(control)
+        control.close()
         self.late.forget(old.pool)
         group[index] = self.make_prefill(index) if side == "P" else self.make_decode(index)
         assert self.judges is not None
@@ -187,8 +189,8 @@ class Stage(Engines):
     def linked(self) -> bool:
         """Whether both ends of every link take it for up, and mean the same one."""
         for decode in self.decodes:
-            for index in self.plan.linked_to(decode.rank.index):
-                ours, theirs = decode.rank, self.prefills[index].rank
+            for index in self.plan.linked_to(inside(decode).rank.index):
+                ours, theirs = inside(decode).rank, inside(self.prefills[index]).rank
                 a = ours.links.get(ours.link_of.get((theirs.group, theirs.index), 0))
                 b = theirs.links.get(theirs.link_of.get((ours.group, ours.index), 0))
                 if a is None or b is None or a.session != b.session or (a.state, b.state) != (DLink.UP, PLink.UP):
@@ -197,7 +199,7 @@ class Stage(Engines):
 
     def stall(self, index: int) -> None:
         """This rank's transport stops, as a stopped process's does, or goes on."""
-        name: PeerId = self.endpoints[index].data.transport.instance
+        name: PeerId = inside(self.endpoints[index]).data.transport.instance
         self.stalled ^= {name}
         (self.fabric.stall if name in self.stalled else self.fabric.resume)(name)
 
@@ -212,15 +214,16 @@ class Stage(Engines):
 
     def flying(self) -> list[tuple[PeerId, Handle]]:
         """Every write whose end its writer has not been told, oldest first."""
-        known = {(p.data.transport.instance, handle) for p in self.prefills for handle in p.data.writes.flying}
+        every = [inside(prefill).data for prefill in self.prefills]
+        known = {(data.transport.instance, handle) for data in every for handle in data.writes.flying}
         flying = dict.fromkeys((step.writer, step.handle) for step in self.fabric.options() if step.kind != "arrive")
         return [write for write in flying if write in known]
 
     def hurt_write(self, writer: PeerId, handle: Handle, kind: str) -> None:
         """A write fails and is over, or is in doubt and goes on; or its tag is lost, which healthy rooms survive."""
-        source = next(p for p in self.prefills if p.data.transport.instance == writer)
+        source = next(p for p in self.prefills if inside(p).data.transport.instance == writer)
         if kind != "mute":
-            self._hurt(source.data.writes.flying[handle][0])
+            self._hurt(inside(source).data.writes.flying[handle][0])
         {"fail": self.fabric.fail, "doubt": self.fabric.doubt, "mute": self.fabric.mute}[kind](writer, handle)
 
     def hurt_copy(self, at: int) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from kvproto.errors import KvprotoError
 from kvproto.fsm.machine import Fire, Fired, Machine
 from kvproto.fsm.table import Row, Table, Value
 from kvproto.fsm.vocabulary import Event
@@ -32,7 +33,7 @@ FORMAT = 1
 REMEMBERED = 1 << 16
 
 
-class CoverageError(ValueError):
+class CoverageError(KvprotoError, ValueError):
     """A coverage file that cannot be read."""
 
 

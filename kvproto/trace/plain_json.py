@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from kvproto.errors import KvprotoError
 from kvproto.fsm import vocabulary
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.protocol import effects, events, messages
@@ -24,7 +25,7 @@ Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-class PlainError(ValueError):
+class PlainError(KvprotoError, ValueError):
     """A value that does not fit the type it should have; the sentence names the place."""
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from kvproto.errors import KvprotoError
 from kvproto.fsm.driver import STEP
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Output, Table, Value
@@ -40,7 +41,7 @@ KEYS = {"room": ("room",), "send": ("room", "chunk", "peer"), "write": ("room", 
         "grant": ("room", "chunk"), "link": ("peer",)}
 
 
-class TraceError(ValueError):
+class TraceError(KvprotoError, ValueError):
     """A trace that cannot be read; the sentence names file, line and remedy."""
 
 

@@ -9,6 +9,7 @@ from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import Layout
+from kvproto.testing.access import inside
 from kvproto.testing.pools import noise
 
 LAYOUT = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
@@ -19,7 +20,7 @@ def main() -> None:
         endpoint.start()
         print(endpoint.address, flush=True)
         sys.stdin.read()
-        print(json.dumps([*(value.why for value in endpoint.rank.links.values()), *endpoint.loop.reports]))
+        print(json.dumps([*(value.why for value in inside(endpoint).rank.links.values()), *endpoint.reports()]))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from kvproto.fsm.timing import Timer
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import Settings
+from kvproto.testing import inside
 
 GRID, PAGE, PAGES = 32, 16, 48
 LAYOUT = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=PAGE, tp=1)
@@ -94,12 +95,12 @@ class Member:
 
     def up(self) -> int:
         """Links that are up."""
-        return sum(value.state.name == "UP" for value in self.endpoint.rank.links.values())
+        return sum(value.state.name == "UP" for value in inside(self.endpoint).rank.links.values())
 
     def open(self, room: int, tokens: int, pages: list[int], group: int) -> None:
         from kvproto.engine.room import Room
 
-        if hasattr(self.endpoint, "plans"):
+        if hasattr(self.endpoint, "connect"):
             self.endpoint.open(Room(room), tokens, pages, group=group)
         else:
             self.endpoint.open(Room(room), tokens, pages)
@@ -118,7 +119,7 @@ class Member:
 
     def states(self, room: int) -> set[str]:
         """The states of the room's machines."""
-        rank, key = self.endpoint.rank, room
+        rank, key = inside(self.endpoint).rank, room
         value = rank.value_of(key)
         parts = [*getattr(rank, "sends", {}).get(key, {}).values(), *getattr(rank, "grants", {}).get(key, {}).values()]
         return {value.state.name} | {part.state.name for part in parts} if value is not None else set()
@@ -137,17 +138,17 @@ class Member:
         """Everything that could leak."""
         from kvproto.testing.pools import left_over
 
-        ledger = self.transport
+        ledger, parts = self.transport, inside(self.endpoint)
         return {
             "rooms": left_over(self.endpoint), "threads": threading.active_count(),
             "descriptors": len(list(Path("/proc/self/fd").iterdir())), "writes": ledger.busy(),
             "regions": len(ledger._table.regions()), "peers": len(list(ledger._links.all())),
-            "leaving": len(getattr(self.endpoint.data, "leaving", ())), "links": len(self.endpoint.rank.links),
-            "bound": len(self.endpoint.loop.lines.peer_of), "loop": self.endpoint.loop._thread is None,
+            "leaving": len(getattr(parts.data, "leaving", ())), "links": len(parts.rank.links),
+            "bound": len(parts.loop.lines.peer_of), "loop": parts.loop._thread is None,
         }  # fmt: skip
 
     def reports(self) -> list[str]:
-        return list(self.endpoint.loop.reports)
+        return list(self.endpoint.reports())
 
     def explain(self, room: int) -> str:
         from kvproto.engine.room import Room

@@ -6,6 +6,7 @@ from kvproto.engine.endpoint import Endpoint
 from kvproto.io.control.control import Control, Peer, Sent
 from kvproto.protocol.codec import MAX_FRAME, encode
 from kvproto.protocol.messages import Heartbeat
+from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 
 Frame = tuple[int, Peer, bytes]
@@ -20,19 +21,19 @@ class Tap:
             self._listen(index, endpoint)
 
     def _listen(self, index: int, endpoint: Endpoint) -> None:
-        send = endpoint.loop.control.send
+        send = inside(endpoint).loop.control.send
 
         def noted(peer: Peer, data: bytes) -> Sent:
             if self.open:
                 self.frames.append((index, peer, data))
             return send(peer, data)
 
-        endpoint.loop.control.send = noted  # type: ignore[method-assign]
+        inside(endpoint).loop.control.send = noted  # type: ignore[method-assign]
 
     def say(self, index: int, peer: Peer, data: bytes) -> None:
         """Have this endpoint send these bytes, whatever they are, without a note."""
         self.open = False
-        self.pair.endpoints[index].loop.control.send(peer, data)
+        inside(self.pair.endpoints[index]).loop.control.send(peer, data)
         self.open = True
 
     def repeat(self, at: int) -> None:

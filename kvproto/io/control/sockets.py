@@ -31,6 +31,8 @@ from typing import NamedTuple, Self
 
 import zmq
 
+from kvproto.errors import KvprotoError
+
 LOOPBACK = "tcp://127.0.0.1:*"
 WINDOW = 64  # frames in the pipe of one peer, each way
 _EVERY_SOCKET = {
@@ -46,7 +48,7 @@ _ROUTER = {zmq.ROUTER_MANDATORY: 1, zmq.ROUTER_HANDOVER: 1}
 _DEALER = {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 20, zmq.RECONNECT_IVL_MAX: 1000}  # milliseconds
 
 
-class ControlError(RuntimeError):
+class ControlError(KvprotoError, RuntimeError):
     """A mistake on this side: a bad address, a frame too large, use after close."""
 
 

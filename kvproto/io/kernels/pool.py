@@ -20,12 +20,13 @@ from typing import Any, Literal
 
 import torch
 
+from kvproto.errors import KvprotoError
 from kvproto.layout.plan import Share
 
 Side = Literal["gather", "scatter"]
 
 
-class KernelError(ValueError):
+class KernelError(KvprotoError, ValueError):
     """A pool, share, table or buffer that a gather or scatter cannot work with; the message says why."""
 
 

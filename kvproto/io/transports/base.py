@@ -39,6 +39,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kvproto.errors import KvprotoError
+
 Kind = Literal["DRAM", "VRAM"]
 FaultKind = Literal["unavailable", "usage", "stale_endpoint", "peer_lost", "busy", "in_doubt", "backend"]
 PeerId = NewType("PeerId", str)  # the peer's instance id: unique to one life of one process
@@ -56,7 +58,7 @@ class Fault(msgspec.Struct, frozen=True):
         return f"{self.kind}: {self.detail}"
 
 
-class TransportError(Exception):
+class TransportError(KvprotoError):
     """Root of what a transport raises. `kind` is the class's word in a `Fault`."""
 
     kind: ClassVar[FaultKind] = "backend"

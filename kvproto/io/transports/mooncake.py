@@ -86,8 +86,8 @@ def _load() -> Any:
         from mooncake import engine
     except ImportError as error:
         raise BackendUnavailable(
-            f"Mooncake cannot be imported ({error}): install one of kvproto's mooncake extras, and the system's "
-            "libibverbs1, libnuma1 and libcurl4"
+            f"Mooncake cannot be imported ({error}): pip install 'kvproto[mooncake-cpu]', or mooncake-cuda12 or "
+            "mooncake-cuda13 for GPU memory; all need the system's libibverbs1, libnuma1 and libcurl4"
         ) from error
     return engine
 

@@ -31,7 +31,7 @@ def load() -> tuple[Any, Any]:
     try:
         return importlib.import_module(f"{package}._api"), importlib.import_module(f"{package}._bindings")
     except ImportError as error:
-        raise BackendUnavailable(f"NIXL cannot be imported ({error}): pip install 'nixl>=1.5,<2'") from error
+        raise BackendUnavailable(f"NIXL cannot be imported ({error}): pip install 'kvproto[nixl]'") from error
 
 
 def _package() -> str:

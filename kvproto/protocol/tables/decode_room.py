@@ -309,6 +309,16 @@ def announce(v: V, e: RoomEvent | TimerFired) -> Output:
     return do.AnnounceOutcome(e.room, _work(v).cause)
 
 
+def announce_peer(v: V, e: LinkWentDown | RoomFailed) -> Output:
+    """Tell the engine how the room ended, and which prefill rank it was about."""
+    return do.AnnounceOutcome(e.room, _work(v).cause, e.peer)
+
+
+def announce_told(v: V, e: PeerDrained) -> Output:
+    """Tell the engine what the prefill rank said."""
+    return do.AnnounceOutcome(e.room, _work(v).cause, e.peer, told=True)
+
+
 def release(v: V, e: RoomEvent) -> Output:
     """Tell the engine that the pages are its own again."""
     return do.AnnounceReleased(e.room)
@@ -328,7 +338,7 @@ opens, row, ignore, refuse = decode_room.opens, decode_room.row, decode_room.ign
 LIVE = (S.AWAIT_PEERS, S.OPEN)
 FAILED = (S.FAILED, S.ABORTED)
 OVER = (S.DONE, *FAILED)
-FAIL = (announce, tell_abort, stop_grants, ask_quiet)
+FAIL = (tell_abort, stop_grants, ask_quiet)
 
 # fmt: off
 # ---------------------------------------------------------------------------------- the way that goes well
@@ -350,12 +360,12 @@ row((*LIVE, S.DONE), ChunkNotified,               when=in_place, do=(say_in_plac
 row(S.DONE,        AuxLanded,                     do=(say_aux_landed,))
 
 # ------------------------------------------------------------------------------------- what ends it early
-row(LIVE,          EngineAborted,  S.DRAINING,    let=blame, do=FAIL)
-row(LIVE,          RoomFailed,     S.DRAINING,    let=blame, do=FAIL)
-row(LIVE,          LinkWentDown,   S.DRAINING,    let=blame, do=FAIL)
-row(LIVE,          TimerFired,     S.DRAINING,    let=blame_silence, do=FAIL)
+row(LIVE,          EngineAborted,  S.DRAINING,    let=blame, do=(announce, *FAIL))
+row(LIVE,          RoomFailed,     S.DRAINING,    let=blame, do=(announce_peer, *FAIL))
+row(LIVE,          LinkWentDown,   S.DRAINING,    let=blame, do=(announce_peer, *FAIL))
+row(LIVE,          TimerFired,     S.DRAINING,    let=blame_silence, do=(announce, *FAIL))
 refuse(LIVE,       PeerDrained,    "a prefill rank is done only when this one has told it so", when=no_cause)
-row(LIVE,          PeerDrained,    S.DRAINING,    let=blame, do=(say_noted, *FAIL, count_quiet))
+row(LIVE,          PeerDrained,    S.DRAINING,    let=blame, do=(say_noted, announce_told, *FAIL, count_quiet))
 
 # ---------------------------------------------------------------------------------- draining and settling
 row(S.DRAINING,    PeerDrained,    S.ABORTED,     when=last_writer_aborted, let=quiet, do=(say_noted, release))

@@ -404,6 +404,16 @@ def announce(v: V, e: RoomEvent | TimerFired) -> Output:
     return do.AnnounceOutcome(e.room, _work(v).cause)
 
 
+def announce_peer(v: V, e: PeerOpened | LinkWentDown | PeerForgot | RoomFailed) -> Output:
+    """Tell the engine how the room ended, and which decode rank it was about."""
+    return do.AnnounceOutcome(e.room, _work(v).cause, e.peer)
+
+
+def announce_told(v: V, e: AbortAsked) -> Output:
+    """Tell the engine what the decode rank said."""
+    return do.AnnounceOutcome(e.room, _work(v).cause, e.peer, told=True)
+
+
 def release(v: V, e: RoomEvent | TimerFired) -> Output:
     """Tell the engine that the pages are its own again."""
     return do.AnnounceReleased(e.room)
@@ -438,7 +448,7 @@ row(S.AWAIT_ENGINE,  EngineOpened,     S.DRAINING,      when=other_length, let=b
 row(S.AWAIT_ENGINE,  EngineOpened,     S.DONE,          when=met_without_duty, let=own, do=(announce, release))
 row(S.AWAIT_ENGINE,  EngineOpened,     S.AWAIT_FORWARD, when=met, let=own)
 row(S.AWAIT_ENGINE,  EngineOpened,     S.AWAIT_PEERS,   let=own)
-row(S.AWAIT_PEERS,   PeerOpened,       S.DRAINING,      when=disagrees, let=blame_plan, do=(announce, stop_sends))
+row(S.AWAIT_PEERS,   PeerOpened,       S.DRAINING,      when=disagrees, let=blame_plan, do=(announce_peer, stop_sends))
 row(S.AWAIT_PEERS,   PeerOpened,       S.DONE,          when=meets_last_without_duty, let=meet, do=(say_opened, announce, release))
 row(S.AWAIT_PEERS,   PeerOpened,       S.OPEN,          when=meets_last_at_work, let=meet_and_begin, do=(say_opened, open_first))
 row(S.AWAIT_PEERS,   PeerOpened,       S.AWAIT_FORWARD, when=meets_last, let=meet, do=(say_opened,))
@@ -463,13 +473,13 @@ row(S.AWAIT_ENGINE,  AbortAsked,       S.DRAINING,      let=blame_unowned, do=(s
 row(S.AWAIT_ENGINE,  LinkWentDown,     S.DRAINING,      when=known, let=blame_link_unowned, do=(stop_sends,))
 row(S.AWAIT_ENGINE,  TimerFired,       S.DRAINING,      let=blame_engine, do=(stop_sends,))
 row(LIVE,            EngineAborted,    S.DRAINING,      let=blame, do=(announce, stop_sends))
-row(LIVE,            AbortAsked,       S.DRAINING,      let=blame, do=(announce, stop_sends))
-row(LIVE,            LinkWentDown,     S.DRAINING,      when=known, let=blame_link, do=(announce, stop_sends))
-row(LIVE,            PeerForgot,       S.DRAINING,      let=blame_forgetful, do=(announce, stop_sends))
+row(LIVE,            AbortAsked,       S.DRAINING,      let=blame, do=(announce_told, stop_sends))
+row(LIVE,            LinkWentDown,     S.DRAINING,      when=known, let=blame_link, do=(announce_peer, stop_sends))
+row(LIVE,            PeerForgot,       S.DRAINING,      let=blame_forgetful, do=(announce_peer, stop_sends))
 row(S.AWAIT_PEERS,   TimerFired,       S.DRAINING,      let=blame_absent, do=(announce, stop_sends))
 row(S.AWAIT_FORWARD, TimerFired,       S.DRAINING,      let=blame_stall, do=(announce, stop_sends))
 row(S.OPEN,          TimerFired,       S.DRAINING,      let=blame_stall, do=(announce, stop_sends))
-row(S.OPEN,          RoomFailed,       S.DRAINING,      let=blame, do=(announce, stop_sends))
+row(S.OPEN,          RoomFailed,       S.DRAINING,      let=blame, do=(announce_peer, stop_sends))
 
 # ---------------------------------------------------------------------------------------------- draining
 row(S.DRAINING,      SendFinished,                      when=others_live, let=end_one)

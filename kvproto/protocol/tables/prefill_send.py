@@ -295,17 +295,17 @@ def finish(v: V, e: On) -> SendFinished:
 
 def fail_write(v: V, e: On) -> RoomFailed:
     """Tell the room that the write failed."""
-    return RoomFailed(e.room, Cause.WRITE_FAILED)
+    return RoomFailed(e.room, Cause.WRITE_FAILED, e.peer)
 
 
 def fail_gather(v: V, e: On) -> RoomFailed:
     """Tell the room that the gather failed."""
-    return RoomFailed(e.room, Cause.KERNEL_FAILED)
+    return RoomFailed(e.room, Cause.KERNEL_FAILED, e.peer)
 
 
 def fail_silent(v: V, e: TimerFired) -> RoomFailed:
     """Tell the room that the decode rank does not answer."""
-    return RoomFailed(e.room, Cause.NO_ANSWER)
+    return RoomFailed(e.room, Cause.NO_ANSWER, e.peer)
 
 
 prefill_send = Table(

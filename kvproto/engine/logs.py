@@ -1,0 +1,137 @@
+"""What goes wrong, in words: for the engine's log, and for whoever looks later (`reports`, the newest 256).
+
+Five loggers of the standard library, each with one subject; nothing is installed on them, and a logger that is
+switched off costs a look-up.
+
+    kvproto.rooms       how a room ended: INFO; by no engine's wish: WARNING
+    kvproto.links       a link is up: INFO; lost, or refused: WARNING
+    kvproto.transport   a write, a gather, a scatter or a wire-up has failed: WARNING
+    kvproto.frames      what a peer should not have sent: WARNING; messages that nobody hears, counted: INFO
+    kvproto.loop        a handler, a library or an engine's call has raised: ERROR, the first of a kind with traceback
+
+How often a line is written must not be a peer's choice.  So all but the rooms' (one line for each room that the engine
+opened) are *limited*: `BURST` lines, then one a second that says how many there were, until a second has none too many.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+
+from kvproto.protocol.events import room_name
+from kvproto.protocol.states import Cause
+
+ROOMS = logging.getLogger("kvproto.rooms")
+#: lines of one subject that are written at once
+BURST = 10
+#: seconds between two sums
+PERIOD = 1.0
+#: reports that are kept; kinds of faults whose traceback is written
+KEPT, KINDS = 256, 64
+#: characters of a reason
+LONGEST = 300
+
+
+def short(text: str) -> str:
+    """The text, or as much of it as a reason may have."""
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+
+
+def _nobody(room: int, cause: Cause, why: str) -> None:
+    """Not told."""
+
+
+class Limited:
+    """A logger that nobody can flood."""
+
+    def __init__(self, subject: str) -> None:
+        self.log, self.left, self.more = logging.getLogger(f"kvproto.{subject}"), BURST, 0
+
+    def say(self, level: int, text: str, *args: object, fault: Exception | None = None) -> None:
+        """Write the line, or count it; `fault`: with its traceback."""
+        if not self.log.isEnabledFor(level):
+            return
+        if self.left:
+            self.left -= 1
+            self.log.log(level, text, *args, exc_info=fault)
+        else:
+            self.more += 1
+
+    def sum_up(self, name: str) -> None:
+        """A second has passed: say what was counted."""
+        if self.more:
+            self.log.warning("%s: and %d more", name, self.more)
+            self.more = 0
+        else:
+            self.left = BURST
+
+
+class Logs:
+    """The log of one rank, with its loop."""
+
+    def __init__(self, name: str, unheard: Counter[str]) -> None:
+        """`name` of the rank; `unheard`: messages that it did not hear, counted by why."""
+        self.name, self._unheard, self._summed = name, unheard, Counter[str]()
+        self.reports: deque[str] = deque(maxlen=KEPT)
+        self.links, self.frames = Limited("links"), Limited("frames")
+        self.transport, self.loop = Limited("transport"), Limited("loop")
+        self._kinds: set[str] = set()
+        #: when the second is over, by the loop's clock
+        self.second = 0.0
+        #: told of what may end a room: its key, the cause, and what is known
+        self.blame: Callable[[int, Cause, str], None] = _nobody
+
+    def sum_up(self, now: float) -> None:
+        """Called when the second is over."""
+        self.second = now + PERIOD
+        for limited in (self.links, self.frames, self.transport, self.loop):
+            limited.sum_up(self.name)
+        fresh = self._unheard - self._summed
+        if fresh:
+            self._summed = self._unheard.copy()
+            counts = ", ".join(f"{count} {why}" for why, count in fresh.items())
+            self.frames.log.info("%s: not heard: %s", self.name, counts)
+
+    def frame(self, sender: str, why: str) -> None:
+        """A frame, or a notification, that cannot be read, or that should not have come."""
+        self.reports.append(f"{sender}: {why}")
+        self.frames.say(logging.WARNING, "%s: %s: %s", self.name, sender, why)
+
+    def stranger(self, place: str) -> None:
+        """A message was not heard since no link is bound to where it came from."""
+        self.frames.say(logging.WARNING, "%s: a message from %s, to which no link is bound", self.name, place)
+
+    def link(self, what: str, why: str) -> None:
+        """A link is up (`why` empty), lost, or refused."""
+        level = logging.WARNING if why else logging.INFO
+        self.links.say(level, "%s: %s is %s", self.name, what, why or "up")
+
+    def wire(self, what: str, why: str) -> None:
+        """The transport could not be connected to a peer."""
+        self.transport.say(logging.WARNING, "%s: the transport does not connect to %s: %s", self.name, what, why)
+
+    def part(self, what: str, key: tuple[int, ...], cause: Cause, why: str) -> None:
+        """A write, gather or scatter has failed; `key`: room, chunk (and decode rank)."""
+        room, chunk, *peer = key
+        whom = f" for decode rank {peer[0]}" if peer else ""
+        text = short(f"{what} of {room_name(room)}, chunk {chunk}{whom}: {why}")
+        self.reports.append(text)
+        self.transport.say(logging.WARNING, "%s: %s", self.name, text)
+        self.blame(room, cause, text)
+
+    def fault(self, what: str, error: Exception) -> None:
+        """Something raised that should not have."""
+        text = f"{short(what)}: {type(error).__name__}: {error}"
+        self.reports.append(text)
+        kind = f"{what.partition('(')[0]} {type(error).__name__}"
+        first = kind not in self._kinds and len(self._kinds) < KINDS
+        if first:
+            self._kinds.add(kind)
+        self.loop.say(logging.ERROR, "%s: %s", self.name, text, fault=error if first else None)
+
+    def room(self, room: int, cause: Cause, reason: str) -> None:
+        """A room is over; `reason` is empty if it succeeded."""
+        level = logging.WARNING if reason and not cause.aborted else logging.INFO
+        if ROOMS.isEnabledFor(level):
+            ROOMS.log(level, "%s: %s %s", self.name, room_name(room), f"failed: {reason}" if reason else "is done")

@@ -1,0 +1,59 @@
+"""Why a room failed, in words: its cause, and what this rank knows of it.
+
+The words are made here, on the rank that is told the outcome; what travels is the cause alone.  So the rank where a
+write, a gather or a scatter broke has the library's sentence, and the others say whose cause it is.
+"""
+
+from __future__ import annotations
+
+from kvproto.engine.logs import short
+from kvproto.protocol import effects as do
+from kvproto.protocol.states import Cause
+from kvproto.rank.base import Rank
+from kvproto.rank.explain import link_of, unlinked
+
+#: what was known of a room before its end: the cause that it would be, and the sentence
+Fault = tuple[Cause, str]
+
+WORDS = {
+    Cause.PREFILL_ABORTED: "the prefill engine gave the room up",
+    Cause.DECODE_ABORTED: "the decode engine gave the room up",
+    Cause.NEVER_OPENED: "the prefill engine did not open the room in time",
+    Cause.PEERS_MISSING: "the decode ranks did not all open the room in time",
+    Cause.STALLED: "nothing moved for too long",
+    Cause.NO_ANSWER: "the other side did not answer",
+    Cause.LINK_LOST: "a link was lost",
+    Cause.REFUSED: "the two sides cannot work together",
+    Cause.PLAN_MISMATCH: "the two engines named different lengths or prefixes for the room",
+    Cause.WRITE_FAILED: "a write failed or did not end in time",
+    Cause.KERNEL_FAILED: "a gather or a scatter failed or did not end in time",
+    Cause.FORGOTTEN: "the other side no longer knew the room",
+}
+#: where the rank that it was about is known; {why}: of its link
+ABOUT = {
+    Cause.NO_ANSWER: "{peer} did not answer",
+    Cause.LINK_LOST: "the link to {peer} was lost",
+    Cause.REFUSED: "there is no link to {peer}: {why}",
+    Cause.PLAN_MISMATCH: "{peer} named another length or prefix for the room than this engine",
+    Cause.WRITE_FAILED: "the write to {peer} failed or did not end in time",
+    Cause.KERNEL_FAILED: "the gather for {peer} failed or did not end in time",
+    Cause.FORGOTTEN: "{peer} no longer knew the room",
+}
+#: what may come of a link that there is not
+UNLINKED = frozenset({Cause.NO_ANSWER, Cause.PEERS_MISSING, Cause.STALLED})
+
+
+def reason(rank: Rank, effect: do.AnnounceOutcome, fault: Fault | None) -> str:
+    """One sentence of at most `LONGEST` characters; empty for a room that succeeded."""
+    cause = effect.cause
+    if not cause:
+        return ""
+    peer = f"{rank.other_side} rank {effect.peer}"
+    if effect.told:
+        return f"{peer} said: {WORDS[cause]}"
+    if fault is not None and fault[0] is cause:
+        return short(fault[1])
+    if effect.peer >= 0 and cause in ABOUT:
+        return short(ABOUT[cause].format(peer=peer, why=link_of(rank, effect.room, effect.peer).why))
+    missing = unlinked(rank, effect.room) if cause in UNLINKED else ""
+    return short(f"{WORDS[cause]}: there is no link to {missing}") if missing else WORDS[cause]
