@@ -1,7 +1,7 @@
 """A writer of the one chunk: the real prefill rank as a value.
 
-Its write needs no place in the value: it is posted as soon as the send begins it, and from then on the send's state says
-what it is; whether it is in doubt says the memory, and the input that ends the doubt.
+Its write needs no place in the value: it is posted as soon as the send begins it, and from then on the send's state
+says what it is; whether it is in doubt says the memory, and the input that ends the doubt.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Writer(Surroundings):
         """A gather begins."""
         self.gathers = True
 
-    def post(self, write: Write, wire: str) -> type[Untaken] | None:
+    def post(self, write: Write) -> type[Untaken] | None:
         """The write is in flight."""
         self.posted = ("staged" if write.offset == 0 else "astray") if isinstance(write, do.PrepareWrite) else "pages"
         return None
