@@ -1,10 +1,10 @@
-"""A link's network as a value: two queues of messages, the reports on writes that have ended, and the
-notifications that writes carry.
+"""A link's network as a value: two queues of messages, the reports on writes that have ended, and the notifications
+that writes carry.
 
-`fifo`: messages of a direction arrive in order; `unordered`: each is on its own.  Directions, links, reports
-and notifications are never ordered against each other.  A message can be lost, or arrive and stay to arrive again, as often as the budget
-says; what is meant for a prefill rank can come when the lease that it gives is over.  Reports come from the prefill
-rank's own transport, and notifications from the decode rank's: they are not lost.
+`fifo`: messages of a direction arrive in order; `unordered`: each is on its own.  Directions, links, reports and
+notifications are never ordered against each other.  A message can be lost, or arrive and stay to arrive again, as often
+as the budget says; what is meant for a prefill rank can come when the lease that it gives is over.  Reports come from
+the prefill rank's own transport, and notifications from the decode rank's: they are not lost.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def push(wire: Wire, way: int, item: int, net: Net) -> Wire:
 
 def put_queue(wire: Wire, way: int, queue: tuple[int, ...]) -> Wire:
     """The wire with one queue replaced."""
-    return Wire(*wire[:way], queue, *wire[way + 1 :])
+    queues = list(wire)
+    queues[way] = queue
+    return Wire._make(queues)
 
 
 def deliveries(wire: Wire, net: Net) -> list[Delivery]:

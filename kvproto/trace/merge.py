@@ -2,7 +2,9 @@
 
 Two things order what happened: each log's own order, and that a message is heard after it was sent.  So the logs are
 read side by side; a log whose next entry is a message waits until a log that it came from has told of its sending.  A
-notification that a write carries was sent when the write was posted.  Clocks (which differ between machines) only choose among what may come next.
+notification that a write carries was sent when the write was posted.
+
+Clocks (which differ between machines) only choose among what may come next.
 
 A message that came twice, or whose sending no log has, stops nobody: when all logs wait, the earliest goes on, and is
 told as `repeated` or `unseen`.  Messages that were sent and never heard are `lost`.
