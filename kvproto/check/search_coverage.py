@@ -1,4 +1,4 @@
-"""What a search covers of the tables: rows, guard outcomes, pairs of rows.
+"""What a search covers of the protocol: rows, guard outcomes, pairs of rows, routes.
 
 A search does not follow one machine through its life; it goes from value to value.  So a pair is counted when its
 second row fired from a value in which its first row had left a machine.  The value is what the search itself keeps of

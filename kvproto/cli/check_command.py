@@ -21,7 +21,7 @@ from kvproto.check.search import MEGABYTE, Progress, Result, check, to_stderr
 from kvproto.check.search_coverage import Covered
 from kvproto.check.story import replay
 from kvproto.cli.console import FOUND, WELL, WRONG, complain, say
-from kvproto.trace.coverage import Collector, undump
+from kvproto.trace.coverage import Collector, save, undump
 
 EPILOG = """\
 A configuration is a small world: so many ranks, rooms and chunks, a network, and a budget of faults.  The search goes
@@ -158,7 +158,7 @@ def _write(results: Sequence[Result], args: Any, *, whole: bool) -> None:
         covered = Collector()
         for result in results:
             covered.add(undump(result.coverage or covered.dump()))
-        covered.save(args.rows)
+        save({"": covered}, args.rows)
 
 
 def _tell(result: Result, args: Any) -> None:

@@ -69,10 +69,10 @@ def main(argv: list[str]) -> int:
         return _put(((scene.name, "mmd", _chart(scene, states=args.states)) for scene in chosen), args.out)
     counts: Counts | None = None
     if args.coverage is not None:
-        from kvproto.trace.coverage import CoverageError, load
+        from kvproto.trace.coverage import CoverageError, load, together
 
         try:
-            counts = load(args.coverage).rows
+            counts = together(load(args.coverage)).rows
         except CoverageError as error:
             return complain(str(error))
     tables = [table for table in TABLES if not args.machine or table.name in args.machine]

@@ -28,11 +28,11 @@ class Party(Driver):
         route = self._routes[type(heard.body)][self.facts(heard)]
         if route.end == "route":
             event = route.to[0](heard)
-            self.log((now, self.noted(heard)))
+            self.log((now, self.noted(heard), route))
             if event is None:  # beyond a bound, and counted as such
                 return []
             return self.handle(event, now, *[then(heard) for then in route.to[1:]])
-        self.log((now, self.noted(heard)))
+        self.log((now, self.noted(heard), route))
         self.counts[route.why] += 1
         self._out = []
         for answer in route.to:

@@ -82,7 +82,7 @@ class StepEntry(msgspec.Struct, frozen=True):
 
 
 class HeardEntry(msgspec.Struct, frozen=True):
-    """A message that came."""
+    """A message that came, and the route of its side that took it."""
 
     line: int
     time: float
@@ -90,6 +90,7 @@ class HeardEntry(msgspec.Struct, frozen=True):
     epoch: int
     room: int
     body: Body
+    route: int | None = None
 
 
 class SentEntry(msgspec.Struct, frozen=True):
@@ -135,7 +136,8 @@ def log_of(rank: Rank, kept: list[Any] | None = None) -> Log:
         if isinstance(kept_entry, Effect):
             log.entries.append(SentEntry(line, kept_entry))
         elif len(kept_entry) != STEP:
-            log.entries.append(HeardEntry(line, kept_entry[0], *kept_entry[1]))
+            when, heard, route = kept_entry
+            log.entries.append(HeardEntry(line, when, *heard, route=route.index))
         else:
             now, row, event, old, new = kept_entry
             table = BY_VALUE[type(old)]
@@ -219,7 +221,7 @@ def _entry(entry: TraceEntry) -> dict[str, Plain]:
         return {"kind": "sent", "effect": plain(entry.effect)}
     if isinstance(entry, HeardEntry):
         return {"kind": "heard", "time": entry.time, "link": entry.link, "epoch": entry.epoch,
-                "room": plain(entry.room, "room"), "message": plain(entry.body)}  # fmt: skip
+                "room": plain(entry.room, "room"), "message": plain(entry.body), "route": entry.route}  # fmt: skip
     said: dict[str, Plain] = {
         "kind": "step", "time": entry.time, "machine": entry.machine, "event": plain(entry.event),
         "from": entry.source, "to": entry.target, "row": entry.row, "effects": plain(entry.effects),
@@ -232,7 +234,8 @@ def _read(data: dict[str, Any], line: int) -> TraceEntry:
         return SentEntry(line, struct(Effect, data["effect"]))
     if data["kind"] == "heard":
         said = struct(_Room, {"room": data["room"]})
-        return HeardEntry(line, data["time"], data["link"], data["epoch"], said.room, struct(Body, data["message"]))
+        body, route = struct(Body, data["message"]), data.get("route")
+        return HeardEntry(line, data["time"], data["link"], data["epoch"], said.room, body, route)
     table = BY_NAME.get(data["machine"])
     if data["kind"] != "step" or table is None:
         raise PlainError(f"no entry of kind {data['kind']!r}, machine {data.get('machine')!r}")
