@@ -137,7 +137,7 @@ def log_of(rank: Rank, kept: list[Any] | None = None) -> Log:
             log.entries.append(SentEntry(line, kept_entry))
         elif len(kept_entry) != STEP:
             when, heard, route = kept_entry
-            log.entries.append(HeardEntry(line, when, *heard, route=route.index))
+            log.entries.append(HeardEntry(line, when, *heard, route.index))
         else:
             now, row, event, old, new = kept_entry
             table = BY_VALUE[type(old)]
