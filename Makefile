@@ -14,7 +14,7 @@ PYTHON ?= $(shell for p in python3.11 /usr/bin/python3.11 python3 python3.12 pyt
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 JOBS ?= 2
 ARGS ?=
-# Every row of every table has to fire in a whole run; for a part of the tests: make test ROWS= ARGS='-k ring'
+# Every row has to fire on a rank, and every route to be taken, in a whole run; for a part: make test ROWS= ARGS='-k ring'
 ROWS ?= --rows-least 100
 
 .PHONY: help demo test lint check lock clean

@@ -22,8 +22,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from kvproto import Cause, DecodeEndpoint, Layout, Pool, PrefillEndpoint, Room, Settings
-from kvproto.io.transports.nixl import NixlTransport
+from kvproto import Cause, DecodeEndpoint, Layout, NixlTransport, Pool, PrefillEndpoint, Room, Settings
 
 PAGE, PAGES, CHUNK, HEADS, DIM, LAYERS = 16, 40, 64, 4, 32, 2
 SHARE = HEADS // 2

@@ -6,8 +6,7 @@ import time
 
 import torch
 
-from kvproto import DecodeEndpoint, Layout, Pool, PrefillEndpoint, Room, Settings
-from kvproto.io.transports.nixl import NixlTransport
+from kvproto import DecodeEndpoint, Layout, NixlTransport, Pool, PrefillEndpoint, Room, Settings
 
 SIZES = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18)
 HERE, THERE = [2, 8, 31, 4, 0, 60, 7], [9, 3, 27, 5, 40, 1, 12]  # the pages of the prompt on either side

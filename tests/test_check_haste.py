@@ -28,7 +28,7 @@ def reached(config: Config) -> set[Any]:
     """The states of a search by their values, whatever numbers it gave them; without what only haste knows."""
     search = Search("", config)
     assert search.run().ended == "exhausted"
-    world, found = search.space, set()
+    world, found = search.world, set()
     for state in search.order:
         *nodes, spent = [world.part(state, at) for at in range(world.last + 1)]
         messages = world.messages.values

@@ -293,7 +293,7 @@ def over_pages(said: list[type[Untaken] | None]) -> World:
     to_open(at)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node, "prepare", lambda write: 4)
-        patch.setattr(node, "post", lambda write, wire: next(answers))
+        patch.setattr(node, "post", lambda write: next(answers))
         at.raise_event("P", 0, ev.TokensProduced(ROOM, GRID))
         at.calm()
     assert at.prefill(0).writes[ROOM, 0].flying == said.index(DEFERRED)
@@ -307,7 +307,7 @@ def a_write(case: str) -> World:
     for events in passes:
         assert (ROOM, 0) in at.prefill(0).writes and ROOM not in node.released
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(node, "post", lambda write, wire: next(answers))
+            patch.setattr(node, "post", lambda write: next(answers))
             node.interpreter.handle(events[0], at.now, *events[1:])
     assert (ROOM, 0) not in at.prefill(0).writes and not node.interpreter.unposted
     ends(at)
@@ -428,24 +428,27 @@ def called_elsewhere() -> World:
     def call(address: str) -> DLink:
         _, effects = rank.call(PREFILL_GROUP, 0, at.plan, at.now, address)
         node.interpreter.carry_out(effects, at.now)
+        return where()
+
+    def where() -> DLink:
         return DLink(rank.links[1].state)
 
     def cannot() -> tuple[DLink, str]:
         at.raise_event("D", 0, ev.DialFailed(1, "no such place"))
-        return DLink(rank.links[1].state), rank.links[1].why
+        return where(), rank.links[1].why
 
     assert call("nowhere") is DLink.AWAIT_RETURN and node.interpreter.place_of == {1: b"nowhere"}
     assert cannot() == (DLink.AWAIT_RETURN, "no such place")
     assert call("elsewhere") is DLink.AWAIT_RETURN and rank.links[1].why == ""
     at.calm(QUICK.return_.period * (QUICK.return_.tries + 2))
-    assert rank.links[1].state is DLink.AWAIT_WELCOME, "nothing of the lost link can land any more"
-    assert call("nowhere") is DLink.AWAIT_WELCOME and cannot() == (DLink.AWAIT_WELCOME, "no such place")
+    assert call("nowhere") is DLink.AWAIT_WELCOME, "nothing of the lost link can land any more"
+    assert cannot() == (DLink.AWAIT_WELCOME, "no such place")
     assert call("P0") is DLink.AWAIT_WELCOME
     at.calm(QUICK.call.period * 2)
-    assert rank.links[1].state is DLink.UP
+    assert where() is DLink.UP
     at.raise_event("D", 0, ev.QueueOverflowed(1))
     node.interpreter.hear(b"P0", 0, 0, msg.Refusal(rank.links[1].session, "not now"), at.now)
-    assert rank.links[1].state is DLink.REFUSED
+    assert where() is DLink.REFUSED
     return at
 
 

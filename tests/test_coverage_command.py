@@ -11,9 +11,10 @@ from kvproto.check.configs import CONFIGS
 from kvproto.check.search import check, label
 from kvproto.check.search_coverage import Covered
 from kvproto.cli.check_command import main as check_command
-from kvproto.cli.coverage_command import main
-from kvproto.draw.scenes import PLAYS
-from kvproto.fsm.trace.coverage import load
+from kvproto.cli.coverage_command import main, read
+from kvproto.draw.scenes import SCENES
+from kvproto.fsm.trace.coverage import Collector, load, save, together
+from kvproto.protocol.kv import KV
 from kvproto.protocol.tables import TABLES
 from kvproto.trace import lines, log_of
 
@@ -23,7 +24,7 @@ def traces(tmp_path: Path) -> Path:
     """The traces of the scene in which all goes well, as a real run would leave them."""
     folder = tmp_path / "run"
     folder.mkdir()
-    stage = PLAYS["well"][0]()
+    stage = SCENES[0].play()
     for name, rank in enumerate(stage.ranks.values()):
         (folder / f"{name}.jsonl").write_text("\n".join(lines(log_of(rank))) + "\n")
     return folder
@@ -40,7 +41,9 @@ def test_a_search_is_counted_by_rows_and_by_pairs(tmp_path: Path) -> None:
     assert counts.pairs
     file = tmp_path / "rows.json"
     assert check_command(["smoke", "--quiet", "--rows", str(file)]) == 0
-    assert (load(file, TABLES).rows, load(file, TABLES).pairs) == (counts.rows, counts.pairs)
+    (back,) = load(file, KV.counted).values()
+    assert (back.rows, back.pairs, back.routes) == (counts.rows, counts.pairs, counts.routes)
+    assert counts.routes
 
 
 def test_sources_stand_side_by_side(tmp_path: Path, traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,8 +57,25 @@ def test_sources_stand_side_by_side(tmp_path: Path, traces: Path, capsys: pytest
     assert main([str(checker), f"real={traces}", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     table = TABLES[0]
-    assert found["checker"][table.name]["rows"] == [load(checker, TABLES).covered(table).seen, len(table.rows)]
+    counts = together(load(checker, KV.counted))
+    assert found["checker"][table.name]["rows"] == [counts.covered(table).seen, len(table.rows)]
+    for side in KV.counted.routes:
+        assert found["checker"][side.name]["routes"] == [counts.taken(side).seen, len(side.routes)]
+        assert 0 < found["real"][side.name]["routes"][0] < len(side.routes)
     assert 0 < found["real"][table.name]["rows"][0] < found["checker"][table.name]["rows"][0]
+
+
+def test_tests_are_two_sources(tmp_path: Path, traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What only misbehaviour has fired is listed as what honest traffic lacks, and misbehaviour lacks nothing."""
+    honest, misbehaving = read(traces, KV)[""], Collector(KV.counted)
+    row = honest.missing(TABLES[0])[0]
+    misbehaving.rows[TABLES[0].name, row.index] = 1
+    save({"honest": honest, "misbehaving": misbehaving}, tmp_path / "tests.json")
+    assert main([str(tmp_path / "tests.json")]) == 0
+    said = capsys.readouterr().out
+    assert "tests honest" in said.splitlines()[0] and "tests misbehaving" in said.splitlines()[0]
+    assert "tests honest has not seen 1 row(s) or route(s) that others have" in said
+    assert f"  {row.where}: " in said and "tests misbehaving has not seen" not in said
 
 
 def test_they_are_painted_on_one_page(tmp_path: Path, traces: Path) -> None:

@@ -50,7 +50,7 @@ def refused(endpoint: DecodeEndpoint) -> str:
             assert not endpoint.ready()
         except ConnectionError as error:
             return str(error)
-    raise AssertionError(f"no answer within {AT_ONCE} s: {endpoint.links}")
+    raise AssertionError(f"no answer within {AT_ONCE} s: {inside(endpoint).rank.links}")
 
 
 @pytest.mark.parametrize("what", [

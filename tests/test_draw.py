@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from kvproto.cli.draw_command import main
-from kvproto.draw.scenes import PLAYS, SCENES
+from kvproto.draw.scenes import SCENES
 from kvproto.fsm.draw.diagram import Look, sketch
 from kvproto.fsm.draw.dot import dot
 from kvproto.fsm.draw.layers import DiagramLayout, place
@@ -139,7 +139,7 @@ def test_what_did_not_fire_is_painted() -> None:
 
 @every_scene
 def test_a_scene_is_played_by_the_rules_and_drawn_the_same_each_time(scene: Scene) -> None:
-    stage = PLAYS[scene.name][0]()
+    stage = scene.play()
     assert not stage.reports
     room = scene.subjects[0]
     ends = {"abort": Cause.DECODE_ABORTED, "lost": Cause.LINK_LOST}

@@ -16,8 +16,8 @@ EMPTY = {"FIRST": 0, "LAST": 0}  # the empty ring alone
 
 
 @functools.cache
-def ranks(rings: tuple[str, ...], trouble: bool) -> Found:
-    return explore(rings=rings, trouble=trouble)
+def ranks(rings: tuple[str, ...], trouble: bool, tells: bool = False) -> Found:
+    return explore(rings=rings, trouble=trouble, tells=tells)
 
 
 def agree(found: Found, theirs: Rumoured) -> None:
@@ -39,6 +39,12 @@ def test_they_have_the_same_states_where_the_watermark_is_awaited() -> None:
     found = ranks(("ahead",), False)
     assert found.kinds["send WAITING"] > 0
     agree(found, rumur(model("chunk.m", {"FIRST": 3, "LAST": 3, "TROUBLE": 0}, found.kinds)))
+
+
+def test_they_have_the_same_states_where_writes_carry_their_notification() -> None:
+    found = ranks(("empty",), True, True)
+    assert found.states != {"empty": ranks(TROUBLED, True).states["empty"]}
+    agree(found, rumur(model("chunk.m", {"LAST": 0, "TELLS": 1}, found.kinds)))
 
 
 @pytest.mark.timeout(900)

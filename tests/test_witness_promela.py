@@ -13,7 +13,7 @@ from support.witness import Spun, spin
 
 from kvproto.check.witness.chunk import Tables
 from kvproto.check.witness.chunk_search import Found, explore
-from kvproto.check.witness.promela import FILES, FOLDER, generate, stale
+from kvproto.check.witness.promela import FILES, FOLDER, World, generate, stale
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import events as ev
@@ -24,8 +24,8 @@ from kvproto.protocol.tables.prefill_send import finish, free_slot, prefill_send
 
 
 @functools.cache
-def ranks(ring: str, trouble: bool) -> Found:
-    return explore(rings=(ring,), trouble=trouble)
+def ranks(about: World) -> Found:
+    return explore(rings=(about.ring,), trouble=about.trouble, tells=about.tells)
 
 
 def agree(found: Found, spun: Spun) -> None:
@@ -43,7 +43,7 @@ def test_what_is_generated_is_fresh() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_spin_stores_as_many_states_as_our_own_search(name: str) -> None:
-    agree(ranks(*FILES[name]), spin((FOLDER / f"{name}.pml").read_text()))
+    agree(ranks(FILES[name]), spin((FOLDER / f"{name}.pml").read_text()))
 
 
 Change = Callable[[Row], Row | None]
@@ -98,10 +98,10 @@ FAULTY = {
 @pytest.mark.parametrize("fault", FAULTY)
 def test_a_change_to_a_table_is_seen(fault: str) -> None:
     tables, seen = FAULTY[fault]
-    spun, ours = spin(generate("empty", tables)), explore(tables, ("empty",))
+    spun, ours = spin(generate(World("empty"), tables)), explore(tables, ("empty",))
     if seen == "count":
         agree(ours, spun)
-        assert spun.stored != sum(ranks("empty", True).states.values())
+        assert spun.stored != sum(ranks(World("empty")).states.values())
     elif seen == "L1":
         assert ours.faults == [] and ours.lost > 0
         assert spun.error.startswith("invalid end state")

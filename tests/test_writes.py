@@ -30,6 +30,11 @@ LEASE_S = 30.0
 DONE, LOST, DOUBT = ev.WriteCompleted(*KEY), ev.WriteFailed(*KEY, settled=True), ev.WriteFailed(*KEY, settled=False)
 
 
+def stand_in(**parts: Any) -> Any:
+    """Something that has these, and nothing else."""
+    return SimpleNamespace(**parts)
+
+
 class World:
     """Writes and their machines over a transport that takes everything, until it is told to be full."""
 
@@ -41,14 +46,11 @@ class World:
         self.values: dict[tuple[int, int, int], PWriteValue] = {}
         self.queue: deque[Event] = deque()
         self.handlers: dict[type[Any], Any] = {}
-        loop = SimpleNamespace(
+        self.loop = stand_in(
             turns=1, logs=Logs("prefill rank 0", Counter()), raise_event=self.queue.append, submit=self.submit,
             handlers=self.handlers,
         )  # fmt: skip
-        transport: Any = SimpleNamespace(
-            write_many=self.write_many, quiescent=lambda _: self.settled, drop=lambda _: None
-        )  # fmt: skip
-        self.loop: Any = loop
+        transport = stand_in(write_many=self.write_many, quiescent=lambda _: self.settled, drop=lambda _: None)
         self.writes = Writes(self.loop, transport)
 
     def write_many(self, _peer: PeerId, parts: list[Any], _tag: bytes) -> Handle:

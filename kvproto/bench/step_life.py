@@ -29,8 +29,11 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.states import Cause
+from kvproto.rank.base import Rank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import Settings
+from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 
 GRID = 2048
 PEERS = 2
@@ -109,34 +112,84 @@ class Script(msgspec.Struct):
     fired: list[tuple[str, tuple[int, int, int], Event]] = []
 
 
+class Rehearsal(Surroundings):
+    """The world of a rank that rehearses: what it asks for is answered by an event that is due some time later."""
+
+    def __init__(
+        self, rank: PrefillRank, script: Script, waiting: deque[BenchRoom], coming: Iterator[BenchRoom]
+    ) -> None:  # fmt: skip
+        """`waiting`: rooms that are open, and have yet to be computed; `coming`: those that open when one ends."""
+        self.rank, self.waiting, self.coming = rank, waiting, coming
+        self.due: list[Event] = []
+        self.interpreter = Noted(rank, self, script)
+        for link in rank.links:
+            self.interpreter.bind(link, str(rank.peers[link].rank).encode())
+            self.interpreter.wires[link] = "wire"
+
+    def begin(self) -> None:
+        """One room more is at work."""
+        if self.waiting:
+            self.due.extend(_engine(self.waiting.popleft()))
+
+    def deliver(self, place: bytes, epoch: int, room: int, body: msg.Message) -> None:
+        """What the decode rank at this place answers, heard as an event."""
+        peer = int(place)
+        match body:
+            case msg.StagingReq(chunk):
+                self.due.append(ev.StagingGranted(room, chunk, peer, 1, 0, 0, 64, usable=True, lease=30.0))
+            case msg.StgNotify(chunk):
+                self.due.append(ev.ChunkAcked(room, chunk, peer))
+            case msg.Aux():
+                self.due.append(ev.ChunkAcked(room, msg.AUX_CHUNK, peer))
+
+    def aux_row(self, room: int) -> bytes:
+        """Of no content."""
+        return b""
+
+    def gather(self, asked: do.LaunchGather) -> None:
+        """It succeeds."""
+        self.due.append(ev.Gathered(asked.room, asked.chunk, asked.peer))
+
+    def post(self, write: Write) -> type[Untaken] | None:
+        """It succeeds."""
+        self.due.append(ev.BatchCompleted(write.room, write.chunk, write.peer))
+        return None
+
+    def hear_outcome(self, room: int, cause: Cause) -> None:
+        """The next one is opened, and one more begins."""
+        assert not cause, cause
+        self.due.extend(opening(self.rank, next(self.coming)))
+        self.begin()
+
+
+class Noted(Interpreter):
+    """An interpreter that writes the script: all that goes into the rank."""
+
+    def __init__(self, rank: PrefillRank, around: Surroundings, script: Script) -> None:
+        super().__init__(rank, around)
+        self.script = script
+
+    def ask(self, what: Callable[..., list[Effect]], *about: Any) -> list[Effect]:
+        """Note the event, and what it leads to."""
+        effects = super().ask(what, *about)
+        _note(self.script, self.rank, *about)
+        return effects
+
+
 def rehearse(
     rank: PrefillRank, alive: list[BenchRoom], fresh: list[BenchRoom], start: float, at_work: int = 64
 ) -> Script:
     """Live the lives of `alive`, at most `at_work` at a time; open one of `fresh` for each that ends."""
     script, rng, now = Script(), random.Random(3), start
-    waiting, coming = deque(alive), iter(fresh)
-    due: list[Event] = []
     rank.trace.clear()
-
-    def begin() -> None:
-        if waiting:
-            due.extend(_engine(waiting.popleft()))
-
+    world = Rehearsal(rank, script, deque(alive), iter(fresh))
     for _ in range(at_work):
-        begin()
-    while due:
+        world.begin()
+    while world.due:
         # one of the first of many: rooms interleave, what one room's engine says keeps its order
-        event = due.pop(rng.randrange(min(len(due), at_work)))
+        event = world.due.pop(rng.randrange(min(len(world.due), at_work)))
         now += 2e-5
-        effects = rank.handle(event, now)
-        _note(script, rank, event, now)
-        for effect in effects:
-            if type(effect) is do.AnnounceOutcome:
-                assert not effect.cause, effect
-                due.extend(opening(rank, next(coming)))
-                begin()
-            else:
-                due.extend(_answer(effect))
+        world.interpreter.handle(event, now)
     return script
 
 
@@ -146,7 +199,7 @@ def _engine(room: BenchRoom) -> list[Event]:
     return [ev.ForwardScheduled(room.key), *produced, ev.AuxProvided(room.key)]
 
 
-def _note(script: Script, rank: PrefillRank, event: Event, now: float) -> None:
+def _note(script: Script, rank: Rank, event: Event, now: float) -> None:
     fields = tuple(getattr(event, name) for name in type(event).__struct_fields__)
     script.makes.append(type(event))
     script.args.append(fields)
@@ -160,24 +213,6 @@ def _note(script: Script, rank: PrefillRank, event: Event, now: float) -> None:
         chunk, peer = (about.chunk, about.peer) if fired.machine in {"send", "write"} else (0, 0)
         script.fired.append((fired.machine, (about.room, chunk, peer), fired))
     rank.trace.clear()
-
-
-def _answer(effect: Effect) -> list[Event]:
-    """What the world answers to this effect."""
-    match effect:
-        case do.Transmit(link=link, room=room, body=msg.StagingReq(chunk=chunk)):
-            return [ev.StagingGranted(room, chunk, link - 1, 1, 0, 0, 64, usable=True, lease=30.0)]
-        case do.Transmit(link=link, room=room, body=msg.StgNotify(chunk=chunk)):
-            return [ev.ChunkAcked(room, chunk, link - 1)]
-        case do.LaunchGather(room=room, chunk=chunk, peer=peer):
-            return [ev.Gathered(room, chunk, peer)]
-        case do.PrepareWrite(room=room, chunk=chunk, peer=peer):
-            return [ev.BatchReady(room, chunk, peer, last=True)]
-        case do.PostBatch(room=room, chunk=chunk, peer=peer):
-            return [ev.BatchCompleted(room, chunk, peer)]
-        case do.TransmitAux(link=link, room=room):
-            return [ev.ChunkAcked(room, msg.AUX_CHUNK, link - 1)]
-    return []
 
 
 def play(rank: PrefillRank, script: Script, first: int, last: int, clock: Callable[[], float]) -> float:

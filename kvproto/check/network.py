@@ -1,5 +1,5 @@
-"""A link's network as a value: two queues of messages, the reports on writes that have ended, and the
-notifications that writes carry.
+"""A link's network as a value: two queues of messages, the reports on writes that have ended, and the notifications
+that writes carry.
 
 Directions, links, reports and notifications are never ordered against each other.  A message can be lost, or arrive and
 stay to arrive again, as often as the budget says; what is meant for a prefill rank can come when the lease that it
@@ -51,7 +51,9 @@ def _order(way: int, net: Net) -> Net:
 
 def put_queue(wire: Wire, way: int, queue: tuple[int, ...]) -> Wire:
     """The wire with one queue replaced."""
-    return Wire(*wire[:way], queue, *wire[way + 1 :])
+    queues = list(wire)
+    queues[way] = queue
+    return Wire._make(queues)
 
 
 def deliveries(wire: Wire, net: Net) -> list[Delivery]:

@@ -83,10 +83,10 @@ class Watched(Interpreter):
         #: the rows that have fired, by identity
         self.rows: dict[int, Row] = around.rows
 
-    def ask(self, what: Callable[[], list[Effect]]) -> list[Effect]:
+    def ask(self, what: Callable[..., list[Effect]], *about: Any) -> list[Effect]:
         """Let the rank do something; whatever it raises would have stopped the loop."""
         try:
-            effects = what()
+            effects = what(*about)
         except (AssertionError, LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
             raise Violation("S10", f"the rank stopped: {type(error).__name__}: {error}") from error
         for _, row, *_ in steps(self.rank.trace):

@@ -96,7 +96,7 @@ class PrefillNode(PrefillMoves):
         v, keys = self.current, self.names.keys
         match what[0]:
             case "message" | "message late":
-                self._hear(*what[1:], LATE if what[0] == "message late" else NOW)
+                self._hear(what[1], what[2], LATE if what[0] == "message late" else NOW)
             case "hello":
                 _, d, message, epoch = what
                 self.rank.next_epoch, self.rank.next_link = epoch - 1, d + 1
@@ -180,6 +180,7 @@ class PrefillNode(PrefillMoves):
     def _made(self, how: str, k: int, chunk: int, d: int) -> None:
         key = self.names.keys[k], chunk, d
         if how == "unmade":
+            del self.interpreter.unposted[key]
             self._handle(ev.BatchUnmade(*key))
             return
         self.untaken = UNTAKEN.get(how)
@@ -253,11 +254,12 @@ class PrefillNode(PrefillMoves):
         """In one step with what asks for it, unless the configuration says otherwise."""
         return None if self.config.preparing else 1
 
-    def post(self, write: Write, wire: str) -> type[Untaken] | None:
+    def post(self, write: Write) -> type[Untaken] | None:
         """A write is posted: once, and from a slot that holds its chunk."""
         if self.untaken is not None:
             return self.untaken
         v, k, chunk, d = self.current, self.names.place[write.room], write.chunk, write.peer
+        wire = self.interpreter.wires[write.link]
         judge("S4", wire != DOWN, f"chunk {chunk} of room {k} is posted through a link that is down")
         judge("S2", not any(j[:3] == (k, chunk, d) for j in v.posted), f"chunk {chunk} of room {k} is posted twice")
         slot, where, tag = -1, -1, 0

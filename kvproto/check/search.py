@@ -20,8 +20,8 @@ class Search(search.Search):
 
     def __init__(self, name: str, config: Config, *, memory: int = 12_000) -> None:
         """`memory`: MiB of this process at which the search gives up."""
-        super().__init__(name, config, explorer(config), memory=memory)
-        self.config = config
+        self.config, self.world = config, explorer(config)
+        super().__init__(name, config, self.world, memory=memory)
 
     def tale(self, name: str, text: str, events: list[Any]) -> RankTale:
         """A violation, with the names that the story uses."""

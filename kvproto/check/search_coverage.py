@@ -1,4 +1,4 @@
-"""What a search covers of the tables: rows, guard outcomes, pairs of rows.
+"""What a search covers of the protocol: rows, guard outcomes, pairs of rows, routes.
 
 A search does not follow one machine through its life; it goes from value to value.  So a pair is counted when its
 second row fired from a value in which its first row had left a machine.  The value is what the search itself keeps of
@@ -12,14 +12,14 @@ from collections import defaultdict
 from kvproto.check.snapshot import plain
 from kvproto.fsm.table import Row, Value
 from kvproto.fsm.trace.coverage import Collector
-from kvproto.protocol.tables import TABLES
+from kvproto.protocol.kv import KV
 
 
 class Covered(Collector):
     """A collector that knows machines by their values."""
 
     def __init__(self) -> None:
-        super().__init__(TABLES)
+        super().__init__(KV.counted)
         self._left: dict[tuple[str, Value], set[int]] = defaultdict(set)
 
     def take(self, row: Row, table: str, old: Value, new: Value) -> None:

@@ -159,11 +159,11 @@ def _slow(config: Config, names: list[str], event: Event) -> str:
     if event.at >= len(names):
         p, d = links(config)[event.at - len(names)]
         messages = f"messages from D{d} to P{p} are slow" if who else f"messages from P{p} to D{d} are slow"
-        slow = {
+        others = {
             "wrote": f"reports to P{p} on its writes to D{d} are slow",
             "notified": f"what P{p}'s writes tell D{d} is slow",
         }  # fmt: skip
-        return slow.get(word, messages)
+        return others.get(word, messages)
     slow = {
         "land": f"P{who}'s writes", "settle": f"P{who}'s writes in doubt", "scattered": "its scatters",
         "gathered": "its gathers", "made": "the making of its writes", "wired": "its wiring", "restart": "its restart",

@@ -21,7 +21,7 @@ from kvproto.fsm.checker import Checker
 from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.protocol import named
 from kvproto.fsm.search import MEGABYTE, Result, to_stderr
-from kvproto.fsm.trace.coverage import Collector, undump
+from kvproto.fsm.trace.coverage import Collector, save, undump
 
 EPILOG = """\
 A configuration is a small world: so many ranks, rooms and chunks, a network, and a budget of faults.  The search goes
@@ -179,10 +179,10 @@ def _write(results: Sequence[Result], args: Any, *, whole: bool) -> None:
     elif args.counts:
         complain(f"{args.counts} is left as it was: not all was searched to its end")
     if args.rows:
-        covered = Collector(args.tables.tables)
+        covered = Collector(args.tables.counted)
         for result in results:
-            covered.add(undump(result.coverage or covered.dump(), args.tables.tables))
-        covered.save(args.rows)
+            covered.add(undump(result.coverage or covered.dump(), args.tables.counted))
+        save({"": covered}, args.rows)
 
 
 def _tell(result: Result, args: Any) -> None:

@@ -1,7 +1,8 @@
-"""`kvproto coverage`: what tests, the checker and real runs have seen of the tables, side by side.
+"""`kvproto coverage`: what tests, the checker and real runs have seen of tables and routes, side by side.
 
 A source is a file of counts (`kvproto check --rows FILE`, `pytest --rows-out FILE`), a trace, or a directory of traces.
-What only a real run has seen is worth a look: there the tests and the checker know less than the world.
+Tests are two sources: honest traffic, and what only peers and libraries that misbehave bring about.  What only a real
+run has seen is worth a look: there the tests and the checker know less than the world.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from kvproto.cli.tables_option import add_tables
 from kvproto.fsm.draw.diagram import Look, sketch
 from kvproto.fsm.draw.svg import svg
 from kvproto.fsm.protocol import Protocol
-from kvproto.fsm.table import Row, Table
+from kvproto.fsm.table import Table
 from kvproto.fsm.trace import records
-from kvproto.fsm.trace.coverage import Collector, CoverageError, load, percent
+from kvproto.fsm.trace.coverage import MISBEHAVING, Collector, Counted, CoverageError, load
+from kvproto.fsm.trace.coverage_report import lacking, side_by_side
 from kvproto.fsm.trace.replay import replay
 
 EPILOG = """\
@@ -31,8 +33,8 @@ examples:
   kvproto coverage checker.json tests.json demo=traces
   kvproto coverage checker.json tests.json demo=traces --html coverage.html
 
-The first column's neighbours say what is missing in it: rows that another source has seen and this one has not are
-listed by file and line.  Traces are checked against the tables first; one that differs is refused.
+The first column's neighbours say what is missing in it: rows and routes that another source has seen and this one has
+not are listed by file and line.  Traces are checked against the tables first; one that differs is refused.
 Exit code 0: all could be read; 1: something could not, or a trace is not what the tables do.
 """
 STYLE = """
@@ -51,16 +53,17 @@ def main(argv: list[str]) -> int:
     for asked in args.source:
         name, _, path = asked.rpartition("=")
         try:
-            sources[name or Path(path).stem] = read(Path(path), args.tables)
+            found = read(Path(path), args.tables)
         except (CoverageError, records.TraceError) as error:
             return complain(str(error))
+        sources |= {" ".join(filter(None, (name or Path(path).stem, kind))): each for kind, each in found.items()}
     if args.html:
         args.html.write_text(page(sources))
         say(f"wrote {args.html}")
     elif args.json:
         say(json.dumps({name: summary(counts) for name, counts in sources.items()}, indent=1))
     else:
-        say(table(sources))
+        say(side_by_side(sources))
         for line in differences(sources, args.all):
             say(line)
     return WELL if all(counts.rows for counts in sources.values()) else FOUND
@@ -69,7 +72,8 @@ def main(argv: list[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
     made = argparse.ArgumentParser(
-        prog="kvproto coverage", description="What has been seen of the tables: rows, guard outcomes, pairs of rows.",
+        prog="kvproto coverage",
+        description="What has been seen of the protocol: rows, guard outcomes, pairs of rows, routes.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     made.add_argument("source", nargs="+", metavar="[NAME=]PATH", help="counts, a trace, or a directory of traces")
@@ -80,71 +84,61 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def read(path: Path, protocol: Protocol) -> Collector:
-    """What a source has seen.  Raises `CoverageError`, `TraceError`."""
+def read(path: Path, protocol: Protocol) -> Sources:
+    """What has been seen, by kind ("": of no particular one).  Raises `CoverageError`, `TraceError`."""
     if path.suffix == ".json":
-        return load(path, protocol.tables)
+        return load(path, protocol.counted)
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         raise CoverageError(f"{path}: there are no traces (*.jsonl) in it")
-    counts, telling = Collector(protocol.tables), protocol.told()
+    counts, telling = Collector(protocol.counted), protocol.told()
     for file in files:
         for log in records.load(file, telling=telling):
             different = replay(log, telling)
             if different is not None:
                 raise CoverageError(f"{file}: not what the tables do: {different}")
             counts.take_log(log)
-    return counts
+    return {"": counts}
 
 
 def summary(counts: Collector) -> dict[str, dict[str, list[int]]]:
-    """By machine: rows, guard outcomes and pairs, each as seen and all."""
+    """By machine: rows, guard outcomes and pairs; by side: routes; each as seen and all."""
     found = {}
-    for each in counts.tables:
+    for each in counts.of.tables:
         shares = {"rows": counts.covered(each), "guards": counts.outcomes(each), "pairs": counts.joined(each)}
         found[each.name] = {what: [share.seen, share.all] for what, share in shares.items()}
+    for routes in counts.of.routes:
+        share = counts.taken(routes)
+        found[routes.name] = {"routes": [share.seen, share.all]}
     return found
 
 
-def _tables(sources: Sources) -> tuple[Table[Any], ...]:
-    return next(iter(sources.values())).tables
-
-
-def table(sources: Sources) -> str:
-    """For the terminal: a block of three columns for each source."""
-    lines = [f"{'':<14}" + "".join(f"  {name[:24]:>26}" for name in sources)]
-    lines.append(f"{'machine':<14}" + f"  {'rows':>8} {'guards':>7} {'pairs':>9}" * len(sources))
-    for each in _tables(sources):
-        blocks = [(c.covered(each), c.outcomes(each), c.joined(each)) for c in sources.values()]
-        lines.append(f"{each.name:<14}" + "".join(f"  {r!s:>8} {g!s:>7} {p!s:>9}" for r, g, p in blocks))
-    shares = "".join(f"  {percent(counts):>25.1f}%" for counts in sources.values())
-    return "\n".join([*lines, f"{'rows in all':<14}{shares}"])
-
-
 def differences(sources: Sources, everything: bool) -> list[str]:  # noqa: FBT001
-    """Rows that some source has seen and this one has not."""
+    """Rows and routes that some source has seen and this one has not."""
     lines = []
     for name, counts in sources.items():
-        gaps = [(each, row) for each in counts.tables for row in counts.missing(each)]
-        lacking = [(who, each, row) for each, row in gaps if (who := _seen_by(sources, each, row))]
-        if lacking:
-            lines.append(f"{name} has not seen {len(lacking)} row(s) that others have:")
-        shown = lacking if everything else lacking[:10]
-        lines += [f"  {row.where}: {each.name}: {row}  (seen by {', '.join(who)})" for who, each, row in shown]
-        if len(shown) < len(lacking):
-            lines.append(f"  and {len(lacking) - len(shown)} more (--all)")
+        if name.split()[-1] == MISBEHAVING:
+            continue  # it need not be complete
+        others = {other: each for other, each in sources.items() if other != name}
+        found, where = lacking(counts, others) if others else (0, [])
+        if found:
+            lines.append(f"{name} has not seen {found} row(s) or route(s) that others have:")
+        shown = where if everything else where[:10]
+        lines += [f"  {line}" for line in shown]
+        if len(shown) < len(where):
+            lines.append(f"  and {len(where) - len(shown)} more lines (--all)")
     return lines
 
 
-def _seen_by(sources: Sources, each: Table[Any], row: Row) -> list[str]:
-    return [name for name, counts in sources.items() if counts.rows[each.name, row.index]]
+def _counted(sources: Sources) -> Counted:
+    return next(iter(sources.values())).of
 
 
 def page(sources: Sources) -> str:
     """Every machine's diagram once for each source: what has fired is painted, what has not is dashed."""
     parts = [f"<!doctype html><meta charset=utf-8><title>Coverage</title><style>{STYLE}</style><h1>Coverage</h1>"]
     parts.append(_shares(sources))
-    for each in _tables(sources):
+    for each in _counted(sources).tables:
         pictures = "".join(_figure(name, counts, each) for name, counts in sources.items())
         parts.append(f"<h2>{each.name}</h2><div class=row>{pictures}</div>")
     parts.append(f"<pre>{escape(chr(10).join(differences(sources, everything=True)))}</pre>")
@@ -154,9 +148,12 @@ def page(sources: Sources) -> str:
 def _shares(sources: Sources) -> str:
     head = "".join(f"<th>{escape(name)}: rows<th>guards<th>pairs" for name in sources)
     lines = [f"<table><tr><th>machine{head}"]
-    for each in _tables(sources):
+    for each in _counted(sources).tables:
         blocks = [(c.covered(each), c.outcomes(each), c.joined(each)) for c in sources.values()]
         lines.append(f"<tr><td>{each.name}" + "".join(f"<td>{r}<td>{g}<td>{p}" for r, g, p in blocks))
+    for routes in _counted(sources).routes:
+        taken = "".join(f"<td>{counts.taken(routes)}<td><td>" for counts in sources.values())
+        lines.append(f"<tr><td>routes to {routes.name}{taken}")
     return "\n".join([*lines, "</table>"])
 
 

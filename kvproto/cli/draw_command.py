@@ -19,7 +19,7 @@ from kvproto.fsm.draw.tables import functions_md, rows_md, states_md, value_md
 from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.table import Table
-from kvproto.fsm.trace.coverage import CoverageError, load
+from kvproto.fsm.trace.coverage import CoverageError, load, together
 
 EPILOG = """\
 examples:
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
         return refresh() if args.write else judge()
     try:
         tables, scenes = args.tables.chosen(args.machine), _scenes(args.tables, args.scene)
-        counts = load(args.coverage, args.tables.tables).rows if args.coverage is not None else None
+        counts = together(load(args.coverage, args.tables.counted)).rows if args.coverage is not None else None
     except ArgumentError as error:
         complain(str(error))
         return WRONG

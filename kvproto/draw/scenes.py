@@ -17,14 +17,8 @@ from kvproto.trace import Log, log_of
 ROOM = room_key(7, 0)
 
 
-def _logs(play: Callable[[], Stage]) -> Callable[[], list[Log]]:
-    """The traces of all ranks after the play."""
-
-    def logs() -> list[Log]:
-        stage = play()
-        return [log_of(rank) for rank in (*stage.past, *stage.ranks.values())]
-
-    return logs
+def _traces(stage: Stage) -> list[Log]:
+    return [log_of(rank) for rank in (*stage.past, *stage.ranks.values())]
 
 
 def open_room(stage: Stage, room: int, tokens: int, *, compute: float = 300e-6) -> None:
@@ -120,16 +114,16 @@ def repeated() -> Stage:
     return stage
 
 
-#: by name: what is played, and what it is called
-PLAYS: dict[str, tuple[Callable[[], Stage], str]] = {
-    "well": (well, "The usual way: two prefill ranks fill one decode rank's grant"),
-    "deferral": (deferral, "Deferral: the second chunk's promise waits for the watermark"),
-    "slices": (slices, "Slice fallback: the chunk does not fit the ring and goes over pages"),
-    "told": (told, "A write that carries its notification: confirmed before its writer has seen it end"),
-    "repeated": (repeated, "A lost answer: the timer asks again"),
-    "abort": (abort, "Abort: decode gives up while a write is in flight"),
-    "lost": (lost, "A lost link: the region is quarantined until the peer is back"),
-}
-SCENES = tuple(
-    Scene(name, title, _logs(play), (ROOM,), aside=name == "lost") for name, (play, title) in PLAYS.items()
-)  # fmt: skip
+def _scene(play: Callable[[], Stage], title: str, *, aside: bool = False) -> Scene:
+    return Scene(play.__name__, title, play, _traces, (ROOM,), aside)
+
+
+SCENES: tuple[Scene, ...] = (
+    _scene(well, "The usual way: two prefill ranks fill one decode rank's grant"),
+    _scene(deferral, "Deferral: the second chunk's promise waits for the watermark"),
+    _scene(slices, "Slice fallback: the chunk does not fit the ring and goes over pages"),
+    _scene(told, "A write that carries its notification: confirmed before its writer has seen it end"),
+    _scene(repeated, "A lost answer: the timer asks again"),
+    _scene(abort, "Abort: decode gives up while a write is in flight"),
+    _scene(lost, "A lost link: the region is quarantined until the peer is back", aside=True),
+)

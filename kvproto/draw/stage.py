@@ -1,9 +1,9 @@
 """A stage: real ranks, a clock that is turned by hand, and a network that does what the scene says.
 
-The ranks are the ones that run in engines, and what their effects come to is the interpreter's.  The stage only says how
-long things take: messages, kernels and writes take a while, and all of it happens in the order of one clock, so that a
-scene is the same every time.  What is drawn from it (sequence charts, sample traces) is therefore what the tables do,
-not what somebody thinks they do.
+The ranks are the ones that run in engines, and what their effects come to is the interpreter's.  The stage only says
+how long things take: messages, kernels and writes take a while, and all of it happens in the order of one clock, so
+that a scene is the same every time.  What is drawn from it (sequence charts, sample traces) is therefore what the
+tables do, not what somebody thinks they do.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Actor(Surroundings):
         """It succeeds."""
         self.stage.tell(self.name, ev.Gathered(asked.room, asked.chunk, asked.peer), KERNEL)
 
-    def post(self, write: Write, wire: str) -> type[Untaken] | None:
+    def post(self, write: Write) -> type[Untaken] | None:
         """It succeeds; if it carries its notification, the writer is the last to know."""
         done = ev.BatchCompleted(write.room, write.chunk, write.peer)
         if isinstance(write, do.PrepareWrite) and self.stage.cast.tells:

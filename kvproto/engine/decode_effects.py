@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from kvproto.engine.device_streams import Lane
+from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.engine.room_entry import Entry, open_memory
 from kvproto.engine.staging_buffers import Kind, Staging
@@ -122,7 +123,7 @@ class DecodeData:
         return True
 
     def _scatter_failed(self, key: tuple[int, int], error: Exception) -> None:
-        self.loop.logs.part("scatter", key, Cause.KERNEL_FAILED, f"{type(error).__name__}: {error}")
+        self.loop.logs.part("scatter", key, Cause.KERNEL_FAILED, named(error))
         self.loop.raise_event(ev.ScatterFailed(*key))
 
     def _send_pages(self, effect: do.TransmitPages) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.engine.room_entry import Entry
 from kvproto.engine.staging_buffers import Staging
@@ -105,5 +106,5 @@ class Gathers:
         return True
 
     def _fail(self, key: Key, error: Exception) -> None:
-        self.loop.logs.part("gather", key, Cause.KERNEL_FAILED, f"{type(error).__name__}: {error}")
+        self.loop.logs.part("gather", key, Cause.KERNEL_FAILED, named(error))
         self.loop.raise_event(ev.GatherFailed(*key))

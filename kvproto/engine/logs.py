@@ -38,6 +38,11 @@ def short(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
+def named(error: Exception) -> str:
+    """Kind and sentence of an error."""
+    return f"{type(error).__name__}: {error}"
+
+
 def _nobody(room: int, cause: Cause, why: str) -> None:
     """Not told."""
 
@@ -95,8 +100,9 @@ class Logs:
 
     def frame(self, sender: str, why: str) -> None:
         """A frame, or a notification, that cannot be read, or that should not have come."""
-        self.reports.append(f"{sender}: {why}")
-        self.frames.say(logging.WARNING, "%s: %s: %s", self.name, sender, why)
+        text = f"{short(sender)}: {short(why)}"
+        self.reports.append(text)
+        self.frames.say(logging.WARNING, "%s: %s", self.name, text)
 
     def stranger(self, place: str) -> None:
         """A message was not heard since no link is bound to where it came from."""
@@ -122,7 +128,7 @@ class Logs:
 
     def fault(self, what: str, error: Exception) -> None:
         """Something raised that should not have."""
-        text = f"{short(what)}: {type(error).__name__}: {error}"
+        text = f"{short(what)}: {short(named(error))}"
         self.reports.append(text)
         kind = f"{what.partition('(')[0]} {type(error).__name__}"
         first = kind not in self._kinds and len(self._kinds) < KINDS

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvproto.engine.connections import Lines
-from kvproto.engine.logs import Logs
+from kvproto.engine.logs import Logs, named
 from kvproto.engine.loop_thread import Owned, Source
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.io.clock import Clock
@@ -156,7 +156,7 @@ class Loop(Owned):
             except WireError as error:
                 self.counts["malformed frames"] += 1
                 self.logs.frame(f"frame from {peer}", str(error))
-                if isinstance(error, ForeignCallError) and self.on_hello is not None:
+                if isinstance(error, ForeignCallError) and self.rank.side == "prefill":
                     self._refuse(peer, error.call)
                 continue
             self._take(peer, epoch, room, body)
@@ -191,7 +191,7 @@ class Loop(Owned):
                 self._fault(str(effect), error)
                 room = getattr(effect, "room", None)
                 if room is not None and not isinstance(effect, do.Transmit):
-                    self.logs.blame(room, Cause.KERNEL_FAILED, f"{type(effect).__name__}: {error}")
+                    self.logs.blame(room, Cause.KERNEL_FAILED, f"{type(effect).__name__}: {named(error)}")
                     self._events.append(ev.RoomFailed(room, Cause.KERNEL_FAILED))
 
     def _transmit(self, effect: do.Transmit) -> None:

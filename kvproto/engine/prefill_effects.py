@@ -19,6 +19,7 @@ import numpy as np
 
 from kvproto.engine.device_streams import Lane
 from kvproto.engine.gathers import Gathers
+from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.engine.prepared_writes import Drafts
 from kvproto.engine.room_entry import Entry, open_memory
@@ -138,7 +139,7 @@ class PrefillData:
             peer, *_ = self._reach(effect.link)
             made = make(peer)
         except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
-            self.loop.logs.part("write", key, Cause.WRITE_FAILED, f"{type(error).__name__}: {error}")
+            self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
             self.loop.raise_event(ev.BatchUnmade(*key))
             return
         self.writes.offer(key, peer, made)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvproto.engine.gathers import Key
+from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.io.transports.base import Busy, Completed, Draft, Failed, Handle, Part, PeerId, Transport
 from kvproto.protocol import effects as do
@@ -113,7 +114,7 @@ class Writes:
             self.loop.raise_event(ev.BatchDeferred(*key))
             return
         except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
-            self.loop.logs.part("write", key, Cause.WRITE_FAILED, f"{type(error).__name__}: {error}")
+            self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
             self.loop.raise_event(ev.BatchRefused(*key))
             return
         self.flying[handle] = key

@@ -11,7 +11,8 @@ An event for which no machine is there meets the table's initial state, like the
 Where several kinds have the same event (the timers' may be one for all), `handle` asks `kind_of` which of them it is
 for; a timer that ends by `tick` or `expire` knows its machine.
 
-The trace keeps the last steps, without their effects: a step is pure, so who wants to see them fires it again.
+The trace keeps the last steps, without their effects: a step is pure, so who wants to see them fires it again.  Who
+wants to see *every* entry has drivers made with another kind of trace (`make_trace`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.machine_store import KeyOf, MachineStore, On
+from kvproto.fsm.routing import Route
 from kvproto.fsm.table import Output, Row, Table
 from kvproto.fsm.timer_wheel import INFINITY
 from kvproto.fsm.timing import NamedTimers
@@ -30,8 +32,8 @@ from kvproto.fsm.vocabulary import Effect, Event, TimerFired
 #: (when, row, event, value before, value after)
 Step = tuple[float, Row | None, Event, Any, Any]
 STEP = 5
-#: a message that came: (when, what the party was told of it)
-Heard = tuple[float, tuple[Any, ...]]
+#: a message that came: (when, what the party was told of it, the route that took it)
+Heard = tuple[float, tuple[Any, ...], Route]
 #: steps, messages that came, and messages that left
 Trace = deque[Step | Heard | Effect]
 
@@ -42,7 +44,7 @@ class Driver:
     def __init__(self, timing: NamedTimers, trace: int = 512) -> None:
         """`trace`: entries that are kept."""
         self.timing = timing
-        self.trace: Trace = deque(maxlen=trace)
+        self.trace = self.make_trace(trace)
         self.log = self.trace.append
         #: what takes events and internal effects, by type; all others go to the caller
         self.inner: dict[type[Output], Callable[[Any], None]] = {}
@@ -51,6 +53,11 @@ class Driver:
         self._route: dict[type[Event], On] = {}
         self._queue: deque[Event] = deque()
         self._out: list[Any] = []  # effects alone: events are queued
+
+    @staticmethod
+    def make_trace(entries: int) -> Trace:
+        """A trace that keeps so many entries."""
+        return deque(maxlen=entries)
 
     def add(
         self, store: str, table: Table[Any], key: KeyOf, *, within: KeyOf | None = None,

@@ -21,18 +21,18 @@ class Party(Driver):
     def __init__(self, timing: NamedTimers, routes: Routes, trace: int = 512) -> None:
         super().__init__(timing, trace)
         self.counts: Counter[str] = Counter()
-        self._routes = routes.compiled()
+        self.routes, self._routes = routes, routes.compiled()
 
     def hear(self, heard: Any, now: float) -> list[Effect]:
         """Take one message; returns the effects that others have to carry out."""
         route = self._routes[type(heard.body)][self.facts(heard)]
         if route.end == "route":
             event = route.to[0](heard)
-            self.log((now, self.noted(heard)))
+            self.log((now, self.noted(heard), route))
             if event is None:  # beyond a bound, and counted as such
                 return []
             return self.handle(event, now, *[then(heard) for then in route.to[1:]])
-        self.log((now, self.noted(heard)))
+        self.log((now, self.noted(heard), route))
         self.counts[route.why] += 1
         self._out = []
         for answer in route.to:

@@ -11,17 +11,20 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from kvproto.fsm.checker import Checker
-from kvproto.fsm.draw.scene import Scene
 from kvproto.fsm.errors import ArgumentError
-from kvproto.fsm.lint import Finding, lint, lint_edge
 from kvproto.fsm.sources import Sources
 from kvproto.fsm.table import Table
-from kvproto.fsm.trace.telling import Telling
+
+if TYPE_CHECKING:  # each where it is needed
+    from kvproto.fsm.checker import Checker
+    from kvproto.fsm.draw.scene import Scene
+    from kvproto.fsm.lint import Finding
+    from kvproto.fsm.trace.coverage import Counted
+    from kvproto.fsm.trace.telling import Telling
 
 T = TypeVar("T")
 
@@ -41,6 +44,13 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     scenes: str = ""
     checker: str = ""
 
+    @property
+    def counted(self) -> Counted:
+        """What there is to be seen of it."""
+        from kvproto.fsm.trace.coverage import Counted
+
+        return Counted(self.tables, self.sources.routes if self.sources is not None else ())
+
     def chosen(self, names: list[str]) -> list[Table[Any]]:
         """The tables of these names (none: all); `ArgumentError` names those that there are."""
         known = [table.name for table in self.tables]
@@ -51,15 +61,21 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
 
     def lint(self, names: list[str]) -> list[Finding]:
         """What is wrong with the tables of these names (none: with all of them, and with the routes)."""
+        from kvproto.fsm.lint import lint, lint_edge
+
         found = [finding for table in self.chosen(names) for finding in lint(table, self.timing, self.sources)]
         return found + (lint_edge(self.sources) if self.sources is not None and not names else [])
 
     def told(self) -> Telling:
         """How traces are written and told."""
+        from kvproto.fsm.trace.telling import Telling
+
         return named(self.telling, Telling)
 
     def checked(self) -> Checker:
         """What there is to search."""
+        from kvproto.fsm.checker import Checker
+
         if not self.checker:
             raise ArgumentError(f"{self.name} names no checker: there is nothing to search")
         return named(self.checker, Checker)

@@ -45,6 +45,8 @@ class Route(msgspec.Struct, frozen=True):
     why: str
     file: str
     line: int
+    #: its place in the list
+    index: int
 
     @property
     def where(self) -> str:
@@ -80,7 +82,8 @@ class Routes:
         frame = sys._getframe(2)  # noqa: SLF001  # the line that the route stands on
         messages = message if isinstance(message, tuple) else (message,)
         by_fact = tuple(tuple(ask for ask in asks if type(ask) is fact) for fact in self.facts)
-        self.routes.append(Route(end, messages, by_fact, to, why, frame.f_code.co_filename, frame.f_lineno))
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        self.routes.append(Route(end, messages, by_fact, to, why, file, line, len(self.routes)))
 
     def cases(self) -> Iterator[tuple[type[Any], tuple[Fact, ...], Route | None]]:
         """Every message in every combination of facts, and the route that takes it (None: there is none)."""

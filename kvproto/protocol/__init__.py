@@ -1,1 +1,1 @@
-"""The protocol: its vocabulary, its messages and their codec, its timers, and its six tables."""
+"""The protocol: vocabulary, messages and their codec, timers, the ring, routes of messages, and seven tables."""

@@ -128,7 +128,7 @@ class Member(Surroundings):
             return 0
         return 1 if isinstance(write, do.PrepareWrite) else outside.random.randint(1, outside.chances.batches)
 
-    def post(self, write: Write, wire: str) -> type[Untaken] | None:
+    def post(self, write: Write) -> type[Untaken] | None:
         """It is posted, once; or the transport has no room, or does not take it."""
         key, odds, chance = (write.room, write.chunk, write.peer), self.outside.chances, self.outside.chance
         if chance(odds.write_waits):

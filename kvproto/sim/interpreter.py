@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from kvproto.fsm.vocabulary import Effect, Event, Report
@@ -69,8 +68,8 @@ class Surroundings:
         """Make a write ready, in so many batches (0: it cannot be); None: the world says later that it is."""
         return 1
 
-    def post(self, write: Write, wire: str) -> type[Untaken] | None:
-        """Post the next batch of a write through this wire.  None: it is in flight, and its end comes."""
+    def post(self, write: Write) -> type[Untaken] | None:
+        """Post the next batch of a write.  None: it is in flight, and its end comes."""
         raise NotImplementedError
 
     def scatter(self, asked: do.LaunchScatter) -> None:
@@ -127,26 +126,26 @@ class Interpreter:
     def handle(self, event: Event, now: float, *then: Event) -> None:
         """The rank takes an event (and those that come in the same pass), and all that follows at once happens."""
         self._answers.extend(then)
-        self.carry_out(self.ask(partial(self.rank.handle, event, now)), now)
+        self.carry_out(self.ask(self.rank.handle, event, now), now)
 
     def hear(self, place: bytes, epoch: int, room: int, body: Message, now: float) -> None:
         """The rank takes a message that came from this place."""
         link = self.link_at.get(place, 0)
-        self.carry_out(self.ask(partial(self.rank.receive, link, epoch, room, body, now, place)), now)
+        self.carry_out(self.ask(self.rank.receive, link, epoch, room, body, now, place), now)
 
     def tick(self, now: float) -> None:
         """The timers that are due end."""
-        self.carry_out(self.ask(partial(self.rank.tick, now)), now)
+        self.carry_out(self.ask(self.rank.tick, now), now)
 
-    def ask(self, what: Callable[[], list[Effect]]) -> list[Effect]:
-        """Whatever the rank does, it does here."""
-        return what()
+    def ask(self, what: Callable[..., list[Effect]], *about: Any) -> list[Effect]:
+        """Whatever the rank does, it does here: who wants to watch it, overrides this."""
+        return what(*about)
 
     def carry_out(self, effects: list[Effect], now: float) -> None:
         """Carry out effects of the rank, and all that follows at once."""
         self._perform(effects)
         while self._answers:
-            self._perform(self.ask(partial(self.rank.handle, self._answers.popleft(), now)))
+            self._perform(self.ask(self.rank.handle, self._answers.popleft(), now))
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -231,8 +230,7 @@ class Interpreter:
     def _post(self, effect: do.PostBatch) -> None:
         key = effect.room, effect.chunk, effect.peer
         write, left = self.unposted[key]
-        wire = self.wires.get(write.link)
-        untaken = self.around.post(write, wire) if wire is not None else ev.BatchRefused
+        untaken = self.around.post(write) if write.link in self.wires else ev.BatchRefused
         if untaken is not None:
             self._answers.append(untaken(*key))
             return

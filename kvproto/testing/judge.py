@@ -95,13 +95,13 @@ class Judge:
                 raise AssertionError(f"D{index}, tensor {at}: pages {pages} changed, and no room may write them")
 
     # ------------------------------------------------------------------------------------------ writes
-    def _endpoint(self, instance: str, group: list[Any]) -> Any:
-        return next(e for e in group if e.data.transport.instance == instance)
+    def _parts(self, instance: str, group: list[Any]) -> Any:
+        return next(parts for parts in map(inside, group) if parts.data.transport.instance == instance)
 
     def landing(self, cargo: Cargo, piece: int) -> None:
         """A piece is about to land."""
         stage = self.stage
-        writer, reader = self._endpoint(cargo.writer, stage.prefills), self._endpoint(cargo.target, stage.decodes)
+        writer, reader = self._parts(cargo.writer, stage.prefills), self._parts(cargo.target, stage.decodes)
         written = writer.data.writes.flying.get(cargo.handle)
         assert written is not None, f"P{writer.rank.index} has forgotten a write that still moves"
         key, chunk, _ = written

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, get_args
 
 import msgspec
 
-from kvproto.fsm.table import Table
+from kvproto.fsm.table import Output, Table
 from kvproto.fsm.trace.merge import Moment
 from kvproto.fsm.trace.plain_json import Form, PlainError
 from kvproto.fsm.trace.records import HeardEntry, StepEntry
@@ -58,6 +58,11 @@ class Head(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """`P0`, `D1`: side and index (groups are told apart by whoever shows several)."""
         return f"{self.side[0].upper()}{self.index}"
+
+    @property
+    def routes(self) -> str:
+        """Name of the routes by which its messages come."""
+        return self.side
 
 
 class CarriedNotifications(Clues):
@@ -238,7 +243,7 @@ class RankTelling(Telling):
             return link, room, "PAGES_RSP", (("chunk", effect.chunk),)
         if isinstance(effect, do.TransmitAux):
             return link, room, "AUX", ()
-        name = CALLS.get(type(effect))  # type: ignore[call-overload]
+        name = CALLS.get(type(effect))
         return (link, None, name, (("session", getattr(effect, "session", 0)),)) if name else None
 
     def left_unseen(self, effect: Effect) -> bool:
@@ -276,7 +281,7 @@ class RankTelling(Telling):
         if type(step.event) in INTO:
             memory[moment.party, step.key] = INTO[type(step.event)]
 
-    def drawn(self, moment: Moment, effect: Effect, memory: dict[Any, Any]) -> Iterator[str]:
+    def drawn(self, moment: Moment, effect: Output, memory: dict[Any, Any]) -> Iterator[str]:
         """Kernels, writes, and what the engine is told."""
         rank, step = moment.party, moment.entry
         assert isinstance(step, StepEntry)
@@ -296,7 +301,7 @@ class RankTelling(Telling):
         if step.source != step.target:
             yield f"    Note over {moment.party}: link is {step.target}"
         for effect in step.effects:
-            name = CALLS.get(type(effect))  # type: ignore[call-overload]
+            name = CALLS.get(type(effect))
             if name is not None:
                 yield f"    {moment.party}->>{moment.far[0] if moment.far else moment.party}: {name}"
 

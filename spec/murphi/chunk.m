@@ -12,7 +12,8 @@
 --
 -- The network is a set: what was sent may arrive at any time, in any order, any number of times, or never.
 -- A lease may be found over whenever it is looked at, and a timer may end whenever it runs.
--- A write lands at once, at any time; it can fail, or be in doubt first; its writer hears of its end later.
+-- A write lands at once, at any time; it can fail, or be in doubt first; its writer hears of its end later.  If it
+-- carries its notification, that is said when it lands, and the writer may be confirmed before it knows of the end.
 --
 -- Where the ring is not empty at first, it is another chunk's, whole, until that one is freed.
 
@@ -24,6 +25,7 @@ const
   FIRST: 0;     -- the rings that are looked at: FIRST .. LAST
   LAST: 2;
   TROUBLE: 1;   -- engines give up, kernels and writes fail, patience ends rooms
+  TELLS: 0;     -- a staged write carries its notification
 
 type
   Ring: FIRST..LAST;
@@ -50,6 +52,7 @@ var
   kv: array [Writer] of boolean;
   gather: array [Writer] of boolean;       -- a gather is under way
   seen: array [Writer] of boolean;         -- knows that nothing else is in the region
+  acked: array [Writer] of boolean;        -- confirmed before its write is known to be over
   -- reader
   rroom: RRoom;
   may_write: array [Writer] of boolean;    -- of a failed room: has not drained
@@ -107,6 +110,7 @@ begin
   if wroom[w] = W_OPEN then
     wroom[w] := W_DRAINING;
     kv[w] := false;
+    acked[w] := false;
     if send[w] = GATHERING | send[w] = WRITING | send[w] = SLICING then
       send[w] := STOPPING;
     elsif send[w] != STOPPING then
@@ -114,6 +118,16 @@ begin
     end;
   end;
   drained_if_ended(w);
+end;
+
+procedure w_done(w: Writer);
+begin
+  assert write[w] = STILL & (staged[w] | paged[w] | failed()) "S6: success before the bytes are there";
+  send[w] := NO_SEND;
+  wroom[w] := W_DONE;
+  kv[w] := false;
+  acked[w] := false;
+  w_released(w);
 end;
 
 procedure ask_pages(w: Writer);
@@ -359,6 +373,7 @@ ruleset r: Ring do
       kv[w] := false;
       gather[w] := false;
       seen[w] := !other;
+      acked[w] := false;
       may_write[w] := false;
       write[w] := STILL;
       staged[w] := false;
@@ -449,13 +464,11 @@ ruleset w: Writer do
     w_fail(w);
   end;
 
-  rule "ACK" sent[w][ACK] & send[w] = TELLING ==>
+  rule "ACK" sent[w][ACK] & send[w] = TELLING ==> begin w_done(w); end;
+
+  rule "ACK, before the write is known to be over" TELLS = 1 & sent[w][ACK] & send[w] = WRITING ==>
   begin
-    assert write[w] = STILL & (staged[w] | paged[w] | failed()) "S6: success before the bytes are there";
-    send[w] := NO_SEND;
-    wroom[w] := W_DONE;
-    kv[w] := false;
-    w_released(w);
+    acked[w] := true;
   end;
 
   rule "ABORT" sent[w][ABORT] ==>
@@ -478,6 +491,7 @@ ruleset w: Writer do
     if to_ring(w) then
       assert held() & grant != SCATTERING & !other "S1: a write lands in a region that is not its own";
       staged[w] := true;
+      if TELLS = 1 then say(w, NOTE_STAGED); end;
     else
       assert rroom != R_FAILED "S4: a write lands in pages that were given back";
       paged[w] := true;
@@ -488,7 +502,9 @@ ruleset w: Writer do
   rule "the write is known to be over" write[w] = LANDED ==>
   begin
     write[w] := STILL;
-    if send[w] = WRITING then
+    if send[w] = WRITING & acked[w] then
+      w_done(w);
+    elsif send[w] = WRITING then
       send[w] := TELLING;
       say(w, NOTE_STAGED);
     elsif send[w] = SLICING then

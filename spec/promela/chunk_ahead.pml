@@ -18,17 +18,17 @@ bit s0, s1, p0, p1;            /* bytes in the region, in the pages */
 bit open, failed, gone;        /* the region may be written; the room has failed; its pages were given back */
 bit over0, over1, over2;       /* the ranks' rooms are over */
 
-#define LAND(m, s, p) \
+#define LAND(m, s, p, said) \
     assert(!(s || p));                          /* S2 */ \
     if \
-    :: TO_RING(m) -> assert(open); s = 1        /* S1 */ \
+    :: TO_RING(m) -> assert(open); s = 1; net = net | said  /* S1 */ \
     :: else -> assert(!gone); p = 1             /* S4 */ \
     fi; \
     m = LANDED
 
 active proctype writer0() {
     do
-    :: d_step { FLYING(m0) -> LAND(m0, s0, p0) }
+    :: d_step { FLYING(m0) -> LAND(m0, s0, p0, 0) }
     :: d_step { w0 == 0 -> w0 = 1 }  /* OPEN/ASKING  produce  OPEN/ASKING */
     :: d_step { w0 == 0 -> w0 = 1 }  /* OPEN/ASKING  produce late  OPEN/ASKING */
     :: d_step { w0 == 0 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/ASKING  timer */
@@ -136,7 +136,7 @@ active proctype writer0() {
 
 active proctype writer1() {
     do
-    :: d_step { FLYING(m1) -> LAND(m1, s1, p1) }
+    :: d_step { FLYING(m1) -> LAND(m1, s1, p1, 0) }
     :: d_step { w1 == 0 -> w1 = 1 }  /* OPEN/ASKING  produce  OPEN/ASKING */
     :: d_step { w1 == 0 -> w1 = 1 }  /* OPEN/ASKING  produce late  OPEN/ASKING */
     :: d_step { w1 == 0 && (net & 16384) != 16384 -> net = net | 16384 }  /* OPEN/ASKING  timer */

@@ -62,12 +62,13 @@ class Story:
         tp, rough = random.choice(SHAPES), random.random() < 0.25
         settings = Settings(
             timing=QUICK, ring_bytes=random.choice((256, 1024, 2048, 1 << 20)), slots=random.choice((1, 2)),
-            window=random.choice((1, 2, 4)), ahead=random.choice((1, 2)), pages_only=random.random() < (0.7 if rough else 0.1),
+            window=random.choice((1, 2, 4)), ahead=random.choice((1, 2)),
+            pages_only=random.random() < (0.7 if rough else 0.1),
             tombstones=random.choice((2, 64)), early=random.choice((1, 64)),
         )  # fmt: skip
         self.world = World(
-            seed, layout(tp[0]), layout(tp[1]), grid=GRID, settings=settings, chances=ROUGH if rough else chances(random),
-            tells=random.random() < 0.5,
+            seed, layout(tp[0]), layout(tp[1]), grid=GRID, settings=settings,
+            chances=ROUGH if rough else chances(random), tells=random.random() < 0.5,
         )  # fmt: skip
         self.rooms = [room_key(100 + k, 0) for k in range(random.choice((1, 2, 4)))]
         self.calls: list[list[tuple[Side, int, Event]]] = []

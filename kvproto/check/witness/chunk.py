@@ -94,5 +94,6 @@ def name(body: msg.Message) -> str:
             return "MARK" if body.round else ""
     return {
         msg.StagingReq: "REQ", msg.PagesReq: "PAGES_REQ", msg.WatermarkReq: "MARK_REQ", msg.Drained: "DRAINED",
-        msg.StagingRefused: "DENIED", msg.PagesRsp: "PAGES", msg.ChunkAck: "ACK", msg.Abort: "ABORT", msg.Noted: "NOTED",
+        msg.StagingRefused: "DENIED", msg.PagesRsp: "PAGES", msg.ChunkAck: "ACK", msg.Abort: "ABORT",
+        msg.Noted: "NOTED",
     }[type(body)]  # fmt: skip

@@ -23,11 +23,13 @@ class Found(msgspec.Struct):
     faults: list[str]
 
 
-def explore(tables: Tables | None = None, rings: tuple[str, ...] = RINGS, *, trouble: bool = True) -> Found:
+def explore(
+    tables: Tables | None = None, rings: tuple[str, ...] = RINGS, *, trouble: bool = True, tells: bool = False
+) -> Found:  # fmt: skip
     """Every state of these rings' worlds; the first fault ends it."""
     found = Found({}, 0, 0, {}, 0, 0, {}, [])
     for ring in rings:
-        world = ChunkWorld(ring, tables, trouble=trouble)
+        world = ChunkWorld(ring, tables, trouble=trouble, tells=tells)
         try:
             _explore(world, found)
         except Fault as fault:

@@ -1,7 +1,7 @@
 """A writer of the one chunk: the real prefill rank as a value.
 
-Its write needs no place in the value: it is posted as soon as the send begins it, and from then on the send's state says
-what it is; whether it is in doubt says the memory, and the input that ends the doubt.
+Its write needs no place in the value: it is posted as soon as the send begins it, and from then on the send's state
+says what it is; whether it is in doubt says the memory, and the input that ends the doubt.
 """
 
 from __future__ import annotations
@@ -66,11 +66,12 @@ PLACE = b"D0"
 class Writer(Surroundings):
     """Prefill rank `index`, against a ring of this kind."""
 
-    def __init__(self, index: int, ring: str, tables: Tables, *, trouble: bool) -> None:
+    def __init__(self, index: int, ring: str, tables: Tables, *, trouble: bool, tells: bool) -> None:
         self.index, self.waits, self.trouble = index, ring in ("ahead", "full"), trouble
         kind = type("WriterRank", (PrefillRank,), {"ROOM": tables.writer_room, "SEND": tables.send})
         self.rank = rank = kind(PREFILL, index, group=1, grid=GRID, incarnation=1, settings=settings(ring))
         self.terms = Terms(2, 1, 1, 0, GRID, 1)
+        rank.tells = tells
         rank.peers[1] = Peer(2, 0, PLAN, self.terms)
         rank.link_of[2, 0] = 1
         self.interpreter = Interpreter(rank, self)
@@ -157,7 +158,7 @@ class Writer(Surroundings):
         """A gather begins."""
         self.gathers = True
 
-    def post(self, write: Write, wire: str) -> type[Untaken] | None:
+    def post(self, write: Write) -> type[Untaken] | None:
         """The write is in flight."""
         self.posted = ("staged" if write.offset == 0 else "astray") if isinstance(write, do.PrepareWrite) else "pages"
         return None
@@ -208,4 +209,5 @@ def _send(v: PSendValue, slots: dict[Any, int]) -> PSendValue:
     if v.state is not PSend.AWAIT_PAGES_KV:
         v = replace(v, pages=b"")
     given = v.state in (*_REGION, PSend.AWAIT_PAGES_KV)
+    v = replace(v, acked=v.acked and v.state is PSend.WRITING)
     return replace(v, kv=v.kv and v.state is not PSend.DRAINING, lease=30.0 if given else 0.0)

@@ -66,11 +66,12 @@ def judge(holds: bool, text: str) -> None:  # noqa: FBT001
 class ChunkWorld:
     """One kind of ring, and the ranks built from these tables."""
 
-    def __init__(self, ring: str, tables: Tables | None = None, *, trouble: bool = True) -> None:
-        """`trouble`: engines give up, kernels and writes fail, patience ends rooms."""
+    def __init__(self, ring: str, tables: Tables | None = None, *, trouble: bool = True, tells: bool = False) -> None:
+        """`trouble`: engines give up, kernels and writes fail, patience ends rooms; `tells`: a staged write carries its
+        notification."""
         tables = tables or Tables()
-        self.ring, self.trouble = ring, trouble
-        self.writers = [Writer(i, ring, tables, trouble=trouble) for i in WRITERS]
+        self.ring, self.trouble, self.tells = ring, trouble, tells
+        self.writers = [Writer(i, ring, tables, trouble=trouble, tells=tells) for i in WRITERS]
         self.reader = Reader(ring, tables, trouble=trouble)
         self.values: list[dict[Any, int]] = [{}, {}, {}]
         self.of: list[list[Any]] = [[], [], []]
@@ -126,7 +127,8 @@ class ChunkWorld:
                 found += [self._write(state, i, what) for what in ([word, f"{word} late"] if word in TIMED else [word])]
         write = state.memory.write[i]
         if write in FLYING:
-            found.append(state._replace(memory=self._land(state, i, write)))
+            told = BITS[i, "NOTE_STAGED"] if self.tells and write in IN_RING else 0
+            found.append(state._replace(memory=self._land(state, i, write), net=state.net | told))
         if write in FLYING and self.trouble:
             found.append(self._write(state, i, "failed" if write in (STAGED, PAGES) else "settled", STILL))
         if write in (STAGED, PAGES) and self.trouble:

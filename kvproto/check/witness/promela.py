@@ -38,17 +38,27 @@ REPORTS = {
     "settled": ("m{i} == STAGED_DOUBT || m{i} == PAGED_DOUBT", "m{i} = STILL"),
     "doubted": ("m{i} == STAGED || m{i} == PAGED", "m{i} = m{i} + 2"),
 }
+
+
+class World(NamedTuple):
+    """What a file is about, as `ChunkWorld` has it."""
+
+    ring: str
+    trouble: bool = True
+    tells: bool = False
+
+
 #: the file in spec/promela/ of each world
 FILES = {
-    "chunk_empty": ("empty", True), "chunk_full": ("full", True), "chunk_small": ("small", True),
-    "chunk_ahead": ("ahead", False),
+    "chunk_empty": World("empty"), "chunk_full": World("full"), "chunk_small": World("small"),
+    "chunk_ahead": World("ahead", trouble=False), "chunk_tells": World("empty", tells=True),
 }  # fmt: skip
 
 FOLDER = Path(__file__).parents[3] / "spec" / "promela"
 
 HEADER = """\
 /* Made from the tables by python -m kvproto.check.witness.promela: do not edit.
-   One chunk, two writers, one decode rank; the ring is {ring}{calm}.
+   One chunk, two writers, one decode rank; the ring is {ring}{more}.
    {sizes[0]} and {sizes[1]} values of the writers, {sizes[2]} of the decode rank; {rows} rows. */
 
 #define STILL 0
@@ -67,10 +77,10 @@ bit s0, s1, p0, p1;            /* bytes in the region, in the pages */
 bit open, failed, gone;        /* the region may be written; the room has failed; its pages were given back */
 bit over0, over1, over2;       /* the ranks' rooms are over */
 
-#define LAND(m, s, p) \\
+#define LAND(m, s, p, said) \\
     assert(!(s || p));                          /* S2 */ \\
     if \\
-    :: TO_RING(m) -> assert(open); s = 1        /* S1 */ \\
+    :: TO_RING(m) -> assert(open); s = 1; net = net | said  /* S1 */ \\
     :: else -> assert(!gone); p = 1             /* S4 */ \\
     fi; \\
     m = LANDED
@@ -89,10 +99,11 @@ class Row(NamedTuple):
 class Tabulation:
     """Every value of every rank, and what becomes of each with each input."""
 
-    def __init__(self, ring: str, tables: Tables | None = None, *, trouble: bool = True) -> None:
-        self.world = ChunkWorld(ring, tables, trouble=trouble)
+    def __init__(self, about: World, tables: Tables | None = None) -> None:
+        self.world = ChunkWorld(about.ring, tables, trouble=about.trouble, tells=about.tells)
         self.start = self.world.first()
         self.said = {pair for pair, bit in BITS.items() if self.start.net & bit}
+        self.said |= {(i, "NOTE_STAGED") for i in WRITERS if about.tells}
         #: (rank, number, input, whose message) -> (number, what leaves)
         self.steps: dict[tuple[int, int, str, int], tuple[int, Out]] = {}
         before = -1
@@ -216,17 +227,20 @@ def flags(value: RValue) -> dict[str, int]:
     }  # fmt: skip
 
 
-def generate(ring: str, tables: Tables | None = None, *, trouble: bool = True) -> str:
+def generate(about: World, tables: Tables | None = None) -> str:
     """The Promela of one world."""
-    table = Tabulation(ring, tables, trouble=trouble)
+    table = Tabulation(about, tables)
     start = table.start
     rows = [table.rows(at) for at in (*WRITERS, READER)]
     text = HEADER.format(
-        ring=ring, calm="" if trouble else ", and nothing fails", sizes=[len(values) for values in table.world.of],
+        ring=about.ring, sizes=[len(values) for values in table.world.of],
+        more=", and nothing fails" * (not about.trouble) + ", and staged writes carry their notification" * about.tells,
         rows=sum(map(len, rows)), start=(*start.writers, start.reader), net=start.net,
     )  # fmt: skip
     for i in WRITERS:
-        text += f"active proctype writer{i}() {{\n    do\n    :: d_step {{ FLYING(m{i}) -> LAND(m{i}, s{i}, p{i}) }}\n"
+        said = BITS[i, "NOTE_STAGED"] if about.tells else 0
+        lands = f"    :: d_step {{ FLYING(m{i}) -> LAND(m{i}, s{i}, p{i}, {said}) }}\n"
+        text += f"active proctype writer{i}() {{\n    do\n{lands}"
         text += _options(rows[i])
     text += "active proctype reader() {\n    do\n    :: d_step { over0 && over1 && over2 -> skip }\n"
     return text + _options(rows[READER])
@@ -240,16 +254,16 @@ def _options(rows: list[Row]) -> str:
 def write(folder: Path = FOLDER) -> list[Path]:
     """Make every file of spec/promela/ anew."""
     paths = []
-    for name, (ring, trouble) in FILES.items():
+    for name, about in FILES.items():
         path = folder / f"{name}.pml"
-        path.write_text(generate(ring, trouble=trouble))
+        path.write_text(generate(about))
         paths.append(path)
     return paths
 
 
 def stale(folder: Path = FOLDER) -> list[str]:
     """The files that are not what the tables now say."""
-    fresh = {f"{name}.pml": generate(ring, trouble=trouble) for name, (ring, trouble) in FILES.items()}
+    fresh = {f"{name}.pml": generate(about) for name, about in FILES.items()}
     return [name for name, text in fresh.items() if not (folder / name).exists() or (folder / name).read_text() != text]
 
 

@@ -22,11 +22,17 @@ class Scene(msgspec.Struct, frozen=True):
 
     name: str
     title: str
-    #: plays it; the traces of all parties
-    logs: Callable[[], list[Log]]
+    #: the stage, when all is over
+    play: Callable[[], Any]
+    #: of the stage: the traces of all parties
+    traces: Callable[[Any], list[Log]]
     subjects: tuple[Any, ...]
     #: what is said about no subject belongs to it
     aside: bool = False
+
+    def logs(self) -> list[Log]:
+        """Play it; the traces of all parties."""
+        return self.traces(self.play())
 
     def chart(self, telling: Telling, *, states: bool) -> str:
         """The scene as a Mermaid sequence chart; `states`: with every change of state."""

@@ -101,7 +101,7 @@ def functions_md(table: Table[Any]) -> str:
 
 def timers_md(tables: Iterable[Table[Any]], timing: Any) -> str:
     """The timers with their numbers, and where they run; `timing`: a struct of timers, which may name more."""
-    said, tables, lines = comments(type(timing)), tuple(tables), []
+    said, tables, lines = comments(cast("Any", type(timing))), tuple(tables), []
     for name in dict.fromkeys([*timing.__struct_fields__, *(n for table in tables for n in table.timers.values())]):
         timer = timing.named(name)
         where = ", ".join(f"`{t.name}.{s.name}`" for t in tables for s, n in t.timers.items() if n == name)

@@ -1,40 +1,56 @@
-"""Coverage of the tables: which rows fired, how guards came out, which row came after which.
+"""Coverage of the tables and routes: which rows fired, how guards came out, which row came after which, what was heard.
 
-Lines of Python say little about a protocol that is a table; rows say all.  Three measures:
+Lines of Python say little about a protocol that is a table; rows say all.  Four measures:
 
 * *rows*: how often each fired;
 * *guard outcomes*: whether each guard was seen to hold and to fail.  They follow from the rows that fired: where the
   third row of a pair fired, the guards of the first two had failed;
 * *pairs*: which row was followed by which in the life of one machine.  Counted against all pairs that join (the
-  first row's target is the second one's source), of which many cannot happen.
+  first row's target is the second one's source), of which many cannot happen;
+* *routes*: how many messages each took.
 
-A `Collector` counts in a running program (it wraps the steps of machines made while it is installed) or from traces.
+What counts is what happens on drivers: a `Collector` sees every entry of the traces of those that are made while it is
+installed, and the entries of traces that were saved.  A machine that somebody fires by hand is on none, and counts
+for nothing; neither does one whose tables or functions are changed on purpose (`unobserved`).  Whoever does not
+count pays nothing: drivers have the plain trace then.
+
+Whether what was seen is honest traffic is not for the counts to know: whoever plays a peer or a library that breaks the
+contract counts apart (`kvproto.testing.coverage_plugin`), and a file may hold counts of several kinds.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from kvproto.fsm.driver import STEP, Driver, Trace
 from kvproto.fsm.errors import KvprotoError
-from kvproto.fsm.machine import Fire, Fired, Machine
+from kvproto.fsm.routing import Route, Routes
 from kvproto.fsm.table import Row, Table, Value
-from kvproto.fsm.trace.records import Log, StepEntry
+from kvproto.fsm.trace.records import HeardEntry, Log, StepEntry
 from kvproto.fsm.trace.telling import Key
-from kvproto.fsm.vocabulary import Event
 
-FORMAT = 1
+FORMAT = 2
 REMEMBERED = 1 << 16
+#: the kinds of what tests see
+HONEST, MISBEHAVING = "honest", "misbehaving"
 
 
 class CoverageError(KvprotoError, ValueError):
     """A coverage file that cannot be read."""
+
+
+class Counted(NamedTuple):
+    """What there is to be seen of a protocol."""
+
+    tables: tuple[Table[Any], ...]
+    routes: tuple[Routes, ...]
 
 
 class CoveredShare(msgspec.Struct, frozen=True):
@@ -48,16 +64,33 @@ class CoveredShare(msgspec.Struct, frozen=True):
 
 
 class Collector:
-    """Counts of rows and of pairs of rows, by (table, row index)."""
+    """Counts of rows and of pairs of rows by (table, row index), and of routes by (routes, route index)."""
 
-    def __init__(self, tables: Iterable[Table[Any]]) -> None:
-        """`tables`: those that count."""
-        self.tables = tuple(tables)
+    def __init__(self, of: Counted) -> None:
+        self.of = of
         self.rows: Counter[tuple[str, int]] = Counter()
         self.pairs: Counter[tuple[str, int, int]] = Counter()
+        self.routes: Counter[tuple[str, int]] = Counter()
+        self.counting = True
         self._after: OrderedDict[int, tuple[Value, int]] = OrderedDict()
+        #: by identity, and with what is identified: a row that somebody puts in its place is another one
+        self._rows = {id(row): (row, table.name) for table in of.tables for row in table.rows}
+        self._routes = {id(route): (route, routes.name) for routes in of.routes for route in routes.routes}
 
     # ------------------------------------------------------------------------------------- what feeds it
+    def note(self, entry: Any) -> None:
+        """An entry of a trace."""
+        if not self.counting or type(entry) is not tuple:
+            return
+        if len(entry) == STEP:
+            row, table = self._rows.get(id(entry[1]), (None, ""))
+            if row is not None:
+                self.take(row, table, entry[3], entry[4])
+        else:
+            route, routes = self._routes.get(id(entry[2]), (None, ""))
+            if route is not None:
+                self.routes[routes, route.index] += 1
+
     def take(self, row: Row, table: str, old: Value, new: Value) -> None:
         """A row fired; that one came after another is known by the value, which is the same object."""
         self.rows[table, row.index] += 1
@@ -69,48 +102,39 @@ class Collector:
             self._after.popitem(last=False)
 
     def take_log(self, log: Log) -> None:
-        """Count the steps of a party's trace."""
+        """Count the steps and the messages of a party's trace."""
         last: dict[tuple[str, Key], int] = {}
-        for step in log.entries:
-            if isinstance(step, StepEntry) and step.row is not None:
-                self.rows[step.machine, step.row] += 1
-                before = last.get((step.machine, step.key))
-                if before is not None and step.value is None:
-                    self.pairs[step.machine, before, step.row] += 1
-                last[step.machine, step.key] = step.row
+        for entry in log.entries:
+            if isinstance(entry, StepEntry) and entry.row is not None:
+                self.rows[entry.machine, entry.row] += 1
+                before = last.get((entry.machine, entry.key))
+                if before is not None and entry.value is None:
+                    self.pairs[entry.machine, before, entry.row] += 1
+                last[entry.machine, entry.key] = entry.row
+            elif isinstance(entry, HeardEntry) and entry.route is not None:
+                self.routes[log.head.routes, entry.route] += 1
 
     @contextmanager
     def installed(self) -> Iterator[Collector]:
-        """Count what fires on machines that are made while the block runs, until it ends."""
-        original, counting = Machine._compile, True  # noqa: SLF001
-        known = {id(table): table.name for table in self.tables}
-
-        def compiled(machine: Machine[Any], rows: list[Row]) -> Fire:
-            step, name = original(machine, rows), known.get(id(machine.table))
-
-            def fire(value: Any, event: Event, now: float) -> Fired[Any]:
-                fired = step(value, event, now)
-                if counting and fired[0] is not None and name is not None:
-                    self.take(fired[0], name, value, fired[1])
-                return fired
-
-            return fire
-
-        Machine._compile = compiled  # type: ignore[assignment,method-assign]  # noqa: SLF001
+        """Count what happens on drivers that are made while the block runs, until it ends."""
+        plain = Driver.make_trace
+        Driver.make_trace = staticmethod(lambda entries: _watched(plain(entries), self))  # type: ignore[method-assign]
+        self.counting = True
         try:
             yield self
         finally:
-            Machine._compile, counting = original, False  # type: ignore[method-assign]  # noqa: SLF001
+            Driver.make_trace, self.counting = staticmethod(plain), False  # type: ignore[method-assign]
 
     def add(self, other: Collector) -> None:
         """Add another's counts."""
         self.rows.update(other.rows)
         self.pairs.update(other.pairs)
+        self.routes.update(other.routes)
 
     # ------------------------------------------------------------------------------------- what it says
     def covered(self, table: Table[Any]) -> CoveredShare:
         """Rows that fired."""
-        return CoveredShare(sum(self.rows[table.name, row.index] > 0 for row in table.rows), len(table.rows))
+        return CoveredShare(len(table.rows) - len(self.missing(table)), len(table.rows))
 
     def outcomes(self, table: Table[Any]) -> CoveredShare:
         """Guard outcomes that were seen; two for each row with a guard."""
@@ -125,55 +149,103 @@ class Collector:
         joined = sum(sources[row.target] for row in table.rows)
         return CoveredShare(sum(name == table.name for name, _, _ in self.pairs), joined)
 
+    def taken(self, routes: Routes) -> CoveredShare:
+        """Routes that took a message."""
+        return CoveredShare(len(routes.routes) - len(self.untaken(routes)), len(routes.routes))
+
     def missing(self, table: Table[Any]) -> list[Row]:
         """Rows that never fired."""
         return [row for row in table.rows if not self.rows[table.name, row.index]]
 
+    def untaken(self, routes: Routes) -> list[Route]:
+        """Routes that never took a message."""
+        return [route for route in routes.routes if not self.routes[routes.name, route.index]]
+
     # ------------------------------------------------------------------------------------- as a file
     def dump(self) -> dict[str, Any]:
         """Plain counts, for a file or another process."""
-        return {"format": FORMAT, "rows": [[*key, n] for key, n in self.rows.items()],
-                "pairs": [[*key, n] for key, n in self.pairs.items()]}  # fmt: skip
+        return {"rows": [[*key, n] for key, n in self.rows.items()],
+                "pairs": [[*key, n] for key, n in self.pairs.items()],
+                "routes": [[*key, n] for key, n in self.routes.items()]}  # fmt: skip
 
-    def save(self, path: Path) -> None:
-        """Write the counts."""
-        path.write_text(json.dumps(self.dump()))
+
+class WatchedTrace(deque[Any]):
+    """A trace whose every entry is noted by somebody before the next one comes."""
+
+    def __init__(self, entries: int | None, by: tuple[Collector, ...]) -> None:
+        super().__init__(maxlen=entries)
+        self.by = by
+
+    def append(self, entry: Any) -> None:
+        """Keep it, and have it noted."""
+        deque.append(self, entry)
+        for collector in self.by:
+            collector.note(entry)
+
+
+_unobserved = 0
+
+
+def _watched(trace: Trace, by: Collector) -> Trace:
+    if _unobserved:
+        return trace
+    others = trace.by if isinstance(trace, WatchedTrace) else ()
+    return WatchedTrace(trace.maxlen, (*others, by))
+
+
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Have nobody count drivers that are made while the block runs: what they do, the tables do not say."""
+    global _unobserved  # noqa: PLW0603
+    _unobserved += 1
+    try:
+        yield
+    finally:
+        _unobserved -= 1
 
 
 def _behind(table: Table[Any], row: Row) -> Iterator[int]:
     return (r.index for r in table.rows if r.index > row.index and r.source is row.source and r.event is row.event)
 
 
-def undump(data: dict[str, Any], tables: Iterable[Table[Any]]) -> Collector:
-    """The counts that `dump` gave.  Raises `CoverageError`."""
-    if data.get("format") != FORMAT:
-        raise CoverageError(f"coverage of format {data.get('format')!r}; this version reads format {FORMAT}")
-    made = Collector(tables)
+def undump(data: dict[str, Any], of: Counted) -> Collector:
+    """The counts that `dump` gave."""
+    made = Collector(of)
     made.rows.update({(name, row): n for name, row, n in data["rows"]})
     made.pairs.update({(name, first, second): n for name, first, second, n in data["pairs"]})
+    made.routes.update({(name, route): n for name, route, n in data["routes"]})
     return made
 
 
-def load(path: Path, tables: Iterable[Table[Any]]) -> Collector:
-    """Read counts from a file.  Raises `CoverageError`."""
+def save(kinds: Mapping[str, Collector], path: Path) -> None:
+    """Write counts, each under the name of its kind ("": of no particular one)."""
+    path.write_text(json.dumps({"format": FORMAT, "kinds": {kind: each.dump() for kind, each in kinds.items()}}))
+
+
+def load(path: Path, of: Counted) -> dict[str, Collector]:
+    """Read counts from a file, by kind.  Raises `CoverageError`."""
     try:
-        return undump(json.loads(path.read_text()), tables)
+        data = json.loads(path.read_text())
+        if data.get("format") != FORMAT:
+            raise CoverageError(f"coverage of format {data.get('format')!r}; this version reads format {FORMAT}")
+        return {kind: undump(said, of) for kind, said in data["kinds"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CoverageError(f"{path}: no coverage can be read: {error}") from error
 
 
-def report(counts: Collector) -> str:
-    """A table for the terminal, and where the rows stand that never fired."""
-    lines = [f"{'machine':<14} {'rows':>9} {'guards':>9} {'pairs':>11}"]
-    for table in counts.tables:
-        shares = (counts.covered(table), counts.outcomes(table), counts.joined(table))
-        lines.append(f"{table.name:<14} {shares[0]!s:>9} {shares[1]!s:>9} {shares[2]!s:>11}")
-    for table in counts.tables:
-        lines += [f"never fired: {row.where}: {table.name}: {row}" for row in counts.missing(table)]
-    return "\n".join(lines)
+def together(kinds: Mapping[str, Collector]) -> Collector:
+    """All kinds as one."""
+    made = Collector(next(iter(kinds.values())).of)
+    for each in kinds.values():
+        made.add(each)
+    return made
 
 
-def percent(counts: Collector) -> float:
-    """Rows that fired, of all tables' rows."""
-    shares = [counts.covered(table) for table in counts.tables]
-    return 100.0 * sum(share.seen for share in shares) / sum(share.all for share in shares)
+def percent(counts: Collector) -> tuple[float, float]:
+    """Rows that fired, of all tables' rows; and routes that took a message, of all sides' routes."""
+    rows = [counts.covered(table) for table in counts.of.tables]
+    return _percent(rows), _percent([counts.taken(routes) for routes in counts.of.routes])
+
+
+def _percent(shares: list[CoveredShare]) -> float:
+    return 100.0 * sum(share.seen for share in shares) / max(1, sum(share.all for share in shares))

@@ -95,7 +95,7 @@ class PlainJson:
             raise PlainError(f"{where}: an object is expected, not {data!r}")
         made: type[msgspec.Struct] = cls
         if cls in self.kinds:
-            name = data.get("type")
+            name = str(data.get("type"))
             if name not in self.kinds[cls]:
                 raise PlainError(f"{where}: there is no {cls.__name__.lower()} {name!r}")
             made = self.kinds[cls][name]

@@ -48,12 +48,13 @@ class StepEntry(msgspec.Struct, frozen=True):
 
 
 class HeardEntry(msgspec.Struct, frozen=True):
-    """A message that came; `header`: what the party was told with it (`Telling.header`)."""
+    """A message that came, and the route that took it; `header`: what came with it (`Telling.header`)."""
 
     line: int
     time: float
     header: tuple[Any, ...]
     body: Any
+    route: int | None = None
 
 
 class SentEntry(msgspec.Struct, frozen=True):
@@ -73,7 +74,7 @@ class Log(msgspec.Struct, frozen=True):
     entries: list[TraceEntry]
 
 
-def log_of(party: Driver, telling: Telling, kept: list[Any] | None = None) -> Log:
+def log_of(party: Driver, kept: list[Any] | None = None, *, telling: Telling) -> Log:
     """The log of what the party's trace holds now, or of a copy of it that was taken before."""
     kept = list(party.trace) if kept is None else kept
     log = Log(telling.head_of(party, whole=len(kept) < (party.trace.maxlen or 0)), [])
@@ -83,8 +84,8 @@ def log_of(party: Driver, telling: Telling, kept: list[Any] | None = None) -> Lo
         if isinstance(entry, Effect):
             log.entries.append(SentEntry(line, entry))
         elif len(entry) != STEP:
-            *header, body = entry[1]
-            log.entries.append(HeardEntry(line, entry[0], tuple(header), body))
+            when, (*header, body), route = entry
+            log.entries.append(HeardEntry(line, when, tuple(header), body, route.index))
         else:
             now, row, event, old, new = entry
             table = telling.by_value[type(old)]
@@ -110,7 +111,7 @@ def lines(log: Log, telling: Telling) -> Iterator[str]:
 
 def save(parties: Driver | Iterable[Driver], path: str | Path, telling: Telling) -> None:
     """Write the traces of one or more parties to a file."""
-    logs = [log_of(party, telling) for party in ([parties] if isinstance(parties, Driver) else parties)]
+    logs = [log_of(party, telling=telling) for party in ([parties] if isinstance(parties, Driver) else parties)]
     Path(path).write_text("".join(line + "\n" for log in logs for line in lines(log, telling)))
 
 
@@ -163,7 +164,7 @@ def _entry(entry: TraceEntry, telling: Telling) -> dict[str, Plain]:
         return {"kind": "sent", "effect": plain(entry.effect)}
     if isinstance(entry, HeardEntry):
         header = {name: plain(value, name) for name, value in zip(telling.header, entry.header, strict=True)}
-        return {"kind": "heard", "time": entry.time, **header, "message": plain(entry.body)}
+        return {"kind": "heard", "time": entry.time, **header, "message": plain(entry.body), "route": entry.route}
     said: dict[str, Plain] = {
         "kind": "step", "time": entry.time, "machine": entry.machine, "event": plain(entry.event),
         "from": entry.source, "to": entry.target, "row": entry.row, "effects": plain(entry.effects),
@@ -178,7 +179,7 @@ def _read(data: dict[str, Any], line: int, telling: Telling) -> TraceEntry:
     if data["kind"] == "heard":
         forms = telling.forms
         header = [forms[name].read(data[name], name) if name in forms else data[name] for name in telling.header]
-        return HeardEntry(line, data["time"], tuple(header), struct(telling.body, data["message"]))
+        return HeardEntry(line, data["time"], tuple(header), struct(telling.body, data["message"]), data.get("route"))
     table = telling.tables.get(data["machine"])
     if data["kind"] != "step" or table is None:
         raise PlainError(f"no entry of kind {data['kind']!r}, machine {data.get('machine')!r}")

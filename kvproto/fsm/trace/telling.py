@@ -19,7 +19,7 @@ import msgspec
 
 from kvproto.fsm import vocabulary
 from kvproto.fsm.machine import Machine
-from kvproto.fsm.table import Table, Value
+from kvproto.fsm.table import Output, Table, Value
 from kvproto.fsm.trace.plain_json import Form, PlainError, PlainJson, named
 from kvproto.fsm.vocabulary import Effect, Event, TimerFired, Transmit
 
@@ -49,6 +49,8 @@ class Head(msgspec.Struct, frozen=True):
     digest: str
     timing: Any
     whole: bool
+    #: name of the routes by which its messages come
+    routes: str
     peers: dict[int, str]
 
 
@@ -61,6 +63,7 @@ class Clues:
     def cause(self, message: Message) -> int | None:
         """The moment that led to this message; None: it came from nowhere."""
         del message
+        return None
 
 
 class Telling:
@@ -103,7 +106,7 @@ class Telling:
     # --------------------------------------------------------------------------------------------- parties
     def head_of(self, party: Any, *, whole: bool) -> Any:
         """The first line of this party's log."""
-        return Head(party.name, self.digest(), party.timing, whole, dict(party.peers))
+        return Head(party.name, self.digest(), party.timing, whole, party.routes.name, dict(party.peers))
 
     def names(self, heads: Iterable[Any]) -> dict[Any, str]:
         """The names under which these parties are told of, by `identity`."""
@@ -159,10 +162,12 @@ class Telling:
     def part_of(self, step: StepEntry) -> object:
         """Which part of the subject the step is about; None: all of it."""
         del step
+        return None
 
     def part_of_message(self, message: Message) -> object:
         """Which part of the subject the message is about; None: all of it."""
         del message
+        return None
 
     def machine(self, step: StepEntry) -> str:
         """Which machine moved."""
@@ -212,7 +217,7 @@ class Telling:
         """The message in a line."""
         return f"{message.name} {', '.join(f'{name} {word(value)}' for name, value in message.fields)}".strip()
 
-    def fact(self, fact: Event | Effect) -> str:
+    def fact(self, fact: Output) -> str:
         """`StagingGranted(chunk 0, usable)`: a struct without what goes without saying."""
         shown = [] if isinstance(fact, TimerFired) else [
             self.field(name, value) for name in type(fact).__struct_fields__
@@ -226,7 +231,7 @@ class Telling:
             return name if value else f"not {name}"
         return f"{name} {word(value)}"
 
-    def drawn(self, moment: Moment, effect: Effect, memory: dict[Any, Any]) -> Iterator[str]:
+    def drawn(self, moment: Moment, effect: Output, memory: dict[Any, Any]) -> Iterator[str]:
         """What a sequence chart shows of an effect; `memory` lasts as long as the chart."""
         del memory
         if isinstance(effect, self.told):

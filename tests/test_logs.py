@@ -1,0 +1,182 @@
+"""The log: which logger says what, that nobody can flood it, and that nothing is installed on it."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from support.stories import layout
+from support.wiretap import Stranger, Tap
+
+from kvproto.engine.logs import BURST, KEPT, LONGEST, PERIOD, Logs
+from kvproto.io.clock import ManualClock
+from kvproto.protocol import messages as msg
+from kvproto.protocol.codec import encode
+from kvproto.protocol.events import QueueOverflowed
+from kvproto.protocol.states import Cause
+from kvproto.rank.settings import PREFILL_GROUP
+from kvproto.testing import inside
+from kvproto.testing.pair import Pair
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    with caplog.at_level(logging.INFO, "kvproto"):
+        yield caplog
+
+
+@pytest.fixture
+def logs() -> Logs:
+    return Logs("prefill rank 0", Counter())
+
+
+def lines(said: pytest.LogCaptureFixture, subject: str) -> list[tuple[str, str]]:
+    """(level, text) of what one logger was told."""
+    return [(each.levelname, each.message) for each in said.records if each.name == f"kvproto.{subject}"]
+
+
+# ------------------------------------------------------------------------------------------------ what is said
+def test_links_and_rooms_that_do_well_are_told_once_each(said: pytest.LogCaptureFixture) -> None:
+    with Pair(layout(1), layout(1), grid=8) as pair:
+        room = pair.open(30)
+        pair.finish(room)
+        ups = [("INFO", f"{side}: link 1 to rank 0 of group {group} is up") for side, group in
+               (("prefill rank 0", 2), ("decode rank 0", 1))]  # fmt: skip
+        assert lines(said, "links") == ups
+        assert sorted(lines(said, "rooms")) == [
+            ("INFO", f"decode rank 0: room {room.id} is done"), ("INFO", f"prefill rank 0: room {room.id} is done"),
+        ]  # fmt: skip
+    assert {each.name for each in said.records} == {"kvproto.links", "kvproto.rooms"}
+
+
+def test_a_loss_and_what_it_ends_are_warnings_an_abort_is_not(said: pytest.LogCaptureFixture) -> None:
+    with Pair(layout(1), layout(1), grid=8) as pair:
+        decode, aborted, room = pair.decodes[0], pair.open(30), pair.open(30)
+        decode.abort(aborted)
+        pair.pump(lambda: pair.over(aborted))
+        rank, loop, _, _ = inside(decode)
+        loop.raise_event(QueueOverflowed(rank.link_of[PREFILL_GROUP, 0]))
+        loop.submit([])
+        pair.pump(lambda: ("D", 0, room) in pair.outcomes)
+    assert ("WARNING", "decode rank 0: link 1 to rank 0 of group 1 is lost") in lines(said, "links")
+    rooms = dict(text.split(" failed: ") for _, text in lines(said, "rooms") if text.startswith("decode"))
+    assert rooms == {
+        f"decode rank 0: room {aborted.id}": "the decode engine gave the room up",
+        f"decode rank 0: room {room.id}": "the link to prefill rank 0 was lost",
+    }  # fmt: skip
+    levels = {text.split()[4]: level for level, text in lines(said, "rooms") if text.startswith("decode")}
+    assert levels == {str(aborted.id): "INFO", str(room.id): "WARNING"}
+
+
+def test_a_transport_that_does_not_connect_is_told(said: pytest.LogCaptureFixture) -> None:
+    with Pair(layout(1), layout(1), grid=8, ready=False) as pair:
+        transport = inside(pair.prefills[0]).data.transport
+        kept = transport.connect
+
+        def refuse(endpoint: bytes) -> None:
+            raise OSError("planted")
+
+        transport.connect = refuse  # type: ignore[method-assign, assignment]
+        pair.pump(lambda: bool(lines(said, "transport")))
+        transport.connect = kept  # type: ignore[method-assign]
+    why = "the transport does not connect to link 1 to rank 0 of group 2: OSError: planted"
+    assert lines(said, "transport")[0] == ("WARNING", f"prefill rank 0: {why}")
+
+
+def test_a_handler_s_fault_has_a_traceback_once_a_kind(logs: Logs, said: pytest.LogCaptureFixture) -> None:
+    for error in (RuntimeError("one"), RuntimeError("two"), OSError("three")):
+        logs.fault("Dial(link=1, address='')", error)
+    traced = [bool(each.exc_info) for each in said.records]
+    assert traced == [True, False, True]
+    assert {level for level, _ in lines(said, "loop")} == {"ERROR"}
+    assert [text.rpartition(": ")[2] for text in logs.reports] == ["one", "two", "three"]
+
+
+# -------------------------------------------------------------------------------------------- nobody floods it
+def test_a_flood_is_a_burst_and_then_one_line_a_second(said: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+        prefill, count = pair.prefills[0], 3 * BURST
+        tap = Tap(pair)
+        (peer,) = inside(pair.decodes[0]).loop.lines.link_at
+        seen = inside(prefill).loop.counts
+
+        def flood() -> None:
+            before = seen["malformed frames"]
+            for _ in range(count):
+                tap.say(1, peer, b"no frame")
+            pair.pump(lambda: seen["malformed frames"] == before + count)
+
+        for second in range(3):
+            flood()
+            flood()
+            assert len(lines(said, "frames")) == BURST + second
+            clock.advance(PERIOD)
+            pair.turn()
+            more = 2 * count - (BURST if not second else 0)
+            assert lines(said, "frames")[-1] == ("WARNING", f"prefill rank 0: and {more} more")
+        clock.advance(PERIOD)
+        pair.turn()
+        flood()
+        assert len(lines(said, "frames")) == 2 * BURST + 3, "a quiet second, and there is a burst again"
+        assert len(prefill.reports()) <= KEPT
+
+
+def test_what_strangers_say_is_told_with_their_place_and_summed(said: pytest.LogCaptureFixture) -> None:
+    clock, count = ManualClock(), 2 * BURST
+    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+        stranger, unheard = Stranger(pair.prefills[0].address), inside(pair.prefills[0]).rank.counts
+        pair.pump(stranger.heard)
+        for _ in range(count):
+            stranger.say(encode(9, 5, msg.StagingRsp(0, 1, 0, 0, 64, 0, 0)))
+        pair.pump(lambda: unheard["messages of strangers"] == count)
+        told = lines(said, "frames")
+        assert len(told) == BURST and all("to which no link is bound" in text for _, text in told)
+        clock.advance(PERIOD)
+        pair.turn()
+        assert lines(said, "frames")[BURST:] == [
+            ("WARNING", f"prefill rank 0: and {count - BURST} more"),
+            ("INFO", f"prefill rank 0: not heard: {count} messages of strangers"),
+        ]  # fmt: skip
+        stranger.close()
+
+
+def test_kinds_of_faults_and_what_is_kept_of_them_are_bounded(logs: Logs) -> None:
+    for number in range(2 * KEPT):
+        logs.fault(f"Kind{number}(" + "x" * 10_000, RuntimeError("planted"))
+        logs.part("write", (1, 0, 0), Cause.WRITE_FAILED, "y" * 10_000)
+    assert len(logs.reports) == KEPT and len(logs._kinds) < KEPT
+    assert max(map(len, logs.reports)) < 2 * LONGEST
+
+
+# --------------------------------------------------------------------------------------------- what is left alone
+def test_nothing_is_installed_and_what_is_switched_off_is_not_made(logs: Logs) -> None:
+    for subject in ("rooms", "links", "transport", "frames", "loop"):
+        logger = logging.getLogger(f"kvproto.{subject}")
+        assert not logger.handlers and logger.propagate and logger.level == logging.NOTSET
+
+    class Costly:
+        def __str__(self) -> str:
+            raise AssertionError("nobody reads it")
+
+    quiet = logging.getLogger("kvproto.links")
+    quiet.setLevel(logging.CRITICAL)
+    try:
+        for _ in range(2 * BURST):
+            logs.links.say(logging.WARNING, "%s", Costly())
+    finally:
+        quiet.setLevel(logging.NOTSET)
+    assert logs.links.left == BURST and not logs.links.more
+
+
+def test_the_readme_names_every_logger() -> None:
+    from pathlib import Path
+
+    import kvproto.engine.logs as source
+
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    assert source.__doc__ is not None
+    for subject in ("rooms", "links", "transport", "frames", "loop"):
+        assert f"kvproto.{subject}" in source.__doc__ and f"`kvproto.{subject}`" in readme

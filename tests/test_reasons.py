@@ -1,0 +1,170 @@
+"""Why a room failed, in words: the sentence where it happened, whose cause it was everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.stories import layout
+
+from kvproto import Outcome, Room, Timer, Timing
+from kvproto.engine.logs import LONGEST
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.reasons import ABOUT, WORDS
+from kvproto.io.transports.fabric import Fabric
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import QueueOverflowed
+from kvproto.protocol.states import Cause
+from kvproto.rank.base import Rank
+from kvproto.rank.settings import PREFILL_GROUP, Settings
+from kvproto.testing import inside
+from kvproto.testing.pair import Pair
+from kvproto.testing.pools import noise
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Pair(layout(2), layout(1), grid=8) as made:
+        yield made
+
+
+def reasons(pair: Pair, room: Room) -> dict[str, str]:
+    """What every engine was told of the room, once all are told."""
+    pair.pump(lambda: pair.over(room))
+    return {f"{side}{rank}": outcome.reason for (side, rank, name), outcome in pair.outcomes.items() if name == room}
+
+
+def under_way(pair: Pair, room: Room) -> None:
+    """Every rank takes part."""
+    ranks = [inside(endpoint).rank for endpoint in pair.endpoints]
+    pair.pump(lambda: all(value is not None and value.state.name == "OPEN" for value in map(value_of(room), ranks)))
+
+
+def value_of(room: Room) -> Callable[[Rank], Any]:
+    """Looks up the room's value on a rank."""
+    return lambda rank: rank.value_of(room.key)
+
+
+def boom(*_: object, **__: object) -> None:
+    raise RuntimeError("planted")
+
+
+def test_every_cause_has_words() -> None:
+    assert WORDS.keys() == set(Cause) - {Cause.NONE}
+    assert ABOUT.keys() <= WORDS.keys()
+
+
+def test_what_succeeds_has_no_reason(pair: Pair) -> None:
+    room = pair.open(30)
+    pair.finish(room)
+    assert set(reasons(pair, room).values()) == {""}
+    assert Outcome(room, Cause.NONE).reason == ""
+
+
+def test_an_abort_is_told_as_the_engine_s_that_gave_up(pair: Pair) -> None:
+    room = pair.open(30)
+    under_way(pair, room)
+    pair.prefills[0].abort(room)
+    why = WORDS[Cause.PREFILL_ABORTED]
+    assert reasons(pair, room) == {"P0": why, "D0": f"prefill rank 0 said: {why}", "P1": f"decode rank 0 said: {why}"}
+
+
+def test_a_write_that_fails_has_the_transport_s_sentence_on_its_own_rank() -> None:
+    fabric = Fabric()
+    with Pair(layout(2), layout(1), grid=8, fabric=fabric) as pair:
+        room = pair.open(8)
+        pair.prefills[0].produced(room, 8)
+        writer = inside(pair.prefills[0]).data
+        pair.pump(lambda: bool(writer.writes.flying))
+        fabric.fail(writer.transport.instance, next(iter(writer.writes.flying)))
+        fabric.auto = True
+        told = reasons(pair, room)
+    assert told["P0"] == f"write of room {room.id}, chunk 0 for decode rank 0: backend: failed by the schedule"
+    assert told["D0"] == f"prefill rank 0 said: {WORDS[Cause.WRITE_FAILED]}"
+    assert told["P1"] == f"decode rank 0 said: {WORDS[Cause.WRITE_FAILED]}"
+
+
+@pytest.mark.parametrize(("side", "name"), [("P0", "gather"), ("D0", "scatter")])
+def test_a_kernel_that_fails_has_its_sentence_on_its_own_rank(pair: Pair, side: str, name: str) -> None:
+    room, kernels = pair.open(30), inside(pair.endpoints[0 if side == "P0" else -1]).data.kernels
+    setattr(kernels, name, boom)
+    pair.produce(room, 15, aux=None)
+    told = reasons(pair, room)
+    whom = " for decode rank 0" if name == "gather" else ""
+    assert told.pop(side) == f"{name} of room {room.id}, chunk 0{whom}: RuntimeError: planted"
+    assert all(text.endswith(f"said: {WORDS[Cause.KERNEL_FAILED]}") for text in told.values())
+
+
+def test_a_handler_that_fails_is_named(pair: Pair) -> None:
+    room, loop = pair.open(8), inside(pair.decodes[0]).loop
+    loop.handlers[do.DeliverAux] = boom
+    pair.produce(room)
+    assert reasons(pair, room)["D0"] == "DeliverAux: RuntimeError: planted"
+
+
+def test_a_lost_link_is_told_with_its_rank(pair: Pair) -> None:
+    room, (rank, loop, _, _) = pair.open(30), inside(pair.decodes[0])
+    under_way(pair, room)
+    loop.raise_event(QueueOverflowed(rank.link_of[PREFILL_GROUP, 1]))
+    loop.submit([])
+    assert reasons(pair, room)["D0"] == "the link to prefill rank 1 was lost"
+
+
+def test_a_refused_link_is_told_with_its_rank_and_why() -> None:
+    with Pair(layout(1), layout(1), grid=8, ready=False) as pair:
+        transport = pair.transport()
+        other = PrefillEndpoint(layout(1), 0, noise(layout(1), 0, 8, 1), transport, grid=16)
+        pair.prefills.append(other)
+        decode, room = pair.decodes[0], pair.name(30)
+        decode.connect(layout(1), [other.address], group=7)
+        decode.open(room, 30, pair.tables[room][1], group=7)
+        pair.pump(lambda: ("D", 0, room) in pair.outcomes)
+        assert pair.outcomes["D", 0, room].reason == "there is no link to prefill rank 0: grid of 8 tokens against 16"
+
+
+def test_two_lengths_are_told_to_both(pair: Pair) -> None:
+    room = pair.name(30)
+    pair.prefills[0].open(room, 20, pair.tables[room][0])
+    pair.open_prefill(room, [1])
+    rank = inside(pair.prefills[0]).rank
+    pair.pump(lambda: rank.value_of(room.key) is not None)
+    pair.open_decode(room)
+    told = reasons(pair, room)
+    assert told["P0"] == "decode rank 0 named another length or prefix for the room than this engine"
+    assert told["D0"] == f"prefill rank 0 said: {WORDS[Cause.PLAN_MISMATCH]}"
+
+
+@pytest.mark.parametrize("side", ["P", "D"])
+def test_a_side_that_waits_in_vain_is_told_which_link_there_is_not(side: str) -> None:
+    quick = Timing(bootstrap=Timer(0.2), call=Timer(0.05, 4), resend=Timer(0.05, 4))
+    with Pair(layout(1), layout(2), grid=8, settings=Settings(ring_bytes=1 << 20, timing=quick)) as pair:
+        room = pair.name(30)
+        if side == "P":
+            pair.open_decode(room, [0])
+            pair.open_prefill(room)
+        else:
+            pair.prefills.pop().close()
+            pair.decodes.pop().close()
+            loop = inside(pair.decodes[0]).loop
+            loop.raise_event(QueueOverflowed(1))
+            loop.submit([])
+            pair.open_decode(room)
+        pair.pump(lambda: (side, 0, room) in pair.outcomes)
+        reason = pair.outcomes[side, 0, room].reason
+    if side == "P":
+        assert reason == WORDS[Cause.PEERS_MISSING], "both links are up"
+    else:
+        assert reason == f"{WORDS[Cause.NO_ANSWER]}: there is no link to prefill rank 0"
+
+
+def test_a_reason_is_bounded_and_goes_with_its_room(pair: Pair) -> None:
+    def long(*_: object, **__: object) -> Any:
+        raise RuntimeError("planted " * 1000)
+
+    room, endpoint = pair.open(8), pair.prefills[0]
+    inside(endpoint).data.kernels.gather = long  # type: ignore[method-assign]
+    pair.produce(room)
+    told = reasons(pair, room)
+    assert len(told["P0"]) == LONGEST and told["P0"].endswith("...")
+    assert not inside(endpoint).entries
