@@ -22,6 +22,7 @@ from kvproto.check.search import Result, check, label
 from kvproto.check.table_patching import Bench
 from kvproto.fsm.lint import lint
 from kvproto.fsm.table import Row, Table
+from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 
@@ -85,7 +86,7 @@ def ask(question: Question) -> Outcome:
     _baseline()  # before anything is taken away
     with Bench() as bench:
         _take_away(bench, table, row, question)
-        complaints = lint(table, Timing())
+        complaints = lint(table, Timing(), SOURCES)
         if complaints:
             return Outcome(name, caught=True, property=f"lint {complaints[0].kind}", config="", where=where)
         for config in _concerned(SUITE, question, row):
