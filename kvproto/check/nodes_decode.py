@@ -216,10 +216,10 @@ class DecodeNode(DecodeMemory):
         judge("S6", not v.aux[k], f"the aux row of room {k} is given to the engine twice")
         self.current = v._replace(aux=put(v.aux, k, True))
 
-    def hear_outcome(self, room: int, cause: Cause) -> None:
+    def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """The engine hears how a room ended; success is all of it."""
-        k = self.names.place[room]
-        self.note_outcome(k, cause)
+        k = self.names.place[news.room]
+        self.note_outcome(k, news.cause)
         v = self.current
         if v.outcome[k] != FAILURE:
             whole = (1 << self.config.chunks * len(self.writers)) - 1

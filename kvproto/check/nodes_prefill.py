@@ -274,9 +274,9 @@ class PrefillNode(PrefillMoves):
         self.current = v._replace(posted=add(v.posted, (k, chunk, d, slot, False)))
         return None
 
-    def hear_outcome(self, room: int, cause: Cause) -> None:
+    def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """The engine hears how a room ended."""
-        self.note_outcome(self.names.place[room], cause)
+        self.note_outcome(self.names.place[news.room], news.cause)
 
     def hear_released(self, room: int) -> None:
         """The engine may use the pages again."""

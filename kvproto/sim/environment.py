@@ -146,10 +146,10 @@ class Member(Surroundings):
     def _begin(self, event: Event, *, hangs: bool = False, write: Write | None = None) -> None:
         self.outside.jobs.append(Job(self, event, hangs, write))
 
-    def hear_outcome(self, room: int, cause: Cause) -> None:
+    def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """Once a room."""
-        assert room not in self.outcomes, f"seed {self.outside.seed}: a second outcome of {room} on {self.name}"
-        self.outcomes[room] = cause
+        assert news.room not in self.outcomes, f"seed {self.outside.seed}: a second outcome: {news} on {self.name}"
+        self.outcomes[news.room] = news.cause
 
     def hear_released(self, room: int) -> None:
         """Once a room; one that the engine has not opened is waited for by nobody."""

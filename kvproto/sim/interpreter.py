@@ -28,7 +28,6 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.messages import Message
-from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
@@ -76,7 +75,7 @@ class Surroundings:
         """Begin a scatter; its end is `Scattered` or `ScatterFailed`."""
         raise NotImplementedError
 
-    def hear_outcome(self, room: int, cause: Cause) -> None:
+    def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """The engine is told how the room ended."""
 
     def hear_released(self, room: int) -> None:
@@ -115,7 +114,7 @@ class Interpreter:
             do.PrepareWrite: self._prepare, do.PreparePages: self._prepare, do.PostBatch: self._post,
             do.DropBatches: self._drop_batches,
             do.Connect: around.connect, do.LaunchGather: around.gather, do.LaunchScatter: around.scatter,
-            do.AnnounceOutcome: lambda effect: around.hear_outcome(effect.room, effect.cause),
+            do.AnnounceOutcome: around.hear_outcome,
             do.AnnounceReleased: lambda effect: around.hear_released(effect.room),
             do.AnnounceLink: lambda effect: around.hear_link(effect.link, effect.why),
             do.DeliverAux: lambda effect: around.hear_aux(effect.room, effect.data),
