@@ -90,7 +90,7 @@ def test_the_gate_tells_what_is_missed_from_what_is_not(monkeypatch: pytest.Monk
     asked = {deletion_mutants.name_of(question): question for question in questions(["decode_grant", "prefill_link"])}
     freed = deletion_mutants.ask(asked["decode_grant: QUARANTINED RoomDrained - free"])
     assert (freed.caught, freed.property) == (True, "L2")
-    assert deletion_mutants.ask(asked["decode_grant: FILLING RoomStopped - row"]).property == "lint undecided"
+    assert deletion_mutants.ask(asked["decode_grant: FILLING RoomStopped - row"]).property == "lint unreachable"
     confirmed = deletion_mutants.ask(asked["decode_grant: FILLING PartArrived [last_part] - confirm"])
     assert not confirmed.caught and not deletion_mutants.unexplained(confirmed)
     assert "it comes later" in deletion_mutants.line(confirmed)

@@ -369,7 +369,10 @@ def settle(pair: Pair) -> None:
 
 def test_every_state_is_told_with_peer_and_time() -> None:
     clock = ManualClock(100.0)
-    timing = Timing(resend=Timer(60.0, 4), lease=Timer(1e3), heartbeat=Timer(1e6, 3), stall=Timer(1e6), bootstrap=Timer(1e6))
+    never = Timer(1e6)
+    timing = Timing(
+        resend=Timer(60.0, 4), lease=Timer(1e3), heartbeat=Timer(1e6, 3), stall=never, bootstrap=never
+    )  # fmt: skip
     settings = Settings(ring_bytes=1 << 20, timing=timing)
     with Pair(layout(2), layout(1), grid=8, settings=settings, clock=lambda: clock, fabric=Fabric()) as pair:
         prefill, decode = pair.prefills[0], pair.decodes[0]

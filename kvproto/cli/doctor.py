@@ -46,12 +46,13 @@ class Trial(msgspec.Struct, frozen=True):
 TRIALS: tuple[Trial, ...] = (
     Trial("core", "msgspec", "import msgspec; print(msgspec.__version__)", "pip install msgspec"),
     Trial("core", "tables", """
-from kvproto.fsm.lint import lint
+from kvproto.fsm.lint import lint, lint_edge
+from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 from kvproto.protocol.digest import tables_digest
 from kvproto.fsm.digest_text import shortened
-found = [str(f) for t in TABLES for f in lint(t, Timing())]
+found = [str(f) for t in TABLES for f in lint(t, Timing(), SOURCES)] + [str(f) for f in lint_edge(SOURCES)]
 assert not found, found[0]
 print(sum(len(t.rows) for t in TABLES), "rows, digest", shortened(tables_digest()))
 """, "kvproto lint shows where"),
