@@ -26,7 +26,7 @@ from kvproto.protocol.codec import encode
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import room_key
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.rank.settings import DECODE_GROUP, Settings
 from kvproto.sim.interpreter import Interpreter
 from kvproto.testing.access import inside
 from kvproto.testing.simulated_control import PostControl
@@ -159,28 +159,25 @@ class Traffic:
         """One thing."""
         random, stage = self.random, self.stage
         weights = CALM if self.calm else WILD
-        match random.choices(list(weights), list(weights.values()))[0]:
+        acts = {
+            "engine": self.engine, "trouble": self.trouble, "intrude": self.intrude, "foreign": self.foreign_group,
+            "misbehave": self.misbehave,
+        }  # fmt: skip
+        what = random.choices(list(weights), list(weights.values()))[0]
+        match what:
             case "poll":
                 stage.poll(random.randrange(len(stage.endpoints)))
             case "write":
                 stage.fabric.step(random)
             case "copy" if stage.late.pending:
                 stage.late.finish(random.randrange(64), fails=not self.calm and random.random() < 0.05)
-            case "engine":
-                self.engine()
             case "time":
                 stage.wait(random.choice((0.01, 0.1, 0.3) if self.calm else (0.01, 0.1, 0.3, 1.1, 4.0)))
             case "frame" if ways := self.post.busy():
                 kind = random.choice(("lose", "repeat", "hurry", "hold"))
                 stage.hurt_frame(random.choice(ways), random.randrange(8), kind)
-            case "trouble":
-                self.trouble()
-            case "intrude":
-                self.intrude()
-            case "foreign":
-                self.foreign_group()
-            case "misbehave":
-                self.misbehave()
+            case _ if what in acts:
+                acts[what]()
 
     def engine(self) -> None:
         """An engine's call."""

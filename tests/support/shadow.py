@@ -35,7 +35,7 @@ AS_THEY_ARE = (
 )  # fmt: skip
 
 
-class Difference(AssertionError):
+class Difference(AssertionError):  # noqa: N818
     """The two are not alike."""
 
 
@@ -173,8 +173,8 @@ class Shadow(Surroundings):
                 handlers[kind] = self._noted(handlers[kind])
         if isinstance(self.real, PrefillRank):
             handlers[do.Connect] = self._connected(handlers[do.Connect])
-            for kind in (do.PrepareWrite, do.PreparePages):
-                handlers[kind] = self._readied(handlers[kind])
+            handlers[do.PrepareWrite] = self._readied(handlers[do.PrepareWrite])
+            handlers[do.PreparePages] = self._readied(handlers[do.PreparePages])
             handlers[do.PostBatch] = self._posted(handlers[do.PostBatch])
 
     def _noted(self, handler: Callable[[Any], None]) -> Callable[[Any], None]:
