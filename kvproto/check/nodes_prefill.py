@@ -180,6 +180,7 @@ class PrefillNode(PrefillMoves):
     def _made(self, how: str, k: int, chunk: int, d: int) -> None:
         key = self.names.keys[k], chunk, d
         if how == "unmade":
+            del self.interpreter.unposted[key]
             self._handle(ev.BatchUnmade(*key))
             return
         self.untaken = UNTAKEN.get(how)
