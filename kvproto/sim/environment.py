@@ -121,7 +121,7 @@ class Member(Surroundings):
         fails = self.outside.chance(self.outside.chances.scatter_fails)
         self._begin(ev.ScatterFailed(asked.room, asked.chunk) if fails else ev.Scattered(asked.room, asked.chunk))
 
-    def prepare(self, write: Write) -> int | None:
+    def prepare(self, write: Write) -> int:
         """At once, over pages in a few batches; or not at all."""
         outside = self.outside
         if outside.chance(outside.chances.write_unmade):

@@ -63,9 +63,13 @@ class Surroundings:
         """Begin a gather; its end is `Gathered` or `GatherFailed`."""
         raise NotImplementedError
 
-    def prepare(self, write: Write) -> int | None:
-        """Make a write ready, in so many batches (0: it cannot be); None: the world says later that it is."""
+    def prepare(self, write: Write) -> int:
+        """Make a write ready: how many batches it has (0: it cannot be made ready)."""
         return 1
+
+    def at_once(self, write: Write) -> bool:
+        """Whether its next batch is ready as soon as it may be; else the world says when (`Interpreter.offer`)."""
+        return True
 
     def post(self, write: Write) -> type[Untaken] | None:
         """Post the next batch of a write.  None: it is in flight, and its end comes."""
@@ -219,11 +223,14 @@ class Interpreter:
     def _prepare(self, write: Write) -> None:
         key = write.room, write.chunk, write.peer
         batches = self.around.prepare(write) if write.link in self.wires else 0
-        if batches == 0:
+        if not batches:
             self._answers.append(ev.BatchUnmade(*key))
             return
-        self.unposted[key] = write, batches or 1
-        if batches is not None:
+        self._keep(key, write, batches)
+
+    def _keep(self, key: WriteKey, write: Write, left: int) -> None:
+        self.unposted[key] = write, left
+        if self.around.at_once(write):
             self._answers.append(self.offer(key))
 
     def _post(self, effect: do.PostBatch) -> None:
@@ -235,8 +242,7 @@ class Interpreter:
             return
         del self.unposted[key]
         if left > 1:
-            self.unposted[key] = write, left - 1
-            self._answers.append(self.offer(key))
+            self._keep(key, write, left - 1)
 
     def _drop_batches(self, effect: do.DropBatches) -> None:
         self.unposted.pop((effect.room, effect.chunk, effect.peer), None)
