@@ -136,8 +136,8 @@ def log_of(rank: Rank, kept: list[Any] | None = None) -> Log:
         if isinstance(kept_entry, Effect):
             log.entries.append(SentEntry(line, kept_entry))
         elif len(kept_entry) != STEP:
-            when, heard, route = kept_entry
-            log.entries.append(HeardEntry(line, when, *heard, route=route.index))
+            when, (link, epoch, room, body), route = kept_entry
+            log.entries.append(HeardEntry(line, when, link, epoch, room, body, route.index))
         else:
             now, row, event, old, new = kept_entry
             table = BY_VALUE[type(old)]
