@@ -18,7 +18,7 @@ from support.shadow import Difference, Shadow
 from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.engine.loop import Loop
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.fsm.vocabulary import Effect
+from kvproto.fsm.vocabulary import Effect, Internal, Report
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol import effects as do
 from kvproto.protocol import messages as msg
@@ -234,6 +234,16 @@ class Traffic:
 def test_what_leaves_the_loop_leaves_the_simulated_world(first: int) -> None:
     for seed in range(first, first + BLOCK):
         assert Traffic(seed).run() > 20, f"seed {seed}: hardly anything happened"
+
+
+def test_every_effect_that_leaves_a_rank_is_carried_out_by_both() -> None:
+    kinds = [kind for kind in vars(do).values() if isinstance(kind, type) and issubclass(kind, Effect)]
+    leaving = {kind for kind in kinds if kind is not Effect and not issubclass(kind, Internal)}
+    stage = Shadowed(Interpreter)
+    handled = {kind for endpoint in stage.endpoints for kind in inside(endpoint).loop.handlers}
+    simulated = {kind for shadow in stage.shadows for kind in shadow.interpreter._acts}
+    stage.close()
+    assert handled == simulated == leaving | {Report}
 
 
 # --------------------------------------------------------------------------------------------- planted differences

@@ -174,7 +174,8 @@ class DecodeMemory(Node):
                 read = [v.ring[u] for u in self._units(chunk, p, effect.offset)]
                 judge("S3", read == want, f"writer {p}'s part of chunk {chunk} of room {k} is read, but is not there")
             else:
-                judge("S3", self._in_pages(v, k, chunk, p), f"chunk {chunk} of room {k} counts as whole without writer {p}'s part in its pages")
+                there = self._in_pages(v, k, chunk, p)
+                judge("S3", there, f"chunk {chunk} of room {k} counts as whole without writer {p}'s part in its pages")
         return v._replace(scatters=add(v.scatters, (k, chunk)))
 
     def has_part(self, v: DNode, k: int, chunk: int, p: int) -> bool:
