@@ -119,6 +119,19 @@ CONFIGS: dict[str, Config] = {
         chunks=1, pages_only=True, preparing=True, budget=Budget(write=1, abort=1, late=1),
         about="nothing is staged, and writes take time to make ready",
     ),
+    "batches": Config(
+        chunks=1, pages_only=True, pieces=3, batches=3, engine=AT_ONCE, budget=Budget(write=2, abort=1),
+        about="writes of three batches, of which some fail",
+    ),
+    "batches-doubt": Config(
+        chunks=1, pages_only=True, pieces=2, batches=2, engine=AT_ONCE, budget=Budget(doubt=1, write=1, link=1),
+        must=("a write in doubt",), about="writes of two batches, of which one is in doubt",
+    ),
+    "batches-prepare": Config(
+        chunks=1, pages_only=True, pieces=3, batches=3, preparing=True, engine=AT_ONCE,
+        budget=Budget(write=1, doubt=1, late=1, timeout=1),
+        about="three batches that take time to make ready, of which some are given up",
+    ),
     "pages": Config(pages_only=True, budget=Budget(abort=1, drop=1), must=PAGES[:1], about="nothing is staged"),
     "prefix": Config(prefix=2, about="the decode side has a page already"),
     "full-hit": Config(prefix=2, chunks=0, must=("a full prefix hit that succeeds",), about="only the aux row moves"),
@@ -197,11 +210,13 @@ _GATE = (
     "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "unordered", "abort-timeout",
     "late-answer", "slow-engine", "late-engine", "eager-engine", "aux-first", "wait-early", "wait-abort", "abort-link",
     "window", "kernel-duplicate", "kernel-timeout", "slow-duplicate", "other-tables", "other-length",
-    "death-abort",
+    "death-abort", "smoke-tells", "drop-tells", "abort-tells", "writes-tells", "timeout-tells", "prepare",
+    "prepare-pages", "batches", "batches-doubt",
 )  # fmt: skip
 _HEAVY = (
     "link", "doubt", "queue", "restart", "late", "fan-in", "fan-in-abort", "fan-in-kernel", "fan-in-link",
     "fan-in-unordered", "fan-in-wait", "fan-out", "fan-out-kernel", "fan-out-link", "replica", "unordered-abort",
+    "prepare-late", "batches-prepare",
 )  # fmt: skip
 SUITES: dict[str, tuple[str, ...]] = {
     "gate": (*_GATE, *(f"{name}-brief" for name in _HEAVY)),

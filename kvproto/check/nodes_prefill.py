@@ -81,13 +81,15 @@ class PrefillNode(PrefillMoves):
         it, keys = self.interpreter, self.names.keys
         it.place_of, it.link_at = known, {place: link for link, place in known.items()}
         it.wires = {d + 1: wire or DOWN for d, wire in enumerate(v.wires)}
-        it.unposted = {(keys[k], chunk, d): (replace(write, room=keys[k]), 1) for k, chunk, d, write in v.preparing}
+        it.unposted = {
+            (keys[k], chunk, d): (replace(write, room=keys[k]), left) for k, chunk, d, write, left in v.preparing
+        }
 
     def _frozen(self) -> PNode:
         v: PNode = self.current
         it, decodes = self.interpreter, self.config.decodes
-        unposted = ((key, replace(write, room=0)) for key, (write, _) in it.unposted.items())
-        preparing = sorted((self.names.place[room], chunk, d, write) for (room, chunk, d), write in unposted)
+        unposted = ((*key, replace(write, room=0), left) for key, (write, left) in it.unposted.items())
+        preparing = sorted((self.names.place[room], *rest) for room, *rest in unposted)
         up = {link - 1 for link, at in self.rank.links.items() if at.state is PLink.UP}
         wires = tuple(it.wires.get(d + 1) if d in up else None for d in range(decodes))
         return v._replace(rank=freeze_prefill(self.rank, self.names, decodes), preparing=tuple(preparing), wires=wires)
@@ -186,17 +188,17 @@ class PrefillNode(PrefillMoves):
         self.untaken = UNTAKEN.get(how)
         self._handle(self.interpreter.offer(key), LATE if how == "made late" else NOW)
 
-    def _wrote(self, how: str, k: int, chunk: int, d: int) -> None:
-        """The transport's word of a write.  That none of it can land any more may be heard before that it is in doubt:
+    def _wrote(self, how: str, k: int, chunk: int, batch: int, d: int) -> None:
+        """The transport's word of a batch.  That none of it can land any more may be heard before that it is in doubt:
         then it is heard as one."""
         v, key = self.current, (self.names.keys[k], chunk, d)
-        job = next((j for j in v.posted if j[:3] == (k, chunk, d)), None)
+        job = next((j for j in v.posted if j[:4] == (k, chunk, d, batch)), None)
         if job is None:
             return
         posted = remove(v.posted, job)
         doubt = how == "doubt"
-        self.current = v._replace(posted=add(posted, (*job[:4], True)) if doubt else posted)
-        if how == "settled" and job[4]:
+        self.current = v._replace(posted=add(posted, (*job[:5], True)) if doubt else posted)
+        if how == "settled" and job[5]:
             self._handle(ev.BatchSettled(*key))
         else:
             self._handle(ev.BatchCompleted(*key) if how == "ok" else ev.BatchFailed(*key, settled=not doubt))
@@ -246,22 +248,28 @@ class PrefillNode(PrefillMoves):
         self._judge_reading(asked)
         unposted = self.interpreter.unposted.values()
         prepared = (write.slot for write, _ in unposted if isinstance(write, do.PrepareWrite))
-        busy = {*(job[3] for job in (*v.gathers, *v.posted)), *prepared}
+        busy = {*(job[3] for job in v.gathers), *(job[4] for job in v.posted), *prepared}
         judge("S12", asked.slot not in busy, f"slot {asked.slot} is gathered into while it is read")
         self.current = v._replace(gathers=add(v.gathers, (k, asked.chunk, asked.peer, asked.slot)))
 
-    def prepare(self, write: Write) -> int | None:
+    def prepare(self, write: Write) -> int:
+        """Into the ring in one batch."""
+        return 1 if isinstance(write, do.PrepareWrite) else self.config.batches
+
+    def at_once(self, write: Write) -> bool:
         """In one step with what asks for it, unless the configuration says otherwise."""
-        return None if self.config.preparing else 1
+        return not self.config.preparing
 
     def post(self, write: Write) -> type[Untaken] | None:
-        """A write is posted: once, and from a slot that holds its chunk."""
+        """A batch is posted: once, and from a slot that holds its chunk."""
         if self.untaken is not None:
             return self.untaken
         v, k, chunk, d = self.current, self.names.place[write.room], write.chunk, write.peer
         wire = self.interpreter.wires[write.link]
         judge("S4", wire != DOWN, f"chunk {chunk} of room {k} is posted through a link that is down")
-        judge("S2", not any(j[:3] == (k, chunk, d) for j in v.posted), f"chunk {chunk} of room {k} is posted twice")
+        batch = self.interpreter.unposted[write.room, chunk, d][1] - 1
+        twice = any(job[:4] == (k, chunk, d, batch) for job in v.posted)
+        judge("S2", not twice, f"chunk {chunk} of room {k} is posted twice")
         slot, where, tag = -1, -1, 0
         if isinstance(write, do.PrepareWrite):
             slot, where, tag = write.slot, write.offset, write.epoch if self.rank.tells else 0
@@ -271,13 +279,13 @@ class PrefillNode(PrefillMoves):
             self._judge_reading(write)
             fits = write.pages == page_ids(write.first)
             judge("S12", fits, f"chunk {chunk} of room {k} goes to another chunk's pages")
-        self.outs.append(("post", d, (k, chunk, where, tag, int(wire))))
-        self.current = v._replace(posted=add(v.posted, (k, chunk, d, slot, False)))
+        self.outs.append(("post", d, (k, chunk, where, tag, batch, int(wire))))
+        self.current = v._replace(posted=add(v.posted, (k, chunk, d, batch, slot, False)))
         return None
 
-    def hear_outcome(self, room: int, cause: Cause) -> None:
+    def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """The engine hears how a room ended."""
-        self.note_outcome(self.names.place[room], cause)
+        self.note_outcome(self.names.place[news.room], news.cause)
 
     def hear_released(self, room: int) -> None:
         """The engine may use the pages again."""

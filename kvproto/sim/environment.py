@@ -121,7 +121,7 @@ class Member(Surroundings):
         fails = self.outside.chance(self.outside.chances.scatter_fails)
         self._begin(ev.ScatterFailed(asked.room, asked.chunk) if fails else ev.Scattered(asked.room, asked.chunk))
 
-    def prepare(self, write: Write) -> int | None:
+    def prepare(self, write: Write) -> int:
         """At once, over pages in a few batches; or not at all."""
         outside = self.outside
         if outside.chance(outside.chances.write_unmade):
@@ -146,10 +146,10 @@ class Member(Surroundings):
     def _begin(self, event: Event, *, hangs: bool = False, write: Write | None = None) -> None:
         self.outside.jobs.append(Job(self, event, hangs, write))
 
-    def hear_outcome(self, room: int, cause: Cause) -> None:
+    def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """Once a room."""
-        assert room not in self.outcomes, f"seed {self.outside.seed}: a second outcome of {room} on {self.name}"
-        self.outcomes[room] = cause
+        assert news.room not in self.outcomes, f"seed {self.outside.seed}: a second outcome: {news} on {self.name}"
+        self.outcomes[news.room] = news.cause
 
     def hear_released(self, room: int) -> None:
         """Once a room; one that the engine has not opened is waited for by nobody."""
