@@ -13,7 +13,7 @@ from kvproto.check.configs import CONFIGS
 from kvproto.check.mutations import EXAM
 from kvproto.check.search import Search, check
 from kvproto.check.story import replay
-from kvproto.check.table_patching import Bench
+from kvproto.fsm.table_patching import Bench
 
 WHOLE = replace(CONFIGS["abort"], live=False)
 

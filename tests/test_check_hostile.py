@@ -17,7 +17,7 @@ from kvproto.check.config import Config
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.snapshot import thaw_decode
 from kvproto.check.successors import Explorer
-from kvproto.check.table_patching import Bench
+from kvproto.fsm.table_patching import Bench
 from kvproto.fsm.vocabulary import Effect, Report
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg

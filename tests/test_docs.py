@@ -13,8 +13,8 @@ from kvproto.draw import generated_docs
 from kvproto.draw.export import schema, spec
 from kvproto.draw.message_exchanges import TALK
 from kvproto.draw.properties import HAZARDS, PROPERTIES
-from kvproto.draw.source import expression, used
-from kvproto.draw.tables import concrete
+from kvproto.fsm.draw.source import expression, used
+from kvproto.fsm.draw.tables import concrete
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.protocol import effects, events, messages
 from kvproto.protocol.tables import TABLES

@@ -17,12 +17,11 @@ from typing import Literal
 
 import msgspec
 
+from kvproto.fsm.network import Net
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.events import room_key
 from kvproto.rank.settings import Settings
-
-Net = Literal["fifo", "unordered"]
 
 #: faults after which long timers may end by themselves when nothing else moves
 HARD = frozenset({"crash", "link"})

@@ -6,8 +6,6 @@ what is special.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from msgspec.structs import replace
 
 from kvproto.check.config import Budget, Config
@@ -130,13 +128,3 @@ CONFIGS |= _NIGHT
 CONFIGS |= {f"{name}-two-slow": world for name, world in _each(HASTY, slow=2).items() if not name.endswith("calm")}
 CONFIGS |= BRIEF
 SUITES["night"] = tuple(name for name in CONFIGS if name not in SUITES["standard"] and name not in BRIEF)
-
-
-def named(name: str) -> dict[str, Config]:
-    """The configurations of a suite, or the one of this name.  Raises KeyError with what is like it."""
-    if name in SUITES:
-        return {each: CONFIGS[each] for each in SUITES[name]}
-    if name not in CONFIGS:
-        near = get_close_matches(name, (*SUITES, *CONFIGS)) or list(SUITES)
-        raise KeyError(f"no configuration {name!r}; is it {' or '.join(near)}?  kvproto check --list has all")
-    return {name: CONFIGS[name]}

@@ -16,7 +16,7 @@ import msgspec
 from kvproto.check.configs import CONFIGS
 from kvproto.check.mutations import EXAM
 from kvproto.check.search import Result, check
-from kvproto.check.table_patching import Bench
+from kvproto.fsm.table_patching import Bench
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "delimiter-in-field": ("a field that contains a separator", "tests/test_core_wire.py"),

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import Any
 
 from kvproto.check.mutations.registry import mutation
-from kvproto.check.table_patching import Bench
 from kvproto.fsm.table import Table
+from kvproto.fsm.table_patching import Bench
 from kvproto.fsm.vocabulary import Effect
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
