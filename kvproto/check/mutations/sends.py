@@ -191,6 +191,13 @@ def _post_whatever_the_lease(b: Bench) -> None:
     b.change(WRITES, b.rows(WRITES, PWrite.POSTING, ev.BatchReady, "lease_holds_for_last"), when=last)
 
 
+@mutation("write-ends-with-first-batch", "batches", "S4", "S5", "S6")
+def write_ends_with_first_batch(b: Bench) -> None:
+    """A write of several batches counts as complete when the first one is."""
+    rows = b.rows(WRITES, PWrite.IN_FLIGHT, ev.BatchCompleted, "last_flies")
+    b.change(WRITES, rows, when=None)
+
+
 @mutation("early-ack-dropped", "smoke-tells", "sometimes")
 def early_ack_dropped(b: Bench) -> None:
     """A confirmation that comes before its write is seen to end is forgotten."""
