@@ -1,7 +1,7 @@
 """A party: one side of a protocol.  A driver behind an edge, where messages become events.
 
-A message is heard with what is known of it: an object that a subclass fills in, of which `hear` asks nothing but the message
-(`heard.body`).  `facts` says which combination of the routes' facts it is; the route decides the rest.
+A message is heard with what is known of it: an object that a subclass fills in, of which `hear` asks nothing but the
+message (`heard.body`).  `facts` says which combination of the routes' facts it is; the route decides the rest.
 
 A `Member` is the simplest kind: one of a few that are known beforehand, by numbers.
 """
