@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from kvproto.draw.message_exchanges import TALK
+from kvproto.fsm.codec import Body
 from kvproto.fsm.draw.describe import comments, kind_of, members, sentence
 from kvproto.fsm.draw.source import expression, helpers, used
 from kvproto.fsm.draw.tables import concrete, value_fields
@@ -63,7 +64,7 @@ def _fields(cls: type) -> list[Json]:
     return [{"name": name, "type": kind_of(hint), "doc": said.get(name, "")} for name, hint in hints(cls).items()]
 
 
-def _message(name: str, sender: str, body: type[messages.Body]) -> Json:
+def _message(name: str, sender: str, body: type[Body]) -> Json:
     fields = [{"name": field, "type": kind_of(hint), **_bounds(hint)} for field, hint in hints(body).items()]
     return {"name": name, "sender": sender, "doc": sentence(body), "fields": fields}
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, get_args
 
 import msgspec
 
+from kvproto.fsm.codec import Body
 from kvproto.fsm.table import Output, Table
 from kvproto.fsm.trace.merge import Moment
 from kvproto.fsm.trace.plain_json import Form, PlainError
@@ -22,7 +23,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import room_key, room_of
-from kvproto.protocol.messages import AUX_CHUNK, Body, LinkBody
+from kvproto.protocol.messages import AUX_CHUNK, LinkBody
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 from kvproto.rank.base import Rank
