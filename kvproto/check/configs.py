@@ -123,7 +123,9 @@ _LONG = (
 )
 _NIGHT = _each(NIGHT)
 CONFIGS |= {name: _NIGHT.pop(name) for name in ("1p2d-swift-calm", "1p2d-swift-drop", "2p1d-swift-calm")}
-SUITES["standard"] = tuple(name for name in CONFIGS if name not in _LONG)
+#: larger worlds in which writes carry their notification: a quarter of an hour more than the standard ones
+SUITES["tells"] = tuple(name for name in CONFIGS if "-tells-" in name)
+SUITES["standard"] = tuple(name for name in CONFIGS if name not in (*_LONG, *SUITES["tells"]))
 CONFIGS |= _NIGHT
 CONFIGS |= {f"{name}-two-slow": world for name, world in _each(HASTY, slow=2).items() if not name.endswith("calm")}
 CONFIGS |= BRIEF

@@ -119,7 +119,7 @@ SMALL: dict[str, Config] = {
         about="writes of three batches, of which some fail",
     ),
     "batches-doubt": Config(
-        chunks=1, pages_only=True, pieces=2, batches=2, engine=AT_ONCE, budget=Budget(doubt=1, write=1, link=1),
+        chunks=1, pages_only=True, pieces=2, batches=2, engine=AT_ONCE, budget=Budget(doubt=2, write=1, link=1),
         must=("a write in doubt",), about="writes of two batches, of which one is in doubt",
     ),
     "batches-prepare": Config(
