@@ -179,7 +179,7 @@ class CommitChecker(WorldChecker):
     suites = {"all": tuple(SCENARIOS)}  # noqa: RUF012
     planted = {  # noqa: RUF012
         "impatient": Planted(impatient.__doc__ or "", "lossy", ("atomicity",), impatient),
-        "tells-first": Planted(tells_first.__doc__ or "", "crash", ("atomicity",), tells_first),
+        "tells-first": Planted(tells_first.__doc__ or "", "crash", ("atomicity", "decision"), tells_first),
         "promises-in-memory": Planted(promises_in_memory.__doc__ or "", "crash", ("decision",), promises_in_memory),
     }
 
