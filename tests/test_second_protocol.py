@@ -29,17 +29,6 @@ from examples.two_phase_commit.protocol import (
     coordinator,
     participant,
 )
-    C,
-    Decision,
-    Inquire,
-    Message,
-    P,
-    Prepare,
-    Timing,
-    Vote,
-    coordinator,
-    participant,
-)
 from examples.two_phase_commit.worlds import CHECKER, SCENES, Commit
 from kvproto.cli import main
 from kvproto.engine.party_loop import PartyLoop
