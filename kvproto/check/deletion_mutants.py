@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from kvproto.check.configs import CONFIGS, SUITES
 from kvproto.check.equivalent_mutants import HARMLESS
 from kvproto.check.search import Result, check, label
+from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.lint import lint
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.table_patching import Bench
@@ -52,11 +53,11 @@ class Outcome(msgspec.Struct):
 
 
 def questions(names: Sequence[str]) -> list[Question]:
-    """All questions about these tables, or about all.  Raises KeyError with all names."""
+    """All questions about these tables, or about all.  Raises ArgumentError with all names."""
     known = [table.name for table in TABLES]
     unknown = sorted(set(names) - set(known))
     if unknown:
-        raise KeyError(f"no table {unknown[0]!r}: one of {', '.join(known)}")
+        raise ArgumentError(f"no table {unknown[0]!r}: one of {', '.join(known)}")
     found = []
     for t, table in enumerate(TABLES):
         for r, row in enumerate(table.rows):

@@ -12,8 +12,9 @@ from kvproto.check.state_encoding import Event
 from kvproto.check.step_wording import actors, arrow, calls, phrase
 from kvproto.draw.properties import HAZARDS, PROPERTIES
 from kvproto.fsm import story
+from kvproto.fsm.bounded_files import decoded
 from kvproto.fsm.search import Space
-from kvproto.fsm.story import PlainStep, Tale, Walk
+from kvproto.fsm.story import PlainStep, RecordedHead, Tale, Walk
 from kvproto.protocol.messages import Hello, Welcome
 
 
@@ -63,8 +64,8 @@ def _plain(item: Any) -> Any:
     return item
 
 
-def _recorded(head: dict[str, Any]) -> tuple[Tale, Space]:
-    tale = RankTale(head["property"], head["text"], msgspec.convert(head["config"], Config), [])
+def _recorded(head: RecordedHead) -> tuple[Tale, Space]:
+    tale = RankTale(head.property, head.text, decoded("line 1: config", head.config, Config), [])
     return tale, explorer(tale.config)
 
 

@@ -14,7 +14,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from kvproto.cli.console import FOUND, WELL, complain, say
+from kvproto.arguments import output_file
+from kvproto.cli.console import say
+from kvproto.cli.ending import FOUND, WELL
 from kvproto.cli.tables_option import add_tables
 from kvproto.fsm.draw.diagram import Look, sketch
 from kvproto.fsm.draw.svg import svg
@@ -35,7 +37,7 @@ examples:
 
 The first column's neighbours say what is missing in it: rows and routes that another source has seen and this one has
 not are listed by file and line.  Traces are checked against the tables first; one that differs is refused.
-Exit code 0: all could be read; 1: something could not, or a trace is not what the tables do.
+Exit code 0: all have seen something; 1: a source is empty; 2: one cannot be read, or is not what the tables do.
 """
 STYLE = """
 body{font-family:system-ui,sans-serif;margin:2rem;color-scheme:light dark}
@@ -52,10 +54,7 @@ def main(argv: list[str]) -> int:
     sources: Sources = {}
     for asked in args.source:
         name, _, path = asked.rpartition("=")
-        try:
-            found = read(Path(path), args.tables)
-        except (CoverageError, records.TraceError) as error:
-            return complain(str(error))
+        found = read(Path(path), args.tables)
         sources |= {" ".join(filter(None, (name or Path(path).stem, kind))): each for kind, each in found.items()}
     if args.html:
         args.html.write_text(page(sources))
@@ -77,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     made.add_argument("source", nargs="+", metavar="[NAME=]PATH", help="counts, a trace, or a directory of traces")
-    made.add_argument("--html", type=Path, metavar="FILE", help="one page with the diagrams, painted, side by side")
+    made.add_argument("--html", type=output_file, metavar="FILE", help="one page with the diagrams, painted, side by side")
     made.add_argument("--json", action="store_true", help="one JSON document, for tools")
     made.add_argument("--all", action="store_true", help="list every row that differs, not the first ten a source")
     add_tables(made)
@@ -96,7 +95,7 @@ def read(path: Path, protocol: Protocol) -> Sources:
         for log in records.load(file, telling=telling):
             different = replay(log, telling)
             if different is not None:
-                raise CoverageError(f"{file}: not what the tables do: {different}")
+                raise CoverageError(f"{file}: not what the tables do (kvproto replay): {different}")
             counts.take_log(log)
     return {"": counts}
 

@@ -18,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from kvproto.cli.console import FOUND, WELL, say
+from kvproto.cli.console import note, say
+from kvproto.cli.ending import FOUND, WELL
 
 PATIENCE = 60.0
 END = "\nimport os, sys; sys.stdout.flush(); os._exit(0)\n"
@@ -147,7 +148,10 @@ def _program(name: str, flags: tuple[str, ...], remedy: str) -> Finding:
     path = shutil.which(name)
     if path is None:
         return Finding("program", name, False, "not found", remedy)
-    done = subprocess.run([path, *flags], capture_output=True, text=True, timeout=PATIENCE, check=False)  # noqa: S603
+    try:
+        done = subprocess.run([path, *flags], capture_output=True, text=True, timeout=PATIENCE, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("program", name, False, str(error), remedy)
     said = (done.stdout + done.stderr).strip().splitlines()
     return Finding("program", name, True, said[0] if said else path)
 
@@ -171,7 +175,7 @@ def main(argv: list[str]) -> int:
     works = {finding.name for finding in found if finding.works}
     needed = {finding.name for finding in found if finding.area == "core"} | set(args.need)
     for name in sorted(needed - works):
-        sys.stderr.write(f"needed, and does not work: {name}\n")
+        note(f"needed, and does not work: {name}")
     return FOUND if needed - works else WELL
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kvproto.cli.console import WELL, complain, deliver
+from kvproto.arguments import output_file
+from kvproto.cli.console import deliver
+from kvproto.cli.ending import WELL
 from kvproto.cli.tables_option import add_tables
+from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.trace.merge import Moment, merge, subjects
 from kvproto.fsm.trace.perfetto import perfetto
-from kvproto.fsm.trace.plain_json import PlainError
-from kvproto.fsm.trace.records import TraceError, load
+from kvproto.fsm.trace.records import load
 from kvproto.fsm.trace.tell import sequence, text
 from kvproto.fsm.trace.telling import Subject, Telling
 
@@ -37,18 +39,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--format", choices=("text", "mermaid", "perfetto"), default="text", help="(default: text)")
     parser.add_argument("--links", action="store_true", help="with what was said about links (mermaid)")
     parser.add_argument("--states", action="store_true", help="with every change of state (mermaid)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE, not to the terminal")
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="write to FILE, not to the terminal")
     add_tables(parser)
     args = parser.parse_args(argv)
     telling = args.tables.told()
-    try:
-        story = merge(load(*args.file, telling=telling), telling)
-        about = None if args.room is None else telling.subject_from(args.room)
-    except (TraceError, PlainError) as error:
-        return complain(str(error))
+    about = None if args.room is None else telling.subject_from(args.room)
+    story = merge(load(*args.file, telling=telling), telling)
     if about is not None and about not in subjects(story, telling):
         missing = f"{telling.subject_title(about)} is not in these traces"
-        return complain(f"{missing}; without --{'room' if telling.subject == 'room' else 'about'} they are listed")
+        option = "--room" if telling.subject == "room" else "--about"
+        raise ArgumentError(f"{missing}; without {option} all are listed")
     deliver(_tell(story, about, telling, args), args.out)
     return WELL
 

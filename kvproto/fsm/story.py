@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kvproto.fsm.errors import ArgumentError
+from kvproto.fsm.bounded_files import decoded, json_value
+from kvproto.fsm.errors import ArgumentError, KvprotoError
 
 if TYPE_CHECKING:
     from kvproto.fsm.search import Space
@@ -106,8 +107,24 @@ class Walk(msgspec.Struct):
         return "\n".join([*lines, f"     once {self.once.property}: {self.once.text}", f"     {end}"])
 
 
+class RecordedHead(msgspec.Struct):
+    """The first line of a recorded counterexample."""
+
+    property: str
+    text: str
+    config: Any
+
+
+class RecordedStep(msgspec.Struct):
+    """Every other line."""
+
+    at: int
+    event: list[Any]
+    cost: str
+
+
 def walk(
-    text: str, make: Callable[[dict[str, Any]], tuple[Tale, Space]], plain: Callable[[Any], PlainStep]
+    text: str, make: Callable[[RecordedHead], tuple[Tale, Space]], plain: Callable[[Any], PlainStep]
 ) -> Walk:  # fmt: skip
     """Walk a recorded way again, as far as it goes.
 
@@ -115,11 +132,13 @@ def walk(
     recorded.  ArgumentError (a ValueError): this is not one.
     """
     try:
-        head, *lines = (msgspec.json.decode(line) for line in text.splitlines())
+        values = [json_value(line, f"line {number}") for number, line in enumerate(text.splitlines(), 1)]
+        head = decoded("line 1", values[0] if values else None, RecordedHead)
+        lines = [decoded(f"line {number}", value, RecordedStep) for number, value in enumerate(values[1:], 2)]
         once, space = make(head)
-        steps = [(line["at"], line["event"], line["cost"]) for line in lines]
-    except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+    except (KvprotoError, KeyError) as error:
         raise ArgumentError(f"not a recorded counterexample: {error}") from error
+    steps: list[PlainStep] = [(line.at, line.event, line.cost) for line in lines]
     done, state = Walk(once), space.initial()
     for at, wanted in enumerate(steps, 1):
         states, why = space.successors(state)

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from kvproto.fsm import search, story
 from kvproto.fsm.checker import Checker
+from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.scenario import Scenario
 from kvproto.fsm.search import Progress, Result, Space
-from kvproto.fsm.story import PlainStep, Tale, Walk
+from kvproto.fsm.story import PlainStep, RecordedHead, Tale, Walk
 from kvproto.fsm.trace.coverage import Collector, Counted
 from kvproto.fsm.world import Happening, World
 from kvproto.fsm.world_steps import Input
@@ -127,9 +128,11 @@ class WorldChecker(Checker):
         """Walk a recorded counterexample again."""
         return story.walk(text, self._recorded, plain)
 
-    def _recorded(self, head: dict[str, Any]) -> tuple[Tale, Space]:
-        scenario = self.scenarios[head["config"]]()
-        return WorldTale(head["property"], head["text"], head["config"], [], [], scenario.names), World(scenario)
+    def _recorded(self, head: RecordedHead) -> tuple[Tale, Space]:
+        if not isinstance(head.config, str) or head.config not in self.scenarios:
+            raise ArgumentError(f"line 1: config: there is no world {head.config!r}")
+        scenario = self.scenarios[head.config]()
+        return WorldTale(head.property, head.text, head.config, [], [], scenario.names), World(scenario)
 
     def collector(self) -> Collector:
         """Steps are counted as parties take them: each once, since what came of it is remembered."""
