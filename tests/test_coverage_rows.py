@@ -15,7 +15,8 @@ from kvproto.cli.draw_command import main as draw
 from kvproto.draw.scenes import SCENES
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table_patching import Bench
-from kvproto.fsm.trace.coverage import Collector, CoverageError, load, percent, save, together, undump
+from kvproto.fsm.trace.coverage import Collector, percent, together
+from kvproto.fsm.trace.coverage_file import CoverageError, load, save, undump
 from kvproto.fsm.trace.coverage_report import lacking, side_by_side
 from kvproto.protocol import events as ev
 from kvproto.protocol.kv import KV

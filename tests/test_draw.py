@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from kvproto.cli import main as kvproto_main
 from kvproto.cli.draw_command import main
 from kvproto.draw.scenes import SCENES
 from kvproto.fsm.draw.diagram import Look, sketch
@@ -154,5 +155,5 @@ def test_the_command_writes_what_it_is_asked_for(tmp_path: Path, capsys: pytest.
     assert "last_part" in capsys.readouterr().out
     assert main(["--scene", "abort"]) == 0
     assert "ABORT" in capsys.readouterr().out
-    assert main(["no_such_machine"]) == 2
+    assert kvproto_main(["draw", "no_such_machine"]) == 2
     assert "prefill_send" in capsys.readouterr().err

@@ -31,9 +31,11 @@ GRID = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, s
 FIRST_ROOM = 100
 
 
-#: bounds of what a recorded counterexample may ask for: wide for worlds that can be searched, and a world is made of it
-Few = Annotated[int, msgspec.Meta(ge=0, le=16)]
-Some = Annotated[int, msgspec.Meta(ge=1, le=16)]
+#: bounds of what a recorded counterexample may ask for, beyond any world that can be searched: one is made of it
+Few = Annotated[int, msgspec.Meta(ge=0, le=8)]
+Some = Annotated[int, msgspec.Meta(ge=1, le=8)]
+#: a world knows every order of its rooms
+Rooms = Annotated[int, msgspec.Meta(ge=1, le=4)]
 EngineCalls = Annotated[str, msgspec.Meta(max_length=64, pattern="^(open|schedule|produce|finish|aux|[+])+$")]
 
 
@@ -63,9 +65,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     prefills: Some = 1
     decodes: Some = 1
-    rooms: Some = 1
+    rooms: Rooms = 1
     #: how often each room id is used, each time with a new gen
-    lives: Some = 1
+    lives: Rooms = 1
     chunks: Few = 2
     #: tokens that the decode side has already
     prefix: Few = 0
@@ -106,7 +108,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: rooms that the prefill engine can have computed and not given back; 0: any number
     memory: Few = 0
     #: the engine's calls, those of one word in one go ("open+schedule"); "produce" may come up to once a chunk
-    engine: Annotated[tuple[EngineCalls, ...], msgspec.Meta(max_length=16)] = ("open+schedule", "produce", "produce", "aux")
+    engine: Annotated[tuple[EngineCalls, ...], msgspec.Meta(max_length=8)] = ("open+schedule", "produce", "produce", "aux")
     budget: Budget = Budget()
     #: the search keeps the graph and asks whether every way ends
     live: bool = True

@@ -22,7 +22,8 @@ from kvproto.fsm.checker import Checker
 from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.protocol import named
 from kvproto.fsm.search import MEGABYTE, Result, to_stderr
-from kvproto.fsm.trace.coverage import Collector, save, undump
+from kvproto.fsm.trace.coverage import Collector
+from kvproto.fsm.trace.coverage_file import save, undump
 
 EPILOG = """\
 A configuration is a small world: so many ranks, rooms and chunks, a network, and a budget of faults.  The search goes

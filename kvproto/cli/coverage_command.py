@@ -23,7 +23,8 @@ from kvproto.fsm.draw.svg import svg
 from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.table import Table
 from kvproto.fsm.trace import records
-from kvproto.fsm.trace.coverage import MISBEHAVING, Collector, Counted, CoverageError, load
+from kvproto.fsm.trace.coverage import MISBEHAVING, Collector, Counted
+from kvproto.fsm.trace.coverage_file import CoverageError, load
 from kvproto.fsm.trace.coverage_report import lacking, side_by_side
 from kvproto.fsm.trace.replay import replay
 

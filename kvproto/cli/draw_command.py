@@ -21,7 +21,8 @@ from kvproto.fsm.draw.tables import functions_md, rows_md, states_md, value_md
 from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.table import Table
-from kvproto.fsm.trace.coverage import load, together
+from kvproto.fsm.trace.coverage import together
+from kvproto.fsm.trace.coverage_file import load
 
 EPILOG = """\
 examples:

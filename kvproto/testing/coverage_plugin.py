@@ -23,7 +23,8 @@ from typing import Any
 
 import pytest
 
-from kvproto.fsm.trace.coverage import HONEST, MISBEHAVING, Collector, percent, save, together, undump
+from kvproto.fsm.trace.coverage import HONEST, MISBEHAVING, Collector, percent, together
+from kvproto.fsm.trace.coverage_file import save, undump
 from kvproto.fsm.trace.coverage_report import lacking, side_by_side
 from kvproto.protocol.kv import KV
 

@@ -7,16 +7,16 @@ Room keys are written as `"ID.GEN"`: room ids may have 64 bits, and many JSON re
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
 from kvproto.fsm.codec import Body
 from kvproto.fsm.table import Output, Table
 from kvproto.fsm.trace.merge import Moment
-from kvproto.fsm.trace.plain_json import Form, PlainError
+from kvproto.fsm.trace.plain_json import DIGITS, Form, PlainError
 from kvproto.fsm.trace.records import HeardEntry, StepEntry
-from kvproto.fsm.trace.telling import Clues, Key, Message, Telling
+from kvproto.fsm.trace.telling import COMMON, Clues, Key, Message, Telling
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -46,7 +46,7 @@ class Head(msgspec.Struct, frozen=True):
     `links` gives the (group, rank) at the other end of each link; `tells`: its staged writes carry their notification.
     """
 
-    side: str
+    side: Literal["prefill", "decode"]
     group: int
     index: int
     digest: str
@@ -98,8 +98,9 @@ class CarriedNotifications(Clues):
 def room_from(data: object, where: str) -> int:
     """The room key that `"ROOM.GEN"` names."""
     room, dot, gen = str(data).partition(".")
-    if not (dot and room.isdecimal() and gen.isdecimal()):
-        raise PlainError(f"{where}: {data!r} is no room; write ROOM.GEN")
+    written = str(data).isascii() and dot and room.isdecimal() and gen.isdecimal()
+    if not (written and len(room) <= DIGITS and len(gen) <= DIGITS and int(room) < 1 << 64 and int(gen) < 1 << 32):
+        raise PlainError(f"{where}: {str(data)[:80]!r} is no room; write ROOM.GEN")
     return room_key(int(room), int(gen))
 
 
@@ -109,6 +110,9 @@ class RankTelling(Telling):
     party, subject, part, nobodys = "rank", "room", "chunk", "links"
     header = ("link", "epoch", "room")
     head = Head
+    bounds: ClassVar = {
+        "chunk": (-2, 1 << 24), "peer": (-1, 1 << 20), "tokens": (0, 1 << 28), "prefix": (0, 1 << 28), **COMMON
+    }  # fmt: skip
     forms: ClassVar = {"room": Form(lambda key: "{}.{}".format(*room_of(key)), room_from)}
     sources: ClassVar = {
         "engine": (ev.EngineOpened, ev.RoomOpened, ev.ForwardScheduled, ev.TokensProduced, ev.AuxProvided,
@@ -138,7 +142,7 @@ class RankTelling(Telling):
     def head_of(self, party: Rank, *, whole: bool) -> Head:
         """Side, group and index, and who is at the other end of each link."""
         links = {link: (peer.group, peer.rank) for link, peer in list(party.peers.items())}
-        side = "prefill" if isinstance(party, PrefillRank) else "decode"
+        side: Literal["prefill", "decode"] = "prefill" if isinstance(party, PrefillRank) else "decode"
         tells = isinstance(party, PrefillRank) and party.tells
         digest, timing = self.digest(), party.settings.timing
         return Head(side, party.group, party.index, digest, timing, whole, links, tells)

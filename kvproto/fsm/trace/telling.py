@@ -20,7 +20,7 @@ import msgspec
 from kvproto.fsm import vocabulary
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Output, Table, Value
-from kvproto.fsm.trace.plain_json import Form, PlainError, PlainJson, named
+from kvproto.fsm.trace.plain_json import DIGITS, Bounds, Form, PlainError, PlainJson, named
 from kvproto.fsm.vocabulary import Effect, Event, TimerFired, Transmit
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 #: of a machine: its key; of a story: what it is about (None: nothing that stories are told of)
 Key = tuple[Any, ...]
 Subject = Any
+#: of every protocol's traces: seconds on a clock and of a timer, and places in tables
+COMMON: Bounds = {"time": (-1e12, 1e12), "period": (1e-9, 1e9), "row": (0, 1 << 16), "route": (0, 1 << 16)}
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -77,6 +79,8 @@ class Telling:
     head: type[Any] = Head
     #: fields of their own form, by name
     forms: ClassVar[Mapping[str, Form]] = {}
+    #: what numbers may be, by field name; those that are places in masks, or count what is made, need bounds
+    bounds: ClassVar[Bounds] = {"peer": (-1, 1 << 20), **COMMON}
     #: who raises an event that no message and no other machine does
     sources: ClassVar[Mapping[str, tuple[type[Event], ...]]] = {}
     #: whose events a sequence chart notes, beside the timers
@@ -99,7 +103,7 @@ class Telling:
         things = [each for module in (vocabulary, *vocabularies) for each in vars(module).values()]
         self.events, self.effects = named(Event, things), named(Effect, things)
         self.messages = named(body, things)
-        self.json = PlainJson({Event: self.events, Effect: self.effects, body: self.messages}, self.forms)
+        self.json = PlainJson({Event: self.events, Effect: self.effects, body: self.messages}, self.forms, self.bounds)
 
     def machines(self, timing: Any) -> dict[str, Machine[Any]]:
         """Every table compiled, by name: a step is pure, and fires again as it did."""
@@ -157,7 +161,7 @@ class Telling:
 
     def subject_from(self, text: str) -> Subject:
         """The subject that people name so; `PlainError` if there can be none such."""
-        if not text.isdecimal():
+        if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS):
             raise PlainError(f"{text!r} is no {self.subject}: write its number")
         return int(text)
 
