@@ -28,6 +28,11 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return number
 
 
+def positive(text: str) -> int:
+    """How many of something that a machine can be asked for: at least one, and at most some hundred millions."""
+    return whole(1, 1 << 28)(text)
+
+
 def real(least: float, most: float) -> Callable[[str], float]:
     """A number from `least` to `most`, never infinite and always one."""
 
@@ -41,6 +46,13 @@ def real(least: float, most: float) -> Callable[[str], float]:
         return found
 
     return number
+
+
+def pages(text: str) -> tuple[int, int]:
+    """Tokens a page: `16`, or `16:64` (prefill:decode)."""
+    first, _, second = text.partition(":")
+    tokens = whole(1, 1 << 20)
+    return tokens(first), tokens(second or first)
 
 
 def output_file(text: str) -> Path:

@@ -160,7 +160,8 @@ def test_it_is_painted(tmp_path: Path) -> None:
     save({"": COUNTS}, tmp_path / "rows.json")
     assert draw(["--coverage", str(tmp_path / "rows.json"), "--format", "svg", "--out", str(tmp_path)]) == 0
     assert 'class="edge bare"' in (tmp_path / "prefill_send.svg").read_text()
-    assert draw(["--coverage", str(tmp_path / "absent.json")]) == 1
+    with pytest.raises(CoverageError, match="no coverage can be read"):
+        draw(["--coverage", str(tmp_path / "absent.json")])
 
 
 @pytest.mark.parametrize("workers", [0, 2], ids=["one process", "xdist"])

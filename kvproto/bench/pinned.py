@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from kvproto.arguments import positive
 from kvproto.bench import tables
 from kvproto.bench.kernel_work import KernelShape
 from kvproto.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
@@ -134,7 +135,7 @@ def rows(kernels: Kernels, repeats: int) -> list[dict[str, Any]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong, 2 if there is no GPU."""
     parser = command_line("pinned", __doc__)
-    parser.add_argument("--repeats", type=int, default=21, help="timed calls a row (default 21)")
+    parser.add_argument("--repeats", type=positive, default=21, help="timed calls a row (default 21)")
     options = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)

@@ -27,6 +27,7 @@ from typing import Any, Self
 
 import torch
 
+from kvproto.arguments import positive
 from kvproto.bench import tables
 from kvproto.bench.members import Members
 from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases
@@ -179,14 +180,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                         "tiny: little KV, to see that it works; default 1-1)")  # fmt: skip
     parser.add_argument("--what", choices=("figures", "sweep", "pieces", "slice", "pinned"), default="figures",
                         help="the table; other forms; rate over chunk size; the other route; host staging")
-    parser.add_argument("--repeats", type=int, default=15, help="timed transfers a row (default 15)")
+    parser.add_argument("--repeats", type=positive, default=15, help="timed transfers a row (default 15)")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
     add_plot(parser)
     options = parser.parse_args(argv)
     if unknown := [name for name in options.pairs.split(",") if name not in SHAPES]:
         parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(SHAPES)}")
-    if options.repeats < 1:
-        parser.error("--repeats starts at 1")
     wanted = [SHAPES[name] for name in options.pairs.split(",")]
     gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in wanted) + 1
     if not options.cpu and torch.cuda.device_count() < gpus:

@@ -37,6 +37,7 @@ Some = Annotated[int, msgspec.Meta(ge=1, le=8)]
 #: a world knows every order of its rooms
 Rooms = Annotated[int, msgspec.Meta(ge=1, le=4)]
 EngineCalls = Annotated[str, msgspec.Meta(max_length=64, pattern="^(open|schedule|produce|finish|aux|[+])+$")]
+EngineScript = Annotated[tuple[EngineCalls, ...], msgspec.Meta(max_length=8)]
 
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +109,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: rooms that the prefill engine can have computed and not given back; 0: any number
     memory: Few = 0
     #: the engine's calls, those of one word in one go ("open+schedule"); "produce" may come up to once a chunk
-    engine: Annotated[tuple[EngineCalls, ...], msgspec.Meta(max_length=8)] = ("open+schedule", "produce", "produce", "aux")
+    engine: EngineScript = ("open+schedule", "produce", "produce", "aux")
     budget: Budget = Budget()
     #: the search keeps the graph and asks whether every way ends
     live: bool = True

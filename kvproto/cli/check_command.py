@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kvproto.arguments import output_file, output_folder, whole
+from kvproto.arguments import output_file, output_folder, positive
 from kvproto.check import deletion_mutants, report
 from kvproto.check.parallel_search import spread
 from kvproto.cli.console import note, say
@@ -76,14 +76,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="one JSON document, for tools")
     parser.add_argument("--diagram", action="store_true", help="counterexamples as Mermaid sequence diagrams")
     parser.add_argument("--save", type=output_folder, metavar="DIR", help="write counterexamples there, as JSONL")
-    parser.add_argument("--limit", type=whole(1, 1 << 40), help="give up beyond so many states (default: the configuration's)")
+    parser.add_argument("--limit", type=positive, help="give up beyond so many states (default: the configuration's)")
     parser.add_argument(
-        "--memory", type=whole(1, 1 << 24), default=plenty(), metavar="MIB",
+        "--memory", type=positive, default=plenty(), metavar="MIB",
         help="give up when all processes take so much together (default: 3/4 of the machine's, %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--jobs", type=whole(1, 1024), default=1, help="processes (default: %(default)s)")
-    parser.add_argument("--counts", type=output_file, metavar="FILE", help="bring the numbers of states in it up to date")
-    parser.add_argument("--rows", type=output_file, metavar="FILE", help="write what was covered, for `kvproto coverage`")
+    parser.add_argument("--jobs", type=positive, default=1, help="processes (default: %(default)s)")
+    parser.add_argument("--counts", type=output_file, metavar="FILE", help="bring the numbers of states up to date")
+    parser.add_argument("--rows", type=output_file, metavar="FILE", help="what was covered, for `kvproto coverage`")
     parser.add_argument("--table", type=output_file, metavar="FILE", help="with --mutants: write the kill table there")
     parser.add_argument("--plant", metavar="BUG", help="plant this bug (--list has them), and look for it")
     add_tables(parser)

@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     made.add_argument("source", nargs="+", metavar="[NAME=]PATH", help="counts, a trace, or a directory of traces")
-    made.add_argument("--html", type=output_file, metavar="FILE", help="one page with the diagrams, painted, side by side")
+    made.add_argument("--html", type=output_file, metavar="FILE", help="a page with the painted diagrams side by side")
     made.add_argument("--json", action="store_true", help="one JSON document, for tools")
     made.add_argument("--all", action="store_true", help="list every row that differs, not the first ten a source")
     add_tables(made)

@@ -57,7 +57,7 @@ def ended(program: str, work: Callable[[], int]) -> int:
         return _told(program, "there is not enough memory for this: ask for less, or on a larger machine", WRONG)
     except Exception:  # noqa: BLE001  # whatever it is, it is ours
         traceback.print_exc()
-        return _told(program, "this is a defect, of kvproto or of the tables that it was given: please report it", DEFECT)
+        return _told(program, "a defect, of kvproto or of the tables that it was given: please report it", DEFECT)
 
 
 def run(module: str, argv: Sequence[str], extras: str) -> int:
@@ -88,7 +88,7 @@ def _unread() -> bool:
     try:
         sys.stdout.flush()
     except OSError:
-        with open(os.devnull, "w") as nowhere:  # noqa: PTH123, PLW1514
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return True
     return False

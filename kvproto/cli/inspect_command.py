@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
         epilog="Example: kvproto inspect p0.jsonl d0.jsonl --out story.html    (then open story.html in a browser)",
     )  # fmt: skip
     parser.add_argument("file", nargs="+", type=Path, metavar="TRACE", help="JSON lines, of one rank or more")
-    parser.add_argument("--out", type=output_file, metavar="FILE", default=Path("trace.html"), help="(default: %(default)s)")
+    parser.add_argument("--out", type=output_file, metavar="FILE", default="trace.html", help="(default: %(default)s)")
     add_tables(parser)
     args = parser.parse_args(argv)
     telling = args.tables.told()

@@ -72,5 +72,5 @@ def _known(counts: Collector, kind: str) -> Collector:
     strange = (counts.rows.keys() | halves) - rows | counts.routes.keys() - routes
     if strange:
         name, index = min(strange)
-        raise CoverageError(f"kinds.{kind}: {name[:80]!r} has no row or route {index}: it was counted with other tables")
+        raise CoverageError(f"kinds.{kind}: {name[:80]!r} has no row or route {index}: counted with other tables")
     return counts

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from kvproto.fsm.driver import STEP, Driver
 from kvproto.fsm.bounded_files import FileError, json_value, lines_of
+from kvproto.fsm.driver import STEP, Driver
 from kvproto.fsm.errors import KvprotoError
 from kvproto.fsm.table import Output, Table, Value
 from kvproto.fsm.trace.plain_json import Plain, PlainError
@@ -137,20 +137,23 @@ def parse(text: Iterable[str | bytes], name: str = "trace", *, telling: Telling)
         if not line.strip():
             continue
         try:
-            data = json_value(line, "JSON")
-            if not isinstance(data, dict):
-                raise PlainError("an object is expected")
-            if data.get("kind") == telling.party:
-                logs.append(Log(_read_head(data, telling), []))
-            elif not logs:
-                raise PlainError(f"the first line must name the {telling.party} (kind: {telling.party})")
-            else:
-                logs[-1].entries.append(_read(data, number, telling))
+            _take(json_value(line, "JSON"), number, logs, telling)
         except (FileError, PlainError) as error:
             raise TraceError(f"{name}:{number}: {error}") from error
         except KeyError as error:
             raise TraceError(f"{name}:{number}: {error} is missing") from error
     return logs
+
+
+def _take(data: Any, number: int, logs: list[Log], telling: Telling) -> None:
+    if not isinstance(data, dict):
+        raise PlainError("an object is expected")
+    if data.get("kind") == telling.party:
+        logs.append(Log(_read_head(data, telling), []))
+    elif not logs:
+        raise PlainError(f"the first line must name the {telling.party} (kind: {telling.party})")
+    else:
+        logs[-1].entries.append(_read(data, number, telling))
 
 
 def _read_head(data: dict[str, Any], telling: Telling) -> Any:
@@ -213,8 +216,8 @@ def _time(data: dict[str, Any], telling: Telling) -> float:
 def _read_output(data: Any, telling: Telling) -> Output:
     """What a step left behind: an effect, or an event for another machine of the party."""
     name = data.get("type") if isinstance(data, dict) else None
-    kind = Event if isinstance(name, str) and name in telling.events else Effect
-    return telling.json.struct(kind, data)  # type: ignore[no-any-return, type-var]
+    event = isinstance(name, str) and name in telling.events
+    return telling.json.struct(Event, data) if event else telling.json.struct(Effect, data)
 
 
 def _read_value(table: Table[Any], data: Any, telling: Telling) -> Value:
