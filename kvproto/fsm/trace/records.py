@@ -122,8 +122,10 @@ def load(*paths: str | Path, telling: Telling) -> list[Log]:
     for path in paths:
         try:
             found = parse(lines_of(Path(path)), str(path), telling=telling)
-        except (OSError, FileError) as error:
-            raise TraceError(f"{path}: cannot be read: {error}") from error
+        except OSError as error:
+            raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+        except FileError as error:
+            raise TraceError(str(error)) from error
         if not found:
             raise TraceError(f"{path}: no trace in it; the `save` of a protocol's traces writes one")
         logs += found
