@@ -39,14 +39,18 @@ def usage() -> str:
     ])  # fmt: skip
 
 
+def _no_command(name: str) -> int:
+    if name in {"", "-h", "--help", "help"}:
+        say(usage())
+        return WELL if name else WRONG
+    note(f"{usage()}\n\nkvproto: there is no command {name[:40]!r}")
+    return WRONG
+
+
 def main(argv: list[str] | None = None) -> int:
     """The entry point; returns the exit code."""
     asked = sys.argv[1:] if argv is None else argv
-    if not asked or asked[0] in {"-h", "--help", "help"}:
-        say(usage())
-        return WELL if asked else WRONG
-    name, *rest = asked
+    name, *rest = asked or [""]
     if name not in COMMANDS:
-        note(f"kvproto: there is no command {name!r}\n\n{usage()}")
-        return WRONG
+        return ended("kvproto", lambda: _no_command(name))
     return ended(f"kvproto {name}", lambda: run(COMMANDS[name][0], rest, extras="demo"))

@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from kvproto.errors import KvprotoError, MissingExtraError
 
@@ -46,13 +48,12 @@ def ended(program: str, work: Callable[[], int]) -> int:
             sys.stdout.flush()  # or the interpreter does it at its end, when nobody can catch what comes of it
     except KeyboardInterrupt:
         return _told(program, "interrupted", INTERRUPTED)
-    except BrokenPipeError as error:
-        return UNREAD if _unread() else _told(program, str(error), WRONG)
     except KvprotoError as error:
         return _told(program, str(error), WRONG)
     except OSError as error:
-        _unread()
-        return _told(program, _cause(error), WRONG)
+        unread = isinstance(error, BrokenPipeError) and _unread()
+        _drop_output()
+        return UNREAD if unread else _told(program, _cause(error), WRONG)
     except MemoryError:
         return _told(program, "there is not enough memory for this: ask for less, or on a larger machine", WRONG)
     except Exception:  # noqa: BLE001  # whatever it is, it is ours
@@ -84,11 +85,19 @@ def _cause(error: OSError) -> str:
 
 
 def _unread() -> bool:
-    """Whether standard output takes nothing any more; if so, what is left for it goes nowhere."""
+    """Whether standard output is a pipe whose other end is closed; one that broke elsewhere is another matter."""
+    output = select.poll()
+    try:
+        output.register(sys.stdout.fileno(), 0)
+    except OSError:  # it is no file at all
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
+
+
+def _drop_output() -> None:
+    """What standard output does not take goes nowhere, or the interpreter tries it again at its end."""
     try:
         sys.stdout.flush()
     except OSError:
-        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+        with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        return True
-    return False

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 STRANGE: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, -2, 3, 17, 2**31, 2**33, 2**63, 2**64, 2**70, -(2**70), 10**400, 10**4200,
     0.5, -0.5, 1e15, 1e300, 5e-324, "", "x", "7", "7.0", "-1", "inf", "nan", "ff", "zz", "\u0000", "\N{GRINNING FACE}",
-    "9" * 5000, "7.99999999999", [], [[]], [1], [None] * 3, ["a", "b"], {}, {"type": "Transmit"}, {"type": []}, {"type": "TimerFired"}, {"state": {}},
+    "9" * 5000, "7.99999999999", [], [[]], [1], [None] * 3, ["a", "b"], {},
+    {"type": "Transmit"}, {"type": []}, {"type": "TimerFired"}, {"state": {}},
 )  # fmt: skip
 Document = list[Any]  #: the JSON values of a file, a line each
 
