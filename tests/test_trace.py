@@ -284,6 +284,10 @@ def test_the_commands_tell_replay_and_catch(tmp_path: Path, capsys: pytest.Captu
     out = tmp_path / "p.json"
     assert trace_main([*files, "--format", "perfetto", "--out", str(out)]) == 0
     assert json.loads(out.read_text())["traceEvents"]
+    assert trace_main([*files, "--room", "7", "--format", "json"]) == 0
+    told = {each["index"]: each for each in json.loads(capsys.readouterr().out)}
+    assert {each["kind"] for each in told.values()} == {"step", "sent", "heard"}
+    assert all(each["cause"] in told for each in told.values() if each["kind"] == "heard" and each["subject"])
     assert replay_main(files) == 0
     path = Path(files[0])
     path.write_text(path.read_text().replace('"to": "GATHERING"', '"to": "WRITING"', 1))
