@@ -1,0 +1,131 @@
+"""The search for what somebody who breaks the contract can bring about (see `hostile`).
+
+States come from the checker's worlds, in which everybody keeps to the protocol.  Everything is tried in each, and what
+comes of it is gone on from, as long as two machines are together as no two have been before: a state of each, with what
+guards ask of it.  So the search ends, and it finds nearly all that a full one would.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import msgspec
+from support.hostile import THEIR_LINK, Suspect, Thing
+
+from kvproto.check.config import Config
+from kvproto.check.node import LAST, MORE, NOW
+from kvproto.check.search import Search
+from kvproto.check.snapshot import Frozen, plain
+from kvproto.check.state_encoding import DEAD
+from kvproto.fsm.vocabulary import Effect
+from kvproto.protocol.events import Terms
+
+#: what no guard asks of a machine by itself: it is compared with what an event says
+COMPARED = {"due", "session", "epoch", "place", "address", "why", "asked", "pages", "mark_round", "mark_tail", "slot"}
+Act = Callable[[], list[Effect]]
+
+
+class Found(NamedTuple):
+    """What a search has done: values that everything was tried in, things tried, and values that it was not tried in."""
+
+    values: int
+    things: int
+    left: int
+
+
+def honest_values(config: Config, at: int) -> list[Frozen]:
+    """Every value that the rank at this place has in the checker's world of this configuration."""
+    search = Search("honest", msgspec.structs.replace(config, live=False))
+    result = search.run()
+    assert result.ended == "exhausted", result.ended
+    return list(dict.fromkeys(value.rank for value in search.world.parts[at].values if value[0] is not DEAD))
+
+
+class HostileSearch:
+    """One search at one suspect."""
+
+    def __init__(self, suspect: Suspect, starts: Iterable[Frozen], *, strength: int = 2) -> None:
+        """`strength`: how many machines have to be together as never before."""
+        self.suspect, self.strength = suspect, strength
+        self.todo: deque[Frozen] = deque()
+        self.seen: set[Frozen] = set()
+        self.together: set[Any] = set()
+        #: how a value came about: the one before, and what happened
+        self.ways: dict[Frozen, tuple[Frozen | None, str]] = {}
+        for start in starts:
+            suspect.thaw(start)
+            self._offer(start, None, "")
+
+    def run(self, limit: int) -> Found:
+        """Go on for so many values at most.  AssertionError: what does not hold, and the way there."""
+        tried = values = 0
+        while self.todo and values < limit:
+            value = self.todo.popleft()
+            values += 1
+            self.suspect.thaw(value)
+            for act, thing, words in self._all():
+                self.suspect.thaw(value)
+                tried += 1
+                try:
+                    after = self.suspect.judge(thing, act(), value)
+                except Exception as error:
+                    story = "\n".join([*self._way(value), words()])
+                    raise AssertionError(f"{type(error).__name__}: {error}\n{story}") from error
+                if after not in self.seen:
+                    self._offer(after, value, words())
+        return Found(values, tried, len(self.todo))
+
+    def _all(self) -> Iterator[tuple[Act, Thing | None, Callable[[], str]]]:
+        suspect = self.suspect
+        for thing in suspect.things:
+            yield partial(suspect.do, thing), thing, partial(self._words, thing)
+        for store, key in suspect.timers():
+            for tries, left in ((MORE, "tries are left"), (LAST, "no tries are left")):
+                words = f"the timer of {store.table.name} {key} ends, {left}"
+                yield partial(suspect.rank.expire, store, key, NOW, tries), None, partial(str, words)
+
+    def _words(self, thing: Thing) -> str:
+        """What the thing is, as the rank is now."""
+        return f"{thing.sender}, room {thing.room}, at {thing.now:g} s: {thing.make(self.suspect.rank, thing.link)}"
+
+    def _offer(self, value: Frozen, before: Frozen | None, what: str) -> None:
+        self.seen.add(value)
+        marks = self._marks()
+        new = {*combinations(marks, min(self.strength, len(marks)))} - self.together
+        if new:
+            self.together |= new
+            self.ways[value] = before, what
+            self.todo.append(value)
+
+    def _marks(self) -> list[Any]:
+        rank = self.suspect.rank
+        machines = [
+            (store.store, key, mark(value))
+            for store in rank.stores.values()
+            for key, value in store.items()
+            if key != THEIR_LINK
+        ]
+        over = [("over", key, value.state) for key, value in rank.tombs.items()]
+        return ["rank", *machines, *over, *self.suspect.held()]
+
+    def _way(self, value: Frozen) -> list[str]:
+        found: list[str] = []
+        at: Frozen | None = value
+        while at is not None:
+            at, words = self.ways[at]
+            found.append(words)
+        return found[::-1]
+
+
+def mark(value: Any) -> Any:
+    """A value without what only its comparison with an event can tell; counts beyond two are alike."""
+    if isinstance(value, Terms):
+        return None
+    if isinstance(value, msgspec.Struct):
+        kept = plain(value) if hasattr(value, "due") else value
+        return tuple(mark(getattr(kept, name)) for name in kept.__struct_fields__ if name not in COMPARED)
+    return min(value, 2) if type(value) is int else value
