@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from kvproto.bench import step, step_life, step_other
 from kvproto.fsm.machine import Machine
+from kvproto.fsm.trace.coverage import Collector
+from kvproto.protocol.kv import KV
 from kvproto.protocol.states import PRoom
 from kvproto.protocol.tables.prefill_room import prefill_room
-from kvproto.trace.coverage import Collector
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_every_named_figure_is_there(figures: dict[str, object]) -> None:
 
 
 def test_steps_are_counted_as_machines_take_them() -> None:
-    with Collector().installed() as counts:
+    with Collector(KV.counted).installed() as counts:
         rank, now, _, _ = step.measure_memory(40)
         _, script, _ = step.lives(40, 20, now)
         counts.rows.clear()

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 pytest.importorskip("transitions")
 
-from kvproto.draw.transitions_bridge import Model
+from kvproto.fsm.draw.transitions_bridge import Model
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Row, Table, Value
 from kvproto.fsm.timer_wheel import QUANTUM
+from kvproto.fsm.trace.plain_json import hints
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol.events import Terms
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
-from kvproto.trace.plain_json import hints
 
 EVENTS_EACH = 17_000  # six tables: some hundred thousand
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -69,7 +69,7 @@ def attempt(fire: Callable[[], tuple[Row | None, Value, Any]]) -> tuple[Any, ...
 
 @every_table
 def test_both_go_the_same_way(table: Table[Any]) -> None:
-    dice, machine, model = Dice(seed=len(table.rows)), Machine(table, Timing()), Model(table)
+    dice, machine, model = Dice(seed=len(table.rows)), Machine(table, Timing()), Model(table, Timing())
     value, now, seen = machine.initial, 0.0, set()
     for count in range(EVENTS_EACH):
         if count % 40 == 0 or (value.state in table.final and not table.tombstones):
@@ -106,7 +106,7 @@ def test_a_changed_row_makes_a_difference(table: Table[Any]) -> None:
     turned = Table(table.name, table.value, table.states, initial=table.initial, events=table.events,
                    timers=table.timers, final=table.final, tombstones=table.tombstones)  # fmt: skip
     turned.rows = table.rows[::-1]
-    machine, model, dice = Machine(table, Timing()), Model(turned), Dice(seed=1)
+    machine, model, dice = Machine(table, Timing()), Model(turned, Timing()), Dice(seed=1)
     value = machine.initial
     for count in range(3000):
         event = dice.event(dice.random.choice(table.events))
@@ -119,7 +119,7 @@ def test_a_changed_row_makes_a_difference(table: Table[Any]) -> None:
 
 
 def test_an_event_of_another_machine_has_no_row() -> None:
-    model = Model(TABLES[0])
+    model = Model(TABLES[0], Timing())
     foreign = Dice(1).event(TABLES[1].events[1])
     row, value, effects = model.fire(foreign, 0.0)
     assert (row, value) == (None, Machine(TABLES[0], Timing()).initial)
@@ -128,7 +128,7 @@ def test_an_event_of_another_machine_has_no_row() -> None:
 
 @every_table
 def test_it_draws_itself(table: Table[Any]) -> None:
-    model = Model(table, diagram=True)
+    model = Model(table, Timing(), diagram=True)
     text = model.diagram()
     assert "stateDiagram" in text
     for state in table.states:

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from kvproto.check import deletion_mutants, search
+from kvproto.check import deletion_mutants
 from kvproto.check.deletion_mutants import questions
 from kvproto.check.mutations import EXAM
 from kvproto.cli.check_command import UNFINISHED, main
+from kvproto.fsm import search as fsm_search
 from kvproto.protocol.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
@@ -50,7 +51,7 @@ def test_a_mutation_that_nobody_notices_is_a_finding(monkeypatch: pytest.MonkeyP
 def test_what_is_not_all_of_it_is_not_well(
     option: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(search, "LOOK", 15)
+    monkeypatch.setattr(fsm_search, "LOOK", 15)
     assert main(["smoke", option, "20", "--quiet"]) == UNFINISHED
     assert why in capsys.readouterr().out
 

@@ -8,7 +8,7 @@ import pytest
 
 from kvproto.check import report
 from kvproto.check.mutations.registry import EXAM
-from kvproto.check.table_patching import Bench
+from kvproto.fsm.table_patching import Bench
 from kvproto.protocol.tables import TABLES
 
 ROOT = Path(__file__).parent.parent

@@ -13,11 +13,9 @@ from kvproto.check.configs import CONFIGS
 from kvproto.check.mutations import EXAM
 from kvproto.check.search import Search, check
 from kvproto.check.story import replay
-from kvproto.check.table_patching import Bench
+from kvproto.fsm.table_patching import Bench
 
 WHOLE = replace(CONFIGS["abort"], live=False)
-#: not noticed with one slow thing: both engines have to be slow
-NEEDS_TWO = ("off-grid-chunk",)
 
 
 def hasty(config: Config, slow: int) -> Config:
@@ -62,8 +60,8 @@ def holds(config: Config) -> bool:
 
 
 @pytest.mark.parametrize("name", EXAM)
-def test_a_slow_thing_or_two_are_enough_to_notice_the_hazard(name: str) -> None:
-    config = hasty(CONFIGS[EXAM[name].config], 2 if name in NEEDS_TWO else 1)
+def test_a_slow_thing_is_enough_to_notice_the_hazard(name: str) -> None:
+    config = hasty(CONFIGS[EXAM[name].config], 1)
     with Bench() as bench:
         EXAM[name].apply(bench)
         assert check(name, replace(config, must=())).violations

@@ -1,7 +1,8 @@
 """What only somebody who breaks the protocol would do, said to real ranks: it is refused, and harms nothing.
 
 The checker's worlds keep to the protocol. Here they do not: a chunk number that no plan has, a room that is opened
-twice. Each test also plants the missing refusal, to show that it is what protects.
+twice, a word about another group's room (`test_foreign_groups` has them all), a part that nobody agreed to. Each test
+also plants the missing refusal, to show that it is what protects.
 """
 
 from __future__ import annotations
@@ -9,19 +10,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from test_foreign_groups import OTHER, at_work
+from test_foreign_groups import ROOM as KEY
 
 from kvproto.check.config import Config
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.snapshot import thaw_decode
 from kvproto.check.successors import Explorer
-from kvproto.check.table_patching import Bench
+from kvproto.fsm.table_patching import Bench
 from kvproto.fsm.vocabulary import Effect, Report
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import room_key
-from kvproto.protocol.states import DRoom
+from kvproto.protocol.routes import SenderIs, prefill_routes
+from kvproto.protocol.states import DGrant, DRoom, PSend
+from kvproto.protocol.tables.decode_grant import as_agreed, decode_grant
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.rank.decode import DecodeRank
+from kvproto.rank.prefill import PrefillRank
 
 CONFIG = Config(ring=1)
 ROOM = CONFIG.keys[0]
@@ -83,3 +89,44 @@ def test_duplicate_room_planted() -> None:
         rank = opened()
         rank.handle(ev.RoomOpened(ROOM, rank.rooms[ROOM].terms, 2, 0), 0.0)
         assert rank.rooms[ROOM].tokens == 2, "the second room took the first one's place"
+
+
+def outsider_acks() -> PrefillRank:
+    """A prefill rank whose send has been notified, and then hears a confirmation from another group's rank 0."""
+    rank, links = at_work("writing")
+    rank.handle(ev.BatchCompleted(KEY, 0, 0), 0.0)
+    assert rank.sends[KEY][0].state is PSend.AWAIT_ACK
+    rank.receive(links[OTHER], rank.links[links[OTHER]].epoch, KEY, msg.ChunkAck(0), 0.0)
+    return rank
+
+
+def test_outsider_heard() -> None:
+    assert outsider_acks().sends[KEY][0].state is PSend.AWAIT_ACK
+
+
+def test_outsider_heard_planted() -> None:
+    with Bench() as bench:
+        bench.close(prefill_routes, bench.routes(prefill_routes, msg.ChunkAck, SenderIs.OUTSIDER))
+        assert 0 not in outsider_acks().sends[KEY], "the send is done, and nobody has confirmed it"
+
+
+def part_while_waiting() -> DecodeRank:
+    """A decode rank whose chunk waits for a region, and then hears that a part is in the pages."""
+    rank = opened()
+    while rank.ring.reserve(rank.ring.size) is not None:
+        pass
+    said(rank, msg.StagingReq(0))
+    assert rank.grants[ROOM][0].state is DGrant.AWAIT_SPACE
+    said(rank, msg.StgNotify(0, 0))
+    return rank
+
+
+def test_part_nobody_agreed_to() -> None:
+    assert not part_while_waiting().grants[ROOM][0].arrived
+
+
+def test_part_nobody_agreed_to_planted() -> None:
+    with Bench() as bench:
+        rows = bench.rows(decode_grant, DGrant.AWAIT_SPACE, ev.PartArrived, "came_by_pages")
+        bench.change(decode_grant, rows, when=as_agreed)
+        assert part_while_waiting().grants[ROOM][0].arrived, "a scatter would read a part that nobody has written"

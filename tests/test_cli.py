@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kvproto import cli
 from kvproto.cli import doctor, lint_command
 from kvproto.fsm.table import Table
+from kvproto.protocol import kv
 from kvproto.protocol.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
@@ -69,7 +71,7 @@ def test_lint_says_file_and_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     good = next(table for table in TABLES if table.name == "decode_grant")
     bad = Table(good.name, good.value, good.states, initial=good.initial, events=good.events, timers={})
     bad.rows = [row for row in good.rows if row.event.__name__ != "Scattered"]
-    monkeypatch.setattr(lint_command, "TABLES", (bad,))
+    monkeypatch.setattr(kv, "KV", replace(kv.KV, tables=(bad,)))
     assert lint_command.main([]) == 1
     said = capsys.readouterr().out
     assert f"{good.rows[0].file}:" in said

@@ -196,14 +196,15 @@ def test_a_row_on_a_message_that_never_comes_in_its_state_is_found() -> None:
         found = lint(prefill_link, Timing(), SOURCES)
     finally:
         prefill_link.rows = rows[:-1]
-    assert [(finding.kind, finding.text) for finding in found] == [("out-of-reach", "WatermarkSeen never comes in LOST")]
+    told = [(finding.kind, finding.text) for finding in found]
+    assert told == [("out-of-reach", "WatermarkSeen never comes in LOST")]
     assert found[0].where.rpartition(":")[0].endswith(HERE)
 
 
 def test_an_event_without_a_source_and_one_without_a_table_are_found() -> None:
     bare = Sources(TABLES, SOURCES.routes, engine=(), answers=SOURCES.answers, raised=SOURCES.raised, states=())
-    kinds = {finding.text for table in TABLES for finding in lint(table, Timing(), bare) if finding.kind == "nobody-raises"}
-    assert "EngineOpened comes from nowhere" in kinds
+    found = [finding for table in TABLES for finding in lint(table, Timing(), bare)]
+    assert "EngineOpened comes from nowhere" in {finding.text for finding in found if finding.kind == "nobody-raises"}
     more = Sources(TABLES, SOURCES.routes, engine=(Unheard,), answers={}, raised={}, states=())
     assert any("Unheard is raised" in finding.text for finding in lint_edge(more))
 

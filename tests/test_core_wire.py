@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from hypothesis import example, given
 
+from kvproto.fsm.codec import WireError
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
-from kvproto.protocol.codec import MAX_FRAME, WireError, decode, encode
+from kvproto.protocol.codec import MAX_FRAME, decode, encode
 from kvproto.protocol.events import room_key
 from kvproto.protocol.messages import LinkBody, Message
 from kvproto.protocol.states import Cause

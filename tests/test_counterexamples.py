@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kvproto.check.story import replay
-from kvproto.check.table_patching import Bench
 from kvproto.cli.replay_command import main
+from kvproto.fsm.table_patching import Bench
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import DLink, PLink, PSend, PWrite
 from kvproto.protocol.tables.links import decode_link, prefill_link, say_reset

@@ -13,9 +13,10 @@ from kvproto.check.search_coverage import Covered
 from kvproto.cli.check_command import main as check_command
 from kvproto.cli.coverage_command import main, read
 from kvproto.draw.scenes import SCENES
+from kvproto.fsm.trace.coverage import Collector, load, save, together
+from kvproto.protocol.kv import KV
 from kvproto.protocol.tables import TABLES
-from kvproto.trace.coverage import ROUTES, Collector, load, save, together
-from kvproto.trace.records import lines, log_of
+from kvproto.trace import lines, log_of
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_a_search_is_counted_by_rows_and_by_pairs(tmp_path: Path) -> None:
     assert counts.pairs
     file = tmp_path / "rows.json"
     assert check_command(["smoke", "--quiet", "--rows", str(file)]) == 0
-    (back,) = load(file).values()
+    (back,) = load(file, KV.counted).values()
     assert (back.rows, back.pairs, back.routes) == (counts.rows, counts.pairs, counts.routes)
     assert counts.routes
 
@@ -56,9 +57,9 @@ def test_sources_stand_side_by_side(tmp_path: Path, traces: Path, capsys: pytest
     assert main([str(checker), f"real={traces}", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     table = TABLES[0]
-    counts = together(load(checker))
+    counts = together(load(checker, KV.counted))
     assert found["checker"][table.name]["rows"] == [counts.covered(table).seen, len(table.rows)]
-    for side in ROUTES:
+    for side in KV.counted.routes:
         assert found["checker"][side.name]["routes"] == [counts.taken(side).seen, len(side.routes)]
         assert 0 < found["real"][side.name]["routes"][0] < len(side.routes)
     assert 0 < found["real"][table.name]["rows"][0] < found["checker"][table.name]["rows"][0]
@@ -66,7 +67,7 @@ def test_sources_stand_side_by_side(tmp_path: Path, traces: Path, capsys: pytest
 
 def test_tests_are_two_sources(tmp_path: Path, traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What only misbehaviour has fired is listed as what honest traffic lacks, and misbehaviour lacks nothing."""
-    honest, misbehaving = read(traces)[""], Collector()
+    honest, misbehaving = read(traces, KV)[""], Collector(KV.counted)
     row = honest.missing(TABLES[0])[0]
     misbehaving.rows[TABLES[0].name, row.index] = 1
     save({"honest": honest, "misbehaving": misbehaving}, tmp_path / "tests.json")

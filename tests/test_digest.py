@@ -14,8 +14,8 @@ import pytest
 from support.builds import SOURCE, Edit, build, digest_of
 
 from kvproto.check.mutations import EXAM
-from kvproto.check.table_patching import Bench
 from kvproto.fsm.digest_text import differing
+from kvproto.fsm.table_patching import Bench
 from kvproto.protocol.codec import Call
 from kvproto.protocol.digest import protocol_texts, tables_digest
 from kvproto.protocol.messages import Hello

@@ -13,8 +13,9 @@ from kvproto.draw import generated_docs
 from kvproto.draw.export import schema, spec
 from kvproto.draw.message_exchanges import TALK
 from kvproto.draw.properties import HAZARDS, PROPERTIES
-from kvproto.draw.source import expression, used
-from kvproto.draw.tables import concrete
+from kvproto.fsm.codec import Body
+from kvproto.fsm.draw.source import expression, used
+from kvproto.fsm.draw.tables import concrete
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.protocol import effects, events, messages
 from kvproto.protocol.tables import TABLES
@@ -113,9 +114,9 @@ def test_everything_in_the_vocabulary_has_a_sentence() -> None:
 
 
 def test_every_message_event_and_effect_is_there_once() -> None:
-    bodies = {cls for cls in vars(messages).values() if isinstance(cls, type) and issubclass(cls, messages.Body)}
+    bodies = {cls for cls in vars(messages).values() if isinstance(cls, type) and issubclass(cls, Body)}
     assert sorted(talk.name for talk in TALK) == sorted(
-        str(cls.__struct_config__.tag) for cls in bodies - {messages.Body}
+        str(cls.__struct_config__.tag) for cls in bodies - {Body}
     )
     raised = {event for table in TABLES for event in table.events}
     assert raised == set(concrete(events, Event))

@@ -13,13 +13,13 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from kvproto.cli.draw_command import main
-from kvproto.draw.diagram import Look, sketch
-from kvproto.draw.dot import dot
-from kvproto.draw.layers import DiagramLayout, place
-from kvproto.draw.mermaid import mermaid
-from kvproto.draw.paths import APART, WELL
-from kvproto.draw.scenes import SCENES, Scene
-from kvproto.draw.svg import BIAS, _label_size, _reading_order, _size, svg
+from kvproto.draw.scenes import SCENES
+from kvproto.fsm.draw.diagram import Look, sketch
+from kvproto.fsm.draw.dot import dot
+from kvproto.fsm.draw.layers import DiagramLayout, place
+from kvproto.fsm.draw.mermaid import mermaid
+from kvproto.fsm.draw.scene import Scene
+from kvproto.fsm.draw.svg import BIAS, _label_size, _reading_order, _size, svg
 from kvproto.fsm.table import Table
 from kvproto.protocol.states import Cause
 from kvproto.protocol.tables import TABLES
@@ -33,11 +33,11 @@ Boxes = list[tuple[float, float, float, float]]
 @every_table
 def test_the_way_that_goes_well_is_made_of_rows(table: Table[Any]) -> None:
     steps = {(row.source.name, row.target.name) for row in table.rows if row.verb == "row"}
-    way = [state.name for state in WELL[table.name]]
+    way = [state.name for state in table.well]
     assert way[0] == table.initial.name
     assert set(pairwise(way)) <= steps
-    assert not set(way) & {state.name for state in APART[table.name]}
-    assert all(state in tuple(table.states) for state in (*WELL[table.name], *APART[table.name]))
+    assert not set(way) & {state.name for state in table.apart}
+    assert all(state in tuple(table.states) for state in (*table.well, *table.apart))
 
 
 @every_table
@@ -107,7 +107,7 @@ def test_no_box_and_no_label_lies_on_another(table: Table[Any], look: Look) -> N
 @every_table
 def test_the_way_that_goes_well_is_one_straight_line(table: Table[Any]) -> None:
     plan, _ = placed(table, Look())
-    names = [state.name for state in WELL[table.name]]
+    names = [state.name for state in table.well]
     picture = sketch(table)
     order = [picture.nodes[i].name for i in _reading_order(picture)]
     places = [plan.items[order.index(name)] for name in names]
@@ -141,7 +141,7 @@ def test_what_did_not_fire_is_painted() -> None:
 def test_a_scene_is_played_by_the_rules_and_drawn_the_same_each_time(scene: Scene) -> None:
     stage = scene.play()
     assert not stage.reports
-    room = scene.rooms[0]
+    room = scene.subjects[0]
     ends = {"abort": Cause.DECODE_ABORTED, "lost": Cause.LINK_LOST}
     assert stage.outcomes["D0", room] is ends.get(scene.name, Cause.NONE)
 

@@ -24,7 +24,7 @@ from kvproto.protocol.states import Cause, DRoom
 from kvproto.rank.settings import PREFILL_GROUP, Settings
 from kvproto.testing import inside
 from kvproto.testing.pair import Pair
-from kvproto.trace.records import lines, log_of
+from kvproto.trace import lines, log_of
 
 ROOM = Room(1)  # open on both sides, of 30 tokens
 PAGES, SIZE = 16, 4

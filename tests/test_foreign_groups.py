@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kvproto.fsm.codec import Body
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
@@ -27,7 +28,7 @@ OURS = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16",
 THEIRS = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=32, tp=1)
 GRID, ROOM, TOKENS, PREFILL, MINE, OTHER = 32, 7, 64, 1, 2, 3
 LEASE = Settings().timing.lease.period
-SAID: dict[type[msg.Body], Any] = {
+SAID: dict[type[Body], Any] = {
     msg.StagingRsp: msg.StagingRsp(0, 9, 0, 0, 4096, 0, 0), msg.StagingRefused: msg.StagingRefused(0),
     msg.PagesRsp: msg.PagesRsp(0, b"\1\0\0\0"), msg.ChunkAck: msg.ChunkAck(0), msg.AuxAck: msg.AuxAck(),
     msg.Open: msg.Open(TOKENS, 0), msg.Abort: msg.Abort(Cause.DECODE_ABORTED), msg.Noted: msg.Noted(),

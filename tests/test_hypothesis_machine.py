@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 import kvproto.protocol.ring
 import kvproto.rank.prefill
 from kvproto.check.mutations import EXAM
-from kvproto.check.table_patching import Bench
+from kvproto.fsm.table_patching import Bench
 from kvproto.testing.hypothesis_machine import TransferMachine
 
 pytestmark = pytest.mark.timeout(900)  # a search: how long it takes depends on who else uses the machine

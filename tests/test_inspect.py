@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kvproto.cli.inspect_command import main, page
+from kvproto.cli.inspect_command import main
 from kvproto.draw.scenes import SCENES
+from kvproto.fsm.inspect.page import page
 from kvproto.protocol.tables import TABLES
-from kvproto.trace import Log, StepEntry, lines
-from kvproto.trace.merge import merge
+from kvproto.trace import Log, StepEntry, lines, merge
+from kvproto.trace.telling import TELLING
 
 LOGS = next(scene for scene in SCENES if scene.name == "abort").logs()
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -30,14 +31,14 @@ def written(path: Path, logs: list[Log]) -> Path:
 
 
 def test_the_page_asks_nobody_for_anything() -> None:
-    html = page(LOGS, "a trace")
+    html = page(LOGS, "a trace", TELLING, "kvproto")
     addresses = set(re.findall(r"(?:https?:)?//[\w.]+", re.sub(r"^\s*//.*$", "", html, flags=re.MULTILINE)))
     assert addresses <= {"http://www.w3.org"}
     assert not re.search(r"<(?:link|img|iframe)|\bsrc=|@import|url\(|fetch\(|XMLHttp", html)
 
 
 def test_the_page_has_every_picture_and_the_whole_story() -> None:
-    html = page(LOGS, "a trace")
+    html = page(LOGS, "a trace", TELLING, "kvproto")
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
     assert found is not None
     data = json.loads(found[1])
@@ -49,7 +50,7 @@ def test_the_page_has_every_picture_and_the_whole_story() -> None:
 
 
 def test_a_hostile_text_stays_text() -> None:
-    html = page(LOGS, "</script><script>alert(1)</script>")
+    html = page(LOGS, "</script><script>alert(1)</script>", TELLING, "kvproto")
     assert "<script>alert" not in html
 
 

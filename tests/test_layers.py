@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rank",),
     ("trace", "sim"),
     ("engine", "draw"),
-    ("check", "inspect", "testing"),
+    ("check", "testing"),
     ("bench",),
     ("demo",),
     ("cli",),

@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("zmq")
 
+from kvproto.fsm.codec import WireError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.layout.sharding import Layout
-from kvproto.protocol.codec import WireError, encode
+from kvproto.protocol.codec import encode
 from kvproto.protocol.events import room_key
 from kvproto.protocol.messages import ChunkAck, StgNotify
 from kvproto.protocol.notification import note, read_note

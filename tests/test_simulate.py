@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kvproto.check.mutations import EXAM
-from kvproto.check.table_patching import Bench
 from kvproto.cli.simulate_command import main
+from kvproto.fsm.table_patching import Bench
 from kvproto.testing.simulation import FAULTS, Simulation
 
 

@@ -13,18 +13,38 @@ from msgspec.structs import replace
 
 from kvproto.cli.replay_command import main as replay_main
 from kvproto.cli.trace_command import main as trace_main
-from kvproto.draw.scenes import ROOM, SCENES, Scene, open_room
+from kvproto.draw.scenes import ROOM, SCENES, open_room
 from kvproto.draw.stage import GRID, Cast, Stage
+from kvproto.fsm.draw.scene import Scene
+from kvproto.fsm.trace.plain_json import PlainError
 from kvproto.fsm.vocabulary import Report
 from kvproto.protocol import messages as msg
 from kvproto.protocol.effects import AnnounceReleased, Transmit
 from kvproto.protocol.events import room_key
 from kvproto.rank.settings import Settings
-from kvproto.trace import HeardEntry, Log, SentEntry, StepEntry, TraceError, lines, load, log_of, parse, replay, save
-from kvproto.trace.merge import merge, rooms, select
-from kvproto.trace.perfetto import perfetto
-from kvproto.trace.plain_json import EFFECTS, EVENTS, MESSAGES, PlainError, plain, room_from, struct
-from kvproto.trace.tell import sequence, text
+from kvproto.trace import (
+    HeardEntry,
+    Log,
+    SentEntry,
+    StepEntry,
+    TraceError,
+    lines,
+    load,
+    log_of,
+    merge,
+    parse,
+    perfetto,
+    replay,
+    rooms,
+    save,
+    select,
+    sequence,
+    text,
+)
+from kvproto.trace.telling import TELLING, room_from
+
+EVENTS, EFFECTS, MESSAGES = TELLING.events, TELLING.effects, TELLING.messages
+plain, struct = TELLING.json.plain, TELLING.json.struct
 
 SECOND = room_key(8, 0)
 every_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
@@ -178,9 +198,9 @@ def test_causes_come_before_effects_and_nothing_is_left_out(scene: Scene) -> Non
     assert heard
     for moment in heard:
         assert moment.cause is not None, moment
-        assert story[moment.cause].rank != moment.rank
-    for name in {moment.rank for moment in story}:
-        times = [moment.time for moment in story if moment.rank == name]
+        assert story[moment.cause].party != moment.party
+    for name in {moment.party for moment in story}:
+        times = [moment.time for moment in story if moment.party == name]
         assert times == sorted(times)
 
 
@@ -216,7 +236,7 @@ def test_the_story_of_a_room_has_its_watermark_and_no_other_room() -> None:
     told = select(story, [ROOM])
     names = {m.message.name for m in told if m.message is not None}
     assert {"OPEN", "STAGING_REQ", "WATERMARK", "CHUNK_ACK"} <= names
-    assert {m.message.room for m in told if m.message is not None} == {ROOM, 0}
+    assert {m.message.subject for m in told if m.message is not None} == {ROOM, None}
     said = "\n".join(text(story, ROOM))
     assert said.count("=> AnnounceReleased") == 2
     effects = [effect for m in told if isinstance(m.entry, StepEntry) for effect in m.entry.effects]
@@ -226,8 +246,8 @@ def test_the_story_of_a_room_has_its_watermark_and_no_other_room() -> None:
 @every_scene
 def test_a_sequence_chart_says_each_message_once(scene: Scene) -> None:
     story = merge(scene.logs())
-    chart = sequence(story, scene.rooms)
-    entries = [m.entry for m in select(story, scene.rooms)]
+    chart = sequence(story, scene.subjects)
+    entries = [m.entry for m in select(story, scene.subjects)]
     sent = [entry for entry in entries if isinstance(entry, SentEntry) and isinstance(entry.effect, Transmit)]
     arrows = [line for line in chart.splitlines() if "->>" in line or "--x" in line]
     assert len([line for line in arrows if line.split("->>")[0].strip() not in line.split("->>")[-1][:3]]) >= len(sent)

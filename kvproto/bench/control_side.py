@@ -91,10 +91,10 @@ class ControlRank:
 
         receive = loop.rank.receive
 
-        def received(link: int, epoch: int, room: int, body: Any, at: float) -> Any:
+        def received(link: int, epoch: int, room: int, body: Any, at: float, place: bytes = b"") -> Any:
             if type(body).__name__ == "StgNotify":
                 log["noted"].setdefault(room, now())
-            return receive(link, epoch, room, body, at)
+            return receive(link, epoch, room, body, at, place)
 
         loop.raise_event, loop.rank.receive = raise_event, received
 

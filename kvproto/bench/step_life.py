@@ -29,7 +29,6 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.digest import tables_digest
-from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import Settings
@@ -155,9 +154,9 @@ class Rehearsal(Surroundings):
         self.due.append(ev.BatchCompleted(write.room, write.chunk, write.peer))
         return None
 
-    def hear_outcome(self, room: int, cause: Cause) -> None:
+    def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """The next one is opened, and one more begins."""
-        assert not cause, cause
+        assert not news.cause, news
         self.due.extend(opening(self.rank, next(self.coming)))
         self.begin()
 

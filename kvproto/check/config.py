@@ -17,12 +17,11 @@ from typing import Literal
 
 import msgspec
 
+from kvproto.fsm.network import Net
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.events import room_key
 from kvproto.rank.settings import Settings
-
-Net = Literal["fifo", "unordered"]
 
 #: faults after which long timers may end by themselves when nothing else moves
 HARD = frozenset({"crash", "link"})
@@ -78,8 +77,10 @@ class Config(msgspec.Struct, frozen=True):
     pages_only: bool = False
     #: a staged write carries its own notification: it arrives at any moment after the last piece has landed
     tells: bool = False
-    #: a write is made ready in a step of its own (else as soon as it is asked for)
+    #: a batch of a write is ready in a step of its own (else as soon as it may be)
     preparing: bool = False
+    #: batches of a write over pages, each of one piece
+    batches: int = 1
     #: kernels and writes take no time: only calls, messages and timers interleave (not for the smaller worlds)
     swift: bool = False
     #: everything goes by a fixed order, but for `slow` (see `delay_bounded`)

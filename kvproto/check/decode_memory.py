@@ -39,11 +39,11 @@ class DNode(NamedTuple):
     script: tuple[int, ...]
     #: (place, chunk)
     scatters: tuple[Any, ...]
-    #: (writer, place, chunk, offset or -1 for pages, tag or 0, pieces that have not landed (mask), in doubt)
+    #: (writer, place, chunk, offset or -1 for pages, tag or 0, batch, pieces that have not landed (mask), in doubt)
     writes: tuple[Any, ...]
     #: a unit: 0, or 1 + (place, chunk, writer, piece) as one number
     ring: tuple[int, ...]
-    #: a room: parts (mask over chunk and writer) that are in its pages
+    #: a room: what is in its pages (mask over chunk, writer and piece)
     pages: tuple[int, ...]
     outcome: tuple[int, ...]
     released: tuple[bool, ...]
@@ -60,12 +60,12 @@ class DecodeMemory(Node):
     def memory(self, v: DNode, what: Input, outs: list[Out]) -> DNode:
         """What becomes of a write; a report of its end is added to `outs`.  Raises `Violation`."""
         if what[0] == "post":
-            _, p, k, chunk, offset, tag, life = what
-            return self._post(v, (p, k, chunk, offset, tag), life, outs)
+            _, p, k, chunk, offset, tag, batch, life = what
+            return self._post(v, (p, k, chunk, offset, tag, batch), life, outs)
         if what[0] == "peer crashed":
             return v._replace(writes=tuple(write for write in v.writes if write[0] != what[1]))
         write = what[1]
-        p, k, chunk, offset, tag, left, doubt = write
+        p, k, chunk, offset, tag, batch, left, doubt = write
         v = v._replace(writes=remove(v.writes, write))
         if what[0] == "land":
             v = self._land(v, p, k, chunk, offset, what[2])
@@ -73,18 +73,19 @@ class DecodeMemory(Node):
             if tag and not left:
                 outs.append(("notified", p, (tag, k, StgNotify(chunk, 1))))
             if left or doubt:
-                return v._replace(writes=add(v.writes, (p, k, chunk, offset, tag, left, doubt)))
+                return v._replace(writes=add(v.writes, (p, k, chunk, offset, tag, batch, left, doubt)))
         elif what[0] == "doubt":
-            v = v._replace(writes=add(v.writes, (p, k, chunk, offset, tag, left, True)))
-        outs.append(("wrote", p, (REPORTS[what[0]], k, chunk)))
+            v = v._replace(writes=add(v.writes, (p, k, chunk, offset, tag, batch, left, True)))
+        outs.append(("wrote", p, (REPORTS[what[0]], k, chunk, batch)))
         return v
 
-    def _post(self, v: DNode, where: tuple[int, int, int, int, int], life: int, outs: list[Out]) -> DNode:
-        p, k, chunk, offset, tag = where
+    def _post(self, v: DNode, where: tuple[int, int, int, int, int, int], life: int, outs: list[Out]) -> DNode:
+        p, k, chunk, offset, tag, batch = where
         if life != v.life:
-            outs.append(("wrote", p, ("failed", k, chunk)))  # the memory that it was meant for is gone
+            outs.append(("wrote", p, ("failed", k, chunk, batch)))  # the memory that it was meant for is gone
             return v
-        write = (p, k, chunk, offset, tag, (1 << self._pieces(p, chunk)) - 1, False)
+        whole = offset >= 0 or self.config.batches == 1
+        write = (p, k, chunk, offset, tag, batch, (1 << self._pieces(p, chunk)) - 1 if whole else 1 << batch, False)
         self._judge_open(v, p, k, chunk, offset)
         return v._replace(writes=add(v.writes, write))
 
@@ -108,10 +109,9 @@ class DecodeMemory(Node):
     def _land(self, v: DNode, p: int, k: int, chunk: int, offset: int, piece: int) -> DNode:
         self._judge_open(v, p, k, chunk, offset)
         if offset < 0:
-            part = self._part(chunk, p)
-            judge("S2", not v.pages[k] & part, f"writer {p}'s part of chunk {chunk} of room {k} is written twice")
-            whole = piece == self._pieces(p, chunk) - 1
-            return v._replace(pages=put(v.pages, k, v.pages[k] | part)) if whole else v
+            there = 1 << self._bit(chunk, p, piece)
+            judge("S2", not v.pages[k] & there, f"writer {p}'s part of chunk {chunk} of room {k} is written twice")
+            return v._replace(pages=put(v.pages, k, v.pages[k] | there))
         at = self._units(chunk, p, offset)[piece]
         judge("S11", v.ring[at] == 0, f"unit {at} of the ring is written twice")
         return v._replace(ring=put(v.ring, at, self._token(k, chunk, p, piece)))
@@ -130,8 +130,16 @@ class DecodeMemory(Node):
     def _token(k: int, chunk: int, p: int, piece: int) -> int:
         return 1 + (((k * 16 + chunk) * 16 + p) * 4 + piece)
 
+    def _bit(self, chunk: int, p: int, piece: int) -> int:
+        return (chunk * len(self.writers) + self.writers.index(p)) * self.config.pieces + piece
+
     def _part(self, chunk: int, p: int) -> int:
-        return 1 << (chunk * len(self.writers) + self.writers.index(p))
+        """All pieces of a part, in pages."""
+        return (1 << self._pieces(p, chunk)) - 1 << self._bit(chunk, p, 0)
+
+    def whole(self) -> int:
+        """Every part of a room, in pages."""
+        return sum(self._part(chunk, p) for chunk in range(self.config.chunks) for p in self.writers)
 
     def staged(self, v: DNode, k: int, chunk: int) -> int:
         """The parts of the chunk that a scatter takes from the ring."""
@@ -141,7 +149,7 @@ class DecodeMemory(Node):
     def tidy(self, v: DNode) -> DNode:
         """Wipe what no region holds; judge what can still be written or read."""
         held = regions(v)
-        for p, k, chunk, offset, _, left, _ in v.writes:
+        for p, k, chunk, offset, _, _, left, _ in v.writes:
             if left:
                 self._judge_open(v, p, k, chunk, offset)
         for k, chunk in v.scatters:
@@ -166,13 +174,16 @@ class DecodeMemory(Node):
                 read = [v.ring[u] for u in self._units(chunk, p, effect.offset)]
                 judge("S3", read == want, f"writer {p}'s part of chunk {chunk} of room {k} is read, but is not there")
             else:
-                there = bool(v.pages[k] & self._part(chunk, p))
+                there = self._in_pages(v, k, chunk, p)
                 judge("S3", there, f"chunk {chunk} of room {k} counts as whole without writer {p}'s part in its pages")
         return v._replace(scatters=add(v.scatters, (k, chunk)))
 
     def has_part(self, v: DNode, k: int, chunk: int, p: int) -> bool:
         """The writer's part of the chunk is in the pages, or in the ring."""
-        return bool(v.pages[k] & self._part(chunk, p)) or self._token(k, chunk, p, 0) in v.ring
+        return self._in_pages(v, k, chunk, p) or self._token(k, chunk, p, 0) in v.ring
+
+    def _in_pages(self, v: DNode, k: int, chunk: int, p: int) -> bool:
+        return not self._part(chunk, p) & ~v.pages[k]
 
     def sights(self, v: DNode) -> set[str]:
         """What is worth having seen."""
@@ -183,14 +194,16 @@ class DecodeMemory(Node):
             "a promise that waits for the watermark": any(region[6] for region in v.rank[5]),
             "a ring that wraps": v.rank[4][0] > 0,
             "a chunk that waits for space": bool(v.rank[6]),
-            "a write in doubt": any(write[6] for write in v.writes),
+            "a write in doubt": any(write[7] for write in v.writes),
             "a link that may still be written through": any(
                 link is not None and link.state is DLink.AWAIT_RETURN for link in v.rank[2]
             ),
             "a full prefix hit that succeeds": SUCCESS in v.outcome and not self.config.chunks,
             "success here": SUCCESS in v.outcome,
             "failure here": FAILURE in v.outcome,
-            "chunks of one room out of order": any(_out_of_order(pages, len(self.writers)) for pages in v.pages),
+            "chunks of one room out of order": any(
+                _out_of_order(pages, len(self.writers) * self.config.pieces) for pages in v.pages
+            ),
         }
         return {sight for sight, there in seen.items() if there}
 
@@ -209,7 +222,7 @@ def _whose(token: int) -> tuple[int, int]:
     return (token - 1) // 1024, (token - 1) // 64 % 16
 
 
-def _out_of_order(pages: int, writers: int) -> bool:
-    """A later chunk is in its pages, and an earlier one is not."""
-    whole = (1 << writers) - 1
-    return any(pages >> writers * (c + 1) and not pages >> writers * c & whole for c in range(4))
+def _out_of_order(pages: int, bits: int) -> bool:
+    """Something of a later chunk is in its pages, and nothing of an earlier one (of so many bits a chunk)."""
+    whole = (1 << bits) - 1
+    return any(pages >> bits * (c + 1) and not pages >> bits * c & whole for c in range(4))

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from kvproto.check.configs import CONFIGS, SUITES
 from kvproto.check.equivalent_mutants import HARMLESS
 from kvproto.check.search import Result, check, label
-from kvproto.check.table_patching import Bench
 from kvproto.fsm.lint import lint
 from kvproto.fsm.table import Row, Table
+from kvproto.fsm.table_patching import Bench
 from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing

@@ -194,7 +194,7 @@ class Menus(World):
         assert item is not None  # what is lost is heard by nobody
         message = self.messages.values[item]
         if way == REPORT:
-            return "wrote", message[0], message[1], message[2], d
+            return "wrote", *message, d
         if isinstance(message[2], Hello):
             return "hello", d, message
         if way == NOTIFICATION:

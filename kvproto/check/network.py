@@ -1,17 +1,18 @@
 """A link's network as a value: two queues of messages, the reports on writes that have ended, and the notifications
 that writes carry.
 
-`fifo`: messages of a direction arrive in order; `unordered`: each is on its own.  Directions, links, reports and
-notifications are never ordered against each other.  A message can be lost, or arrive and stay to arrive again, as often
-as the budget says; what is meant for a prefill rank can come when the lease that it gives is over.  Reports come from
-the prefill rank's own transport, and notifications from the decode rank's: they are not lost.
+Directions, links, reports and notifications are never ordered against each other.  A message can be lost, or arrive and
+stay to arrive again, as often as the budget says; what is meant for a prefill rank can come when the lease that it
+gives is over.  Reports come from the prefill rank's own transport, and notifications from the decode rank's: they are
+not lost.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvproto.check.config import Net
+from kvproto.fsm import network
+from kvproto.fsm.network import Net
 
 TO_DECODE, TO_PREFILL, REPORT, NOTIFICATION = 0, 1, 2, 3
 
@@ -41,10 +42,11 @@ class Delivery(NamedTuple):
 
 def push(wire: Wire, way: int, item: int, net: Net) -> Wire:
     """The wire with one item more."""
-    queue = (*wire[way], item)
-    if way >= REPORT or net == "unordered":
-        queue = tuple(sorted(queue))
-    return put_queue(wire, way, queue)
+    return put_queue(wire, way, network.push(wire[way], item, _order(way, net)))
+
+
+def _order(way: int, net: Net) -> Net:
+    return net if way < REPORT else "unordered"
 
 
 def put_queue(wire: Wire, way: int, queue: tuple[int, ...]) -> Wire:
@@ -58,15 +60,11 @@ def deliveries(wire: Wire, net: Net) -> list[Delivery]:
     """All that the network can do next."""
     found = []
     for way in (TO_DECODE, TO_PREFILL, REPORT, NOTIFICATION):
-        queue = wire[way]
-        places = range(min(1, len(queue))) if way < REPORT and net == "fifo" else range(len(queue))
-        for at in places:
-            if at and queue[at] == queue[at - 1]:
-                continue
-            left = put_queue(wire, way, queue[:at] + queue[at + 1 :])
-            found.append(Delivery(way, queue[at], left, ""))
+        for item, rest in network.first(wire[way], _order(way, net)):
+            left = put_queue(wire, way, rest)
+            found.append(Delivery(way, item, left, ""))
             if way == TO_PREFILL:
-                found.append(Delivery(way, queue[at], left, "late"))
+                found.append(Delivery(way, item, left, "late"))
             if way < REPORT:
-                found += [Delivery(way, None, left, "drop"), Delivery(way, queue[at], wire, "duplicate")]
+                found += [Delivery(way, None, left, "drop"), Delivery(way, item, wire, "duplicate")]
     return found

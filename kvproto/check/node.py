@@ -76,7 +76,7 @@ def judge(name: str, holds: bool, text: str) -> None:  # noqa: FBT001
 
 
 class Watched(Interpreter):
-    """An interpreter that notes which rows fire, and to which nothing that the rank raises is a fault of the model."""
+    """An interpreter that notes which rows fire, and takes what the rank raises for a fault of the rank's."""
 
     def __init__(self, rank: Rank, around: Node) -> None:
         super().__init__(rank, around)
@@ -109,6 +109,7 @@ class Node(Surroundings):
         self.rows: dict[int, Row] = {}
         #: what was worth having seen in steps (see `sights` for values)
         self.seen: set[str] = set()
+        #: while a step goes on: the value as it is so far, and what has left
         self.current: Any = None
         self.outs: list[Out] = []
 

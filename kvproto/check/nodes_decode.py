@@ -95,7 +95,7 @@ class DecodeNode(DecodeMemory):
     def _write_moves(self, v: DNode) -> list[Move]:
         found = []
         for write in v.writes:
-            p, k, _, _, _, left, doubt = write
+            p, k, *_, left, doubt = write
             found += [Move("plain", "", p, k, ("land", write, i)) for i in range(left.bit_length()) if left >> i & 1]
             if doubt:
                 found.append(Move("plain", "", p, k, ("settle", write)))
@@ -216,14 +216,13 @@ class DecodeNode(DecodeMemory):
         judge("S6", not v.aux[k], f"the aux row of room {k} is given to the engine twice")
         self.current = v._replace(aux=put(v.aux, k, True))
 
-    def hear_outcome(self, room: int, cause: Cause) -> None:
+    def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """The engine hears how a room ended; success is all of it."""
-        k = self.names.place[room]
-        self.note_outcome(k, cause)
+        k = self.names.place[news.room]
+        self.note_outcome(k, news.cause)
         v = self.current
         if v.outcome[k] != FAILURE:
-            whole = (1 << self.config.chunks * len(self.writers)) - 1
-            judge("S5", v.pages[k] == whole, f"room {k} succeeds without all of its chunks in its pages")
+            judge("S5", v.pages[k] == self.whole(), f"room {k} succeeds without all of its chunks in its pages")
             judge("S5", v.aux[k], f"room {k} succeeds without its aux row")
 
     def hear_released(self, room: int) -> None:

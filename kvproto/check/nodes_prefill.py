@@ -1,15 +1,14 @@
 """A prefill node: the rank, its engine, its gathers, its slots, and the writes that it has posted.
 
-The engine follows the configuration's script for each room and may give a room up at any point.  A slot's content is
-tracked from the end of a gather to the end of the write that reads it, so that a slot that is used twice, KV that is
-read before it is there, and pages that are given back too early are all seen here.
+The engine follows the configuration's script for each room and may give a room up at any point.  What the rank asks for
+is judged in `prefill_slots`.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto.check.config import GRID, Config
+from kvproto.check.config import GRID
 from kvproto.check.node import (
     LAST,
     LATE,
@@ -18,44 +17,26 @@ from kvproto.check.node import (
     SILENT,
     Input,
     Out,
-    Watched,
     add,
-    judge,
-    page_ids,
     put,
     remove,
 )  # fmt: skip
-from kvproto.check.prefill_local_steps import PNode, PrefillMoves
+from kvproto.check.prefill_local_steps import PNode
+from kvproto.check.prefill_slots import DOWN, PrefillSlots
 from kvproto.check.snapshot import LONG_AGO, freeze_prefill, thaw_prefill
 from kvproto.fsm.vocabulary import Event
-from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import ROOM_CHUNK, TimerFired
-from kvproto.protocol.messages import Message, Reset, StgNotify
+from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause, PLink
-from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
-from kvproto.sim.interpreter import Untaken, Write
+from kvproto.rank.settings import DECODE_GROUP
+from kvproto.sim.interpreter import Untaken
 
-#: the wire of a link that is down: it may be there, and nothing may be posted through it
-DOWN = "down"
 UNTAKEN: dict[str, type[Untaken]] = {"deferred": ev.BatchDeferred, "refused": ev.BatchRefused}
 
 
-class PrefillNode(PrefillMoves):
+class PrefillNode(PrefillSlots):
     """All that one prefill rank can do."""
-
-    OTHERS = "D"
-
-    def __init__(self, config: Config, index: int) -> None:
-        super().__init__(config, index)
-        self.rank = PrefillRank(
-            config.prefill_layout, index, group=PREFILL_GROUP, grid=GRID, incarnation=1, settings=config.settings
-        )
-        self.rank.tells = config.tells
-        self.interpreter = Watched(self.rank, self)
-        #: what the transport says to the write that is being posted
-        self.untaken: type[Untaken] | None = None
 
     def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[PNode, list[Out]]:
         """A rank that has just started; `script`: rooms that the engine of a former life has lost."""
@@ -81,13 +62,15 @@ class PrefillNode(PrefillMoves):
         it, keys = self.interpreter, self.names.keys
         it.place_of, it.link_at = known, {place: link for link, place in known.items()}
         it.wires = {d + 1: wire or DOWN for d, wire in enumerate(v.wires)}
-        it.unposted = {(keys[k], chunk, d): (replace(write, room=keys[k]), 1) for k, chunk, d, write in v.preparing}
+        it.unposted = {
+            (keys[k], chunk, d): (replace(write, room=keys[k]), left) for k, chunk, d, write, left in v.preparing
+        }
 
     def _frozen(self) -> PNode:
         v: PNode = self.current
         it, decodes = self.interpreter, self.config.decodes
-        unposted = ((key, replace(write, room=0)) for key, (write, _) in it.unposted.items())
-        preparing = sorted((self.names.place[room], chunk, d, write) for (room, chunk, d), write in unposted)
+        unposted = ((*key, replace(write, room=0), left) for key, (write, left) in it.unposted.items())
+        preparing = sorted((self.names.place[room], *rest) for room, *rest in unposted)
         up = {link - 1 for link, at in self.rank.links.items() if at.state is PLink.UP}
         wires = tuple(it.wires.get(d + 1) if d in up else None for d in range(decodes))
         return v._replace(rank=freeze_prefill(self.rank, self.names, decodes), preparing=tuple(preparing), wires=wires)
@@ -186,17 +169,17 @@ class PrefillNode(PrefillMoves):
         self.untaken = UNTAKEN.get(how)
         self._handle(self.interpreter.offer(key), LATE if how == "made late" else NOW)
 
-    def _wrote(self, how: str, k: int, chunk: int, d: int) -> None:
-        """The transport's word of a write.  That none of it can land any more may be heard before that it is in doubt:
+    def _wrote(self, how: str, k: int, chunk: int, batch: int, d: int) -> None:
+        """The transport's word of a batch.  That none of it can land any more may be heard before that it is in doubt:
         then it is heard as one."""
         v, key = self.current, (self.names.keys[k], chunk, d)
-        job = next((j for j in v.posted if j[:3] == (k, chunk, d)), None)
+        job = next((j for j in v.posted if j[:4] == (k, chunk, d, batch)), None)
         if job is None:
             return
         posted = remove(v.posted, job)
         doubt = how == "doubt"
-        self.current = v._replace(posted=add(posted, (*job[:4], True)) if doubt else posted)
-        if how == "settled" and job[4]:
+        self.current = v._replace(posted=add(posted, (*job[:5], True)) if doubt else posted)
+        if how == "settled" and job[5]:
             self._handle(ev.BatchSettled(*key))
         else:
             self._handle(ev.BatchCompleted(*key) if how == "ok" else ev.BatchFailed(*key, settled=not doubt))
@@ -211,81 +194,3 @@ class PrefillNode(PrefillMoves):
                 if at & 0xFFFF == d:
                     sends[at] = replace(send, asked=LONG_AGO, lease=-1.0 if send.lease else 0.0)
         rank.writes |= {key: replace(write, until=-1.0) for key, write in rank.writes.items() if key[1] & 0xFFFF == d}
-
-    # ----------------------------------------------------------------------------- what the rank asks for
-    def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
-        """As every node.  Who answers a place that no link is bound to answers a stranger."""
-        if isinstance(body, Reset) and place not in self.interpreter.link_at:
-            self.seen.add("a stranger's heartbeat that is answered")
-        if isinstance(body, StgNotify) and body.grant and self.rank.tells:
-            self.seen.add("a part that its write has told is told by a message")
-        super().deliver(place, epoch, room, body)
-
-    def aux_row(self, room: int) -> bytes:
-        """The row has no content; it is sent only when there is one."""
-        k = self.names.place[room]
-        given = any("aux" in group for group in self.words[: self.current.script[k]])
-        judge("S5", given, f"the aux row of room {k} is sent before the engine gave it")
-        return b""
-
-    def connect(self, asked: do.Connect) -> None:
-        """A wire-up begins."""
-        v = self.current
-        self.current = v._replace(wiring=add(v.wiring, (asked.link - 1, asked.session, asked.endpoint[0])))
-
-    def _judge_reading(self, asked: do.LaunchGather | Write) -> None:
-        """Pages are read while they hold the KV and are this room's."""
-        v, k, chunk = self.current, self.names.place[asked.room], asked.chunk
-        self.judge_cell(k, chunk, asked.first, asked.tokens)
-        judge("S12", chunk < self.produced(v.script[k]), f"chunk {chunk} of room {k} is read before it is computed")
-        judge("S4", not v.released[k], f"chunk {chunk} of room {k} is read after its pages were given back")
-
-    def gather(self, asked: do.LaunchGather) -> None:
-        """A gather begins, into a slot that nothing reads."""
-        v, k = self.current, self.names.place[asked.room]
-        self._judge_reading(asked)
-        unposted = self.interpreter.unposted.values()
-        prepared = (write.slot for write, _ in unposted if isinstance(write, do.PrepareWrite))
-        busy = {*(job[3] for job in (*v.gathers, *v.posted)), *prepared}
-        judge("S12", asked.slot not in busy, f"slot {asked.slot} is gathered into while it is read")
-        self.current = v._replace(gathers=add(v.gathers, (k, asked.chunk, asked.peer, asked.slot)))
-
-    def prepare(self, write: Write) -> int | None:
-        """In one step with what asks for it, unless the configuration says otherwise."""
-        return None if self.config.preparing else 1
-
-    def post(self, write: Write) -> type[Untaken] | None:
-        """A write is posted: once, and from a slot that holds its chunk."""
-        if self.untaken is not None:
-            return self.untaken
-        v, k, chunk, d = self.current, self.names.place[write.room], write.chunk, write.peer
-        wire = self.interpreter.wires[write.link]
-        judge("S4", wire != DOWN, f"chunk {chunk} of room {k} is posted through a link that is down")
-        judge("S2", not any(j[:3] == (k, chunk, d) for j in v.posted), f"chunk {chunk} of room {k} is posted twice")
-        slot, where, tag = -1, -1, 0
-        if isinstance(write, do.PrepareWrite):
-            slot, where, tag = write.slot, write.offset, write.epoch if self.rank.tells else 0
-            self.judge_cell(k, chunk, write.first, write.tokens)
-            judge("S12", v.slots[slot] == (k, chunk, d), f"slot {slot} does not hold chunk {chunk} of room {k}")
-        else:
-            self._judge_reading(write)
-            fits = write.pages == page_ids(write.first)
-            judge("S12", fits, f"chunk {chunk} of room {k} goes to another chunk's pages")
-        self.outs.append(("post", d, (k, chunk, where, tag, int(wire))))
-        self.current = v._replace(posted=add(v.posted, (k, chunk, d, slot, False)))
-        return None
-
-    def hear_outcome(self, room: int, cause: Cause) -> None:
-        """The engine hears how a room ended."""
-        self.note_outcome(self.names.place[room], cause)
-
-    def hear_released(self, room: int) -> None:
-        """The engine may use the pages again."""
-        v, k = self.current, self.names.place[room]
-        if v.script[k] <= 0:
-            return  # the engine has not opened the room, so it has given no pages
-        judge("S6", v.outcome[k] != SILENT, f"room {k} is given back before it has an outcome")
-        judge("S6", not v.released[k], f"room {k} is given back twice")
-        flying = [job for job in (*v.gathers, *v.posted) if job[0] == k]
-        judge("S4", not flying, f"room {k} is given back while {len(flying)} gather(s) or write(s) of it are in flight")
-        self.current = v._replace(released=put(v.released, k, True))

@@ -13,7 +13,7 @@ from kvproto.protocol.tables.prefill_send import prefill_send
 
 SHORT_SENDS = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK, PSend.AWAIT_PAGES, PSend.AWAIT_ACK, PSend.AWAIT_AUX_ACK)
 GIVING_UP = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK)
-#: what can become of a write that is made ready, and its price
+#: what can become of a batch that is made ready, and its price; at last what can only become of a whole write
 PREPARED = (("", "made"), ("timeout", "made late"), ("late", "deferred"), ("write", "refused"), ("write", "unmade"))
 
 
@@ -26,9 +26,9 @@ class PNode(NamedTuple):
     script: tuple[int, ...]
     #: (place, chunk, peer, slot)
     gathers: tuple[Any, ...]
-    #: (place, chunk, peer, what is asked for, of room 0)
+    #: (place, chunk, peer, what is asked for, of room 0, batches that are not posted)
     preparing: tuple[Any, ...]
-    #: (place, chunk, peer, slot or -1 for pages, in doubt)
+    #: (place, chunk, peer, batch, slot or -1 for pages, in doubt)
     posted: tuple[Any, ...]
     #: a slot: (place, chunk, peer) of what was gathered into it
     slots: tuple[Any, ...]
@@ -94,8 +94,9 @@ class PrefillMoves(Node):
         for job in v.gathers:
             for cost, what in (("", "gathered"), ("late", "gathered late"), ("kernel", "gather failed")):
                 found.append(Move("plain", cost, -1, job[0], (what, job)))
-        for k, chunk, d, _ in v.preparing:
-            for cost, what in PREPARED:
+        for k, chunk, d, write, left in v.preparing:
+            whole = left == self.prepare(write)
+            for cost, what in PREPARED if whole else PREPARED[:-1]:
                 found.append(Move("plain", cost, -1, k, (what, (k, chunk, d))))
         return found
 
@@ -137,7 +138,7 @@ class PrefillMoves(Node):
     def sights(self, v: PNode) -> set[str]:
         """What is worth having seen."""
         states = {send.state for _, parts in v.rank[4] for _, send in parts}
-        written = {job[3] for job in v.posted}
+        written = {job[4] for job in v.posted}
         plan = self.plan
         seen = {
             "a send that waits for the watermark": PSend.AWAIT_WATERMARK in states,

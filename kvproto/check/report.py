@@ -16,7 +16,7 @@ import msgspec
 from kvproto.check.configs import CONFIGS
 from kvproto.check.mutations import EXAM
 from kvproto.check.search import Result, check
-from kvproto.check.table_patching import Bench
+from kvproto.fsm.table_patching import Bench
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "delimiter-in-field": ("a field that contains a separator", "tests/test_core_wire.py"),
@@ -30,6 +30,8 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "shared-socket": ("two threads use one socket", "tests/test_control.py"),
     "unbounded-index": ("a chunk index from the wire sizes something", "tests/test_check_hostile.py"),
     "duplicate-room": ("a second room with a live id", "tests/test_check_hostile.py"),
+    "outsider-heard": ("a rank of another group is heard about a room", "tests/test_check_hostile.py"),
+    "part-nobody-agreed-to": ("a part by pages counts while the region is awaited", "tests/test_check_hostile.py"),
 }
 
 

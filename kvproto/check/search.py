@@ -1,231 +1,35 @@
-"""The search: breadth first, so that what it finds is found by the shortest way.
-
-States are numbered in the order in which they are met.  For each the search keeps the state itself, its number and its
-parent's; with `live` also the edges that are no faults, for the questions of `liveness`.  A search stops at the first
-violation, at the configuration's limit, at the memory limit, or when it is interrupted; it then says how far it came.
-"""
+"""The search of a configuration: the framework's, over the packed world of ranks."""
 
 from __future__ import annotations
 
-import gc
-import resource
-import sys
-import time
-from array import array
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from kvproto.check import liveness
 from kvproto.check.config import Config
 from kvproto.check.delay_bounded import explorer
-from kvproto.check.state_encoding import TIMER
-from kvproto.check.story import Tale, retrace
-from kvproto.fsm.table import Row
+from kvproto.check.step_wording import named
+from kvproto.check.story import RankTale, plain
+from kvproto.fsm import search
+from kvproto.fsm.search import LOOK, MEGABYTE, Progress, Result, label, to_stderr
 
-MEGABYTE = 1 << 20
-LOOK = 4095  #: how often it is looked at the clock, the limits and the memory: a mask of states
-
-
-class Result(msgspec.Struct):
-    """What a search has found; `ended` says why it stopped: exhausted, violation, limit, memory or interrupted."""
-
-    name: str
-    states: int = 0
-    transitions: int = 0
-    depth: int = 0
-    seconds: float = 0.0
-    states_per_s: int = 0
-    #: the same by the process's own time, for machines that others use, too
-    cpu_seconds: float = 0.0
-    states_per_cpu_s: int = 0
-    ended: str = "exhausted"
-    megabytes: int = 0
-    sights: list[str] = []
-    #: rows that fired, as `label` has them
-    rows: list[str] = []
-    violations: list[Tale] = []
-    #: what `kvproto.trace.coverage` counts of it, if that was asked for
-    coverage: dict[str, Any] | None = None
+__all__ = ["LOOK", "MEGABYTE", "Progress", "Result", "Search", "check", "label", "to_stderr"]
 
 
-class Progress(msgspec.Struct):
-    """How far a search is."""
-
-    states: int
-    transitions: int
-    depth: int
-    frontier: int
-    seconds: float
-
-
-def label(row: Row) -> str:
-    """A row's place in the tables: the table's file, state, event and number."""
-    return f"{Path(row.file).stem} {row.source.name} {row.event.__name__} {row.index}"
-
-
-def megabytes() -> int:
-    """Memory of this process now (where the system does not tell: at its highest), in MiB."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // MEGABYTE
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-
-
-def to_stderr(at: Progress) -> None:
-    """One line, written over the last."""
-    rate = at.states / max(at.seconds, 1e-9)
-    line = f"\r{at.states:>12,} states  {at.depth:>4} deep  {at.frontier:>10,} to do  {rate:>8,.0f}/s"
-    line += f"  {megabytes():>6,} MiB"
-    sys.stderr.write(line)
-    sys.stderr.flush()
-
-
-class Search:
+class Search(search.Search):
     """One run over one configuration."""
 
     def __init__(self, name: str, config: Config, *, memory: int = 12_000) -> None:
         """`memory`: MiB of this process at which the search gives up."""
-        self.config, self.memory = config, memory
-        self.world = explorer(config)
-        self.result = Result(name)
-        self.order: list[int] = []
-        self.number: dict[int, int] = {}
-        self.parent = array("I")
-        self.edges = liveness.Edges() if config.live else None
+        self.config, self.world = config, explorer(config)
+        super().__init__(name, config, self.world, memory=memory)
 
-    def run(self, report: Callable[[Progress], None] | None = None) -> Result:
-        """Search until something ends it."""
-        begun, used = time.perf_counter(), time.process_time()
-        result, world = self.result, self.world
-        try:
-            first = world.initial()
-            if not self._broken(None):
-                self._meet(first, 0)
-                self._walk(report, begun)
-            if not result.violations and result.ended == "exhausted" and self.edges is not None:
-                self._judge_ends()
-            if not result.violations:
-                self._judge_sights()
-        except KeyboardInterrupt:
-            result.ended = "interrupted"
-        result.seconds = time.perf_counter() - begun
-        result.states = len(self.order)
-        result.states_per_s = int(result.states / max(result.seconds, 1e-9))
-        result.cpu_seconds = time.process_time() - used
-        result.states_per_cpu_s = int(result.states / max(result.cpu_seconds, 1e-9))
-        result.megabytes = megabytes()
-        result.sights = sorted(world.seen())
-        result.rows = sorted({label(row) for node in world.nodes for row in node.rows.values()})
-        return result
-
-    def _meet(self, state: int, parent: int) -> int:
-        number = self.number[state] = len(self.order)
-        self.order.append(state)
-        self.parent.append(parent)
-        return number
-
-    def _walk(self, report: Callable[[Progress], None] | None, begun: float) -> None:
-        result, order, tick, done, level = self.result, self.order, begun, 0, 1
-        while done < len(order) and not result.violations:
-            if done == level:
-                result.depth, level = result.depth + 1, len(order)
-            self._expand(done)
-            done += 1
-            if not done & LOOK:
-                now = time.perf_counter()
-                if report is not None and now - tick > 1.0:
-                    tick = now
-                    report(Progress(len(order), result.transitions, result.depth, len(order) - done, now - begun))
-                if len(order) > self.config.limit or megabytes() > self.memory:
-                    result.ended = "limit" if len(order) > self.config.limit else "memory"
-                    return
-
-    def _expand(self, at: int) -> None:
-        world, edges = self.world, self.edges
-        states, why = world.successors(self.order[at])
-        self.result.transitions += len(states)
-        if world.faults and self._broken(at):
-            return
-        known, canonical = self.number.get, world.canonical if world.swaps else None
-        moves = 0
-        for state, event in zip(states, why):  # noqa: B905  # as long by construction, and this is the inner loop
-            to = known(state)
-            if to is None:
-                new = canonical(state) if canonical else state
-                to = known(new) if canonical else None
-                if to is None:
-                    to = self._meet(new, at)
-            kind = event.kind
-            moves |= kind
-            if kind and edges is not None:
-                edges.to.append(to)
-                edges.timer.append(kind == TIMER)
-        if edges is not None:
-            edges.close()
-        if not moves and (unrest := world.unrest(self.order[at])):
-            self._tell(unrest[0], f"nothing can happen any more: {unrest[1]}", at)
-
-    def _broken(self, at: int | None) -> bool:
-        if not self.world.faults:
-            return False
-        name, text, event = self.world.faults[0]
-        del self.world.faults[:]
-        self.result.ended = "violation"
-        self.result.violations.append(retrace(self.world, self._path(at), name, text, event))
-        return True
-
-    def _tell(self, name: str, text: str, at: int) -> None:
-        self.result.ended = "violation"
-        self.result.violations.append(retrace(self.world, self._path(at), name, text, None))
-
-    def _path(self, at: int | None) -> list[int]:
-        path = []
-        while at is not None:
-            path.append(self.order[at])
-            at = self.parent[at] if at else None
-        return path[::-1]
-
-    def _judge_ends(self) -> None:
-        assert self.edges is not None
-        rests = [i for i, state in enumerate(self.order) if not self.world.unrest(state)]
-        lost = liveness.cannot_reach(self.edges, rests, len(self.order))
-        if lost is not None:
-            name, text = self._reason(lost)
-            self._tell(name, text, lost)
-            return
-        circle = liveness.runs_in_circles(self.edges, len(self.order))
-        if circle is not None:
-            self._tell("L4", "from here things can go on for ever although no timer ends", circle)
-
-    def _judge_sights(self) -> None:
-        seen = self.world.seen()
-        for sight in sorted(set(self.config.never) & seen):
-            self.result.violations.append(Tale("sometimes", f"{sight}: seen, and should not be", self.config, []))
-        if self.result.ended == "exhausted":
-            for sight in sorted(set(self.config.must) - seen):
-                self.result.violations.append(Tale("sometimes", f"{sight}: never seen", self.config, []))
-        if self.result.violations:
-            self.result.ended = "violation"
-
-    def _reason(self, at: int) -> tuple[str, str]:
-        unrest = self.world.unrest(self.order[at])
-        assert unrest is not None  # a state of rest reaches itself
-        return unrest[0], f"from here on, whatever happens: {unrest[1]}"
+    def tale(self, name: str, text: str, events: list[Any]) -> RankTale:
+        """A violation, with the names that the story uses."""
+        return RankTale(name, named(self.config, text), self.config, [plain(event) for event in events], events)
 
 
 def check(
     name: str, config: Config, *, memory: int = 12_000, report: Callable[[Progress], None] | None = None
 ) -> Result:  # fmt: skip
     """Search one configuration."""
-    collected = gc.isenabled()
-    gc.disable()  # nothing is thrown away meanwhile, and to look for it in millions of tuples takes a tenth of the time
-    search = Search(name, config, memory=memory)
-    try:
-        return search.run(report)
-    finally:
-        vars(search.world).clear()  # what refers to its world would be kept until somebody collects
-        if collected:
-            gc.enable()
+    return search.run(Search(name, config, memory=memory), report)

@@ -11,14 +11,15 @@ from collections import defaultdict
 
 from kvproto.check.snapshot import plain
 from kvproto.fsm.table import Row, Value
-from kvproto.trace.coverage import Collector
+from kvproto.fsm.trace.coverage import Collector
+from kvproto.protocol.kv import KV
 
 
 class Covered(Collector):
     """A collector that knows machines by their values."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(KV.counted)
         self._left: dict[tuple[str, Value], set[int]] = defaultdict(set)
 
     def take(self, row: Row, table: str, old: Value, new: Value) -> None:

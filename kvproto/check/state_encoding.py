@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kvproto.check.node import Input
+from kvproto.fsm.search import FAULT, TIMER, WORK
 
 BITS = 22
 MASK = (1 << BITS) - 1
 QUIET = 0  #: the number of the wire on which nothing is
 DEAD = "dead"
-FAULT, TIMER, WORK = 0, 1, 2  #: kinds of events
 TIMERS = frozenset({"send timer", "room timer", "link timer", "beat", "silence"})
 BLAMED = frozenset({"abort", "timeout", "write", "kernel", "doubt"})  #: faults of one room
 

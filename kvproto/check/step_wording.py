@@ -122,7 +122,7 @@ def deed(config: Config, event: Event) -> str:
         "wired": "is wired to D{1}", "wire failed": "cannot be wired to D{1}", "lost": f"loses its link to {other}",
         "overflowed": f"has more to say to {other} than may wait",
         "beat": f"sends its beat to {other}", "silence": f"has heard nothing from {other} for too long",
-        "wrote": "learns of its write to D{4}: {1}",
+        "wrote": "learns of its write to D{5}: {1}",
     }  # fmt: skip
     return plain[kind].format(*what)
 

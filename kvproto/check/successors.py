@@ -10,9 +10,12 @@ about time lets them end:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kvproto.check.enabled_steps import Choice, Later, Menu, Menus, Trouble
 from kvproto.check.network import REPORT, TO_PREFILL
 from kvproto.check.state_encoding import BITS, DEAD, MASK, QUIET, Event, event
+from kvproto.fsm.table import Row
 
 Found = tuple[list[int], list[Event]]
 SWIFT = frozenset({"gathered", "made", "land", "scattered"})
@@ -36,6 +39,10 @@ class Explorer(Menus):
             if not why.cost and greeting:
                 return new
         return None
+
+    def fired(self) -> Iterator[Row]:
+        """The rows that have fired at any node."""
+        return (row for node in self.nodes for row in node.rows.values())
 
     # ---------------------------------------------------------------------------------------- successors
     def successors(self, state: int) -> Found:

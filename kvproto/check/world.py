@@ -127,7 +127,7 @@ class World:
         if what[0] in ("crash", "restart"):
             return self._life(at, number, what[0])
         if value[0] is DEAD:
-            lost = [("wrote", what[1], ("failed", what[2], what[3]))] if what[0] == "post" else []
+            lost = [("wrote", what[1], ("failed", what[2], what[3], what[6]))] if what[0] == "post" else []
             return Step(0, self._ops(at, lost), None)
         try:
             new, outs = self.nodes[at].step(value, what)
@@ -145,7 +145,7 @@ class World:
         else:
             new = (DEAD, value.life, node.gone(value))
             if isinstance(node, DecodeNode):
-                outs = [("wrote", w[0], ("settled" if w[-1] else "failed", w[1], w[2])) for w in value.writes]
+                outs = [("wrote", w[0], ("settled" if w[-1] else "failed", w[1], w[2], w[5])) for w in value.writes]
                 outs += [("forget notifications", p) for p in node.peers]
             else:
                 outs = [("peer crashed", d) for d in node.peers]

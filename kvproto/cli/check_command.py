@@ -6,22 +6,22 @@ import argparse
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from kvproto.check import deletion_mutants, report
-from kvproto.check.configs import CONFIGS, SUITES, named
 from kvproto.check.parallel_search import spread
-from kvproto.check.search import MEGABYTE, Progress, Result, check, to_stderr
-from kvproto.check.search_coverage import Covered
-from kvproto.check.story import replay
 from kvproto.cli.console import FOUND, WELL, WRONG, complain, say
-from kvproto.trace.coverage import Collector, save, undump
+from kvproto.cli.tables_option import add_tables
+from kvproto.fsm.checker import Checker
+from kvproto.fsm.errors import ArgumentError
+from kvproto.fsm.protocol import named
+from kvproto.fsm.search import MEGABYTE, Result, to_stderr
+from kvproto.fsm.trace.coverage import Collector, save, undump
 
 EPILOG = """\
 A configuration is a small world: so many ranks, rooms and chunks, a network, and a budget of faults.  The search goes
@@ -52,17 +52,16 @@ WHY = {
 def main(argv: list[str]) -> int:
     """`kvproto check`; the exit codes are at the end of its help."""
     args = _parser().parse_args(argv)
-    if args.list:
-        return _list()
-    if args.replay:
-        return _replay(args.replay)
     try:
-        if args.mutants:
-            return _mutants(args)
-        if args.gate:
-            return _gate(args)
-        return _search(args)
-    except KeyError as error:
+        checker = args.tables.checked()
+        if args.list:
+            return _list(checker)
+        if args.replay:
+            return _replay(args.replay, checker)
+        if args.mutants or args.gate:
+            return _ask_mutants(args)
+        return _search(args, checker)
+    except (KeyError, ArgumentError) as error:
         complain(str(error.args[0]))
         return WRONG
 
@@ -89,17 +88,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--counts", type=Path, metavar="FILE", help="bring the numbers of states in it up to date")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write what was covered, for `kvproto coverage`")
     parser.add_argument("--table", type=Path, metavar="FILE", help="with --mutants: write the kill table there")
+    parser.add_argument("--plant", metavar="BUG", help="plant this bug (--list has them), and look for it")
+    add_tables(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress line")
     return parser
 
 
-def _list() -> int:
-    for suite, names in SUITES.items():
+def _list(checker: Checker) -> int:
+    for suite, names in checker.suites.items():
         say(f"{suite:<10} a suite of {len(names)}")
     say()
-    for name, config in CONFIGS.items():
-        suites = ", ".join(suite for suite, names in SUITES.items() if name in names)
-        say(f"{name:<26} {config.prefills}Px{config.decodes}D  {config.about or 'see docs/checker.md'}  ({suites})")
+    for name, about in checker.worlds().items():
+        suites = ", ".join(suite for suite, names in checker.suites.items() if name in names)
+        say(f"{name:<26} {about}" + (f"  ({suites})" if suites else ""))
+    for name, bug in checker.planted.items():
+        say(f"--plant {name:<18} {bug.about.splitlines()[0]}  (in {bug.world})")
     return WELL
 
 
@@ -109,20 +112,41 @@ def plenty() -> int:
 
 
 # ------------------------------------------------------------------------------------------------- search
-def _run(asked: tuple[str, int | None, int, bool, bool]) -> Result:
-    name, limit, memory, shown, counted = asked
-    config = CONFIGS[name] if limit is None else replace(CONFIGS[name], limit=limit)
-    progress: Callable[[Progress], None] | None = to_stderr if shown else None
-    with Covered().installed() if counted else nullcontext() as counts:
-        result = check(name, config, memory=memory, report=progress)
+class _Asked(NamedTuple):
+    """One search, as another process is told of it."""
+
+    checker: str
+    name: str
+    plant: str | None
+    limit: int | None
+    memory: int
+    shown: bool
+    counted: bool
+
+
+def _run(asked: _Asked) -> Result:
+    checker = named(asked.checker, Checker)
+    with ExitStack() as stack:
+        if asked.plant is not None:
+            stack.enter_context(checker.planting(asked.plant))
+        counts = checker.collector() if asked.counted else None
+        if counts is not None:
+            stack.enter_context(counts.installed())
+        progress = to_stderr if asked.shown else None
+        result = checker.search(asked.name, limit=asked.limit, memory=asked.memory, report=progress)
     result.coverage = counts.dump() if counts is not None else None
     return result
 
 
-def _search(args: Any) -> int:
-    names = [name for asked in args.names or ["smoke"] for name in named(asked)]
+def _search(args: Any, checker: Checker) -> int:
+    wanted = args.names or ([checker.planted[args.plant].world] if args.plant in checker.planted else [checker.first])
+    if args.plant is not None:
+        with checker.planting(args.plant):  # a wrong name is told before anything is searched
+            pass
+    names = [name for asked in wanted for name in checker.named(asked)]
     shown = not args.quiet and args.jobs == 1 and (not args.json or sys.stderr.isatty())
-    asked = [(name, args.limit, args.memory // args.jobs, shown, args.rows is not None) for name in names]
+    place, memory, counted = args.tables.checker, args.memory // args.jobs, args.rows is not None
+    asked = [_Asked(place, name, args.plant, args.limit, memory, shown, counted) for name in names]
     results: list[Result] = []
     try:
         for result in spread(_run, asked, args.jobs):
@@ -155,9 +179,9 @@ def _write(results: Sequence[Result], args: Any, *, whole: bool) -> None:
     elif args.counts:
         complain(f"{args.counts} is left as it was: not all was searched to its end")
     if args.rows:
-        covered = Collector()
+        covered = Collector(args.tables.counted)
         for result in results:
-            covered.add(undump(result.coverage or covered.dump()))
+            covered.add(undump(result.coverage or covered.dump(), args.tables.counted))
         save({"": covered}, args.rows)
 
 
@@ -174,6 +198,12 @@ def _tell(result: Result, args: Any) -> None:
 
 
 # --------------------------------------------------------------------------------------- mutants, gate, replay
+def _ask_mutants(args: Any) -> int:
+    if args.tables.name != "kvproto":
+        raise ArgumentError("--mutants and --gate know only this project's own tables; --plant takes one bug of yours")
+    return _mutants(args) if args.mutants else _gate(args)
+
+
 def _mutants(args: Any) -> int:
     kills: list[report.Kill] = []
     asked = report.questions(args.names)
@@ -218,11 +248,10 @@ def _gate(args: Any) -> int:
     return WELL if len(found) == len(asked) else UNFINISHED
 
 
-def _replay(path: Path) -> int:
-    try:
-        once, now = replay(path.read_text())
-    except LookupError as gone:
-        say(f"{path.name}: cannot happen any more: {gone.args[0]}")
+def _replay(path: Path, checker: Checker) -> int:
+    walked = checker.walk(path.read_text())
+    if walked.gone:
+        say(f"{path.name}: cannot happen any more: {walked.gone}")
         return WELL
-    say(f"{path.name}: {once}: {'still broken' if now else 'holds'}")
-    return FOUND if now else WELL
+    say(f"{path.name}: {walked.once.property}: {'still broken' if walked.broken else 'holds'}")
+    return FOUND if walked.broken else WELL

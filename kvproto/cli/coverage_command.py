@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.cli.console import FOUND, WELL, complain, say
-from kvproto.draw.diagram import Look, sketch
-from kvproto.draw.svg import svg
+from kvproto.cli.tables_option import add_tables
+from kvproto.fsm.draw.diagram import Look, sketch
+from kvproto.fsm.draw.svg import svg
+from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.table import Table
-from kvproto.protocol.tables import TABLES
-from kvproto.trace import records
-from kvproto.trace.coverage import MISBEHAVING, ROUTES, Collector, CoverageError, load
-from kvproto.trace.coverage_report import lacking, side_by_side
-from kvproto.trace.replay import replay
+from kvproto.fsm.trace import records
+from kvproto.fsm.trace.coverage import MISBEHAVING, Collector, Counted, CoverageError, load
+from kvproto.fsm.trace.coverage_report import lacking, side_by_side
+from kvproto.fsm.trace.replay import replay
 
 EPILOG = """\
 examples:
@@ -52,7 +53,7 @@ def main(argv: list[str]) -> int:
     for asked in args.source:
         name, _, path = asked.rpartition("=")
         try:
-            found = read(Path(path))
+            found = read(Path(path), args.tables)
         except (CoverageError, records.TraceError) as error:
             return complain(str(error))
         sources |= {" ".join(filter(None, (name or Path(path).stem, kind))): each for kind, each in found.items()}
@@ -79,20 +80,21 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--html", type=Path, metavar="FILE", help="one page with the diagrams, painted, side by side")
     made.add_argument("--json", action="store_true", help="one JSON document, for tools")
     made.add_argument("--all", action="store_true", help="list every row that differs, not the first ten a source")
+    add_tables(made)
     return made
 
 
-def read(path: Path) -> Sources:
+def read(path: Path, protocol: Protocol) -> Sources:
     """What has been seen, by kind ("": of no particular one).  Raises `CoverageError`, `TraceError`."""
     if path.suffix == ".json":
-        return load(path)
+        return load(path, protocol.counted)
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         raise CoverageError(f"{path}: there are no traces (*.jsonl) in it")
-    counts = Collector()
+    counts, telling = Collector(protocol.counted), protocol.told()
     for file in files:
-        for log in records.load(file):
-            different = replay(log)
+        for log in records.load(file, telling=telling):
+            different = replay(log, telling)
             if different is not None:
                 raise CoverageError(f"{file}: not what the tables do: {different}")
             counts.take_log(log)
@@ -102,10 +104,10 @@ def read(path: Path) -> Sources:
 def summary(counts: Collector) -> dict[str, dict[str, list[int]]]:
     """By machine: rows, guard outcomes and pairs; by side: routes; each as seen and all."""
     found = {}
-    for each in TABLES:
+    for each in counts.of.tables:
         shares = {"rows": counts.covered(each), "guards": counts.outcomes(each), "pairs": counts.joined(each)}
         found[each.name] = {what: [share.seen, share.all] for what, share in shares.items()}
-    for routes in ROUTES:
+    for routes in counts.of.routes:
         share = counts.taken(routes)
         found[routes.name] = {"routes": [share.seen, share.all]}
     return found
@@ -128,11 +130,15 @@ def differences(sources: Sources, everything: bool) -> list[str]:  # noqa: FBT00
     return lines
 
 
+def _counted(sources: Sources) -> Counted:
+    return next(iter(sources.values())).of
+
+
 def page(sources: Sources) -> str:
     """Every machine's diagram once for each source: what has fired is painted, what has not is dashed."""
     parts = [f"<!doctype html><meta charset=utf-8><title>Coverage</title><style>{STYLE}</style><h1>Coverage</h1>"]
     parts.append(_shares(sources))
-    for each in TABLES:
+    for each in _counted(sources).tables:
         pictures = "".join(_figure(name, counts, each) for name, counts in sources.items())
         parts.append(f"<h2>{each.name}</h2><div class=row>{pictures}</div>")
     parts.append(f"<pre>{escape(chr(10).join(differences(sources, everything=True)))}</pre>")
@@ -142,10 +148,10 @@ def page(sources: Sources) -> str:
 def _shares(sources: Sources) -> str:
     head = "".join(f"<th>{escape(name)}: rows<th>guards<th>pairs" for name in sources)
     lines = [f"<table><tr><th>machine{head}"]
-    for each in TABLES:
+    for each in _counted(sources).tables:
         blocks = [(c.covered(each), c.outcomes(each), c.joined(each)) for c in sources.values()]
         lines.append(f"<tr><td>{each.name}" + "".join(f"<td>{r}<td>{g}<td>{p}" for r, g, p in blocks))
-    for routes in ROUTES:
+    for routes in _counted(sources).routes:
         taken = "".join(f"<td>{counts.taken(routes)}<td><td>" for counts in sources.values())
         lines.append(f"<tr><td>routes to {routes.name}{taken}")
     return "\n".join([*lines, "</table>"])

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.cli.console import FOUND, WELL, WRONG, complain, say
+from kvproto.cli.tables_option import add_tables
 from kvproto.draw import generated_docs
-from kvproto.draw.diagram import Counts, Look, sketch
-from kvproto.draw.dot import dot
-from kvproto.draw.mermaid import mermaid
-from kvproto.draw.scenes import SCENES, Scene
-from kvproto.draw.svg import svg
-from kvproto.draw.tables import functions_md, rows_md, states_md, value_md
+from kvproto.fsm.draw.diagram import Counts, Look, sketch
+from kvproto.fsm.draw.dot import dot
+from kvproto.fsm.draw.mermaid import mermaid
+from kvproto.fsm.draw.scene import Scene
+from kvproto.fsm.draw.svg import svg
+from kvproto.fsm.draw.tables import functions_md, rows_md, states_md, value_md
+from kvproto.fsm.errors import ArgumentError
+from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.table import Table
-from kvproto.protocol.tables import TABLES
+from kvproto.fsm.trace.coverage import CoverageError, load, together
 
 EPILOG = """\
 examples:
@@ -37,8 +40,7 @@ def parser() -> argparse.ArgumentParser:
         description="Draw the protocol's machines and scenes. Everything is made from the rows that run.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    names = [table.name for table in TABLES]
-    made.add_argument("machine", nargs="*", metavar="MACHINE", help=f"one or more of {', '.join(names)} (default: all)")
+    made.add_argument("machine", nargs="*", metavar="MACHINE", help="one or more of the tables' names (default: all)")
     made.add_argument("--format", choices=SUFFIX, default="mermaid", help="md gives the tables (default: %(default)s)")
     made.add_argument("--guards", action="store_true", help="name the guards on the edges")
     made.add_argument("--effects", action="store_true", help="name the effects on the edges")
@@ -46,12 +48,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--silent", action="store_true", help="show rows that ignore or refuse, too")
     made.add_argument("--no-fold", action="store_true", help="draw every edge by itself")
     made.add_argument("--theme", choices=("auto", "light", "dark"), default="auto", help="of SVG (default: auto)")
-    made.add_argument("--scene", choices=[*(scene.name for scene in SCENES), "all"], help="a sequence chart instead")
+    made.add_argument("--scene", metavar="SCENE", help="a sequence chart instead; `all` for every one")
     made.add_argument("--states", action="store_true", help="with --scene: note every change of state")
     made.add_argument("--coverage", type=Path, metavar="FILE", help="paint what has fired (from the coverage plugin)")
     made.add_argument("--out", type=Path, metavar="DIR", help="write files into DIR, not to the terminal")
     made.add_argument("--write", action="store_true", help="bring the generated parts of the repository up to date")
     made.add_argument("--check", action="store_true", help="say which generated parts are stale; exit 1 if any is")
+    add_tables(made)
     return made
 
 
@@ -60,24 +63,29 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     if args.write or args.check:
         return refresh() if args.write else judge()
-    unknown = sorted(set(args.machine) - {table.name for table in TABLES})
-    if unknown:
-        complain(f"there is no machine {unknown[0]!r}; there are {', '.join(table.name for table in TABLES)}")
+    try:
+        tables, scenes = args.tables.chosen(args.machine), _scenes(args.tables, args.scene)
+        counts = together(load(args.coverage, args.tables.counted)).rows if args.coverage is not None else None
+    except ArgumentError as error:
+        complain(str(error))
         return WRONG
-    if args.scene:
-        chosen = [scene for scene in SCENES if args.scene in {scene.name, "all"}]
-        return _put(((scene.name, "mmd", _chart(scene, states=args.states)) for scene in chosen), args.out)
-    counts: Counts | None = None
-    if args.coverage is not None:
-        from kvproto.trace.coverage import CoverageError, load, together
-
-        try:
-            counts = together(load(args.coverage)).rows
-        except CoverageError as error:
-            return complain(str(error))
-    tables = [table for table in TABLES if not args.machine or table.name in args.machine]
+    except CoverageError as error:
+        return complain(str(error))
+    if scenes:
+        told = args.tables.told()
+        return _put(((scene.name, "mmd", scene.chart(told, states=args.states)) for scene in scenes), args.out)
     render = _renderer(args, counts)
     return _put(((table.name, SUFFIX[args.format], render(table)) for table in tables), args.out)
+
+
+def _scenes(protocol: Protocol, asked: str | None) -> list[Scene]:
+    if asked is None:
+        return []
+    scenes = protocol.played()
+    found = [scene for scene in scenes if asked in {scene.name, "all"}]
+    if not found:
+        raise ArgumentError(f"there is no scene {asked!r}; there are {', '.join(s.name for s in scenes) or 'none'}")
+    return found
 
 
 def _renderer(args: argparse.Namespace, counts: Counts | None) -> Callable[[Table[Any]], str]:
@@ -94,13 +102,6 @@ def tables_md(table: Table[Any]) -> str:
     """Everything about a machine in Markdown."""
     parts = (states_md(table), value_md(table), rows_md(table), functions_md(table))
     return f"# {table.name}\n\n" + "\n".join(parts)
-
-
-def _chart(scene: Scene, *, states: bool) -> str:
-    from kvproto.trace.merge import merge
-    from kvproto.trace.tell import sequence
-
-    return sequence(merge(scene.logs()), scene.rooms, links=scene.name == "lost", states=states)
 
 
 def _put(pictures: Iterable[tuple[str, str, str]], out: Path | None) -> int:

@@ -8,10 +8,8 @@ import json
 import msgspec
 
 from kvproto.cli.console import FOUND, WELL, WRONG, complain, say
-from kvproto.fsm.lint import lint, lint_edge
-from kvproto.protocol.sources import SOURCES
-from kvproto.protocol.tables import TABLES
-from kvproto.protocol.timing import Timing
+from kvproto.cli.tables_option import add_tables
+from kvproto.fsm.errors import ArgumentError
 
 EPILOG = """\
 what is an error:
@@ -31,19 +29,18 @@ what is an error:
 def main(argv: list[str]) -> int:
     """Exit code 0: no errors; 1: some."""
     parser = argparse.ArgumentParser(
-        prog="kvproto lint", description="Find errors in the protocol's tables without running them.",
+        prog="kvproto lint", description="Find errors in a protocol's tables without running them.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("machine", nargs="*", metavar="MACHINE", help="which tables (default: all)")
     parser.add_argument("--json", action="store_true", help="one JSON document, for tools")
+    add_tables(parser)
     args = parser.parse_args(argv)
-    unknown = sorted(set(args.machine) - {table.name for table in TABLES})
-    if unknown:
-        complain(f"there is no machine {unknown[0]!r}; there are {', '.join(table.name for table in TABLES)}")
+    try:
+        tables, found = args.tables.chosen(args.machine), args.tables.lint(args.machine)
+    except ArgumentError as error:
+        complain(str(error))
         return WRONG
-    tables = [table for table in TABLES if not args.machine or table.name in args.machine]
-    found = [finding for table in tables for finding in lint(table, Timing(), SOURCES)]
-    found += [] if args.machine else lint_edge(SOURCES)
     if args.json:
         say(json.dumps(msgspec.to_builtins(found), indent=1))
     else:

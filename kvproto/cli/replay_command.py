@@ -8,10 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from kvproto.check.story import Walk, walk
 from kvproto.cli.console import FOUND, WELL, complain, say
-from kvproto.trace.records import StepEntry, TraceError, load
-from kvproto.trace.replay import replay
+from kvproto.cli.tables_option import add_tables
+from kvproto.fsm.checker import Walk
+from kvproto.fsm.protocol import Protocol
+from kvproto.fsm.trace.records import StepEntry, TraceError, load
+from kvproto.fsm.trace.replay import replay
 
 EPILOG = """\
 Every step is fired again from the value that the steps before have left; row, new state and effects must be those that
@@ -31,23 +33,25 @@ def main(argv: list[str]) -> int:
     parser.add_argument("file", nargs="+", type=Path, metavar="TRACE", help="JSON lines, of one rank or more")
     parser.add_argument("--any-tables", action="store_true", help="also if the trace was made with other tables")
     parser.add_argument("--json", action="store_true", help="one JSON document, for tools")
+    add_tables(parser)
     args = parser.parse_args(argv)
+    telling = args.tables.told()
     clean, found, ways = [], [], []
     for path in args.file:
-        if (way := _counterexample(path)) is not None:
+        if (way := _counterexample(path, args.tables)) is not None:
             ways.append((path, way))
             continue
         try:
-            logs = load(path)
+            logs = load(path, telling=telling)
         except TraceError as error:
             return complain(str(error))
         for log in logs:
-            difference = replay(log, any_tables=args.any_tables)
+            difference = replay(log, telling, any_tables=args.any_tables)
             steps = sum(isinstance(entry, StepEntry) for entry in log.entries)
             if difference is None:
-                clean.append({"file": str(path), "rank": log.head.name, "steps": steps})
+                clean.append({"file": str(path), telling.party: log.head.name, "steps": steps})
             else:
-                found.append({"file": str(path), "rank": log.head.name, "difference": difference})
+                found.append({"file": str(path), telling.party: log.head.name, "difference": difference})
     ended = FOUND if found or any(way.broken for _, way in ways) else WELL
     if args.json:
         fates = [(str(path), way.once.property, way.broken, way.gone) for path, way in ways]
@@ -58,13 +62,13 @@ def main(argv: list[str]) -> int:
     for path, way in ways:
         say(f"{path}:\n{way.story()}")
     for each in clean:
-        say(f"{each['file']}: {each['rank']}: {each['steps']} steps, as the tables say")
+        say(f"{each['file']}: {each[telling.party]}: {each['steps']} steps, as the tables say")
     for each in found:
         say(f"{each['file']}: {each['difference']}")
     return ended
 
 
-def _counterexample(path: Path) -> Walk | None:
+def _counterexample(path: Path, protocol: Protocol) -> Walk | None:
     """The file as a counterexample, walked; None: it is something else, or nothing."""
     try:
         text = path.read_text()
@@ -72,4 +76,4 @@ def _counterexample(path: Path) -> Walk | None:
         return None
     if not text.startswith('{"property"'):
         return None
-    return walk(text)
+    return protocol.checked().walk(text)

@@ -6,11 +6,13 @@ import argparse
 from pathlib import Path
 
 from kvproto.cli.console import WELL, complain, deliver
-from kvproto.trace.merge import Moment, merge, rooms
-from kvproto.trace.perfetto import perfetto
-from kvproto.trace.plain_json import PlainError, room_from
-from kvproto.trace.records import TraceError, load
-from kvproto.trace.tell import sequence, text, title
+from kvproto.cli.tables_option import add_tables
+from kvproto.fsm.trace.merge import Moment, merge, subjects
+from kvproto.fsm.trace.perfetto import perfetto
+from kvproto.fsm.trace.plain_json import PlainError
+from kvproto.fsm.trace.records import TraceError, load
+from kvproto.fsm.trace.tell import sequence, text
+from kvproto.fsm.trace.telling import Subject, Telling
 
 EPILOG = """\
 examples:
@@ -31,29 +33,33 @@ def main(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("file", nargs="+", type=Path, metavar="TRACE", help="JSON lines, of one rank or more")
-    parser.add_argument("--room", metavar="ID[.GEN]", help="the room to tell of")
+    parser.add_argument("--room", "--about", metavar="ID", help="the room (in other protocols: the subject) to tell of")
     parser.add_argument("--format", choices=("text", "mermaid", "perfetto"), default="text", help="(default: text)")
     parser.add_argument("--links", action="store_true", help="with what was said about links (mermaid)")
     parser.add_argument("--states", action="store_true", help="with every change of state (mermaid)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE, not to the terminal")
+    add_tables(parser)
     args = parser.parse_args(argv)
+    telling = args.tables.told()
     try:
-        story = merge(load(*args.file))
-        room = None if args.room is None else room_from(args.room if "." in args.room else f"{args.room}.0", "--room")
+        story = merge(load(*args.file, telling=telling), telling)
+        about = None if args.room is None else telling.subject_from(args.room)
     except (TraceError, PlainError) as error:
         return complain(str(error))
-    if room is not None and room not in rooms(story):
-        return complain(f"{title(room)} is not in these traces; without --room they are listed")
-    deliver(_tell(story, room, args), args.out)
+    if about is not None and about not in subjects(story, telling):
+        missing = f"{telling.subject_title(about)} is not in these traces"
+        return complain(f"{missing}; without --{'room' if telling.subject == 'room' else 'about'} they are listed")
+    deliver(_tell(story, about, telling, args), args.out)
     return WELL
 
 
-def _tell(story: list[Moment], room: int | None, args: argparse.Namespace) -> str:
+def _tell(story: list[Moment], about: Subject, telling: Telling, args: argparse.Namespace) -> str:
     if args.format == "perfetto":
-        return perfetto(story) + "\n"
+        return perfetto(story, telling) + "\n"
     if args.format == "mermaid":
-        chosen = [room] if room is not None else list(rooms(story))
-        return sequence(story, chosen, links=args.links, states=args.states)
-    if room is not None:
-        return "\n".join(text(story, room)) + "\n"
-    return "".join(f"{title(key)}: {count} steps\n" for key, count in rooms(story).items()) or "no rooms\n"
+        chosen = [about] if about is not None else list(subjects(story, telling))
+        return sequence(story, chosen, telling, links=args.links, states=args.states)
+    if about is not None:
+        return "\n".join(text(story, about, telling)) + "\n"
+    counts = subjects(story, telling).items()
+    return "".join(f"{telling.subject_title(key)}: {n} steps\n" for key, n in counts) or f"no {telling.subject}s\n"

@@ -14,11 +14,13 @@ from typing import Any
 
 import msgspec
 
-from kvproto.draw.describe import comments, kind_of, members, sentence
 from kvproto.draw.message_exchanges import TALK
-from kvproto.draw.source import expression, helpers, used
-from kvproto.draw.tables import concrete, value_fields
+from kvproto.fsm.codec import Body
+from kvproto.fsm.draw.describe import comments, kind_of, members, sentence
+from kvproto.fsm.draw.source import expression, helpers, used
+from kvproto.fsm.draw.tables import concrete, value_fields
 from kvproto.fsm.table import Row, Table
+from kvproto.fsm.trace.plain_json import hints
 from kvproto.fsm.vocabulary import Effect, Event, Internal
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects, events, messages
@@ -27,7 +29,6 @@ from kvproto.protocol.events import Route
 from kvproto.protocol.states import Cause
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
-from kvproto.trace.plain_json import hints
 
 Json = dict[str, Any]
 FORMAT = 1
@@ -63,7 +64,7 @@ def _fields(cls: type) -> list[Json]:
     return [{"name": name, "type": kind_of(hint), "doc": said.get(name, "")} for name, hint in hints(cls).items()]
 
 
-def _message(name: str, sender: str, body: type[messages.Body]) -> Json:
+def _message(name: str, sender: str, body: type[Body]) -> Json:
     fields = [{"name": field, "type": kind_of(hint), **_bounds(hint)} for field, hint in hints(body).items()]
     return {"name": name, "sender": sender, "doc": sentence(body), "fields": fields}
 

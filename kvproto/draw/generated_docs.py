@@ -11,36 +11,37 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kvproto.draw.diagram import Look, sketch
-from kvproto.draw.dot import dot
-from kvproto.draw.edge_tables import facts_md, not_in_tables_md, routes_md
 from kvproto.draw.export import schema, spec, text
-from kvproto.draw.mermaid import mermaid
 from kvproto.draw.properties import hazards_md, properties_md
 from kvproto.draw.ring_example import ring_md
-from kvproto.draw.scenes import SCENES, Scene
-from kvproto.draw.svg import svg
-from kvproto.draw.tables import (
-    causes_md,
+from kvproto.draw.scenes import SCENES
+from kvproto.draw.tables import messages_md, not_in_tables_md, settings_md
+from kvproto.errors import KvprotoError
+from kvproto.fsm.draw.diagram import Look, sketch
+from kvproto.fsm.draw.dot import dot
+from kvproto.fsm.draw.edge_tables import facts_md, routes_md
+from kvproto.fsm.draw.mermaid import mermaid
+from kvproto.fsm.draw.scene import Scene
+from kvproto.fsm.draw.svg import svg
+from kvproto.fsm.draw.tables import (
     effects_md,
     events_md,
     functions_md,
-    messages_md,
+    members_md,
     rows_md,
-    settings_md,
     states_md,
     struct_md,
     timers_md,
     value_md,
 )
-from kvproto.errors import KvprotoError
 from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects, events
 from kvproto.protocol.events import Terms
 from kvproto.protocol.routes import decode_routes, prefill_routes
 from kvproto.protocol.states import Cause
 from kvproto.protocol.tables import TABLES
-from kvproto.trace.merge import merge
-from kvproto.trace.tell import sequence
+from kvproto.protocol.timing import Timing
+from kvproto.trace.telling import TELLING
 
 ROOT = Path(__file__).parents[2]
 PROTOCOL = "PROTOCOL.md"
@@ -53,8 +54,7 @@ class DocsError(KvprotoError, ValueError):
 
 def scene_chart(scene: Scene) -> str:
     """The scene as a Mermaid sequence chart."""
-    detailed = scene.name in {"abort", "lost"}
-    return sequence(merge(scene.logs()), scene.rooms, links=scene.name == "lost", states=detailed)
+    return scene.chart(TELLING, states=scene.name in {"abort", "lost"})
 
 
 def _fenced(code: str) -> str:
@@ -63,8 +63,9 @@ def _fenced(code: str) -> str:
 
 def _parts() -> dict[str, Callable[[], str]]:
     parts: dict[str, Callable[[], str]] = {
-        "messages": messages_md, "timers": timers_md, "settings": settings_md, "events": events_md,
-        "effects": effects_md, "properties": properties_md, "hazards": hazards_md, "causes": lambda: causes_md(Cause),
+        "messages": messages_md, "timers": lambda: timers_md(TABLES, Timing()), "settings": settings_md,
+        "events": lambda: events_md(events), "effects": lambda: effects_md(effects), "properties": properties_md,
+        "hazards": hazards_md, "causes": lambda: members_md(Cause),
         "routes prefill": lambda: routes_md(prefill_routes), "routes decode": lambda: routes_md(decode_routes),
         "facts": lambda: "\n".join(facts_md(fact) for fact in decode_routes.facts), "beside": not_in_tables_md,
         "ring": ring_md, "terms": lambda: struct_md(Terms), "layout": lambda: struct_md(Layout),

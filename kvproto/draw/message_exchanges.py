@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kvproto.fsm.codec import Body
 from kvproto.protocol import messages as msg
-from kvproto.protocol.messages import Body
 
 
 class Talk(msgspec.Struct, frozen=True):

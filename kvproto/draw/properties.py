@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kvproto.draw.tables import table_md
+from kvproto.fsm.draw.tables import table_md
 
 
 class Property(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproto.draw.tables import table_md
+from kvproto.fsm.draw.tables import table_md
 from kvproto.protocol.ring import Region, Ring, usable
 
 SIZE = 100

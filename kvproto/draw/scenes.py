@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from kvproto.draw.stage import GRID, Cast, Stage
+from kvproto.fsm.draw.scene import Scene
 from kvproto.layout.plan import Plan
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import room_key
 from kvproto.protocol.states import Cause
 from kvproto.rank.settings import Settings
-from kvproto.trace.records import Log, log_of
+from kvproto.trace import Log, log_of
 
 ROOM = room_key(7, 0)
 
 
-class Scene(msgspec.Struct, frozen=True):
-    """A name, a sentence, the play, and the rooms that it is about."""
-
-    name: str
-    title: str
-    play: Callable[[], Stage]
-    rooms: tuple[int, ...] = (ROOM,)
-
-    def logs(self) -> list[Log]:
-        """The traces of all ranks after the play."""
-        stage = self.play()
-        return [log_of(rank) for rank in (*stage.past, *stage.ranks.values())]
+def _traces(stage: Stage) -> list[Log]:
+    return [log_of(rank) for rank in (*stage.past, *stage.ranks.values())]
 
 
 def open_room(stage: Stage, room: int, tokens: int, *, compute: float = 300e-6) -> None:
@@ -125,12 +114,16 @@ def repeated() -> Stage:
     return stage
 
 
+def _scene(play: Callable[[], Stage], title: str, *, aside: bool = False) -> Scene:
+    return Scene(play.__name__, title, play, _traces, (ROOM,), aside)
+
+
 SCENES: tuple[Scene, ...] = (
-    Scene("well", "The usual way: two prefill ranks fill one decode rank's grant", well),
-    Scene("deferral", "Deferral: the second chunk's promise waits for the watermark", deferral),
-    Scene("slices", "Slice fallback: the chunk does not fit the ring and goes over pages", slices),
-    Scene("told", "A write that carries its notification: confirmed before its writer has seen it end", told),
-    Scene("repeated", "A lost answer: the timer asks again", repeated),
-    Scene("abort", "Abort: decode gives up while a write is in flight", abort),
-    Scene("lost", "A lost link: the region is quarantined until the peer is back", lost),
+    _scene(well, "The usual way: two prefill ranks fill one decode rank's grant"),
+    _scene(deferral, "Deferral: the second chunk's promise waits for the watermark"),
+    _scene(slices, "Slice fallback: the chunk does not fit the ring and goes over pages"),
+    _scene(told, "A write that carries its notification: confirmed before its writer has seen it end"),
+    _scene(repeated, "A lost answer: the timer asks again"),
+    _scene(abort, "Abort: decode gives up while a write is in flight"),
+    _scene(lost, "A lost link: the region is quarantined until the peer is back", aside=True),
 )

@@ -19,7 +19,6 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
@@ -99,9 +98,9 @@ class Actor(Surroundings):
         """It succeeds."""
         self.stage.tell(self.name, ev.Scattered(asked.room, asked.chunk), KERNEL)
 
-    def hear_outcome(self, room: int, cause: Cause) -> None:
+    def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """Kept."""
-        self.stage.outcomes[self.name, room] = cause
+        self.stage.outcomes[self.name, news.room] = news.cause
 
     def hear_report(self, report: Report) -> None:
         """Kept."""

@@ -17,13 +17,13 @@ from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.engine.room_entry import Entry, open_memory
 from kvproto.engine.staging_buffers import Kind, Staging
+from kvproto.fsm.codec import WireError
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.transports.base import Arrived, Transport
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.codec import WireError
 from kvproto.protocol.notification import read_note
 from kvproto.protocol.states import Cause, DLink
 from kvproto.rank.decode import DecodeRank

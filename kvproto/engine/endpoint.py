@@ -43,7 +43,7 @@ from kvproto.protocol.events import room_of
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.rank.explain import explain
-from kvproto.trace.records import save
+from kvproto.trace import save
 
 
 class Endpoint:

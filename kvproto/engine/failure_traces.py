@@ -11,7 +11,7 @@ from threading import Thread
 
 from kvproto.protocol.events import room_of
 from kvproto.rank.base import Rank
-from kvproto.trace.records import lines, log_of
+from kvproto.trace import lines, log_of
 
 MAX_TRACES = 64
 

@@ -25,12 +25,13 @@ from typing import Any
 from kvproto.engine.connections import Lines
 from kvproto.engine.logs import Logs, named
 from kvproto.engine.loop_thread import Owned, Source
+from kvproto.fsm.codec import WireError
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.io.clock import Clock
 from kvproto.io.control.control import STALL_S, Control, Peer
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.codec import Call, ForeignCallError, WireError, decode, encode
+from kvproto.protocol.codec import Call, ForeignCallError, decode, encode
 from kvproto.protocol.messages import Message, Refusal, Reset
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank

@@ -21,7 +21,7 @@ class Party(Driver):
     def __init__(self, timing: NamedTimers, routes: Routes, trace: int = 512) -> None:
         super().__init__(timing, trace)
         self.counts: Counter[str] = Counter()
-        self._routes = routes.compiled()
+        self.routes, self._routes = routes, routes.compiled()
 
     def hear(self, heard: Any, now: float) -> list[Effect]:
         """Take one message; returns the effects that others have to carry out."""

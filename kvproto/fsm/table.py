@@ -89,10 +89,11 @@ class Table(Generic[V]):
     def __init__(
         self, name: str, value: type[V], states: type[State], *, initial: State,
         events: Iterable[type[Event]], timers: dict[State, str], final: tuple[State, ...] = (),
-        tombstones: bool = False,
+        tombstones: bool = False, well: tuple[State, ...] = (), apart: tuple[State, ...] = (),
     ) -> None:  # fmt: skip
         """`final`: the states that end the machine; `tombstones`: final values are kept for a while and still answer;
-        else they are deleted at once.
+        else they are deleted at once.  For pictures, since rows do not say which way is the usual one: `well`, the
+        states that a life which goes well passes through, in their order; `apart`, those in which it does not.
         """
         self.name = name
         self.value = value
@@ -102,6 +103,7 @@ class Table(Generic[V]):
         self.timers = timers
         self.final = final
         self.tombstones = tombstones
+        self.well, self.apart = well, apart
         self.rows: list[Row] = []
 
     def pairs(self) -> dict[tuple[State, type[Event]], list[Row]]:

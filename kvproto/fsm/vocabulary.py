@@ -8,7 +8,7 @@ out by the machines' owner, in the same pass and without any I/O; all others lea
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -38,6 +38,13 @@ class Effect(msgspec.Struct, frozen=True, gc=False):
 
 class Internal(Effect, frozen=True):
     """Base of the effects that the rank carries out itself."""
+
+
+class Transmit(Effect, frozen=True):
+    """Say this to a peer, by the number that this party gives it.  (A protocol may have others of its own.)"""
+
+    peer: int
+    body: Any
 
 
 class Report(Effect, frozen=True):

@@ -1,1 +1,1 @@
-"""The protocol: its vocabulary, its messages and their codec, its timers, its ring, the routes of its messages, and its seven tables."""
+"""The protocol: vocabulary, messages and their codec, timers, the ring, routes of messages, and seven tables."""

@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import msgspec
 
-from kvproto.errors import KvprotoError
+from kvproto.fsm.codec import U32, U64, WireError, pack, reader, unpack
 from kvproto.protocol.events import room_key, room_of
 from kvproto.protocol.messages import (
     MAX_AUX,
     MAX_ENDPOINT,
     MAX_PAGES,
-    U32,
-    U64,
     Abort,
     Digest,
     LinkBody,
@@ -36,8 +34,8 @@ from kvproto.protocol.messages import (
 MAX_FRAME = max(MAX_AUX, MAX_ENDPOINT, MAX_PAGES) + 64 * 1024
 Frame = tuple[int, int, Message]
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[U64, U64, U32, Message])
+HEADER = U64, U64, U32
+_frames = reader(HEADER, Message)
 
 
 class Call(msgspec.Struct, tag="HELLO", array_like=True, frozen=True):
@@ -48,11 +46,7 @@ class Call(msgspec.Struct, tag="HELLO", array_like=True, frozen=True):
     session: U64
 
 
-_call_decoder = msgspec.msgpack.Decoder(tuple[U64, U64, U32, Call])
-
-
-class WireError(KvprotoError, ValueError):
-    """A frame that is not a message of this protocol."""
+_calls = reader(HEADER, Call)
 
 
 class ForeignCallError(WireError):
@@ -66,17 +60,15 @@ class ForeignCallError(WireError):
 def encode(epoch: int, room: int, body: Message) -> bytes:
     """The frame of this message; `room` is a room key (0: the message is about the link)."""
     room_id, gen = room_of(room)
-    return _encoder.encode((epoch, room_id, gen, body))
+    return pack(epoch, room_id, gen, body)
 
 
 def decode(frame: bytes) -> Frame:
     """The (epoch, room key, body) of a frame; raises WireError for anything else, ForeignCallError for a call."""
-    if len(frame) > MAX_FRAME:
-        raise WireError(f"a frame of {len(frame)} bytes, more than {MAX_FRAME}")
     try:
-        epoch, room_id, gen, body = _decoder.decode(frame)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise _unread(frame, f"{type(error).__name__}: {error}") from error
+        epoch, room_id, gen, body = unpack(frame, _frames, MAX_FRAME)
+    except WireError as error:
+        raise _unread(frame, error) from error
     about_room = isinstance(body, RoomBody)
     if isinstance(body, LinkBody) and (room_id or gen):
         raise WireError(f"{type(body).__name__} is about a link, not about room {room_id}")
@@ -87,8 +79,8 @@ def decode(frame: bytes) -> Frame:
     return epoch, room_key(room_id, gen) if about_room else 0, body
 
 
-def _unread(frame: bytes, sentence: str) -> WireError:
+def _unread(frame: bytes, error: WireError) -> WireError:
     try:
-        return ForeignCallError(_call_decoder.decode(frame)[3], sentence)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return WireError(sentence)
+        return ForeignCallError(unpack(frame, _calls, MAX_FRAME)[3], str(error))
+    except WireError:
+        return error

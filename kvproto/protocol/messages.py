@@ -26,15 +26,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
+from kvproto.fsm.codec import U32, U64, Body
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 
-#: MessagePack itself has no larger integers
-U64 = Annotated[int, Meta(ge=0)]
-U32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Chunk = Annotated[int, Meta(ge=0, lt=2**24)]
 Size = Annotated[int, Meta(ge=0, lt=2**48)]
 Why = Annotated[str, Meta(max_length=1024)]
@@ -49,10 +46,6 @@ VERSION = 1
 MAX_AUX = 256 * 1024
 MAX_PAGES = 4 * 1024 * 1024
 MAX_ENDPOINT = 1024 * 1024
-
-
-class Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Base of every message body."""
 
 
 class Hello(Body, tag="HELLO", frozen=True):

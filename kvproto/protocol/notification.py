@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import struct
 
-from kvproto.protocol.codec import WireError, decode, encode
+from kvproto.fsm.codec import WireError
+from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.messages import StgNotify
 
 _HEAD = struct.Struct("<QI")

@@ -28,7 +28,6 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.messages import Message
-from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
@@ -64,9 +63,13 @@ class Surroundings:
         """Begin a gather; its end is `Gathered` or `GatherFailed`."""
         raise NotImplementedError
 
-    def prepare(self, write: Write) -> int | None:
-        """Make a write ready, in so many batches (0: it cannot be); None: the world says later that it is."""
+    def prepare(self, write: Write) -> int:
+        """Make a write ready: how many batches it has (0: it cannot be made ready)."""
         return 1
+
+    def at_once(self, write: Write) -> bool:
+        """Whether its next batch is ready as soon as it may be; else the world says when (`Interpreter.offer`)."""
+        return True
 
     def post(self, write: Write) -> type[Untaken] | None:
         """Post the next batch of a write.  None: it is in flight, and its end comes."""
@@ -76,7 +79,7 @@ class Surroundings:
         """Begin a scatter; its end is `Scattered` or `ScatterFailed`."""
         raise NotImplementedError
 
-    def hear_outcome(self, room: int, cause: Cause) -> None:
+    def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """The engine is told how the room ended."""
 
     def hear_released(self, room: int) -> None:
@@ -115,7 +118,7 @@ class Interpreter:
             do.PrepareWrite: self._prepare, do.PreparePages: self._prepare, do.PostBatch: self._post,
             do.DropBatches: self._drop_batches,
             do.Connect: around.connect, do.LaunchGather: around.gather, do.LaunchScatter: around.scatter,
-            do.AnnounceOutcome: lambda effect: around.hear_outcome(effect.room, effect.cause),
+            do.AnnounceOutcome: around.hear_outcome,
             do.AnnounceReleased: lambda effect: around.hear_released(effect.room),
             do.AnnounceLink: lambda effect: around.hear_link(effect.link, effect.why),
             do.DeliverAux: lambda effect: around.hear_aux(effect.room, effect.data),
@@ -220,11 +223,14 @@ class Interpreter:
     def _prepare(self, write: Write) -> None:
         key = write.room, write.chunk, write.peer
         batches = self.around.prepare(write) if write.link in self.wires else 0
-        if batches == 0:
+        if not batches:
             self._answers.append(ev.BatchUnmade(*key))
             return
-        self.unposted[key] = write, batches or 1
-        if batches is not None:
+        self._keep(key, write, batches)
+
+    def _keep(self, key: WriteKey, write: Write, left: int) -> None:
+        self.unposted[key] = write, left
+        if self.around.at_once(write):
             self._answers.append(self.offer(key))
 
     def _post(self, effect: do.PostBatch) -> None:
@@ -236,8 +242,7 @@ class Interpreter:
             return
         del self.unposted[key]
         if left > 1:
-            self.unposted[key] = write, left - 1
-            self._answers.append(self.offer(key))
+            self._keep(key, write, left - 1)
 
     def _drop_batches(self, effect: do.DropBatches) -> None:
         self.unposted.pop((effect.room, effect.chunk, effect.peer), None)

@@ -26,7 +26,8 @@ from kvproto.protocol import events as ev
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
-from kvproto.sim.environment import Chances, Member, Outside, Parcel, Side
+from kvproto.sim.environment import Outside
+from kvproto.sim.member import Chances, Member, Parcel, Side
 
 __all__ = ["Chances", "Member", "Parcel", "Side", "World"]
 

@@ -7,8 +7,8 @@ Load it by `pytest -p kvproto.testing.coverage_plugin`, or in the top conftest.p
     pytest --rows --rows-least 100   fail the run if fewer rows fired than that, or fewer routes were taken, in percent
     pytest --rows-out rows.json      keep the counts: `kvproto draw --coverage rows.json` paints them
 
-It counts what happens on ranks (`kvproto.trace.coverage`), in the test process and in xdist's workers; what processes
-do that tests start by themselves is not seen.
+It counts what happens on ranks (`kvproto.fsm.trace.coverage`), in the test process and in xdist's workers; what
+processes do that tests start by themselves is not seen.
 
 A test that plays a peer, a library or an engine which breaks the contract says so by `@pytest.mark.misbehaving`, and
 what it brings about is counted apart: the report lists what honest traffic has not fired and only misbehaviour has.
@@ -23,8 +23,9 @@ from typing import Any
 
 import pytest
 
-from kvproto.trace.coverage import HONEST, MISBEHAVING, Collector, percent, save, together, undump
-from kvproto.trace.coverage_report import lacking, side_by_side
+from kvproto.fsm.trace.coverage import HONEST, MISBEHAVING, Collector, percent, save, together, undump
+from kvproto.fsm.trace.coverage_report import lacking, side_by_side
+from kvproto.protocol.kv import KV
 
 SECTION = "kvproto_rows"
 
@@ -48,8 +49,8 @@ class Kinds(Collector):
     """A collector that hands what it sees to the one whose turn it is."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.by_kind = {HONEST: Collector(), MISBEHAVING: Collector()}
+        super().__init__(KV.counted)
+        self.by_kind = {HONEST: Collector(KV.counted), MISBEHAVING: Collector(KV.counted)}
         self.kind = HONEST
 
     def note(self, entry: Any) -> None:
@@ -81,7 +82,7 @@ class RowCoverage:
     def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ARG002 - xdist's own type
         """A worker has ended: its counts are ours."""
         for kind, said in getattr(node, "workeroutput", {}).get(SECTION, {}).items():
-            self.counts[kind].add(undump(said))
+            self.counts[kind].add(undump(said, KV.counted))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:

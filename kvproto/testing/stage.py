@@ -97,6 +97,7 @@ class Stage(Engines):
         endpoint._wire_up._pool.shutdown()  # noqa: SLF001
         endpoint._wire_up._pool = Inline()  # type: ignore[assignment]  # noqa: SLF001
         self._dress(endpoint, bound="")
+        inside(endpoint).data.gathers.kernels = self.late
         inside(endpoint).rank.next_epoch = inside(endpoint).rank.incarnation << 16
         return endpoint
 

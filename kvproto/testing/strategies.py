@@ -10,12 +10,13 @@ from typing import Any, get_args
 import msgspec
 from hypothesis import strategies as st
 
+from kvproto.fsm.codec import Body
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, grid_tokens
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import encode
 from kvproto.protocol.events import room_key
-from kvproto.protocol.messages import Body, Message
+from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause
 
 U64 = st.integers(0, 2**64 - 1)

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproto.check.mutations.registry import mutation
-from kvproto.check.table_patching import Bench
 from kvproto.fsm.table import Table
+from kvproto.fsm.table_patching import Bench
 from kvproto.layout.sharding import cell
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import StgNotify

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kvproto.check.table_patching import Bench
+from kvproto.fsm.table_patching import Bench
 
 
 class Mutation(msgspec.Struct, frozen=True):

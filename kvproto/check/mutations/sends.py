@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import Any
 
 from kvproto.check.mutations.registry import mutation
-from kvproto.check.table_patching import Bench
 from kvproto.fsm.table import Table
+from kvproto.fsm.table_patching import Bench
 from kvproto.fsm.vocabulary import Effect
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -189,6 +189,13 @@ def _post_whatever_the_lease(b: Bench) -> None:
         return e.last
 
     b.change(WRITES, b.rows(WRITES, PWrite.POSTING, ev.BatchReady, "lease_holds_for_last"), when=last)
+
+
+@mutation("write-ends-with-first-batch", "batches", "S4", "S5", "S6")
+def write_ends_with_first_batch(b: Bench) -> None:
+    """A write of several batches counts as complete when the first one is."""
+    rows = b.rows(WRITES, PWrite.IN_FLIGHT, ev.BatchCompleted, "last_flies")
+    b.change(WRITES, rows, when=None)
 
 
 @mutation("early-ack-dropped", "smoke-tells", "sometimes")

@@ -148,10 +148,10 @@ class Reader(Surroundings):
         """The staged parts of these writers are scattered."""
         self.scattered = asked.writers
 
-    def hear_outcome(self, room: int, cause: Cause) -> None:
+    def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """The engine hears how the room ended."""
-        if room == ROOM:
-            self.told.append("failure" if cause else "success")
+        if news.room == ROOM:
+            self.told.append("failure" if news.cause else "success")
 
     def hear_released(self, room: int) -> None:
         """The engine may use the pages again."""

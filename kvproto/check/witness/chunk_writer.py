@@ -163,9 +163,9 @@ class Writer(Surroundings):
         self.posted = ("staged" if write.offset == 0 else "astray") if isinstance(write, do.PrepareWrite) else "pages"
         return None
 
-    def hear_outcome(self, room: int, cause: Cause) -> None:
+    def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """The engine hears how the room ended."""
-        self.told.append("failure" if cause else "success")
+        self.told.append("failure" if news.cause else "success")
 
     def hear_released(self, room: int) -> None:
         """The engine may use the pages again."""

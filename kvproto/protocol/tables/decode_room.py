@@ -332,6 +332,8 @@ decode_room = Table(
     ),
     timers={S.AWAIT_PEERS: "call", S.OPEN: "stall", S.DRAINING: "resend"},
     tombstones=True,
+    well=(S.UNKNOWN, S.AWAIT_PEERS, S.OPEN, S.DONE),
+    apart=(S.DRAINING, S.SETTLING, S.FAILED, S.ABORTED),
 )  # fmt: skip
 opens, row, ignore, refuse = decode_room.opens, decode_room.row, decode_room.ignore, decode_room.refuse
 

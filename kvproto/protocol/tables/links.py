@@ -362,6 +362,8 @@ prefill_link = Table(
         QueueOverflowed, TimerFired,
     ),
     timers={PLink.AWAIT_WIRE_UP: "wire", PLink.UP: "heartbeat", PLink.LOST: "forget", PLink.REFUSED: "forget"},
+    well=(PLink.NEW, PLink.AWAIT_WIRE_UP, PLink.UP),
+    apart=(PLink.LOST, PLink.REFUSED, PLink.FORGOTTEN),
 )  # fmt: skip
 opens, row, ignore = prefill_link.opens, prefill_link.row, prefill_link.ignore
 S = PLink
@@ -412,6 +414,8 @@ decode_link = Table(
         QueueOverflowed, OpenAsked, QuietAsked, TimerFired,
     ),
     timers={DLink.AWAIT_WELCOME: "call", DLink.UP: "heartbeat", DLink.AWAIT_RETURN: "return"},
+    well=(DLink.NEW, DLink.AWAIT_WELCOME, DLink.UP),
+    apart=(DLink.AWAIT_RETURN, DLink.REFUSED),
 )  # fmt: skip
 opens_d, row_d, ignore_d = decode_link.opens, decode_link.row, decode_link.ignore
 T = DLink

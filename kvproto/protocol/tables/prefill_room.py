@@ -430,6 +430,8 @@ prefill_room = Table(
         S.AWAIT_NOTED: "resend",
     },
     tombstones=True,
+    well=(S.UNKNOWN, S.AWAIT_PEERS, S.AWAIT_FORWARD, S.OPEN, S.DONE),
+    apart=(S.DRAINING, S.AWAIT_NOTED, S.FAILED, S.ABORTED),
 )  # fmt: skip
 opens, row, ignore, refuse = prefill_room.opens, prefill_room.row, prefill_room.ignore, prefill_room.refuse
 

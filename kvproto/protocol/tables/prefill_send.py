@@ -319,6 +319,11 @@ prefill_send = Table(
         S.GATHERING: "kernel", S.WRITING: "write", S.SLICING: "write", S.AWAIT_PAGES: "resend",
         S.AWAIT_ACK: "resend", S.AWAIT_AUX_ACK: "resend",
     },
+    well=(
+        S.NEW, S.AWAIT_GRANT, S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, S.AWAIT_ACK,
+        S.DONE,
+    ),
+    apart=(S.DRAINING, S.STOPPED),
 )  # fmt: skip
 opens, row, ignore, refuse = prefill_send.opens, prefill_send.row, prefill_send.ignore, prefill_send.refuse
 

@@ -7,7 +7,7 @@ was made with other tables is refused, since it would differ for that reason alo
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -15,14 +15,14 @@ import msgspec
 from kvproto.fsm.digest_text import differing
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Row, Value
-from kvproto.protocol.digest import tables_digest
-from kvproto.trace.records import Log, StepEntry, machines_of
+from kvproto.fsm.trace.records import Log, StepEntry
+from kvproto.fsm.trace.telling import Key, Telling
 
 
 class Difference(msgspec.Struct, frozen=True):
     """Where a log leaves the tables: what is compared, what the rows say, what was recorded."""
 
-    rank: str
+    party: str
     line: int
     what: str
     expected: str
@@ -30,58 +30,55 @@ class Difference(msgspec.Struct, frozen=True):
     note: str = ""
 
     def __str__(self) -> str:
-        text = f"line {self.line}: {self.rank}: {self.what}"
+        text = f"line {self.line}: {self.party}: {self.what}"
         text += f"\n  the tables say  {self.expected}\n  the trace says  {self.recorded}"
         return f"{text}\n  {self.note}" if self.note else text
 
 
-def replay(log: Log, *, any_tables: bool = False) -> Difference | None:
+def replay(log: Log, telling: Telling, *, any_tables: bool = False) -> Difference | None:
     """The first difference between the log and the tables, or None.  `any_tables`: compare whatever the digest says."""
-    rank = log.head.name
-    other = differing(log.head.digest, tables_digest())
+    party, digest = log.head.name, telling.digest()
+    other = differing(log.head.digest, digest)
     if other and not any_tables:
-        return Difference(rank, 1, "digest", tables_digest(), log.head.digest,
+        return Difference(party, 1, "digest", digest, log.head.digest,
                           f"{other}: use the version that made the trace")  # fmt: skip
-    machines = _machines(log.head.timing)
-    values: dict[tuple[str, tuple[int, ...]], Value] = {}
+    machines = _machines(telling, log.head.timing)
+    values: dict[tuple[str, Key], Value] = {}
     for step in log.entries:
         if isinstance(step, StepEntry):
-            found = _again(rank, machines[step.machine], step, values)
+            found = _again(party, telling, machines[step.machine], step, values)
             if found is not None:
                 return found
     return None
 
 
-_machines = cache(machines_of)
+@lru_cache(maxsize=16)
+def _machines(telling: Telling, timing: Any) -> dict[str, Machine[Any]]:
+    return telling.machines(timing)
 
 
 def _again(
-    rank: str, machine: Machine[Any], step: StepEntry, values: dict[tuple[str, tuple[int, ...]], Value]
+    party: str, telling: Telling, machine: Machine[Any], step: StepEntry, values: dict[tuple[str, Key], Value]
 ) -> Difference | None:
     value = values.get((step.machine, step.key), machine.initial) if step.value is None else step.value
-    where = f"{step.machine} {_key(step)}: {type(step.event).__name__}"
+    where = f"{step.machine} of {telling.track(step)}: {type(step.event).__name__}"
     if value.state.name != step.source:
-        return Difference(rank, step.line, f"{where}: state before", value.state.name, step.source,
+        return Difference(party, step.line, f"{where}: state before", value.state.name, step.source,
                           "" if values else "the trace begins in the middle and does not give the value")  # fmt: skip
     try:
         row, new, effects = machine.fire(value, step.event, step.time)
     except Exception as error:  # noqa: BLE001 - a doctored event may break a guard in any way
-        return Difference(rank, step.line, where, f"no step: {type(error).__name__}: {error}", f"row {step.row}")
+        return Difference(party, step.line, where, f"no step: {type(error).__name__}: {error}", f"row {step.row}")
     recorded = machine.table.rows[step.row] if step.row is not None and step.row < len(machine.table.rows) else None
     if row is not recorded:
         said = _row(recorded) if recorded else f"row {step.row}"
-        return Difference(rank, step.line, f"{where}: row", _row(row), said)
+        return Difference(party, step.line, f"{where}: row", _row(row), said)
     if new.state.name != step.target:
-        return Difference(rank, step.line, f"{where}: state after", new.state.name, step.target, _row(row))
+        return Difference(party, step.line, f"{where}: state after", new.state.name, step.target, _row(row))
     if effects != step.effects:
-        return Difference(rank, step.line, f"{where}: effects", _list(effects), _list(step.effects), _row(row))
+        return Difference(party, step.line, f"{where}: effects", _list(effects), _list(step.effects), _row(row))
     values[step.machine, step.key] = new
     return None
-
-
-def _key(step: StepEntry) -> str:
-    said = type(step.event).__struct_fields__
-    return " ".join(f"{name} {getattr(step.event, name)}" for name in ("chunk", "peer") if name in said) or "room"
 
 
 def _row(row: Row | None) -> str:

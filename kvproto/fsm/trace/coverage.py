@@ -9,9 +9,9 @@ Lines of Python say little about a protocol that is a table; rows say all.  Four
   first row's target is the second one's source), of which many cannot happen;
 * *routes*: how many messages each took.
 
-What counts is what happens on ranks: a `Collector` sees every entry of the traces of drivers that are made while it is
-installed, and the entries of traces that were saved.  A machine that somebody fires by hand is on no rank, and counts
-for nothing; neither does a rank whose tables or functions are changed on purpose (`unobserved`).  Whoever does not
+What counts is what happens on drivers: a `Collector` sees every entry of the traces of those that are made while it is
+installed, and the entries of traces that were saved.  A machine that somebody fires by hand is on none, and counts
+for nothing; neither does one whose tables or functions are changed on purpose (`unobserved`).  Whoever does not
 count pays nothing: drivers have the plain trace then.
 
 Whether what was seen is honest traffic is not for the counts to know: whoever plays a peer or a library that breaks the
@@ -25,27 +25,32 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from kvproto.errors import KvprotoError
 from kvproto.fsm.driver import STEP, Driver, Trace
+from kvproto.fsm.errors import KvprotoError
 from kvproto.fsm.routing import Route, Routes
 from kvproto.fsm.table import Row, Table, Value
-from kvproto.protocol.routes import decode_routes, prefill_routes
-from kvproto.protocol.tables import TABLES
-from kvproto.trace.records import HeardEntry, Log, StepEntry
+from kvproto.fsm.trace.records import HeardEntry, Log, StepEntry
+from kvproto.fsm.trace.telling import Key
 
 FORMAT = 2
 REMEMBERED = 1 << 16
-ROUTES: tuple[Routes, ...] = (prefill_routes, decode_routes)
 #: the kinds of what tests see
 HONEST, MISBEHAVING = "honest", "misbehaving"
 
 
 class CoverageError(KvprotoError, ValueError):
     """A coverage file that cannot be read."""
+
+
+class Counted(NamedTuple):
+    """What there is to be seen of a protocol."""
+
+    tables: tuple[Table[Any], ...]
+    routes: tuple[Routes, ...]
 
 
 class CoveredShare(msgspec.Struct, frozen=True):
@@ -61,19 +66,20 @@ class CoveredShare(msgspec.Struct, frozen=True):
 class Collector:
     """Counts of rows and of pairs of rows by (table, row index), and of routes by (routes, route index)."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: Counted) -> None:
+        self.of = of
         self.rows: Counter[tuple[str, int]] = Counter()
         self.pairs: Counter[tuple[str, int, int]] = Counter()
         self.routes: Counter[tuple[str, int]] = Counter()
         self.counting = True
         self._after: OrderedDict[int, tuple[Value, int]] = OrderedDict()
         #: by identity, and with what is identified: a row that somebody puts in its place is another one
-        self._rows = {id(row): (row, table.name) for table in TABLES for row in table.rows}
-        self._routes = {id(route): (route, routes.name) for routes in ROUTES for route in routes.routes}
+        self._rows = {id(row): (row, table.name) for table in of.tables for row in table.rows}
+        self._routes = {id(route): (route, routes.name) for routes in of.routes for route in routes.routes}
 
     # ------------------------------------------------------------------------------------- what feeds it
     def note(self, entry: Any) -> None:
-        """An entry of a rank's trace."""
+        """An entry of a trace."""
         if not self.counting or type(entry) is not tuple:
             return
         if len(entry) == STEP:
@@ -96,8 +102,8 @@ class Collector:
             self._after.popitem(last=False)
 
     def take_log(self, log: Log) -> None:
-        """Count the steps and the messages of a rank's trace."""
-        last: dict[tuple[str, tuple[int, ...]], int] = {}
+        """Count the steps and the messages of a party's trace."""
+        last: dict[tuple[str, Key], int] = {}
         for entry in log.entries:
             if isinstance(entry, StepEntry) and entry.row is not None:
                 self.rows[entry.machine, entry.row] += 1
@@ -106,7 +112,7 @@ class Collector:
                     self.pairs[entry.machine, before, entry.row] += 1
                 last[entry.machine, entry.key] = entry.row
             elif isinstance(entry, HeardEntry) and entry.route is not None:
-                self.routes[log.head.side, entry.route] += 1
+                self.routes[log.head.routes, entry.route] += 1
 
     @contextmanager
     def installed(self) -> Iterator[Collector]:
@@ -202,9 +208,9 @@ def _behind(table: Table[Any], row: Row) -> Iterator[int]:
     return (r.index for r in table.rows if r.index > row.index and r.source is row.source and r.event is row.event)
 
 
-def undump(data: dict[str, Any]) -> Collector:
+def undump(data: dict[str, Any], of: Counted) -> Collector:
     """The counts that `dump` gave."""
-    made = Collector()
+    made = Collector(of)
     made.rows.update({(name, row): n for name, row, n in data["rows"]})
     made.pairs.update({(name, first, second): n for name, first, second, n in data["pairs"]})
     made.routes.update({(name, route): n for name, route, n in data["routes"]})
@@ -216,20 +222,20 @@ def save(kinds: Mapping[str, Collector], path: Path) -> None:
     path.write_text(json.dumps({"format": FORMAT, "kinds": {kind: each.dump() for kind, each in kinds.items()}}))
 
 
-def load(path: Path) -> dict[str, Collector]:
+def load(path: Path, of: Counted) -> dict[str, Collector]:
     """Read counts from a file, by kind.  Raises `CoverageError`."""
     try:
         data = json.loads(path.read_text())
         if data.get("format") != FORMAT:
             raise CoverageError(f"coverage of format {data.get('format')!r}; this version reads format {FORMAT}")
-        return {kind: undump(said) for kind, said in data["kinds"].items()}
+        return {kind: undump(said, of) for kind, said in data["kinds"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CoverageError(f"{path}: no coverage can be read: {error}") from error
 
 
 def together(kinds: Mapping[str, Collector]) -> Collector:
     """All kinds as one."""
-    made = Collector()
+    made = Collector(next(iter(kinds.values())).of)
     for each in kinds.values():
         made.add(each)
     return made
@@ -237,9 +243,9 @@ def together(kinds: Mapping[str, Collector]) -> Collector:
 
 def percent(counts: Collector) -> tuple[float, float]:
     """Rows that fired, of all tables' rows; and routes that took a message, of all sides' routes."""
-    rows = [counts.covered(table) for table in TABLES]
-    return _percent(rows), _percent([counts.taken(routes) for routes in ROUTES])
+    rows = [counts.covered(table) for table in counts.of.tables]
+    return _percent(rows), _percent([counts.taken(routes) for routes in counts.of.routes])
 
 
 def _percent(shares: list[CoveredShare]) -> float:
-    return 100.0 * sum(share.seen for share in shares) / sum(share.all for share in shares)
+    return 100.0 * sum(share.seen for share in shares) / max(1, sum(share.all for share in shares))

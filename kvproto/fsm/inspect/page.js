@@ -10,7 +10,7 @@ const make = (tag, kind, text) => {
 };
 const start = Math.min(...moments.map((m) => m.time));
 const stamp = (time) => ((time - start) * 1e3).toFixed(3);
-const MANY = 6;   // rooms that are shown together unless one is asked for
+const MANY = 6;   // subjects that are shown together unless one is asked for
 let shown = [];   // indices of the moments that pass the filters
 let at = 0;       // index of the current moment
 
@@ -19,15 +19,16 @@ function choices(select, values, every) {
   select.append(new Option(every, ""), ...values.map((value) => new Option(value, value)));
 }
 const distinct = (key) => [...new Set(moments.map((m) => m[key]).filter((v) => v !== null && v !== undefined))].map(String);
-choices(byId("room"), distinct("room"), "all");
-choices(byId("chunk"), distinct("chunk").sort(), "all");
-choices(byId("rank"), data.ranks, "all");
+choices(byId("subject"), distinct("subject"), "all");
+choices(byId("part"), distinct("part").sort(), "all");
+choices(byId("party"), data.parties, "all");
+for (const id of ["parts", "aside"]) byId(id).hidden = !byId(id).firstElementChild.textContent;   // words that a protocol may lack
 
 function passes(m) {
-  const room = byId("room").value, chunk = byId("chunk").value, rank = byId("rank").value;
-  const link = m.room === null || m.room === undefined;
-  if (link && (!byId("links").checked || room || chunk)) return false;
-  return (!room || m.room === room) && (!rank || m.rank === rank) && (!chunk || String(m.chunk) === chunk);
+  const subject = byId("subject").value, part = byId("part").value, party = byId("party").value;
+  const link = m.subject === null || m.subject === undefined;
+  if (link && (!byId("links").checked || subject || part)) return false;
+  return (!subject || m.subject === subject) && (!party || m.party === party) && (!part || String(m.part) === part);
 }
 
 // --------------------------------------------------------------------------------------------------- list
@@ -44,7 +45,7 @@ function line(index) {
     text.append(make("span", "mail", (m.kind === "sent" ? "→ " : "← ") + m.peer + " " + m.text));
     if (m.fate) text.append(make("span", "fate", " " + m.fate));
   }
-  row.append(make("span", "time", stamp(m.time)), make("span", "rank", m.rank), text);
+  row.append(make("span", "time", stamp(m.time)), make("span", "party", m.party), text);
   row.onclick = () => go(index);
   return row;
 }
@@ -56,8 +57,8 @@ function timelines() {
   for (const index of shown) {
     const m = moments[index];
     if (m.kind !== "step") continue;
-    const key = m.rank + " " + m.track;
-    if (!tracks.has(key)) tracks.set(key, { rank: m.rank, who: m.who, room: m.room, machine: m.machine, slices: [] });
+    const key = m.party + " " + m.track;
+    if (!tracks.has(key)) tracks.set(key, { party: m.party, who: m.who, subject: m.subject, machine: m.machine, slices: [] });
     const slices = tracks.get(key).slices;
     if (!slices.length || slices[slices.length - 1].state !== m.to) slices.push({ state: m.to, index });
   }
@@ -65,7 +66,7 @@ function timelines() {
   const width = Math.max(shown.length, 1);
   for (const track of tracks.values()) {
     const row = make("div", "track"), name = make("div", "name"), bar = make("div", "bar");
-    name.append(make("b", "", track.rank), " " + track.who + (track.room ? " (" + track.room + ")" : ""));
+    name.append(make("b", "", track.party), " " + track.who + (track.subject ? " (" + track.subject + ")" : ""));
     track.slices.forEach((slice, i) => {
       const from = place.get(slice.index);
       const over = data.machines[track.machine].final.includes(slice.state);   // it is told, and lasts for ever
@@ -114,7 +115,7 @@ function part(host, title, entries) {
 
 function link(index) {
   const m = moments[index];
-  const anchor = make("a", "", m.rank + ": " + (m.kind === "step" ? m.event : m.kind + " " + m.text));
+  const anchor = make("a", "", m.party + ": " + (m.kind === "step" ? m.event : m.kind + " " + m.text));
   anchor.onclick = () => go(index);
   return anchor;
 }
@@ -123,7 +124,7 @@ function detail() {
   const host = byId("detail"), m = moments[at];
   host.textContent = "";
   host.append(make("h2", "", m.kind === "step" ? m.event.split("(")[0] : m.text.split(" ")[0]));
-  const what = m.kind === "step" ? m.rank + ", " + m.who : m.rank + (m.kind === "sent" ? " tells " : " hears from ") + m.peer;
+  const what = m.kind === "step" ? m.party + ", " + m.who : m.party + (m.kind === "sent" ? " tells " : " hears from ") + m.peer;
   host.append(make("p", "", what + ", at " + stamp(m.time) + " ms" + (m.source ? ", from the " + m.source : "")));
   if (m.kind === "step") {
     host.append(make("p", "", m.from === m.to ? "stays " + m.to : m.from + " → " + m.to));
@@ -195,7 +196,7 @@ function refilter() {
 byId("title").textContent = data.title;
 byId("differences").hidden = !data.differences.length;
 byId("differences").textContent = data.differences.join("\n");
-for (const id of ["room", "chunk", "rank", "links"]) byId(id).onchange = refilter;
+for (const id of ["subject", "part", "party", "links"]) byId(id).onchange = refilter;
 byId("first").onclick = () => walk(-moments.length);
 byId("back").onclick = () => walk(-1);
 byId("next").onclick = () => walk(1);
@@ -213,5 +214,5 @@ document.onkeydown = (event) => {
 document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 const asked = Number(location.hash.slice(1));
 if (asked > 0 && asked < moments.length) at = asked;
-if (distinct("room").length > MANY) byId("room").value = (asked > 0 && moments[at].room) || distinct("room")[0];
+if (distinct("subject").length > MANY) byId("subject").value = (asked > 0 && moments[at].subject) || distinct("subject")[0];
 refilter();

@@ -1,7 +1,7 @@
 """The bench: tables, routes and rank functions are changed here, and put back.
 
 A change is made in place, because the ranks compile the tables that they find; `Bench` remembers what was there and
-restores it when it is left.  Nobody counts what the ranks of a bench do (`kvproto.trace.coverage`): they are not ours.
+restores it when it is left.  Nobody counts what its drivers do (`kvproto.fsm.trace.coverage`): they are not ours.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from kvproto.fsm.routing import Fact, Route, Routes
 from kvproto.fsm.table import Row, Table
+from kvproto.fsm.trace.coverage import unobserved
 from kvproto.fsm.vocabulary import Event, State
-from kvproto.trace.coverage import unobserved
 
 ANY = "any"
 

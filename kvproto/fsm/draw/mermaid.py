@@ -6,7 +6,7 @@ well has to stand out.  The colours are mid tones on both a white and a dark pag
 
 from __future__ import annotations
 
-from kvproto.draw.diagram import DiagramBox, Edge, Sketch
+from kvproto.fsm.draw.diagram import DiagramBox, Edge, Sketch
 
 STYLE = {
     "well": "stroke:#2da44e,stroke-width:3px",

@@ -1,15 +1,14 @@
-"""The rank's edge as tables in Markdown: its routes, and what is decided beside tables and routes."""
+"""A party's edge as tables in Markdown: its routes, and the facts that they ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import get_type_hints
 
-from kvproto.draw.describe import members
-from kvproto.draw.tables import table_md
+from kvproto.fsm.draw.describe import members
+from kvproto.fsm.draw.tables import table_md
 from kvproto.fsm.routing import Fact, Route, Routes
 from kvproto.fsm.sources import made_by
-from kvproto.protocol.not_in_tables import NOT_IN_TABLES
 
 
 def routes_md(routes: Routes) -> str:
@@ -46,9 +45,3 @@ def facts_md(fact: type[Fact]) -> str:
     """What may be known of a message in one respect."""
     said = members(fact)
     return table_md((fact.__name__, "meaning"), [(f"`{each.name}`", said[each.name]) for each in fact])
-
-
-def not_in_tables_md() -> str:
-    """What is decided beside tables and routes, why, and where it is tested."""
-    return table_md(("what", "why it decides nothing of the protocol", "tested in"),
-                    [(entry.name, entry.why, f"`{entry.test}`") for entry in NOT_IN_TABLES])  # fmt: skip

@@ -11,9 +11,9 @@ from html import escape
 from itertools import pairwise
 from typing import Literal
 
-from kvproto.draw.diagram import DiagramBox, Edge, Sketch
-from kvproto.draw.layers import DiagramLayout, Item, RoutedEdge, place
-from kvproto.draw.mermaid import style
+from kvproto.fsm.draw.diagram import DiagramBox, Edge, Sketch
+from kvproto.fsm.draw.layers import DiagramLayout, Item, RoutedEdge, place
+from kvproto.fsm.draw.mermaid import style
 
 Theme = Literal["auto", "light", "dark"]
 WIDE, SMALL = 7.3, 6.1

@@ -17,7 +17,6 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from kvproto.draw.paths import APART, WELL
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import State
 
@@ -114,17 +113,16 @@ def _folded(table: Table[Any], rows: Iterable[Row], fold: int) -> dict[int, str]
 
 
 def _node(table: Table[Any], state: State) -> DiagramBox:
-    well = WELL.get(table.name, ())
-    kind: Kind = "well" if state in well else "apart" if _apart(table, state.name) else "detour"
+    kind: Kind = "well" if state in table.well else "apart" if _apart(table, state.name) else "detour"
     return DiagramBox(state.name, kind, table.timers.get(state, ""), state is table.initial, state in table.final)
 
 
 def _apart(table: Table[Any], state: str) -> bool:
-    return any(each.name == state for each in APART.get(table.name, ()))
+    return any(each.name == state for each in table.apart)
 
 
 def _kind(table: Table[Any], source: str, target: str) -> Kind:
-    names = [state.name for state in WELL.get(table.name, ())]
+    names = [state.name for state in table.well]
     if (source, target) in pairwise(names):
         return "well"
     return "apart" if _apart(table, target) else "detour"

@@ -11,8 +11,7 @@ from typing import Any
 
 from kvproto.fsm.routing import Route, Routes
 from kvproto.fsm.table import Row, Table
-from kvproto.protocol.tables import TABLES
-from kvproto.trace.coverage import ROUTES, Collector, percent
+from kvproto.fsm.trace.coverage import Collector, percent
 
 Sources = Mapping[str, Collector]
 #: by (file and line, what stands there before the events, and after them): the events, or messages
@@ -23,10 +22,11 @@ def side_by_side(sources: Sources) -> str:
     """A block of three columns for each source."""
     lines = [f"{'':<14}" + "".join(f"  {name[:24]:>26}" for name in sources)]
     lines.append(f"{'machine':<14}" + f"  {'rows':>8} {'guards':>7} {'pairs':>9}" * len(sources))
-    for each in TABLES:
+    of = next(iter(sources.values())).of
+    for each in of.tables:
         blocks = [(c.covered(each), c.outcomes(each), c.joined(each)) for c in sources.values()]
         lines.append(f"{each.name:<14}" + "".join(f"  {r!s:>8} {g!s:>7} {p!s:>9}" for r, g, p in blocks))
-    for routes in ROUTES:
+    for routes in of.routes:
         taken = "".join(f"  {c.taken(routes)!s:>8} {'':>17}" for c in sources.values())
         lines.append(f"{f'to {routes.name}':<14}{taken}".rstrip())
     shares = [percent(counts) for counts in sources.values()]
@@ -39,13 +39,13 @@ def lacking(counts: Collector, others: Sources) -> tuple[int, list[str]]:
     """What `counts` has not seen and some of `others` have (no others: nobody needs to): how many, and line by line."""
     lines: Lines = {}
     found = 0
-    for table in TABLES:
+    for table in counts.of.tables:
         for row in counts.missing(table):
             seen = [name for name, each in others.items() if each.rows[table.name, row.index]]
             if seen or not others:
                 found += 1
                 lines.setdefault(_row_line(table, row, seen), []).append(f"{row.event.__name__} in {row.source.name}")
-    for routes in ROUTES:
+    for routes in counts.of.routes:
         for route in counts.untaken(routes):
             seen = [name for name, each in others.items() if each.routes[routes.name, route.index]]
             if seen or not others:

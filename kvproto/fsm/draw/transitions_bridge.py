@@ -4,7 +4,7 @@ Each row becomes a transition: the event's name is the trigger, the guard a cond
 state is left.  Where several rows share a state and an event, that library, too, takes the first whose conditions
 hold.  So it serves as a second opinion on the step: the tests drive both with the same events and compare.
 
-    model = Model(prefill_send)
+    model = Model(prefill_send, Timing())
     model.fire(SendOpened(room, 0, 1, Route.STAGED, ready=False), now=0.0)
     model.state, model.value, model.effects
 
@@ -18,12 +18,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.errors import KvprotoError
+from kvproto.fsm.errors import KvprotoError
 from kvproto.fsm.table import Output, Row, Table, Value
 from kvproto.fsm.timer_wheel import INFINITY
-from kvproto.fsm.timing import Timer
+from kvproto.fsm.timing import NamedTimers, Timer
 from kvproto.fsm.vocabulary import Event, Report
-from kvproto.protocol.timing import Timing
 
 
 class BridgeError(KvprotoError, ImportError):
@@ -33,9 +32,8 @@ class BridgeError(KvprotoError, ImportError):
 class Model:
     """One machine's value, driven by `transitions`; `diagram` makes it a `GraphMachine` (Mermaid, no Graphviz)."""
 
-    def __init__(self, table: Table[Any], timing: Timing | None = None, *, diagram: bool = False) -> None:
+    def __init__(self, table: Table[Any], timing: NamedTimers, *, diagram: bool = False) -> None:
         self.table = table
-        timing = timing or Timing()
         self.timers: dict[Any, Timer] = {state: timing.named(name) for state, name in table.timers.items()}
         self.value: Value = table.value(table.initial)
         self.effects: tuple[Output, ...] = ()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kvproto.draw.diagram import DiagramBox, Sketch
-from kvproto.draw.mermaid import style
+from kvproto.fsm.draw.diagram import DiagramBox, Sketch
+from kvproto.fsm.draw.mermaid import style
 
 EDGES = {
     "well": 'color="#2da44e", penwidth=3, weight=20',

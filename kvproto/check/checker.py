@@ -1,0 +1,46 @@
+"""What there is to search of the transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from kvproto.check.configs import CONFIGS, SUITES
+from kvproto.check.mutations import EXAM
+from kvproto.check.search import check
+from kvproto.check.search_coverage import Covered
+from kvproto.check.story import walk
+from kvproto.fsm.checker import Checker, Planted
+from kvproto.fsm.search import Progress, Result
+from kvproto.fsm.story import Walk
+
+
+class RankChecker(Checker):
+    """Worlds of ranks."""
+
+    suites: ClassVar = SUITES
+    planted: ClassVar = {name: Planted(m.about, m.config, m.expect, m.apply) for name, m in EXAM.items()}
+
+    def worlds(self) -> Mapping[str, str]:
+        """How many ranks, and what is special."""
+        return {name: f"{c.prefills}Px{c.decodes}D  {c.about or 'see docs/checker.md'}" for name, c in CONFIGS.items()}
+
+    def search(
+        self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None
+    ) -> Result:  # fmt: skip
+        """Search one configuration."""
+        config = CONFIGS[name] if limit is None else replace(CONFIGS[name], limit=limit)
+        return check(name, config, memory=memory, report=report)
+
+    def walk(self, text: str) -> Walk:
+        """Walk a recorded counterexample again."""
+        return walk(text)
+
+    def collector(self) -> Covered:
+        """Machines are known by their values."""
+        return Covered()
+
+
+CHECKER = RankChecker()

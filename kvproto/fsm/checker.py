@@ -1,0 +1,76 @@
+"""What there is to search of a protocol: named worlds, suites of them, and bugs that can be planted.
+
+A checker is what `kvproto check` drives.  A planted bug changes tables in place while a world is searched; a search
+that does not find it would not find its like either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import ClassVar
+
+import msgspec
+
+from kvproto.fsm.search import Progress, Result
+from kvproto.fsm.story import Walk
+from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.trace.coverage import Collector
+
+__all__ = ["Checker", "Planted", "Walk"]
+
+
+class Planted(msgspec.Struct, frozen=True):
+    """A bug: what is changed, where it is looked for, and the properties of which one must fail."""
+
+    about: str
+    world: str
+    expect: tuple[str, ...]
+    apply: Callable[[Bench], None]
+
+
+class Checker:
+    """Worlds and planted bugs by name; a subclass searches them."""
+
+    #: what is searched if nothing is named
+    first = "smoke"
+    suites: ClassVar[Mapping[str, Sequence[str]]] = {}
+    planted: ClassVar[Mapping[str, Planted]] = {}
+
+    def worlds(self) -> Mapping[str, str]:
+        """Every world, and a line about it."""
+        raise NotImplementedError
+
+    def search(
+        self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None
+    ) -> Result:  # fmt: skip
+        """Search one world."""
+        raise NotImplementedError
+
+    def walk(self, text: str) -> Walk:
+        """Walk a recorded counterexample again.  ArgumentError: this is not one."""
+        raise NotImplementedError
+
+    def collector(self) -> Collector:
+        """What counts rows while a search runs."""
+        raise NotImplementedError
+
+    def named(self, asked: str) -> Sequence[str]:
+        """The worlds of a suite, or the world of this name.  Raises KeyError with what comes close."""
+        if asked in self.suites:
+            return self.suites[asked]
+        known = self.worlds()
+        if asked in known:
+            return (asked,)
+        near = get_close_matches(asked, (*self.suites, *known)) or list(self.suites) or list(known)
+        raise KeyError(f"no configuration {asked!r}; is it {' or '.join(near)}?  kvproto check --list has all")
+
+    @contextmanager
+    def planting(self, name: str) -> Iterator[Planted]:
+        """The bug is in the tables while the block runs.  Raises KeyError with all names."""
+        if name not in self.planted:
+            raise KeyError(f"no planted bug {name!r}: one of {', '.join(self.planted) or 'none'}")
+        with Bench() as bench:
+            self.planted[name].apply(bench)
+            yield self.planted[name]

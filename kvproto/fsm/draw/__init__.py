@@ -1,0 +1,1 @@
+"""Pictures and tables of a protocol, all made from its rows."""

@@ -1,0 +1,88 @@
+"""One self-contained HTML page from the traces of one or more parties.
+
+The page holds everything that it needs (the story, the machines' pictures, its style and its script) and asks no
+network for anything: it opens from a disk, in a mail, behind a firewall.
+"""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from kvproto.fsm.draw.diagram import sketch
+from kvproto.fsm.draw.svg import stylesheet, svg
+from kvproto.fsm.trace.merge import Moment, merge, subject_of
+from kvproto.fsm.trace.records import Log, SentEntry, StepEntry
+from kvproto.fsm.trace.replay import replay
+from kvproto.fsm.trace.telling import Telling
+
+Json = dict[str, Any]
+
+
+def page(logs: list[Log], title: str, telling: Telling, protocol: str) -> str:
+    """The HTML of these logs' story; `protocol` stands on top."""
+    story = merge(logs, telling)
+    tables = telling.tables.values()
+    data = {
+        "title": title,
+        "parties": sorted({moment.party for moment in story}, key=telling.column),
+        "moments": [_moment(moment, telling) for moment in story],
+        "machines": {
+            table.name: {"rows": [_row(row) for row in table.rows], "final": [state.name for state in table.final]}
+            for table in tables
+        },
+        "differences": [str(found) for log in logs if (found := replay(log, telling)) is not None],
+    }
+    pictures = "".join(
+        f'<div class="picture" data-machine="{table.name}">{svg(sketch(table), embedded=True)}</div>'
+        for table in tables
+    )
+    parts = {name: (files("kvproto.fsm.inspect") / f"page.{name}").read_text() for name in ("html", "css", "js")}
+    words = {"PROTOCOL": protocol, "SUBJECT": telling.subject, "PART": telling.part, "PARTY": telling.party,
+             "ASIDE": telling.nobodys}  # fmt: skip
+    html = parts["html"]
+    for mark, word in words.items():
+        html = html.replace(f"<!--{mark}-->", escape(word))
+    return (
+        html
+        .replace("/*STYLE*/", _pictures_style() + parts["css"])
+        .replace("<!--PICTURES-->", pictures)
+        .replace("/*DATA*/", json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"))
+        .replace("/*SCRIPT*/", parts["js"])
+    )  # fmt: skip
+
+
+def _pictures_style() -> str:
+    """The pictures' colours follow the page's own switch between light and dark, not the system alone."""
+    light, dark = stylesheet("light"), stylesheet("dark")
+    return light + dark.partition("}")[0].replace("svg.kvproto", ':root[data-theme="dark"] svg.kvproto') + "}\n"
+
+
+def _row(row: Any) -> str:
+    return str(row) + (f" ({row.why})" if row.why else "")
+
+
+def _moment(moment: Moment, telling: Telling) -> Json:
+    entry, message, about = moment.entry, moment.message, subject_of(moment, telling)
+    shown: Json = {
+        "party": moment.party, "time": moment.time, "cause": moment.cause,
+        "subject": None if about is None else telling.subject_name(about),
+    }  # fmt: skip
+    if message is not None:
+        way = "sent" if isinstance(entry, SentEntry) else "heard"
+        other = message.receiver if way == "sent" else message.sender
+        return {**shown, "kind": way, "text": telling.said(message), "peer": other, "fate": moment.way,
+                "part": telling.part_of_message(message)}  # fmt: skip
+    assert isinstance(entry, StepEntry)
+    return {**shown, "kind": "step", **_step(entry, telling), "source": moment.source}
+
+
+def _step(step: StepEntry, telling: Telling) -> Json:
+    event, fact = step.event, telling.fact
+    return {
+        "machine": step.machine, "who": telling.machine(step), "part": telling.part_of(step), "event": fact(event),
+        "fields": telling.json.plain(event), "from": step.source, "to": step.target, "row": step.row,
+        "effects": [fact(each) for each in step.effects], "track": f"{step.machine} {' '.join(map(str, step.key))}",
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""What the parties of a protocol did: kept, written, read, replayed, counted, and told."""

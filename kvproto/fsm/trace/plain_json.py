@@ -1,0 +1,154 @@
+"""Structs as plain JSON values and back, in a form that people read and other languages understand.
+
+A struct becomes an object; where it is one of many (an event, an effect, a message) its `type` is named.  Members of
+enums go by name, bytes as hex digits, and infinity is null.  A protocol may have fields of its own form (`forms`): a
+key whose parts people know, a number that has more digits than many JSON readers keep.  What comes back is equal to
+what went in, and is checked field by field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from kvproto.fsm.errors import KvprotoError
+
+Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
+Kinds = Mapping[str, type[msgspec.Struct]]
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class PlainError(KvprotoError, ValueError):
+    """A value that does not fit the type it should have; the sentence names the place."""
+
+
+class Form(NamedTuple):
+    """How a field is written and read (`read` gets the place, for its `PlainError`)."""
+
+    write: Callable[[Any], Plain]
+    read: Callable[[object, str], Any]
+
+
+def named(base: type, things: Iterable[object]) -> dict[str, type[msgspec.Struct]]:
+    """The structs below `base` among these, by their tag or name; of two with one name the last."""
+    found: dict[str, type[msgspec.Struct]] = {}
+    for cls in things:
+        if isinstance(cls, type) and issubclass(cls, base) and issubclass(cls, msgspec.Struct) and cls is not base:
+            found[str(cls.__struct_config__.tag or cls.__name__)] = cls
+    return found
+
+
+@cache
+def hints(cls: Any) -> dict[str, Any]:
+    """The fields of a struct with their types, in order."""
+    found = get_type_hints(cls, include_extras=True)
+    return {field.name: found[field.name] for field in msgspec.structs.fields(cls)}
+
+
+class PlainJson:
+    """Writes and reads the structs of one protocol."""
+
+    def __init__(self, kinds: Mapping[type, Kinds], forms: Mapping[str, Form]) -> None:
+        """`kinds`: by base, the structs of which only one's `type` tells which it is; `forms`: by field name."""
+        self.kinds, self.forms = kinds, forms
+
+    def plain(self, value: object, name: str = "") -> Plain:
+        """The plain form; `name` is the field that holds the value."""
+        if isinstance(value, Enum):
+            return value.name
+        if name in self.forms and isinstance(value, int):
+            return self.forms[name].write(value)
+        if isinstance(value, bytes):
+            return value.hex()
+        if isinstance(value, float) and math.isinf(value):
+            return None
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, tuple | list):
+            return [self.plain(each) for each in value]
+        if isinstance(value, dict):
+            return {str(key): self.plain(each) for key, each in value.items()}
+        if isinstance(value, msgspec.Struct):
+            said: dict[str, Plain] = {
+                field: self.plain(getattr(value, field), field) for field in value.__struct_fields__
+            }
+            kind = self._type(value)
+            return {"type": kind, **said} if kind else said
+        raise PlainError(f"{type(value).__name__} has no plain form")
+
+    def _type(self, value: msgspec.Struct) -> str:
+        if isinstance(value, tuple(self.kinds)):
+            tag = type(value).__struct_config__.tag
+            return str(tag) if tag else type(value).__name__
+        return ""
+
+    def struct(self, cls: type[S], data: object, where: str = "", given: dict[str, object] | None = None) -> S:
+        """The struct of this class (for a base of many: of the `type` that it names); `given` is taken as it is."""
+        where = where or cls.__name__
+        if not isinstance(data, dict):
+            raise PlainError(f"{where}: an object is expected, not {data!r}")
+        made: type[msgspec.Struct] = cls
+        if cls in self.kinds:
+            name = str(data.get("type"))
+            if name not in self.kinds[cls]:
+                raise PlainError(f"{where}: there is no {cls.__name__.lower()} {name!r}")
+            made = self.kinds[cls][name]
+        wanted = hints(made)
+        wrong = set(data) - {"type"} ^ set(wanted)
+        if wrong:
+            known = ", ".join(wanted) or "none"
+            raise PlainError(f"{where}: the fields of {made.__name__} are: {known}; look at {sorted(wrong)}")
+        given = given or {}
+        read = {n: self._value(hint, data[n], n, f"{where}.{n}") for n, hint in wanted.items() if n not in given}
+        return made(**read, **given)  # type: ignore[return-value]
+
+    def _value(self, hint: Any, data: object, name: str, where: str) -> object:
+        if get_origin(hint) is Annotated:
+            hint = get_args(hint)[0]
+        if get_origin(hint) in (UnionType, Union):
+            choices = [each for each in get_args(hint) if each is not type(None)]
+            if data is None and len(choices) < len(get_args(hint)):
+                return None
+            hint = choices[0] if len(choices) == 1 else self._base(choices, where)
+        if name in self.forms and hint is int:
+            return self.forms[name].read(data, where)
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+            return self.struct(hint, data, where)
+        if isinstance(hint, type) and issubclass(hint, Enum) and data in hint.__members__:
+            return hint[str(data)]
+        if get_origin(hint) is tuple and isinstance(data, list):
+            return self._tuple(get_args(hint), data, where)
+        if get_origin(hint) is dict and isinstance(data, dict):
+            key, value = get_args(hint)
+            return {key(each): self._value(value, data[each], "", f"{where}.{each}") for each in data}
+        return _simple(hint, data, where)
+
+    def _base(self, choices: list[Any], where: str) -> type:
+        """What many are one of."""
+        for base in self.kinds:
+            if all(isinstance(each, type) and issubclass(each, base) for each in choices):
+                return base
+        raise PlainError(f"{where}: which of {choices} it is cannot be told")
+
+    def _tuple(self, inner: tuple[Any, ...], data: list[Any], where: str) -> tuple[object, ...]:
+        if len(inner) == 2 and inner[1] is Ellipsis:  # noqa: PLR2004  # tuple[each, ...]
+            inner = (inner[0],) * len(data)
+        if len(inner) != len(data):
+            raise PlainError(f"{where}: {len(inner)} values are expected, not {len(data)}")
+        return tuple(self._value(hint, each, "", where) for hint, each in zip(inner, data, strict=True))
+
+
+def _simple(hint: Any, data: object, where: str) -> object:
+    if hint is bytes and isinstance(data, str):
+        return bytes.fromhex(data)
+    if hint is float and (data is None or isinstance(data, int | float)):
+        return math.inf if data is None else float(data)
+    if get_origin(hint) is Literal or (isinstance(hint, type) and type(data) is hint):
+        return data
+    raise PlainError(f"{where}: {data!r} is no {getattr(hint, '__name__', hint)}")

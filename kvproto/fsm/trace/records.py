@@ -1,0 +1,205 @@
+"""Traces: what a party did, step by step, as data.
+
+A party keeps its latest steps in memory at all times (`Driver.trace`), as references to values that exist anyway.  Here
+they become a `Log`, and a log becomes JSON lines: one line names the party, every other one is a step of a machine, a
+message that was heard, or a message that left.  A file may hold the logs of several parties, one after the other.
+
+A step's value before is written only where a reader could not know it: at a machine's first step in the log, if it had
+begun before, and where a tombstone was forgotten in between.  From there on the rows give it, which is what makes a
+trace replayable, and a doctored one detectable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kvproto.fsm.driver import STEP, Driver
+from kvproto.fsm.errors import KvprotoError
+from kvproto.fsm.table import Output, Table, Value
+from kvproto.fsm.trace.plain_json import Plain, PlainError
+from kvproto.fsm.trace.telling import Key, Telling
+from kvproto.fsm.vocabulary import Effect, Event
+
+FORMAT = 1
+
+
+class TraceError(KvprotoError, ValueError):
+    """A trace that cannot be read; the sentence names file, line and remedy."""
+
+
+class StepEntry(msgspec.Struct, frozen=True):
+    """One machine's step; `value` only where it cannot be known from the steps before."""
+
+    line: int
+    time: float
+    machine: str
+    key: Key
+    event: Event
+    source: str
+    target: str
+    row: int | None
+    effects: tuple[Output, ...]
+    value: Value | None = None
+
+
+class HeardEntry(msgspec.Struct, frozen=True):
+    """A message that came, and the route that took it; `header`: what came with it (`Telling.header`)."""
+
+    line: int
+    time: float
+    header: tuple[Any, ...]
+    body: Any
+    route: int | None = None
+
+
+class SentEntry(msgspec.Struct, frozen=True):
+    """A message that left."""
+
+    line: int
+    effect: Effect
+
+
+TraceEntry = StepEntry | HeardEntry | SentEntry
+
+
+class Log(msgspec.Struct, frozen=True):
+    """The trace of one party; `head` says whose (`Telling.head`)."""
+
+    head: Any
+    entries: list[TraceEntry]
+
+
+def log_of(party: Driver, kept: list[Any] | None = None, *, telling: Telling) -> Log:
+    """The log of what the party's trace holds now, or of a copy of it that was taken before."""
+    kept = list(party.trace) if kept is None else kept
+    log = Log(telling.head_of(party, whole=len(kept) < (party.trace.maxlen or 0)), [])
+    last: dict[tuple[str, Key], Value] = {}
+    machines = telling.machines(party.timing)
+    for line, entry in enumerate(kept, 2):
+        if isinstance(entry, Effect):
+            log.entries.append(SentEntry(line, entry))
+        elif len(entry) != STEP:
+            when, (*header, body), route = entry
+            log.entries.append(HeardEntry(line, when, tuple(header), body, route.index))
+        else:
+            now, row, event, old, new = entry
+            table = telling.by_value[type(old)]
+            _, effects = machines[table.name].step(old, event, now)
+            key = telling.key_of(table, event)
+            before = last.get((table.name, key), table.value(table.initial))
+            last[table.name, key] = new
+            log.entries.append(
+                StepEntry(line, now, table.name, key, event, old.state.name, new.state.name, row.index if row else None,
+                          effects, None if old == before else old)
+            )  # fmt: skip
+    return log
+
+
+def lines(log: Log, telling: Telling) -> Iterator[str]:
+    """The log as JSON lines."""
+    head = telling.json.plain(log.head)
+    assert isinstance(head, dict)
+    yield json.dumps({"kind": telling.party, "format": FORMAT, **head})
+    for entry in log.entries:
+        yield json.dumps(_entry(entry, telling))
+
+
+def save(parties: Driver | Iterable[Driver], path: str | Path, telling: Telling) -> None:
+    """Write the traces of one or more parties to a file."""
+    logs = [log_of(party, telling=telling) for party in ([parties] if isinstance(parties, Driver) else parties)]
+    Path(path).write_text("".join(line + "\n" for log in logs for line in lines(log, telling)))
+
+
+def load(*paths: str | Path, telling: Telling) -> list[Log]:
+    """Read every log of these files.  Raises `TraceError`."""
+    logs: list[Log] = []
+    for path in paths:
+        try:
+            text = Path(path).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise TraceError(f"{path}: cannot be read: {error}") from error
+        found = parse(text.splitlines(), str(path), telling=telling)
+        if not found:
+            raise TraceError(f"{path}: no trace in it; the `save` of a protocol's traces writes one")
+        logs += found
+    return logs
+
+
+def parse(text: Iterable[str], name: str = "trace", *, telling: Telling) -> list[Log]:
+    """Read logs from JSON lines.  Raises `TraceError`."""
+    logs: list[Log] = []
+    for number, line in enumerate(text, 1):
+        if not line.strip():
+            continue
+        try:
+            data = json.loads(line)
+            if data.get("kind") == telling.party:
+                logs.append(Log(_read_head(data, telling), []))
+            elif not logs:
+                raise PlainError(f"the first line must name the {telling.party} (kind: {telling.party})")
+            else:
+                logs[-1].entries.append(_read(data, number, telling))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise TraceError(f"{name}:{number}: {said}") from error
+    return logs
+
+
+def _read_head(data: dict[str, Any], telling: Telling) -> Any:
+    if data["format"] != FORMAT:
+        raise PlainError(f"format {data['format']}; this version reads format {FORMAT}")
+    about = {key: value for key, value in data.items() if key not in {"kind", "format"}}
+    timing = telling.json.struct(telling.timing, data["timing"])
+    return telling.json.struct(telling.head, about, given={"timing": timing})
+
+
+def _entry(entry: TraceEntry, telling: Telling) -> dict[str, Plain]:
+    plain = telling.json.plain
+    if isinstance(entry, SentEntry):
+        return {"kind": "sent", "effect": plain(entry.effect)}
+    if isinstance(entry, HeardEntry):
+        header = {name: plain(value, name) for name, value in zip(telling.header, entry.header, strict=True)}
+        return {"kind": "heard", "time": entry.time, **header, "message": plain(entry.body), "route": entry.route}
+    said: dict[str, Plain] = {
+        "kind": "step", "time": entry.time, "machine": entry.machine, "event": plain(entry.event),
+        "from": entry.source, "to": entry.target, "row": entry.row, "effects": plain(entry.effects),
+    }  # fmt: skip
+    return said if entry.value is None else {**said, "value": plain(entry.value)}
+
+
+def _read(data: dict[str, Any], line: int, telling: Telling) -> TraceEntry:
+    struct = telling.json.struct
+    if data["kind"] == "sent":
+        return SentEntry(line, struct(Effect, data["effect"]))
+    if data["kind"] == "heard":
+        forms = telling.forms
+        header = [forms[name].read(data[name], name) if name in forms else data[name] for name in telling.header]
+        return HeardEntry(line, data["time"], tuple(header), struct(telling.body, data["message"]), data.get("route"))
+    table = telling.tables.get(data["machine"])
+    if data["kind"] != "step" or table is None:
+        raise PlainError(f"no entry of kind {data['kind']!r}, machine {data.get('machine')!r}")
+    event = struct(Event, data["event"])
+    effects = tuple(_read_output(each, telling) for each in data["effects"])
+    value = _read_value(table, data["value"], telling) if "value" in data else None
+    return StepEntry(line, float(data["time"]), table.name, telling.key_of(table, event), event, data["from"],
+                     data["to"], data["row"], effects, value)  # fmt: skip
+
+
+def _read_output(data: Any, telling: Telling) -> Output:
+    """What a step left behind: an effect, or an event for another machine of the party."""
+    name = data.get("type") if isinstance(data, dict) else None
+    return telling.json.struct(Event, data) if name in telling.events else telling.json.struct(Effect, data)
+
+
+def _read_value(table: Table[Any], data: dict[str, Any], telling: Telling) -> Value:
+    state = str(data.get("state"))
+    if state not in table.states.__members__:
+        raise PlainError(f"{table.name} has no state {state!r}")
+    given: dict[str, object] = {"state": table.states[state]}
+    value: Value = telling.json.struct(table.value, {**data, "state": None}, "value", given=given)
+    return value
