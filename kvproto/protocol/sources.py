@@ -12,7 +12,7 @@ from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.routes import ChunkIs, LinkIs, decode_routes, prefill_routes
-from kvproto.protocol.states import DGrant, DLink, PLink
+from kvproto.protocol.states import DGrant, DLink, PLink, PSend
 from kvproto.protocol.tables import TABLES
 
 ENGINE = (
@@ -58,8 +58,10 @@ STATES = (
 )
 #: a call may come from any place: it concerns the caller's link, not the one that it comes by
 ELSEWHERE = (ev.HelloReceived,)
+#: messages name chunks of the grid, and the aux row is none of them (`AUX_CHUNK` is no chunk on the wire)
+NEVER = dict.fromkeys((ev.StagingGranted, ev.StagingDenied, ev.PagesGranted), (PSend.AWAIT_AUX, PSend.AWAIT_AUX_ACK))
 
 SOURCES = Sources(
     TABLES, (prefill_routes, decode_routes), engine=ENGINE, answers=ANSWERS, raised=RAISED, states=STATES,
-    elsewhere=ELSEWHERE,
+    elsewhere=ELSEWHERE, never=NEVER,
 )  # fmt: skip

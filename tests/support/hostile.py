@@ -88,8 +88,8 @@ class Suspect:
         """Make the rank what was frozen; the others' link is up whatever happens."""
         raise NotImplementedError
 
-    def freeze(self) -> Frozen:
-        """The rank as a value; the others' link is no part of it."""
+    def freeze(self, rank: Any = None) -> Frozen:
+        """The rank (or another one like it) as a value; the others' link is no part of it."""
         raise NotImplementedError
 
     def padded(self, value: Frozen) -> Frozen:
@@ -203,8 +203,8 @@ class SuspectPrefill(Suspect):
         rank.links[THEIR_LINK], rank.peers[THEIR_LINK] = self.theirs
         rank.link_of[OTHERS, 0], rank.watch[THEIR_LINK] = THEIR_LINK, []
 
-    def freeze(self) -> Frozen:
-        return freeze_prefill(self.rank, self.node.names, len(self.peers))
+    def freeze(self, rank: Any = None) -> Frozen:
+        return freeze_prefill(rank or self.rank, self.node.names, len(self.peers))
 
     def padded(self, value: Frozen) -> Frozen:
         rooms, tombs, links, known, *kept, watch, writes = value
@@ -250,8 +250,8 @@ class SuspectDecode(Suspect):
         thaw_decode(self.rank, self.node.names, value)
         self.rank.links[THEIR_LINK] = self.theirs[0]
 
-    def freeze(self) -> Frozen:
-        return freeze_decode(self.rank, self.node.names, len(self.peers))
+    def freeze(self, rank: Any = None) -> Frozen:
+        return freeze_decode(rank or self.rank, self.node.names, len(self.peers))
 
     def padded(self, value: Frozen) -> Frozen:
         rooms, tombs, links, *kept = value

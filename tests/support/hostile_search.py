@@ -11,21 +11,27 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import combinations
+from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
-from support.hostile import THEIR_LINK, Suspect, Thing
+from support.hostile import THEIR_LINK, Suspect, SuspectPrefill, Thing
+from support.stories import QUICK, chances
 
-from kvproto.check.config import Config
+from kvproto.check.config import GRID
 from kvproto.check.node import LAST, MORE, NOW
 from kvproto.check.search import Search
 from kvproto.check.snapshot import Frozen, plain
 from kvproto.check.state_encoding import DEAD
 from kvproto.fsm.vocabulary import Effect
+from kvproto.protocol import events as ev
 from kvproto.protocol.events import Terms
+from kvproto.protocol.states import Cause
+from kvproto.sim.world import Side, World
 
 #: what no guard asks of a machine by itself: it is compared with what an event says
 COMPARED = {"due", "session", "epoch", "place", "address", "why", "asked", "pages", "mark_round", "mark_tail", "slot"}
+GIVEN_UP = (Cause.STALLED, Cause.PREFILL_ABORTED)
 Act = Callable[[], list[Effect]]
 
 
@@ -37,12 +43,46 @@ class Found(NamedTuple):
     left: int
 
 
-def honest_values(config: Config, at: int) -> list[Frozen]:
-    """Every value that the rank at this place has in the checker's world of this configuration."""
+def checked_values(suspect: Suspect) -> list[Frozen]:
+    """Every value that the suspect's rank has in the checker's world of its configuration."""
+    config = suspect.config
+    at = suspect.node.index + (0 if isinstance(suspect, SuspectPrefill) else config.prefills)
     search = Search("honest", msgspec.structs.replace(config, live=False))
     result = search.run()
     assert result.ended == "exhausted", result.ended
-    return list(dict.fromkeys(value.rank for value in search.world.parts[at].values if value[0] is not DEAD))
+    values = (value.rank for value in search.world.parts[at].values if value[0] is not DEAD)
+    return [suspect.padded(value) for value in dict.fromkeys(values)]
+
+
+def simulated_values(suspect: Suspect, seeds: Iterable[int]) -> list[Frozen]:
+    """Values that the suspect's rank has in simulated worlds: a seed, a story with every kind of trouble."""
+    config, found = suspect.config, {}
+    name: tuple[Side, int] = "P" if isinstance(suspect, SuspectPrefill) else "D", suspect.node.index
+    settings = msgspec.structs.replace(config.settings, timing=QUICK)
+    for seed in seeds:
+        random = Random(seed)
+        world = World(
+            seed, config.prefill_layout, config.decode_layout, grid=GRID, settings=settings, tells=config.tells,
+            chances=chances(random),
+        )  # fmt: skip
+
+        def live(world: World = world, random: Random = random) -> None:
+            for _ in range(random.randint(0, 40)):
+                world.step()
+                rank = world.nodes[name].rank
+                if all(peer.rank == link - 1 for link, peer in rank.peers.items()):
+                    found[suspect.freeze(rank)] = None
+
+        for room in config.keys:
+            live()
+            world.open_all(room, config.tokens, config.prefix)
+            live()
+            world.produce_all(room, random.choice((config.prefix, config.prefix + GRID, config.tokens)))
+            live()
+            if random.random() < 0.5:
+                world.raise_event(*name, ev.EngineAborted(room, random.choice(GIVEN_UP)))
+        live()
+    return list(found)
 
 
 class HostileSearch:
@@ -122,10 +162,10 @@ class HostileSearch:
 
 
 def mark(value: Any) -> Any:
-    """A value without what only its comparison with an event can tell; counts beyond two are alike."""
+    """A value without what only its comparison with an event can tell; counts below none and beyond two are alike."""
     if isinstance(value, Terms):
         return None
     if isinstance(value, msgspec.Struct):
         kept = plain(value) if hasattr(value, "due") else value
         return tuple(mark(getattr(kept, name)) for name in kept.__struct_fields__ if name not in COMPARED)
-    return min(value, 2) if type(value) is int else value
+    return max(-1, min(value, 2)) if type(value) is int else value
