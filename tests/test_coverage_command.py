@@ -60,8 +60,8 @@ def test_sources_stand_side_by_side(tmp_path: Path, traces: Path, capsys: pytest
     counts = together(load(checker, KV.counted))
     assert found["checker"][table.name]["rows"] == [counts.covered(table).seen, len(table.rows)]
     for side in KV.counted.routes:
-        assert found["checker"][side.name]["routes"] == [counts.taken(side).seen, len(side.routes)]
-        assert 0 < found["real"][side.name]["routes"][0] < len(side.routes)
+        assert found["checker"][f"to {side.name}"]["routes"] == [counts.taken(side).seen, len(side.routes)]
+        assert 0 < found["real"][f"to {side.name}"]["routes"][0] < len(side.routes)
     assert 0 < found["real"][table.name]["rows"][0] < found["checker"][table.name]["rows"][0]
 
 

@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+
+from support.pages import commands, compare, edit, run
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "change.md").read_text()
 TABLE = "kvproto/protocol/tables/decode_grant.py"
-
-
-def edit(diff: str, file: Path) -> None:
-    """Do what a diff without positions says: its old lines stand once in the file."""
-    lines = diff.splitlines()
-    old = "\n".join(line[1:] for line in lines if line[0] == "-") + "\n"
-    new = "\n".join(line[1:] for line in lines if line[0] == "+") + "\n"
-    text = file.read_text()
-    assert text.count(old) == 1, f"the page edits what is not there: {old}"
-    file.write_text(text.replace(old, new))
-
-
-def run(command: str, folder: Path) -> str:
-    """What the command prints in the copy."""
-    word, *arguments = shlex.split(command)
-    assert word == "kvproto"
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    done = subprocess.run([sys.executable, "-m", "kvproto", *arguments], cwd=folder, env=environment, timeout=120,
-                          capture_output=True, text=True, check=False)  # fmt: skip
-    assert done.stderr == ""
-    return done.stdout
-
-
-def compare(shown: list[str], printed: str) -> None:
-    """Every line of the page is in the output, in order; an ellipsis stands for anything."""
-    lines = iter(printed.splitlines())
-    for line in shown:
-        pattern = "".join(".*" if part == "…" else re.escape(part) for part in re.split("(…)", line))
-        assert any(re.fullmatch(pattern, each) for each in lines), f"{line!r} is not in:\n{printed}"
 
 
 def test_what_the_page_shows_is_what_happens(tmp_path: Path) -> None:
@@ -52,8 +21,8 @@ def test_what_the_page_shows_is_what_happens(tmp_path: Path) -> None:
         if kind == "diff":
             edit(content, tmp_path / TABLE)
             continue
-        for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", content, re.MULTILINE):
-            compare(shown.splitlines(), run(command, tmp_path))
+        for command, shown in commands(content):
+            compare(shown, run(command, tmp_path))
 
 
 def test_the_counts_that_the_page_names_are_the_golden_ones() -> None:

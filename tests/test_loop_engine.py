@@ -12,7 +12,7 @@ import pytest
 from support.stories import layout
 
 from kvproto.engine.endpoint import Endpoint
-from kvproto.engine.loop import LIMIT
+from kvproto.engine.event_loop import LIMIT
 from kvproto.engine.room import Room, Status
 from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Effect

@@ -28,7 +28,7 @@ STRANGER = "in these worlds nobody fits first and then does not, and decode rank
 ORDER = "calls of one link come in their order in these worlds"
 OPENED = "a room is open only while all of its links are up: there is none to be counted as quiet"
 
-ONE_PASS = "not in these worlds: what ends while the transport is being asked, in one pass of the loop; tests have it"
+ONE_LOOP = "not in these worlds: what ends while the transport is being asked, in one pass of the loop; tests have it"
 ONE_GONE = "not in these worlds: one writer gone for good, another with several regions that fail"
 
 HARMLESS: dict[str, str] = {

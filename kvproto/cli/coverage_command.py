@@ -109,7 +109,7 @@ def summary(counts: Collector) -> dict[str, dict[str, list[int]]]:
         found[each.name] = {what: [share.seen, share.all] for what, share in shares.items()}
     for routes in counts.of.routes:
         share = counts.taken(routes)
-        found[routes.name] = {"routes": [share.seen, share.all]}
+        found[f"to {routes.name}"] = {"routes": [share.seen, share.all]}
     return found
 
 

@@ -33,7 +33,9 @@ def expression(function: Callable[..., Any], arguments: tuple[str, ...], names: 
     inside = _inside(function, given, names, DEPTH)
     if inside is not None:
         return inside
-    return ast.Call(ast.Name(_bind(function.__name__, function, names), ast.Load()), given, [])
+    name = getattr(function, "__name__", "")
+    name = name if name.isidentifier() else "call"  # a lambda, or an object that can be called
+    return ast.Call(ast.Name(_bind(name, function, names), ast.Load()), given, [])
 
 
 def _inside(function: Any, given: list[ast.expr], names: dict[str, Any], depth: int) -> ast.expr | None:

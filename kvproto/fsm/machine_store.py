@@ -92,7 +92,7 @@ class MachineStore:
         with the key as its first field.  `ended` is called with the key of a machine that was forgotten (of parts: with
         that of the whole, after the last one).  Up to `bound` tombstones are the driver's attribute `tombs`.
         """
-        self.driver, self.store, self.table, self.restless, self.ended = driver, store, table, restless, ended
+        self.driver, self.store, self.table, self.restless, self.on_end = driver, store, table, restless, ended
         self.machine: Machine[Any] = Machine(table, driver.timing)
         self.within, self.key = within, key
         self.timer = timer or timer_event(table)
@@ -122,6 +122,23 @@ class MachineStore:
             else:
                 yield from (((key, part), each) for part, each in value.items())
 
+    def ended(self) -> dict[Any, Any]:
+        """The tombstones, by key; the oldest first."""
+        tombs: dict[Any, Any] = getattr(self.driver, self.tombs) if self.bound else {}
+        return tombs
+
+    def put_back(self, values: dict[Any, Any], tombs: OrderedDict[Any, Any]) -> None:
+        """Have these machines (as `items` gives them) and tombstones, and no others."""
+        kept: dict[Any, Any] = {}
+        for key, value in values.items():
+            if self.within is None:
+                kept[key] = value
+            else:
+                kept.setdefault(key[0], {})[key[1]] = value
+        setattr(self.driver, self.store, kept)
+        if self.bound:
+            setattr(self.driver, self.tombs, tombs)
+
     # ---------------------------------------------------------------------------------------- taking events
     def _compile(self) -> dict[type[Event], On]:
         machine, driver, flat = self.machine, self.driver, self.within is None
@@ -142,7 +159,7 @@ class MachineStore:
         if self.within is None:
             words["buried"] = f"driver.{self.tombs}.get(key) or " if self.bound else ""
             find, keep, arm = FLAT, KEEP, ARM
-            bare = not (self.restless or self.ended)
+            bare = not (self.restless or self.on_end)
             end = "bury(key, new)" if self.bound else "driver.{store}.pop(key, None)" if bare else "end(key)"
         else:
             words["within"] = ast.unparse(expression(self.within, ("event",), names))
@@ -162,8 +179,8 @@ class MachineStore:
         getattr(self.driver, self.store).pop(key, None)
         if self.restless:
             self.wakes.pop(key, None)
-        if self.ended is not None:
-            self.ended(key)
+        if self.on_end is not None:
+            self.on_end(key)
 
     def _end_part(self, whole: Any, key: Any) -> None:
         values = getattr(self.driver, self.store)
@@ -172,8 +189,8 @@ class MachineStore:
         if not parts:
             values.pop(whole, None)
             self.wakes.pop(whole, None)
-            if self.ended is not None:
-                self.ended(whole)
+            if self.on_end is not None:
+                self.on_end(whole)
 
     # --------------------------------------------------------------------------------------------- timers
     def _arm(self, due: float, key: Any) -> None:

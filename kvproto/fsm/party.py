@@ -1,18 +1,23 @@
 """A party: one side of a protocol.  A driver behind an edge, where messages become events.
 
-A message is heard with what is known of it: an object that a subclass fills in, of which this file asks nothing but the
+A message is heard with what is known of it: an object that a subclass fills in, of which `hear` asks nothing but the
 message (`heard.body`).  `facts` says which combination of the routes' facts it is; the route decides the rest.
+
+A `Member` is the simplest kind: one of a few that are known beforehand, by numbers.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from kvproto.fsm.driver import Driver
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.timing import NamedTimers
-from kvproto.fsm.vocabulary import Effect
+from kvproto.fsm.vocabulary import Broadcast, Effect, Transmit
 
 
 class Party(Driver):
@@ -51,3 +56,51 @@ class Party(Driver):
     def answer(self, heard: Any, body: Any) -> None:
         """Have this said to whoever sent what was heard."""
         raise NotImplementedError
+
+
+class Heard(msgspec.Struct):
+    """A message, and who sent it."""
+
+    party: Any
+    peer: int
+    body: Any
+
+
+class Member(Party):
+    """One of a few parties that know each other by numbers; what it has to say leaves as `Transmit`.
+
+    What it keeps beside its machines, and a search has to keep with them, it names in `KEPT`: attributes with values
+    that can be compared and hashed.
+    """
+
+    KEPT: tuple[str, ...] = ()
+
+    def __init__(
+        self, number: int, names: Mapping[int, str], timing: NamedTimers, routes: Routes, trace: int = 512
+    ) -> None:  # fmt: skip
+        """`names` of all parties, this one's included, by number."""
+        super().__init__(timing, routes, trace)
+        self.number, self.name = number, names[number]
+        self.peers = {other: name for other, name in names.items() if other != number}
+        self.inner |= {Transmit: self._leave, Broadcast: self._broadcast}
+
+    def receive(self, peer: int, body: Any, now: float) -> list[Effect]:
+        """Take one message of the party with this number."""
+        return self.hear(Heard(self, peer, body), now)
+
+    def noted(self, heard: Heard) -> tuple[int, Any]:
+        """Who sent it, and the message."""
+        return heard.peer, heard.body
+
+    def answer(self, heard: Heard, body: Any) -> None:
+        """Say it to whoever sent what was heard."""
+        self._leave(Transmit(heard.peer, body))
+
+    def _leave(self, effect: Transmit) -> None:
+        self._out.append(effect)
+        self.log(effect)
+
+    def _broadcast(self, effect: Broadcast) -> None:
+        for peer in self.peers:
+            if effect.peers >> peer & 1:
+                self._leave(Transmit(peer, effect.body))

@@ -135,6 +135,9 @@ def walk(
         del space.faults[:]
         state = found[0]
         once.events.append(found[1])
-    space.successors(state)
-    done.broken = space.faults[0][0] if space.faults else ""
+    _, why = space.successors(state)
+    if space.faults:
+        done.broken = space.faults[0][0]
+    elif not any(event.kind for event in why) and (unrest := space.unrest(state)):
+        done.broken = unrest[0]  # nothing can happen any more
     return done

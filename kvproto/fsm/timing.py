@@ -24,6 +24,15 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
             raise ArgumentError(f"a timer's tries are {self.tries!r}: a whole number, at least 1")
 
 
+class Timers(msgspec.Struct, frozen=True):
+    """Timers as a struct: a subclass has a field for each, with its numbers as the default."""
+
+    def named(self, name: str) -> Timer:
+        """The timer of this name; AttributeError: there is none."""
+        timer: Timer = getattr(self, name)
+        return timer
+
+
 class NamedTimers(Protocol):
     """What gives the timers of a table their numbers."""
 

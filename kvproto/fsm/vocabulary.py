@@ -47,6 +47,13 @@ class Transmit(Effect, frozen=True):
     body: Any
 
 
+class Broadcast(Internal, frozen=True):
+    """Say this to these peers: a mask, with the bit of each one's number."""
+
+    peers: int
+    body: Any
+
+
 class Report(Effect, frozen=True):
     """Tell whoever watches: an event was refused, or something is odd."""
 

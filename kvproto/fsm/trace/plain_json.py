@@ -54,7 +54,7 @@ def hints(cls: Any) -> dict[str, Any]:
 class PlainJson:
     """Writes and reads the structs of one protocol."""
 
-    def __init__(self, kinds: Mapping[type, Kinds], forms: Mapping[str, Form]) -> None:
+    def __init__(self, kinds: dict[type, Kinds], forms: Mapping[str, Form]) -> None:
         """`kinds`: by base, the structs of which only one's `type` tells which it is; `forms`: by field name."""
         self.kinds, self.forms = kinds, forms
 
@@ -118,6 +118,8 @@ class PlainJson:
             hint = choices[0] if len(choices) == 1 else self._base(choices, where)
         if name in self.forms and hint is int:
             return self.forms[name].read(data, where)
+        if hint is Any and isinstance(data, dict):  # a message that leaves
+            hint = next((base for base, known in reversed(self.kinds.items()) if data.get("type") in known), Any)
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
             return self.struct(hint, data, where)
         if isinstance(hint, type) and issubclass(hint, Enum) and data in hint.__members__:

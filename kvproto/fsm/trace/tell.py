@@ -89,8 +89,8 @@ def _lines(moment: Moment, telling: Telling, memory: dict[Any, Any], *, states: 
     step = moment.entry
     if not isinstance(step, StepEntry):
         return
-    if moment.source == "engine":
-        yield f"    Note over {moment.party}: engine: {telling.fact(step.event)}"
+    if moment.source in telling.noted:
+        yield f"    Note over {moment.party}: {moment.source}: {telling.fact(step.event)}"
     elif moment.source == "timer":
         yield f"    Note over {moment.party}: timer of {telling.machine(step)} in {step.source}"
     if states and step.source != step.target:

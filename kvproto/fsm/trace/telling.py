@@ -79,6 +79,8 @@ class Telling:
     forms: ClassVar[Mapping[str, Form]] = {}
     #: who raises an event that no message and no other machine does
     sources: ClassVar[Mapping[str, tuple[type[Event], ...]]] = {}
+    #: whose events a sequence chart notes, beside the timers
+    noted: tuple[str, ...] = ("engine", "application", "log")
     #: events that a party raises itself, in the pass in which they are caused
     inner: tuple[type[Event], ...] = ()
     #: effects that a story tells of beside the messages
@@ -215,7 +217,7 @@ class Telling:
     # ------------------------------------------------------------------------------------------------ words
     def said(self, message: Message) -> str:
         """The message in a line."""
-        return f"{message.name} {', '.join(f'{name} {word(value)}' for name, value in message.fields)}".strip()
+        return f"{message.name} {', '.join(self.field(name, value) for name, value in message.fields)}".strip()
 
     def fact(self, fact: Output) -> str:
         """`StagingGranted(chunk 0, usable)`: a struct without what goes without saying."""
@@ -226,7 +228,7 @@ class Telling:
         return f"{type(fact).__name__}({', '.join(shown)})" if shown else type(fact).__name__
 
     def field(self, name: str, value: object) -> str:
-        """One field of an event or effect."""
+        """One field of an event, an effect or a message."""
         if isinstance(value, bool):
             return name if value else f"not {name}"
         return f"{name} {word(value)}"

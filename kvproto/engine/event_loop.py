@@ -1,0 +1,171 @@
+"""The loop of any protocol: the one place where things happen.
+
+One thread, and nothing in it blocks.  A pass (`poll`) drains the sources (calls, what finished elsewhere, frames of the
+control plane, timers), each up to a bound, hands every event to the party, and carries out the effects that come back,
+in order.  What an effect raises at once is queued as an event and handled in the same pass.  A pass with many calls or
+frames looks at the other sources in between, `EVERY` so many: what has finished elsewhere waits for few of them, not
+for all.  Such a pass takes its time, and a lease may end in it: each call, frame and queued event has its own time.
+
+Nothing of a protocol is here: an effect is looked up by its type and carried out, whatever the state.  What frames say,
+and what a fault of a handler comes to, a subclass knows.
+
+Between passes the loop sleeps.  It wakes at once for frames and calls.  Other sources can only be polled, so while
+something is in flight the sleep is short, growing from `FAST` to `SLOW` while nothing happens; with nothing in flight
+there is no tick at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from kvproto.engine.loop_thread import Owned, Source
+from kvproto.fsm.driver import Driver
+from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.io.clock import Clock
+from kvproto.io.control.control import STALL_S, Control, Peer
+
+FAST, SLOW = 50e-6, 250e-6
+LIMIT = 256
+EVERY = 4
+LONGEST_WAIT = 1.0
+
+
+class EventLoop(Owned):
+    """A party, its control plane and its handlers."""
+
+    def __init__(self, party: Driver, control: Control, clock: Clock) -> None:
+        super().__init__(control)
+        self.party, self.clock = party, clock
+        self.handlers: dict[type[Effect], Callable[[Any], None]] = {}
+        self.counts: Counter[str] = Counter()
+        #: the time that the party is told, and how many passes there were
+        self.now, self.turns = clock.now(), 0
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._events: deque[Event] = deque()
+        self._pace = FAST
+
+    # ------------------------------------------------------------------------------- what a subclass knows
+    def hear(self, peer: Peer, frame: bytes) -> None:
+        """Take a frame that came from there: `submit` what the party makes of it."""
+        raise NotImplementedError
+
+    def fault(self, what: str, error: Exception) -> None:
+        """Something raised that should not have; the loop goes on."""
+        raise NotImplementedError
+
+    def failed(self, effect: Effect, error: Exception) -> None:
+        """What else follows from a handler's fault, beside `fault`."""
+
+    def passed(self) -> None:
+        """A pass is over, but for the sleep."""
+
+    # ----------------------------------------------------------------------------------- the owner's side
+    def call(self, action: Callable[[], None]) -> None:
+        """Have `action` done in the loop's next pass.  Any thread; never waits.  EndpointError: there is none."""
+        self.check()
+        self._inbox.append(action)
+        self.rouse()
+
+    def raise_event(self, event: Event) -> None:
+        """Have the party handle `event` in this pass (on the loop's thread)."""
+        self._events.append(event)
+
+    def submit(self, effects: list[Effect]) -> None:
+        """Carry these effects out, and all that follows at once."""
+        self._carry_out(effects)
+        while self._events:
+            self.now = self.clock.again()
+            self._carry_out(self.party.handle(self._events.popleft(), self.now))
+
+    # ---------------------------------------------------------------------------------------- one pass
+    def poll(self) -> bool:
+        """One bounded pass; whether anything happened."""
+        self.claim()
+        self.turns += 1
+        self.now = self.clock.now()
+        moved = self._take_calls()
+        moved |= self._take_sources()
+        moved |= self._take_frames()
+        if self.party.next_deadline <= self.now:
+            self.submit(self.party.tick(self.now, LIMIT))
+            moved = True
+        self.passed()
+        self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
+        return moved
+
+    def wait(self, timeout: float = LONGEST_WAIT) -> None:
+        """Sleep until there may be something to do, `timeout` seconds at most."""
+        self.claim()
+        left = min(self.due, timeout)
+        if not left:
+            return
+        self.clock.allow(left)
+        self.control.wait(left)
+
+    @property
+    def due(self) -> float:
+        """Seconds from the last pass until the next one should come, if nothing arrives before; infinity: never."""
+        if self._inbox:
+            return 0.0
+        left = self.party.next_deadline - self.now
+        if self.control.outboxes:
+            left = min(left, STALL_S)
+        if any(source.busy() for source in self.sources):
+            left = min(left, self._pace)
+        return max(0.0, left)
+
+    def _take_calls(self) -> bool:
+        count = min(len(self._inbox), LIMIT)
+        for turn in range(count):
+            if turn % EVERY == EVERY - 1:
+                self._take_sources()
+            action = self._inbox.popleft()
+            self.now = self.clock.again()
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001  # an engine's mistake is told, and ends nothing
+                self._fault("a call of the engine", error)
+            self.submit([])
+        return count > 0
+
+    def _take_sources(self) -> bool:
+        moved = False
+        for source in self.sources:
+            moved |= self._take_source(source)
+        return moved
+
+    def _take_source(self, source: Source) -> bool:
+        try:
+            moved = source.poll()
+        except Exception as error:  # noqa: BLE001  # a library's fault; what it concerned ends by its timers
+            self._fault(type(source).__name__, error)
+            moved = False
+        self.submit([])
+        return moved
+
+    def _take_frames(self) -> bool:
+        frames = self.control.receive(LIMIT)
+        for turn, (peer, frame) in enumerate(frames):
+            if turn % EVERY == EVERY - 1:
+                self._take_sources()
+            self.hear(peer, frame)
+        return bool(frames)
+
+    # ---------------------------------------------------------------------------------------- effects
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            handler = self.handlers.get(type(effect))
+            if handler is None:
+                self._fault(str(effect), LookupError("no handler carries it out"))
+                continue
+            try:
+                handler(effect)
+            except Exception as error:  # noqa: BLE001  # a handler's fault never ends the loop
+                self._fault(str(effect), error)
+                self.failed(effect, error)
+
+    def _fault(self, what: str, error: Exception) -> None:
+        self.counts["faults"] += 1
+        self.fault(what, error)
