@@ -59,7 +59,8 @@ STATES = (
 #: a call may come from any place: it concerns the caller's link, not the one that it comes by
 ELSEWHERE = (ev.HelloReceived,)
 #: messages name chunks of the grid, and the aux row is none of them (`AUX_CHUNK` is no chunk on the wire)
-NEVER = dict.fromkeys((ev.StagingGranted, ev.StagingDenied, ev.PagesGranted), (PSend.AWAIT_AUX, PSend.AWAIT_AUX_ACK))
+AUX = (PSend.AWAIT_AUX, PSend.AWAIT_AUX_ACK)
+NEVER = {ev.StagingGranted: AUX, ev.StagingDenied: AUX, ev.PagesGranted: AUX}
 
 SOURCES = Sources(
     TABLES, (prefill_routes, decode_routes), engine=ENGINE, answers=ANSWERS, raised=RAISED, states=STATES,

@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, get_args
 
-from support.hostile_menus import Make, Menu, answers_and_calls, made, menu, messages, well_formed, wider
-
 from kvproto.check.config import GRID, Config
 from kvproto.check.node import LATE, NOW
 from kvproto.check.nodes_decode import DecodeNode
@@ -35,6 +33,7 @@ from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import LinkEvent
 from kvproto.protocol.routes import P_SENDS
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
+from support.hostile_menus import Make, Menu, answers_and_calls, made, menu, messages, well_formed, wider
 
 #: a group that no room belongs to, and the number of its link; and a link that there never was
 OTHERS, THEIR_LINK, NO_LINK = 9, 99, 55
@@ -164,7 +163,8 @@ class Suspect:
         after = self.freeze()
         if thing is not None and thing.room and thing.sender in {STALE, OUTSIDER, STRANGER}:
             assert after == before, "somebody who is no party moves a room"
-            told = [e for e in effects if isinstance(e, do.Transmit) and e.link == THEIR_LINK and thing.sender == OUTSIDER]
+            answers = effects if thing.sender == OUTSIDER else ()
+            told = [e for e in answers if isinstance(e, do.Transmit) and e.link == THEIR_LINK]
             assert told == effects and len(told) <= 1, f"somebody who is no party causes {effects}"
             assert all(isinstance(e.body, NOT_YOURS) for e in told), f"somebody who is no party is told {told}"
         self.judge_held()

@@ -17,9 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.check.config import GRID, Config
+from kvproto.fsm.codec import WireError
 from kvproto.fsm.vocabulary import Event
 from kvproto.layout.sharding import Layout
-from kvproto.protocol.codec import WireError, decode, encode
+from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import EngineOpened, RoomOpened
 from kvproto.protocol.messages import AUX_CHUNK, VERSION, Hello, LinkBody, Message, Welcome

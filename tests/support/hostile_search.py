@@ -15,8 +15,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
-from support.hostile import THEIR_LINK, Suspect, SuspectPrefill, Thing
-from support.stories import QUICK, chances
 
 from kvproto.check.config import GRID
 from kvproto.check.node import LAST, MORE, NOW
@@ -25,9 +23,14 @@ from kvproto.check.snapshot import Frozen, plain
 from kvproto.check.state_encoding import DEAD
 from kvproto.fsm.vocabulary import Effect
 from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import Terms
 from kvproto.protocol.states import Cause
+from kvproto.rank.settings import DECODE_GROUP
 from kvproto.sim.world import Side, World
+from support.hostile import THEIR_LINK, Suspect, SuspectPrefill, Thing
+from support.stories import QUICK, chances
 
 #: what no guard asks of a machine by itself: it is compared with what an event says
 COMPARED = {"due", "session", "epoch", "place", "address", "why", "asked", "pages", "mark_round", "mark_tail", "slot"}
@@ -36,7 +39,7 @@ Act = Callable[[], list[Effect]]
 
 
 class Found(NamedTuple):
-    """What a search has done: values that everything was tried in, things tried, and values that it was not tried in."""
+    """What a search has done: values in which everything was tried, things tried, and values in which nothing was."""
 
     values: int
     things: int
@@ -56,7 +59,8 @@ def checked_values(suspect: Suspect) -> list[Frozen]:
 
 def simulated_values(suspect: Suspect, seeds: Iterable[int]) -> list[Frozen]:
     """Values that the suspect's rank has in simulated worlds: a seed, a story with every kind of trouble."""
-    config, found = suspect.config, {}
+    config = suspect.config
+    found: dict[Frozen, None] = {}
     name: tuple[Side, int] = "P" if isinstance(suspect, SuspectPrefill) else "D", suspect.node.index
     settings = msgspec.structs.replace(config.settings, timing=QUICK)
     for seed in seeds:
@@ -83,6 +87,50 @@ def simulated_values(suspect: Suspect, seeds: Iterable[int]) -> list[Frozen]:
                 world.raise_event(*name, ev.EngineAborted(room, random.choice(GIVEN_UP)))
         live()
     return list(found)
+
+
+def idle_value(suspect: Suspect) -> list[Frozen]:
+    """The value in which every peer of the checker's world has called, and no room was opened."""
+    found = [value for value in checked_values(suspect) if not value[0] and not value[1] and _all_up(value[2])]
+    return found[-1:]
+
+
+def _all_up(links: Iterable[Any]) -> bool:
+    return all(link is None or link.state.name == "UP" for link in links)
+
+
+def used_again(suspect: Suspect) -> list[Frozen]:
+    """A prefill rank whose first room was forgotten and is open again, while what waited for its chunks still does.
+
+    The engine opens room A, gives it up before its watermark is reached, opens B and gives it up, so that the one
+    tombstone that is kept is B's, and opens A again.
+    """
+    config, rank = suspect.config, suspect.rank
+    first, second = config.keys
+    suspect.thaw(suspect.start)
+    call = msg.Hello(msg.VERSION, tables_digest(), 3, DECODE_GROUP, 0, config.decode_layout, GRID, rank.lease, b"")
+    rank.next_link = 1
+    rank.hello(call, NOW, b"here1")
+    rank.handle(ev.WiredUp(1, 3, "here1"), NOW)
+
+    def say(body: msg.RoomBody) -> None:
+        rank.receive(1, rank.links[1].epoch, first, body, NOW)
+
+    def open_first() -> None:
+        rank.handle(ev.EngineOpened(first, config.tokens), NOW)
+        say(msg.Open(config.tokens, config.prefix))
+        rank.handle(ev.ForwardScheduled(first), NOW)
+
+    open_first()
+    for chunk in range(config.chunks):
+        say(msg.StagingRsp(chunk, chunk + 1, 0, 1, 256, 0, 0))
+    rank.handle(ev.EngineAborted(first, Cause.PREFILL_ABORTED), NOW)
+    say(msg.Noted())
+    rank.handle(ev.EngineOpened(second, GRID), NOW)
+    rank.handle(ev.EngineAborted(second, Cause.PREFILL_ABORTED), NOW)
+    open_first()
+    assert rank.watch[1], "nothing waits for the old room's chunks"
+    return [suspect.freeze()]
 
 
 class HostileSearch:
