@@ -8,7 +8,7 @@ to another machine are read from the rows.
 from __future__ import annotations
 
 from kvproto.fsm.sources import Sources
-from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.fsm.vocabulary import Effect, Event, State
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.routes import ChunkIs, LinkIs, decode_routes, prefill_routes
@@ -60,7 +60,7 @@ STATES = (
 ELSEWHERE = (ev.HelloReceived,)
 #: messages name chunks of the grid, and the aux row is none of them (`AUX_CHUNK` is no chunk on the wire)
 AUX = (PSend.AWAIT_AUX, PSend.AWAIT_AUX_ACK)
-NEVER = {ev.StagingGranted: AUX, ev.StagingDenied: AUX, ev.PagesGranted: AUX}
+NEVER: dict[type[Event], tuple[State, ...]] = {ev.StagingGranted: AUX, ev.StagingDenied: AUX, ev.PagesGranted: AUX}
 
 SOURCES = Sources(
     TABLES, (prefill_routes, decode_routes), engine=ENGINE, answers=ANSWERS, raised=RAISED, states=STATES,
