@@ -18,7 +18,7 @@ from support.hostile_search import HostileSearch, checked_values, idle_value, si
 from kvproto.check.config import Budget, Config
 from kvproto.check.small_worlds import AT_ONCE
 from kvproto.check.snapshot import Frozen
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.trace.coverage import Collector
 from kvproto.fsm.trace.coverage_report import lacking
 from kvproto.protocol import events as ev
@@ -107,21 +107,21 @@ def test_every_row_and_every_route_is_there_because_somebody_can_bring_it_about(
 
 
 def test_a_row_that_is_missing_is_found() -> None:
-    with Bench() as bench:
+    with TablePatch() as bench:
         bench.drop(decode_room, bench.rows(decode_room, DRoom.OPEN, ev.ChunkNotified))
         with pytest.raises(AssertionError, match="no row for ChunkNotified"):
             search(WORLDS["D: two chunks in a ring of one"])
 
 
 def test_a_send_that_ends_in_the_queue_for_a_slot_and_stays_there_is_found() -> None:
-    with Bench() as bench:
+    with TablePatch() as bench:
         bench.without(prefill_send, bench.rows(prefill_send, PSend.AWAIT_SLOT, ev.SendStopped), "leave_queue")
         with pytest.raises(AssertionError, match="a slot belongs to no send"):
             search(HostileWorld(P, Config(chunks=2, ring=2, slots=1), 200))
 
 
 def test_an_outsider_who_is_heard_is_found() -> None:
-    with Bench() as bench:
+    with TablePatch() as bench:
         bench.close(prefill_routes, bench.routes(prefill_routes, msg.StagingRsp, SenderIs.OUTSIDER))
         with pytest.raises(AssertionError, match="somebody who is no party"):
             search(WORLDS["P: two chunks in a ring of one"])

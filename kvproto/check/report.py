@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from kvproto.check.configs import CONFIGS
-from kvproto.check.mutations import EXAM
+from kvproto.check.mutations import MUTANTS
 from kvproto.check.search import Result, check
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "delimiter-in-field": ("a field that contains a separator", "tests/test_core_wire.py"),
@@ -52,16 +52,16 @@ class Kill(msgspec.Struct):
 
 def questions(names: Sequence[str]) -> list[str]:
     """These mutations, or all.  Raises KeyError with all names."""
-    unknown = sorted(set(names) - set(EXAM))
+    unknown = sorted(set(names) - set(MUTANTS))
     if unknown:
-        raise KeyError(f"no mutation {unknown[0]!r}: one of {', '.join(EXAM)}")
-    return list(names) or list(EXAM)
+        raise KeyError(f"no mutation {unknown[0]!r}: one of {', '.join(MUTANTS)}")
+    return list(names) or list(MUTANTS)
 
 
-def sit(name: str) -> Kill:
+def try_mutant(name: str) -> Kill:
     """Plant the mutation, and search."""
-    mutation, begun = EXAM[name], time.perf_counter()
-    with Bench() as bench:
+    mutation, begun = MUTANTS[name], time.perf_counter()
+    with TablePatch() as bench:
         mutation.apply(bench)
         result = check(mutation.config, CONFIGS[mutation.config])
     if result.ended == "interrupted":

@@ -152,7 +152,7 @@ def _search(args: Any, checker: Checker) -> int:
         for result in spread(_run, asked, args.jobs):
             results.append(result)
             if not args.json:
-                _tell(result, args)
+                _print_result(result, args)
             if args.save and result.violations:
                 args.save.mkdir(parents=True, exist_ok=True)
                 (args.save / f"{result.name}.jsonl").write_text(result.violations[0].jsonl())
@@ -185,7 +185,7 @@ def _write(results: Sequence[Result], args: Any, *, whole: bool) -> None:
         save({"": covered}, args.rows)
 
 
-def _tell(result: Result, args: Any) -> None:
+def _print_result(result: Result, args: Any) -> None:
     end = "" if args.quiet else "\r"
     say(
         f"{end}{result.name:<20} {result.states:>11,} states {result.transitions:>12,} transitions  "
@@ -208,7 +208,7 @@ def _mutants(args: Any) -> int:
     kills: list[report.Kill] = []
     asked = report.questions(args.names)
     try:
-        for kill in spread(report.sit, asked, args.jobs):
+        for kill in spread(report.try_mutant, asked, args.jobs):
             kills.append(kill)
             if not args.json:
                 say(report.line(kill))
@@ -227,7 +227,7 @@ def _mutants(args: Any) -> int:
 
 
 def _gate(args: Any) -> int:
-    found: list[deletion_mutants.Outcome] = []
+    found: list[deletion_mutants.MutantVerdict] = []
     asked = deletion_mutants.questions(args.names)
     shown = not args.quiet and sys.stderr.isatty()
     try:

@@ -15,9 +15,9 @@ from typing import Any, get_args
 
 from kvproto.demo.conduct import DemoResult, conduct
 from kvproto.demo.group import RankError
-from kvproto.demo.job import GroupShape, Job
+from kvproto.demo.job import DemoJob, GroupShape
 from kvproto.demo.matrix import CASES
-from kvproto.demo.report import Bars, as_json, matrix_row, show
+from kvproto.demo.report import ProgressBars, as_json, matrix_row, show
 from kvproto.demo.run import Abort, Carrier, Route, Run, chunk_bytes, make_rooms
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
@@ -120,7 +120,7 @@ def make_run(args: argparse.Namespace) -> Run:
     order_p, _, order_d = args.order.partition(":")
     if not {order_p, order_d or order_p} <= {"NHD", "HND"}:
         raise ValueError(f"--order {args.order}: NHD, HND or P:D of the two")
-    job = Job(
+    job = DemoJob(
         GroupShape(args.prefill_tp, args.prefill_pp, page_p, order_p),
         GroupShape(args.decode_tp, args.decode_pp, page_d, order_d or order_p),
         make_rooms(
@@ -158,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def one(run: Run, *, as_text: bool) -> int:
     """One run, shown while it goes on and told at the end."""
-    with Bars(run, shown=as_text) as bars:
+    with ProgressBars(run, shown=as_text) as bars:
         result = conduct(run, bars)
     if as_text:
         show(result)

@@ -10,7 +10,7 @@ import msgspec
 
 from kvproto.cli.console import FOUND, WELL, complain, say
 from kvproto.cli.tables_option import add_tables
-from kvproto.fsm.checker import Walk
+from kvproto.fsm.checker import ReplayedWay
 from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.trace.records import StepEntry, TraceError, load
 from kvproto.fsm.trace.replay import replay
@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
     return ended
 
 
-def _counterexample(path: Path, protocol: Protocol) -> Walk | None:
+def _counterexample(path: Path, protocol: Protocol) -> ReplayedWay | None:
     """The file as a counterexample, walked; None: it is something else, or nothing."""
     try:
         text = path.read_text()

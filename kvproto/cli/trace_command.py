@@ -49,11 +49,11 @@ def main(argv: list[str]) -> int:
     if about is not None and about not in subjects(story, telling):
         missing = f"{telling.subject_title(about)} is not in these traces"
         return complain(f"{missing}; without --{'room' if telling.subject == 'room' else 'about'} they are listed")
-    deliver(_tell(story, about, telling, args), args.out)
+    deliver(_story_text(story, about, telling, args), args.out)
     return WELL
 
 
-def _tell(story: list[Moment], about: Subject, telling: Telling, args: argparse.Namespace) -> str:
+def _story_text(story: list[Moment], about: Subject, telling: Telling, args: argparse.Namespace) -> str:
     if args.format == "perfetto":
         return perfetto(story, telling) + "\n"
     if args.format == "mermaid":

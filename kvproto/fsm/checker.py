@@ -14,20 +14,20 @@ from typing import ClassVar
 import msgspec
 
 from kvproto.fsm.search import Progress, Result
-from kvproto.fsm.story import Walk
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.story import ReplayedWay
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.trace.coverage import Collector
 
-__all__ = ["Checker", "Planted", "Walk"]
+__all__ = ["Checker", "PlantedBug", "ReplayedWay"]
 
 
-class Planted(msgspec.Struct, frozen=True):
+class PlantedBug(msgspec.Struct, frozen=True):
     """A bug: what is changed, where it is looked for, and the properties of which one must fail."""
 
     about: str
     world: str
     expect: tuple[str, ...]
-    apply: Callable[[Bench], None]
+    apply: Callable[[TablePatch], None]
 
 
 class Checker:
@@ -36,7 +36,7 @@ class Checker:
     #: what is searched if nothing is named
     first = "smoke"
     suites: ClassVar[Mapping[str, Sequence[str]]] = {}
-    planted: ClassVar[Mapping[str, Planted]] = {}
+    planted: ClassVar[Mapping[str, PlantedBug]] = {}
 
     def worlds(self) -> Mapping[str, str]:
         """Every world, and a line about it."""
@@ -48,7 +48,7 @@ class Checker:
         """Search one world."""
         raise NotImplementedError
 
-    def walk(self, text: str) -> Walk:
+    def walk(self, text: str) -> ReplayedWay:
         """Walk a recorded counterexample again.  ArgumentError: this is not one."""
         raise NotImplementedError
 
@@ -67,10 +67,10 @@ class Checker:
         raise KeyError(f"no configuration {asked!r}; is it {' or '.join(near)}?  kvproto check --list has all")
 
     @contextmanager
-    def planting(self, name: str) -> Iterator[Planted]:
+    def planting(self, name: str) -> Iterator[PlantedBug]:
         """The bug is in the tables while the block runs.  Raises KeyError with all names."""
         if name not in self.planted:
             raise KeyError(f"no planted bug {name!r}: one of {', '.join(self.planted) or 'none'}")
-        with Bench() as bench:
+        with TablePatch() as bench:
             self.planted[name].apply(bench)
             yield self.planted[name]

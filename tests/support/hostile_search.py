@@ -18,7 +18,7 @@ import msgspec
 
 from kvproto.check.config import GRID
 from kvproto.check.node import LAST, MORE, NOW
-from kvproto.check.search import Search
+from kvproto.check.search import RankSearch
 from kvproto.check.snapshot import Frozen, plain
 from kvproto.check.state_encoding import DEAD
 from kvproto.fsm.vocabulary import Effect
@@ -28,7 +28,7 @@ from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import Terms
 from kvproto.protocol.states import Cause
 from kvproto.rank.settings import DECODE_GROUP
-from kvproto.sim.world import Side, World
+from kvproto.sim.world import Side, SimulatedWorld
 from support.hostile import THEIR_LINK, Suspect, SuspectPrefill, Thing
 from support.stories import QUICK, chances
 
@@ -50,7 +50,7 @@ def checked_values(suspect: Suspect) -> list[Frozen]:
     """Every value that the suspect's rank has in the checker's world of its configuration."""
     config = suspect.config
     at = suspect.node.index + (0 if isinstance(suspect, SuspectPrefill) else config.prefills)
-    search = Search("honest", msgspec.structs.replace(config, live=False))
+    search = RankSearch("honest", msgspec.structs.replace(config, live=False))
     result = search.run()
     assert result.ended == "exhausted", result.ended
     values = (value.rank for value in search.world.parts[at].values if value[0] is not DEAD)
@@ -65,12 +65,12 @@ def simulated_values(suspect: Suspect, seeds: Iterable[int]) -> list[Frozen]:
     settings = msgspec.structs.replace(config.settings, timing=QUICK)
     for seed in seeds:
         random = Random(seed)
-        world = World(
+        world = SimulatedWorld(
             seed, config.prefill_layout, config.decode_layout, grid=GRID, settings=settings, tells=config.tells,
             chances=chances(random),
         )  # fmt: skip
 
-        def live(world: World = world, random: Random = random) -> None:
+        def live(world: SimulatedWorld = world, random: Random = random) -> None:
             for _ in range(random.randint(0, 40)):
                 world.step()
                 rank = world.nodes[name].rank

@@ -20,7 +20,7 @@ import msgspec
 from kvproto.fsm.errors import KvprotoError
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
-Kinds = Mapping[str, type[msgspec.Struct]]
+CollectorByKind = Mapping[str, type[msgspec.Struct]]
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -28,7 +28,7 @@ class PlainError(KvprotoError, ValueError):
     """A value that does not fit the type it should have; the sentence names the place."""
 
 
-class Form(NamedTuple):
+class FieldForm(NamedTuple):
     """How a field is written and read (`read` gets the place, for its `PlainError`)."""
 
     write: Callable[[Any], Plain]
@@ -54,7 +54,7 @@ def hints(cls: Any) -> dict[str, Any]:
 class PlainJson:
     """Writes and reads the structs of one protocol."""
 
-    def __init__(self, kinds: dict[type, Kinds], forms: Mapping[str, Form]) -> None:
+    def __init__(self, kinds: dict[type, CollectorByKind], forms: Mapping[str, FieldForm]) -> None:
         """`kinds`: by base, the structs of which only one's `type` tells which it is; `forms`: by field name."""
         self.kinds, self.forms = kinds, forms
 

@@ -47,7 +47,7 @@ from kvproto.protocol.states import Cause
 from kvproto.protocol.states import DRoom as S
 
 
-class Work(msgspec.Struct, frozen=True, gc=False):
+class DecodeWork(msgspec.Struct, frozen=True, gc=False):
     """What a room needs once something of it has moved or was asked for again, or once it has failed."""
 
     #: chunks (mask) that are in their pages
@@ -70,14 +70,14 @@ class DRoomValue(Value, frozen=True, gc=False):
     prefix: int = 0
     #: prefill ranks (mask) that have confirmed the room; when it has failed: that can still write
     peers: int = 0
-    work: Work | None = None
+    work: DecodeWork | None = None
 
 
 V = DRoomValue
-IDLE = Work()
+IDLE = DecodeWork()
 
 
-def _work(v: V) -> Work:
+def _work(v: V) -> DecodeWork:
     return v.work or IDLE
 
 

@@ -15,7 +15,7 @@ over (`DRAINING`) are the pages released and the decode ranks told that nothing 
 (`AWAIT_NOTED`), or their link is lost, or the tries are used up.  What is final stays as a tombstone that
 answers late messages.
 
-The value is small because idle rooms are many: what only a room at work needs lies in `Work`.
+The value is small because idle rooms are many: what only a room at work needs lies in `PrefillWork`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from kvproto.protocol.states import Cause
 from kvproto.protocol.states import PRoom as S
 
 
-class Work(msgspec.Struct, frozen=True, gc=False):
+class PrefillWork(msgspec.Struct, frozen=True, gc=False):
     """What a room needs once its engine is at work on it, or once it has failed."""
 
     #: the first chunk that is not yet opened
@@ -75,14 +75,14 @@ class PRoomValue(Value, frozen=True, gc=False):
     prefix: int = 0
     #: decode ranks (mask) that have opened the room; when it has failed: that are still to be told
     peers: int = 0
-    work: Work | None = None
+    work: PrefillWork | None = None
 
 
 V = PRoomValue
-IDLE = Work()
+IDLE = PrefillWork()
 
 
-def _work(v: V) -> Work:
+def _work(v: V) -> PrefillWork:
     return v.work or IDLE
 
 

@@ -37,10 +37,10 @@ from kvproto.protocol.events import (
     PagesBegun,
     PagesGranted,
     RoomFailed,
-    Route,
     SendEvent,
     SendFinished,
     SendOpened,
+    SendRoute,
     SendStopped,
     SlotTaken,
     StagingDenied,
@@ -88,12 +88,12 @@ On = SendEvent | TimerFired
 # ------------------------------------------------------------------------------------------- guards
 def staged(v: V, e: SendOpened, now: float) -> bool:
     """It travels through the ring."""
-    return e.route is Route.STAGED
+    return e.route is SendRoute.STAGED
 
 
 def paged(v: V, e: SendOpened, now: float) -> bool:
     """It travels page to page."""
-    return e.route is Route.PAGES
+    return e.route is SendRoute.PAGES
 
 
 def aux_ready(v: V, e: SendOpened, now: float) -> bool:
