@@ -1,4 +1,4 @@
-"""Hasty worlds: a part of what the whole world can do, and enough of it to notice what the exam plants."""
+"""Hasty worlds: a part of what the whole world can do, and enough of it to notice what the mutants plant."""
 
 from __future__ import annotations
 

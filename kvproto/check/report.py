@@ -1,4 +1,4 @@
-"""The exam's results: who caught what, in how many steps; and the kill table that is made from them.
+"""The mutants' results: who caught what, in how many steps; and the kill table that is made from them.
 
 The catalogue of hazards has rows that no table of this protocol can bring back: they are about bytes on the wire, about
 who holds which heads, about sockets.  For those `ELSEWHERE` names the tests that plant the defect, or that would fail
@@ -83,7 +83,7 @@ def line(kill: Kill) -> str:
 
 
 def kill_table(kills: Iterable[Kill]) -> str:
-    """The table in Markdown; it has no times, so that it changes only when the protocol or the exam does."""
+    """The table in Markdown; it has no times, so that it changes only when the protocol or the mutants do."""
     lines = [
         "# Who catches what", "",
         "Made by `kvproto check --mutants --table spec/kill-table.md`; a test fails when it is stale. Each hazard is",

@@ -186,7 +186,7 @@ def thaw_decode(rank: DecodeRank, names: Names, frozen: Frozen) -> None:
     ring.live, ring.freed, ring.blocked, rank.chunk_of = {}, set(), {}, {}
     ring.__dict__.pop("tail", None)
     if tail is not None:
-        ring.__dict__["tail"] = tail  # a rule of the exam remembers more than the ring itself does
+        ring.__dict__["tail"] = tail  # a mutant remembers more than the ring itself does
     for at, (k, c, r, offset, end, freed, blocked) in enumerate(regions):
         grant = names.grant(k, c) if k >= 0 else (1 << 19) + at
         ring.live[grant] = RingRegion(grant, r, offset, end)

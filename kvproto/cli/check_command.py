@@ -1,4 +1,4 @@
-"""`kvproto check`: search configurations; sit the exam; ask of every row what it is good for."""
+"""`kvproto check`: search configurations; run the mutants; ask of every row what it is good for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ examples:
   kvproto check small --counts spec/counts.toml    all small ones, and how much there is in each
   kvproto check standard --jobs 2            everything that a release has to pass; about half an hour
   kvproto check abort drop --json            for tools: states, transitions, states_per_s, violations
-  kvproto check --mutants                    the exam: is each planted hazard noticed, and by which property?
+  kvproto check --mutants                    the mutants: is each planted hazard noticed, and by which property?
   kvproto check --gate decode_grant --jobs 2 of one table's rows, effects and guards: which is missed by nobody?
   kvproto check abort --save spec/counterexamples    keep what was found; kvproto replay FILE steps through
 

@@ -1,4 +1,4 @@
-"""The mutations of the exam; importing this package enters them all."""
+"""The mutants; importing this package enters them all."""
 
 from __future__ import annotations
 

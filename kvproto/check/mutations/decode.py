@@ -1,4 +1,4 @@
-"""The exam: rooms of the decode rank."""
+"""Mutants: rooms of the decode rank."""
 
 from __future__ import annotations
 

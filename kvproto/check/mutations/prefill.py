@@ -1,4 +1,4 @@
-"""The exam: rooms of the prefill rank."""
+"""Mutants: rooms of the prefill rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exam: grants, the ring, links and gens."""
+"""Mutants: grants, the ring, links and gens."""
 
 from __future__ import annotations
 

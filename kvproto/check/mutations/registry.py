@@ -1,4 +1,4 @@
-"""The exam: small changes to the tables, each of which brings one hazard back, and the property that must then fail.
+"""Mutants: small changes to the tables, each of which brings one hazard back, and the property that must then fail.
 
 Each mutation is a function of the bench, with the hazard's name and the change in its first line.  None of them touches
 the checker.  `MUTANTS` says in which configuration each is sought, and which properties count as having caught it.
@@ -14,7 +14,7 @@ from kvproto.fsm.table_patching import TablePatch
 
 
 class Mutation(msgspec.Struct, frozen=True):
-    """One question of the exam."""
+    """One mutant."""
 
     name: str
     about: str
@@ -31,7 +31,7 @@ MUTANTS: dict[str, Mutation] = {}
 def mutation(
     name: str, config: str, *expect: str
 ) -> Callable[[Callable[[TablePatch], None]], Callable[[TablePatch], None]]:
-    """Enter a change into the exam."""
+    """Enter a mutant."""
 
     def enter(apply: Callable[[TablePatch], None]) -> Callable[[TablePatch], None]:
         about = (apply.__doc__ or "").strip()

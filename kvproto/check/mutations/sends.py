@@ -1,4 +1,4 @@
-"""The exam: sends of the prefill rank."""
+"""Mutants: sends of the prefill rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exam: every hazard that is planted is noticed, by a property that was expected to notice it."""
+"""Mutants: every hazard that is planted is noticed, by a property that was expected to notice it."""
 
 from __future__ import annotations
 
