@@ -75,8 +75,8 @@ class PrefillRank(PrefillLinks):
     # ------------------------------------------------------------------------------------------- writes
     def _where(self, room: int, chunk: int, peer: int) -> tuple[int, int, int, int]:
         """Of a send: its link and epoch, the first token of its chunk and how many they are."""
-        value = self.value_of(room)
-        link = self.link_to(room, peer) or 0
+        value = self.rooms.get(room) or self.tombs[room]
+        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
         at = self.links.get(link)
         return link, at.epoch if at is not None else 0, *cell(chunk, value.tokens, value.prefix, self.grid)
 
