@@ -95,8 +95,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "ChunkLanded,                   let=place)", "decode_room",
     ),
     "a row's verb": (
-        'ignore(S.AWAIT_AUX_ACK, AuxReady,        "the row', 'refuse(S.AWAIT_AUX_ACK, AuxReady,        "the row',
-        "prefill_send",
+        "ignore(S.DRAINING,     ChunkAcked, ", "refuse(S.DRAINING,     ChunkAcked, ", "prefill_send",
     ),
     "a row's target": (
         "row(S.FILLING,       RoomStopped,      S.QUARANTINED)",

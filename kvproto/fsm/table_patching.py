@@ -89,6 +89,11 @@ class TablePatch:
         for row in rows:
             table.rows.remove(row)
 
+    def ignore(self, table: Table[Any], source: State | tuple[State, ...], event: type[Event]) -> None:
+        """Let machines in these states pass over an event that nobody can bring them in the tables as they are."""
+        self._save(table.rows)
+        table.ignore(source, event, "it comes of another change")
+
     def without(self, table: Table[Any], rows: Iterable[Row], *effects: str) -> None:
         """Take effects out of the rows, by name."""
         self._save(table.rows)

@@ -30,7 +30,7 @@ NOT_IN_TABLES = (
         "whether a message can leave",
         "A message leaves on a link that is up, under its epoch, and is not kept otherwise: whoever needs an answer"
         " asks again, and a link that comes up tells its rooms.",
-        ("rank/base.py:_up", "rank/base.py:_send"),
+        ("rank/base.py:_link_up", "rank/base.py:_send"),
         "tests/test_core_scenarios.py",
     ),
     Exemption(
@@ -78,7 +78,7 @@ NOT_IN_TABLES = (
     Exemption(
         "what the engine is told",
         "Status, outcome and explanation are read from the values and change none.",
-        ("engine/endpoint.py:status", "engine/endpoint.py:_outcome", "engine/prefill_endpoint.py:_known",
+        ("engine/endpoint.py:status", "engine/endpoint.py:_outcome", "engine/prefill_endpoint.py:_knows_room",
          "engine/decode_endpoint.py:_stage", "engine/room.py:ok", "rank/explain.py:_prefill",
          "rank/explain.py:_decode", "rank/explain.py:_over", "rank/explain.py:_last", "rank/explain.py:unlinked"),
         "tests/test_endpoint_calls.py",

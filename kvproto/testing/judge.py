@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kvproto.testing.stage import EngineStage
 
 #: what a loop reports of troubles that the schedule has made
-EXPECTED = ("write of ", "gather of ", "scatter of ", "frame from ")
+EXPECTED = ("write of ", "gather of ", "scatter of ", "frame from ", "call from ")
 
 
 class WatchedFabric(Fabric):

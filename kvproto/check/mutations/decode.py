@@ -76,7 +76,7 @@ def abort_ignored_after_success(b: TablePatch) -> None:
         DROOMS, b.rows(DROOMS, (DRoom.AWAIT_PEERS, DRoom.OPEN), ev.EngineAborted), target=DRoom.ABORTED,
         do=(dr.announce, dr.stop_grants, dr.drain_grants, dr.release),
     )  # fmt: skip
-    b.change(DROOMS, b.rows(DROOMS, DRoom.ABORTED, ev.GrantClosed), verb="ignore")
+    b.ignore(DROOMS, DRoom.ABORTED, ev.GrantClosed)
 
 
 @mutation("padding-means-done", "two-slots", "S5", "S3")

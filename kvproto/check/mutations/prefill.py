@@ -85,7 +85,7 @@ def late_write_after_abort(b: TablePatch) -> None:
     """A room counts as drained while a write of it is in flight."""
     b.drop(PROOMS, b.rows(PROOMS, PRoom.DRAINING, ev.SendsStopped, "some_live"))
     ended = (PRoom.AWAIT_NOTED, PRoom.FAILED, PRoom.ABORTED)
-    b.change(PROOMS, b.rows(PROOMS, ended, ev.SendFinished), verb="ignore")
+    b.ignore(PROOMS, ended, ev.SendFinished)
 
 
 @mutation("failure-not-told", "doubt", "L1")
