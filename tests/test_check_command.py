@@ -16,7 +16,7 @@ from msgspec import structs
 
 from kvproto.check import deletion_mutants
 from kvproto.check.deletion_mutants import questions
-from kvproto.check.mutations import EXAM
+from kvproto.check.mutations import MUTANTS
 from kvproto.cli import main as kvproto_main
 from kvproto.cli.check_command import main
 from kvproto.cli.ending import UNFINISHED
@@ -44,8 +44,8 @@ def test_the_exam_for_tools(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_mutation_that_nobody_notices_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    blind = structs.replace(EXAM["lost-response"], config="roomy")  # nothing is lost there
-    monkeypatch.setitem(EXAM, "lost-response", blind)
+    blind = structs.replace(MUTANTS["lost-response"], config="roomy")  # nothing is lost there
+    monkeypatch.setitem(MUTANTS, "lost-response", blind)
     assert main(["--mutants", "lost-response"]) == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kvproto.check.configs import CONFIGS
 from kvproto.check.search import check, label
-from kvproto.check.search_coverage import Covered
+from kvproto.check.search_coverage import MachineCollector
 from kvproto.cli import main as kvproto_main
 from kvproto.cli.check_command import main as check_command
 from kvproto.cli.coverage_command import main, read
@@ -33,7 +33,7 @@ def traces(tmp_path: Path) -> Path:
 
 
 def test_a_search_is_counted_by_rows_and_by_pairs(tmp_path: Path) -> None:
-    with Covered().installed() as counts:
+    with MachineCollector().installed() as counts:
         result = check("smoke", CONFIGS["smoke"])
     seen = {label(row) for table in TABLES for row in table.rows if counts.rows[table.name, row.index]}
     assert set(result.rows) <= seen  # and the calls with which it begins

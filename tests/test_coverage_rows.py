@@ -14,7 +14,7 @@ import pytest
 from kvproto.cli.draw_command import main as draw
 from kvproto.draw.scenes import SCENES
 from kvproto.fsm.machine import Machine
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.trace.coverage import Collector, percent, together
 from kvproto.fsm.trace.coverage_file import CoverageError, load, save, undump
 from kvproto.fsm.trace.coverage_report import lacking, side_by_side
@@ -71,7 +71,7 @@ def test_a_machine_that_is_on_no_rank_counts_for_nothing() -> None:
 
 def test_what_ranks_of_changed_tables_do_counts_for_nothing() -> None:
     with Collector(KV.counted).installed() as counts:
-        with Bench() as bench:
+        with TablePatch() as bench:
             bench.change(decode_grant, bench.rows(decode_grant, DGrant.SCATTERING, ev.Scattered), do=())
             SCENES[0].play()
         assert not counts.rows and not counts.routes

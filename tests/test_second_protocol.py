@@ -42,7 +42,7 @@ from kvproto.fsm.table import Table
 from kvproto.fsm.trace.records import lines
 from kvproto.fsm.vocabulary import Transmit
 from kvproto.fsm.world import World
-from kvproto.fsm.world_tale import _Search
+from kvproto.fsm.world_tale import _StorySearch
 
 ROOT = Path(__file__).parent.parent
 TABLES = ["--tables", "examples.two_phase_commit.parties:PROTOCOL"]
@@ -163,10 +163,10 @@ def test_what_is_alike_is_exchanged_and_nothing_is_lost_by_it() -> None:
     alike, apart = (World(Commit(chances, participants=1, txns=2)) for _ in range(2))
     assert len(alike.swaps) == 1
     apart.swaps = []
-    whole = _Search("apart", apart, 4_000)
+    whole = _StorySearch("apart", apart, 4_000)
     whole.run()
     canonical = {_orbit(apart, alike, state) for state in whole.order}
-    assert run(_Search("alike", alike, 4_000)).states == len(canonical) < len(whole.order)
+    assert run(_StorySearch("alike", alike, 4_000)).states == len(canonical) < len(whole.order)
 
 
 def _orbit(apart: World, alike: World, state: tuple[int, ...]) -> frozenset[object]:

@@ -15,7 +15,7 @@ from kvproto.cli import main as kvproto_main
 from kvproto.cli.replay_command import main as replay_main
 from kvproto.cli.trace_command import main as trace_main
 from kvproto.draw.scenes import ROOM, SCENES, open_room
-from kvproto.draw.stage import GRID, Cast, Stage
+from kvproto.draw.stage import GRID, SceneRanks, SceneStage
 from kvproto.fsm.draw.scene import Scene
 from kvproto.fsm.trace.plain_json import PlainError
 from kvproto.fsm.vocabulary import Report
@@ -64,7 +64,7 @@ def test_a_trace_comes_back_as_it_was_and_replays(scene: Scene) -> None:
 
 
 def test_room_ids_of_64_bits_and_generations_come_back(tmp_path: Path) -> None:
-    stage = Stage(Cast())
+    stage = SceneStage(SceneRanks())
     stage.run(1e-3)
     room = room_key(2**64 - 1, 2**32 - 1)
     open_room(stage, room, GRID)
@@ -77,7 +77,7 @@ def test_room_ids_of_64_bits_and_generations_come_back(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_begins_in_the_middle_replays(tmp_path: Path) -> None:
-    stage = Stage(Cast(settings=Settings(trace=40)))
+    stage = SceneStage(SceneRanks(settings=Settings(trace=40)))
     stage.run(1e-3)
     for room in range(1, 30):
         open_room(stage, room, GRID)
@@ -92,7 +92,7 @@ def test_a_trace_that_begins_in_the_middle_replays(tmp_path: Path) -> None:
 
 
 def test_forgotten_tombstones_do_not_disturb_the_replay() -> None:
-    stage = Stage(Cast(settings=Settings(tombstones=1)))
+    stage = SceneStage(SceneRanks(settings=Settings(tombstones=1)))
     stage.run(1e-3)
     for room in (ROOM, SECOND, ROOM):
         open_room(stage, room, GRID)
@@ -228,7 +228,7 @@ def test_lost_repeated_and_unseen_messages_are_told_as_such() -> None:
 
 
 def test_the_story_of_a_room_has_its_watermark_and_no_other_room() -> None:
-    stage = Stage(Cast(settings=Settings(ring_bytes=1 << 15)))
+    stage = SceneStage(SceneRanks(settings=Settings(ring_bytes=1 << 15)))
     stage.run(1e-3)
     open_room(stage, ROOM, 2 * GRID)
     open_room(stage, SECOND, 2 * GRID)

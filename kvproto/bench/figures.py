@@ -88,8 +88,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=DEFAULT, help=f"the file of results (default {DEFAULT})")
     parser.add_argument("--add", type=Path, nargs="+", metavar="RUN", help="put these runs into it first")
     parser.add_argument("--merge", type=Path, nargs="+", metavar="RUN", help="make it anew of these runs first")
-    parser.add_argument("--into", type=Path, nargs="+", metavar="FILE",
-                        help="put a summary between these files' marks, <!-- figures --> or <!-- figures in short -->")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="put a summary between these files' marks, <!-- figures --> or <!-- figures in short -->",
+    )
     parser.add_argument("--json", action="store_true", help="print the results as they are")
     add_plot(parser)
     options = parser.parse_args(argv)

@@ -21,7 +21,7 @@ from kvproto.bench import tables
 from kvproto.bench.kernel_work import KernelShape
 from kvproto.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
 from kvproto.bench.results import command_line, write
-from kvproto.engine.device_streams import Lane
+from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.torch import TorchKernels
@@ -54,7 +54,7 @@ class StagedShare:
         self.nbytes = self.tokens * self.per_token
         self.pool = random_pool(layout, self.tokens // shape.page * 5 // 4)
         self.table = torch.randperm(self.pool.pages, device="cuda")[: self.tokens // shape.page]
-        self.lane = Lane(self.pool.device)
+        self.lane = DeviceStreams(self.pool.device)
         self.staging = Staging(self.nbytes, self.lane, "pinned")
 
     def pieces(self) -> list[tuple[int, int, int]]:

@@ -137,7 +137,7 @@ def bench(rooms: int, repeats: int, theirs: int) -> dict[str, Any]:
             alive, script, rehearsal = lives(rooms, count, (rooms - 1) / RATE)
             return [*alive, *islice(draw(rooms, SEED + 2), max(0, theirs - count))], script, rehearsal
 
-        other = step_other.Aside(make)
+        other = step_other.PlayerProcess(make)
     rank, now, bytes_per_room, gc_ms = measure_memory(rooms)
     alive, script, rehearsal = lives(rooms, count, now)
     figures: dict[str, Any] = {}

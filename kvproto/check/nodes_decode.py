@@ -21,7 +21,7 @@ from kvproto.check.node import (
     SILENT,
     Input,
     Move,
-    Out,
+    RankOutput,
     Unrest,
     Watched,
     judge,
@@ -61,7 +61,7 @@ class DecodeNode(DecodeMemory):
         self.interpreter = Watched(self.rank, self)
         self.lives[life] = self.rank, self.interpreter
 
-    def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[DNode, list[Out]]:
+    def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[DNode, list[RankOutput]]:
         """A rank that has just started and has called all prefill ranks that it shares anything with.
 
         `script`: rooms that the engine of a former life has lost.
@@ -124,7 +124,7 @@ class DecodeNode(DecodeMemory):
         return found
 
     # -------------------------------------------------------------------------------------------- step
-    def step(self, v: DNode, what: Input) -> tuple[DNode, list[Out]]:
+    def step(self, v: DNode, what: Input) -> tuple[DNode, list[RankOutput]]:
         """The next value, and what leaves the node.  Raises `Violation`."""
         self.current, self.outs = v, []
         if what[0] in ("land", "fail", "doubt", "settle", "post", "peer crashed"):

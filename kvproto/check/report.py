@@ -1,4 +1,4 @@
-"""The exam's results: who caught what, in how many steps; and the kill table that is made from them.
+"""The mutants' results: who caught what, in how many steps; and the kill table that is made from them.
 
 The catalogue of hazards has rows that no table of this protocol can bring back: they are about bytes on the wire, about
 who holds which heads, about sockets.  For those `ELSEWHERE` names the tests that plant the defect, or that would fail
@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from kvproto.check.configs import CONFIGS
-from kvproto.check.mutations import EXAM
+from kvproto.check.mutations import MUTANTS
 from kvproto.check.search import Result, check
 from kvproto.fsm.bounded_files import FileError, decoded, text_of
 from kvproto.fsm.errors import ArgumentError
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 
 #: golden counts of the configurations in a file
 CountName = Literal["states", "transitions", "depth"]
@@ -61,16 +61,16 @@ class Kill(msgspec.Struct):
 
 def questions(names: Sequence[str]) -> list[str]:
     """These mutations, or all.  Raises ArgumentError with all names."""
-    unknown = sorted(set(names) - set(EXAM))
+    unknown = sorted(set(names) - set(MUTANTS))
     if unknown:
-        raise ArgumentError(f"no mutation {unknown[0]!r}: one of {', '.join(EXAM)}")
-    return list(names) or list(EXAM)
+        raise ArgumentError(f"no mutation {unknown[0]!r}: one of {', '.join(MUTANTS)}")
+    return list(names) or list(MUTANTS)
 
 
-def sit(name: str) -> Kill:
+def try_mutant(name: str) -> Kill:
     """Plant the mutation, and search."""
-    mutation, begun = EXAM[name], time.perf_counter()
-    with Bench() as bench:
+    mutation, begun = MUTANTS[name], time.perf_counter()
+    with TablePatch() as bench:
         mutation.apply(bench)
         result = check(mutation.config, CONFIGS[mutation.config])
     if result.ended == "interrupted":
@@ -92,7 +92,7 @@ def line(kill: Kill) -> str:
 
 
 def kill_table(kills: Iterable[Kill]) -> str:
-    """The table in Markdown; it has no times, so that it changes only when the protocol or the exam does."""
+    """The table in Markdown; it has no times, so that it changes only when the protocol or the mutants do."""
     lines = [
         "# Who catches what", "",
         "Made by `kvproto check --mutants --table spec/kill-table.md`; a test fails when it is stale. Each hazard is",

@@ -1,4 +1,4 @@
-"""`kvproto check`: search configurations; sit the exam; ask of every row what it is good for."""
+"""`kvproto check`: search configurations; run the mutants; ask of every row what it is good for."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ examples:
   kvproto check small --counts spec/counts.toml    all small ones, and how much there is in each
   kvproto check standard --jobs 2            everything that a release has to pass; about half an hour
   kvproto check abort drop --json            for tools: states, transitions, states_per_s, violations
-  kvproto check --mutants                    the exam: is each planted hazard noticed, and by which property?
+  kvproto check --mutants                    the mutants: is each planted hazard noticed, and by which property?
   kvproto check --gate decode_grant --jobs 2 of one table's rows, effects and guards: which is missed by nobody?
   kvproto check abort --save spec/counterexamples    keep what was found; kvproto replay FILE steps through
 
@@ -155,7 +155,7 @@ def _search(args: Any, checker: Checker) -> int:
         for result in spread(_run, asked, args.jobs):
             results.append(result)
             if not args.json:
-                _tell(result, args)
+                _print_result(result, args)
             if args.save and result.violations:
                 (args.save / f"{result.name}.jsonl").write_text(result.violations[0].jsonl())
             if result.ended == "interrupted" and args.jobs == 1:
@@ -187,7 +187,7 @@ def _write(results: Sequence[Result], args: Any, known: report.Known | None) -> 
         save({"": covered}, args.rows)
 
 
-def _tell(result: Result, args: Any) -> None:
+def _print_result(result: Result, args: Any) -> None:
     end = "" if args.quiet else "\r"
     say(
         f"{end}{result.name:<20} {result.states:>11,} states {result.transitions:>12,} transitions  "
@@ -210,7 +210,7 @@ def _mutants(args: Any) -> int:
     kills: list[report.Kill] = []
     asked = report.questions(args.names)
     try:
-        for kill in spread(report.sit, asked, args.jobs):
+        for kill in spread(report.try_mutant, asked, args.jobs):
             kills.append(kill)
             if not args.json:
                 say(report.line(kill))
@@ -229,7 +229,7 @@ def _mutants(args: Any) -> int:
 
 
 def _gate(args: Any) -> int:
-    found: list[deletion_mutants.Outcome] = []
+    found: list[deletion_mutants.MutantVerdict] = []
     asked = deletion_mutants.questions(args.names)
     shown = not args.quiet and sys.stderr.isatty()
     try:

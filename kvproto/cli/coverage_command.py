@@ -18,7 +18,7 @@ from kvproto.arguments import output_file
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.cli.tables_option import add_tables
-from kvproto.fsm.draw.diagram import Look, sketch
+from kvproto.fsm.draw.diagram import DiagramOptions, sketch
 from kvproto.fsm.draw.svg import svg
 from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.table import Table
@@ -158,7 +158,7 @@ def _shares(sources: Sources) -> str:
 
 
 def _figure(name: str, counts: Collector, each: Table[Any]) -> str:
-    picture = base64.b64encode(svg(sketch(each, Look(), counts.rows)).encode()).decode()
+    picture = base64.b64encode(svg(sketch(each, DiagramOptions(), counts.rows)).encode()).decode()
     rows, guards, pairs = counts.covered(each), counts.outcomes(each), counts.joined(each)
     text = f"{escape(name)}: {rows} rows, {guards} guard outcomes, {pairs} pairs"
     image = f'<img alt="{text}" src="data:image/svg+xml;base64,{picture}">'

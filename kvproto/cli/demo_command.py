@@ -16,9 +16,9 @@ from kvproto.arguments import output_folder, pages, positive, real, whole
 from kvproto.cli.ending import FOUND, WELL, ended
 from kvproto.demo.conduct import DemoResult, conduct
 from kvproto.demo.group import RankError
-from kvproto.demo.job import GroupShape, Job
+from kvproto.demo.job import DemoJob, GroupShape
 from kvproto.demo.matrix import CASES
-from kvproto.demo.report import Bars, as_json, matrix_row, show
+from kvproto.demo.report import ProgressBars, as_json, matrix_row, show
 from kvproto.demo.run import Abort, Carrier, Route, Run, chunk_bytes, make_rooms
 from kvproto.layout.sharding import MAX_RANKS
 
@@ -116,7 +116,7 @@ def make_run(args: argparse.Namespace) -> Run:
     order_p, _, order_d = args.order.partition(":")
     if not {order_p, order_d or order_p} <= {"NHD", "HND"}:
         raise ValueError(f"--order {args.order}: NHD, HND or P:D of the two")
-    job = Job(
+    job = DemoJob(
         GroupShape(args.prefill_tp, args.prefill_pp, page_p, order_p),
         GroupShape(args.decode_tp, args.decode_pp, page_d, order_d or order_p),
         make_rooms(
@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def one(run: Run, *, as_text: bool) -> int:
     """One run, shown while it goes on and told at the end."""
-    with Bars(run, shown=as_text) as bars:
+    with ProgressBars(run, shown=as_text) as bars:
         result = conduct(run, bars)
     if as_text:
         show(result)

@@ -12,7 +12,7 @@ from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.cli.tables_option import add_tables
 from kvproto.draw import generated_docs
-from kvproto.fsm.draw.diagram import Counts, Look, sketch
+from kvproto.fsm.draw.diagram import Counts, DiagramOptions, sketch
 from kvproto.fsm.draw.dot import dot
 from kvproto.fsm.draw.mermaid import mermaid
 from kvproto.fsm.draw.scene import Scene
@@ -70,9 +70,11 @@ def main(argv: list[str]) -> int:
     counts = together(load(args.coverage, args.tables.counted)).rows if args.coverage is not None else None
     if scenes:
         told = args.tables.told()
-        return _put(((scene.name, "mmd", scene.chart(told, states=args.states)) for scene in scenes), args.out)
+        return _write_pictures(
+            ((scene.name, "mmd", scene.chart(told, states=args.states)) for scene in scenes), args.out
+        )
     render = _renderer(args, counts)
-    return _put(((table.name, SUFFIX[args.format], render(table)) for table in tables), args.out)
+    return _write_pictures(((table.name, SUFFIX[args.format], render(table)) for table in tables), args.out)
 
 
 def _scenes(protocol: Protocol, asked: str | None) -> list[Scene]:
@@ -88,7 +90,9 @@ def _scenes(protocol: Protocol, asked: str | None) -> list[Scene]:
 def _renderer(args: argparse.Namespace, counts: Counts | None) -> Callable[[Table[Any]], str]:
     if args.format == "md":
         return tables_md
-    look = Look(args.guards, args.effects, args.loops, args.silent, fold=0 if args.no_fold else Look().fold)
+    look = DiagramOptions(
+        args.guards, args.effects, args.loops, args.silent, fold=0 if args.no_fold else DiagramOptions().fold
+    )
     if args.format == "svg":
         return lambda table: svg(sketch(table, look, counts), theme=args.theme)
     text = {"mermaid": mermaid, "dot": dot}[args.format]
@@ -101,7 +105,7 @@ def tables_md(table: Table[Any]) -> str:
     return f"# {table.name}\n\n" + "\n".join(parts)
 
 
-def _put(pictures: Iterable[tuple[str, str, str]], out: Path | None) -> int:
+def _write_pictures(pictures: Iterable[tuple[str, str, str]], out: Path | None) -> int:
     for name, suffix, content in pictures:
         if out is None:
             say(content.rstrip("\n"))

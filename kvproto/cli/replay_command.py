@@ -11,7 +11,7 @@ import msgspec
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.cli.tables_option import add_tables
-from kvproto.fsm.checker import Walk
+from kvproto.fsm.checker import ReplayedWay
 from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.trace.records import StepEntry, load
 from kvproto.fsm.trace.replay import replay
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
     return ended
 
 
-def _counterexample(path: Path, protocol: Protocol) -> Walk | None:
+def _counterexample(path: Path, protocol: Protocol) -> ReplayedWay | None:
     """The file as a counterexample, walked; None: it is something else."""
     begins = b'{"property"'
     with path.open("rb") as file:

@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
         missing = f"{telling.subject_title(about)} is not in these traces"
         option = "--room" if telling.subject == "room" else "--about"
         raise ArgumentError(f"{missing}; without {option} all are listed")
-    deliver(_tell(story, about, telling, args), args.out)
+    deliver(_story_text(story, about, telling, args), args.out)
     return WELL
 
 
@@ -61,7 +61,7 @@ def _about(story: list[Moment], about: Subject, telling: Telling) -> list[Moment
     return story if about is None else select(story, [about], telling)
 
 
-def _tell(story: list[Moment], about: Subject, telling: Telling, args: argparse.Namespace) -> str:
+def _story_text(story: list[Moment], about: Subject, telling: Telling, args: argparse.Namespace) -> str:
     if args.format == "perfetto":
         return perfetto(story, telling) + "\n"
     if args.format == "json":

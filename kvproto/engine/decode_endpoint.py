@@ -135,7 +135,7 @@ class DecodeEndpoint(Endpoint):
         return entry.aux
 
     # ------------------------------------------------------------------------------------------ the loop's
-    def _known(self, key: int) -> bool:
+    def _knows_room(self, key: int) -> bool:
         del key
         return True
 
@@ -145,7 +145,7 @@ class DecodeEndpoint(Endpoint):
         return Status.WAITING if waits else stage
 
     def _dial(self, effect: do.Dial) -> None:
-        if self._dialled.get(effect.link) == effect.address and effect.link in self._loop.lines.peer_of:
+        if self._dialled.get(effect.link) == effect.address and effect.link in self._loop.connections.peer_of:
             return
         try:
             peer = self._loop.control.connect(effect.address)
@@ -153,10 +153,10 @@ class DecodeEndpoint(Endpoint):
             self._loop.raise_event(ev.DialFailed(effect.link, str(error)))
             return
         self._dialled[effect.link] = effect.address
-        self._loop.lines.bind(effect.link, peer)
+        self._loop.connections.bind(effect.link, peer)
 
     def _say_hello(self, effect: do.SayHello) -> None:
-        self._loop.lines.send(effect.link, 0, 0, self._rank.hello(effect.session))
+        self._loop.connections.send(effect.link, 0, 0, self._rank.hello(effect.session))
 
     def _deliver_aux(self, effect: do.DeliverAux) -> None:
         entry = self._entries.get(effect.room)

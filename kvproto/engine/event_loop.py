@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from kvproto.engine.loop_thread import Owned, Source
+from kvproto.engine.loop_thread import LoopThread, Source
 from kvproto.fsm.driver import Driver
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.io.clock import Clock
@@ -32,7 +32,7 @@ EVERY = 4
 LONGEST_WAIT = 1.0
 
 
-class EventLoop(Owned):
+class EventLoop(LoopThread):
     """A party, its control plane and its handlers."""
 
     def __init__(self, party: Driver, control: Control, clock: Clock) -> None:

@@ -6,7 +6,7 @@ same for both and is here.  How a pass goes is `event_loop`.
 
 from __future__ import annotations
 
-from kvproto.engine.connections import Lines
+from kvproto.engine.connections import Connections
 from kvproto.engine.event_loop import EventLoop
 from kvproto.engine.logs import Logs, named
 from kvproto.fsm.codec import WireError
@@ -15,7 +15,7 @@ from kvproto.io.clock import Clock
 from kvproto.io.control.control import Control, Peer
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.codec import Call, ForeignCallError, decode, encode
+from kvproto.protocol.codec import ForeignCallError, RawHello, decode, encode
 from kvproto.protocol.messages import Message, Refusal, Reset
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
@@ -33,7 +33,9 @@ class Loop(EventLoop):
         }  # fmt: skip
         self.logs = Logs(f"{rank.side} rank {rank.index}", rank.counts)
         self.reports = self.logs.reports
-        self.lines = Lines(lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link)))
+        self.connections = Connections(
+            lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link))
+        )
 
     # ------------------------------------------------------------------------------------ the control plane
     def hear(self, peer: Peer, frame: bytes) -> None:
@@ -46,9 +48,9 @@ class Loop(EventLoop):
             if isinstance(error, ForeignCallError) and self.rank.side == "prefill":
                 self._refuse(peer, error.call)
             return
-        self._take(peer, epoch, room, body)
+        self._receive(peer, epoch, room, body)
 
-    def _refuse(self, peer: Peer, call: Call) -> None:
+    def _refuse(self, peer: Peer, call: RawHello) -> None:
         """Answer a call of another build, which is no message of this one: no table sees it."""
         why = self.rank.other_build(call.version, call.digest)
         if why:
@@ -56,8 +58,8 @@ class Loop(EventLoop):
             self.logs.frame(f"call from {peer} refused", why)
             self.control.send(peer, encode(0, 0, Refusal(call.session, why[:1024])))
 
-    def _take(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
-        link = self.lines.link_at.get(peer, 0)
+    def _receive(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
+        link = self.connections.link_at.get(peer, 0)
         self.now = self.clock.again()
         unheard = 0 if link else self.rank.counts.total()
         self.submit(self.rank.receive(link, epoch, room, body, self.now, peer.place))
@@ -66,10 +68,10 @@ class Loop(EventLoop):
 
     # ---------------------------------------------------------------------------------------- effects
     def _transmit(self, effect: do.Transmit) -> None:
-        self.lines.send(effect.link, effect.epoch, effect.room, effect.body)
+        self.connections.send(effect.link, effect.epoch, effect.room, effect.body)
 
     def _bind(self, effect: do.BindLink) -> None:
-        self.lines.bind(effect.link, Peer.at(effect.place))
+        self.connections.bind(effect.link, Peer.at(effect.place))
 
     def _say_reset(self, effect: do.SayReset) -> None:
         self.control.send(Peer.at(effect.place), encode(effect.epoch, 0, Reset()))

@@ -58,7 +58,7 @@ class Party(Driver):
         raise NotImplementedError
 
 
-class Heard(msgspec.Struct):
+class MemberMessage(msgspec.Struct):
     """A message, and who sent it."""
 
     party: Any
@@ -86,13 +86,13 @@ class Member(Party):
 
     def receive(self, peer: int, body: Any, now: float) -> list[Effect]:
         """Take one message of the party with this number."""
-        return self.hear(Heard(self, peer, body), now)
+        return self.hear(MemberMessage(self, peer, body), now)
 
-    def noted(self, heard: Heard) -> tuple[int, Any]:
+    def noted(self, heard: MemberMessage) -> tuple[int, Any]:
         """Who sent it, and the message."""
         return heard.peer, heard.body
 
-    def answer(self, heard: Heard, body: Any) -> None:
+    def answer(self, heard: MemberMessage, body: Any) -> None:
         """Say it to whoever sent what was heard."""
         self._leave(Transmit(heard.peer, body))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PlainStep = tuple[int, list[Any], str]
 
 
-class Tale(msgspec.Struct):
+class Counterexample(msgspec.Struct):
     """A violation: the property, what is wrong, and each step; a subclass has the words."""
 
     property: str
@@ -92,10 +92,10 @@ def _next(space: Space, state: Any, goal: Any) -> tuple[Any, Any]:
     raise LookupError("a way that was walked cannot be walked again: the parties are not pure")
 
 
-class Walk(msgspec.Struct):
+class ReplayedWay(msgspec.Struct):
     """A recorded way, walked again: how far it goes, and what it breaks now (empty: nothing)."""
 
-    once: Tale
+    once: Counterexample
     broken: str = ""
     #: why the next recorded step cannot happen; empty: all of them did
     gone: str = ""
@@ -124,8 +124,8 @@ class RecordedStep(msgspec.Struct):
 
 
 def walk(
-    text: str, make: Callable[[RecordedHead], tuple[Tale, Space]], plain: Callable[[Any], PlainStep]
-) -> Walk:  # fmt: skip
+    text: str, make: Callable[[RecordedHead], tuple[Counterexample, Space]], plain: Callable[[Any], PlainStep]
+) -> ReplayedWay:  # fmt: skip
     """Walk a recorded way again, as far as it goes.
 
     `make` gives the tale (without its steps) and the space that the first line names, `plain` an event as it is
@@ -139,7 +139,7 @@ def walk(
     except (KvprotoError, KeyError) as error:
         raise ArgumentError(f"not a recorded counterexample: {error}") from error
     steps: list[PlainStep] = [(line.at, line.event, line.cost) for line in lines]
-    done, state = Walk(once), space.initial()
+    done, state = ReplayedWay(once), space.initial()
     for at, wanted in enumerate(steps, 1):
         states, why = space.successors(state)
         mine = next((e for name, _, e in space.faults if name == once.property and at == len(steps)), None)

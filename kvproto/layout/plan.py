@@ -85,23 +85,23 @@ class Plan:
 
     def duties(self, writer: int) -> tuple[Share, ...]:
         """What the writer writes, by reader."""
-        return _known(self._duties, writer, "writer")
+        return _of_rank(self._duties, writer, "writer")
 
     def writers(self, reader: int) -> tuple[Share, ...]:
         """What the reader receives, by writer: the fan-in of each of its grants, in the order of the parts."""
-        return _known(self._writers, reader, "reader")
+        return _of_rank(self._writers, reader, "reader")
 
     def linked(self, writer: int) -> tuple[int, ...]:
         """The readers that hold something the writer holds, whichever replica has the duty."""
-        return _known(self._linked, writer, "writer")
+        return _of_rank(self._linked, writer, "writer")
 
     def linked_to(self, reader: int) -> tuple[int, ...]:
         """The writers that hold something the reader holds, replicas without a duty included."""
-        return _known(self._linked_to, reader, "reader")
+        return _of_rank(self._linked_to, reader, "reader")
 
     def lead(self, reader: int) -> int:
         """The writer that sends the aux row: the lowest with a duty on the last stage that writes to the reader."""
-        return _known(self._lead, reader, "reader")
+        return _of_rank(self._lead, reader, "reader")
 
     def share(self, writer: int, reader: int) -> Share:
         """What the writer writes for the reader; `LayoutError` no-duty if that is nothing."""
@@ -122,7 +122,7 @@ class Plan:
 
     def grant_bytes(self, reader: int, tokens: int) -> int:
         """Bytes of the reader's grant for a cell of so many tokens, all parts aligned."""
-        return _aligned(_known(self._sizes, reader, "reader"), tokens)
+        return _aligned(_of_rank(self._sizes, reader, "reader"), tokens)
 
     def direct(self, share: Share) -> bool:
         """Whether the share can go page to page: whole rows on both sides, and pages of the same bytes."""
@@ -216,7 +216,7 @@ def _counted(tokens: int) -> int:
     return tokens
 
 
-def _known(table: dict[int, T], rank: int, side: str) -> T:
+def _of_rank(table: dict[int, T], rank: int, side: str) -> T:
     try:
         return table[rank]
     except KeyError:

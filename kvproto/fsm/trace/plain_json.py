@@ -21,7 +21,7 @@ import msgspec
 from kvproto.fsm.errors import KvprotoError
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
-Kinds = Mapping[str, type[msgspec.Struct]]
+CollectorByKind = Mapping[str, type[msgspec.Struct]]
 #: by field name: the least and the most that a number may be
 Bounds = Mapping[str, tuple[float, float]]
 #: of any other number: as large as a mask that can be written, and a time that can be added to
@@ -34,7 +34,7 @@ class PlainError(KvprotoError, ValueError):
     """A value that does not fit the type it should have; the sentence names the place."""
 
 
-class Form(NamedTuple):
+class FieldForm(NamedTuple):
     """How a field is written and read (`read` gets the place, for its `PlainError`)."""
 
     write: Callable[[Any], Plain]
@@ -60,7 +60,9 @@ def hints(cls: Any) -> dict[str, Any]:
 class PlainJson:
     """Writes and reads the structs of one protocol."""
 
-    def __init__(self, kinds: dict[type, Kinds], forms: Mapping[str, Form], bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, kinds: dict[type, CollectorByKind], forms: Mapping[str, FieldForm], bounds: Bounds | None = None
+    ) -> None:  # fmt: skip
         """`kinds`: by base, the structs of which only one's `type` tells which it is; the rest by field name."""
         self.kinds, self.forms, self.bounds = kinds, forms, bounds or {}
 

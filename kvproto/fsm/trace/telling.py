@@ -20,7 +20,7 @@ import msgspec
 from kvproto.fsm import vocabulary
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Output, Table, Value
-from kvproto.fsm.trace.plain_json import DIGITS, Bounds, Form, PlainError, PlainJson, named
+from kvproto.fsm.trace.plain_json import DIGITS, Bounds, FieldForm, PlainError, PlainJson, named
 from kvproto.fsm.vocabulary import Effect, Event, TimerFired, Transmit
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Message(msgspec.Struct, frozen=True):
     fields: tuple[tuple[str, object], ...]
 
 
-class Head(msgspec.Struct, frozen=True):
+class LogHead(msgspec.Struct, frozen=True):
     """Whose log it is; `peers` has the others' names by the numbers that this party gives them."""
 
     name: str
@@ -56,7 +56,7 @@ class Head(msgspec.Struct, frozen=True):
     peers: dict[int, str]
 
 
-class Clues:
+class SenderClues:
     """What else may have led to a message of which nobody has written down that it was sent."""
 
     def note(self, moment: Moment, step: StepEntry) -> None:
@@ -76,9 +76,9 @@ class Telling:
     #: what a party is told with a message, in the order of its trace
     header: tuple[str, ...] = ("peer",)
     #: the first line of a log
-    head: type[Any] = Head
+    head: type[Any] = LogHead
     #: fields of their own form, by name
-    forms: ClassVar[Mapping[str, Form]] = {}
+    forms: ClassVar[Mapping[str, FieldForm]] = {}
     #: what numbers may be, by field name; those that are places in masks, or count what is made, need bounds
     bounds: ClassVar[Bounds] = {"peer": (-1, 1 << 20), **COMMON}
     #: who raises an event that no message and no other machine does
@@ -112,7 +112,7 @@ class Telling:
     # --------------------------------------------------------------------------------------------- parties
     def head_of(self, party: Any, *, whole: bool) -> Any:
         """The first line of this party's log."""
-        return Head(party.name, self.digest(), party.timing, whole, party.routes.name, dict(party.peers))
+        return LogHead(party.name, self.digest(), party.timing, whole, party.routes.name, dict(party.peers))
 
     def names(self, heads: Iterable[Any]) -> dict[Any, str]:
         """The names under which these parties are told of, by `identity`."""
@@ -136,10 +136,10 @@ class Telling:
         """What parties are ordered by."""
         return party
 
-    def clues(self, logs: Iterable[Any], names: Mapping[Any, str]) -> Clues:
+    def clues(self, logs: Iterable[Any], names: Mapping[Any, str]) -> SenderClues:
         """What else may have led to a message."""
         del logs, names
-        return Clues()
+        return SenderClues()
 
     # --------------------------------------------------------------------------------------------- machines
     def key_of(self, table: Table[Any], event: Event) -> Key:
