@@ -272,3 +272,13 @@ def test_a_device_without_an_end_is_refused(command: tuple[str, ...], tmp_path: 
     monkeypatch.chdir(tmp_path)
     end = judged(*command, "/dev/zero")
     assert end.code == 2 and "/dev/zero" in end.err
+
+
+@pytest.mark.parametrize("size", [5e-324, 0, -1, 1e300, "64", None])
+def test_a_size_that_has_no_ratio_is_refused(size: Any) -> None:
+    pytest.importorskip("tabulate")
+    document = results("pipeline")
+    document[0]["runs"][0]["figures"][0]["size"] = size
+    with files(written(document), suffix=".json") as (_, (file,)):
+        end = judged("bench", "suggest", "--results", file)
+        assert end.code == 2 and f"{file}: run 1: figures: " in end.err and "`$[0].size`" in end.err

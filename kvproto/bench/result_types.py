@@ -16,10 +16,10 @@ from kvproto.fsm.bounded_files import FileError, decoded, document
 
 Speed = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 Amount = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-MiB = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+MiB = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # there are ratios of them
 Name = Annotated[str, msgspec.Meta(max_length=256)]
 Spread = dict[str, Speed]
-T = msgspec.Meta(min_length=1)
+NotEmpty = msgspec.Meta(min_length=1)
 
 
 class KernelRow(msgspec.Struct):
@@ -81,17 +81,17 @@ class PeerFigures(msgspec.Struct):
 
     missing: Name | UnsetType = UNSET
     release: Name | UnsetType = UNSET
-    kernels: Annotated[list[PeerKernelRow], T] | UnsetType = UNSET
-    calls: Annotated[list[CallRow], T] | UnsetType = UNSET
+    kernels: Annotated[list[PeerKernelRow], NotEmpty] | UnsetType = UNSET
+    calls: Annotated[list[CallRow], NotEmpty] | UnsetType = UNSET
 
 
 class KernelFigures(msgspec.Struct):
     """Of `kvproto bench kernels`."""
 
-    kernels: Annotated[list[OurKernelRow], T]
-    digests: Annotated[list[DigestRow], T] | UnsetType = UNSET
+    kernels: Annotated[list[OurKernelRow], NotEmpty]
+    digests: Annotated[list[DigestRow], NotEmpty] | UnsetType = UNSET
     strips: list[StripRow] | UnsetType = UNSET
-    host: Annotated[list[HostRow], T] | UnsetType = UNSET
+    host: Annotated[list[HostRow], NotEmpty] | UnsetType = UNSET
     peer: PeerFigures | UnsetType = UNSET
 
 
@@ -155,8 +155,8 @@ class ControlFigures(msgspec.Struct):
     spin: bool
     cuda: bool
     pace_ms: Speed
-    rows: Annotated[list[dict[str, Amount | Spread]], T]
-    rooms_a_second: Annotated[list[Speed], T]
+    rows: Annotated[list[dict[str, Amount | Spread]], NotEmpty]
+    rooms_a_second: Annotated[list[Speed], NotEmpty]
     idle: list[Speed]
     right: bool
 
