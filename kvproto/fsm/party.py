@@ -32,11 +32,12 @@ class Party(Driver):
         """Take one message; returns the effects that others have to carry out."""
         route = self._routes[type(heard.body)][self.facts(heard)]
         if route.end == "route":
-            event = route.to[0](heard)
+            first, *rest = route.to
+            event = first(heard)
             self.log((now, self.noted(heard), route))
             if event is None:  # beyond a bound, and counted as such
                 return []
-            return self.handle(event, now, *[then(heard) for then in route.to[1:]])
+            return self.handle(event, now, *[then(heard) for then in rest]) if rest else self.handle(event, now)
         self.log((now, self.noted(heard), route))
         self.counts[route.why] += 1
         self._out = []

@@ -36,9 +36,13 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import ROOM_CHUNK, Terms, TimerFired
-from kvproto.protocol.messages import VERSION, Hello, LinkBody, Message, Welcome
+from kvproto.protocol.messages import VERSION, Hello, Message, Welcome
 from kvproto.protocol.routes import HeardMessage, LinkIs, SenderIs
 from kvproto.rank.settings import Settings
+
+#: facts as they count in `facts`, looked up once
+STRANGER, STALE, CURRENT = (fact * len(SenderIs) for fact in (LinkIs.STRANGER, LinkIs.STALE, LinkIs.CURRENT))
+UNCLAIMED, PARTY, OUTSIDER = int(SenderIs.UNCLAIMED), int(SenderIs.PARTY), int(SenderIs.OUTSIDER)
 
 
 class LinkPeer(msgspec.Struct):
@@ -126,30 +130,23 @@ class Rank(Party):
 
     def facts(self, heard: HeardMessage) -> int:
         """What is known of the message's sender; fills it in."""
-        return self._link_fact(heard) * len(SenderIs) + self._sender_fact(heard)
-
-    def _link_fact(self, heard: HeardMessage) -> int:
         value, peer = self.links.get(heard.link), self.peers.get(heard.link)
         heard.value = value
         if value is None or peer is None:
             heard.link = 0
-            return LinkIs.STRANGER
+            return STRANGER
         heard.peer, heard.terms = peer.rank, peer.terms
-        return LinkIs.CURRENT if value.state is self._up_state and heard.epoch == value.epoch else LinkIs.STALE
+        link = CURRENT if value.state is self._up_state and heard.epoch == value.epoch else STALE
+        return link + self._sender_fact(heard, peer)
 
-    def _sender_fact(self, heard: HeardMessage) -> int:
+    def _sender_fact(self, heard: HeardMessage, peer: LinkPeer) -> int:
         room, body = heard.room, heard.body
-        if not heard.link:
-            return SenderIs.UNCLAIMED
+        if room:
+            group = self._groups.get(room) or self._group_of(room)
+            return UNCLAIMED if group is None else PARTY if group == peer.group else OUTSIDER
         if isinstance(body, Hello):
-            peer = self.peers[heard.link]
-            return SenderIs.PARTY if (body.group, body.rank) == (peer.group, peer.rank) else SenderIs.OUTSIDER
-        if isinstance(body, LinkBody):
-            return SenderIs.UNCLAIMED
-        group = self._groups.get(room) or self._group_of(room)
-        if group is None:
-            return SenderIs.UNCLAIMED
-        return SenderIs.PARTY if group == self.peers[heard.link].group else SenderIs.OUTSIDER
+            return PARTY if (body.group, body.rank) == (peer.group, peer.rank) else OUTSIDER
+        return UNCLAIMED
 
     def _forget(self, link: int) -> None:
         peer = self.peers.pop(link, None)

@@ -29,6 +29,9 @@ from kvproto.protocol.tables.links import decode_link
 from kvproto.rank.base import LinkPeer, Rank, bits, by_room, mask
 from kvproto.rank.settings import Settings
 
+#: looked up once
+CHUNKS = len(ChunkIs)
+
 
 def by_chunk(event: Any) -> Any:
     """The chunk that an event of a grant is about."""
@@ -105,8 +108,8 @@ class DecodeRank(Rank):
     # ---------------------------------------------------------------------------------------- messages
     def facts(self, heard: HeardMessage) -> int:
         """And whether its chunk has a grant."""
-        granted = self._grant(heard.room, getattr(heard.body, "chunk", -1)) is not None
-        return super().facts(heard) * len(ChunkIs) + (ChunkIs.GRANTED if granted else ChunkIs.BARE)
+        granted = getattr(heard.body, "chunk", -1) in self.grants.get(heard.room, ())
+        return super().facts(heard) * CHUNKS + granted
 
     def misfit_of(self, link: int, said: msg.Welcome) -> str:
         """Why the rank that answers is not the one that was called, or does not fit; empty: it is, and does."""
