@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kvproto.check.node import Input
+from kvproto.fsm.frozen import ValueNumbers
 from kvproto.fsm.search import FAULT, TIMER, WORK
 
 BITS = 22
@@ -54,19 +55,12 @@ def event(at: int, what: Input, cost: str = "") -> WorldEvent:
     return WorldEvent(at, what, cost, FAULT if cost else TIMER if what[0] in TIMERS else WORK)
 
 
-class WorldPart:
-    """The values of a kind of component, and the number of each."""
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self.number: dict[Any, int] = {}
+class WorldPart(ValueNumbers):
+    """The values of a kind of component, and the number of each, which has to fit into `BITS`."""
 
     def __call__(self, value: Any) -> int:
         """The value's number."""
-        number = self.number.get(value)
-        if number is None:
-            number = self.number[value] = len(self.values)
-            self.values.append(value)
-            if number > MASK:
-                raise MemoryError(f"more than {MASK} values of one component: raise BITS")
+        number = super().__call__(value)
+        if number > MASK:
+            raise MemoryError(f"more than {MASK} values of one component: raise BITS")
         return number

@@ -160,10 +160,10 @@ def chunks(tokens: int, prefix: int, grid: int) -> int:
 
 def cell(k: int, tokens: int, prefix: int, grid: int) -> tuple[int, int]:
     """(first token, count) of chunk k; the last one may be shorter than the grid."""
-    total = chunks(tokens, prefix, grid)
-    if not 0 <= k < total:
-        raise LayoutError("no-such-chunk", f"chunk {k} of a room of {total} chunks; both sides must derive one plan")
     first = prefix + k * grid
+    if not (k >= 0 and grid >= 1 and 0 <= prefix <= first < tokens):
+        total = chunks(tokens, prefix, grid)
+        raise LayoutError("no-such-chunk", f"chunk {k} of a room of {total} chunks; both sides must derive one plan")
     return first, min(grid, tokens - first)
 
 
