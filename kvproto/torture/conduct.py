@@ -114,7 +114,7 @@ class Torture:
                 self._probe(1)
                 self._compare()
                 self.crew.tell([*self.siege.alive, PROXY], "close", ())
-                self.crew.collect("hit", [PROXY], REST_S, self._hear)
+                self.hits = self.crew.collect("hit", [PROXY], REST_S, self._hear)[PROXY]
                 self.crew.finish(REST_S)
             except RankError as error:
                 self.siege.alive.discard(error.name)
@@ -208,8 +208,6 @@ class Torture:
                 self.siege.ported(data)
             case "weighed":
                 self._rss.setdefault(name, (data, data))
-            case "hit":
-                self.hits = data
             case "holdings":
                 self._answers[name] = data
 

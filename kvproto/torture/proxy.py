@@ -42,6 +42,7 @@ class Cable:
         self.hit = 0
         self._seen = 0
         self._ends: set[asyncio.StreamWriter] = set()
+        self._carrying: set[asyncio.Task[Any]] = set()
 
     async def listen(self) -> None:
         """Take a port, another one if there was one."""
@@ -62,9 +63,18 @@ class Cable:
         for end in self._ends:
             end.transport.abort()
 
+    async def close(self) -> None:
+        """End what is connected, and wait until it has ended."""
+        if self.server is not None:
+            self.server.close()
+        self.hang_up()
+        await asyncio.gather(*self._carrying, return_exceptions=True)
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A decode rank's connection, until one of the two ends."""
-        ends = [writer]
+        ends, task = [writer], asyncio.current_task()
+        assert task is not None
+        self._carrying.add(task)
         try:
             if self.ill is None or self.ill.kind != "cut":
                 back, forth = await asyncio.open_connection("127.0.0.1", self.target)
@@ -74,6 +84,7 @@ class Cable:
         except OSError:
             pass  # nobody listens there: as if it had been refused
         finally:
+            self._carrying.discard(task)
             self._ends.difference_update(ends)
             for end in ends:
                 end.transport.abort()
@@ -150,7 +161,7 @@ class Proxy:
         await self._watch_itself()
         loop.remove_reader(self.line.fileno())
         for cable in self.cables.values():
-            cable.hang_up()
+            await cable.close()
         self.line.tell("hit", sum(cable.hit for cable in self.cables.values()))
 
     async def _watch_itself(self) -> None:
