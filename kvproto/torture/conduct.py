@@ -199,7 +199,7 @@ class Torture:
                     self._find("bytes", number, f"{name}: {text}")
             case "late":
                 if not self.siege.stopped(name, *data):
-                    self.ledger.late.append(data)
+                    self.ledger.late.append((name, *data))
             case "links":
                 self.siege.links(name, data)
             case "here":

@@ -42,7 +42,7 @@ SHAPES = ((2, 1, 16, 2, 1, 32), (1, 2, 16, 2, 1, 16), (2, 1, 16, 1, 2, 16), (2, 
 SKEW = 0.03
 TIMING = Timing(
     resend=Timer(0.1, 20), patience=Timer(0.1, 5), call=Timer(0.1, 40), engine=Timer(4.0), bootstrap=Timer(4.0),
-    stall=Timer(6.0), lease=Timer(1.0), write=Timer(1.0), kernel=Timer(2.0), wire=Timer(4.0),
+    stall=Timer(6.0), lease=Timer(1.0), write=Timer(2.0), kernel=Timer(2.0), wire=Timer(4.0),
     heartbeat=Timer(0.3, 5), forget=Timer(60.0),
 )  # fmt: skip
 #: seconds after which a rank that says nothing counts as gone

@@ -7,13 +7,15 @@ is judged and forgotten, so that the account does not grow with the run.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from kvproto.torture.fleet import NAMES, SILENCE_S, WAYS, GroupWay
 from kvproto.torture.plan import TorturePlan, TortureRoom
 from kvproto.torture.verdicts import LOSSES, verdict
 
+#: a process that did not run for so many seconds of a room's life may have cost it a link or a write
+STARVED_S = SILENCE_S / 4
 Found = tuple[str, int, str]  #: (kind, number of a room or -1, what)
 
 
@@ -37,7 +39,7 @@ class Ledger:
         self.open: dict[int, RoomAccount] = {}
         self.live = dict.fromkeys(WAYS, 0)
         self.touched: set[GroupWay] = set()  # ways that a fault is at work on
-        self.late: list[tuple[float, float]] = []  # when the machine kept a process from running
+        self.late: list[tuple[str, float, float]] = []  # when the machine kept which process from running
         self.found: list[Found] = []
         self.complete = self.undisturbed = 0
         #: outcomes by cause, rooms by trouble; undisturbed rooms that failed because the machine was starved
@@ -103,10 +105,13 @@ class Ledger:
             self.found += [("outcome", number, text) for text in found]
 
     def _starving(self, account: RoomAccount) -> bool:
-        """Whether the room failed by a loss while the machine kept a process from running for as long as it takes."""
+        """Whether the room failed by a loss while the machine kept some process from running for long."""
         lost = all(cause in LOSSES | {"NONE"} for cause, _ in account.outcomes.values())
-        gaps = [end - begin for begin, end in self.late if end > account.since - SILENCE_S]
-        return lost and max(gaps, default=0.0) > SILENCE_S / 2
+        kept: dict[str, float] = defaultdict(float)
+        for name, begin, end in self.late:
+            if end > account.since - SILENCE_S:
+                kept[name] += end - begin
+        return lost and max(kept.values(), default=0.0) > STARVED_S
 
 
 def ways_of(target: str) -> list[GroupWay]:

@@ -220,7 +220,7 @@ def _room(seed: int, troubled: float, number: int, *, probe: bool) -> TortureRoo
     if probe or trouble == "mismatch":  # of another length, a prefix might end inside a page
         prefix = 0
     acts = _acts(dice, way, tokens, trouble)
-    slow = round(dice.uniform(0.02, 0.4), 3) if trouble.endswith("-slow") else 0.0
+    slow = round(dice.uniform(0.005, 0.06), 4) if trouble.endswith("-slow") else 0.0
     return TortureRoom(number, room, way, tokens, prefix, trouble, acts, dice.getrandbits(48), slow)
 
 
