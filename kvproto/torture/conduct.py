@@ -21,13 +21,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kvproto.demo.group import Crew, Program, RankError
 from kvproto.torture.faults import PROXY, Siege
 from kvproto.torture.fleet import NAMES, WAYS, Carrier
 from kvproto.torture.ledger import Found, Ledger, ways_of
 from kvproto.torture.plan import HARMLESS, Episode, TorturePlan
+from kvproto.torture.result import ENOUGH, TortureResult, told
 
 TICK_S = 0.02
 START_S = 60.0  # for processes to start, on a machine that has other things to do
@@ -35,34 +34,7 @@ START_S = 60.0  # for processes to start, on a machine that has other things to 
 HANG_S = 25.0
 REST_S = 15.0
 GROWN_MIB = 32.0
-#: findings that are told; more than so many say nothing new
-ENOUGH = 50
 Watch = Callable[["Torture"], None]
-
-
-class TortureResult(msgspec.Struct):
-    """What came of a run. `rss`: by rank, MiB at the beginning of its last life and at the end."""
-
-    seed: int
-    carrier: str
-    rooms: int = 0
-    undisturbed: int = 0
-    faults: int = 0
-    seconds: float = 0.0
-    outcomes: dict[str, int] = {}
-    troubles: dict[str, int] = {}
-    strikes: dict[str, int] = {}
-    hits: int = 0
-    rss: dict[str, tuple[float, float]] = {}
-    late: int = 0
-    starved: int = 0
-    found: list[str] = []
-    traces: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Nothing was found."""
-        return not self.found
 
 
 def torture(
@@ -189,27 +161,30 @@ class Torture:
     # ------------------------------------------------------------------------------------------- listening
     def _hear(self, name: str, kind: str, data: Any) -> None:
         match kind:
-            case "told":
-                told, released, owned = data
-                self.ledger.told(name, told, released)
-                for number in owned:
-                    self._owned(number)
-            case "wrong":
-                for number, text in data:
-                    self._find("bytes", number, f"{name}: {text}")
-            case "late":
-                if not self.siege.stopped(name, *data):
-                    self.ledger.late.append((name, *data))
-            case "links":
-                self.siege.links(name, data)
             case "here":
                 self.siege.here(name, data)
+            case "links":
+                self.siege.links(name, data)
             case "ports":
                 self.siege.ported(data)
-            case "weighed":
-                self._rss.setdefault(name, (data, data))
+            case "late" if not self.siege.stopped(name, *data):
+                self.ledger.late.append((name, *data))
             case "holdings":
                 self._answers[name] = data
+            case "weighed":
+                self._rss.setdefault(name, (data, data))
+            case "told" | "wrong":
+                self._hear_of_rooms(name, kind, data)
+
+    def _hear_of_rooms(self, name: str, kind: str, data: Any) -> None:
+        if kind == "wrong":
+            for number, text in data:
+                self._find("bytes", number, f"{name}: {text}")
+            return
+        told, released, owned = data
+        self.ledger.told(name, told, released)
+        for number in owned:
+            self._owned(number)
 
     def _owned(self, number: int) -> None:
         """A room that is to be invaded is its group's by now, on one prefill rank."""
@@ -248,7 +223,7 @@ class Torture:
         """Everything is as it was at the beginning, once it has come to rest."""
         limit = time.monotonic() + REST_S
         while (changed := self._changed()) and time.monotonic() < limit:
-            self._until(lambda t=time.monotonic() + 0.5: time.monotonic() > t, "", REST_S)  # type: ignore[misc]
+            self._turn()
         for text in changed:
             self._find("leak", -1, text)
         for name, (_, _, counts, reports) in self._answers.items():
@@ -296,13 +271,3 @@ class Torture:
             ledger.starved, [told(self.plan, each) for each in ledger.found[:ENOUGH]],
             str(self.traces) if self._saved else "",
         )  # fmt: skip
-
-
-def told(plan: TorturePlan, found: Found) -> str:
-    """A finding, for a reader."""
-    kind, number, text = found
-    if number < 0:
-        return f"{kind}: {text}"
-    room = plan.room(number)
-    trouble = f", {room.trouble}" if room.trouble else ""
-    return f"{kind}: room {room.room.id} gen {room.room.gen} (number {number}, way {room.way}{trouble}): {text}"

@@ -1,9 +1,9 @@
 """Faults that strike ranks and cables, and are taken back: what the plan says, done to processes and sockets.
 
 A rank that was killed is started anew when its time is over, as another life under the same name: a prefill rank on
-another port, to which its cables are led (`kill-and-move`: the cables have other ports, too, so that decode ranks have to
-be told). The faults of an episode are over when all links are up again, on both sides in the same epoch, for longer than
-a heartbeat.
+another port, to which its cables are led (`kill-and-move`: the cables have other ports, too, so that decode ranks have
+to be told). The faults of an episode are over when all links are up again, on both sides in the same epoch, for longer
+than a heartbeat.
 """
 
 from __future__ import annotations

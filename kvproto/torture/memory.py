@@ -74,7 +74,8 @@ class RankMemory:
             there = self.pages.read(kind, layer, self.held[room.number].table, room.tokens).view(torch.uint8)
             if not there.equal(rows):
                 bad = (there != rows).flatten(1).any(1).nonzero().flatten().tolist()
-                found.append(f"{kind.upper()} of local layer {layer}: {len(bad)} of {room.tokens} tokens, from {bad[0]}")
+                tokens = f"{len(bad)} of {room.tokens} tokens are wrong, the first is {bad[0]}"
+                found.append(f"{kind.upper()} of local layer {layer}: {tokens}")
         return found
 
     def give_back(self, number: int) -> None:

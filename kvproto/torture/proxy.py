@@ -99,27 +99,26 @@ class Cable:
         except OSError:
             return
 
-    def _pass(self, unit: bytes, writer: asyncio.StreamWriter, held: list[bytes], *, forward: bool, message: bool) -> None:
-        ill = self.ill if message else None
+    def _pass(
+        self, unit: bytes, writer: asyncio.StreamWriter, held: list[bytes], *, forward: bool, message: bool
+    ) -> None:  # fmt: skip
         self._seen += message
-        struck = ill is not None and ill.every > 0 and self._seen % ill.every == 0
-        loop = asyncio.get_running_loop()
-        if ill is not None and ill.kind == "delay":
-            self.hit += 1
-            loop.call_later(ill.amount, _write, writer, unit)
-        elif ill is not None and ill.kind == ("half-open" if forward else "half-open-back"):
-            self.hit += 1
-        elif ill is not None and struck and ill.kind == "lose":
-            self.hit += 1
-        elif ill is not None and struck and ill.kind == "mix" and not held:
-            self.hit += 1
-            held.append(unit)
-            loop.call_later(MIXED_S, _release, writer, held)
-        else:
-            twice = ill is not None and struck and ill.kind == "double"
-            self.hit += twice
-            _write(writer, unit * (1 + twice))
-            _release(writer, held)
+        ill, loop = self.ill, asyncio.get_running_loop()
+        kind = "" if ill is None or not message or (ill.every and self._seen % ill.every) else ill.kind
+        if kind == ("half-open-back" if forward else "half-open"):  # the other direction's
+            kind = ""
+        self.hit += kind != ""
+        match kind:
+            case "lose" | "half-open" | "half-open-back":
+                return
+            case "delay":
+                loop.call_later(ill.amount if ill is not None else 0.0, _write, writer, unit)
+            case "mix" if not held:
+                held.append(unit)
+                loop.call_later(MIXED_S, _release, writer, held)
+            case _:
+                _write(writer, unit * (2 if kind == "double" else 1))
+                _release(writer, held)
 
 
 async def _first_of(*pumps: Coroutine[Any, Any, None]) -> None:

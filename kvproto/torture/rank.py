@@ -1,11 +1,13 @@
 """The process of one rank: an endpoint that is polled between the engine's acts, and the line to the parent.
 
-What the parent says: `open` rooms; `connect` to prefill groups; `links`, `holdings`, `explain`: questions; `jump`: the
-clock; `save` the trace; `close`. What it hears: `told`, `wrong`, `late` (this process was kept from running) and answers.
+What the parent says: `open` rooms; `connect` to prefill groups; `links`, `holdings`, `weigh`, `explain`: questions;
+`jump`: the clock; `save` the trace; `close`. What it hears: `told`, `wrong`, answers, and `late`: this process was kept
+from running.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -37,6 +39,7 @@ class SkewedTime:
         self.origin, self.rate = origin, rate
 
     def __call__(self) -> float:
+        """Now."""
         return self.origin + self.rate * time.monotonic()
 
 
@@ -149,4 +152,7 @@ class TortureRank:
 
 def program(line: ParentPipe, plan: TorturePlan, name: str, life: int, carrier: Carrier) -> None:
     """The process."""
+    log = logging.getLogger("kvproto")  # rooms that fail are the rule here; what is wrong, the parent says
+    log.addHandler(logging.NullHandler())
+    log.propagate = False
     TortureRank(line, plan, name, life, carrier).serve()

@@ -1,9 +1,9 @@
 """Rooms without end over one link that is never restarted, and the memory that it takes.
 
-Two processes, an endpoint each, KV of a page; rooms go as fast as the two loops take them, so many at a time, each with a
-new id. After every batch both say what they hold and how much memory they have. Flat means: the line through the samples
-of the second half (what is bounded, tombstones and traces, is full by then) rises by no more than `FLAT_BYTES` a room,
-and everything that can be counted is what it was after the first batch.
+Two processes, an endpoint each, KV of a page; rooms go as fast as the two loops take them, so many at a time, each with
+a new id. After every batch both say what they hold and how much memory they have. Flat means: the line through the
+samples of the second half (what is bounded, tombstones and traces, is full by then) rises by no more than `FLAT_BYTES`
+a room, and everything that can be counted is what it was after the first batch.
 
 Each room's KV is some page of a pool of noise, chosen by the room's number, and the decode rank knows the same pool: it
 compares every room, and marks the page again before the next one has it.
@@ -93,7 +93,7 @@ def soak(
     for side, mib in result.rss.items():
         result.slope[side] = round(slope(at, [each * (1 << 20) for each in mib]), 3)
         if result.slope[side] > FLAT_BYTES:
-            result.found.append(f"{side}: {result.slope[side]} bytes a room over the second half, more than {FLAT_BYTES}")
+            result.found.append(f"{side}: {result.slope[side]} bytes a room, more than {FLAT_BYTES}")
     return result
 
 

@@ -4,8 +4,8 @@ ZMTP 3 (rfc.zeromq.org/spec/23): 64 bytes of greeting; then frames, each a byte 
 follow, 2: the length has eight bytes instead of one, 4: a command), the length, and so many bytes.
 
 A proxy that loses, doubles or mixes up *messages* does to the protocol what the protocol must bear; one that did it to
-bytes would only end connections. Where a mechanism seals messages (CURVE), each carries a number, and the receiver hangs
-up when one is missing: such connections can be cut and held, not doubled.
+bytes would only end connections. Where a mechanism seals messages (CURVE), each carries a number, and the receiver
+hangs up when one is missing: such connections can be cut and held, not doubled.
 """
 
 from __future__ import annotations

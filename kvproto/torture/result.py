@@ -1,0 +1,46 @@
+"""What came of a run, as plain values."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvproto.torture.ledger import Found
+from kvproto.torture.plan import TorturePlan
+
+#: findings that are told; more than so many say nothing new
+ENOUGH = 50
+
+
+class TortureResult(msgspec.Struct):
+    """What came of a run. `rss`: by rank, MiB at the beginning of its last life and at the end."""
+
+    seed: int
+    carrier: str
+    rooms: int = 0
+    undisturbed: int = 0
+    faults: int = 0
+    seconds: float = 0.0
+    outcomes: dict[str, int] = {}
+    troubles: dict[str, int] = {}
+    strikes: dict[str, int] = {}
+    hits: int = 0
+    rss: dict[str, tuple[float, float]] = {}
+    late: int = 0
+    starved: int = 0
+    found: list[str] = []
+    traces: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was found."""
+        return not self.found
+
+
+def told(plan: TorturePlan, found: Found) -> str:
+    """A finding, for a reader."""
+    kind, number, text = found
+    if number < 0:
+        return f"{kind}: {text}"
+    room = plan.room(number)
+    trouble = f", {room.trouble}" if room.trouble else ""
+    return f"{kind}: room {room.room.id} gen {room.room.gen} (number {number}, way {room.way}{trouble}): {text}"
