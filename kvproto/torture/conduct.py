@@ -24,9 +24,9 @@ from typing import Any
 from kvproto.demo.group import Crew, Program, RankError
 from kvproto.torture.faults import PROXY, Siege
 from kvproto.torture.fleet import NAMES, WAYS, Carrier
-from kvproto.torture.ledger import Found, Ledger, ways_of
+from kvproto.torture.ledger import RoomLedger, ways_of
 from kvproto.torture.plan import HARMLESS, Episode, TorturePlan
-from kvproto.torture.result import ENOUGH, TortureResult, told
+from kvproto.torture.result import TortureResult, few, told
 
 TICK_S = 0.02
 START_S = 60.0  # for processes to start, on a machine that has other things to do
@@ -56,7 +56,7 @@ class Torture:
 
     def __init__(self, plan: TorturePlan, carrier: Carrier, traces: Path, watch: Watch, players: str) -> None:
         self.plan, self.carrier, self.traces, self.watch, self.players = plan, carrier, traces, watch, players
-        self.ledger = Ledger(plan)
+        self.ledger = RoomLedger(plan)
         self.opened = 0
         self.hits = 0
         self.episodes = deque(plan.episodes)
@@ -113,8 +113,8 @@ class Torture:
                 self.ledger.lost(strike.target)
                 self._rss.pop(strike.target, None)
         self._look_for_hangs()
-        for found in self.ledger.found[: ENOUGH if not self._saved else 0]:
-            self._save(found)
+        if self.ledger.found:
+            self._save()
         self.watch(self)
 
     def _storms(self) -> None:
@@ -242,15 +242,15 @@ class Torture:
         return found + [f"{name}: {mib:.1f} MiB more memory" for name, mib in grown.items() if mib > GROWN_MIB]
 
     def _find(self, kind: str, number: int, text: str) -> None:
-        found: Found = kind, number, text
-        self.ledger.found.append(found)
-        self._save(found)
+        self.ledger.found.append((kind, number, text))
+        self._save()
 
-    def _save(self, found: Found) -> None:
+    def _save(self) -> None:
+        """Something was found: the first time, all ranks write their traces."""
         if not self._saved:
             self._saved = True
             self.traces.mkdir(parents=True, exist_ok=True)
-            (self.traces / "found.txt").write_text(told(self.plan, found) + "\n")
+            (self.traces / "found.txt").write_text(told(self.plan, self.ledger.found[0]) + "\n")
             self.crew.tell(self.siege.alive, "save", (str(self.traces),))
 
     def _wait_for_traces(self) -> None:
@@ -268,6 +268,6 @@ class Torture:
             sum(self.siege.struck.values()) + ledger.troubles.total(), round(seconds, 1), dict(ledger.causes),
             dict(ledger.troubles), dict(self.siege.struck), self.hits,
             {name: (round(a, 1), round(b, 1)) for name, (a, b) in sorted(self._rss.items())}, len(ledger.late),
-            ledger.starved, [told(self.plan, each) for each in ledger.found[:ENOUGH]],
+            ledger.starved, [told(self.plan, each) for each in few(ledger.found)],
             str(self.traces) if self._saved else "",
         )  # fmt: skip

@@ -42,18 +42,18 @@ SHAPES = ((2, 1, 16, 2, 1, 32), (1, 2, 16, 2, 1, 16), (2, 1, 16, 1, 2, 16), (2, 
 SKEW = 0.03
 TIMING = Timing(
     resend=Timer(0.1, 20), patience=Timer(0.1, 5), call=Timer(0.1, 40), engine=Timer(4.0), bootstrap=Timer(4.0),
-    stall=Timer(6.0), lease=Timer(1.0), write=Timer(2.0), kernel=Timer(2.0), wire=Timer(4.0),
+    stall=Timer(6.0), lease=Timer(2.0), write=Timer(2.0), kernel=Timer(2.0), wire=Timer(4.0),
     heartbeat=Timer(0.3, 5), forget=Timer(60.0),
 )  # fmt: skip
 #: seconds after which a rank that says nothing counts as gone
 SILENCE_S = TIMING.heartbeat.period * (TIMING.heartbeat.tries + 1)
 #: a pass longer than this is told: the machine, or somebody, kept this process from running
-LATE_S = 0.25
+LATE_S = 0.1
 #: steps and messages that a rank's trace keeps
 TRACE = 8192
 
 
-class Fleet(msgspec.Struct, frozen=True):
+class TortureFleet(msgspec.Struct, frozen=True):
     """The ranks' layouts, settings and clocks; `ring` in chunks; a clock is (seconds at the origin, rate)."""
 
     shape: tuple[int, int, int, int, int, int]
@@ -91,10 +91,10 @@ class Fleet(msgspec.Struct, frozen=True):
         return Settings(timing=TIMING, ring_bytes=ring, slots=self.slots, window=self.window, trace=TRACE)
 
 
-def make_fleet(dice: random.Random) -> Fleet:
+def make_fleet(dice: random.Random) -> TortureFleet:
     """One that the dice choose."""
     clocks = {
         name: (dice.choice((0.0, 1e4, 1e8)), round(1 + dice.uniform(-SKEW, SKEW), 4))
         for name in (*PREFILL_RANKS, *DECODE_RANKS)
     }
-    return Fleet(dice.choice(SHAPES), dice.choice((1, 1, 2, 4)), dice.choice((1, 2, 2, 4)), dice.randint(1, 4), clocks)
+    return TortureFleet(dice.choice(SHAPES), dice.choice((1, 1, 2, 4)), dice.choice((1, 2, 2, 4)), dice.randint(1, 4), clocks)

@@ -31,7 +31,7 @@ class RoomAccount:
         self.owners = 0
 
 
-class Ledger:
+class RoomLedger:
     """All of them."""
 
     def __init__(self, plan: TorturePlan) -> None:

@@ -29,8 +29,8 @@ from kvproto.torture.fleet import (
     PREFILL_RANKS,
     SILENCE_S,
     WAYS,
-    Fleet,
     GroupWay,
+    TortureFleet,
     make_fleet,
 )
 
@@ -73,7 +73,7 @@ class TortureSize(msgspec.Struct, frozen=True):
 
 
 SIZES = {
-    "short": TortureSize(rooms=320, episodes=4, strikes=3, troubled=0.25),
+    "short": TortureSize(rooms=200, episodes=3, strikes=4, troubled=0.3),
     "medium": TortureSize(rooms=4000, episodes=40, strikes=3),
     "long": TortureSize(rooms=20_000, episodes=120, strikes=3),
 }
@@ -129,7 +129,7 @@ class TorturePlan(msgspec.Struct, frozen=True):
 
     seed: int
     size: TortureSize
-    fleet: Fleet
+    fleet: TortureFleet
     episodes: tuple[Episode, ...]
 
     def room(self, number: int) -> TortureRoom:
@@ -150,7 +150,7 @@ def make_plan(seed: int, size: TortureSize) -> TorturePlan:
 
 
 # ------------------------------------------------------------------------------------------------------- faults
-def _episodes(dice: random.Random, size: TortureSize, fleet: Fleet) -> tuple[Episode, ...]:
+def _episodes(dice: random.Random, size: TortureSize, fleet: TortureFleet) -> tuple[Episode, ...]:
     span = size.rooms // (size.episodes + 1)
     kinds = _shuffled(dice, size.episodes * size.strikes)
     return tuple(
@@ -167,7 +167,7 @@ def _shuffled(dice: random.Random, count: int) -> list[StrikeKind]:
     return kinds[:count]
 
 
-def _strikes(dice: random.Random, fleet: Fleet, kinds: Sequence[StrikeKind]) -> tuple[Strike, ...]:
+def _strikes(dice: random.Random, fleet: TortureFleet, kinds: Sequence[StrikeKind]) -> tuple[Strike, ...]:
     """Targets are all different: a rank that is dead cannot be stopped."""
     ranks = dice.sample([*PREFILL_RANKS, *DECODE_RANKS], len(kinds))
     cables = dice.sample([f"{d}>{p}" for d, p in fleet.cables()], len(kinds))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 import msgspec
 
 from kvproto.torture.ledger import Found
 from kvproto.torture.plan import TorturePlan
 
-#: findings that are told; more than so many say nothing new
-ENOUGH = 50
+#: findings of one kind that are told; more than so many say nothing new
+ENOUGH = 12
 
 
 class TortureResult(msgspec.Struct):
@@ -34,6 +37,16 @@ class TortureResult(msgspec.Struct):
     def ok(self) -> bool:
         """Nothing was found."""
         return not self.found
+
+
+def few(found: Iterable[Found]) -> list[Found]:
+    """The first of each kind."""
+    seen: Counter[str] = Counter()
+    kept = []
+    for each in found:
+        seen[each[0]] += 1
+        kept += [each] if seen[each[0]] <= ENOUGH else []
+    return kept
 
 
 def told(plan: TorturePlan, found: Found) -> str:
