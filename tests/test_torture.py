@@ -13,8 +13,8 @@ from kvproto.cli import torture_command
 from kvproto.io.transports import BackendUnavailable
 from kvproto.torture import conduct
 from kvproto.torture.plan import SIZES, TortureSize, make_plan
-from kvproto.torture.result import TortureResult
-from kvproto.torture.soak import FLAT_BYTES, slope, soak
+from kvproto.torture.result import TortureResult, slope
+from kvproto.torture.soak import FLAT_BYTES, soak
 
 
 @pytest.fixture(autouse=True)

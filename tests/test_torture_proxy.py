@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproto.demo.group import ParentPipe
-from kvproto.io.control.control import LOOPBACK, Control
+from kvproto.io.control.control import LOOPBACK, Control, Peer
 from kvproto.torture.plan import Strike, StrikeKind
 from kvproto.torture.proxy import Proxy
 from kvproto.torture.zmtp import GREETING, MessageCutter
@@ -35,7 +35,7 @@ messages = st.lists(st.lists(st.binary(max_size=400), min_size=1, max_size=3), m
 
 
 @given(messages, st.data())
-def test_whatever_pieces_bytes_come_in_the_messages_are_the_same(parts: list[list[bytes]], data: st.DataObject) -> None:
+def test_in_whatever_pieces_bytes_come_the_messages_are_the_same(parts: list[list[bytes]], data: st.DataObject) -> None:
     units = [b"".join(frame(each, more=at < len(of) - 1) for at, each in enumerate(of)) for of in parts]
     units.insert(0, frame(b"\5READY", command=True))
     stream = bytes(GREETING) + b"".join(units)
@@ -48,7 +48,7 @@ def test_whatever_pieces_bytes_come_in_the_messages_are_the_same(parts: list[lis
 
 
 # ----------------------------------------------------------------------------------------------------- proxy
-class Wire:
+class ProxiedWire:
     """A prefill rank's control plane, a decode rank's, and the proxy between them on a thread."""
 
     def __init__(self) -> None:
@@ -62,7 +62,8 @@ class Wire:
         self.decode = Control()
         self.came: dict[Control, list] = {self.prefill: [], self.decode: []}  # type: ignore[type-arg]
         self.peer = self.decode.connect(f"tcp://127.0.0.1:{port}")
-        self.back = self.say("hello") and self.prefill_heard(1)[0][0]
+        self.say("hello")
+        self.back: Peer = self.prefill_heard(1)[0][0]
 
     def _serve(self, line: Connection) -> None:
         asyncio.run(Proxy(ParentPipe(line), [CABLE]).serve())
@@ -115,8 +116,8 @@ class Wire:
 
 
 @pytest.fixture
-def wire() -> Iterator[Wire]:
-    wire = Wire()
+def wire() -> Iterator[ProxiedWire]:
+    wire = ProxiedWire()
     yield wire
     wire.close()
 
@@ -128,7 +129,7 @@ def texts(frames: list) -> list[str]:  # type: ignore[type-arg]
 NUMBERS = [str(number) for number in range(12)]
 
 
-def test_without_an_ill_everything_passes_both_ways(wire: Wire) -> None:
+def test_without_an_ill_everything_passes_both_ways(wire: ProxiedWire) -> None:
     large = "x" * 200_000
     wire.say(*NUMBERS, large)
     assert texts(wire.prefill_heard(13)) == [*NUMBERS, large]
@@ -144,7 +145,9 @@ def test_without_an_ill_everything_passes_both_ways(wire: Wire) -> None:
         ("mix", 3, lambda got: sorted(got, key=int) == NUMBERS and got != NUMBERS),
     ],
 )
-def test_every_third_one_is_hit(wire: Wire, kind: StrikeKind, every: int, judge: Callable[[list[str]], bool]) -> None:
+def test_every_third_one_is_hit(
+    wire: ProxiedWire, kind: StrikeKind, every: int, judge: Callable[[list[str]], bool]
+) -> None:
     wire.suffer(kind, every=every)
     wire.say(*NUMBERS)
     got = texts(wire.prefill_heard(24, 0.5))
@@ -154,7 +157,7 @@ def test_every_third_one_is_hit(wire: Wire, kind: StrikeKind, every: int, judge:
     assert texts(wire.prefill_heard(1)) == ["and on"]
 
 
-def test_a_late_message_comes_late_and_in_its_order(wire: Wire) -> None:
+def test_a_late_message_comes_late_and_in_its_order(wire: ProxiedWire) -> None:
     wire.suffer("delay", amount=0.3)
     wire.say(*NUMBERS)
     assert wire.prefill_heard(1, 0.2) == []
@@ -162,7 +165,7 @@ def test_a_late_message_comes_late_and_in_its_order(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("kind", ["half-open", "half-open-back"])
-def test_a_half_open_connection_carries_one_way_and_tells_nobody(wire: Wire, kind: StrikeKind) -> None:
+def test_a_half_open_connection_carries_one_way_and_tells_nobody(wire: ProxiedWire, kind: StrikeKind) -> None:
     wire.suffer(kind)
     wire.say("there")
     wire.answer("back")
@@ -173,7 +176,7 @@ def test_a_half_open_connection_carries_one_way_and_tells_nobody(wire: Wire, kin
     assert texts(wire.prefill_heard(1)) == ["again"]
 
 
-def test_a_cut_connection_ends_and_comes_back_when_it_may(wire: Wire) -> None:
+def test_a_cut_connection_ends_and_comes_back_when_it_may(wire: ProxiedWire) -> None:
     wire.suffer("cut")
     assert wire.prefill_heard(1, 0.3) == []
     wire.say("after the cut")
@@ -183,7 +186,7 @@ def test_a_cut_connection_ends_and_comes_back_when_it_may(wire: Wire) -> None:
     assert texts(wire.prefill_heard(1)) == ["after the cut"]
 
 
-def test_a_rank_that_moved_is_found_at_its_new_port(wire: Wire) -> None:
+def test_a_rank_that_moved_is_found_at_its_new_port(wire: ProxiedWire) -> None:
     other = Control(LOOPBACK)
     assert other.address is not None
     wire.tell("lead", "P0", int(other.address.rpartition(":")[2]))

@@ -18,7 +18,6 @@ from kvproto.torture.conduct import torture
 from kvproto.torture.fleet import CARRIERS
 from kvproto.torture.plan import SIZES, TorturePlan, make_plan
 from kvproto.torture.report import ProgressLine, plan_page, soak_page, torture_page
-from kvproto.torture.soak import soak
 
 EPILOG = """\
 Two prefill groups and two decode groups, six processes, with a proxy between their control sockets. Rooms go all ways
@@ -96,6 +95,8 @@ def _torture(plan: TorturePlan, args: argparse.Namespace) -> int:
 
 
 def _soak(args: argparse.Namespace) -> int:
+    from kvproto.torture.soak import soak  # which loads torch: the parent of a torture does not need it
+
     line = ProgressLine(shown=not args.json)
     result = soak(args.soak, args.over, line.soak)
     line.clear()

@@ -97,4 +97,5 @@ def make_fleet(dice: random.Random) -> TortureFleet:
         name: (dice.choice((0.0, 1e4, 1e8)), round(1 + dice.uniform(-SKEW, SKEW), 4))
         for name in (*PREFILL_RANKS, *DECODE_RANKS)
     }
-    return TortureFleet(dice.choice(SHAPES), dice.choice((1, 1, 2, 4)), dice.choice((1, 2, 2, 4)), dice.randint(1, 4), clocks)
+    shape, slots, ring = dice.choice(SHAPES), dice.choice((1, 1, 2, 4)), dice.choice((1, 2, 2, 4))
+    return TortureFleet(shape, slots, ring, dice.randint(1, 4), clocks)

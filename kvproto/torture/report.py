@@ -7,8 +7,7 @@ import time
 
 from kvproto.torture.conduct import Torture
 from kvproto.torture.plan import TorturePlan
-from kvproto.torture.result import TortureResult
-from kvproto.torture.soak import SoakResult
+from kvproto.torture.result import SoakResult, TortureResult
 
 EVERY_S = 1.0
 

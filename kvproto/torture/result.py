@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -37,6 +37,31 @@ class TortureResult(msgspec.Struct):
     def ok(self) -> bool:
         """Nothing was found."""
         return not self.found
+
+
+class SoakResult(msgspec.Struct):
+    """`rss`: by side, MiB after each batch; `slope`: bytes a room over the second half; `found`: what is wrong."""
+
+    rooms: int
+    carrier: str
+    seconds: float = 0.0
+    rooms_a_second: float = 0.0
+    rss: dict[str, list[float]] = {}
+    slope: dict[str, float] = {}
+    found: list[str] = []
+
+    @property
+    def ok(self) -> bool:
+        """Flat, and nothing wrong."""
+        return not self.found
+
+
+def slope(rooms: Sequence[float], nbytes: Sequence[float]) -> float:
+    """Bytes a room, by least squares over the second half of the samples; 0 where there are not two."""
+    xs, ys = rooms[len(rooms) // 2 :], nbytes[len(nbytes) // 2 :]
+    middle, mean = sum(xs) / max(1, len(xs)), sum(ys) / max(1, len(ys))
+    spread = sum((x - middle) ** 2 for x in xs)
+    return sum((x - middle) * (y - mean) for x, y in zip(xs, ys, strict=True)) / spread if spread else 0.0
 
 
 def few(found: Iterable[Found]) -> list[Found]:

@@ -14,10 +14,9 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import torch
 
 from kvproto.bench.members import Members
@@ -34,7 +33,7 @@ from kvproto.testing.holdings import holdings, resident
 from kvproto.testing.pools import noise
 from kvproto.torture.fleet import Carrier
 from kvproto.torture.rank import make_transport
-from kvproto.torture.result import ENOUGH
+from kvproto.torture.result import ENOUGH, SoakResult, slope
 
 TOKENS, PAGES, AT_WORK = 32, 128, 64
 LONGEST_S = 60.0
@@ -43,31 +42,6 @@ FLAT_BYTES = 4.0
 PATIENT = Timing(heartbeat=Timer(1.0, 120))
 LAYOUT = Layout(layers=1, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=TOKENS, tp=1)
 HALVES = Layout(layers=1, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=TOKENS // 2, tp=1)
-
-
-class SoakResult(msgspec.Struct):
-    """`rss`: by side, MiB after each batch; `slope`: bytes a room over the second half; `found`: what is wrong."""
-
-    rooms: int
-    carrier: str
-    seconds: float = 0.0
-    rooms_a_second: float = 0.0
-    rss: dict[str, list[float]] = {}
-    slope: dict[str, float] = {}
-    found: list[str] = []
-
-    @property
-    def ok(self) -> bool:
-        """Flat, and nothing wrong."""
-        return not self.found
-
-
-def slope(rooms: Sequence[float], nbytes: Sequence[float]) -> float:
-    """Bytes a room, by least squares over the second half of the samples; 0 where there are not two."""
-    xs, ys = rooms[len(rooms) // 2 :], nbytes[len(nbytes) // 2 :]
-    middle, mean = sum(xs) / max(1, len(xs)), sum(ys) / max(1, len(ys))
-    spread = sum((x - middle) ** 2 for x in xs)
-    return sum((x - middle) * (y - mean) for x, y in zip(xs, ys, strict=True)) / spread if spread else 0.0
 
 
 def soak(
