@@ -65,15 +65,6 @@ def test_a_failure_without_a_reason_is_told() -> None:
     assert verdict(room, said, disturbed=False) == [f"{names_of(room)[0]} says PREFILL_ABORTED, and no reason"]
 
 
-def test_a_decode_rank_that_lost_what_it_has_confirmed_is_told() -> None:
-    room = room_in("")
-    last = NAMES[room.way[1]][-1]
-    said = {**all_say(room, "NONE"), last: ("LINK_LOST", "why")}
-    assert verdict(room, said, disturbed=True)
-    del said[NAMES[room.way[0]][0]]  # one that is dead may not have been told that it went well
-    assert verdict(room, said, disturbed=True) == []
-
-
 # ----------------------------------------------------------------------------------------------------- ledger
 def calm_number(plan: TorturePlan, way: GroupWay) -> int:
     return next(n for n in range(plan.size.rooms) if (room := plan.room(n)).way == way and not room.trouble)

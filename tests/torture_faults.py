@@ -14,7 +14,7 @@ from kvproto.testing import inside
 from kvproto.torture.plan import TorturePlan
 from kvproto.torture.rank import TortureRank
 
-EVERY = 5
+EVERY = 9
 
 
 def drops_tokens(rank: TortureRank) -> None:

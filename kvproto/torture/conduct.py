@@ -129,7 +129,7 @@ class Torture:
             self.storm, self._settled = None, time.monotonic()
             self.ledger.touched.clear()
             self.crew.tell(self.siege.alive, "weigh", ())
-        elif self.storm is not None and time.monotonic() > self._began + START_S + HANG_S:
+        elif self.storm is not None and self._patience(self._began) > START_S:
             self._find("links", -1, f"{', '.join(self.siege.down())} did not come back")
             self._began = time.monotonic()
 
@@ -152,13 +152,17 @@ class Torture:
         now = time.monotonic()
         calm = self._settled if self.storm is None else now
         for number, account in list(self.ledger.open.items()):
-            if now - max(account.since, calm) > HANG_S:
+            if now > account.since + HANG_S and self._patience(max(account.since, calm)) > HANG_S:
                 names = sorted(account.waits)
                 self.ledger.give_up(number)
                 for name in names:
                     self.crew.tell(name, "explain", ([number],))
                 said = self.crew.collect("explain", names, REST_S, self._hear)
                 self._find("hang", number, "; ".join(f"{name}: {said[name][0]}" for name in names))
+
+    def _patience(self, since: float) -> float:
+        """Seconds since then, less those in which the machine kept some process from running."""
+        return time.monotonic() - since - self.ledger.kept_waiting(since)
 
     # ------------------------------------------------------------------------------------------- listening
     def _hear(self, name: str, kind: str, data: Any) -> None:

@@ -107,11 +107,15 @@ class RoomLedger:
     def _starving(self, account: RoomAccount) -> bool:
         """Whether the room failed by a loss while the machine kept some process from running for long."""
         lost = all(cause in LOSSES | {"NONE"} for cause, _ in account.outcomes.values())
+        return lost and self.kept_waiting(account.since - SILENCE_S) > STARVED_S
+
+    def kept_waiting(self, since: float) -> float:
+        """Seconds since then in which the machine kept a process from running: of the one that had to wait longest."""
         kept: dict[str, float] = defaultdict(float)
         for name, begin, end in self.late:
-            if end > account.since - SILENCE_S:
+            if end > since:
                 kept[name] += end - begin
-        return lost and max(kept.values(), default=0.0) > STARVED_S
+        return max(kept.values(), default=0.0)
 
 
 def ways_of(target: str) -> list[GroupWay]:

@@ -5,18 +5,16 @@
 * One in trouble may fail, by the cause of its trouble and by no other.
 * One that a fault may have touched may fail, by any cause that a lost peer leads to.
 * A foreign group that opens a name that is taken does not succeed.
-* When every prefill rank says that it went well, so does every decode rank: it has confirmed all of it. (Its engine may
-  still give the room up, or its scatter fail.)
 * Whoever is told of a failure is told why.
 
-Success is not taken on anybody's word: a decode rank's engine compares every byte (`engine`).
+Success is not taken on anybody's word: a decode rank's engine compares every byte (`engine`). That all prefill ranks say
+that it went well does not mean that a decode rank says so: what it has confirmed, it may still have to scatter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvproto.torture.fleet import NAMES
 from kvproto.torture.plan import TortureRoom, Trouble
 
 LOSSES = frozenset({
@@ -48,8 +46,4 @@ def verdict(room: TortureRoom, outcomes: Outcomes, *, disturbed: bool) -> list[s
             found.append(f"{name} says that it succeeded, but the name is another group's")
         if cause != "NONE" and not reason:
             found.append(f"{name} says {cause}, and no reason")
-    sides = [[outcomes[name] for name in NAMES[group] if name in outcomes] for group in room.way]
-    if len(sides[0]) == len(NAMES[room.way[0]]) and all(cause == "NONE" for cause, _ in sides[0]):
-        lost = [cause for cause, _ in sides[1] if cause in LOSSES]
-        found += [f"every prefill rank says that it went well, a decode rank {cause}" for cause in lost]
     return found
