@@ -108,7 +108,7 @@ def test_a_machine_that_keeps_processes_waiting_excuses_losses_alone(cause: str,
     ledger, number, now = RoomLedger(PLAN), calm_number(PLAN, (1, 12)), time.monotonic()
     ledger.enter(number, ())
     half = kept * STARVED_S / 2
-    ledger.late = [("P1", now - half, now), ("P1", now, now + half), ("D0", now - 99, now - SILENCE_S - 1)]
+    ledger.late += [("P1", now - half, now), ("P1", now, now + half), ("D0", now - 99, now - SILENCE_S - 1)]
     ended(ledger, number, cause)
     assert bool(ledger.found) != excused
     assert ledger.starved == excused

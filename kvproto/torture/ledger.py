@@ -7,7 +7,7 @@ is judged and forgotten, so that the account does not grow with the run.
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 
 from kvproto.torture.fleet import NAMES, SILENCE_S, WAYS, GroupWay
@@ -16,6 +16,7 @@ from kvproto.torture.verdicts import LOSSES, verdict
 
 #: a process that did not run for so many seconds of a room's life may have cost it a link or a write
 STARVED_S = SILENCE_S / 4
+LATEST = 4096
 Found = tuple[str, int, str]  #: (kind, number of a room or -1, what)
 
 
@@ -39,7 +40,8 @@ class RoomLedger:
         self.open: dict[int, RoomAccount] = {}
         self.live = dict.fromkeys(WAYS, 0)
         self.touched: set[GroupWay] = set()  # ways that a fault is at work on
-        self.late: list[tuple[str, float, float]] = []  # when the machine kept which process from running
+        #: when the machine kept which process from running, the newest
+        self.late: deque[tuple[str, float, float]] = deque(maxlen=LATEST)
         self.found: list[Found] = []
         self.complete = self.undisturbed = 0
         #: outcomes by cause, rooms by trouble; undisturbed rooms that failed because the machine was starved
