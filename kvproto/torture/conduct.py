@@ -185,7 +185,7 @@ class Torture:
     def _hear_of_rooms(self, name: str, kind: str, data: Any) -> None:
         if kind == "wrong":
             for number, text in data:
-                self._find("bytes", number, f"{name}: {text}")
+                self._find("wrong", number, f"{name}: {text}")
             return
         told, released, owned = data
         self.ledger.told(name, told, released)
