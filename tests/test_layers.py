@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("check", "testing"),
     ("bench",),
     ("demo",),
+    ("torture",),
     ("cli",),
     ("__init__", "__main__"),
 )

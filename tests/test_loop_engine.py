@@ -164,6 +164,32 @@ def test_what_raises_ends_its_own_room(pair: Pair, side: str, where: str, name: 
     pair.check(second)
 
 
+class Spoilt:
+    """The ticket of a copy that has failed by the time it is asked."""
+
+    def done(self) -> bool:
+        boom()
+
+
+@pytest.mark.parametrize(("side", "name"), [("P", "gather"), ("D", "scatter")])
+def test_a_copy_that_has_failed_when_it_is_first_asked_ends_its_room_and_holds_nothing(
+    pair: Pair, side: str, name: str
+) -> None:
+    first, second = pair.open(20), pair.open(20)
+    endpoint = pair.endpoints[ENDS[side]]
+    kernels = inside(endpoint).data.kernels
+    kept = getattr(kernels, name)
+    setattr(kernels, name, lambda *_, **__: Spoilt())
+    pair.produce(first)
+    pair.pump(lambda: pair.over(first))
+    setattr(kernels, name, kept)
+    assert pair.outcomes["D", 0, first].cause is Cause.KERNEL_FAILED
+    assert endpoint.metrics().get("faults", 0) == 0
+    pair.finish(second)
+    assert pair.causes(second) == {Cause.NONE}
+    pair.rest()
+
+
 @pytest.mark.parametrize(("side", "effect"), [("P", do.TransmitAux), ("D", do.TransmitPages), ("D", do.DeliverAux)])
 def test_a_handler_that_raises_ends_its_own_room(side: str, effect: type[Effect]) -> None:
     settings = Settings(ring_bytes=1 << 20, pages_only=effect is do.TransmitPages)

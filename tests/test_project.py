@@ -19,8 +19,8 @@ EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 HEAVY = ("torch", "triton", "transformers", "zmq", "nixl", "nixl_cu12", "nixl_cu13", "mooncake", "numpy")
 # What may use them: sockets and devices, what puts them together for an engine, and what runs engines.
 WITH_SIDE_EFFECTS = (
-    "io", "engine", "demo", "bench", "testing", "layout/byte_runs_numpy.py", "cli/demo_command.py",
-    "cli/simulate_command.py",
+    "io", "engine", "demo", "bench", "testing", "torture", "layout/byte_runs_numpy.py", "cli/demo_command.py",
+    "cli/simulate_command.py", "cli/torture_command.py",
 )  # fmt: skip
 
 LOADED = """

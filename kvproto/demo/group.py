@@ -88,6 +88,10 @@ class ParentPipe:
         """Whether `hear` would return at once."""
         return self._connection.poll()
 
+    def fileno(self) -> int:
+        """For who waits for several things."""
+        return self._connection.fileno()
+
 
 class UnfitError(KvprotoError, RuntimeError):
     """This machine is not fit for what was asked for; a sentence, no traceback, is what there is to say."""
@@ -144,14 +148,32 @@ class ProcessGroup:
         self._over: set[str] = set()
         with _patched(_environment()):
             multiprocessing.forkserver.ensure_running()
+        self._context = context
         for program in programs:
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_rank, args=(theirs, program.target, program.args), name=program.name, daemon=True
-            )
-            self._pipes[program.name], self._ends[program.name] = ours, process
-            process.start()
-            theirs.close()
+            self.start(program)
+
+    def start(self, program: Program) -> None:
+        """One more process, or one that was ended anew."""
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=_rank, args=(theirs, program.target, program.args), name=program.name, daemon=True
+        )
+        self._pipes[program.name], self._ends[program.name] = ours, process
+        process.start()
+        theirs.close()
+
+    def end(self, name: str) -> None:
+        """Kill this one, and hear no more of it."""
+        process = self._ends.pop(name)
+        process.kill()
+        process.join()
+        process.close()
+        self._pipes.pop(name).close()
+        self._over.discard(name)
+
+    def listen(self, timeout_s: float) -> list[tuple[str, str, Any]]:
+        """Messages (name, kind, data) that come within this time, at least one unless it is over; RankError."""
+        return self._next(timeout_s)
 
     @property
     def pids(self) -> dict[str, int]:

@@ -107,9 +107,7 @@ class DecodeData:
             self._scatter_failed(key, error)
             return
         self.stats["scatters"] += 1
-        if ticket.done():
-            self.loop.raise_event(ev.Scattered(*key))
-        else:
+        if not self._scattered(key, ticket):
             self.scatters[key] = ticket
 
     def _scattered(self, key: tuple[int, int], ticket: Ticket) -> bool:

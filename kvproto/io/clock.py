@@ -47,11 +47,14 @@ class Clock(Protocol):
 
 
 class MonotonicClock:
-    """The system's monotonic clock as it is."""
+    """The system's monotonic clock as it is; `source` is real time."""
+
+    def __init__(self, source: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
 
     def now(self) -> float:
-        """Seconds of `time.monotonic`."""
-        return time.monotonic()
+        """Seconds of the source."""
+        return self._source()
 
     again = now
 

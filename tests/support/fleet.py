@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -136,16 +135,9 @@ class Member:
 
     def held(self) -> dict[str, object]:
         """Everything that could leak."""
-        from kvproto.testing.pools import left_over
+        from kvproto.testing.holdings import holdings
 
-        ledger, parts = self.transport, inside(self.endpoint)
-        return {
-            "rooms": left_over(self.endpoint), "threads": threading.active_count(),
-            "descriptors": len(list(Path("/proc/self/fd").iterdir())), "writes": ledger.busy(),
-            "regions": len(ledger._table.regions()), "peers": len(list(ledger._links.all())),
-            "leaving": len(getattr(parts.data, "leaving", ())), "links": len(parts.rank.links),
-            "bound": len(parts.loop.connections.peer_of), "loop": parts.loop._thread is None,
-        }  # fmt: skip
+        return holdings(self.endpoint)
 
     def reports(self) -> list[str]:
         return list(self.endpoint.reports())

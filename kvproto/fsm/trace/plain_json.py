@@ -157,7 +157,6 @@ class PlainJson:
             raise PlainError(f"{where}: {len(inner)} values are expected, not {len(data)}")
         return tuple(self.value(hint, each, "", where) for hint, each in zip(inner, data, strict=True))
 
-
     def _simple(self, hint: Any, data: object, name: str, where: str) -> object:
         if hint is bytes and isinstance(data, str):
             return _bytes(data, where)

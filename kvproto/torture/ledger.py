@@ -1,0 +1,126 @@
+"""The parent's account of rooms: who has opened them, who was told what, what a fault may have touched.
+
+A room is complete when every rank that has opened it and still lives has been told its outcome and its release; then it
+is judged and forgotten, so that the account does not grow with the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+
+from kvproto.torture.fleet import NAMES, SILENCE_S, WAYS, GroupWay
+from kvproto.torture.plan import TorturePlan, TortureRoom
+from kvproto.torture.verdicts import LOSSES, verdict
+
+#: a process that did not run for so many seconds of a room's life may have cost it a link or a write
+STARVED_S = SILENCE_S / 4
+LATEST = 4096
+Found = tuple[str, int, str]  #: (kind, number of a room or -1, what)
+
+
+class RoomAccount:
+    """One room that is not complete."""
+
+    def __init__(self, room: TortureRoom, names: Iterable[str], *, disturbed: bool) -> None:
+        self.room, self.disturbed = room, disturbed
+        self.since = time.monotonic()
+        self.waits = set(names)
+        self.outcomes: dict[str, tuple[str, str]] = {}
+        #: prefill ranks that say that it is this group's by now
+        self.owners = 0
+
+
+class RoomLedger:
+    """All of them."""
+
+    def __init__(self, plan: TorturePlan) -> None:
+        self.plan = plan
+        self.open: dict[int, RoomAccount] = {}
+        self.live = dict.fromkeys(WAYS, 0)
+        self.touched: set[GroupWay] = set()  # ways that a fault is at work on
+        #: when the machine kept which process from running, the newest
+        self.late: deque[tuple[str, float, float]] = deque(maxlen=LATEST)
+        self.found: list[Found] = []
+        self.complete = self.undisturbed = 0
+        #: outcomes by cause, rooms by trouble; undisturbed rooms that failed because the machine was starved
+        self.causes: Counter[str] = Counter()
+        self.troubles: Counter[str] = Counter()
+        self.starved = 0
+
+    def enter(self, number: int, dead: Iterable[str]) -> list[str]:
+        """This room is opened now; by these ranks."""
+        room = self.plan.room(number)
+        gone = set(dead)
+        names = [NAMES[group][index] for group, index in room.acts if NAMES[group][index] not in gone]
+        missing = len(names) < len(room.acts)
+        self.live[room.way] += 1
+        self.open[number] = RoomAccount(room, names, disturbed=missing or room.way in self.touched)
+        self._maybe_complete(number)
+        return names
+
+    def told(self, name: str, told: Iterable[tuple[int, str, str]], released: Iterable[int]) -> None:
+        """What a rank's engine was told."""
+        for number, cause, reason in told:
+            if number in self.open:
+                self.open[number].outcomes[name] = cause, reason
+        for number in released:
+            if number in self.open:
+                self.open[number].waits.discard(name)
+                self._maybe_complete(number)
+
+    def touch(self, ways: Iterable[GroupWay]) -> None:
+        """A fault strikes these."""
+        self.touched.update(ways)
+        for account in self.open.values():
+            account.disturbed |= account.room.way in self.touched
+
+    def lost(self, name: str) -> None:
+        """This rank is dead: nobody waits for it."""
+        for number in list(self.open):
+            account = self.open[number]
+            account.waits.discard(name)
+            account.outcomes.pop(name, None)
+            self._maybe_complete(number)
+
+    def give_up(self, number: int) -> RoomAccount:
+        """It hangs."""
+        account = self.open.pop(number)
+        self.live[account.room.way] -= 1
+        return account
+
+    def _maybe_complete(self, number: int) -> None:
+        account = self.open[number]
+        if account.waits:
+            return
+        del self.open[number]
+        self.live[account.room.way] -= 1
+        self.complete += 1
+        self.undisturbed += not account.disturbed
+        self.causes.update(cause for cause, _ in account.outcomes.values())
+        self.troubles[account.room.trouble] += bool(account.room.trouble)
+        found = verdict(account.room, account.outcomes, disturbed=account.disturbed)
+        if found and not account.disturbed and self._starving(account):
+            self.starved += 1
+        else:
+            self.found += [("outcome", number, text) for text in found]
+
+    def _starving(self, account: RoomAccount) -> bool:
+        """Whether the room failed by a loss while the machine kept some process from running for long."""
+        lost = all(cause in LOSSES | {"NONE"} for cause, _ in account.outcomes.values())
+        return lost and self.kept_waiting(account.since - SILENCE_S) > STARVED_S
+
+    def kept_waiting(self, since: float) -> float:
+        """Seconds since then in which the machine kept a process from running: of the one that had to wait longest."""
+        kept: dict[str, float] = defaultdict(float)
+        for name, begin, end in self.late:
+            if end > since:
+                kept[name] += end - begin
+        return max(kept.values(), default=0.0)
+
+
+def ways_of(target: str) -> list[GroupWay]:
+    """The ways that a fault of this rank ("D0") or cable ("D0>P1") may touch."""
+    groups = {group for group, names in NAMES.items() if set(names) & set(target.split(">"))}
+    return [way for way in WAYS if groups <= set(way)]

@@ -1,0 +1,124 @@
+"""What the torture's judge lets pass and what it does not: without processes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from msgspec.structs import replace
+
+from kvproto.protocol.states import Cause
+from kvproto.torture.fleet import NAMES, SILENCE_S, WAYS, GroupWay
+from kvproto.torture.ledger import STARVED_S, RoomLedger, ways_of
+from kvproto.torture.plan import SIZES, TROUBLES, TorturePlan, TortureRoom, Trouble, make_plan
+from kvproto.torture.verdicts import CAUSES, LOSSES, verdict
+
+PLAN = make_plan(3, SIZES["short"])
+WELL = ("NONE", "")
+
+
+def room_in(trouble: Trouble) -> TortureRoom:
+    """A room of the plan's, and what its trouble is if it had one."""
+    return replace(PLAN.room(PLAN.size.rooms), trouble=trouble)
+
+
+def names_of(room: TortureRoom) -> list[str]:
+    return [NAMES[group][index] for group, index in room.acts]
+
+
+def all_say(room: TortureRoom, cause: str) -> dict[str, tuple[str, str]]:
+    return dict.fromkeys(names_of(room), (cause, "why" if cause != "NONE" else ""))
+
+
+def test_causes_are_those_of_the_protocol() -> None:
+    names = {cause.name for cause in Cause}
+    assert names >= LOSSES
+    assert all(names >= causes for causes in CAUSES.values())
+    assert CAUSES.keys() <= TROUBLES.keys()
+
+
+@pytest.mark.parametrize("trouble", ["", "gather-slow", "scatter-slow", "intruded"])
+def test_an_undisturbed_room_succeeds_or_is_told(trouble: Trouble) -> None:
+    room = room_in(trouble)
+    assert verdict(room, all_say(room, "NONE"), disturbed=False) == []
+    assert verdict(room, all_say(room, "LINK_LOST"), disturbed=False)
+    assert verdict(room, all_say(room, "LINK_LOST"), disturbed=True) == []
+
+
+@pytest.mark.parametrize("trouble", CAUSES)
+def test_a_trouble_explains_its_own_cause_and_no_other(trouble: Trouble) -> None:
+    room = room_in(trouble)
+    for cause in {each.name for each in Cause} - {"NONE"}:
+        good = cause in CAUSES[trouble]
+        assert (verdict(room, all_say(room, cause), disturbed=False) == []) == good
+        assert (verdict(room, all_say(room, cause), disturbed=True) == []) == (good or cause in LOSSES)
+
+
+def test_whoever_takes_the_name_of_another_group_must_not_succeed() -> None:
+    room = room_in("intruder")
+    assert verdict(room, {"E0": WELL}, disturbed=True) == ["E0 says that it succeeded, but the name is another group's"]
+
+
+def test_a_failure_without_a_reason_is_told() -> None:
+    room = room_in("abort-P")
+    said = {**all_say(room, "NONE"), names_of(room)[0]: ("PREFILL_ABORTED", "")}
+    assert verdict(room, said, disturbed=False) == [f"{names_of(room)[0]} says PREFILL_ABORTED, and no reason"]
+
+
+# ----------------------------------------------------------------------------------------------------- ledger
+def calm_number(plan: TorturePlan, way: GroupWay) -> int:
+    return next(n for n in range(plan.size.rooms) if (room := plan.room(n)).way == way and not room.trouble)
+
+
+def ended(ledger: RoomLedger, number: int, cause: str) -> None:
+    for name in names_of(ledger.plan.room(number)):
+        ledger.told(name, [(number, cause, "why" if cause != "NONE" else "")], [number])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_fault_excuses_rooms_of_the_ways_that_it_may_touch_and_no_others(way: GroupWay) -> None:
+    for target in ("P0", "Q0", "D1", "E0", "D0>P1", "E0>Q0"):
+        ledger, number = RoomLedger(PLAN), calm_number(PLAN, way)
+        ledger.enter(number, ())
+        ledger.touch(ways_of(target))
+        ended(ledger, number, "LINK_LOST")
+        groups = {group for group, names in NAMES.items() if set(names) & set(target.split(">"))}
+        assert bool(ledger.found) == (not groups <= set(way)), target
+        assert ledger.complete == 1
+        assert not ledger.open
+
+
+def test_a_room_waits_for_each_rank_that_opened_it_and_lives() -> None:
+    ledger, number = RoomLedger(PLAN), calm_number(PLAN, (1, 11))
+    assert ledger.enter(number, {"P0"}) == ["P1", "D0", "D1"]
+    assert ledger.open[number].disturbed
+    ledger.told("P1", [(number, "PEERS_MISSING", "why")], [number])
+    ledger.told("D0", [(number, "PEERS_MISSING", "why")], [number])
+    assert ledger.open[number].waits == {"D1"}
+    ledger.lost("D1")
+    assert not ledger.open
+    assert ledger.causes == {"PEERS_MISSING": 2}
+
+
+@pytest.mark.parametrize(
+    ("cause", "kept", "excused"),
+    [("LINK_LOST", 1.1, True), ("LINK_LOST", 0.9, False), ("KERNEL_FAILED", 9.0, False)],
+)
+def test_a_machine_that_keeps_processes_waiting_excuses_losses_alone(cause: str, kept: float, excused: bool) -> None:
+    ledger, number, now = RoomLedger(PLAN), calm_number(PLAN, (1, 12)), time.monotonic()
+    ledger.enter(number, ())
+    half = kept * STARVED_S / 2
+    ledger.late += [("P1", now - half, now), ("P1", now, now + half), ("D0", now - 99, now - SILENCE_S - 1)]
+    ended(ledger, number, cause)
+    assert bool(ledger.found) != excused
+    assert ledger.starved == excused
+
+
+def test_a_room_that_hangs_is_no_longer_waited_for() -> None:
+    ledger, number = RoomLedger(PLAN), calm_number(PLAN, (2, 11))
+    ledger.enter(number, ())
+    assert ledger.live[2, 11] == 1
+    ledger.give_up(number)
+    assert ledger.live[2, 11] == 0
+    ended(ledger, number, "NONE")
+    assert ledger.complete == 0

@@ -1,0 +1,69 @@
+"""Ranks of the torture with a fault built in: what the bench must find, end to end."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from demo_faults import drops_a_token
+
+from kvproto.demo.group import ParentPipe
+from kvproto.io.kernels.torch import TorchKernels
+from kvproto.protocol import effects as do
+from kvproto.testing import inside
+from kvproto.torture.plan import TorturePlan
+from kvproto.torture.rank import TortureRank
+
+EVERY = 9
+
+
+def drops_tokens(rank: TortureRank) -> None:
+    """A scatter leaves the last token of its cell as it was."""
+    TorchKernels.scatter = drops_a_token  # type: ignore[method-assign]
+
+
+def forgets_outcomes(rank: TortureRank) -> None:
+    """Of some rooms the engine never hears how they ended."""
+    handlers = inside(rank.endpoint).loop.handlers
+    announce: Any = handlers[do.AnnounceOutcome]
+    seen: list[int] = []
+
+    def announced(effect: do.AnnounceOutcome) -> None:
+        seen.append(effect.room)
+        if len(seen) % EVERY:
+            announce(effect)
+
+    handlers[do.AnnounceOutcome] = announced
+
+
+def leaks_descriptors(rank: TortureRank) -> None:
+    """Each room that is released leaves one behind."""
+    handlers = inside(rank.endpoint).loop.handlers
+    announce: Any = handlers[do.AnnounceReleased]
+
+    def announced(effect: do.AnnounceReleased) -> None:
+        os.pipe()
+        announce(effect)
+
+    handlers[do.AnnounceReleased] = announced
+
+
+def dies(rank: TortureRank) -> None:
+    """A room's outcome ends the process."""
+    inside(rank.endpoint).loop.handlers[do.AnnounceReleased] = lambda _effect: os.abort()
+
+
+SEVERAL = {"E0": drops_tokens, "D0": forgets_outcomes, "Q0": leaks_descriptors}
+
+
+def several(line: ParentPipe, plan: TorturePlan, name: str, life: int, carrier: Any) -> None:
+    rank = TortureRank(line, plan, name, life, carrier)
+    SEVERAL.get(name, lambda _rank: None)(rank)
+    rank.serve()
+
+
+def one_dies(line: ParentPipe, plan: TorturePlan, name: str, life: int, carrier: Any) -> None:
+    rank = TortureRank(line, plan, name, life, carrier)
+    if name == "P1":
+        dies(rank)
+    rank.serve()
