@@ -57,6 +57,8 @@ WRONG = [
     ("draw --coverage nofile", "nofile: no coverage can be read"),
     ("draw --coverage {}/bad.json", "coverage of format"),
     ("export --out /nonexist/x.json", "--out: there is no directory /nonexist"),
+    ("torture --rooms 0", "--rooms: '0' is not from 1"),
+    ("torture --seed many", "--seed: 'many' is no whole number"),
     ("trace nofile", "nofile: cannot be read"),
     ("trace {}", "cannot be read"),
     ("trace {}/t.jsonl --room 8", "room 8 gen 0 is not in these traces"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from kvproto.arguments import positive
+from kvproto.arguments import positive, whole
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.demo.group import RankError
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     sizes = ", ".join(f"{name}: {size.rooms} rooms" for name, size in SIZES.items())
-    p.add_argument("--seed", type=int, help="what happens (default: a new one)")
+    p.add_argument("--seed", type=whole(0, 1 << 62), help="what happens (default: a new one)")
     p.add_argument("--seeds", type=int, default=1, metavar="N", help="so many runs: this seed and those after")
     p.add_argument("--size", choices=SIZES, default="short", help=f"{sizes} (default short)")
     p.add_argument("--rooms", type=positive, metavar="N", help="another number of rooms")
