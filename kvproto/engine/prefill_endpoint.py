@@ -8,6 +8,7 @@ The order of calls for a room: `open` with pages for all of its tokens, `prefetc
 from __future__ import annotations
 
 import operator
+from pathlib import Path
 from typing import Any
 
 from kvproto.engine.connector import WireUp
@@ -21,6 +22,7 @@ from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock, MonotonicClock
 from kvproto.io.control.control import LOOPBACK
+from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.transports.base import Transport
 from kvproto.layout.sharding import Layout
@@ -44,18 +46,21 @@ class PrefillEndpoint(Endpoint):
         self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = PREFILL_GROUP,
         bind: str = LOOPBACK, settings: Settings | None = None, kernels: Kernels | None = None,
         clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
+        keys: Keys | str | Path | None = None, insecure: bool = False,
     ) -> None:  # fmt: skip
         """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
         instance's number (u64); `bind`: where the control plane listens; `staging`: where the slots are, "pinned" for
-        a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`.
+        a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`; `keys`: the
+        secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`.
 
-        ArgumentError: the pool is not this rank's share of the layout.
+        ArgumentError: the pool is not this rank's share of the layout, or a file is no key.  ControlError: the address
+        cannot be had, or is beyond loopback and there are no keys.
         """
         check_pool(layout, index, pool, grid)
         rank = PrefillRank(
             layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
         )
-        super().__init__(rank, pool, make_control(bind), clock or MonotonicClock())
+        super().__init__(rank, pool, make_control(bind, keys, insecure=insecure), clock or MonotonicClock())
         kernels = self._kernels(kernels, digests=digests)
         self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging)
         self._wire_up = WireUp(transport, self._wired)

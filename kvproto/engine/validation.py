@@ -5,12 +5,15 @@ from __future__ import annotations
 import operator
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from kvproto.engine.device_streams import Lane
+from kvproto.engine.logs import SECURITY
 from kvproto.engine.room_entry import Entry, as_table, need_pages
 from kvproto.errors import ArgumentError
 from kvproto.io.control.control import Control
+from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
@@ -62,6 +65,9 @@ def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: Lane) -
     return Entry(tokens, table, host, placed=placed)
 
 
-def make_control(bind: str | None) -> Control:
-    """A control plane with the codec's bound of a frame."""
-    return Control(bind, max_frame=MAX_FRAME)
+def make_control(bind: str | None, keys: Keys | str | Path | None, *, insecure: bool) -> Control:
+    """A control plane with the codec's bound of a frame; `keys`: a pair with its list, or the secret file of one."""
+    keys = Keys.load(keys) if isinstance(keys, str | Path) else keys
+    if insecure and keys is None:
+        SECURITY.warning("insecure=True: %s without keys, beyond loopback, too", bind or "connects")
+    return Control(bind, max_frame=MAX_FRAME, keys=keys, insecure=insecure)
