@@ -7,7 +7,8 @@ connection whose question is not answered ends with its handshake, after `HANDSH
 
 *The key* (with `Keys` only).  200 if it is on the list; 400 if not, which tells a well-behaved peer not to come again.
 A peer that shows no key, or means another server, never gets as far as a question: libzmq ends the connection, and the
-socket's monitor says so.  Either way nothing of what it sent is handed to anybody.
+socket's monitor says so (what is no ZeroMQ at all is hung up on without a word).  Either way nothing of what it sent is
+handed to anybody.
 
 *The pace* (always).  Of new connections `BURST` are let in at once, then `PACE` a second; those beyond are told 300,
 "later", which a peer of ours takes as reason to come again when its handshake is over.  Each costs a descriptor, and
