@@ -16,7 +16,7 @@ from kvproto.engine.decode_effects import DecodeData
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.room import Room, Status
 from kvproto.engine.staging_buffers import Kind
-from kvproto.engine.validation import check_pool, make_control, need_room, new_incarnation
+from kvproto.engine.validation import check_pool, make_control, need_room, need_secret, new_incarnation
 from kvproto.errors import ArgumentError, LinkError, NotFoundError
 from kvproto.io.clock import Clock, SteadyClock
 from kvproto.io.control.control import ControlError
@@ -121,15 +121,19 @@ class DecodeEndpoint(Endpoint):
             raise NotFoundError(f"prefill group {group} is not connected: call connect first")
         return self._data.plans[group]
 
-    def open(self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP) -> None:
+    def open(
+        self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b""
+    ) -> None:  # fmt: skip
         """Pages (ids in token order) for `tokens` tokens; the KV of the first `prefix` is in them already.
 
+        `secret`: the one that the prefill engine has opened the room with.
         LayoutError: the prefix ends inside a page.  NotFoundError: the group was never connected.
         """
         plan, prefix = self._plan(group), operator.index(prefix)
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
         plan.admit(entry.tokens, prefix)
-        self._enter(room, entry, lambda: ev.RoomOpened(room.key, self._rank.terms(group, plan), entry.tokens, prefix))
+        secret, terms = need_secret(secret), self._rank.terms
+        self._enter(room, entry, lambda: ev.RoomOpened(room.key, terms(group, plan), entry.tokens, prefix, secret))
 
     def aux(self, room: Room) -> bytes:
         """The aux row; NotFoundError until it has landed, and after the room was handed out by `released`."""

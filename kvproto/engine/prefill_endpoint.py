@@ -17,7 +17,7 @@ from kvproto.engine.prefill_effects import PrefillData
 from kvproto.engine.room import Room
 from kvproto.engine.room_entry import Entry
 from kvproto.engine.staging_buffers import Kind
-from kvproto.engine.validation import check_pool, make_control, need_room, new_incarnation
+from kvproto.engine.validation import check_pool, make_control, need_room, need_secret, new_incarnation
 from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock, MonotonicClock
@@ -32,7 +32,7 @@ from kvproto.protocol import messages as msg
 from kvproto.protocol.messages import MAX_AUX
 from kvproto.protocol.states import Cause
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.settings import PREFILL_GROUP, Settings
+from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 
 
 class PrefillEndpoint(Endpoint):
@@ -76,10 +76,17 @@ class PrefillEndpoint(Endpoint):
         return self._loop.control.address
 
     # ------------------------------------------------------------------------------------ the engine's calls
-    def open(self, room: Room, tokens: int, pages: Any) -> None:
-        """A prompt of `tokens` tokens, whose KV will be in these pages (page ids in token order)."""
+    def open(
+        self, room: Room, tokens: int, pages: Any, *, group: int = DECODE_GROUP, secret: bytes = b""
+    ) -> None:  # fmt: skip
+        """A prompt of `tokens` tokens, whose KV will be in these pages (page ids in token order).
+
+        It is for the decode group of this number, whose engine shows the same `secret` (up to 64 bytes): whoever else
+        opens the room is told that it is not entitled to it (`Cause.NOT_ENTITLED`).
+        """
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
-        self._enter(room, entry, lambda: ev.EngineOpened(room.key, entry.tokens))
+        claim = self._rank.claim(operator.index(group), need_secret(secret))
+        self._enter(room, entry, lambda: ev.EngineOpened(room.key, entry.tokens, claim))
 
     def prefetch(self, room: Room) -> None:
         """The forward is scheduled: ask for grants now, so that they are there when the KV is."""

@@ -18,6 +18,7 @@ from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import MAX_FRAME
+from kvproto.protocol.messages import MAX_SECRET
 
 
 def new_incarnation() -> int:
@@ -63,6 +64,13 @@ def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: Lane) -
     need_pages(layout, tokens, host, pool.pages)
     table, placed = lane.place(host)
     return Entry(tokens, table, host, placed=placed)
+
+
+def need_secret(secret: bytes) -> bytes:
+    """ArgumentError unless it can be a room's."""
+    if not isinstance(secret, bytes) or len(secret) > MAX_SECRET:
+        raise ArgumentError(f"a secret of type {type(secret).__name__}: it is up to {MAX_SECRET} bytes")
+    return secret
 
 
 def make_control(bind: str | None, keys: Keys | str | Path | None, *, insecure: bool) -> Control:
