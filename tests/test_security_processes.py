@@ -54,7 +54,7 @@ class Two:
         theirs = [4 * (room % 8) + at for at in range(4)]
         ours = [2 * page + half for page in theirs for half in (1, 0)]
         self.decode.ask("open", room, 100, theirs, 1)
-        self.prefill.ask("open", room, 100, ours, 0)
+        self.prefill.ask("open", room, 100, ours, 11)
         self.prefill.ask("call", "produced", room, 100)
         self.prefill.ask("call", "aux", room, b"aux")
         for side in (self.prefill, self.decode):
@@ -143,6 +143,33 @@ def test_a_stranger_changes_counters_and_nothing_else(two: Two, who: str) -> Non
     assert now.get(counter, 0) > counted.get(counter, 0), "it was never turned away"
     assert two.state() == before
     two.transfer()
+
+
+def test_without_keys_what_is_damaged_reaches_no_library(two: Two) -> None:
+    """On loopback anybody may call; what cannot be NIXL's metadata, or did not come whole, ends nothing."""
+    bare = Process("P2", "tcp://127.0.0.1:*")
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    dealer = context.socket(zmq.DEALER)
+    dealer.set(zmq.LINGER, 0)
+    try:
+        dealer.connect(bare.ask("address"))
+        flawless = two.prefill.ask("endpoint")  # of a living agent, in all its parts
+        spoilt = bytearray(flawless)
+        spoilt[len(spoilt) // 2] ^= 0x40
+        cases = {flawless: "AWAIT_WIRE_UP UP", bytes(spoilt): "LOST", attack_endpoint(): "LOST", b"": "LOST"}
+        for number, (endpoint, states) in enumerate(cases.items()):
+            dealer.send(frame_of(0, 0, call(endpoint, group=50 + number, session=1)))
+            dealer.close()
+            dealer = context.socket(zmq.DEALER)  # a place speaks for one rank
+            dealer.set(zmq.LINGER, 0)
+            dealer.connect(bare.ask("address"))
+            del states
+        until(lambda: bare.ask("metrics")["links"] >= 1, "calls that were heard")
+    finally:
+        dealer.close()
+        context.term()
+        bare.ask("close")
+        bare.process.join(10)
 
 
 def test_a_rank_with_keys_that_meets_one_without_says_why(two: Two) -> None:

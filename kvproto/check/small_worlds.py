@@ -74,7 +74,7 @@ SMALL: dict[str, Config] = {
         ring=1, chunks=1, engine=AT_ONCE, misfit="length", budget=Budget(drop=1), about="the engines name other lengths"
     ),
     "other-secret": Config(
-        ring=1, chunks=1, engine=AT_ONCE, misfit="secret", budget=Budget(drop=1, abort=1),
+        ring=1, chunks=1, engine=AT_ONCE, misfit="secret", budget=Budget(duplicate=1, abort=1),
         about="the decode engine does not know the secret of the room",
     ),
     "death": Config(ring=1, restart=False, budget=Budget(crash=1), about="a rank dies for good"),

@@ -120,7 +120,7 @@ class Member:
         if hasattr(self.endpoint, "connect"):
             self.endpoint.open(Room(room), tokens, pages, group=group)
         else:
-            self.endpoint.open(Room(room), tokens, pages)
+            self.endpoint.open(Room(room), tokens, pages, group=group)
 
     def call(self, name: str, room: int, *args: object) -> object:
         """One of the engine's calls."""
@@ -282,7 +282,7 @@ class Fleet:
         """The engine of this side opens the room."""
         p, d, ours, theirs, tokens = self.rooms[number]
         if side == "P":
-            self[p].ask("open", number, tokens, ours, 0)
+            self[p].ask("open", number, tokens, ours, GROUPS[d])
         else:
             self[d].ask("open", number, tokens, theirs, GROUPS[p])
 

@@ -18,7 +18,7 @@ answers late messages.
 A room is somebody's: the engine opens it for one decode group, and may ask for a secret (`Claim`).  Whoever shows
 another claim is answered at the rank's edge, before this table (`protocol.routes`).  What is claimed before the engine
 has spoken is only noted: if it was not the one whom the engine means, it is told so, the room begins anew, and nothing
-that was said about it counts.
+that was said about it counts.  It is told once: if that is lost without its link, it waits until its own room stalls.
 
 The value is small because idle rooms are many: what only a room at work needs lies in `Work`.
 """
@@ -563,13 +563,13 @@ ignore((S.AWAIT_ENGINE, *LIVE), LinkWentDown, "that peer has not opened the room
 ignore((S.DRAINING, S.AWAIT_NOTED, *OVER), (*WORK, EngineAborted), "the room is over; the engine has been told")
 ignore((S.DRAINING, S.AWAIT_NOTED), RoomFailed, "the first cause counts")
 ignore(S.DRAINING,   PeerNoted,        "an older room's confirmation")
+ignore((S.AWAIT_ENGINE, *LIVE), PeerNoted, "who has said so was told that it is not entitled to the room")
 ignore(OVER,         (PeerNoted, PeerForgot, LinkWentDown), "nobody is to be told any more")
 ignore(S.UNKNOWN,    (PeerNoted, PeerForgot, LinkWentDown), "the room's tombstone is gone")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
 refuse((*LIVE, S.DRAINING, S.AWAIT_NOTED, *OVER), EngineOpened, "the room is open: a new attempt needs a new gen")
 refuse((S.UNKNOWN, S.AWAIT_ENGINE), (*WORK, EngineAborted), "the engine has not opened the room")
-refuse((S.AWAIT_ENGINE, *LIVE), PeerNoted, "nothing was told")
 refuse(S.AWAIT_ENGINE, PeerForgot,     "nothing was asked")
 refuse((S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD, *OVER), RoomFailed, "no send is under way")
 refuse((S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD, S.AWAIT_NOTED, *OVER), SendFinished, "no send is under way")
