@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import zmq
 from support.fleet import GRID, LAYOUT, PAGE, QUICK, THEIRS, Process, until
@@ -22,7 +23,9 @@ from kvproto.io.control.gate import STRANGE, UNLISTED
 from kvproto.io.control.keys import Keys, make_pair, split_key
 from kvproto.io.transports import BackendUnavailable
 from kvproto.io.transports.endpoint import VERSION, InstanceDescription, RegionEntry, encode
+from kvproto.io.transports.endpoint import decode as decode_endpoint
 from kvproto.protocol import messages as msg
+from kvproto.protocol.codec import decode as decode_frame
 from kvproto.protocol.codec import encode as frame_of
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import room_key
@@ -84,15 +87,21 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
     two.close()
 
 
-def attacks() -> list[bytes]:
-    """Frames that would be heard if their sender were: a call, whose metadata no library survives, and rooms."""
+def made_up() -> bytes:
+    """An endpoint whose metadata no library survives."""
     table = (RegionEntry(0, 1 << 20, 1 << 16, "DRAM", 0),)
-    endpoint = encode(InstanceDescription("nixl", VERSION, "stranger", 1, table, b"nixlSerDes|" + bytes(range(256))))
-    call = msg.Hello(
-        msg.VERSION, tables_digest(), 1 << 40, 11, 0, THEIRS, GRID, QUICK.lease.period, endpoint
-    )  # fmt: skip
+    return encode(InstanceDescription("nixl", VERSION, "stranger", 1, table, b"nixlSerDes|" + bytes(range(256))))
+
+
+def call(endpoint: bytes, group: int) -> msg.Hello:
+    """A call that fits."""
+    return msg.Hello(msg.VERSION, tables_digest(), 1 << 40, group, 0, THEIRS, GRID, QUICK.lease.period, endpoint)
+
+
+def attacks() -> list[bytes]:
+    """Frames that would be heard if their sender were: a call, and rooms."""
     rooms = [room_key(number, 0) for number in range(1, 20)]
-    said: list[bytes] = [frame_of(0, 0, call), b"", b"\xc1", os.urandom(4096)]
+    said: list[bytes] = [frame_of(0, 0, call(made_up(), 11)), b"", b"\xc1", os.urandom(4096)]
     said += [frame_of(1 << 16, room, msg.Open(100, 0)) for room in rooms]
     said += [frame_of(1 << 16, room, msg.Abort(Cause.DECODE_ABORTED)) for room in rooms]
     return said
@@ -145,29 +154,38 @@ def test_a_stranger_changes_counters_and_nothing_else(two: Two, who: str) -> Non
     two.transfer()
 
 
-def test_without_keys_what_is_damaged_reaches_no_library(two: Two) -> None:
-    """On loopback anybody may call; what cannot be NIXL's metadata, or did not come whole, ends nothing."""
-    bare = Process("P2", "tcp://127.0.0.1:*")
+def refused(address: str, endpoint: bytes, group: int) -> str:
+    """Call a rank that has no keys, with this for the transport's description: why it refuses."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     dealer = context.socket(zmq.DEALER)
     dealer.set(zmq.LINGER, 0)
     try:
-        dealer.connect(bare.ask("address"))
-        flawless = two.prefill.ask("endpoint")  # of a living agent, in all its parts
-        spoilt = bytearray(flawless)
-        spoilt[len(spoilt) // 2] ^= 0x40
-        cases = {flawless: "AWAIT_WIRE_UP UP", bytes(spoilt): "LOST", attack_endpoint(): "LOST", b"": "LOST"}
-        for number, (endpoint, states) in enumerate(cases.items()):
-            dealer.send(frame_of(0, 0, call(endpoint, group=50 + number, session=1)))
-            dealer.close()
-            dealer = context.socket(zmq.DEALER)  # a place speaks for one rank
-            dealer.set(zmq.LINGER, 0)
-            dealer.connect(bare.ask("address"))
-            del states
-        until(lambda: bare.ask("metrics")["links"] >= 1, "calls that were heard")
+        dealer.connect(address)
+        dealer.send(frame_of(0, 0, call(endpoint, group)))
+        assert dealer.poll(10_000), "no answer"
+        answer = decode_frame(dealer.recv())[2]
+        assert isinstance(answer, msg.Refusal), answer
+        return answer.why
     finally:
         dealer.close()
         context.term()
+
+
+def test_without_keys_what_is_damaged_or_made_up_reaches_no_library(two: Two) -> None:
+    """On loopback anybody may call; what did not come whole, or cannot be NIXL's metadata, ends nothing."""
+    bare = Process("P2", "tcp://127.0.0.1:*")
+    try:
+        address, real = bare.ask("address"), two.decode.ask("description")
+        for at in range(40, len(real), 97):
+            spoilt = bytearray(real)
+            spoilt[at] ^= 0x40
+            assert "endpoint" in refused(address, bytes(spoilt), 100 + at)
+        assert "not an endpoint" in refused(address, b"", 50)
+        assert "is not NIXL's" in refused(address, made_up(), 51)
+        other = msgspec.structs.replace(decode_endpoint(real, "nixl"), instance="another")
+        assert "it is of agent" in refused(address, encode(other), 52)
+        assert bare.ask("held")["peers"] == 0
+    finally:
         bare.ask("close")
         bare.process.join(10)
 

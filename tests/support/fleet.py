@@ -97,6 +97,10 @@ class Member:
     def address(self) -> str:
         return str(self.endpoint.address)
 
+    def description(self) -> bytes:
+        """The transport's, as peers are told it."""
+        return bytes(self.transport.endpoint())
+
     def metrics(self) -> dict[str, int]:
         return dict(self.endpoint.metrics())
 
