@@ -8,6 +8,7 @@ engine.
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -28,6 +29,7 @@ from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.rank.prefill import PrefillRank
 from kvproto.testing.pair import SMALL, Pair
 from kvproto.testing.pools import noise, tokens_of
+from kvproto.trace import load, replay, save
 
 SECRET = b"given out with the request"
 WORDS = ("open", "abort", "owner", "engine")
@@ -159,6 +161,16 @@ def test_a_secret_that_is_not_shown_ends_the_room_where_it_was_not_known() -> No
         pair.finish(again)
         pair.check(again)
         pair.prefills[0].abort(room)
+
+
+def test_a_trace_replays_and_has_no_secret(tmp_path: Path) -> None:
+    rank, links, _ = spoken(("open", "engine", "owner", "abort"), MINE, b"")
+    rank.handle(ev.ForwardScheduled(ROOM), 0.0)
+    assert links
+    save(rank, tmp_path / "P0.jsonl")
+    text = (tmp_path / "P0.jsonl").read_text()
+    assert SECRET.hex() not in text and str(SECRET) not in text and "NOT_ENTITLED" in text
+    assert [replay(log) for log in load(tmp_path / "P0.jsonl")] == [None]
 
 
 @pytest.mark.parametrize("secret", ["text", bytearray(3), None, bytes(65)])

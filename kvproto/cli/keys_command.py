@@ -8,11 +8,12 @@ from pathlib import Path
 
 from kvproto.cli.console import WELL, WRONG, say
 from kvproto.errors import ArgumentError
-from kvproto.io.control.keys import make_pair
 
 
 def main(argv: list[str]) -> int:
     """`kvproto keys`."""
+    from kvproto.io.control.keys import make_pair
+
     parser = argparse.ArgumentParser(
         prog="kvproto keys",
         description="Make a pair of CURVE keys: FOLDER/NAME.key_secret (mode 0600) and FOLDER/NAME.key.",

@@ -62,7 +62,7 @@ class PlainJson:
         """The plain form; `name` is the field that holds the value."""
         if isinstance(value, Enum):
             return value.name
-        if name in self.forms and isinstance(value, int):
+        if name in self.forms and isinstance(value, int | bytes):
             return self.forms[name].write(value)
         if isinstance(value, bytes):
             return value.hex()
@@ -116,7 +116,7 @@ class PlainJson:
             if data is None and len(choices) < len(get_args(hint)):
                 return None
             hint = choices[0] if len(choices) == 1 else self._base(choices, where)
-        if name in self.forms and hint is int:
+        if name in self.forms and hint in (int, bytes):
             return self.forms[name].read(data, where)
         if hint is Any and isinstance(data, dict):  # a message that leaves
             hint = next((base for base, known in reversed(self.kinds.items()) if data.get("type") in known), Any)

@@ -17,6 +17,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
+from kvproto.errors import KvprotoError
+
 from .endpoint import RegionEntry
 
 MAGIC = b"nixlSerDes|"
@@ -29,7 +31,7 @@ MAX_SECTIONS = 8
 Row = tuple[int, int, int]
 
 
-class FormError(ValueError):
+class FormError(KvprotoError, ValueError):
     """Bytes that are not NIXL's metadata, and what is wrong with them."""
 
 
