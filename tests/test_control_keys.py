@@ -148,6 +148,18 @@ class _closed:  # noqa: N801  # reads as contextlib's do
         self.control.close()
 
 
+def test_a_refusal_leaves_nothing_open() -> None:
+    def refuse() -> None:
+        with pytest.raises(ControlError, match="insecure=True"):
+            Control("tcp://0.0.0.0:*")
+
+    refuse()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        refuse()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_who_says_that_it_is_meant_may_listen_everywhere_without_keys(opened: Callable[..., Control]) -> None:
     listener = opened("tcp://0.0.0.0:*", insecure=True)
     assert str(listener.address).startswith("tcp://0.0.0.0:")

@@ -183,10 +183,10 @@ class Control:
             raise ControlError(msg)
 
     def _listen(self, bind: str) -> None:
-        check_keys(bind, self._keys, insecure=self._insecure)
-        self._gate = Gate(self._context, self._keys, self.counts.away)
-        self._add(self._gate)
         try:
+            check_keys(bind, self._keys, insecure=self._insecure)
+            self._gate = Gate(self._context, self._keys, self.counts.away)
+            self._add(self._gate)
             socket, handshakes, self.address = listen(
                 self._context, bind, self.max_frame, self._keys, self.counts.away
             )  # fmt: skip
