@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         NotFoundError,
     )
     from kvproto.fsm.timing import Timer
+    from kvproto.io.control.keys import Keys
     from kvproto.io.kernels.pool import Pool
     from kvproto.io.transports.base import TransportError
     from kvproto.io.transports.fabric import Fabric
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "TABLES", "ArgumentError", "Cause", "DecodeEndpoint", "EndpointError", "Fabric", "KvprotoError", "Layout",
+    "TABLES", "ArgumentError", "Cause", "DecodeEndpoint", "EndpointError", "Fabric", "Keys", "KvprotoError", "Layout",
     "LayoutError", "LinkError", "MemoryTransport", "MissingExtraError", "MooncakeTransport", "NixlTransport",
     "NotFoundError", "Outcome", "Plan", "Pool", "PrefillEndpoint", "Room", "Settings", "Status", "Timer", "Timing",
     "TransportError",
@@ -52,12 +53,13 @@ _HOME = {
     "MissingExtraError": "errors", "NotFoundError": "errors", "TransportError": "io.transports.base",
     "Timer": "fsm.timing", "Timing": "protocol.timing", "Settings": "rank.settings", "Cause": "protocol.states",
     "TABLES": "protocol.tables", "Layout": "layout.sharding", "LayoutError": "layout.sharding", "Plan": "layout.plan",
-    "Pool": "io.kernels.pool", "Fabric": "io.transports.fabric", "MemoryTransport": "io.transports.memory",
+    "Keys": "io.control.keys", "Pool": "io.kernels.pool", "Fabric": "io.transports.fabric",
+    "MemoryTransport": "io.transports.memory",
     "MooncakeTransport": "io.transports.mooncake", "NixlTransport": "io.transports.nixl",
 }  # fmt: skip
 #: the extras that bring what a name needs, for those that need more than the core
 _EXTRAS = {
-    "DecodeEndpoint": "nixl,gpu", "PrefillEndpoint": "nixl,gpu", "Pool": "gpu", "Fabric": "nixl",
+    "DecodeEndpoint": "nixl,gpu", "PrefillEndpoint": "nixl,gpu", "Pool": "gpu", "Fabric": "nixl", "Keys": "nixl",
     "MemoryTransport": "nixl", "MooncakeTransport": "mooncake-cpu", "NixlTransport": "nixl", "TransportError": "nixl",
 }  # fmt: skip
 

@@ -80,10 +80,21 @@ def introduced(make: Callable[..., Control], **options: Any) -> tuple[Control, P
     assert listener.address is not None
     there = connected.connect(listener.address)
     assert connected.send(there, b"hello") is Sent.TAKEN
-    until(lambda: connected.receive(1) == [] and connected.outboxes.depth(there) == (0, 0))
-    [(here, data)] = collect(listener, 1)
+    return listener, greeted(listener, connected), connected, there
+
+
+def greeted(listener: Control, connected: Control) -> Peer:
+    """Poll both, for the listener lets the connection in, until it has heard the first word: who said it."""
+    met: list[tuple[Peer, bytes]] = []
+
+    def heard() -> bool:
+        met.extend(listener.receive(1))
+        return connected.receive(1) == [] and bool(met)
+
+    until(heard)
+    [(here, data)] = met
     assert data == b"hello"
-    return listener, here, connected, there
+    return here
 
 
 def echo(pipe: Connection, bind: str | None, address: str | None) -> None:
@@ -211,9 +222,7 @@ def test_a_chatty_peer_does_not_keep_the_others_out(opened: Callable[..., Contro
     ends = {both.connect(str(side.address)): side for side in (chatty, quiet)}
     for peer in ends:
         both.send(peer, b"hello")
-    both.wait(0.05)
-    both.receive(1)
-    [(to_chatty, _)], [(to_quiet, _)] = collect(chatty, 1), collect(quiet, 1)
+    to_chatty, to_quiet = greeted(chatty, both), greeted(quiet, both)
     for _ in range(60):
         assert chatty.send(to_chatty, b"noise")
     assert quiet.send(to_quiet, b"word")
@@ -536,8 +545,7 @@ def test_nothing_is_left_open() -> None:
         listener, connected = Control(LOOPBACK), Control()
         peer = connected.connect(str(listener.address))
         assert connected.send(peer, b"hello")
-        until(lambda: connected.receive(1) == [] and connected.outboxes.depth(peer) == (0, 0))
-        collect(listener, 1)
+        greeted(listener, connected)
         listener.close()
         listener.close()
         connected.close()

@@ -94,7 +94,7 @@ def test_a_prefill_rank_hears_nothing_of_a_room_from_another_group(stage: str, b
     before = kept(rank)
     effects = say(rank, links[OTHER], body)
     assert kept(rank) == before
-    told = [(links[OTHER], msg.Drained(Cause.PLAN_MISMATCH))] if isinstance(body, msg.Open | msg.Abort) else []
+    told = [(links[OTHER], msg.Drained(Cause.NOT_ENTITLED))] if isinstance(body, msg.Open | msg.Abort) else []
     assert answers(effects) == told and len(effects) == len(told), "it is told at most that the room is not its own"
     say(rank, links[MINE], body)
     changes = kept(rank) != before

@@ -193,7 +193,7 @@ def test_an_endpoint_round_trips() -> None:
         (encode(endpoint())[:-3], "endpoint"),
         (encode(endpoint(backend="nixl")), "'nixl'"),
         (encode(endpoint(version=VERSION + 1)), "version"),
-        (msgspec.msgpack.encode({"backend": "memory", "version": 9, "regions": "new"}), "version 9"),
+        (msgspec.msgpack.encode({"backend": "memory", "version": 9, "regions": "new"}) + bytes(16), "version 9"),
         (encode(endpoint(instance="")), "instance"),
         (encode(endpoint(regions=(RegionEntry(1, 1, 1, "DRAM", 0), RegionEntry(1, 9, 1, "DRAM", 0)))), "twice"),
         (encode(endpoint(regions=(RegionEntry(1, 2**63 - 5, 6, "DRAM", 0),))), "beyond"),

@@ -8,6 +8,9 @@ sender sees it to the note being in the decode rank's hands, from there to the s
 *Throughput*: rooms as fast as one link carries them, 64 at a time; every room is opened on both sides, announced,
 granted, gathered, written, scattered, confirmed and released.
 
+*With keys* (`--keys`): the same throughput between two more processes whose control plane is encrypted, each run beside
+one without, in turns; the figure is the ratio.
+
 *Idle*: the processor time that an endpoint takes in its own loop while nothing happens.
 
 Both loops sleep between events as they do on threads of their own (`poll`, and `wait` when nothing moved); with
@@ -19,7 +22,9 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -29,6 +34,7 @@ from kvproto.bench import tables
 from kvproto.bench.control_side import LIVE, ControlRank
 from kvproto.bench.members import Members
 from kvproto.bench.results import command_line, write
+from kvproto.io.control.keys import make_pair
 
 SPANS = (
     "produced to gathering", "gathered to posted", "produced to posted", "written to noted", "noted to launched",
@@ -41,7 +47,19 @@ def spread(spans: list[float]) -> dict[str, float]:
     return {"median": statistics.median(spans), "p99": spans[min(len(spans) - 1, len(spans) * 99 // 100)]}
 
 
-def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]:
+def throughput(tell: Callable[..., list[Any]], pairs: Sequence[str], rooms: int, gen: int) -> dict[str, list[float]]:
+    """Rooms a second through each pair's link, in turns."""
+    speeds: dict[str, list[float]] = {pair: [] for pair in pairs}
+    for turn in range(3):
+        for pair in pairs:
+            told = tell(pair, "flood", rooms, gen + 1 + turn)
+            speeds[pair].append(rooms / (max(end for _, end in told) - min(begin for begin, _ in told)))
+    return speeds
+
+
+def bench(
+    *, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int, keys: str | None = None
+) -> dict[str, Any]:
     members = Members()
     for side in "PD":
         members.start(side, 0, ControlRank, side, spin, cuda)
@@ -65,17 +83,18 @@ def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> di
                     spans[name] += [last[room] - first[room] for room in last]
         rows.append({"rooms": live, "samples": len(spans["produced to posted"]),
                      **{name: spread(each) for name, each in spans.items()}})  # fmt: skip
-    speeds = []
-    for _ in range(3):
-        gen += 1
-        told = tell("PD", "flood", rooms, gen)
-        speeds.append(rooms / (max(end for _, end in told) - min(begin for begin, _ in told)))
+    if keys is not None:
+        for side in "pd":
+            members.start(side, 0, ControlRank, side.upper(), spin, cuda, keys)
+        tell("d", "connect", *tell("p", "address"))
+    pairs = ("PD",) if keys is None else ("PD", "pd")
+    speeds = throughput(tell, pairs, rooms, gen)
     idle = tell("PD", "rest", 2.0)
-    right = tell("D", "right")[0]
-    tell("PD", "end")
+    right = all(tell("Dd" if rooms >= max(LIVE) else "D", "right"))  # fewer leave pages as they were
+    tell("PDpd", "end")
     return {
-        "spin": spin, "cuda": cuda, "pace_ms": 1e3 * pace, "rows": rows, "rooms_a_second": speeds, "idle": idle,
-        "right": right,
+        "spin": spin, "cuda": cuda, "pace_ms": 1e3 * pace, "rows": rows, "rooms_a_second": speeds["PD"],
+        "rooms_a_second_with_keys": speeds.get("pd", []), "idle": idle, "right": right,
     }  # fmt: skip
 
 
@@ -87,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=positive, default=512, help="rooms measured a row, at least (default 512)")
     parser.add_argument("--pace", type=real(0, 1e6), default=1.0, help="milliseconds between rooms (default 1)")
     parser.add_argument("--rooms", type=positive, default=2000, help="rooms of a throughput run (default 2000)")
+    parser.add_argument("--keys", action="store_true", help="the throughput also with an encrypted control plane")
     options = parser.parse_args(argv)
     if options.cuda and not torch.cuda.is_available():
         print("torch sees no GPU here: leave --cuda out", file=sys.stderr)
@@ -94,7 +114,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if (os.cpu_count() or 1) < 4:
         print("fewer than four cores: the two loops and their sockets take turns", file=sys.stderr)
     pace = 1e-3 * options.pace
-    found = bench(spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms)
+    with TemporaryDirectory() as folder:
+        keys = str(make_pair(Path(folder), "bench")[0]) if options.keys else None
+        found = bench(
+            spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms, keys=keys
+        )  # fmt: skip
     if options.json != "-":
         print(tables.control(found))
     write(options.json, "control", argv, found)

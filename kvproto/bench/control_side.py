@@ -34,7 +34,7 @@ def layout(page: int) -> Layout:
 class ControlRank:
     """One endpoint, and when what happened to which room."""
 
-    def __init__(self, side: str, spin: bool, cuda: bool) -> None:
+    def __init__(self, side: str, spin: bool, cuda: bool, keys: str | None = None) -> None:
         self.prefill, self.spin = side == "P", spin
         names = "produced", "gathering", "gathered", "posted", "written", "noted", "launched", "finished"
         self.log: Log = {name: {} for name in names}
@@ -48,7 +48,9 @@ class ControlRank:
         self.pool = Pool([t.to(self.device) for t in pool.k], [t.to(self.device) for t in pool.v], pool.order)
         settings = Settings(ring_bytes=8 << 20, slots=16)
         make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
-        self.endpoint = make(layout(self.page), 0, self.pool, NixlTransport(), grid=TOKENS, settings=settings)
+        self.endpoint = make(
+            layout(self.page), 0, self.pool, NixlTransport(), grid=TOKENS, settings=settings, keys=keys
+        )  # fmt: skip
         self._watch()
         gc.collect()
         gc.freeze()

@@ -69,11 +69,13 @@ def control(found: MeasuredRow) -> str:
     how = "loops that never sleep" if found["spin"] else "loops that sleep between events"
     where = "KV on GPUs" if found["cuda"] else "KV in host memory"
     speed = statistics.median(found["rooms_a_second"])
+    keyed = found.get("rooms_a_second_with_keys")
+    ratio = f", {statistics.median(keyed):.0f} with keys ({statistics.median(keyed) / speed:.2f})" if keyed else ""
     idle = " and ".join(f"{100 * share:.2f} %" for share in found["idle"])
     return (
         f"{how}, {where}, a room every {found['pace_ms']:g} ms; microseconds, median / p99:\n\n"
         + markdown(("rooms", *names), cells)
-        + f"\n\n{speed:.0f} rooms a second through one link; idle loops take {idle} of a core."
+        + f"\n\n{speed:.0f} rooms a second through one link{ratio}; idle loops take {idle} of a core."
         + ("" if found["right"] else "\nWRONG: the decode pool is not what the prefill pool is")
     )
 

@@ -96,8 +96,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hasty: bool = False
     #: links are up when it begins; else the handshake is part of it
     wired: bool = True
-    #: what does not fit: a decode rank's first life runs other tables; or the engines name other lengths
-    misfit: Literal["", "tables", "length"] = ""
+    #: what does not fit: a decode rank's first life runs other tables; or the engines name other lengths, or secrets
+    misfit: Literal["", "tables", "length", "secret"] = ""
     #: what crashed comes back
     restart: bool = True
     #: rooms that are over and remembered, a rank

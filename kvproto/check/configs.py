@@ -42,6 +42,7 @@ _GATE = (
     "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "unordered", "abort-timeout",
     "late-answer", "slow-engine", "late-engine", "eager-engine", "aux-first", "wait-early", "wait-abort", "abort-link",
     "window", "kernel-duplicate", "kernel-timeout", "slow-duplicate", "other-tables", "other-length",
+    "other-secret",
     "death-abort", "smoke-tells", "drop-tells", "abort-tells", "writes-tells", "timeout-tells", "prepare",
     "prepare-pages", "batches", "batches-doubt",
 )  # fmt: skip

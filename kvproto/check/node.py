@@ -154,8 +154,8 @@ class Node(Surroundings):
         outcome = self.current.outcome
         judge("S6", outcome[k] == SILENT, f"a second outcome, {cause.name}, for room {k}")
         told = SUCCESS if cause is Cause.NONE else FAILURE
-        one = told == FAILURE or self.config.misfit != "length"
-        judge("S12", one, f"room {k} succeeds, and its engines mean prompts of two lengths")
+        one = told == FAILURE or self.config.misfit not in ("length", "secret")
+        judge("S12", one, f"room {k} succeeds, and its engines name two {self.config.misfit}s")
         self.current = self.current._replace(outcome=put(outcome, k, told))
         if told == FAILURE:
             self.outs.append(("failed", k))

@@ -149,7 +149,8 @@ class DecodeNode(DecodeMemory):
             case "open":
                 cfg, k = self.config, what[1]
                 self.current = self.current._replace(script=put(self.current.script, k, 1))
-                self._handle(ev.RoomOpened(keys[k], self.terms, cfg.tokens, cfg.prefix))
+                secret = b"a guess" if cfg.misfit == "secret" else b""
+                self._handle(ev.RoomOpened(keys[k], self.terms, cfg.tokens, cfg.prefix, secret))
             case "abort":
                 self._handle(ev.EngineAborted(keys[what[1]], Cause.DECODE_ABORTED))
             case "scattered" | "scatter failed":

@@ -73,6 +73,10 @@ SMALL: dict[str, Config] = {
     "other-length": Config(
         ring=1, chunks=1, engine=AT_ONCE, misfit="length", budget=Budget(drop=1), about="the engines name other lengths"
     ),
+    "other-secret": Config(
+        ring=1, chunks=1, engine=AT_ONCE, misfit="secret", budget=Budget(duplicate=1, abort=1),
+        about="the decode engine does not know the secret of the room",
+    ),
     "death": Config(ring=1, restart=False, budget=Budget(crash=1), about="a rank dies for good"),
     "death-abort": Config(
         ring=1, chunks=1, engine=AT_ONCE, restart=False, budget=Budget(crash=1, abort=1),

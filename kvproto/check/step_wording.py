@@ -17,6 +17,8 @@ from kvproto.protocol.messages import Hello, Refusal, Welcome
 #: messages that say all that a rank is: their session tells them apart
 HANDSHAKE = (Hello, Welcome, Refusal)
 
+#: fields of messages that say nothing to a reader
+UNSAID = ("data", "secret")
 COSTS = {
     "drop": "the network loses it", "duplicate": "and it will arrive again", "early": "although its link is busy",
     "late": "too late for its lease", "timeout": "a fault: too slow", "link": "a fault", "crash": "a fault",
@@ -54,7 +56,7 @@ def body(message: Any) -> str:
     tag = type(message).__struct_config__.tag
     if isinstance(message, HANDSHAKE):
         return f"{tag} (session {message.session})"
-    fields = ", ".join(f"{name} {getattr(message, name)!r}" for name in message.__struct_fields__ if name != "data")
+    fields = ", ".join(f"{name} {getattr(message, name)!r}" for name in message.__struct_fields__ if name not in UNSAID)
     return f"{tag} ({fields})" if fields else str(tag)
 
 

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("kvproto.cli.inspect_command", "a trace as one web page, to step through"),
     "coverage": ("kvproto.cli.coverage_command", "what the checker, tests and real runs have seen of the tables"),
     "doctor": ("kvproto.cli.doctor", "which transports, devices and tools work here, and why not"),
+    "keys": ("kvproto.cli.keys_command", "make a pair of keys for the control plane"),
     "demo": ("kvproto.cli.demo_command", "move a real model's KV cache between processes"),
     "torture": ("kvproto.cli.torture_command", "engines that are killed, stopped, cut off and given up, byte by byte"),
     "bench": ("kvproto.cli.bench_command", "measure the step, the kernels and the transports"),

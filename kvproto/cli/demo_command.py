@@ -10,6 +10,9 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from kvproto.arguments import output_folder, pages, positive, real, whole
@@ -20,6 +23,7 @@ from kvproto.demo.job import DemoJob, GroupShape
 from kvproto.demo.matrix import CASES
 from kvproto.demo.report import ProgressBars, as_json, matrix_row, show
 from kvproto.demo.run import Abort, Carrier, Route, Run, chunk_bytes, make_rooms
+from kvproto.io.control.keys import make_pair
 from kvproto.layout.sharding import MAX_RANKS
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
@@ -100,6 +104,7 @@ def parser() -> argparse.ArgumentParser:
     carry.add_argument("--passes", metavar="LIST", help=f"how the rooms are carried: of {', '.join(get_args(Route))}")
     carry.add_argument("--no-slices", action="store_true", help="the live pass alone")
     carry.add_argument("--warm", action=argparse.BooleanOptionalAction, help="one more room, first and not timed")
+    carry.add_argument("--curve", action="store_true", help="encrypt the control plane, with keys made for this run")
     carry.add_argument("--limit", type=SECONDS, metavar="S", help="seconds that a phase may take")
     p.add_argument("--trace", type=output_folder, metavar="DIR", help="write each rank's trace into this directory")
     p.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
@@ -138,10 +143,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """`kvproto demo`; the exit codes are above."""
     p = parser()
     args = p.parse_args(argv)
+    with TemporaryDirectory() as folder:
+        keys = str(make_pair(Path(folder), "demo")[0]) if args.curve else None
+        return _main(p, args, keys)
+
+
+def _main(p: argparse.ArgumentParser, args: argparse.Namespace, keys: str | None) -> int:
     if args.matrix:
-        return _guarded(lambda: matrix(as_text=not args.json))
+        return _guarded(lambda: matrix(keys, as_text=not args.json))
     try:
-        run = make_run(args)
+        run = replace(make_run(args), keys=keys)
     except ValueError as error:
         p.error(str(error))
     return _guarded(lambda: one(run, as_text=not args.json))
@@ -158,11 +169,11 @@ def one(run: Run, *, as_text: bool) -> int:
     return WELL if result.ok else FOUND
 
 
-def matrix(*, as_text: bool) -> int:
+def matrix(keys: str | None = None, *, as_text: bool) -> int:
     """Every case of the matrix; as JSON, one line a case."""
     bad = 0
     for name, run in CASES.items():
-        result = _safely(run)
+        result = _safely(replace(run, keys=keys))
         bad += isinstance(result, str) or not result.ok
         if as_text:
             print(matrix_row(name, result), flush=True)

@@ -30,8 +30,9 @@ def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
     me = DemoRank(run.job, "decode", rank, directory, device_of(run.device, "decode", rank))
     for gen, route in enumerate(run.passes):
         endpoint = DecodeEndpoint(
-            me.layout, rank, pool_of(me), make_transport(run), grid=me.grid, settings=run.settings(route)
-        )
+            me.layout, rank, pool_of(me), make_transport(run), grid=me.grid, settings=run.settings(route),
+            keys=run.keys,
+        )  # fmt: skip
         with started(endpoint):
             player = _Decode(line, run, me, endpoint, gen)
             player.link(endpoint)

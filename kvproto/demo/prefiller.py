@@ -30,8 +30,9 @@ def prefill(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
     me = DemoRank(run.job, "prefill", rank, directory, device_of(run.device, "prefill", rank))
     for gen, route in enumerate(run.passes):
         endpoint = PrefillEndpoint(
-            me.layout, rank, pool_of(me), make_transport(run), grid=me.grid, settings=run.settings(route)
-        )
+            me.layout, rank, pool_of(me), make_transport(run), grid=me.grid, settings=run.settings(route),
+            keys=run.keys,
+        )  # fmt: skip
         with started(endpoint):
             line.tell("address", endpoint.address)
             _Prefill(line, run, me, endpoint, gen).play(endpoint, route)

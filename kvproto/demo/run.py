@@ -57,6 +57,7 @@ class Run:
     limit_s: float = 60.0  # the longest that a phase may take
     warm: bool = False  # the first room is not timed
     slots: int = 4  # staging slots of a P rank
+    keys: str | None = None  # the secret file that all ranks share: an encrypted control plane
 
     def __post_init__(self) -> None:
         """ValueError, or LayoutError, for what cannot run."""

@@ -9,16 +9,18 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from kvproto.engine.decode_effects import DecodeData
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.room import Room, Status
 from kvproto.engine.staging_buffers import Kind
-from kvproto.engine.validation import check_pool, make_control, need_room, new_incarnation
+from kvproto.engine.validation import check_pool, make_control, need_room, need_secret, new_incarnation
 from kvproto.errors import ArgumentError, LinkError, NotFoundError
 from kvproto.io.clock import Clock, SteadyClock
 from kvproto.io.control.control import ControlError
+from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.transports.base import Transport
 from kvproto.layout.plan import Plan
@@ -43,18 +45,20 @@ class DecodeEndpoint(Endpoint):
         self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = DECODE_GROUP,
         settings: Settings | None = None, kernels: Kernels | None = None, clock: Clock | None = None,
         incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
+        keys: Keys | str | Path | None = None, insecure: bool = False,
     ) -> None:  # fmt: skip
         """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
         instance's number (u64); the ring's size is in the settings; `staging`: where the ring is, "pinned" for a
-        transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`.
+        transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`; `keys`: the
+        secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`.
 
-        ArgumentError: the pool is not this rank's share of the layout.
+        ArgumentError: the pool is not this rank's share of the layout, or a file is no key.
         """
         check_pool(layout, index, pool, grid)
         rank = DecodeRank(
             layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
         )
-        super().__init__(rank, pool, make_control(None), clock or SteadyClock(STALL_S))
+        super().__init__(rank, pool, make_control(None, keys, insecure=insecure), clock or SteadyClock(STALL_S))
         kernels = self._kernels(kernels, digests=digests)
         self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging)
         #: calls (group, rank) that the loop has yet to take, and those that it could not
@@ -117,15 +121,19 @@ class DecodeEndpoint(Endpoint):
             raise NotFoundError(f"prefill group {group} is not connected: call connect first")
         return self._data.plans[group]
 
-    def open(self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP) -> None:
+    def open(
+        self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b""
+    ) -> None:  # fmt: skip
         """Pages (ids in token order) for `tokens` tokens; the KV of the first `prefix` is in them already.
 
+        `secret`: the one that the prefill engine has opened the room with.
         LayoutError: the prefix ends inside a page.  NotFoundError: the group was never connected.
         """
         plan, prefix = self._plan(group), operator.index(prefix)
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
         plan.admit(entry.tokens, prefix)
-        self._enter(room, entry, lambda: ev.RoomOpened(room.key, self._rank.terms(group, plan), entry.tokens, prefix))
+        secret, terms = need_secret(secret), self._rank.terms
+        self._enter(room, entry, lambda: ev.RoomOpened(room.key, terms(group, plan), entry.tokens, prefix, secret))
 
     def aux(self, room: Room) -> bytes:
         """The aux row; NotFoundError until it has landed, and after the room was handed out by `released`."""

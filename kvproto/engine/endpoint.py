@@ -100,7 +100,8 @@ class Endpoint:
     def metrics(self) -> dict[str, int]:
         """What has been counted since the start, and what is held now; any thread."""
         held = {"rooms": len(self._rank.rooms), "links": len(self._rank.links), "entries": len(self._entries)}
-        return {**self._data.stats, **self._rank.counts, **self._loop.counts, **held}
+        counted = {**self._rank.counts, **self._loop.counts, **self._loop.control.counts.away}
+        return {**self._data.stats, **counted, **held}
 
     def reports(self) -> list[str]:
         """What went wrong, in words, newest last: refused events, frames that cannot be read, faults; any thread.

@@ -1,12 +1,13 @@
 """What goes wrong, in words: for the engine's log, and for whoever looks later (`reports`, the newest 256).
 
-Five loggers of the standard library, each with one subject; nothing is installed on them, and a logger that is
+Six loggers of the standard library, each with one subject; nothing is installed on them, and a logger that is
 switched off costs a look-up.
 
     kvproto.rooms       how a room ended: INFO; by no engine's wish: WARNING
     kvproto.links       a link is up: INFO; lost, or refused: WARNING
     kvproto.transport   a write, a gather, a scatter or a wire-up has failed: WARNING
     kvproto.frames      what a peer should not have sent: WARNING; messages that nobody hears, counted: INFO
+    kvproto.security    connections that were turned away, counted once a second, and insecure=True: WARNING
     kvproto.loop        a handler, a library or an engine's call has raised: ERROR, the first of a kind with traceback
 
 How often a line is written must not be a peer's choice.  So all but the rooms' (one line for each room that the engine
@@ -23,6 +24,7 @@ from kvproto.protocol.events import room_name
 from kvproto.protocol.states import Cause
 
 ROOMS = logging.getLogger("kvproto.rooms")
+SECURITY = logging.getLogger("kvproto.security")
 #: lines of one subject that are written at once
 BURST = 10
 #: seconds between two sums
@@ -78,6 +80,7 @@ class Logs:
     def __init__(self, name: str, unheard: Counter[str]) -> None:
         """`name` of the rank; `unheard`: messages that it did not hear, counted by why."""
         self.name, self._unheard, self._summed = name, unheard, Counter[str]()
+        self._away = Counter[str]()
         self.reports: deque[str] = deque(maxlen=KEPT)
         self.links, self.frames = LimitedLogger("links"), LimitedLogger("frames")
         self.transport, self.loop = LimitedLogger("transport"), LimitedLogger("loop")
@@ -97,6 +100,14 @@ class Logs:
             self._summed = self._unheard.copy()
             counts = ", ".join(f"{count} {why}" for why, count in fresh.items())
             self.frames.log.info("%s: not heard: %s", self.name, counts)
+
+    def away(self, counted: Counter[str], last: str) -> None:
+        """How many connections were turned away so far, by why; `last`: the last key that is not listed."""
+        fresh = counted - self._away
+        if fresh:
+            self._away = counted.copy()
+            counts = ", ".join(f"{count} {why}" for why, count in fresh.items())
+            SECURITY.warning("%s: turned away: %s%s", self.name, counts, f"; the last key: {last}" if last else "")
 
     def frame(self, sender: str, why: str) -> None:
         """A frame, or a notification, that cannot be read, or that should not have come."""

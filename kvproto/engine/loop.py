@@ -95,3 +95,4 @@ class Loop(EventLoop):
         """Once a second the log sums up."""
         if self.logs.second <= self.now:
             self.logs.sum_up(self.now)
+            self.logs.away(self.control.counts.away, self.control.last_away)

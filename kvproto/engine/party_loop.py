@@ -17,6 +17,7 @@ from kvproto.fsm.party import Member
 from kvproto.fsm.vocabulary import Effect, Report, Transmit
 from kvproto.io.clock import Clock, MonotonicClock
 from kvproto.io.control.control import Control, Peer, Sent
+from kvproto.io.control.keys import MARK, Keys
 
 #: the longest frame, in bytes, and the latest reports that are kept
 MAX_FRAME, REPORTS = 64 * 1024, 256
@@ -28,10 +29,14 @@ class PartyLoop(EventLoop):
     def __init__(
         self, member: Member, addresses: Mapping[int, str], bodies: Any,
         handlers: Mapping[type[Effect], Callable[[Any], None]], clock: Clock | None = None,
+        *, keys: Keys | None = None, insecure: bool = False,
     ) -> None:  # fmt: skip
-        """`addresses` of all by number, this one's included; `bodies`: the union of all messages."""
+        """`addresses` of all by number, this one's included; `bodies`: the union of all messages; beyond loopback it
+        takes `keys`, or `insecure`.
+        """
         own = addresses[member.number]
-        super().__init__(member, Control(own, max_frame=MAX_FRAME), clock or MonotonicClock())
+        control = Control(own.partition(MARK)[0], max_frame=MAX_FRAME, keys=keys, insecure=insecure)
+        super().__init__(member, control, clock or MonotonicClock())
         self.member, self.addresses = member, addresses
         self.reports: deque[str] = deque(maxlen=REPORTS)
         self._frames = reader((U32,), bodies)

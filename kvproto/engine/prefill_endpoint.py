@@ -8,6 +8,7 @@ The order of calls for a room: `open` with pages for all of its tokens, `prefetc
 from __future__ import annotations
 
 import operator
+from pathlib import Path
 from typing import Any
 
 from kvproto.engine.connector import WireUp
@@ -16,11 +17,12 @@ from kvproto.engine.prefill_effects import PrefillData
 from kvproto.engine.room import Room
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Kind
-from kvproto.engine.validation import check_pool, make_control, need_room, new_incarnation
+from kvproto.engine.validation import check_pool, make_control, need_room, need_secret, new_incarnation
 from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock, MonotonicClock
 from kvproto.io.control.control import LOOPBACK
+from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.transports.base import Transport
 from kvproto.layout.sharding import Layout
@@ -30,7 +32,7 @@ from kvproto.protocol import messages as msg
 from kvproto.protocol.messages import MAX_AUX
 from kvproto.protocol.states import Cause
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.settings import PREFILL_GROUP, Settings
+from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 
 
 class PrefillEndpoint(Endpoint):
@@ -44,18 +46,21 @@ class PrefillEndpoint(Endpoint):
         self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = PREFILL_GROUP,
         bind: str = LOOPBACK, settings: Settings | None = None, kernels: Kernels | None = None,
         clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
+        keys: Keys | str | Path | None = None, insecure: bool = False,
     ) -> None:  # fmt: skip
         """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
         instance's number (u64); `bind`: where the control plane listens; `staging`: where the slots are, "pinned" for
-        a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`.
+        a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`; `keys`: the
+        secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`.
 
-        ArgumentError: the pool is not this rank's share of the layout.
+        ArgumentError: the pool is not this rank's share of the layout, or a file is no key.  ControlError: the address
+        cannot be had, or is beyond loopback and there are no keys.
         """
         check_pool(layout, index, pool, grid)
         rank = PrefillRank(
             layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
         )
-        super().__init__(rank, pool, make_control(bind), clock or MonotonicClock())
+        super().__init__(rank, pool, make_control(bind, keys, insecure=insecure), clock or MonotonicClock())
         kernels = self._kernels(kernels, digests=digests)
         self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging)
         self._wire_up = WireUp(transport, self._wired)
@@ -71,10 +76,17 @@ class PrefillEndpoint(Endpoint):
         return self._loop.control.address
 
     # ------------------------------------------------------------------------------------ the engine's calls
-    def open(self, room: Room, tokens: int, pages: Any) -> None:
-        """A prompt of `tokens` tokens, whose KV will be in these pages (page ids in token order)."""
+    def open(
+        self, room: Room, tokens: int, pages: Any, *, group: int = DECODE_GROUP, secret: bytes = b""
+    ) -> None:  # fmt: skip
+        """A prompt of `tokens` tokens, whose KV will be in these pages (page ids in token order).
+
+        It is for the decode group of this number, whose engine shows the same `secret` (up to 64 bytes): whoever else
+        opens the room is told that it is not entitled to it (`Cause.NOT_ENTITLED`).
+        """
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
-        self._enter(room, entry, lambda: ev.EngineOpened(room.key, entry.tokens))
+        claim = self._rank.claim(operator.index(group), need_secret(secret))
+        self._enter(room, entry, lambda: ev.EngineOpened(room.key, entry.tokens, claim))
 
     def prefetch(self, room: Room) -> None:
         """The forward is scheduled: ask for grants now, so that they are there when the KV is."""

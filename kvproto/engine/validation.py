@@ -5,16 +5,20 @@ from __future__ import annotations
 import operator
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from kvproto.engine.device_streams import DeviceStreams
+from kvproto.engine.logs import SECURITY
 from kvproto.engine.room_entry import RoomEntry, as_table, need_pages
 from kvproto.errors import ArgumentError
 from kvproto.io.control.control import Control
+from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import MAX_FRAME
+from kvproto.protocol.messages import MAX_SECRET
 
 
 def new_incarnation() -> int:
@@ -62,6 +66,16 @@ def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: DeviceS
     return RoomEntry(tokens, table, host, placed=placed)
 
 
-def make_control(bind: str | None) -> Control:
-    """A control plane with the codec's bound of a frame."""
-    return Control(bind, max_frame=MAX_FRAME)
+def need_secret(secret: bytes) -> bytes:
+    """ArgumentError unless it can be a room's."""
+    if not isinstance(secret, bytes) or len(secret) > MAX_SECRET:
+        raise ArgumentError(f"a secret of type {type(secret).__name__}: it is up to {MAX_SECRET} bytes")
+    return secret
+
+
+def make_control(bind: str | None, keys: Keys | str | Path | None, *, insecure: bool) -> Control:
+    """A control plane with the codec's bound of a frame; `keys`: a pair with its list, or the secret file of one."""
+    keys = Keys.load(keys) if isinstance(keys, str | Path) else keys
+    if insecure and keys is None:
+        SECURITY.warning("insecure=True: %s without keys, beyond loopback, too", bind or "connects")
+    return Control(bind, max_frame=MAX_FRAME, keys=keys, insecure=insecure)

@@ -58,6 +58,24 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
     window: int = 0
 
 
+#: the decode group's number, where there is one
+DECODE_GROUP = 2
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """Whose a room is: the decode group that the prefill engine opened it for, and the secret that it shows.
+
+    Of a room that the engine has not opened yet: what a decode rank says of itself.
+    """
+
+    group: int = DECODE_GROUP
+    secret: bytes = b""
+
+
+#: of a room whose engines say nothing else
+DEFAULT = Claim()
+
+
 class SendRoute(IntEnum):
     """How a send travels."""
 
@@ -96,9 +114,10 @@ class RoomEvent(Event, frozen=True):
 
 
 class EngineOpened(RoomEvent, frozen=True):
-    """The prefill engine opened the room: a prompt of `tokens`."""
+    """The prefill engine opened the room: a prompt of `tokens`, for the group and with the secret of the claim."""
 
     tokens: int
+    claim: Claim = DEFAULT
 
 
 class RoomOpened(RoomEvent, frozen=True):
@@ -107,6 +126,8 @@ class RoomOpened(RoomEvent, frozen=True):
     terms: Terms
     tokens: int
     prefix: int
+    #: what the prefill engine asks of whoever claims the room
+    secret: bytes = b""
 
 
 class ForwardScheduled(RoomEvent, frozen=True):
@@ -143,6 +164,7 @@ class PeerOpened(RoomEvent, frozen=True):
     terms: Terms
     tokens: int
     prefix: int
+    claim: Claim = DEFAULT
 
 
 class PeerReady(RoomEvent, frozen=True):
@@ -157,6 +179,7 @@ class AbortAsked(RoomEvent, frozen=True):
     peer: int
     terms: Terms
     cause: Cause
+    claim: Claim = DEFAULT
 
 
 class PeerDrained(RoomEvent, frozen=True):

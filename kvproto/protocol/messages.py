@@ -34,6 +34,10 @@ from kvproto.protocol.states import Cause
 
 Chunk = Annotated[int, Meta(ge=0, lt=2**24)]
 Size = Annotated[int, Meta(ge=0, lt=2**48)]
+#: bytes of a room's secret
+MAX_SECRET = 64
+#: what a decode engine shows for a room, as the prefill engine has given it out
+Secret = Annotated[bytes, Meta(max_length=MAX_SECRET)]
 Why = Annotated[str, Meta(max_length=1024)]
 #: `part:hash` of each part that two builds must have in common
 Digest = Annotated[str, Meta(max_length=1024)]
@@ -96,6 +100,7 @@ class Open(Body, tag="OPEN", frozen=True):
 
     tokens: U32
     prefix: U32
+    secret: Secret = b""
 
 
 class Opened(Body, tag="OPENED", frozen=True):
@@ -177,6 +182,7 @@ class Abort(Body, tag="ABORT", frozen=True):
     """Stop writing for this room, and tell me when nothing is in flight any more."""
 
     cause: Cause
+    secret: Secret = b""
 
 
 class Drained(Body, tag="DRAINED", frozen=True):

@@ -38,6 +38,7 @@ NOT_IN_TABLES = (
         "What a route or a guard asks is found out here and decided there: whose link it is, of which group, whether"
         " two ranks fit, which rooms a link concerns, which sends a chunk's KV.",
         ("rank/base.py:facts", "rank/base.py:_sender_fact", "rank/base.py:_group_of", "rank/base.py:_rooms_of",
+         "rank/prefill_links.py:_sender_fact",
          "rank/base.py:misfit", "rank/decode.py:misfit_of", "rank/prefill.py:_offer_kv"),
         "tests/test_core_scenarios.py",
     ),

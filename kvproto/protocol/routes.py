@@ -5,10 +5,14 @@ Three things are asked of a message before any machine sees it.
 *Its link* (`LinkIs`).  A frame from a place that no link is bound to is a stranger's; one of another epoch, or of a
 link that is not up, is stale.  Only the handshake and the beats are heard from those.
 
-*Its sender's right to speak of the room* (`SenderIs`).  A room belongs to one group of the other side: the one that
-opened it here.  Whoever is not of that group is no party, whatever its rank's number: it is not heard, and told at most
-that the room is not its own, so that it need not wait.  This one rule stands before all messages about rooms.  In the
-same way a place speaks for one rank only: a call from a link's place that names another rank is not heard.
+*Its sender's right to speak of the room* (`SenderIs`). A room belongs to one group of the other side: on a decode
+rank to the one that its engine opened it with, on a prefill rank to the one that its engine opened it for; where that
+engine asks for a secret, OPEN and ABORT show it, and count from nobody without it. Until the engine has spoken a room
+is whose who asks first, and an OPEN that shows another claim is a rival's: it is dropped, and its sender repeats it
+until the engine has said whose the room is. Whoever is not of the room's group is no party, whatever its rank's
+number: it is not heard, and told at most that the room is not its own, so that it need not wait. This one rule stands
+before all messages about rooms. In the same way a place speaks for one rank only: a call from a link's place that
+names another rank is not heard.
 
 *Its chunk* (`ChunkIs`, decode rank).  What a writer says of a chunk that has a grant is the grant's; what it says of
 any other is the room's, which alone knows whether the chunk is in place, to be granted, or none of its own.
@@ -46,6 +50,8 @@ class SenderIs(Fact):
     PARTY = 1
     #: the room is another group's; the call comes from another rank's place
     OUTSIDER = 2
+    #: another one has claimed the room, and the prefill engine has not said whose it is
+    RIVAL = 3
 
 
 class ChunkIs(Fact):
@@ -132,12 +138,13 @@ def opened(h: HeardMessage) -> ev.PeerOpened | None:
     if h.rank.full(h.room):
         return None
     tokens, prefix = h.rank.shared(h.body.tokens), h.rank.shared(h.body.prefix)
-    return ev.PeerOpened(h.room, h.peer, h.terms, tokens, prefix)
+    return ev.PeerOpened(h.room, h.peer, h.terms, tokens, prefix, h.rank.claim(h.terms.group, h.body.secret))
 
 
 def abort(h: HeardMessage) -> ev.AbortAsked:
     """The decode rank wants no more writes."""
-    return ev.AbortAsked(h.room, h.peer, h.terms, h.body.cause)
+    claim = h.rank.claim(h.terms.group, h.body.secret)
+    return ev.AbortAsked(h.room, h.peer, h.terms, h.body.cause, claim)
 
 
 def noted(h: HeardMessage) -> ev.PeerNoted:
@@ -152,7 +159,7 @@ def gone(h: HeardMessage) -> ev.PeerForgot:
 
 def taken(_: HeardMessage) -> msg.Drained:
     """Nothing is in flight for the asker, and nothing will be."""
-    return msg.Drained(Cause.PLAN_MISMATCH)
+    return msg.Drained(Cause.NOT_ENTITLED)
 
 
 # ---------------------------------------------------------------------------------------- decode side
@@ -228,6 +235,7 @@ def note(_: HeardMessage) -> msg.Noted:
 
 NOT_UP = "stale messages"
 NO_PARTY = "messages of outsiders"
+RIVALRY = "rooms that are claimed twice"
 NOBODY = "messages of strangers"
 WRONG_WAY = "messages for the other side"
 
@@ -253,8 +261,9 @@ drop(ALL,                LinkIs.STRANGER,                         why=NOBODY)
 route(msg.Reset,                                                to=reset)
 drop(ALL,                LinkIs.STALE,                            why=NOT_UP)
 route(msg.Watermark,                                            to=mark)
-answer((msg.Open, msg.Abort), SenderIs.OUTSIDER,                  to=taken, why="the room is another group's")
-drop(ALL,                SenderIs.OUTSIDER,                       why=NO_PARTY)
+drop(msg.Open,           SenderIs.RIVAL,                          why=RIVALRY)
+answer((msg.Open, msg.Abort), SenderIs.OUTSIDER, SenderIs.RIVAL,  to=taken, why="the room is another's")
+drop(ALL,                SenderIs.OUTSIDER, SenderIs.RIVAL,       why=NO_PARTY)
 route(msg.Open,                                                 to=opened)
 route(msg.StagingRsp,                                           to=granted, then=granted_mark)
 route(msg.StagingRefused,                                       to=denied)

@@ -198,6 +198,8 @@ class Cause(IntEnum):
     KERNEL_FAILED = 11
     #: the other side no longer knows the room
     FORGOTTEN = 12
+    #: the prefill engine opened the room for another group, or with another secret
+    NOT_ENTITLED = 13
 
     @property
     def aborted(self) -> bool:

@@ -9,7 +9,7 @@ dropped and counted, and the decode rank repeats its OPEN.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.plan import Plan, plan_between
@@ -17,8 +17,8 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.events import Terms
-from kvproto.protocol.routes import prefill_routes
+from kvproto.protocol.events import Claim, Terms
+from kvproto.protocol.routes import HeardMessage, SenderIs, prefill_routes
 from kvproto.protocol.states import PLink, PRoom
 from kvproto.protocol.tables.links import prefill_link
 from kvproto.protocol.tables.prefill_room import prefill_room
@@ -26,8 +26,9 @@ from kvproto.rank.base import LinkPeer, Rank, mask
 from kvproto.rank.settings import Settings
 
 EARLY = PRoom.AWAIT_ENGINE
-#: how many lengths are kept for sharing
-LENGTHS = 16384
+#: how many lengths and claims are kept for sharing
+KEPT = 16384
+Shared = TypeVar("Shared")
 
 
 class PrefillLinks(Rank):
@@ -40,8 +41,8 @@ class PrefillLinks(Rank):
     ) -> None:  # fmt: skip
         super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
         self.early: set[int] = set()
-        #: many rooms, few lengths: those with equal ones share the number, which is a sixth of a room that waits
-        self._lengths: dict[int, int] = {}
+        #: many rooms, few lengths and claims: equal ones are shared; a number is a sixth of a room that waits
+        self._equals: dict[Any, Any] = {}
         #: the call that is being heard, and the plan if the two fit
         self._call: tuple[Any, Plan | None] = (None, None)
         self.next_epoch = self.incarnation << 16
@@ -79,11 +80,30 @@ class PrefillLinks(Rank):
             msg.VERSION, self.digest, session, epoch, self.group, self.index, self.layout, self.grid, lease
         )
 
-    def shared(self, tokens: int) -> int:
-        """The same number, one object for all rooms that have it."""
-        if len(self._lengths) >= LENGTHS:
-            self._lengths.clear()
-        return self._lengths.setdefault(tokens, tokens)
+    def shared(self, value: Shared) -> Shared:
+        """The same number, or claim, one object for all rooms that have it."""
+        if len(self._equals) >= KEPT:
+            self._equals.clear()
+        kept: Shared = self._equals.setdefault(value, value)
+        return kept
+
+    def claim(self, group: int, secret: bytes) -> Claim:
+        """Of a room; those without a secret are one object."""
+        return Claim(group, secret) if secret else self.shared(Claim(group))
+
+    def _sender_fact(self, heard: HeardMessage, peer: LinkPeer) -> int:
+        fact, body = super()._sender_fact(heard, peer), heard.body
+        if isinstance(body, msg.Open | msg.Abort) and fact != SenderIs.UNCLAIMED:
+            value = self.value_of(heard.room)
+            if fact == SenderIs.PARTY and body.secret == value.claim.secret:
+                return fact
+            owned = value.state is not EARLY and (value.work is None or value.work.owned)
+            return SenderIs.OUTSIDER if owned else SenderIs.RIVAL
+        return fact
+
+    def _group_of(self, room: int) -> int | None:
+        value = self.value_of(room)
+        return value.claim.group if value is not None else None
 
     def full(self, room: int) -> bool:
         """Whether this room would be one too many of those that only decode ranks have opened."""

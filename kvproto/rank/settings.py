@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from kvproto.errors import ArgumentError
+from kvproto.protocol import events
 from kvproto.protocol.timing import Timing
 
 #: the numbers of the two groups, where there is one of each
-PREFILL_GROUP, DECODE_GROUP = 1, 2
+PREFILL_GROUP, DECODE_GROUP = 1, events.DECODE_GROUP
 
 
 #: by setting: the least and the most; offsets in a ring have 48 bits on the wire, peers 16 in a send's key

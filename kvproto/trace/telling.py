@@ -1,12 +1,14 @@
 """How the protocol's own traces are written and told: ranks, rooms, chunks, links.
 
 A story is told of a room.  What is said about a link alone is of no room, and a chart shows it only if it is asked for.
-Room keys are written as `"ID.GEN"`: room ids may have 64 bits, and many JSON readers lose digits beyond 53.
+Room keys are written as `"ID.GEN"`: room ids may have 64 bits, and many JSON readers lose digits beyond 53.  Of a
+room's secret only a digest is written, the same for the same secret: a trace replays, and opens nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -104,6 +106,18 @@ def room_from(data: object, where: str) -> int:
     return room_key(int(room), int(gen))
 
 
+def hidden(secret: bytes) -> str:
+    """What stands for a secret; empty for none."""
+    return blake2b(secret, digest_size=16).hexdigest() if secret else ""
+
+
+def hidden_from(data: object, where: str) -> bytes:
+    """What stood for a secret, as bytes."""
+    if not isinstance(data, str):
+        raise PlainError(f"{where}: {data!r} is no digest of a secret")
+    return bytes.fromhex(data)
+
+
 class RankTelling(Telling):
     """Traces of ranks."""
 
@@ -113,7 +127,10 @@ class RankTelling(Telling):
     bounds: ClassVar = {
         "chunk": (-2, 1 << 24), "peer": (-1, 1 << 20), "tokens": (0, 1 << 28), "prefix": (0, 1 << 28), **COMMON
     }  # fmt: skip
-    forms: ClassVar = {"room": FieldForm(lambda key: "{}.{}".format(*room_of(key)), room_from)}
+    forms: ClassVar = {
+        "room": FieldForm(lambda key: "{}.{}".format(*room_of(key)), room_from),
+        "secret": FieldForm(hidden, hidden_from),
+    }  # fmt: skip
     sources: ClassVar = {
         "engine": (ev.EngineOpened, ev.RoomOpened, ev.ForwardScheduled, ev.TokensProduced, ev.AuxProvided,
                    ev.EngineAborted, ev.CallAsked),

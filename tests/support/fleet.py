@@ -43,7 +43,7 @@ _spawn = multiprocessing.get_context("spawn")
 class Member:
     """What runs in the process: an endpoint, and answers about it."""
 
-    def __init__(self, name: str, bind: str) -> None:
+    def __init__(self, name: str, bind: str, keys: str | None) -> None:
         os.environ["UCX_MODULES"] = "^ib"
         os.environ["UCX_NET_DEVICES"], os.environ["UCX_TLS"] = "lo", "tcp"
         os.environ["NIXL_LOG_LEVEL"] = "FATAL"
@@ -60,12 +60,13 @@ class Member:
         if name.startswith("P"):
             self.endpoint = PrefillEndpoint(
                 LAYOUT, 0, noise(LAYOUT, 0, 2 * PAGES, 1), self.transport, grid=GRID, group=group, bind=bind,
-                settings=SETTINGS,
+                settings=SETTINGS, keys=keys,
             )  # fmt: skip
         else:
             self.endpoint = DecodeEndpoint(
-                THEIRS, 0, noise(THEIRS, 0, PAGES, 2), self.transport, grid=GRID, group=group, settings=SETTINGS
-            )
+                THEIRS, 0, noise(THEIRS, 0, PAGES, 2), self.transport, grid=GRID, group=group, settings=SETTINGS,
+                keys=keys,
+            )  # fmt: skip
         self.outcomes: dict[int, tuple[str, float]] = {}
         self.releases: dict[int, float] = {}
 
@@ -92,6 +93,26 @@ class Member:
     def ready(self, groups: list[int]) -> bool:
         return all(self.endpoint.ready(group) for group in groups)
 
+    def address(self) -> str:
+        return str(self.endpoint.address)
+
+    def description(self) -> bytes:
+        """The transport's, as peers are told it."""
+        return bytes(self.transport.endpoint())
+
+    def metrics(self) -> dict[str, int]:
+        return dict(self.endpoint.metrics())
+
+    def refusals(self, group: int) -> list[str]:
+        """Why the group cannot be reached, if it was refused."""
+        from kvproto.errors import LinkError
+
+        try:
+            self.endpoint.ready(group)
+        except LinkError as error:
+            return [str(error)]
+        return []
+
     def up(self) -> int:
         """Links that are up."""
         return sum(value.state.name == "UP" for value in inside(self.endpoint).rank.links.values())
@@ -102,7 +123,7 @@ class Member:
         if hasattr(self.endpoint, "connect"):
             self.endpoint.open(Room(room), tokens, pages, group=group)
         else:
-            self.endpoint.open(Room(room), tokens, pages)
+            self.endpoint.open(Room(room), tokens, pages, group=group)
 
     def call(self, name: str, room: int, *args: object) -> object:
         """One of the engine's calls."""
@@ -151,8 +172,8 @@ class Member:
         self.endpoint.close()
 
 
-def _main(pipe: Connection, name: str, bind: str) -> None:
-    member = Member(name, bind)
+def _main(pipe: Connection, name: str, bind: str, keys: str | None) -> None:
+    member = Member(name, bind, keys)
     pipe.send("ready")
     member.serve(pipe)
     sys.stdout.flush()
@@ -162,10 +183,10 @@ def _main(pipe: Connection, name: str, bind: str) -> None:
 class Process:
     """The parent's handle of a member."""
 
-    def __init__(self, name: str, bind: str) -> None:
+    def __init__(self, name: str, bind: str, keys: str | None = None) -> None:
         self.name, self.bind = name, bind
         self.pipe, theirs = _spawn.Pipe()
-        self.process = _spawn.Process(target=_main, args=(theirs, name, bind), daemon=True)
+        self.process = _spawn.Process(target=_main, args=(theirs, name, bind, keys), daemon=True)
         self.process.start()
         theirs.close()
         self.started = False
@@ -257,7 +278,7 @@ class BenchProcesses:
         """The engine of this side opens the room."""
         p, d, ours, theirs, tokens = self.rooms[number]
         if side == "P":
-            self[p].ask("open", number, tokens, ours, 0)
+            self[p].ask("open", number, tokens, ours, GROUPS[d])
         else:
             self[d].ask("open", number, tokens, theirs, GROUPS[p])
 

@@ -70,7 +70,7 @@ class PlainJson:
         """The plain form; `name` is the field that holds the value."""
         if isinstance(value, Enum):
             return value.name
-        if name in self.forms and isinstance(value, int):
+        if name in self.forms and isinstance(value, int | bytes):
             return self.forms[name].write(value)
         if isinstance(value, bytes):
             return value.hex()
@@ -128,7 +128,7 @@ class PlainJson:
             if data is None and len(choices) < len(get_args(hint)):
                 return None
             hint = choices[0] if len(choices) == 1 else self._base(choices, where)
-        if name in self.forms and hint is int:
+        if name in self.forms and hint in (int, bytes):
             return self.forms[name].read(data, where)
         if hint is Any and isinstance(data, dict) and self.kinds:
             hint = list(self.kinds)[-1]  # a message that leaves

@@ -30,13 +30,25 @@ from typing import TYPE_CHECKING
 
 import zmq
 
+from kvproto.io.control.gate import Gate, Handshakes
+from kvproto.io.control.keys import Keys
 from kvproto.io.control.outbox import Counts, Outboxes
 from kvproto.io.control.poller import Waiter, Waker
-from kvproto.io.control.sockets import LOOPBACK, ControlError, ControlSocket, Peer, Sent, dial, listen
+from kvproto.io.control.sockets import (
+    LOOPBACK,
+    ControlError,
+    ControlSocket,
+    Peer,
+    Sent,
+    check_keys,
+    dial,
+    listen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+Polled = ControlSocket | Gate | Handshakes
 __all__ = ["LOOPBACK", "Control", "ControlError", "Counts", "Peer", "Sent"]
 
 MAX_QUEUE = 65536  # frames in the outbox of one peer
@@ -49,7 +61,9 @@ class Control:
     """A rank's end of the control plane. `bind`: where to listen, such as LOOPBACK; None: it only connects.
 
     `max_queue` frames and `max_bytes` bytes bound the outbox of each peer, `max_frame` bytes a frame, sent or
-    received. ControlError: the address cannot be had, or an outbox could not hold one frame.
+    received. `keys`: only whose key is listed connects, and is connected to; without them nothing goes beyond
+    loopback, unless `insecure`. ControlError: the address cannot be had, it is beyond loopback and there are no keys,
+    or an outbox could not hold one frame.
     """
 
     def __init__(
@@ -59,6 +73,8 @@ class Control:
         max_queue: int = MAX_QUEUE,
         max_bytes: int = MAX_BYTES,
         max_frame: int = MAX_FRAME,
+        keys: Keys | None = None,
+        insecure: bool = False,
     ) -> None:
         if max_queue < 1 or not 0 < max_frame <= max_bytes:
             msg = f"an outbox of {max_queue} frames and {max_bytes} bytes must hold one of {max_frame} bytes"
@@ -66,31 +82,34 @@ class Control:
         self.max_frame = max_frame
         self.counts = Counts()
         self.address: str | None = None  #: where peers connect to
+        self._keys, self._insecure = keys, insecure
         self._closed = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._sweeper, self._sleeper, self._waker = Waiter(), Waiter(), Waker()
         self._dialled = 0
-        self._sockets: dict[int, ControlSocket] = {}
-        self._by_fd: dict[int, ControlSocket] = {}
-        self._hot: dict[int, ControlSocket] = {}
+        self._gate: Gate | None = None
+        self._sockets: dict[int, Polled] = {}
+        self._by_fd: dict[int, Polled] = {}
+        self._hot: dict[int, Polled] = {}
         self._end = weakref.finalize(self, _end, self._context, self._sockets)
         self._end.atexit = False
         self.outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes)  #: what waits for a peer's room
         if bind is not None:
-            try:
-                socket, self.address = listen(self._context, bind, max_frame)
-            except ControlError:
-                self.close()
-                raise
-            self._add(socket)
+            self._listen(bind)
 
     def connect(self, address: str) -> Peer:
         """Begin to connect, and return at once; frames wait in the outbox until the connection stands."""
         self._check_open()
-        socket, peer = dial(self._context, self._dialled + 1, address, self.max_frame)
+        check_keys(address, self._keys, insecure=self._insecure)
+        socket, peer = dial(self._context, self._dialled + 1, address, self.max_frame, self._keys)
         self._dialled += 1
         self._add(socket)
         return peer
+
+    @property
+    def last_away(self) -> str:
+        """The last key that the gate turned away, and from where; empty: none."""
+        return "" if self._gate is None else self._gate.last
 
     def disconnect(self, peer: Peer) -> None:
         """Forget the peer and what waits for it; the connection of one that connected to us is its own."""
@@ -117,7 +136,9 @@ class Control:
         for fd in self._sweeper.ready(tuple(self._by_fd), 0.0):
             self._heat(self._by_fd[fd])
         frames: list[tuple[Peer, bytes]] = []
-        while self._hot and len(frames) < limit:
+        turns = limit  # a socket that yields no frames takes its turns, too
+        while self._hot and len(frames) < limit and turns:
+            turns -= 1
             socket = self._hot.pop(next(iter(self._hot)))
             if socket.take(limit, frames):
                 self._heat(socket)  # there may be more: last in turn
@@ -161,17 +182,31 @@ class Control:
             msg = "this Control is closed: make a new one"
             raise ControlError(msg)
 
-    def _add(self, socket: ControlSocket) -> None:
+    def _listen(self, bind: str) -> None:
+        try:
+            check_keys(bind, self._keys, insecure=self._insecure)
+            self._gate = Gate(self._context, self._keys, self.counts.away)
+            self._add(self._gate)
+            socket, handshakes, self.address = listen(
+                self._context, bind, self.max_frame, self._keys, self.counts.away
+            )  # fmt: skip
+        except ControlError:
+            self.close()
+            raise
+        self._add(handshakes)
+        self._add(socket)
+
+    def _add(self, socket: Polled) -> None:
         self._sockets[socket.number] = self._by_fd[socket.fd] = socket
         self._heat(socket)
 
-    def _heat(self, socket: ControlSocket) -> None:
+    def _heat(self, socket: Polled) -> None:
         self._hot[socket.number] = socket
 
     def _post(self, peer: Peer, data: bytes) -> Sent:
         """One frame into libzmq's window."""
         socket = self._sockets.get(peer.link)
-        if socket is None:
+        if not isinstance(socket, ControlSocket):
             return Sent.GONE
         self._heat(socket)
         return socket.post(peer.name, data)
@@ -199,7 +234,7 @@ class Control:
         return others > 0
 
 
-def _end(context: zmq.Context[zmq.Socket[bytes]], sockets: dict[int, ControlSocket], drain_s: float = 0.0) -> None:
+def _end(context: zmq.Context[zmq.Socket[bytes]], sockets: dict[int, Polled], drain_s: float = 0.0) -> None:
     """Close all: also of a Control that was dropped, whose context would else wait for its sockets for ever."""
     for socket in sockets.values():
         socket.close(drain_s)

@@ -7,8 +7,8 @@ leave nothing behind.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from collections import Counter, deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvproto.io.control.sockets import Peer, Sent
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the frames since the start."""
+    """What became of the frames since the start, and of those who would not be heard."""
 
     sent: int = 0  #: left for a socket
     received: int = 0
     refused: int = 0  #: answered FULL
     gone: int = 0  #: answered GONE
     lost: int = 0  #: in an outbox when their peer went or was forgotten
+    away: Counter[str] = field(default_factory=Counter)  #: connections that were turned away, by why
 
 
 class _Outbox:

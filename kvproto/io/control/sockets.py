@@ -14,9 +14,11 @@ IMMEDIATE          A DEALER has a pipe before it has a connection, and keeps it 
 ROUTING_ID         Fresh and random for each connection that is opened, so that a restarted peer is another
                    peer: a handle of its former self is answered GONE and never reaches the new one.
 MAXMSGSIZE         There is no limit by default. With it who announces a larger frame loses the connection
-                   before the frame is in memory. (The number of parts of one message has no limit in libzmq.
-                   That, and the question who may connect at all, is why the address is loopback unless told
-                   otherwise.)
+                   before the frame is in memory. The number of parts of one message has no limit in libzmq,
+                   and none of them is seen here before the last is in memory. So who may connect is asked
+                   first: `gate`, and `keys`.
+HANDSHAKE_IVL      A connection that does not come to the point, and one that the gate has put off.
+ZAP_DOMAIN         Without it libzmq asks the gate only about peers with keys.
 SNDHWM, RCVHWM     Count messages, not bytes. Kept short; `control` has the queue that counts both.
 LINGER 0           Closing a socket never waits for a peer.
 TCP_KEEPALIVE      The kernel clears half-open connections away. It decides nothing: heartbeats of the
@@ -26,16 +28,20 @@ TCP_KEEPALIVE      The kernel clears half-open connections away. It decides noth
 from __future__ import annotations
 
 import os
+from collections import Counter
 from enum import Enum
 from typing import NamedTuple, Self
 
 import zmq
 
 from kvproto.errors import KvprotoError
+from kvproto.io.control.gate import HANDSHAKE_S, Handshakes
+from kvproto.io.control.keys import MARK, Keys, beyond_loopback, split_key, with_key
 
 LOOPBACK = "tcp://127.0.0.1:*"
 WINDOW = 64  # frames in the pipe of one peer, each way
-_EVERY_SOCKET = {
+Options = dict[zmq.SocketOption, int | bytes]
+_EVERY_SOCKET: Options = {
     zmq.LINGER: 0,
     zmq.SNDHWM: WINDOW,
     zmq.RCVHWM: WINDOW,
@@ -43,9 +49,10 @@ _EVERY_SOCKET = {
     zmq.TCP_KEEPALIVE_IDLE: 60,
     zmq.TCP_KEEPALIVE_INTVL: 10,
     zmq.TCP_KEEPALIVE_CNT: 6,
+    zmq.HANDSHAKE_IVL: round(HANDSHAKE_S * 1000),
 }
-_ROUTER = {zmq.ROUTER_MANDATORY: 1, zmq.ROUTER_HANDOVER: 1}
-_DEALER = {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 20, zmq.RECONNECT_IVL_MAX: 1000}  # milliseconds
+_ROUTER: Options = {zmq.ROUTER_MANDATORY: 1, zmq.ROUTER_HANDOVER: 1, zmq.ZAP_DOMAIN: b"kvproto"}
+_DEALER: Options = {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: 20, zmq.RECONNECT_IVL_MAX: 1000}  # milliseconds
 
 
 class ControlError(KvprotoError, RuntimeError):
@@ -125,28 +132,34 @@ class ControlSocket:
         self._socket.close(linger=round(drain_s * 1000))
 
 
-def listen(context: zmq.Context[zmq.Socket[bytes]], address: str, max_frame: int) -> tuple[ControlSocket, str]:
-    """Bind a ROUTER; also the address it got, where a `*` port has become a number."""
-    socket = _open(context, zmq.ROUTER, _ROUTER, max_frame)
+def listen(
+    context: zmq.Context[zmq.Socket[bytes]], address: str, max_frame: int, keys: Keys | None, away: Counter[str]
+) -> tuple[ControlSocket, Handshakes, str]:  # fmt: skip
+    """Bind a ROUTER behind the gate, which must be there: with its monitor, and the address to be passed on."""
+    own: Options = {} if keys is None else {zmq.CURVE_SERVER: 1, zmq.CURVE_SECRETKEY: keys.secret}
+    socket = _open(context, zmq.ROUTER, _ROUTER | own, max_frame)
+    handshakes = Handshakes(context, socket, away)
     try:
         socket.bind(address)
-        bound = bytes(socket.get(zmq.LAST_ENDPOINT))
-        return ControlSocket(0, socket, None), bound.rstrip(b"\0").decode()
+        bound = bytes(socket.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+        return ControlSocket(0, socket, None), handshakes, with_key(bound, keys)
     except (zmq.ZMQError, TypeError) as error:
         socket.close()
+        handshakes.close()
         msg = f"cannot listen on {address!r}: {error}; {LOOPBACK} takes any free port"
         raise ControlError(msg) from error
 
 
 def dial(
-    context: zmq.Context[zmq.Socket[bytes]], number: int, address: str, max_frame: int
+    context: zmq.Context[zmq.Socket[bytes]], number: int, address: str, max_frame: int, keys: Keys | None
 ) -> tuple[ControlSocket, Peer]:
     """Connect a DEALER under a name of its own; returns at once, the connection comes when it comes."""
-    socket = _open(context, zmq.DEALER, _DEALER, max_frame)
+    place, options = _agree(address, keys)
+    socket = _open(context, zmq.DEALER, _DEALER | options, max_frame)
     name = b"k" + os.urandom(15)  # libzmq keeps names that begin with a zero byte for itself
     try:
         socket.set(zmq.ROUTING_ID, name)
-        socket.connect(address)
+        socket.connect(place)
     except (zmq.ZMQError, TypeError) as error:
         socket.close()
         msg = f"cannot connect to {address!r}: {error}; an address is like tcp://127.0.0.1:4000"
@@ -155,8 +168,40 @@ def dial(
     return ControlSocket(number, socket, peer), peer
 
 
+def check_keys(address: str, keys: Keys | None, *, insecure: bool) -> None:
+    """ControlError: the address is beyond loopback, there are no keys, and nobody said that this is meant."""
+    if keys is None and not insecure and beyond_loopback(address.partition(MARK)[0]):
+        msg = (
+            f"{address!r} is beyond loopback: whoever reaches it could read and write KV caches. Give keys "
+            "(kvproto keys makes them), or insecure=True where a firewall alone decides who reaches it"
+        )
+        raise ControlError(msg)
+
+
+def _agree(address: str, keys: Keys | None) -> tuple[str, Options]:
+    """Where to connect, and the options that go with both sides' keys; ControlError: they do not go together."""
+    try:
+        place, key = split_key(address)
+    except ValueError as error:
+        msg = f"cannot connect to {address!r}: {error}; an address is like tcp://127.0.0.1:4000"
+        raise ControlError(msg) from error
+    if keys is None and key is None:
+        return place, {}
+    if keys is None:
+        why = "asks for keys, and this process has none"
+    elif key is None:
+        why = "has no key, and this process talks to none without one"
+    elif key not in keys.allowed:
+        why = f"has the key {key.hex()}, which is not on this process's list"
+    else:
+        mine: Options = {zmq.CURVE_PUBLICKEY: keys.public, zmq.CURVE_SECRETKEY: keys.secret, zmq.CURVE_SERVERKEY: key}
+        return place, mine
+    msg = f"cannot connect to {place!r}: it {why}"
+    raise ControlError(msg)
+
+
 def _open(
-    context: zmq.Context[zmq.Socket[bytes]], kind: int, options: dict[zmq.SocketOption, int], max_frame: int
+    context: zmq.Context[zmq.Socket[bytes]], kind: int, options: Options, max_frame: int
 ) -> zmq.Socket[bytes]:
     try:
         socket = context.socket(kind)

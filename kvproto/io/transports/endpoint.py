@@ -4,18 +4,21 @@ An endpoint comes from another process, so it is input: its size is bounded befo
 before its body (a newer version then gets the error "version", not one about some field), and every number in it is
 checked before an address is computed from it. It holds the instance id (new with every life of a process, so an
 endpoint of a former life can be told apart), a serial that grows with every change of the region table, the table,
-and a blob that only the backend understands.
+and a blob that only the backend understands.  A sum of all of it follows: what was damaged on its way reaches no
+backend.  It is a sum, not a signature: whoever means harm makes it anew.
 """
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Annotated
 
 import msgspec
 
 from .base import BadEndpoint, Kind
 
-VERSION = 1
+VERSION = 2
+SUM = 16  # bytes
 MAX_BYTES = 1 << 20
 MAX_REGIONS = 4096
 _TOP = 1 << 63
@@ -59,6 +62,7 @@ def encode(endpoint: InstanceDescription) -> bytes:
     if len(endpoint.regions) > MAX_REGIONS:
         raise BadEndpoint(f"{len(endpoint.regions)} regions; an endpoint holds at most {MAX_REGIONS}")
     data = _encoder.encode(endpoint)
+    data += _sum(data)
     _bound(data)
     return data
 
@@ -66,6 +70,7 @@ def encode(endpoint: InstanceDescription) -> bytes:
 def decode(data: bytes, backend: str) -> InstanceDescription:
     """Parse and check a peer's endpoint. Raises BadEndpoint, naming what is wrong with it."""
     _bound(data)
+    data, told = data[:-SUM], data[-SUM:]
     try:
         header = _header.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -74,12 +79,18 @@ def decode(data: bytes, backend: str) -> InstanceDescription:
         raise BadEndpoint(f"the peer speaks {header.backend!r}, this side {backend!r}: use one backend on both")
     if header.version != VERSION:
         raise BadEndpoint(f"endpoint version {header.version}, this side has {VERSION}: upgrade the older side")
+    if told != _sum(data):
+        raise BadEndpoint(f"damaged endpoint ({len(data)} bytes): its sum is another")
     try:
         endpoint = _endpoint.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadEndpoint(f"malformed endpoint ({len(data)} bytes): {error}") from error
     _check_table(endpoint.regions)
     return endpoint
+
+
+def _sum(data: bytes) -> bytes:
+    return blake2b(data, digest_size=SUM).digest()
 
 
 def _bound(data: bytes) -> None:

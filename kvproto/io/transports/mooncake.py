@@ -22,6 +22,7 @@ One engine a process, no fork after it started. The shared libraries libibverbs,
 from __future__ import annotations
 
 import os
+import re
 import threading
 import uuid
 from collections import deque
@@ -51,6 +52,7 @@ MAX_INFLIGHT_DESCS = 1 << 18  # in the books; what the engine has at a time is W
 WINDOW = 512  # tasks a peer in the engine
 SUBMITS_A_POLL = 32  # about 1 ms
 _DONE, _PENDING = 1, 0
+_HOST_AND_PORT = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}:[0-9]{1,5}")
 
 _running = threading.Lock()  # held by the one engine of this process
 
@@ -210,7 +212,6 @@ class MooncakeTransport(WriteRecords[_MooncakeWrite]):
 
 
 def _address(endpoint: InstanceDescription) -> str:
-    try:
-        return endpoint.blob.decode()
-    except UnicodeDecodeError as error:
-        raise BadEndpoint(f"the endpoint of {endpoint.instance} has no address") from error
+    if not _HOST_AND_PORT.fullmatch(endpoint.blob):
+        raise BadEndpoint(f"the endpoint of {endpoint.instance} has no address: {endpoint.blob[:64]!r}")
+    return endpoint.blob.decode()

@@ -20,7 +20,8 @@ What the library does not say, and what follows from it here:
   needs nothing of a target that was reached before; over TCP, RDMA and NVLink it returns at once.
 
 A peer's endpoint carries the agent's metadata, whose agent name is the instance id. A newer table of a known peer
-is added to the old one by NIXL; what the peer has deregistered is refused by our own table.
+is added to the old one by NIXL; what the peer has deregistered is refused by our own table. Before NIXL sees metadata
+it is read here (`nixl_metadata`), for a few wrong bytes of it end the process.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from .base import (
 from .endpoint import InstanceDescription
 from .links import InFlightWrite, TransportLink
 from .nixl_load import load
+from .nixl_metadata import FormError, check, readable
 from .regions import Request
 from .write_records import WriteRecords
 
@@ -112,6 +114,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         self._raw: Any = agent.agent
         self._mems = {"DRAM": self._nixl.DRAM_SEG, "VRAM": self._nixl.VRAM_SEG}
         self._regs: dict[int, Any] = {}
+        #: what peers say of themselves can be checked: this NIXL writes it in the form that is known here
+        self._form = readable(self._blob())
 
     # -- regions
 
@@ -131,6 +135,11 @@ class NixlTransport(WriteRecords[_NixlWrite]):
     # -- peers
 
     def _link(self, new: InstanceDescription) -> None:
+        if self._form:
+            try:
+                check(new.blob, new.instance, new.regions)
+            except FormError as error:
+                raise BadEndpoint(f"the metadata of {new.instance} is not NIXL's: {error}") from error
         try:
             name = self._agent.add_remote_agent(new.blob)
         except self._errors as error:

@@ -71,6 +71,8 @@ class DRoomValue(Value, frozen=True, gc=False):
     #: prefill ranks (mask) that have confirmed the room; when it has failed: that can still write
     peers: int = 0
     work: DecodeWork | None = None
+    #: what the prefill engine asks of whoever claims the room
+    secret: bytes = b""
 
 
 V = DRoomValue
@@ -172,7 +174,7 @@ def last_grant(v: V, e: GrantClosed | ChunkLanded, now: float) -> bool:
 # --------------------------------------------------------------------------------------------- lets
 def allocate(v: V, e: RoomOpened, now: float) -> V:
     """The engine's pages."""
-    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix)
+    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, secret=e.secret)
 
 
 def ready(v: V, e: PeerReady, now: float) -> V:
@@ -225,27 +227,27 @@ def quiet(v: V, e: PeerDrained | PeerQuiet, now: float) -> V:
 # ------------------------------------------------------------------------------------------ effects
 def tell_open(v: V, e: RoomOpened | TimerFired) -> Output:
     """Tell the prefill ranks that have not confirmed."""
-    return do.Send(e.room, _terms(v).everyone & ~v.peers, Open(v.tokens, v.prefix))
+    return do.Send(e.room, _terms(v).everyone & ~v.peers, Open(v.tokens, v.prefix, v.secret))
 
 
 def tell_one_open(v: V, e: LinkCameUp) -> Output:
     """Tell the one whose link has come up."""
-    return do.Send(e.room, 1 << e.peer & ~v.peers, Open(v.tokens, v.prefix))
+    return do.Send(e.room, 1 << e.peer & ~v.peers, Open(v.tokens, v.prefix, v.secret))
 
 
 def tell_abort(v: V, e: RoomEvent | TimerFired) -> Output:
     """Tell those who may still write to stop."""
-    return do.Send(e.room, v.peers, Abort(_work(v).cause))
+    return do.Send(e.room, v.peers, Abort(_work(v).cause, v.secret))
 
 
 def tell_one_abort(v: V, e: LinkCameUp) -> Output:
     """Tell the one whose link has come up to stop."""
-    return do.Send(e.room, 1 << e.peer & v.peers, Abort(_work(v).cause))
+    return do.Send(e.room, 1 << e.peer & v.peers, Abort(_work(v).cause, v.secret))
 
 
 def say_abort(v: V, e: RoomEvent) -> Output:
     """Tell the sender that the room is over."""
-    return do.Reply(e.room, Abort(_work(v).cause))
+    return do.Reply(e.room, Abort(_work(v).cause, v.secret))
 
 
 def say_noted(v: V, e: PeerDrained) -> Output:

@@ -15,6 +15,11 @@ over (`DRAINING`) are the pages released and the decode ranks told that nothing 
 (`AWAIT_NOTED`), or their link is lost, or the tries are used up.  What is final stays as a tombstone that
 answers late messages.
 
+A room is somebody's: the engine opens it for one decode group, and may ask for a secret (`Claim`).  Whoever shows
+another claim is answered at the rank's edge, before this table (`protocol.routes`).  What is claimed before the engine
+has spoken is only noted: if it was not the one whom the engine means, it is told so, the room begins anew, and nothing
+that was said about it counts.  It is told once: if that is lost without its link, it waits until its own room stalls.
+
 The value is small because idle rooms are many: what only a room at work needs lies in `PrefillWork`.
 """
 
@@ -26,8 +31,10 @@ from msgspec.structs import replace
 from kvproto.fsm.table import Output, Table, Value
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
+    DEFAULT,
     AbortAsked,
     AuxProvided,
+    Claim,
     EngineAborted,
     EngineOpened,
     ForwardScheduled,
@@ -76,6 +83,8 @@ class PRoomValue(Value, frozen=True, gc=False):
     #: decode ranks (mask) that have opened the room; when it has failed: that are still to be told
     peers: int = 0
     work: PrefillWork | None = None
+    #: whose the room is; until the engine has opened it: who says so
+    claim: Claim = DEFAULT
 
 
 V = PRoomValue
@@ -106,6 +115,16 @@ def _held(v: V) -> int:
 def disagrees(v: V, e: PeerOpened, now: float) -> bool:
     """The decode rank speaks of another prompt or another prefix."""
     return v.tokens != e.tokens or (v.terms is not None and v.prefix != e.prefix)
+
+
+def claimed_by_another(v: V, e: EngineOpened, now: float) -> bool:
+    """Whoever has claimed the room so far is not the one that the engine means."""
+    return v.claim != e.claim
+
+
+def ended_for_another(v: V, e: EngineOpened, now: float) -> bool:
+    """The room ended before the engine opened it, and it was not the one that the engine means."""
+    return unowned(v, e, now) and claimed_by_another(v, e, now)
 
 
 def other_length(v: V, e: EngineOpened, now: float) -> bool:
@@ -225,9 +244,20 @@ def own(v: V, e: EngineOpened, now: float) -> V:
     return replace(v, tokens=e.tokens, work=replace(v.work, owned=True) if v.work else None)
 
 
+def own_anew(v: V, e: EngineOpened, now: float) -> V:
+    """The engine has the room, whatever was said before; nobody has claimed it."""
+    return PRoomValue(v.state, tokens=e.tokens, claim=e.claim)
+
+
+def blame_claim(v: V, e: EngineOpened, now: float) -> V:
+    """Those who have claimed the room are not entitled to it."""
+    return _blame(v, Cause.NOT_ENTITLED, owned=False)
+
+
 def meet(v: V, e: PeerOpened, now: float) -> V:
     """This decode rank is known."""
-    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, peers=v.peers | 1 << e.peer)
+    peers = v.peers | 1 << e.peer
+    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, peers=peers, claim=e.claim)
 
 
 def start(v: V, e: RoomEvent, now: float) -> V:
@@ -295,7 +325,7 @@ def blame(v: V, e: EngineAborted | RoomFailed | AbortAsked, now: float) -> V:
 def blame_unowned(v: V, e: AbortAsked, now: float) -> V:
     """The cause is the event's; the engine has not heard of the room."""
     terms = v.terms or e.terms
-    return _blame(replace(v, terms=terms), e.cause, owned=False)
+    return _blame(replace(v, terms=terms, claim=e.claim), e.cause, owned=False)
 
 
 def blame_link(v: V, e: LinkWentDown, now: float) -> V:
@@ -367,6 +397,11 @@ def say_opened(v: V, e: PeerOpened) -> Output:
 def say_drained(v: V, e: AbortAsked | PeerOpened) -> Output:
     """Tell the asker that nothing of the room is in flight."""
     return do.Reply(e.room, Drained(_work(v).cause))
+
+
+def ask_again(v: V, e: EngineOpened) -> EngineOpened:
+    """Open the room once more, now that nobody has it."""
+    return e
 
 
 def tell_drained(v: V, e: RoomEvent | TimerFired) -> Output:
@@ -442,10 +477,12 @@ WORK = (ForwardScheduled, TokensProduced, AuxProvided)
 
 # fmt: off
 # ---------------------------------------------------------------------------------- the way that goes well
-opens(S.UNKNOWN,     EngineOpened,     S.AWAIT_PEERS,   let=own)
+opens(S.UNKNOWN,     EngineOpened,     S.AWAIT_PEERS,   let=own_anew)
 opens(S.UNKNOWN,     PeerOpened,       S.AWAIT_ENGINE,  let=meet, do=(say_opened,))
 row(S.AWAIT_ENGINE,  PeerOpened,       S.DRAINING,      when=disagrees, let=blame_plan_unowned, do=(stop_sends,))
 row(S.AWAIT_ENGINE,  PeerOpened,                        let=meet, do=(say_opened,))
+row(S.AWAIT_ENGINE,  EngineOpened,     S.AWAIT_NOTED,   when=claimed_by_another, let=blame_claim, do=(tell_drained, ask_again))
+row((S.AWAIT_NOTED, *FAILED), EngineOpened, S.AWAIT_PEERS, when=ended_for_another, let=own_anew)
 row(S.AWAIT_ENGINE,  EngineOpened,     S.DRAINING,      when=other_length, let=blame_length, do=(announce, stop_sends))
 row(S.AWAIT_ENGINE,  EngineOpened,     S.DONE,          when=met_without_duty, let=own, do=(announce, release))
 row(S.AWAIT_ENGINE,  EngineOpened,     S.AWAIT_FORWARD, when=met, let=own)
@@ -525,6 +562,7 @@ ignore((S.AWAIT_ENGINE, *LIVE), LinkWentDown, "that peer has not opened the room
 ignore((S.DRAINING, S.AWAIT_NOTED, *OVER), (*WORK, EngineAborted), "the room is over; the engine has been told")
 ignore((S.DRAINING, S.AWAIT_NOTED), RoomFailed, "the first cause counts")
 ignore(S.DRAINING,   PeerNoted,        "an older room's confirmation")
+ignore((S.AWAIT_ENGINE, *LIVE), PeerNoted, "who has said so was told that it is not entitled to the room")
 ignore(OVER,         (PeerNoted, PeerForgot), "nobody is to be told any more")
 ignore(S.UNKNOWN,    (PeerNoted, PeerForgot), "the room's tombstone is gone")
 ignore(S.AWAIT_NOTED, SendsStopped,    "the last send has ended")
@@ -532,7 +570,6 @@ ignore(S.AWAIT_NOTED, SendsStopped,    "the last send has ended")
 # ------------------------------------------------------------------------------- what breaks the protocol
 refuse((*LIVE, S.DRAINING, S.AWAIT_NOTED, *OVER), EngineOpened, "the room is open: a new attempt needs a new gen")
 refuse((S.UNKNOWN, S.AWAIT_ENGINE), (*WORK, EngineAborted), "the engine has not opened the room")
-refuse((S.AWAIT_ENGINE, *LIVE), PeerNoted, "nothing was told")
 refuse(S.AWAIT_ENGINE, PeerForgot,     "nothing was asked")
 refuse((S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD, *OVER), RoomFailed, "no send is under way")
 # fmt: on

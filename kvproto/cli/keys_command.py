@@ -1,0 +1,28 @@
+"""`kvproto keys`: make a pair of keys for the control plane."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from kvproto.cli.console import say
+from kvproto.cli.ending import WELL
+
+
+def main(argv: list[str]) -> int:
+    """`kvproto keys`."""
+    from kvproto.io.control.keys import make_pair
+
+    parser = argparse.ArgumentParser(
+        prog="kvproto keys",
+        description="Make a pair of CURVE keys: FOLDER/NAME.key_secret (mode 0600) and FOLDER/NAME.key.",
+        epilog="An endpoint is given the secret file, keys='FOLDER/NAME.key_secret', and talks to those whose public "
+        "file (*.key) lies beside it: copy NAME.key there, and NAME.key_secret nowhere.",
+    )  # fmt: skip
+    parser.add_argument("folder", type=Path, help="where the files go; made if it is not there, for its owner alone")
+    parser.add_argument("name", nargs="?", default="kvproto", help="of the pair (default: kvproto)")
+    args = parser.parse_args(argv)
+    secret, public = make_pair(args.folder, args.name)
+    say(f"{secret}  the pair: for this process alone")
+    say(f"{public}  its public half: for the folders of its peers")
+    return WELL

@@ -1,0 +1,130 @@
+"""The gate: who may connect to a rank that listens, decided in the rank's own loop.
+
+libzmq asks at an address of its own, `inproc://zeromq.zap.01`, before it lets a connection through its handshake (the
+protocol is ZAP, ZeroMQ's RFC 27).  Whoever binds there answers.  Here it is one more socket that the control plane's
+poller watches and `receive` serves: no thread, and no call that waits.  A loop that does not poll lets nobody in, and a
+connection whose question is not answered ends with its handshake, after `HANDSHAKE_S`.
+
+*The key* (with `Keys` only).  200 if it is on the list; 400 if not, which tells a well-behaved peer not to come again.
+A peer that shows no key, or means another server, never gets as far as a question: libzmq ends the connection, and the
+socket's monitor says so (what is no ZeroMQ at all is hung up on without a word).  Either way nothing of what it sent is
+handed to anybody.
+
+*The pace* (always).  Of new connections `BURST` are let in at once, then `PACE` a second; those beyond are told 300,
+"later", which a peer of ours takes as reason to come again when its handshake is over.  Each costs a descriptor, and
+what it says first may cost a plan.  How many connections there are in all is bounded by the process's descriptors.
+
+A question is answered whoever sent it, for only libzmq can: the address is within the process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import zmq
+
+from kvproto.io.control.keys import KEY_BYTES, Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kvproto.io.control.sockets import Peer
+
+ZAP = "inproc://zeromq.zap.01"
+BURST = 256
+PACE = 64.0
+HANDSHAKE_S = 5.0
+#: questions and events that one turn takes, so that a flood of them does not keep frames waiting
+TURN = 8
+#: why a connection was turned away, in words
+UNLISTED = "connections with a key that is not listed"
+STRANGE = "connections that failed their handshake"
+HASTY = "connections put off, too many a second"
+_ENDED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+
+
+class _Served:
+    """A socket that the control plane polls beside those that carry frames; it yields none."""
+
+    def __init__(self, number: int, socket: zmq.Socket[bytes]) -> None:
+        self.number = number
+        self.fd = int(socket.get(zmq.FD))
+        self._socket = socket
+
+    def take(self, limit: int, frames: list[tuple[Peer, bytes]]) -> bool:
+        """Serve what is here, up to a bound: True, there may be more."""
+        del limit, frames
+        try:
+            for _ in range(TURN):
+                self._serve(self._socket.recv_multipart(zmq.NOBLOCK))
+        except zmq.Again:
+            return False
+        return True
+
+    def readable(self) -> bool:
+        """Whether something is here; after False the descriptor tells of the next."""
+        return bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
+
+    def close(self, drain_s: float = 0.0) -> None:
+        """Close at once."""
+        del drain_s
+        self._socket.close(linger=0)
+
+    def _serve(self, parts: list[bytes]) -> None:
+        raise NotImplementedError
+
+
+class Gate(_Served):
+    """Answers libzmq's questions about connections; `away` counts those that are turned away, by why."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys | None, away: Counter[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        socket = context.socket(zmq.ROUTER)
+        socket.bind(ZAP)
+        super().__init__(-1, socket)
+        self._keys, self._away, self._clock = keys, away, clock
+        self._room, self._since = float(BURST), clock()
+        #: the last key that was turned away, in hex, and where it came from
+        self.last = ""
+
+    def _serve(self, parts: list[bytes]) -> None:
+        sender, _, version, request, _, place, _, mechanism, *credentials = parts
+        status = self._judge(mechanism, credentials, place)
+        self._socket.send_multipart([sender, b"", version, request, status, b"", b"", b""], zmq.NOBLOCK)
+
+    def _judge(self, mechanism: bytes, credentials: list[bytes], place: bytes) -> bytes:
+        if self._keys is not None and (mechanism != b"CURVE" or credentials[0] not in self._keys.allowed):
+            self.last = f"{credentials[0][:KEY_BYTES].hex() if credentials else 'no key'} from {place.decode()}"
+            self._away[UNLISTED] += 1
+            return b"400"
+        now = self._clock()
+        self._room, self._since = min(BURST, self._room + (now - self._since) * PACE), now
+        if self._room < 1.0:
+            self._away[HASTY] += 1
+            return b"300"
+        self._room -= 1.0
+        return b"200"
+
+
+class Handshakes(_Served):
+    """Counts connections that ended before libzmq had anything to ask: without a key, or with a wrong idea of ours."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], listener: zmq.Socket[bytes], away: Counter[str]
+    ) -> None:  # fmt: skip
+        place = "inproc://kvproto.handshakes"
+        listener.monitor(place, _ENDED)
+        socket = context.socket(zmq.PAIR)
+        # The listener's own thread puts events in, and waits while there is no room: with all peers waiting behind it.
+        socket.set(zmq.RCVHWM, 0)
+        socket.connect(place)
+        super().__init__(-2, socket)
+        self._away = away
+
+    def _serve(self, parts: list[bytes]) -> None:
+        del parts
+        self._away[STRANGE] += 1

@@ -1,0 +1,184 @@
+"""A room goes to whom its prefill engine opened it for, whoever asks first, in whatever order.
+
+Two who may not have it: another group, which shows the right secret or none; and somebody in the name of the right
+group who does not know the secret.  They open the room and give it up as often as they like, before and after the
+engine.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from support.stories import layout
+from test_foreign_groups import MINE, OTHER, ROOM, TOKENS, answers, kept, prefill, say
+
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.room import Room
+from kvproto.errors import ArgumentError
+from kvproto.fsm.table_patching import TablePatch
+from kvproto.fsm.vocabulary import Effect
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.routes import SenderIs, prefill_routes
+from kvproto.protocol.states import Cause, PRoom
+from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.rank.prefill import PrefillRank
+from kvproto.testing.pair import SMALL, Pair
+from kvproto.testing.pools import noise, tokens_of
+from kvproto.trace import load, replay, save
+
+SECRET = b"given out with the request"
+WORDS = ("open", "abort", "owner", "engine")
+#: the stranger's group, and what it shows
+STRANGERS = {"another group": (OTHER, b""), "another group that knows": (OTHER, SECRET), "no secret": (MINE, b"")}
+
+
+def spoken(words: tuple[str, ...], group: int, shown: bytes) -> tuple[PrefillRank, dict[int, int], list[Effect]]:
+    """A prefill rank that has heard all of this, and what it said and did."""
+    rank, links = prefill()
+    done: list[Effect] = []
+    for word in words:
+        if word == "engine":  # what the loop told nobody before
+            done = [each for each in done if not isinstance(each, do.AnnounceReleased)]
+            done += rank.handle(ev.EngineOpened(ROOM, TOKENS, ev.Claim(MINE, SECRET)), 0.0)
+        elif word == "owner":
+            done += say(rank, links[MINE], msg.Open(TOKENS, 0, SECRET))
+        else:
+            body = msg.Open(TOKENS, 0, shown) if word == "open" else msg.Abort(Cause.DECODE_ABORTED, shown)
+            done += say(rank, links[group], body)
+    return rank, links, done
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_in_whatever_order_the_owner_has_it(stranger: str) -> None:
+    group, shown = STRANGERS[stranger]
+    stories = [words for words in product(WORDS, repeat=5) if words.count("engine") == 1]
+    assert len(stories) == 405
+    for words in stories:
+        rank, links, done = spoken((*words, "owner"), group, shown)  # an OPEN that was not answered is repeated
+        value = rank.value_of(ROOM)
+        assert value.state is PRoom.AWAIT_FORWARD and value.terms.group == MINE, words
+        assert value.claim == ev.Claim(MINE, SECRET), words
+        told = [each for each in done if isinstance(each, do.AnnounceOutcome | do.AnnounceReleased)]
+        assert told == [], words
+        work = rank.handle(ev.ForwardScheduled(ROOM), 0.0)
+        assert {link for link, _ in answers(work)} == {links[MINE]}, words
+        before = kept(rank)
+        late = say(rank, links[group], msg.Open(TOKENS, 0, shown)) + say(
+            rank, links[group], msg.Abort(Cause.DECODE_ABORTED, shown)
+        )  # fmt: skip
+        assert kept(rank) == before, words
+        assert [body for _, body in answers(late)] == [msg.Drained(Cause.NOT_ENTITLED)] * 2, words
+
+
+def test_who_was_first_and_is_not_meant_is_told_when_the_engine_has_spoken() -> None:
+    _, links, done = spoken(("open", "engine"), OTHER, b"")
+    assert answers(done) == [(links[OTHER], msg.Opened()), (links[OTHER], msg.Drained(Cause.NOT_ENTITLED))]
+
+
+def test_of_rivals_the_second_waits_for_the_engine() -> None:
+    rank, links, done = spoken(("open", "owner", "owner"), OTHER, b"")
+    assert answers(done) == [(links[OTHER], msg.Opened())]
+    assert rank.counts["rooms that are claimed twice"] == 2
+
+
+def test_the_engine_s_word_planted() -> None:
+    """Without the row the room stays with who was first."""
+    with TablePatch() as bench:
+        bench.drop(prefill_room, bench.rows(prefill_room, PRoom.AWAIT_ENGINE, ev.EngineOpened, "claimed_by_another"))
+        rank, _, _ = spoken(("open", "engine"), OTHER, b"")
+        assert rank.value_of(ROOM).terms.group == OTHER
+
+
+def test_an_abort_before_the_engine_planted() -> None:
+    with TablePatch() as bench:
+        rows = bench.rows(prefill_room, PRoom.ABORTED, ev.EngineOpened, "ended_for_another")
+        bench.drop(prefill_room, rows)
+        _, _, done = spoken(("abort", "engine"), OTHER, b"")
+        assert any(isinstance(each, do.AnnounceOutcome) for each in done), "a stranger ends a room of the future"
+
+
+def test_rivals_planted() -> None:
+    with TablePatch() as bench:
+        bench.close(prefill_routes, bench.routes(prefill_routes, msg.Open, SenderIs.RIVAL)[:1])
+        _, links, done = spoken(("open", "owner"), OTHER, b"")
+        assert (links[MINE], msg.Drained(Cause.NOT_ENTITLED)) in answers(done), "the owner gives the room up"
+
+
+# ------------------------------------------------------------------------------------------ between endpoints
+def stranger(pair: Pair, group: int) -> DecodeEndpoint:
+    """A decode endpoint of another group that has called the same prefill ranks."""
+    decode = pair.plan.decode
+    end = DecodeEndpoint(
+        decode, 0, noise(decode, 0, pair.pages, 3), pair.transport(), grid=pair.plan.grid, group=group, settings=SMALL
+    )  # fmt: skip
+    end.connect(pair.plan.prefill, [each.address for each in pair.prefills])
+    pair.pump(lambda: end.poll() is not None and end.ready())
+    return end
+
+
+def test_a_stranger_that_guesses_an_id_first_gets_nothing() -> None:
+    with Pair(layout(1), layout(1), grid=8) as pair:
+        other = stranger(pair, 666)
+        room = pair.name(30)
+        before = [tensor.clone() for tensor in tokens_of(other.pool, list(range(8)))]
+        other.open(room, 30, list(range(8)))
+        pair.pump(lambda: other.poll() is not None and bool(pair.prefills[0].metrics()["rooms"]))
+        pair.open_decode(room)
+        pair.open_prefill(room)
+        pair.produce(room)
+        told: list[Cause] = []
+
+        def over() -> bool:
+            other.poll()
+            told.extend(outcome.cause for outcome in other.finished())
+            return pair.over(room) and bool(told)
+
+        pair.pump(over)
+        assert told == [Cause.NOT_ENTITLED] and pair.causes(room) == {Cause.NONE}
+        pair.check(room)
+        assert all(torch.equal(*each) for each in zip(before, tokens_of(other.pool, list(range(8))), strict=True))
+        other.close()
+
+
+def test_a_secret_that_is_not_shown_ends_the_room_where_it_was_not_known() -> None:
+    with Pair(layout(1), layout(1), grid=8) as pair:
+        room = pair.name(30)
+        ours, theirs, tokens, _ = pair.tables[room]
+        pair.prefills[0].open(room, tokens, ours, secret=SECRET)
+        pair.decodes[0].open(room, tokens, theirs, secret=b"a guess")
+        pair.pump(lambda: ("D", 0, room) in pair.outcomes)
+        outcome = pair.outcomes["D", 0, room]
+        assert outcome.cause is Cause.NOT_ENTITLED and "another secret" in outcome.reason
+        again = Room(room.id, 1)
+        pair.tables[again] = ours, theirs, tokens, 0
+        pair.decodes[0].open(again, tokens, theirs, secret=SECRET)
+        pair.prefills[0].open(again, tokens, ours, secret=SECRET)
+        pair.finish(again)
+        pair.check(again)
+        pair.prefills[0].abort(room)
+
+
+def test_a_trace_replays_and_has_no_secret(tmp_path: Path) -> None:
+    rank, links, _ = spoken(("open", "engine", "owner", "abort"), MINE, b"")
+    rank.handle(ev.ForwardScheduled(ROOM), 0.0)
+    assert links
+    save(rank, tmp_path / "P0.jsonl")
+    text = (tmp_path / "P0.jsonl").read_text()
+    assert SECRET.hex() not in text and str(SECRET) not in text and "NOT_ENTITLED" in text
+    assert [replay(log) for log in load(tmp_path / "P0.jsonl")] == [None]
+
+
+@pytest.mark.parametrize("secret", ["text", bytearray(3), None, bytes(65)])
+def test_what_is_no_secret_is_refused_at_the_call(secret: bytes) -> None:
+    with Pair(layout(1), layout(1), grid=8) as pair:
+        room = pair.name(30)
+        ours, theirs, tokens, _ = pair.tables[room]
+        with pytest.raises(ArgumentError, match="up to 64 bytes"):
+            pair.prefills[0].open(room, tokens, ours, secret=secret)
+        with pytest.raises(ArgumentError, match="up to 64 bytes"):
+            pair.decodes[0].open(room, tokens, theirs, secret=secret)

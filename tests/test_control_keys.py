@@ -1,0 +1,300 @@
+"""Who may connect: key files, addresses with keys, loopback and beyond, and the gate, between real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvproto.cli import main
+from kvproto.errors import ArgumentError
+from kvproto.io.control.control import LOOPBACK, Control, ControlError, Sent
+from kvproto.io.control.gate import BURST, HASTY, PACE, STRANGE, UNLISTED, Gate
+from kvproto.io.control.keys import Keys, beyond_loopback, make_pair, split_key, with_key
+
+PATIENCE = 10.0
+
+
+def folder(place: Path, name: str, *peers: Path) -> Path:
+    """A process's folder: its own pair, and the public files of its peers; returns its secret file."""
+    secret, _ = make_pair(place / name, name)
+    for peer in peers:
+        (place / name / peer.name).write_bytes(peer.read_bytes())
+    return secret
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> dict[str, Keys]:
+    """Of one who listens, one who is on its list, and one who is not, though both know the listener."""
+    listener = folder(tmp_path, "listener").with_suffix(".key")
+    friend, stranger = folder(tmp_path, "friend", listener), folder(tmp_path, "stranger", listener)
+    (listener.parent / "friend.key").write_bytes(friend.with_suffix(".key").read_bytes())
+    secrets = {"listener": listener.with_suffix(".key_secret"), "friend": friend, "stranger": stranger}
+    return {name: Keys.load(path) for name, path in secrets.items()}
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Control]]:
+    controls: list[Control] = []
+
+    def make(*args: Any, **options: Any) -> Control:
+        controls.append(Control(*args, **options))
+        return controls[-1]
+
+    yield make
+    for control in controls:
+        control.close()
+
+
+def polled(done: Callable[[], bool], *controls: Control) -> list[bytes]:
+    """Poll all of them, as loops do, until it is done; what they have received."""
+    frames: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline, "it never happened"
+        for control in controls:
+            frames += [data for _, data in control.receive(16)]
+        time.sleep(0.002)
+    return frames
+
+
+# ------------------------------------------------------------------------------------------------- key files
+def test_a_pair_is_made_for_its_owner_alone_and_never_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    old = os.umask(0)
+    try:
+        assert main(["keys", str(tmp_path / "new"), "decode"]) == 0
+    finally:
+        os.umask(old)
+    secret, public = tmp_path / "new" / "decode.key_secret", tmp_path / "new" / "decode.key"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600 and stat.S_IMODE(secret.parent.stat().st_mode) == 0o700
+    said, kept = capsys.readouterr().out, secret.read_bytes()
+    assert str(secret) in said and str(public) in said
+    keys = Keys.load(secret)
+    assert keys.public in keys.allowed and keys.secret.hex() not in repr(keys)
+    assert b"secret" not in public.read_bytes()
+    assert main(["keys", str(tmp_path / "new"), "decode"]) == 2 and "is there already" in capsys.readouterr().err
+    assert main(["keys", str(tmp_path / "new"), "a/b"]) == 2
+    assert secret.read_bytes() == kept
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    secret, _ = make_pair(tmp_path, "loose")
+    secret.chmod(mode)
+    with pytest.raises(ArgumentError, match="chmod 600"):
+        Keys.load(secret)
+
+
+def test_what_is_no_key_is_named(tmp_path: Path) -> None:
+    secret, public = make_pair(tmp_path, "one")
+    with pytest.raises(ArgumentError, match="no secret key"):
+        Keys.load(public)
+    with pytest.raises(ArgumentError, match="nowhere"):
+        Keys.load(tmp_path / "nowhere")
+    (tmp_path / "peer.key").write_text("a note that somebody left")
+    with pytest.raises(ArgumentError, match=r"peer\.key"):
+        Keys.load(secret)
+
+
+@given(text=st.binary(max_size=200), named=st.booleans())
+def test_no_file_is_more_than_no_key(tmp_path_factory: pytest.TempPathFactory, text: bytes, *, named: bool) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed.key_secret"
+    path.write_bytes(b'public-key = "' + text + b'"\nsecret-key = "' + text + b'"' if named else text)
+    path.chmod(0o600)
+    with pytest.raises(ArgumentError, match="no key"):
+        Keys.load(path)
+
+
+# -------------------------------------------------------------------------------------------------- addresses
+@pytest.mark.parametrize(
+    ("address", "beyond"),
+    [
+        (LOOPBACK, False), ("tcp://127.9.9.9:1", False), ("tcp://localhost:1", False), ("tcp://[::1]:1", False),
+        ("tcp://lo:*", False), ("ipc:///tmp/x", False), ("inproc://x", False), ("tcp://0.0.0.0:*", True),
+        ("tcp://*:5555", True), ("tcp://eth0:1", True), ("tcp://10.1.2.3:1", True), ("tcp://[::]:1", True),
+        ("tcp://127.evil.example.com:1", True), ("tcp://127.0.0.1.example.com:1", True), ("tcp://host:1", True),
+    ],
+)  # fmt: skip
+def test_what_is_beyond_loopback_takes_keys_or_a_word(address: str, *, beyond: bool) -> None:
+    assert beyond_loopback(address) is beyond
+    if beyond:
+        with pytest.raises(ControlError, match="insecure=True"):
+            Control(address)
+        with pytest.raises(ControlError, match="insecure=True"), _closed(Control()) as control:
+            control.connect(address)
+
+
+class _closed:  # noqa: N801  # reads as contextlib's do
+    def __init__(self, control: Control) -> None:
+        self.control = control
+
+    def __enter__(self) -> Control:
+        return self.control
+
+    def __exit__(self, *_: object) -> None:
+        self.control.close()
+
+
+def test_a_refusal_leaves_nothing_open() -> None:
+    def refuse() -> None:
+        with pytest.raises(ControlError, match="insecure=True"):
+            Control("tcp://0.0.0.0:*")
+
+    refuse()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        refuse()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_who_says_that_it_is_meant_may_listen_everywhere_without_keys(opened: Callable[..., Control]) -> None:
+    listener = opened("tcp://0.0.0.0:*", insecure=True)
+    assert str(listener.address).startswith("tcp://0.0.0.0:")
+
+
+@given(st.text(max_size=100))
+def test_an_address_is_split_or_refused(text: str) -> None:
+    try:
+        place, key = split_key(text)
+    except ValueError:
+        return
+    assert key is None or len(key) == 32
+    assert place == text or "#" in text
+
+
+def test_an_address_carries_its_key(three: dict[str, Keys]) -> None:
+    keys = three["listener"]
+    assert split_key(with_key("tcp://127.0.0.1:4000", keys)) == ("tcp://127.0.0.1:4000", keys.public)
+    assert with_key("tcp://127.0.0.1:4000", None) == "tcp://127.0.0.1:4000"
+
+
+# --------------------------------------------------------------------------------------------------- the gate
+def test_who_is_on_the_list_is_heard_and_answered(opened: Callable[..., Control], three: dict[str, Keys]) -> None:
+    listener, friend = opened(LOOPBACK, keys=three["listener"]), opened(keys=three["friend"])
+    peer = friend.connect(str(listener.address))
+    friend.send(peer, b"hello")
+    heard: list[Any] = []
+
+    def met() -> bool:
+        heard.extend(listener.receive(1))
+        return bool(heard)
+
+    polled(met, friend)
+    [(here, data)] = heard
+    assert data == b"hello" and listener.send(here, b"welcome") is Sent.TAKEN
+    answers: list[Any] = []
+
+    def answered() -> bool:
+        answers.extend(friend.receive(1))
+        return bool(answers)
+
+    polled(answered, listener)
+    assert answers == [(peer, b"welcome")] and not listener.counts.away
+
+
+def test_a_key_that_is_not_listed_is_counted_and_not_heard(
+    opened: Callable[..., Control], three: dict[str, Keys]
+) -> None:  # fmt: skip
+    listener, stranger = opened(LOOPBACK, keys=three["listener"]), opened(keys=three["stranger"])
+    stranger.send(stranger.connect(str(listener.address)), b"hello")
+    assert polled(lambda: listener.counts.away[UNLISTED] > 0, listener, stranger) == []
+    assert three["stranger"].public.hex() in listener.last_away and "127.0.0.1" in listener.last_away
+    time.sleep(0.1)
+    assert listener.receive(16) == [] and set(listener.counts.away) == {UNLISTED}
+
+
+@pytest.mark.parametrize("how", ["no key", "another listener's key", "nothing at all"])
+def test_without_a_key_that_fits_nothing_is_heard(
+    opened: Callable[..., Control], three: dict[str, Keys], how: str
+) -> None:  # fmt: skip
+    listener = opened(LOOPBACK, keys=three["listener"])
+    address = str(listener.address).partition("#")[0]
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    dealer = context.socket(zmq.DEALER)
+    dealer.set(zmq.LINGER, 0)
+    host, _, port = address.removeprefix("tcp://").partition(":")
+    raw = socket.create_connection((host, int(port))) if how == "nothing at all" else None
+    if raw is None:
+        if how != "no key":
+            friend = three["friend"]
+            dealer.set(zmq.CURVE_PUBLICKEY, friend.public)
+            dealer.set(zmq.CURVE_SECRETKEY, friend.secret)
+            dealer.set(zmq.CURVE_SERVERKEY, three["stranger"].public)
+        dealer.connect(address)
+        dealer.send(b"hello")
+    try:
+        assert polled(lambda: listener.counts.away[STRANGE] > 0, listener) == []
+        assert set(listener.counts.away) == {STRANGE}
+    finally:
+        if raw is not None:
+            raw.close()
+        dealer.close()
+        context.term()
+
+
+def test_what_is_no_zeromq_is_hung_up_on(opened: Callable[..., Control], three: dict[str, Keys]) -> None:
+    listener = opened(LOOPBACK, keys=three["listener"])
+    host, _, port = str(listener.address).partition("#")[0].removeprefix("tcp://").partition(":")
+    with socket.create_connection((host, int(port)), PATIENCE) as raw:
+        raw.send(b"GET / HTTP/1.1\r\n\r\n" * 10)
+        with contextlib.suppress(ConnectionResetError):
+            while raw.recv(4096):
+                continue
+    assert listener.receive(16) == []
+
+
+def test_a_caller_names_what_does_not_go_together(opened: Callable[..., Control], three: dict[str, Keys]) -> None:
+    listener, bare = opened(LOOPBACK, keys=three["listener"]), opened(LOOPBACK)
+    friend = opened(keys=three["friend"])
+    with pytest.raises(ControlError, match="this process has none"):
+        opened().connect(str(listener.address))
+    with pytest.raises(ControlError, match="has no key"):
+        friend.connect(str(bare.address))
+    with pytest.raises(ControlError, match="not on this process's list"):
+        friend.connect(with_key("tcp://127.0.0.1:4000", three["stranger"]))
+    for no_key in ("#", "#1234", "#zz"):
+        with pytest.raises(ControlError, match="cannot connect"):
+            friend.connect("tcp://127.0.0.1:4000" + no_key)
+
+
+def test_a_sleeping_listener_is_woken_by_a_question(opened: Callable[..., Control], three: dict[str, Keys]) -> None:
+    listener, friend = opened(LOOPBACK, keys=three["listener"]), opened(keys=three["friend"])
+    while listener.receive(1) or listener.wait(0.0):
+        continue
+    friend.send(friend.connect(str(listener.address)), b"hello")
+    assert listener.wait(5.0), "a loop that sleeps lets nobody in"
+
+
+def test_connections_have_a_pace() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    away, now = Counter[str](), [0.0]
+    gate = Gate(context, None, away, lambda: now[0])
+    asker = context.socket(zmq.REQ)
+    asker.connect("inproc://zeromq.zap.01")
+
+    def ask() -> bytes:
+        asker.send_multipart([b"1.0", b"1", b"kvproto", b"127.0.0.1", b"", b"NULL"])
+        assert gate.readable()
+        gate.take(1, [])
+        return asker.recv_multipart(zmq.NOBLOCK)[2]
+
+    assert [ask() for _ in range(BURST + 3)] == [b"200"] * BURST + [b"300"] * 3
+    now[0] += 3.5 / PACE
+    assert [ask() for _ in range(5)] == [b"200"] * 3 + [b"300"] * 2
+    assert away == {HASTY: 5}
+    asker.close(0)
+    gate.close()
+    context.term()
