@@ -58,7 +58,7 @@ WORLDS = {
     "P: pages only": HostileWorld(P, Config(chunks=1, pages_only=True), 300),
     "P: a replica": HostileWorld(P, Config(prefills=2, heads=1, chunks=1), 40, rank=1),
     "P: an id used again, sends still wait": HostileWorld(P, Config(chunks=2, rooms=2, tombstones=1), 330, used_again),
-    "P: a group that has grown": HostileWorld(P, Config(chunks=1), 480, idle_value, wider=True),
+    "P: a group that has grown": HostileWorld(P, Config(chunks=1), 800, idle_value, wider=True),
     "D: nobody has called yet": HostileWorld(D, Config(chunks=1, ring=1, wired=False), 150),
     "D: two chunks in a ring of one": HostileWorld(D, Config(chunks=2, ring=1), 360),
     "D: two writers": HostileWorld(D, Config(prefills=2, chunks=1, ring=1), 40),
@@ -68,7 +68,7 @@ WORLDS = {
     "D: all is there already": HostileWorld(D, Config(chunks=0, prefix=2), 40),
     "D: more rooms than are remembered": HostileWorld(D, Config(chunks=1, rooms=2, ring=1, tombstones=1), 210),
     "D: simulated": HostileWorld(D, Config(prefills=2, chunks=2, ring=2, rooms=2), 210, lived),
-    "D: a group that has grown": HostileWorld(D, Config(chunks=1), 420, idle_value, wider=True, strength=3),
+    "D: a group that has grown": HostileWorld(D, Config(chunks=1), 700, idle_value, wider=True, strength=3),
 }
 
 

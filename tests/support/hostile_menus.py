@@ -22,7 +22,7 @@ from kvproto.fsm.vocabulary import Event
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.digest import tables_digest
-from kvproto.protocol.events import EngineOpened, RoomOpened
+from kvproto.protocol.events import Claim, EngineOpened, RoomOpened
 from kvproto.protocol.messages import AUX_CHUNK, VERSION, Hello, LinkBody, Message, Welcome
 from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.states import Cause
@@ -55,6 +55,7 @@ def menu(config: Config, *, decode: bool) -> Menu:
         "pages": (b"\0\0\0\0",), "data": (b"row",), "settled": (False, True), "last": (False, True),
         "version": (VERSION,), "digest": (tables_digest(), "other:build"), "epoch": (7,), "grid": (GRID,),
         "session": (session(0), session(1), session(-1)), "endpoint": (b"",), "why": ("no",), "wire": ("wire",),
+        "secret": (b"", b"word"), "claim": (Claim(), Claim(DECODE_GROUP, b"word")),
         "lease": (Settings().timing.lease.period,), "address": ("P0", "elsewhere"),
         "terms": (lambda rank, _: next(peer.terms for peer in rank.peers.values()),),
     }  # fmt: skip

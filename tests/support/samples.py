@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kvproto.fsm.table import Output, Row, Table, Value
 from kvproto.fsm.vocabulary import Event, Report, State
 from kvproto.layout.sharding import LayoutError
-from kvproto.protocol.events import SendRoute, Terms
+from kvproto.protocol.events import Claim, SendRoute, Terms
 from kvproto.protocol.states import Cause, PRoom
 from kvproto.protocol.tables.decode_room import DecodeWork as DWork
 from kvproto.protocol.tables.prefill_room import PrefillWork as PWork
@@ -36,6 +36,7 @@ POOL: dict[str, tuple[Any, ...]] = {
     "silent": (0, 1, 2, 3), "mark_round": (0, 1), "mark_tail": (0, 256), "window": (1, 2),
     "tells": (False, True), "acked": (False, True), "until": (50.0, 200.0), "flying": (0, 1, 2), "last": (False, True),
     "place": (b"", b"here"), "address": ("", "here"), "wire": ("", "wire"), "rank": (0, 1),
+    "claim": (Claim(), Claim(2, b"word"), Claim(3)), "secret": (b"", b"word"),
 }  # fmt: skip
 NOW = 100.0
 #: states in which a room's terms may be unknown

@@ -208,6 +208,11 @@ def unheard(v: V, e: RoomEvent, now: float) -> bool:
     return not v.peers
 
 
+def secret(v: V, e: PeerNoted, now: float) -> bool:
+    """Who claims the room has to know a secret."""
+    return bool(v.claim.secret)
+
+
 def last_noted(v: V, e: PeerNoted | LinkWentDown | PeerForgot, now: float) -> bool:
     """It was the last one to be told."""
     return not v.peers & ~(1 << e.peer)
@@ -562,7 +567,7 @@ ignore((S.AWAIT_ENGINE, *LIVE), LinkWentDown, "that peer has not opened the room
 ignore((S.DRAINING, S.AWAIT_NOTED, *OVER), (*WORK, EngineAborted), "the room is over; the engine has been told")
 ignore((S.DRAINING, S.AWAIT_NOTED), RoomFailed, "the first cause counts")
 ignore(S.DRAINING,   PeerNoted,        "an older room's confirmation")
-ignore((S.AWAIT_ENGINE, *LIVE), PeerNoted, "who has said so was told that it is not entitled to the room")
+ignore(LIVE,         PeerNoted,        "who says so was told that it is not entitled to the room", when=secret)
 ignore(OVER,         (PeerNoted, PeerForgot), "nobody is to be told any more")
 ignore(S.UNKNOWN,    (PeerNoted, PeerForgot), "the room's tombstone is gone")
 ignore(S.AWAIT_NOTED, SendsStopped,    "the last send has ended")
@@ -570,6 +575,7 @@ ignore(S.AWAIT_NOTED, SendsStopped,    "the last send has ended")
 # ------------------------------------------------------------------------------- what breaks the protocol
 refuse((*LIVE, S.DRAINING, S.AWAIT_NOTED, *OVER), EngineOpened, "the room is open: a new attempt needs a new gen")
 refuse((S.UNKNOWN, S.AWAIT_ENGINE), (*WORK, EngineAborted), "the engine has not opened the room")
+refuse((S.AWAIT_ENGINE, *LIVE), PeerNoted, "nothing was told")
 refuse(S.AWAIT_ENGINE, PeerForgot,     "nothing was asked")
 refuse((S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD, *OVER), RoomFailed, "no send is under way")
 # fmt: on
