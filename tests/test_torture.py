@@ -16,6 +16,9 @@ from kvproto.torture.plan import SIZES, TortureSize, make_plan
 from kvproto.torture.result import TortureResult, slope
 from kvproto.torture.soak import FLAT_BYTES, soak
 
+#: eight processes, each of which loads torch, on a machine that may have other things to do
+pytestmark = pytest.mark.timeout(400)
+
 
 @pytest.fixture(autouse=True)
 def nixl() -> None:
