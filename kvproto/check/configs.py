@@ -43,7 +43,7 @@ _GATE = (
     "late-answer", "slow-engine", "late-engine", "eager-engine", "aux-first", "wait-early", "wait-abort", "abort-link",
     "window", "kernel-duplicate", "kernel-timeout", "slow-duplicate", "other-tables", "other-length",
     "death-abort", "smoke-tells", "drop-tells", "abort-tells", "writes-tells", "timeout-tells", "prepare",
-    "prepare-pages", "batches", "batches-doubt",
+    "prepare-pages", "batches", "batches-doubt", "leave", "leave-link", "fan-in-leave",
 )  # fmt: skip
 _HEAVY = (
     "link", "doubt", "queue", "restart", "late", "fan-in", "fan-in-abort", "fan-in-kernel", "fan-in-link",

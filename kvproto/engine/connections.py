@@ -39,6 +39,12 @@ class Lines:
             self.link_at.pop(peer, None)
             self.control().disconnect(peer)
 
+    def clear(self, link: int) -> None:
+        """Give up what waits for this link's peer: something newer says all that it did."""
+        peer = self.peer_of.get(link)
+        if peer is not None:
+            self.control().outboxes.forget(peer)
+
     def send(self, link: int, epoch: int, room: int, body: Message) -> None:
         """Put this message on this link."""
         peer = self.peer_of.get(link)

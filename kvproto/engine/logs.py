@@ -4,7 +4,7 @@ Five loggers of the standard library, each with one subject; nothing is installe
 switched off costs a look-up.
 
     kvproto.rooms       how a room ended: INFO; by no engine's wish: WARNING
-    kvproto.links       a link is up: INFO; lost, or refused: WARNING
+    kvproto.links       a link is up, or let go of: INFO; lost, refused, or forgotten: WARNING
     kvproto.transport   a write, a gather, a scatter or a wire-up has failed: WARNING
     kvproto.frames      what a peer should not have sent: WARNING; messages that nobody hears, counted: INFO
     kvproto.loop        a handler, a library or an engine's call has raised: ERROR, the first of a kind with traceback
@@ -109,9 +109,13 @@ class Logs:
         self.frames.say(logging.WARNING, "%s: a message from %s, to which no link is bound", self.name, place)
 
     def link(self, what: str, why: str) -> None:
-        """A link is up (`why` empty), lost, or refused."""
+        """A link is up (`why` empty), lost, refused, or forgotten."""
         level = logging.WARNING if why else logging.INFO
         self.links.say(level, "%s: %s is %s", self.name, what, why or "up")
+
+    def left(self, what: str) -> None:
+        """A link is forgotten, as the engine has asked."""
+        self.links.say(logging.INFO, "%s: %s is forgotten: the engine has let go of it", self.name, what)
 
     def wire(self, what: str, why: str) -> None:
         """The transport could not be connected to a peer."""

@@ -28,6 +28,7 @@ WORDS = {
     Cause.WRITE_FAILED: "a write failed or did not end in time",
     Cause.KERNEL_FAILED: "a gather or a scatter failed or did not end in time",
     Cause.FORGOTTEN: "the other side no longer knew the room",
+    Cause.DISCONNECTED: "the decode engine let go of the prefill group",
 }
 #: where the rank that it was about is known; {why}: of its link
 ABOUT = {

@@ -38,14 +38,15 @@ NOT_IN_TABLES = (
         "What a route or a guard asks is found out here and decided there: whose link it is, of which group, whether"
         " two ranks fit, which rooms a link concerns, which sends a chunk's KV.",
         ("rank/base.py:_link_fact", "rank/base.py:_sender_fact", "rank/base.py:_group_of", "rank/base.py:_rooms_of",
-         "rank/base.py:misfit", "rank/decode.py:misfit_of", "rank/prefill.py:_offer_kv"),
+         "rank/base.py:misfit", "rank/decode.py:misfit_of", "rank/decode.py:_link_timer", "rank/prefill.py:_offer_kv"),
         "tests/test_core_scenarios.py",
     ),
     Entry(
         "bounds",
         "Rooms that only the other side has opened, links, queues and the trace are bounded; what is one too many is"
         " counted and dropped, and its sender repeats it.",
-        ("rank/prefill_links.py:full", "rank/prefill_links.py:_peer_opened", "rank/base.py:noted"),
+        ("rank/prefill_links.py:full", "rank/prefill_links.py:_make_room", "rank/prefill_links.py:_peer_opened",
+         "rank/base.py:noted"),
         "tests/test_core_scenarios.py",
     ),
     Entry(

@@ -43,7 +43,7 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     wire: Timer = Timer(30.0)
     #: beats, and how many may be missed
     heartbeat: Timer = Timer(1.0, 5)
-    #: a link that is down is forgotten
+    #: a link that is down is forgotten; by a decode rank: one that nobody answers, and that no room needs
     forget: Timer = Timer(600.0)
 
     def __post_init__(self) -> None:
@@ -64,6 +64,11 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     def return_(self) -> Timer:
         """Calls after a loss: as many as make up the lease and the longest write."""
         return Timer(self.call.period, math.ceil((self.lease.period + self.write.period) / self.call.period))
+
+    @property
+    def welcome(self) -> Timer:
+        """Calls of a rank that does not answer: as many as make up `forget`."""
+        return Timer(self.call.period, math.ceil(self.forget.period / self.call.period))
 
     def named(self, name: str) -> Timer:
         """The timer of this name, as the tables have it."""
