@@ -268,6 +268,8 @@ class DecodeNode(DecodeMemory):
         rooms, _, _, grants, _, live, queue = v.rank
         if live or queue:
             return "L2", f"a region of decode {self.index}'s ring is never freed"
+        if any(link is not None and link.leaving for link in v.rank[2]):
+            return "S8", f"decode {self.index} keeps a link that its engine has let go of"
         if rooms or grants:
             return "S8", f"decode {self.index} keeps state of rooms that are over"
         return ("L1", "kernels or writes are under way") if v.scatters or v.writes else None

@@ -21,10 +21,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("kvproto.cli.replay_command", "check a trace against the tables; show the first difference"),
     "inspect": ("kvproto.cli.inspect_command", "a trace as one web page, to step through"),
     "coverage": ("kvproto.cli.coverage_command", "what the checker, tests and real runs have seen of the tables"),
+    "top": ("kvproto.cli.top_command", "running ranks on one screen, from their metrics"),
     "doctor": ("kvproto.cli.doctor", "which transports, devices and tools work here, and why not"),
     "demo": ("kvproto.cli.demo_command", "move a real model's KV cache between processes"),
     "bench": ("kvproto.cli.bench_command", "measure the step, the kernels and the transports"),
 }
+
+#: the extras that a command needs, where they are not the demonstration's
+EXTRAS = {"top": "metrics"}
 
 
 def usage() -> str:
@@ -48,4 +52,4 @@ def main(argv: list[str] | None = None) -> int:
     if name not in COMMANDS:
         sys.stderr.write(f"kvproto: there is no command {name!r}\n\n{usage()}\n")
         return WRONG
-    return run(COMMANDS[name][0], rest, extras="demo")
+    return run(COMMANDS[name][0], rest, extras=EXTRAS.get(name, "demo"))

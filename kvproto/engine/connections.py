@@ -24,6 +24,8 @@ class Lines:
         self.control, self.counts, self.lost = control, counts, lost
         self.peer_of: dict[int, Peer] = {}
         self.link_at: dict[Peer, int] = {}
+        #: messages that were sent, by kind
+        self.said: Counter[type[Message]] = Counter()
 
     def bind(self, link: int, peer: Peer) -> None:
         """This link's messages go to this peer from now on."""
@@ -51,6 +53,7 @@ class Lines:
         if peer is None:
             self.counts["messages to nobody"] += 1
             return
+        self.said[type(body)] += 1
         if self.control().send(peer, encode(epoch, room, body)) is Sent.FULL:
             self.counts["queue full"] += 1
             self.control().outboxes.forget(peer)

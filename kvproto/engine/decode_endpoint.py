@@ -14,6 +14,7 @@ from typing import Any
 
 from kvproto.engine.decode_effects import DecodeData
 from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.grant_ages import GrantAges
 from kvproto.engine.room import Room, Status
 from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import check_pool, make_control, need_room, new_incarnation
@@ -58,6 +59,8 @@ class DecodeEndpoint(Endpoint):
         super().__init__(rank, pool, make_control(None), clock or SteadyClock(STALL_S))
         kernels = self._kernels(kernels, digests=digests)
         self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging)
+        self.ages = GrantAges(rank.ring)
+        self._loop.every_second.append(self.ages.look)
         #: calls (group, rank) that the loop has yet to take, and those that it could not
         self._calling: Counter[tuple[int, int]] = Counter()
         self._uncalled: dict[tuple[int, int], str] = {}

@@ -23,6 +23,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
+from kvproto.engine.durations import PASS_BOUNDS, Durations
 from kvproto.engine.loop_thread import Owned, Source
 from kvproto.fsm.driver import Driver
 from kvproto.fsm.vocabulary import Effect, Event
@@ -53,6 +54,8 @@ class EventLoop(Owned):
         self._began = 0.0
         self._events: deque[Event] = deque()
         self._pace = FAST
+        #: what passes have taken
+        self.passes = Durations(PASS_BOUNDS)
 
     # ------------------------------------------------------------------------------- what a subclass knows
     def hear(self, peer: Peer, frame: bytes) -> None:
@@ -101,6 +104,7 @@ class EventLoop(Owned):
             moved = True
         self.passed()
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
+        self.passes.note(self.clock.real() - self._began)
         return moved
 
     def wait(self, timeout: float = LONGEST_WAIT) -> None:
@@ -111,6 +115,11 @@ class EventLoop(Owned):
             return
         self.clock.allow(left)
         self.control.wait(left)
+
+    @property
+    def backlog(self) -> tuple[int, int]:
+        """Calls and frames that wait for the next pass."""
+        return len(self._inbox), len(self._arrived)
 
     @property
     def due(self) -> float:

@@ -1,7 +1,7 @@
 """What goes wrong, in words: for the engine's log, and for whoever looks later (`reports`, the newest 256).
 
-Five loggers of the standard library, each with one subject; nothing is installed on them, and a logger that is
-switched off costs a look-up.
+Five loggers of the standard library, each with one subject.  Nothing is installed on them (on `kvproto` above them only
+what a library has to have: a handler that does nothing), and a logger that is switched off costs a look-up.
 
     kvproto.rooms       how a room ended: INFO; by no engine's wish: WARNING
     kvproto.links       a link is up, or let go of: INFO; lost, refused, or forgotten: WARNING
@@ -22,6 +22,7 @@ from collections.abc import Callable
 from kvproto.protocol.events import room_name
 from kvproto.protocol.states import Cause
 
+logging.getLogger("kvproto").addHandler(logging.NullHandler())
 ROOMS = logging.getLogger("kvproto.rooms")
 #: lines of one subject that are written at once
 BURST = 10

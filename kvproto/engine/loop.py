@@ -6,6 +6,9 @@ same for both and is here.  How a pass goes is `event_loop`.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 from kvproto.engine.connections import Lines
 from kvproto.engine.event_loop import EventLoop
 from kvproto.engine.logs import Logs, named
@@ -33,6 +36,9 @@ class Loop(EventLoop):
         }  # fmt: skip
         self.logs = Logs(f"{rank.side} rank {rank.index}", rank.counts)
         self.reports = self.logs.reports
+        #: messages that came, by kind; and what is done once a second
+        self.heard: Counter[type[Message]] = Counter()
+        self.every_second: list[Callable[[float], None]] = [self.logs.sum_up]
         self.lines = Lines(lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link)))
 
     # ------------------------------------------------------------------------------------ the control plane
@@ -57,6 +63,7 @@ class Loop(EventLoop):
             self.control.send(peer, encode(0, 0, Refusal(call.session, why[:1024])))
 
     def _take(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
+        self.heard[type(body)] += 1
         link = self.lines.link_at.get(peer, 0)
         self.now = self.clock.again()
         unheard = 0 if link else self.rank.counts.total()
@@ -90,6 +97,7 @@ class Loop(EventLoop):
             self.raise_event(ev.RoomFailed(room, Cause.KERNEL_FAILED))
 
     def passed(self) -> None:
-        """Once a second the log sums up."""
+        """Once a second the log sums up, and so do others."""
         if self.logs.second <= self.now:
-            self.logs.sum_up(self.now)
+            for each in self.every_second:
+                each(self.now)
