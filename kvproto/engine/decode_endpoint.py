@@ -59,8 +59,8 @@ class DecodeEndpoint(Endpoint):
         super().__init__(rank, pool, make_control(None), clock or SteadyClock(STALL_S))
         kernels = self._kernels(kernels, digests=digests)
         self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging)
-        self.ages = GrantAges(rank.ring)
-        self._loop.every_second.append(self.ages.look)
+        self._ages = GrantAges(rank.ring)
+        self._loop.every_second.append(self._ages.look)
         #: calls (group, rank) that the loop has yet to take, and those that it could not
         self._calling: Counter[tuple[int, int]] = Counter()
         self._uncalled: dict[tuple[int, int], str] = {}

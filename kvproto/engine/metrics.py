@@ -40,6 +40,7 @@ class Measured(NamedTuple):
     value: float | Durations
 
 
+# fmt: off
 METRICS: dict[str, Metric] = {
     "kvproto_rooms": Metric("gauge", ("state",), "Rooms that are not over, by their machine's state."),
     "kvproto_outcomes": Metric("counter", ("cause",), "Rooms that ended, by cause (NONE: success)."),
@@ -71,6 +72,8 @@ METRICS: dict[str, Metric] = {
     "kvproto_pass_seconds": Metric("histogram", (), "What a pass of the loop took."),
     "kvproto_counts": Metric("counter", ("what",), "All else that is counted: not heard, refused, failed."),
 }
+# fmt: on
+
 LONGEST_SILENCES = 64
 
 
@@ -127,7 +130,8 @@ def _decode(rank: DecodeRank, endpoint: Any) -> Iterator[Measured]:
     })  # fmt: skip
     round_, tail = ring.mark
     yield Measured("kvproto_ring_lag_bytes", (), (ring.round - round_) * ring.size + ring.head - tail)
-    yield Measured("kvproto_oldest_grant_seconds", (), endpoint.ages.oldest(endpoint._loop.now))  # noqa: SLF001
+    age = endpoint._ages.oldest(endpoint._loop.now)  # noqa: SLF001
+    yield Measured("kvproto_oldest_grant_seconds", (), age)
     yield Measured("kvproto_space_queue", (), len(rank.space_queue))
 
 

@@ -81,8 +81,8 @@ NOT_IN_TABLES = (
         "Status, outcome and explanation are read from the values and change none.",
         ("engine/endpoint.py:status", "engine/endpoint.py:_outcome", "engine/prefill_endpoint.py:_known",
          "engine/decode_endpoint.py:_stage", "engine/room.py:ok", "engine/metrics.py:_decode",
-         "rank/explain.py:_prefill",
-         "rank/explain.py:_decode", "rank/explain.py:_over", "rank/explain.py:_last", "rank/explain.py:unlinked"),
+         "rank/explain.py:_prefill", "rank/explain.py:_decode", "rank/explain.py:_over", "rank/explain.py:_last",
+         "rank/explain.py:unlinked"),
         "tests/test_endpoint_calls.py",
     ),
 )  # fmt: skip

@@ -17,6 +17,9 @@ import msgspec
 from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
 
+#: names of timers that follow from others
+DERIVED = ("return", "welcome")
+
 
 class Timing(msgspec.Struct, frozen=True, gc=False):
     """Every timer of the protocol."""
@@ -66,12 +69,12 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
         return Timer(self.call.period, math.ceil((self.lease.period + self.write.period) / self.call.period))
 
     @property
-    def welcome(self) -> Timer:
+    def welcome_(self) -> Timer:
         """Calls of a rank that does not answer: as many as make up `forget`."""
         return Timer(self.call.period, math.ceil(self.forget.period / self.call.period))
 
     def named(self, name: str) -> Timer:
         """The timer of this name, as the tables have it."""
-        timer = self.return_ if name == "return" else getattr(self, name)
+        timer = getattr(self, f"{name}_" if name in DERIVED else name)
         assert isinstance(timer, Timer)
         return timer
