@@ -150,6 +150,19 @@ def test_a_room_at_a_group_that_was_forgotten_ends_at_once() -> None:
 
 
 # ------------------------------------------------------------------------------------------- endpoints
+def test_a_refused_group_that_is_let_go_and_called_in_one_breath_is_called() -> None:
+    with Pair(layout(1), layout(1), grid=8, ready=False) as pair:
+        decode = pair.decodes[0]
+        pair.pump(lambda: bool(inside(decode).rank.links))
+        rank = inside(decode).rank
+        inside(decode).loop.submit(rank.handle(ev.RefusalReceived(1, rank.links[1].session, "no"), 0.0))
+        with pytest.raises(LinkError, match="refused: no"):
+            decode.ready()
+        decode.disconnect()
+        pair.connect(0)
+        pair.pump(decode.ready)
+
+
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     with Pair(layout(2), layout(1), grid=8) as pair:

@@ -107,6 +107,7 @@ class DecodeEndpoint(Endpoint):
                 self._uncalled[group, index] = f"refused: {error}"
             else:
                 self._called[link] = group, index
+                self._uncalled.pop((group, index), None)
                 self._loop.submit(effects)
 
     def disconnect(self, group: int = PREFILL_GROUP) -> None:
