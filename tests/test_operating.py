@@ -68,11 +68,11 @@ def test_rooms_outcomes_and_parts_are_counted(pair: Pair) -> None:
     for _ in range(20):
         pair.turn()
     prefill, decode = numbers(pair.prefills[0], pair.decodes[0])
-    for told in (prefill, decode):
+    for told, endpoint in ((prefill, pair.prefills[0]), (decode, pair.decodes[0])):
         assert told["rooms", ("OPEN",)] == 1 == told["entries", ()]
         assert told["outcomes_total", ("NONE",)] == 1 == told["outcomes_total", ("DECODE_ABORTED",)]
         assert told["room_seconds_count", ("open",)] == 2 == told["room_seconds_count", ("release",)]
-        assert told["pass_seconds_count", ()] == inside(pair.prefills[0]).loop.turns or told is decode
+        assert 0 < told["pass_seconds_count", ()] <= inside(endpoint).loop.turns
     assert prefill["room_seconds_count", ("transfer",)] == 1
     assert prefill["parts_total", ("staged",)] == 3 and prefill["parts_total", ("slices",)] == 0
     assert prefill["sends", ("AWAIT_KV",)] == 3

@@ -54,7 +54,7 @@ class EventLoop(Owned):
         self._began = 0.0
         self._events: deque[Event] = deque()
         self._pace = FAST
-        #: what passes have taken
+        #: what passes have taken in which something happened
         self.passes = Durations(PASS_BOUNDS)
 
     # ------------------------------------------------------------------------------- what a subclass knows
@@ -104,7 +104,8 @@ class EventLoop(Owned):
             moved = True
         self.passed()
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
-        self.passes.note(self.clock.real() - self._began)
+        if moved:
+            self.passes.note(self.clock.real() - self._began)
         return moved
 
     def wait(self, timeout: float = LONGEST_WAIT) -> None:

@@ -69,7 +69,7 @@ METRICS: dict[str, Metric] = {
                                  " stays, a fallback where a send goes to AWAIT_PAGES."),
     "kvproto_outbox": Metric("gauge", ("unit",), "What waits for peers that have no room: frames, bytes."),
     "kvproto_inbox": Metric("gauge", ("what",), "What waits for the loop's next pass: calls, frames."),
-    "kvproto_pass_seconds": Metric("histogram", (), "What a pass of the loop took."),
+    "kvproto_pass_seconds": Metric("histogram", (), "What a pass of the loop took in which something happened."),
     "kvproto_counts": Metric("counter", ("what",), "All else that is counted: not heard, refused, failed."),
 }
 # fmt: on
