@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3.11 /usr/bin/python3.11 python3 python3.12 pyt
 JOBS ?= 2
 ARGS ?=
 # Every row has to fire on a rank, and every route to be taken, in a whole run; for a part: make test ROWS= ARGS='-k ring'
-ROWS ?= --rows-least 60
+ROWS ?= --rows-least 100
 
 .PHONY: help demo test lint check lock clean
 help:

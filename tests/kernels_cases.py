@@ -38,9 +38,16 @@ class Case:
     def plan(self) -> Plan:
         prefill, decode = (
             Layout(
-                layers=self.layers, heads=self.heads, k_dim=self.dims[0], v_dim=self.dims[1],
-                itemsize=self.dtype.itemsize, dtype=str(self.dtype).removeprefix("torch."),
-                page_size=self.pages[side], tp=self.tp[side], pp=self.pps[side], order=self.orders[side],
+                layers=self.layers,
+                heads=self.heads,
+                k_dim=self.dims[0],
+                v_dim=self.dims[1],
+                itemsize=self.dtype.itemsize,
+                dtype=str(self.dtype).removeprefix("torch."),
+                page_size=self.pages[side],
+                tp=self.tp[side],
+                pp=self.pps[side],
+                order=self.orders[side],
             )
             for side in (0, 1)
         )

@@ -19,7 +19,7 @@ from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, chunks
 
 Bytes = npt.NDArray[np.uint8]
-Cut = list[list[int]]
+SliceCopy = list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class Group:
         return view
 
 
-def held_heads(held: Layout) -> Cut:
+def held_heads(held: Layout) -> SliceCopy:
     copies = np.repeat(np.arange(held.heads), max(1, held.tp // held.heads))
     return [part.tolist() for part in np.array_split(copies, held.tp)]
 
 
-def held_layers(held: Layout) -> Cut:
+def held_layers(held: Layout) -> SliceCopy:
     """Near-equal, the larger stages last: the usual split (larger first), counted from the other end."""
     parts = np.array_split(np.arange(held.layers)[::-1], held.pp)
     return [part[::-1].tolist() for part in parts[::-1]]

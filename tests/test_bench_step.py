@@ -107,4 +107,4 @@ def test_a_wrong_command_line_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit) as stopped:
         step.main(["--rooms", "0"])
     assert stopped.value.code == 2
-    assert "start at 1" in capsys.readouterr().err
+    assert "'0' is not from 1" in capsys.readouterr().err

@@ -16,8 +16,10 @@ from msgspec import structs
 
 from kvproto.check import deletion_mutants
 from kvproto.check.deletion_mutants import questions
-from kvproto.check.mutations import EXAM
-from kvproto.cli.check_command import UNFINISHED, main
+from kvproto.check.mutations import MUTANTS
+from kvproto.cli import main as kvproto_main
+from kvproto.cli.check_command import main
+from kvproto.cli.ending import UNFINISHED
 from kvproto.fsm import search as fsm_search
 from kvproto.protocol.tables import TABLES
 
@@ -42,8 +44,8 @@ def test_the_exam_for_tools(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_mutation_that_nobody_notices_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    blind = structs.replace(EXAM["lost-response"], config="roomy")  # nothing is lost there
-    monkeypatch.setitem(EXAM, "lost-response", blind)
+    blind = structs.replace(MUTANTS["lost-response"], config="roomy")  # nothing is lost there
+    monkeypatch.setitem(MUTANTS, "lost-response", blind)
     assert main(["--mutants", "lost-response"]) == 1
 
 
@@ -57,10 +59,10 @@ def test_what_is_not_all_of_it_is_not_well(
 
 
 def test_names_that_are_not_there_are_told_with_what_is_like_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["abrot"]) == 2
+    assert kvproto_main(["check", "abrot"]) == 2
     assert "is it abort" in capsys.readouterr().err
-    assert main(["--mutants", "nobody"]) == 2
-    assert main(["--gate", "nobody"]) == 2
+    assert kvproto_main(["check", "--mutants", "nobody"]) == 2
+    assert kvproto_main(["check", "--gate", "nobody"]) == 2
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

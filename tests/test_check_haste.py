@@ -1,4 +1,4 @@
-"""Hasty worlds: a part of what the whole world can do, and enough of it to notice what the exam plants."""
+"""Hasty worlds: a part of what the whole world can do, and enough of it to notice what the mutants plant."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from kvproto.check.config import Budget, Config
 from kvproto.check.configs import CONFIGS
-from kvproto.check.mutations import EXAM
-from kvproto.check.search import Search, check
+from kvproto.check.mutations import MUTANTS
+from kvproto.check.search import RankSearch, check
 from kvproto.check.story import replay
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 
 WHOLE = replace(CONFIGS["abort"], live=False)
 
@@ -24,7 +24,7 @@ def hasty(config: Config, slow: int) -> Config:
 
 def reached(config: Config) -> set[Any]:
     """The states of a search by their values, whatever numbers it gave them; without what only haste knows."""
-    search = Search("", config)
+    search = RankSearch("", config)
     assert search.run().ended == "exhausted"
     world, found = search.world, set()
     for state in search.order:
@@ -45,8 +45,8 @@ def test_what_a_hasty_world_does_the_whole_one_can_do() -> None:
 
 
 def test_what_is_slow_is_told_and_can_be_walked_again() -> None:
-    with Bench() as bench:
-        EXAM["late-write-after-abort"].apply(bench)
+    with TablePatch() as bench:
+        MUTANTS["late-write-after-abort"].apply(bench)
         tale = check("", hasty(CONFIGS["abort"], 1)).violations[0]
         assert tale.property == "S4"
         assert "slow  [everything else goes first]" in tale.story()
@@ -59,11 +59,11 @@ def holds(config: Config) -> bool:
     return not check("", config).violations
 
 
-@pytest.mark.parametrize("name", EXAM)
+@pytest.mark.parametrize("name", MUTANTS)
 def test_a_slow_thing_is_enough_to_notice_the_hazard(name: str) -> None:
-    config = hasty(CONFIGS[EXAM[name].config], 1)
-    with Bench() as bench:
-        EXAM[name].apply(bench)
+    config = hasty(CONFIGS[MUTANTS[name].config], 1)
+    with TablePatch() as bench:
+        MUTANTS[name].apply(bench)
         assert check(name, replace(config, must=())).violations
     assert holds(replace(config, must=()))
 

@@ -17,7 +17,7 @@ from kvproto.check.config import Config
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.snapshot import thaw_decode
 from kvproto.check.successors import Explorer
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.vocabulary import Effect, Report
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -59,7 +59,7 @@ def test_unbounded_index_planted() -> None:
         del v, e, now
         return True
 
-    with Bench() as bench:
+    with TablePatch() as bench:
         rows = bench.rows(decode_room, (DRoom.AWAIT_PEERS, DRoom.OPEN), ev.ChunkRequested, "of_plan")
         bench.change(decode_room, rows, when=any_chunk)
         rank = opened()
@@ -83,7 +83,7 @@ def test_duplicate_room_planted() -> None:
         del now
         return type(v)(v.state, terms=e.terms, tokens=e.tokens)
 
-    with Bench() as bench:
+    with TablePatch() as bench:
         rows = bench.rows(decode_room, DRoom.AWAIT_PEERS, ev.RoomOpened)
         bench.change(decode_room, rows, verb="row", let=merge)
         rank = opened()
@@ -105,7 +105,7 @@ def test_outsider_heard() -> None:
 
 
 def test_outsider_heard_planted() -> None:
-    with Bench() as bench:
+    with TablePatch() as bench:
         bench.close(prefill_routes, bench.routes(prefill_routes, msg.ChunkAck, SenderIs.OUTSIDER))
         assert 0 not in outsider_acks().sends[KEY], "the send is done, and nobody has confirmed it"
 
@@ -126,7 +126,7 @@ def test_part_nobody_agreed_to() -> None:
 
 
 def test_part_nobody_agreed_to_planted() -> None:
-    with Bench() as bench:
+    with TablePatch() as bench:
         rows = bench.rows(decode_grant, DGrant.AWAIT_SPACE, ev.PartArrived, "came_by_pages")
         bench.change(decode_grant, rows, when=as_agreed)
         assert part_while_waiting().grants[ROOM][0].arrived, "a scatter would read a part that nobody has written"

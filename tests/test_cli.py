@@ -78,7 +78,7 @@ def test_lint_says_file_and_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "undecided" in said
     assert lint_command.main(["--json"]) == 1
     assert {"table", "kind", "where", "text"} == set(json.loads(capsys.readouterr().out)[0])
-    assert lint_command.main(["nonsense"]) == 2
+    assert cli.main(["lint", "nonsense"]) == 2
 
 
 def test_the_doctor_tells_what_works_from_what_does_not(

@@ -101,7 +101,7 @@ def echo(pipe: Connection, bind: str | None, address: str | None) -> None:
             assert control.send(peer, b"%d:%s" % (os.getpid(), data))
 
 
-class Other:
+class TransitionsMachines:
     """The process that echoes."""
 
     def __init__(self, bind: str | None = LOOPBACK, address: str | None = None) -> None:
@@ -120,12 +120,12 @@ class Other:
 
 
 @pytest.fixture
-def others() -> Iterator[Callable[..., Other]]:
+def others() -> Iterator[Callable[..., TransitionsMachines]]:
     """Start processes that are gone at the end."""
-    started: list[Other] = []
+    started: list[TransitionsMachines] = []
 
-    def start(*args: Any, **options: Any) -> Other:
-        started.append(Other(*args, **options))
+    def start(*args: Any, **options: Any) -> TransitionsMachines:
+        started.append(TransitionsMachines(*args, **options))
         return started[-1]
 
     yield start
@@ -137,7 +137,7 @@ def others() -> Iterator[Callable[..., Other]]:
 
 
 def test_frames_cross_processes_whole_and_in_order(
-    opened: Callable[..., Control], others: Callable[..., Other]
+    opened: Callable[..., Control], others: Callable[..., TransitionsMachines]
 ) -> None:
     control, other = opened(), others()
     peer = control.connect(other.address)
@@ -335,7 +335,7 @@ def ask(control: Control, peer: Peer, question: bytes) -> bytes:
 
 
 def test_a_listener_killed_and_restarted_at_its_address_is_reached_again(
-    opened: Callable[..., Control], others: Callable[..., Other]
+    opened: Callable[..., Control], others: Callable[..., TransitionsMachines]
 ) -> None:
     control, former = opened(), others()
     peer = control.connect(former.address)
@@ -347,7 +347,7 @@ def test_a_listener_killed_and_restarted_at_its_address_is_reached_again(
 
 
 def test_a_connected_peer_killed_and_restarted_is_another_peer(
-    opened: Callable[..., Control], others: Callable[..., Other]
+    opened: Callable[..., Control], others: Callable[..., TransitionsMachines]
 ) -> None:
     control = opened(LOOPBACK)
     former = others(None, control.address)
@@ -362,7 +362,7 @@ def test_a_connected_peer_killed_and_restarted_is_another_peer(
 
 
 def test_a_stopped_peer_fills_its_own_queue_only_and_loses_nothing(
-    opened: Callable[..., Control], others: Callable[..., Other]
+    opened: Callable[..., Control], others: Callable[..., TransitionsMachines]
 ) -> None:
     control = opened(LOOPBACK, max_queue=50)
     stopped = others(None, control.address)
@@ -378,7 +378,7 @@ def test_a_stopped_peer_fills_its_own_queue_only_and_loses_nothing(
 
 
 def test_frames_for_a_peer_that_died_are_counted_as_lost(
-    opened: Callable[..., Control], others: Callable[..., Other]
+    opened: Callable[..., Control], others: Callable[..., TransitionsMachines]
 ) -> None:
     control = opened(LOOPBACK, max_queue=50)
     other = others(None, control.address)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproto.protocol.ring import Region, Ring, usable
+from kvproto.protocol.ring import Ring, RingRegion, usable
 
 SIZE = 100
 moves = st.lists(st.one_of(st.integers(1, SIZE), st.integers(-8, -1)), max_size=60)
@@ -16,7 +16,7 @@ moves = st.lists(st.one_of(st.integers(1, SIZE), st.integers(-8, -1)), max_size=
 def test_the_ring_of_100_units_becomes_usable_again_when_it_is_empty() -> None:
     ring = Ring(SIZE)
     first = ring.reserve(60)
-    assert first == Region(1, 0, 0, 60)
+    assert first == RingRegion(1, 0, 0, 60)
     assert usable(first.round, first.end, ring.mark)
     assert ring.free(1) == []
     assert ring.mark == (1, 0), "an empty ring begins a new round, and says so"
@@ -30,7 +30,7 @@ def test_what_wraps_waits_for_what_it_covers_and_for_nothing_more() -> None:
     low, high = ring.reserve(50), ring.reserve(40)
     wrapped = ring.reserve(30)
     assert low is not None and high is not None
-    assert wrapped == Region(3, 1, 0, 30) and not usable(1, 30, ring.mark)
+    assert wrapped == RingRegion(3, 1, 0, 30) and not usable(1, 30, ring.mark)
     assert ring.free(high.grant) == [], "the oldest decides"
     assert ring.free(low.grant) == [wrapped.grant]
     assert ring.mark == (1, 0)
@@ -68,7 +68,7 @@ class Model:
 
     def __init__(self, ahead: int) -> None:
         self.ring = Ring(SIZE, ahead=ahead)
-        self.live: deque[Region] = deque()
+        self.live: deque[RingRegion] = deque()
         self.writable: set[int] = set()
         self.order: list[int] = []
 

@@ -13,7 +13,7 @@ import pytest
 
 from kvproto.check.story import replay
 from kvproto.cli.replay_command import main
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import DLink, PLink, PSend, PWrite
 from kvproto.protocol.tables.links import decode_link, prefill_link, say_reset
@@ -24,17 +24,17 @@ ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "spec" / "counterexamples").glob("*.jsonl"))
 
 
-def resets_from_callers(b: Bench) -> None:
+def resets_from_callers(b: TablePatch) -> None:
     rows = b.rows(decode_link, (DLink.AWAIT_WELCOME, DLink.AWAIT_RETURN), ev.HeartbeatReceived)
     b.change(decode_link, rows, verb="row", do=(say_reset,))
 
 
-def resets_unexpected(b: Bench) -> None:
+def resets_unexpected(b: TablePatch) -> None:
     resets_from_callers(b)
     b.change(prefill_link, b.rows(prefill_link, PLink.AWAIT_WIRE_UP, ev.ResetReceived), verb="refuse")
 
 
-def pages_without_lease(b: Bench) -> None:
+def pages_without_lease(b: TablePatch) -> None:
     def produced(v: object, e: object, now: float) -> bool:
         del e, now
         return bool(getattr(v, "kv", False))
@@ -48,7 +48,7 @@ def pages_without_lease(b: Bench) -> None:
     b.change(prefill_write, b.rows(prefill_write, PWrite.POSTING, ev.BatchReady, "lease_holds_for_last"), when=last)
 
 
-STORIES: dict[str, Callable[[Bench], None]] = {
+STORIES: dict[str, Callable[[TablePatch], None]] = {
     "beat-before-welcome": resets_from_callers,
     "late-pages-answer": pages_without_lease,
     "reset-for-a-former-life": resets_unexpected,
@@ -70,7 +70,7 @@ def test_it_does_not_happen_any_more(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_it_happens_when_the_fault_is_planted_again(path: Path) -> None:
-    with Bench() as bench:
+    with TablePatch() as bench:
         STORIES[path.stem](bench)
         once, now = replay(path.read_text())
     assert now == once
@@ -80,7 +80,7 @@ def test_they_are_stepped_through(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(path) for path in FILES]) == 0
     said = capsys.readouterr().out
     assert said.count("cannot happen any more") + said.count("now everything holds") == len(FILES)
-    with Bench() as bench:
+    with TablePatch() as bench:
         STORIES["late-pages-answer"](bench)
         assert main([str(path) for path in FILES if path.stem == "late-pages-answer"]) == 1
     assert "now S4 is broken" in capsys.readouterr().out

@@ -9,11 +9,13 @@ import pytest
 
 from kvproto.check.configs import CONFIGS
 from kvproto.check.search import check, label
-from kvproto.check.search_coverage import Covered
+from kvproto.check.search_coverage import MachineCollector
+from kvproto.cli import main as kvproto_main
 from kvproto.cli.check_command import main as check_command
 from kvproto.cli.coverage_command import main, read
 from kvproto.draw.scenes import SCENES
-from kvproto.fsm.trace.coverage import Collector, load, save, together
+from kvproto.fsm.trace.coverage import Collector, together
+from kvproto.fsm.trace.coverage_file import load, save
 from kvproto.protocol.kv import KV
 from kvproto.protocol.tables import TABLES
 from kvproto.trace import lines, log_of
@@ -31,7 +33,7 @@ def traces(tmp_path: Path) -> Path:
 
 
 def test_a_search_is_counted_by_rows_and_by_pairs(tmp_path: Path) -> None:
-    with Covered().installed() as counts:
+    with MachineCollector().installed() as counts:
         result = check("smoke", CONFIGS["smoke"])
     seen = {label(row) for table in TABLES for row in table.rows if counts.rows[table.name, row.index]}
     assert set(result.rows) <= seen  # and the calls with which it begins
@@ -89,10 +91,10 @@ def test_they_are_painted_on_one_page(tmp_path: Path, traces: Path) -> None:
 def test_a_trace_that_is_not_what_the_tables_do_is_refused(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = next(iter(traces.iterdir()))
     file.write_text(file.read_text().replace('"digest": "', '"digest": "0'))
-    assert main([str(traces)]) == 1
+    assert kvproto_main(["coverage", str(traces)]) == 2
     assert "digest" in capsys.readouterr().err
 
 
 def test_a_directory_without_traces_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path)]) == 1
+    assert kvproto_main(["coverage", str(tmp_path)]) == 2
     assert "there are no traces" in capsys.readouterr().err

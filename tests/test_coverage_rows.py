@@ -14,8 +14,9 @@ import pytest
 from kvproto.cli.draw_command import main as draw
 from kvproto.draw.scenes import SCENES
 from kvproto.fsm.machine import Machine
-from kvproto.fsm.table_patching import Bench
-from kvproto.fsm.trace.coverage import Collector, CoverageError, load, percent, save, together, undump
+from kvproto.fsm.table_patching import TablePatch
+from kvproto.fsm.trace.coverage import Collector, percent, together
+from kvproto.fsm.trace.coverage_file import CoverageError, load, save, undump
 from kvproto.fsm.trace.coverage_report import lacking, side_by_side
 from kvproto.protocol import events as ev
 from kvproto.protocol.kv import KV
@@ -70,7 +71,7 @@ def test_a_machine_that_is_on_no_rank_counts_for_nothing() -> None:
 
 def test_what_ranks_of_changed_tables_do_counts_for_nothing() -> None:
     with Collector(KV.counted).installed() as counts:
-        with Bench() as bench:
+        with TablePatch() as bench:
             bench.change(decode_grant, bench.rows(decode_grant, DGrant.SCATTERING, ev.Scattered), do=())
             SCENES[0].play()
         assert not counts.rows and not counts.routes
@@ -159,7 +160,8 @@ def test_it_is_painted(tmp_path: Path) -> None:
     save({"": COUNTS}, tmp_path / "rows.json")
     assert draw(["--coverage", str(tmp_path / "rows.json"), "--format", "svg", "--out", str(tmp_path)]) == 0
     assert 'class="edge bare"' in (tmp_path / "prefill_send.svg").read_text()
-    assert draw(["--coverage", str(tmp_path / "absent.json")]) == 1
+    with pytest.raises(CoverageError, match="no coverage can be read"):
+        draw(["--coverage", str(tmp_path / "absent.json")])
 
 
 @pytest.mark.parametrize("workers", [0, 2], ids=["one process", "xdist"])

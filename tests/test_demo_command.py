@@ -14,12 +14,13 @@ import pytest
 pytest.importorskip("rich")
 
 from kvproto.cli import demo_command
+from kvproto.cli import main as kvproto_main
 from kvproto.cli.demo_command import main, make_run, parser
 from kvproto.demo import report
 from kvproto.demo.conduct import DemoResult, Pass
 from kvproto.demo.group import RankError
-from kvproto.demo.job import GroupShape, Job, RoomSpec
-from kvproto.demo.pass_counts import Tally, decode_counts, prefill_counts, total
+from kvproto.demo.job import DemoJob, GroupShape, RoomSpec
+from kvproto.demo.pass_counts import PassCounts, decode_counts, prefill_counts, total
 from kvproto.demo.run import Run, chunk_bytes, make_rooms
 from kvproto.demo.times import sharded, spread, unsharded
 from kvproto.demo.verify import Verdict
@@ -29,7 +30,7 @@ from kvproto.protocol.tables.decode_grant import DGrantValue
 from kvproto.protocol.tables.prefill_send import PSendValue
 
 SMALL = "--prefill-tp 2 --decode-tp 1 --layers 2 --rooms 2 --tokens 90 --chunk 32 --new 3 --seed 1"
-RUN = Run(Job(GroupShape(2), GroupShape(1), (RoomSpec(1, 40), RoomSpec(2, 20))), 1 << 20)
+RUN = Run(DemoJob(GroupShape(2), GroupShape(1), (RoomSpec(1, 40), RoomSpec(2, 20))), 1 << 20)
 
 
 def run_of(text: str) -> Run:
@@ -101,9 +102,9 @@ def test_forwards_go_shortest_first_within_a_batch() -> None:
     [
         ("--prefill-tp 3", "heads-do-not-divide"),
         ("--decode-pp 5", "layers"),
-        ("--tokens 0", "tokens >= 1"),
+        ("--tokens 0", "'0' is not from 1"),
         ("--rooms 1 --abort decode", "left to be unharmed"),
-        ("--ring 0", "at least one byte"),
+        ("--ring 0", "'0' is not from"),
         ("--order NDH", "NHD"),
         ("--head-dim 15", "even"),
         ("--dtype int4", "invalid choice"),
@@ -171,7 +172,7 @@ def test_a_run_that_breaks_off_is_a_failure(
         raise error
 
     monkeypatch.setattr(demo_command, "conduct", breaks)
-    assert main([]) == code
+    assert kvproto_main(["demo"]) == code
     assert str(error) in capsys.readouterr().err
 
 
@@ -238,9 +239,9 @@ def test_a_wrap_is_a_region_that_did_not_fit_before_the_end() -> None:
 
 def test_the_way_to_the_first_continued_token_has_no_gaps() -> None:
     rooms = (RoomSpec(1, 9), RoomSpec(2, 9))
-    p = [Tally({}, 0, 0, 1, marks={"begun": {1: 0.0, 2: 3.0}, "computed": {1: at, 2: 4.0}}) for at in (1.0, 1.5)]
+    p = [PassCounts({}, 0, 0, 1, marks={"begun": {1: 0.0, 2: 3.0}, "computed": {1: at, 2: 4.0}}) for at in (1.0, 1.5)]
     marks = [{"landed": {1: at, 2: 5.0}, "asked": {1: 2.5}, "said": {1: 4.0}} for at in (1.7, 2.0)]
-    d = [Tally({}, 0, 0, 1, marks=each) for each in marks]
+    d = [PassCounts({}, 0, 0, 1, marks=each) for each in marks]
     spans = sharded(rooms, p, d)
     assert spans == {"prefill": [1.5], "transfer": [0.5], "wait": [0.5], "token": [1.5], "whole": [4.0]}
     verdicts = {1: Verdict([1, 2], [], {}, None, (0.25, 0.75)), 2: Verdict([1], [], {}, None, (0.5,))}
@@ -250,6 +251,9 @@ def test_the_way_to_the_first_continued_token_has_no_gaps() -> None:
 
 
 def test_totals_add_up() -> None:
-    tallies = [Tally({"writes": 2, "bytes": 10}, 0.0, 0.0, 1.0), Tally({"writes": 3, "wraps": 1}, 0.0, 0.0, 1.0)]
+    tallies = [
+        PassCounts({"writes": 2, "bytes": 10}, 0.0, 0.0, 1.0),
+        PassCounts({"writes": 3, "wraps": 1}, 0.0, 0.0, 1.0),
+    ]
     found = total(tallies)
     assert (found["writes"], found["bytes"], found["wraps"], found["slices"]) == (5, 10, 1, 0)

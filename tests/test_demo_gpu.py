@@ -12,7 +12,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("transformers")
 
 from kvproto.demo.conduct import conduct
-from kvproto.demo.job import GroupShape, Job
+from kvproto.demo.job import DemoJob, GroupShape
 from kvproto.demo.run import Route, Run, chunk_bytes, make_rooms
 
 G = GroupShape
@@ -31,7 +31,7 @@ G = GroupShape
 def test_rooms_are_carried_between_gpus(p: GroupShape, d: GroupShape, more: dict[str, Any]) -> None:
     """Tokens, logits and KV are those of the unsharded model on a GPU; every planted corruption is found."""
     rooms = make_rooms(5, 300, page=64, prefix=64, new=4, least=0.2, seed=2)
-    job = Job(p, d, rooms, **{"layers": 4, "heads": 4, "dim": 64, "width": 512, "chunk": 128, **more})
+    job = DemoJob(p, d, rooms, **{"layers": 4, "heads": 4, "dim": 64, "width": 512, "chunk": 128, **more})
     run = Run(job, 4 * chunk_bytes(job), get_args(Route), device="cuda", warm=True)
     result = conduct(run)
     assert result.wrong == []

@@ -15,7 +15,7 @@ pytest.importorskip("nixl._api")
 
 from kvproto.demo.conduct import DemoResult, conduct
 from kvproto.demo.group import RankError
-from kvproto.demo.job import ITEMSIZE, GroupShape, Job
+from kvproto.demo.job import ITEMSIZE, DemoJob, GroupShape
 from kvproto.demo.matrix import CASES
 from kvproto.demo.run import Route, Run, chunk_bytes, make_rooms
 from kvproto.trace import load, replay
@@ -76,7 +76,7 @@ def test_every_value_of_every_dimension_occurs() -> None:
 def test_timed_passes_leave_the_first_room_out() -> None:
     """Both live passes, both with the KV ready; every room of them judged, the first one too, but not timed."""
     rooms = make_rooms(4, 150, page=16, new=3, least=0.25)
-    job = Job(GroupShape(2), GroupShape(2, page_size=64), rooms, layers=2, chunk=64)
+    job = DemoJob(GroupShape(2), GroupShape(2, page_size=64), rooms, layers=2, chunk=64)
     run = Run(job, 6 * chunk_bytes(job), get_args(Route), warm=True)
     result = conduct(run)
     assert result.wrong == []
@@ -92,7 +92,7 @@ def test_timed_passes_leave_the_first_room_out() -> None:
 @pytest.mark.parametrize(("seed", "sign"), [(0, "differs in"), (1, "differs in"), (2, "outside the rooms")])
 def test_a_faulty_kernel_is_found_out(seed: int, sign: str) -> None:
     rooms = make_rooms(2, 100, page=16, new=2)
-    run = Run(Job(GroupShape(2), GroupShape(1), rooms, layers=2, seed=seed), 1 << 20, ("live",))
+    run = Run(DemoJob(GroupShape(2), GroupShape(1), rooms, layers=2, seed=seed), 1 << 20, ("live",))
     result = conduct(run, players="demo_faults")
     assert any(sign in text for text in result.wrong), result.wrong
     assert not result.ok
@@ -108,13 +108,15 @@ def test_traces_are_written_and_replay(tmp_path: Path) -> None:
 
 
 def test_a_run_that_does_not_end_says_what_it_waits_for() -> None:
-    run = Run(Job(GroupShape(2), GroupShape(1), make_rooms(1, 60, page=16), layers=1), 1 << 20, ("live",), limit_s=0.0)
+    run = Run(
+        DemoJob(GroupShape(2), GroupShape(1), make_rooms(1, 60, page=16), layers=1), 1 << 20, ("live",), limit_s=0.0
+    )
     with pytest.raises(RankError, match="not linked within 0 s"):
         conduct(run)
 
 
 @pytest.mark.parametrize("abort", ["none", "prefill", "decode"])
 def test_runs_that_cannot_be_are_refused(abort: Any) -> None:
-    job = Job(GroupShape(2), GroupShape(1), make_rooms(1, 100, page=16))
+    job = DemoJob(GroupShape(2), GroupShape(1), make_rooms(1, 100, page=16))
     with pytest.raises(ValueError, match="at least" if abort == "none" else "left to be unharmed"):
         Run(job, 0 if abort == "none" else 1 << 20, abort=abort)

@@ -16,10 +16,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from kvproto.demo.comm import Comm
-from kvproto.demo.controls import CONTROLS, Guard, Held, applicable, sheet, tampered, truth_sheet
-from kvproto.demo.group import Crew, ParentPipe, Program
-from kvproto.demo.job import ITEMSIZE, GroupShape, Job, RoomSpec
-from kvproto.demo.model import Truth, build, oracle_tokens, prompt, read_aux, reference
+from kvproto.demo.controls import CONTROLS, Guard, PooledRoom, applicable, sheet, tampered, truth_sheet
+from kvproto.demo.group import ParentPipe, ProcessGroup, Program
+from kvproto.demo.job import ITEMSIZE, DemoJob, GroupShape, RoomSpec
+from kvproto.demo.model import UnshardedRoom, build, oracle_tokens, prompt, read_aux, reference
 from kvproto.demo.oracle import load_truth, truth_file
 from kvproto.demo.pages import Allocator, PagedKV
 from kvproto.demo.rank import DemoRank
@@ -36,8 +36,8 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def one_room(p: GroupShape, d: GroupShape, tokens: int = 75, **more: Any) -> Job:
-    return Job(p, d, (RoomSpec(7, tokens, new=6),), chunk=32, layers=3, **more)
+def one_room(p: GroupShape, d: GroupShape, tokens: int = 75, **more: Any) -> DemoJob:
+    return DemoJob(p, d, (RoomSpec(7, tokens, new=6),), chunk=32, layers=3, **more)
 
 
 # ---- the reference ------------------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def one_room(p: GroupShape, d: GroupShape, tokens: int = 75, **more: Any) -> Job
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_reference_continues_as_the_library_does(family: Any) -> None:
-    job = Job(GroupShape(1), GroupShape(1), (RoomSpec(1, 90, new=16),), family=family, dtype="float32")
+    job = DemoJob(GroupShape(1), GroupShape(1), (RoomSpec(1, 90, new=16),), family=family, dtype="float32")
     truth = reference(build(job), job, job.rooms[0])
     for attention in ("eager", "sdpa"):
         assert oracle_tokens(job, job.rooms[0], attention) == truth.tokens
@@ -53,8 +53,8 @@ def test_reference_continues_as_the_library_does(family: Any) -> None:
 
 
 def test_reference_depends_on_seed_and_room() -> None:
-    job = Job(GroupShape(1), GroupShape(1), (RoomSpec(1, 40), RoomSpec(2, 40)), dtype="float32")
-    other = Job(GroupShape(1), GroupShape(1), job.rooms, dtype="float32", seed=1)
+    job = DemoJob(GroupShape(1), GroupShape(1), (RoomSpec(1, 40), RoomSpec(2, 40)), dtype="float32")
+    other = DemoJob(GroupShape(1), GroupShape(1), job.rooms, dtype="float32", seed=1)
     a, b = (reference(build(job), job, room) for room in job.rooms)
     c = reference(build(other), other, other.rooms[0])
     assert a.tokens not in (b.tokens, c.tokens)
@@ -62,8 +62,8 @@ def test_reference_depends_on_seed_and_room() -> None:
 
 
 def test_fp8_reference_is_rounded() -> None:
-    job = Job(GroupShape(1), GroupShape(1), (RoomSpec(1, 40),), dtype="float8_e4m3fn")
-    wide = Job(GroupShape(1), GroupShape(1), job.rooms, dtype="bfloat16")
+    job = DemoJob(GroupShape(1), GroupShape(1), (RoomSpec(1, 40),), dtype="float8_e4m3fn")
+    wide = DemoJob(GroupShape(1), GroupShape(1), job.rooms, dtype="bfloat16")
     narrow, exact = reference(build(job), job, job.rooms[0]), reference(build(wide), wide, job.rooms[0])
     assert narrow.keys.dtype == torch.float8_e4m3fn
     assert torch.equal(narrow.keys[0].view(torch.uint8), exact.keys[0].to(torch.float8_e4m3fn).view(torch.uint8))
@@ -80,7 +80,7 @@ def test_one_rank_equals_the_reference(dtype: str, order: Any) -> None:
     table = Allocator(shard.pool.pages, 0).take(6)
     guard = Guard(shard.pool)
     rows = [row for _, row in shard.prefill(prompt(job, room), table)]
-    held = Held(table, room.tokens)
+    held = PooledRoom(table, room.tokens)
     mine = sheet(shard.pool, held, 0, 0)
     assert compare(7, room.tokens, truth_sheet(truth.keys, truth.values), {"P0": mine}, "P", 3, 4) == []
     assert guard.intruded([held]) == []
@@ -92,7 +92,7 @@ def test_one_rank_equals_the_reference(dtype: str, order: Any) -> None:
 # ---- groups of processes ------------------------------------------------------------------------------------------
 
 
-def prefill_program(line: ParentPipe, job: Job, rank: int, directory: Path) -> None:
+def prefill_program(line: ParentPipe, job: DemoJob, rank: int, directory: Path) -> None:
     me = DemoRank(job, "prefill", rank, directory)
     for room in job.rooms:
         me.allocate(room)
@@ -101,7 +101,7 @@ def prefill_program(line: ParentPipe, job: Job, rank: int, directory: Path) -> N
         me.give_back(room.room)
 
 
-def decode_program(line: ParentPipe, job: Job, rank: int, directory: Path) -> None:
+def decode_program(line: ParentPipe, job: DemoJob, rank: int, directory: Path) -> None:
     me = DemoRank(job, "decode", rank, directory)
     token = line.hear("go")
     for room in job.rooms:
@@ -111,10 +111,10 @@ def decode_program(line: ParentPipe, job: Job, rank: int, directory: Path) -> No
         assert me.intruded() == []
 
 
-def run_groups(job: Job, directory: Path) -> tuple[Verdict, dict[str, Any], dict[str, Any]]:
+def run_groups(job: DemoJob, directory: Path) -> tuple[Verdict, dict[str, Any], dict[str, Any]]:
     p = [Program(f"P{r}", "test_demo_model:prefill_program", (job, r, directory)) for r in range(job.prefill.ranks)]
     d = [Program(f"D{r}", "test_demo_model:decode_program", (job, r, directory)) for r in range(job.decode.ranks)]
-    with Crew([Program("oracle", "kvproto.demo.oracle:program", (job, directory)), *p, *d]) as crew:
+    with ProcessGroup([Program("oracle", "kvproto.demo.oracle:program", (job, directory)), *p, *d]) as crew:
         first: dict[str, Any] = {}
         kv = crew.collect("kv", [x.name for x in p], 60, lambda name, _, data: first.update({name: data}))
         _, verdict = first.get("oracle") or crew.collect("verdict", ["oracle"], 60)["oracle"]
@@ -150,7 +150,7 @@ def test_sharded_ranks_equal_the_reference(p: GroupShape, d: GroupShape, more: A
 # ---- verification finds what is wrong -----------------------------------------------------------------------------
 
 
-def filled(heads: int, layers: int = 2, tokens: int = 40) -> tuple[PagedKV, Guard, Held, Truth]:
+def filled(heads: int, layers: int = 2, tokens: int = 40) -> tuple[PagedKV, Guard, PooledRoom, UnshardedRoom]:
     """A D rank's pool with one room of which the tokens from 8 on came in cells of 16."""
     pool = PagedKV(layers=layers, heads=heads, dim=4, pages=12, page_size=8, dtype=torch.bfloat16, seed=3)
     table = Allocator(12, 0).take(5)
@@ -160,7 +160,12 @@ def filled(heads: int, layers: int = 2, tokens: int = 40) -> tuple[PagedKV, Guar
     for layer in range(layers):
         pool.write("k", layer, table, 0, kv[0, layer, :heads].transpose(0, 1))
         pool.write("v", layer, table, 0, kv[1, layer, :heads].transpose(0, 1))
-    return pool, guard, Held(table, tokens, cells, kv[0, 0, heads]), Truth([], [], kv[0, :, :heads], kv[1, :, :heads])
+    return (
+        pool,
+        guard,
+        PooledRoom(table, tokens, cells, kv[0, 0, heads]),
+        UnshardedRoom([], [], kv[0, :, :heads], kv[1, :, :heads]),
+    )
 
 
 @pytest.mark.parametrize("heads", [1, 2])
@@ -182,7 +187,7 @@ def test_every_control_is_detected_and_undone(control: str, heads: int) -> None:
 
 def test_a_control_that_cannot_apply_is_refused() -> None:
     pool, guard, held, _ = filled(1)
-    bare = Held(held.table, held.tokens)
+    bare = PooledRoom(held.table, held.tokens)
     assert not any(applicable(name, pool, bare) for name in CONTROLS)
     for name in CONTROLS:
         with pytest.raises(ValueError, match=name), tampered(name, guard, bare):
@@ -209,7 +214,7 @@ def test_missing_head_and_wrong_length_are_differences() -> None:
 
 
 def test_the_judge_names_what_differs() -> None:
-    job = Job(GroupShape(1), GroupShape(1), (RoomSpec(1, 3, new=3),), layers=1, heads=1)
+    job = DemoJob(GroupShape(1), GroupShape(1), (RoomSpec(1, 3, new=3),), layers=1, heads=1)
     judge, kinds = ReferenceJudge(job), get_args(Kind)
     sheet_: Sheet = {(0, kind, 0): b"abcdef" for kind in kinds}
     assert judge.learn(1, Verdict([4, 5, 6], [b"x", b"y", b"z"], sheet_, [4, 5, 6])) == []
@@ -254,15 +259,15 @@ def test_allocator_scatters_and_never_hands_out_twice() -> None:
 def test_jobs_refuse_what_cannot_run() -> None:
     one, room = GroupShape(1), RoomSpec(1, 8)
     with pytest.raises(ValueError, match="int4"):
-        Job(one, one, (room,), dtype="int4")
+        DemoJob(one, one, (room,), dtype="int4")
     with pytest.raises(ValueError, match="share an id"):
-        Job(one, one, (room, room))
+        DemoJob(one, one, (room, room))
     with pytest.raises(ValueError, match="prefix <= tokens"):
-        Job(one, one, (RoomSpec(1, 8, prefix=9),))
+        DemoJob(one, one, (RoomSpec(1, 8, prefix=9),))
     with pytest.raises(LayoutError):
-        Job(GroupShape(3), one, (room,)).layout("prefill")
-    assert Job(GroupShape(6), GroupShape(4), (room,), heads=12).query_heads == 24
-    assert Job(GroupShape(8), GroupShape(2), (room,)).query_heads == 8
+        DemoJob(GroupShape(3), one, (room,)).layout("prefill")
+    assert DemoJob(GroupShape(6), GroupShape(4), (room,), heads=12).query_heads == 24
+    assert DemoJob(GroupShape(8), GroupShape(2), (room,)).query_heads == 8
 
 
 # ---- a rank but for its endpoint ----------------------------------------------------------------------------------
@@ -270,7 +275,7 @@ def test_jobs_refuse_what_cannot_run() -> None:
 
 def test_a_rank_starts_from_its_prefix_and_names_its_cells(tmp_path: Path) -> None:
     room = RoomSpec(5, 100, prefix=32, new=4)
-    job = Job(GroupShape(1, page_size=8), GroupShape(1, page_size=16), (room, RoomSpec(6, 20)), layers=2, chunk=50)
+    job = DemoJob(GroupShape(1, page_size=8), GroupShape(1, page_size=16), (room, RoomSpec(6, 20)), layers=2, chunk=50)
     truth = reference(build(job), job, room)
     torch.save(truth, truth_file(tmp_path, 5))
     me = DemoRank(job, "decode", 0, tmp_path)
@@ -291,7 +296,7 @@ def test_a_rank_starts_from_its_prefix_and_names_its_cells(tmp_path: Path) -> No
 
 
 def test_pages_given_back_are_noise_and_are_reused(tmp_path: Path) -> None:
-    job = Job(GroupShape(1), GroupShape(1), (RoomSpec(1, 40), RoomSpec(2, 40)), layers=1)
+    job = DemoJob(GroupShape(1), GroupShape(1), (RoomSpec(1, 40), RoomSpec(2, 40)), layers=1)
     me = DemoRank(job, "prefill", 0, tmp_path)
     table = me.allocate(job.rooms[0])
     list(me.prefill(1))
@@ -302,7 +307,7 @@ def test_pages_given_back_are_noise_and_are_reused(tmp_path: Path) -> None:
     assert len(me.intruded()) == 1, "a write into pages that were given back is found"
 
 
-def control_program(line: ParentPipe, job: Job, rank: int, directory: Path) -> None:
+def control_program(line: ParentPipe, job: DemoJob, rank: int, directory: Path) -> None:
     me, room = DemoRank(job, "decode", rank, directory), job.rooms[0]
     me.shard.place(load_truth(directory, room.room), me.allocate(room), room.tokens)
     line.tell("sheet", me.sheet(room.room))
@@ -313,11 +318,13 @@ def control_program(line: ParentPipe, job: Job, rank: int, directory: Path) -> N
 
 def test_ranks_with_one_head_are_controlled_too(tmp_path: Path) -> None:
     """The head that a rank is given in the place of its own is one that it does not hold."""
-    job = Job(GroupShape(1), GroupShape(2), (RoomSpec(1, 100),), layers=1, heads=2, chunk=32)
+    job = DemoJob(GroupShape(1), GroupShape(2), (RoomSpec(1, 100),), layers=1, heads=2, chunk=32)
     truth = reference(build(job), job, job.rooms[0])
     torch.save(truth, truth_file(tmp_path, 1))
     right, names = truth_sheet(truth.keys, truth.values), ["D0", "D1"]
-    with Crew([Program(f"D{r}", "test_demo_model:control_program", (job, r, tmp_path)) for r in (0, 1)]) as crew:
+    with ProcessGroup(
+        [Program(f"D{r}", "test_demo_model:control_program", (job, r, tmp_path)) for r in (0, 1)]
+    ) as crew:
         said: list[tuple[str, str, Any]] = []
         crew.collect("ended", names, 60, lambda *message: said.append(message))
     assert {(name, kind) for name, kind, _ in said} == {(n, k) for n in names for k in ("sheet", *CONTROLS)}

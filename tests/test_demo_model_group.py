@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kvproto.demo.group import ORPHANED, Crew, ParentPipe, Program, RankError
+from kvproto.demo.group import ORPHANED, ParentPipe, ProcessGroup, Program, RankError
 
 HERE = "test_demo_model_group"
 
@@ -68,7 +68,7 @@ def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
 
 def test_messages_go_both_ways_and_all_end_well() -> None:
     notes: list[tuple[str, str, Any]] = []
-    with Crew([Program(f"w{n}", f"{HERE}:works", (n,)) for n in (2, 3)]) as crew:
+    with ProcessGroup([Program(f"w{n}", f"{HERE}:works", (n,)) for n in (2, 3)]) as crew:
         crew.tell(["w2", "w3"], "number", 7)
         found = crew.collect("product", ["w2", "w3"], 30, lambda *note: notes.append(note))
         crew.finish()
@@ -79,7 +79,7 @@ def test_messages_go_both_ways_and_all_end_well() -> None:
 
 
 def test_an_exception_arrives_with_its_traceback_and_ends_all() -> None:
-    with Crew([Program("bad", f"{HERE}:raises", ("go",)), Program("idle", f"{HERE}:sleeps")]) as crew:
+    with ProcessGroup([Program("bad", f"{HERE}:raises", ("go",)), Program("idle", f"{HERE}:sleeps")]) as crew:
         crew.collect("pid", ["idle"], 30)
         crew.tell("bad", "go")
         with pytest.raises(RankError, match="on purpose") as caught:
@@ -93,7 +93,7 @@ def test_the_first_cause_is_named_not_its_consequence(tmp_path: Path) -> None:
     """The peer's collective fails as well; who waits in it does not delay the end."""
     pytest.importorskip("torch")
     ranks = [Program(f"r{r}", f"{HERE}:waits_for_a_peer", (tmp_path / "store", r)) for r in (0, 1)]
-    with Crew(ranks) as crew:
+    with ProcessGroup(ranks) as crew:
         crew.collect("joined", ["r0", "r1"], 30)
         crew.tell("r0", "fail")
         with pytest.raises(RankError, match="on purpose"):
@@ -105,7 +105,7 @@ def test_the_first_cause_is_named_not_its_consequence(tmp_path: Path) -> None:
 def test_a_killed_rank_is_noticed_and_named(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     ranks = [Program(f"r{r}", f"{HERE}:waits_for_a_peer", (tmp_path / "store", r)) for r in (0, 1)]
-    with Crew(ranks) as crew:
+    with ProcessGroup(ranks) as crew:
         crew.collect("joined", ["r0", "r1"], 30)
         os.kill(crew.pids["r0"], signal.SIGKILL)
         with pytest.raises(RankError, match="r0 failed: killed by SIGKILL"):
@@ -114,28 +114,34 @@ def test_a_killed_rank_is_noticed_and_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_leaving_without_a_word_is_a_failure(code: int) -> None:
-    with Crew([Program("x", f"{HERE}:leaves", (code,))]) as crew, pytest.raises(RankError, match=f"exit code {code}"):
+    with (
+        ProcessGroup([Program("x", f"{HERE}:leaves", (code,))]) as crew,
+        pytest.raises(RankError, match=f"exit code {code}"),
+    ):
         crew.finish()
 
 
 def test_a_message_out_of_turn_and_an_unknown_program_fail() -> None:
-    with Crew([Program("x", f"{HERE}:works", (1,))]) as crew:
+    with ProcessGroup([Program("x", f"{HERE}:works", (1,))]) as crew:
         crew.tell("x", "letter")
         with pytest.raises(RankError, match="'letter' where 'number' was due"):
             crew.finish()
-    with Crew([Program("x", "kvproto.demo:nothing")]) as crew, pytest.raises(RankError, match="nothing"):
+    with ProcessGroup([Program("x", "kvproto.demo:nothing")]) as crew, pytest.raises(RankError, match="nothing"):
         crew.finish()
 
 
 def test_ending_without_the_awaited_word_is_a_failure() -> None:
-    with Crew([Program("x", f"{HERE}:works", (1,))]) as crew:
+    with ProcessGroup([Program("x", f"{HERE}:works", (1,))]) as crew:
         crew.tell("x", "number", 2)
         with pytest.raises(RankError, match="without a word of 'quotient'"):
             crew.collect("quotient", ["x"], 30)
 
 
 def test_silence_is_named() -> None:
-    with Crew([Program("idle", f"{HERE}:sleeps")]) as crew, pytest.raises(TimeoutError, match="no 'word' from idle"):
+    with (
+        ProcessGroup([Program("idle", f"{HERE}:sleeps")]) as crew,
+        pytest.raises(TimeoutError, match="no 'word' from idle"),
+    ):
         crew.collect("word", ["idle"], 0.2)
 
 
@@ -163,6 +169,6 @@ def test_the_parent_loads_neither_torch_nor_transformers() -> None:
 
 
 if __name__ == "__main__":
-    with Crew([Program(name, f"{HERE}:sleeps") for name in "ab"], warm="kvproto.demo.group") as _crew:
+    with ProcessGroup([Program(name, f"{HERE}:sleeps") for name in "ab"], warm="kvproto.demo.group") as _crew:
         print(*_crew.collect("pid", "ab", 60).values(), flush=True)
         time.sleep(600)

@@ -18,7 +18,7 @@ from support import digest_samples
 from support.builds import SOURCE, environment
 
 from kvproto.fsm.digest_code import DigestError
-from kvproto.fsm.digest_text import Texts
+from kvproto.fsm.digest_text import DigestTexts
 from kvproto.layout.sharding import Layout
 
 INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15)]
@@ -72,7 +72,7 @@ def load(name: str, file: Path) -> ModuleType:
 
 
 def text(*roots: object) -> str:
-    return Texts().part("part", roots)
+    return DigestTexts().part("part", roots)
 
 
 @pytest.mark.parametrize(("old", "new"), [
@@ -126,7 +126,7 @@ def test_names_that_two_functions_share_are_told_apart(make: Make) -> None:
 
 
 def test_a_definition_stands_in_the_first_part_that_reaches_it(make: Make) -> None:
-    module, texts = make(BASE), Texts()
+    module, texts = make(BASE), DigestTexts()
     first, second = texts.part("first", [module.deepest]), texts.part("second", [module.root])
     assert "first/deepest is" in first and "first/Box is" in first
     assert "first/deepest" in second and "first/deepest is" not in second
@@ -171,7 +171,7 @@ def test_source_that_is_not_there_is_refused_with_the_remedy(make: Make, tmp_pat
 def test_types_are_said_with_their_bounds_and_in_no_order_that_means_nothing() -> None:
     said = text(Layout)
     assert "page_size: builtins:int" in said and "order: one of ('HND', 'NHD') = 'NHD'" in said
-    say = Texts().value
+    say = DigestTexts().value
     assert say(int | str, "kvproto") == say(str | int, "kvproto") == "builtins:int or builtins:str"
     assert say(dict[str, tuple[int, ...]], "kvproto").endswith("[builtins:str, builtins:tuple[builtins:int, Ellipsis]]")
 

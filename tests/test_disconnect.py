@@ -15,7 +15,7 @@ from kvproto import DecodeEndpoint, LinkError, NotFoundError, PrefillEndpoint
 from kvproto.check.configs import CONFIGS
 from kvproto.check.search import check
 from kvproto.engine.room import Room
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.timing import Timer
 from kvproto.io.clock import ManualClock
 from kvproto.io.transports.fabric import Fabric
@@ -183,7 +183,7 @@ def test_a_group_that_is_let_go_ends_its_rooms_and_leaves_nothing(pair: Pair) ->
     pair.pump(lambda: not inside(decode).rank.links)
     pair.rest()
     loop = inside(decode).loop
-    assert not (inside(decode).rank.peers or loop.lines.peer_of or decode._data.plans or decode._dialled)
+    assert not (inside(decode).rank.peers or loop.connections.peer_of or decode._data.plans or decode._dialled)
     assert not (decode._called or decode._left or decode._uncalled) and len(loop.control._sockets) == 0
     for call in (decode.ready, decode.disconnect, lambda: decode.open(Room(99), 8, [0])):
         with pytest.raises(NotFoundError, match="call connect first"):
@@ -264,7 +264,7 @@ def test_of_the_calls_to_one_who_is_away_one_alone_waits() -> None:
             clock.advance(0.5)
             decode.poll()
         loop = inside(decode).loop
-        (peer,) = loop.lines.peer_of.values()
+        (peer,) = loop.connections.peer_of.values()
         assert loop.control.outboxes.depth(peer)[0] == 1
 
 
@@ -274,7 +274,7 @@ def test_a_link_that_is_forgotten_before_its_rooms_have_drained_is_found() -> No
         del e, now
         return v.leaving
 
-    with Bench() as bench:
+    with TablePatch() as bench:
         bench.change(decode_link, bench.rows(decode_link, DLink.UP, ev.TimerFired, "let_go"), when=at_once)
         found = check("fan-in-leave", CONFIGS["fan-in-leave"])
     assert found.violations

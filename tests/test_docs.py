@@ -115,9 +115,7 @@ def test_everything_in_the_vocabulary_has_a_sentence() -> None:
 
 def test_every_message_event_and_effect_is_there_once() -> None:
     bodies = {cls for cls in vars(messages).values() if isinstance(cls, type) and issubclass(cls, Body)}
-    assert sorted(talk.name for talk in TALK) == sorted(
-        str(cls.__struct_config__.tag) for cls in bodies - {Body}
-    )
+    assert sorted(talk.name for talk in TALK) == sorted(str(cls.__struct_config__.tag) for cls in bodies - {Body})
     raised = {event for table in TABLES for event in table.events}
     assert raised == set(concrete(events, Event))
     assert all(issubclass(cls, Effect) for cls in concrete(effects, Effect))

@@ -12,9 +12,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from kvproto.cli import main as kvproto_main
 from kvproto.cli.draw_command import main
 from kvproto.draw.scenes import SCENES
-from kvproto.fsm.draw.diagram import Look, sketch
+from kvproto.fsm.draw.diagram import DiagramOptions, sketch
 from kvproto.fsm.draw.dot import dot
 from kvproto.fsm.draw.layers import DiagramLayout, place
 from kvproto.fsm.draw.mermaid import mermaid
@@ -24,7 +25,7 @@ from kvproto.fsm.table import Table
 from kvproto.protocol.states import Cause
 from kvproto.protocol.tables import TABLES
 
-EVERYTHING = Look(guards=True, effects=True, loops=True, silent=True)
+EVERYTHING = DiagramOptions(guards=True, effects=True, loops=True, silent=True)
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 every_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 Boxes = list[tuple[float, float, float, float]]
@@ -41,8 +42,10 @@ def test_the_way_that_goes_well_is_made_of_rows(table: Table[Any]) -> None:
 
 
 @every_table
-@pytest.mark.parametrize("look", [Look(), Look(fold=0), EVERYTHING], ids=["usual", "unfolded", "everything"])
-def test_every_row_that_is_shown_is_on_one_edge(table: Table[Any], look: Look) -> None:
+@pytest.mark.parametrize(
+    "look", [DiagramOptions(), DiagramOptions(fold=0), EVERYTHING], ids=["usual", "unfolded", "everything"]
+)
+def test_every_row_that_is_shown_is_on_one_edge(table: Table[Any], look: DiagramOptions) -> None:
     picture = sketch(table, look)
     drawn = [index for edge in picture.edges for index in edge.rows]
     moves = [r.index for r in table.rows if r.verb == "row" and (look.loops or r.target is not r.source)]
@@ -82,7 +85,7 @@ def test_graphviz_reads_what_we_write(table: Table[Any]) -> None:
     assert {state.name for state in table.states} <= {name.strip('"') for name in named}
 
 
-def placed(table: Table[Any], look: Look) -> tuple[DiagramLayout, Boxes]:
+def placed(table: Table[Any], look: DiagramOptions) -> tuple[DiagramLayout, Boxes]:
     """The layout as the picture has it, and everything in it that takes room: (left, top, right, bottom)."""
     picture = sketch(table, look)
     nodes = [picture.nodes[i] for i in _reading_order(picture)]
@@ -95,8 +98,10 @@ def placed(table: Table[Any], look: Look) -> tuple[DiagramLayout, Boxes]:
 
 
 @every_table
-@pytest.mark.parametrize("look", [Look(), Look(guards=True, effects=True)], ids=["usual", "with guards and effects"])
-def test_no_box_and_no_label_lies_on_another(table: Table[Any], look: Look) -> None:
+@pytest.mark.parametrize(
+    "look", [DiagramOptions(), DiagramOptions(guards=True, effects=True)], ids=["usual", "with guards and effects"]
+)
+def test_no_box_and_no_label_lies_on_another(table: Table[Any], look: DiagramOptions) -> None:
     _, boxes = placed(table, look)
     for i, (left, top, right, bottom) in enumerate(boxes):
         for other_left, other_top, other_right, other_bottom in boxes[i + 1 :]:
@@ -106,7 +111,7 @@ def test_no_box_and_no_label_lies_on_another(table: Table[Any], look: Look) -> N
 
 @every_table
 def test_the_way_that_goes_well_is_one_straight_line(table: Table[Any]) -> None:
-    plan, _ = placed(table, Look())
+    plan, _ = placed(table, DiagramOptions())
     names = [state.name for state in table.well]
     picture = sketch(table)
     order = [picture.nodes[i].name for i in _reading_order(picture)]
@@ -117,7 +122,7 @@ def test_the_way_that_goes_well_is_one_straight_line(table: Table[Any]) -> None:
 
 @every_table
 def test_the_svg_is_well_formed_and_has_every_state_and_row(table: Table[Any]) -> None:
-    text = svg(sketch(table, Look(fold=0)))
+    text = svg(sketch(table, DiagramOptions(fold=0)))
     root = ET.fromstring(text)  # noqa: S314 - our own
     ids = [each.get("id") for each in root.iter() if each.get("id")]
     assert ids == [f"{table.name}.{state.name}" for state in table.states]
@@ -125,16 +130,18 @@ def test_the_svg_is_well_formed_and_has_every_state_and_row(table: Table[Any]) -
     assert rows == {row.index for row in table.rows if row.verb == "row" and row.target is not row.source}
     assert "prefers-color-scheme:dark" in text
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
-    assert svg(sketch(table, Look(fold=0))) == text
+    assert svg(sketch(table, DiagramOptions(fold=0))) == text
 
 
 def test_what_did_not_fire_is_painted() -> None:
     table = TABLES[4]
     fired = {(table.name, row.index): 1 for row in table.rows if row.source is table.initial}
-    text = svg(sketch(table, Look(), fired), theme="light")
+    text = svg(sketch(table, DiagramOptions(), fired), theme="light")
     assert 'class="edge bare"' in text
     assert "0/1 rows" in text
-    assert 'class="edge bare"' not in svg(sketch(table, Look(), {(table.name, r.index): 1 for r in table.rows}))
+    assert 'class="edge bare"' not in svg(
+        sketch(table, DiagramOptions(), {(table.name, r.index): 1 for r in table.rows})
+    )
 
 
 @every_scene
@@ -154,5 +161,5 @@ def test_the_command_writes_what_it_is_asked_for(tmp_path: Path, capsys: pytest.
     assert "last_part" in capsys.readouterr().out
     assert main(["--scene", "abort"]) == 0
     assert "ABORT" in capsys.readouterr().out
-    assert main(["no_such_machine"]) == 2
+    assert kvproto_main(["draw", "no_such_machine"]) == 2
     assert "prefill_send" in capsys.readouterr().err

@@ -47,7 +47,7 @@ def addresses(pair: Pair) -> list[str]:
 
 def sockets(endpoint: DecodeEndpoint) -> tuple[int, int, int]:
     """Connections that were ever made, that there are, and that are some link's."""
-    control, known = inside(endpoint).loop.control, inside(endpoint).loop.lines
+    control, known = inside(endpoint).loop.control, inside(endpoint).loop.connections
     assert len(known.peer_of) == len(known.link_at)
     return control._dialled, len(control._sockets), len(known.peer_of)
 
@@ -167,7 +167,7 @@ def test_a_link_that_is_forgotten_leaves_no_connection_and_no_plan() -> None:
     with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
         prefill, timing = pair.prefills[0], pair.settings.timing
         rank, loop, _, data = inside(prefill)
-        assert list(rank.links) == list(data.plans) == list(loop.lines.peer_of) == [1]
+        assert list(rank.links) == list(data.plans) == list(loop.connections.peer_of) == [1]
         pair.decodes.pop().close()
         for _ in range(2 * timing.heartbeat.tries):
             clock.advance(2 * timing.heartbeat.period)
@@ -175,8 +175,8 @@ def test_a_link_that_is_forgotten_leaves_no_connection_and_no_plan() -> None:
         assert rank.links[1].state is PLink.LOST
         clock.advance(2 * timing.forget.period)
         prefill.poll()
-        assert not rank.links and not data.plans and not loop.lines.peer_of
+        assert not rank.links and not data.plans and not loop.connections.peer_of
         pair.decodes.append(pair.make_decode(0))
         pair.connect(0)
         pair.pump(pair.decodes[0].ready)
-        assert list(rank.links) == list(data.plans) == list(loop.lines.peer_of) == [2]
+        assert list(rank.links) == list(data.plans) == list(loop.connections.peer_of) == [2]

@@ -217,7 +217,7 @@ def test_metrics_are_what_was_counted_and_what_is_held() -> None:
         assert elsewhere(decode.metrics).items() >= held.items(), "any thread may ask"
         pair.finish(room)
         pair.rest()
-        inside(decode).loop.control.send(inside(decode).loop.lines.peer_of[1], b"no frame")
+        inside(decode).loop.control.send(inside(decode).loop.connections.peer_of[1], b"no frame")
         pair.pump(lambda: prefill.metrics().get("malformed frames") == 1)
         inside(prefill).rank.counts["planted"] = 3
         found, nbytes = prefill.metrics(), 30 * 2 * 2 * 16 * 2  # tokens, heads, layers, K and V, an element

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.fleet import QUICK, Fleet, until
+from support.fleet import QUICK, BenchProcesses, until
 
 from kvproto.io.transports import BackendUnavailable
 
@@ -21,18 +21,18 @@ SLACK_S = 2.5  # for a machine that is shared
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Fleet]:
+def running() -> Iterator[BenchProcesses]:
     try:
         import nixl._api  # noqa: F401
     except (ImportError, BackendUnavailable):
         pytest.skip("nixl is not installed here")
-    fleet = Fleet()
+    fleet = BenchProcesses()
     yield fleet
     fleet.close()
 
 
 @pytest.fixture
-def fleet(running: Fleet) -> Fleet:
+def fleet(running: BenchProcesses) -> BenchProcesses:
     """Every rank lives, and every link is up."""
     for name, member in running.members.items():
         if member.process.is_alive():
@@ -43,7 +43,7 @@ def fleet(running: Fleet) -> Fleet:
     return running
 
 
-def all_ways(fleet: Fleet) -> None:
+def all_ways(fleet: BenchProcesses) -> None:
     """A room each way, so that every link has carried bytes."""
     rooms = [fleet.room(p, d, produced=100) for p in ("P1", "P2") for d in ("D1", "D2")]
     for room in rooms:
@@ -51,18 +51,18 @@ def all_ways(fleet: Fleet) -> None:
 
 
 @pytest.fixture
-def before(fleet: Fleet) -> dict[str, Any]:
+def before(fleet: BenchProcesses) -> dict[str, Any]:
     all_ways(fleet)
     fleet.rests({name: {**held, "rooms": []} for name, held in fleet.held().items()})
     return fleet.held()
 
 
-def bystanders(fleet: Fleet, victim: str) -> list[int]:
+def bystanders(fleet: BenchProcesses, victim: str) -> list[int]:
     """Rooms that have nothing to do with the victim, and one that shares the other end of its link."""
     return [fleet.room(p, d, produced=40) for p in ("P1", "P2") for d in ("D1", "D2") if victim not in (p, d)]
 
 
-def back(fleet: Fleet, before: dict[str, Any], name: str) -> None:
+def back(fleet: BenchProcesses, before: dict[str, Any], name: str) -> None:
     """The rank comes back under its name, and everything is as before."""
     fleet.restart(name)
     fleet.healthy()
@@ -70,7 +70,7 @@ def back(fleet: Fleet, before: dict[str, Any], name: str) -> None:
     fleet.rests(before)
 
 
-def test_a_decode_rank_that_is_killed(fleet: Fleet, before: dict[str, Any]) -> None:
+def test_a_decode_rank_that_is_killed(fleet: BenchProcesses, before: dict[str, Any]) -> None:
     rooms = [fleet.room(p, "D1", produced=40) for p in ("P1", "P2")]
     others = bystanders(fleet, "D1")
     killed = time.monotonic()
@@ -86,7 +86,7 @@ def test_a_decode_rank_that_is_killed(fleet: Fleet, before: dict[str, Any]) -> N
     back(fleet, before, "D1")
 
 
-def test_a_prefill_rank_that_is_killed(fleet: Fleet, before: dict[str, Any]) -> None:
+def test_a_prefill_rank_that_is_killed(fleet: BenchProcesses, before: dict[str, Any]) -> None:
     rooms = [fleet.room("P1", d, produced=40) for d in ("D1", "D2")]
     others = bystanders(fleet, "P1")
     fleet.reaches(rooms[0], "D", "FILLING")
@@ -103,7 +103,7 @@ def test_a_prefill_rank_that_is_killed(fleet: Fleet, before: dict[str, Any]) -> 
     back(fleet, before, "P1")
 
 
-def test_a_prefill_rank_that_comes_back_ends_the_quarantine(fleet: Fleet, before: dict[str, Any]) -> None:
+def test_a_prefill_rank_that_comes_back_ends_the_quarantine(fleet: BenchProcesses, before: dict[str, Any]) -> None:
     room = fleet.room("P1", "D1", produced=40)
     fleet.reaches(room, "D", "FILLING")
     fleet["P1"].kill()
@@ -117,7 +117,7 @@ def test_a_prefill_rank_that_comes_back_ends_the_quarantine(fleet: Fleet, before
     fleet.rests(before)
 
 
-def test_a_prefill_rank_that_is_killed_in_the_middle_of_a_write(fleet: Fleet, before: dict[str, Any]) -> None:
+def test_a_prefill_rank_that_is_killed_in_the_middle_of_a_write(fleet: BenchProcesses, before: dict[str, Any]) -> None:
     room = fleet.room("P1", "D1")
     other = fleet.room("P2", "D1", produced=40)
     fleet.reaches(room, "P", "AWAIT_KV")
@@ -134,7 +134,7 @@ def test_a_prefill_rank_that_is_killed_in_the_middle_of_a_write(fleet: Fleet, be
 
 
 @pytest.mark.parametrize("name", ["P1", "D1"])
-def test_a_rank_that_is_stopped_for_a_moment(fleet: Fleet, before: dict[str, Any], name: str) -> None:
+def test_a_rank_that_is_stopped_for_a_moment(fleet: BenchProcesses, before: dict[str, Any], name: str) -> None:
     room = fleet.room("P1", "D1", produced=40)
     others = bystanders(fleet, name)
     fleet[name].stop()
@@ -148,7 +148,7 @@ def test_a_rank_that_is_stopped_for_a_moment(fleet: Fleet, before: dict[str, Any
     fleet.rests(before)
 
 
-def test_a_decode_rank_that_is_stopped_for_long(fleet: Fleet, before: dict[str, Any]) -> None:
+def test_a_decode_rank_that_is_stopped_for_long(fleet: BenchProcesses, before: dict[str, Any]) -> None:
     room = fleet.room("P1", "D1")
     others = bystanders(fleet, "D1")
     fleet.reaches(room, "P", "AWAIT_KV")
@@ -169,7 +169,7 @@ def test_a_decode_rank_that_is_stopped_for_long(fleet: Fleet, before: dict[str, 
     fleet.rests(before)
 
 
-def test_a_prefill_rank_that_is_stopped_for_long(fleet: Fleet, before: dict[str, Any]) -> None:
+def test_a_prefill_rank_that_is_stopped_for_long(fleet: BenchProcesses, before: dict[str, Any]) -> None:
     room = fleet.room("P1", "D1", produced=40)
     others = bystanders(fleet, "P1")
     fleet.reaches(room, "D", "FILLING")
@@ -199,7 +199,7 @@ PHASES: dict[str, tuple[str, bool, int | None, tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("phase", "side"), [(phase, side) for phase, (sides, *_) in PHASES.items() for side in sides])
-def test_an_abort_in_every_phase(fleet: Fleet, before: dict[str, Any], phase: str, side: str) -> None:
+def test_an_abort_in_every_phase(fleet: BenchProcesses, before: dict[str, Any], phase: str, side: str) -> None:
     sides, forward, produced, (where, state) = PHASES[phase]
     other = fleet.room("P1", "D1", produced=40)
     room = fleet.room("P1", "D1", sides=sides, forward=forward, produced=produced)
@@ -219,7 +219,7 @@ def test_an_abort_in_every_phase(fleet: Fleet, before: dict[str, Any], phase: st
 
 
 @pytest.mark.parametrize("side", ["P", "D"])
-def test_an_abort_while_a_write_is_in_flight(fleet: Fleet, before: dict[str, Any], side: str) -> None:
+def test_an_abort_while_a_write_is_in_flight(fleet: BenchProcesses, before: dict[str, Any], side: str) -> None:
     room = fleet.room("P1", "D1")
     fleet.reaches(room, "P", "AWAIT_KV")
     fleet["D1"].stop()

@@ -8,8 +8,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 import kvproto.protocol.ring
 import kvproto.rank.prefill
-from kvproto.check.mutations import EXAM
-from kvproto.fsm.table_patching import Bench
+from kvproto.check.mutations import MUTANTS
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.testing.hypothesis_machine import TransferMachine
 
 pytestmark = pytest.mark.timeout(900)  # a search: how long it takes depends on who else uses the machine
@@ -39,8 +39,8 @@ def hunt(examples: int = 150) -> None:
      ("chunk-offset-not-advanced", "lands at")],
 )  # fmt: skip
 def test_a_planted_row_is_found(defect: str, said: str) -> None:
-    with Bench() as bench:
-        EXAM[defect].apply(bench)
+    with TablePatch() as bench:
+        MUTANTS[defect].apply(bench)
         with pytest.raises(AssertionError, match=said):
             hunt()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from kvproto.cli import main as kvproto_main
 from kvproto.cli.inspect_command import main
 from kvproto.draw.scenes import SCENES
 from kvproto.fsm.inspect.page import page
@@ -56,7 +57,7 @@ def test_a_hostile_text_stays_text() -> None:
 
 def test_a_file_that_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "t.jsonl").write_text("nonsense\n")
-    assert main([str(tmp_path / "t.jsonl")]) == 1
+    assert kvproto_main(["inspect", str(tmp_path / "t.jsonl")]) == 2
     assert "t.jsonl:1" in capsys.readouterr().err
 
 

@@ -29,9 +29,9 @@ from kvproto.protocol.states import Cause
 from kvproto.rank.settings import DECODE_GROUP, Settings
 from kvproto.sim.interpreter import Interpreter
 from kvproto.testing.access import inside
-from kvproto.testing.simulated_control import PostControl
+from kvproto.testing.simulated_control import SimulatedControl
 from kvproto.testing.simulation import model
-from kvproto.testing.stage import TIMING, Stage
+from kvproto.testing.stage import TIMING, EngineStage
 
 GRID, BLOCK, MOVES = 16, 25, 220
 #: what happens, and how often: where all but strangers and outsiders keep to the protocol, and where nobody does
@@ -44,7 +44,7 @@ OUTSIDE = 9  #: the number of a group that is no party to any room
 LEASE = TIMING.lease.period
 
 
-class Shadowed(Stage):
+class Shadowed(EngineStage):
     """A stage on which each endpoint has a shadow."""
 
     def __init__(self, kind: type[Interpreter], **more: Any) -> None:
@@ -79,11 +79,11 @@ class Traffic:
         self.stage = Shadowed(kind, settings=settings, tags=self.random.random() < 0.5)
         self.post = self.stage.post
         #: who are of no group, or of one that has no rooms here: control plane, the connection, epoch
-        self.others = [PostControl(self.post, None) for _ in range(2)]
+        self.others = [SimulatedControl(self.post, None) for _ in range(2)]
         self.doors = [(control, control.connect(self.stage.prefills[0].address)) for control in self.others]
         self.memory = [MemoryTransport(self.stage.fabric) for _ in self.others]
         #: the ranks of the other prefill group
-        self.listeners = [PostControl(self.post, "") for _ in range(2)]
+        self.listeners = [SimulatedControl(self.post, "") for _ in range(2)]
 
     # -------------------------------------------------------------------------------------------- who says what
     def body(self) -> msg.Message:
@@ -148,7 +148,7 @@ class Traffic:
         """A party to the rooms says what it should not."""
         endpoint = self.random.choice(self.stage.endpoints)
         rank, loop, _, _ = inside(endpoint)
-        for link, peer in loop.lines.peer_of.items():
+        for link, peer in loop.connections.peer_of.items():
             if link in rank.links and self.random.random() < 0.5:
                 epoch = rank.links[link].epoch
                 way = loop.control.routes[peer]  # type: ignore[attr-defined]
@@ -277,7 +277,7 @@ class NotifiesOnceMore(Interpreter):
         write, _ = self.unposted[effect.room, effect.chunk, effect.peer]
         super()._post(effect)
         if isinstance(write, do.PrepareWrite):
-            self._say(write.link, write.epoch, write.room, msg.StgNotify(write.chunk, write.grant))
+            self._transmit(write.link, write.epoch, write.room, msg.StgNotify(write.chunk, write.grant))
 
 
 class AnswersTooSoon(Interpreter):
@@ -310,7 +310,7 @@ def test_a_difference_in_the_simulated_interpreter_is_seen(kind: type[Interprete
 
 def test_a_difference_in_the_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def to_the_first(loop: Loop, effect: do.Transmit) -> None:
-        loop.lines.send(1, effect.epoch, effect.room, effect.body)
+        loop.connections.send(1, effect.epoch, effect.room, effect.body)
 
     monkeypatch.setattr(Loop, "_transmit", to_the_first)
     assert differs(Interpreter)

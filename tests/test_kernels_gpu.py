@@ -20,19 +20,19 @@ from kernels_cases import BASE, PAIRS, SHAPES, Case, check_gathers, check_scatte
 if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU here", allow_module_level=True)
 
-from kvproto.engine.device_streams import Lane
+from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.staging_buffers import Staging
 from kvproto.io.kernels.base import Events, Kernels, Pool
 from kvproto.io.kernels.digest import new_table
 from kvproto.io.kernels.torch import TorchKernels
-from kvproto.io.kernels.triton import INTERPRETED, TritonKernels, Tuning
+from kvproto.io.kernels.triton import INTERPRETED, KernelTuning, TritonKernels
 from kvproto.layout.plan import Share
 
 if INTERPRETED:
     pytest.skip("the interpreter was chosen for this process", allow_module_level=True)
 
 MAKERS: list[Callable[[], Kernels]] = [
-    TritonKernels, lambda: TritonKernels(Tuning(tile=512, mixed=False)), TorchKernels,
+    TritonKernels, lambda: TritonKernels(KernelTuning(tile=512, mixed=False)), TorchKernels,
 ]  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def test_pinned_host_memory_is_staging_too() -> None:
 
 def test_twins_carry_pieces_in_order_from_any_thread() -> None:
     """A thread that has not used the device yet, then one that has; both ways; all pieces queued before any is over."""
-    lane = Lane(torch.device("cuda", torch.cuda.current_device()))
+    lane = DeviceStreams(torch.device("cuda", torch.cuda.current_device()))
     staging = Staging(1 << 22, lane, "pinned")
     assert staging.wire.is_pinned()
     data = torch.randint(0, 256, (1 << 22,), dtype=torch.uint8)

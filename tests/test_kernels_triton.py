@@ -53,12 +53,12 @@ else:
     from kvproto.io.kernels.batch import Batch
     from kvproto.io.kernels.digest import new_table, read_table
     from kvproto.io.kernels.torch import TorchKernels
-    from kvproto.io.kernels.triton import TritonKernels, Tuning
+    from kvproto.io.kernels.triton import KernelTuning, TritonKernels
 
     LAUNCH = Batch.launch
 
     def kernels(**tuning: Any) -> TritonKernels:
-        return TritonKernels(Tuning(**tuning))
+        return TritonKernels(KernelTuning(**tuning))
 
     #: Small tiles, so that a cell of a few tokens has inner tiles, last tiles and idle lanes.
     SMALL: dict[str, Any] = {"tile": 256}

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "kvproto"
 #: from bottom to top; a folder imports from lower layers and from itself, never from beside it in its own layer
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("fsm",),
-    ("errors",),
+    ("errors", "arguments"),
     ("layout",),
     ("protocol", "io"),
     ("rank",),

@@ -100,7 +100,7 @@ def test_a_flood_is_a_burst_and_then_one_line_a_second(said: pytest.LogCaptureFi
     with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
         prefill, count = pair.prefills[0], 3 * BURST
         tap = Tap(pair)
-        (peer,) = inside(pair.decodes[0]).loop.lines.link_at
+        (peer,) = inside(pair.decodes[0]).loop.connections.link_at
         seen = inside(prefill).loop.counts
 
         def flood() -> None:

@@ -234,14 +234,14 @@ def test_what_a_peer_has_no_room_for_is_tried_again_in_order_and_nothing_is_lost
 @pytest.mark.parametrize("bounds", [(3, 1 << 20), (100, 3 * len(encode(1, 1, ChunkAck(0))))], ids=["frames", "bytes"])
 def test_an_outbox_beyond_its_bound_is_a_lost_link(pair: Pair, bounds: tuple[int, int]) -> None:
     rank, loop, _, _ = inside(pair.prefills[0])
-    control, peer = loop.control, loop.lines.peer_of[1]
+    control, peer = loop.control, loop.connections.peer_of[1]
     control.outboxes = Outboxes(lambda peer, data: Sent.FULL, control.counts, *bounds)
     for chunk in range(3):
-        loop.lines.send(1, 1, 1, ChunkAck(chunk))
+        loop.connections.send(1, 1, 1, ChunkAck(chunk))
     assert control.outboxes.depth(peer)[0] == 3
     loop.submit([])
     assert rank.links[1].state is PLink.UP
-    loop.lines.send(1, 1, 1, ChunkAck(3))
+    loop.connections.send(1, 1, 1, ChunkAck(3))
     assert not control.outboxes and loop.counts["queue full"] == 1 and control.counts.lost == 3
     loop.submit([])
     assert rank.links[1].state is not PLink.UP
@@ -250,7 +250,7 @@ def test_an_outbox_beyond_its_bound_is_a_lost_link(pair: Pair, bounds: tuple[int
 def test_what_waits_for_room_is_tried_again_soon(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = inside(pair.prefills[0]).loop
     _, widen = narrowed(pair, monkeypatch)
-    loop.lines.send(1, 1, 1, ChunkAck(0))
+    loop.connections.send(1, 1, 1, ChunkAck(0))
     assert loop.control.outboxes and loop.due <= STALL_S, "an engine that polls by itself is told, too"
     widen()
     begin, passes = time.monotonic(), 0
@@ -275,7 +275,7 @@ def test_a_pass_is_bounded(pair: Pair) -> None:
 
 def test_a_pass_reads_a_bounded_number_of_frames(pair: Pair) -> None:
     sender, receiver = inside(pair.decodes[0]).loop, inside(pair.prefills[0]).loop
-    peer = sender.lines.peer_of[1]
+    peer = sender.connections.peer_of[1]
     for _ in range(2 * LIMIT):
         assert sender.control.send(peer, b"\0") is Sent.TAKEN
     deadline = time.monotonic() + 5

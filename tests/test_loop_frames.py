@@ -83,7 +83,7 @@ def test_frames_of_every_kind_leave_a_room_alone(steps: list[tuple[str, object]]
         for count, (kind, what) in enumerate(steps):
             where = (at + count) % len(pair.endpoints)
             loop = inside(pair.endpoints[where]).loop
-            peer = next(iter(loop.lines.peer_of.values()))
+            peer = next(iter(loop.connections.peer_of.values()))
             if kind == "stranger":
                 assert isinstance(what, bytes)
                 stranger.say(what)
@@ -122,7 +122,7 @@ def test_a_stranger_that_repeats_a_call_does_not_take_the_link_over() -> None:
         room = pair.open(20)
         stranger.say(encode(0, 0, hello))
         pair.pump(lambda: called(pair, hello.session))
-        assert inside(pair.prefills[0]).loop.lines.peer_of[1] in inside(pair.prefills[0]).loop.lines.link_at
+        assert inside(pair.prefills[0]).loop.connections.peer_of[1] in inside(pair.prefills[0]).loop.connections.link_at
         unharmed(pair, room)
 
 
@@ -164,7 +164,7 @@ def test_a_prefix_beyond_the_prompt_is_refused_where_it_arrives() -> None:
         loop = inside(pair.decodes[0]).loop
         pair.prefills[0].open(VICTIM, 5, [0, 1])
         raw = encode(loop.rank.links[1].epoch, VICTIM.key, msg.Open(5, 5)).replace(b"\x05\x05", b"\x05\x09")
-        tap.say(2, loop.lines.peer_of[1], raw)
+        tap.say(2, loop.connections.peer_of[1], raw)
         pair.pump(lambda: inside(pair.prefills[0]).loop.counts["malformed frames"] == 1)
         pair.prefills[0].prefetch(VICTIM)
         room = pair.open(20)
@@ -180,8 +180,8 @@ def test_an_end_without_a_cause_never_reads_as_success(side: str) -> None:
         pair.pump(lambda: inside(pair.decodes[0]).rank.value_of(room.key).state.name == "OPEN")
         index, body = (2, msg.Abort(Cause.NONE)) if side == "P" else (0, msg.Drained(Cause.NONE))
         loop = inside(pair.endpoints[index]).loop
-        link = next(iter(loop.lines.peer_of))
-        tap.say(index, loop.lines.peer_of[link], encode(loop.rank.links[link].epoch, room.key, body))
+        link = next(iter(loop.connections.peer_of))
+        tap.say(index, loop.connections.peer_of[link], encode(loop.rank.links[link].epoch, room.key, body))
         for _ in range(50):
             pair.turn()
         assert not pair.outcomes, "nobody has been told that it is over"

@@ -47,13 +47,13 @@ def test_what_is_no_note_is_refused(tag: bytes) -> None:
 def test_a_part_is_notified_once_by_its_write_or_by_a_message(pair: Pair) -> None:
     sent: list[Any] = []
     for endpoint in pair.prefills:
-        send = inside(endpoint).loop.lines.send
+        send = inside(endpoint).loop.connections.send
 
         def counted(link: int, epoch: int, room: int, body: Any, send: Any = send) -> None:
             sent.append(body)
             send(link, epoch, room, body)
 
-        inside(endpoint).loop.lines.send = counted  # type: ignore[method-assign]
+        inside(endpoint).loop.connections.send = counted  # type: ignore[method-assign]
     room = pair.open(tokens=100)
     pair.finish(room)
     pair.check(room)

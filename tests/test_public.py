@@ -20,7 +20,7 @@ from kvproto.testing.pair import Pair
 
 ROOT = Path(__file__).parent.parent
 #: how a search and a witness say what they have found: no caller meets them
-FOUND = {"Violation", "Fault"}
+FOUND = {"Violation", "BrokenProperty"}
 
 
 def said(code: str) -> str:

@@ -42,7 +42,7 @@ from kvproto.fsm.table import Table
 from kvproto.fsm.trace.records import lines
 from kvproto.fsm.vocabulary import Transmit
 from kvproto.fsm.world import World
-from kvproto.fsm.world_tale import _Search
+from kvproto.fsm.world_tale import _StorySearch
 
 ROOT = Path(__file__).parent.parent
 TABLES = ["--tables", "examples.two_phase_commit.parties:PROTOCOL"]
@@ -163,10 +163,10 @@ def test_what_is_alike_is_exchanged_and_nothing_is_lost_by_it() -> None:
     alike, apart = (World(Commit(chances, participants=1, txns=2)) for _ in range(2))
     assert len(alike.swaps) == 1
     apart.swaps = []
-    whole = _Search("apart", apart, 4_000)
+    whole = _StorySearch("apart", apart, 4_000)
     whole.run()
     canonical = {_orbit(apart, alike, state) for state in whole.order}
-    assert run(_Search("alike", alike, 4_000)).states == len(canonical) < len(whole.order)
+    assert run(_StorySearch("alike", alike, 4_000)).states == len(canonical) < len(whole.order)
 
 
 def _orbit(apart: World, alike: World, state: tuple[int, ...]) -> frozenset[object]:
@@ -226,7 +226,7 @@ def test_a_trace_is_told_replayed_and_shown(say: Say, tmp_path: Path) -> None:
     assert "=> WriteLog(word commit)" in story
     assert "sequenceDiagram" in say("trace", *files, "--format", "mermaid")
     assert json.loads(say("trace", *files, "--format", "perfetto"))["traceEvents"]
-    assert "transaction 9 is not in these traces" in say("trace", *files, "--about", "9", code=1)
+    assert "transaction 9 is not in these traces" in say("trace", *files, "--about", "9", code=2)
     assert say("replay", *files).count("as the tables say") == len(files) == 4
     say("inspect", *files, "--out", str(tmp_path / "t.html"))
     assert 'id="participant.PREPARED"' in (tmp_path / "t.html").read_text()

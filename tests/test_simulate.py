@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kvproto.check.mutations import EXAM
+from kvproto.check.mutations import MUTANTS
 from kvproto.cli.simulate_command import main
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.testing.simulation import FAULTS, Simulation
 
 
@@ -58,8 +58,8 @@ def test_a_fault_that_is_none_is_refused() -> None:
 def test_a_planted_row_ends_a_simulation(defect: str, said: str) -> None:
     breaches = []
     for seed in range(1, 7):
-        with Bench() as bench:
-            EXAM[defect].apply(bench)
+        with TablePatch() as bench:
+            MUTANTS[defect].apply(bench)
             breaches.append(Simulation(seed, 80, tuple(FAULTS), ring=4096).run().breach)
         if re.search(said, breaches[-1]):
             return

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from kvproto.cli import main as kvproto_main
 from kvproto.cli.replay_command import main as replay_main
 from kvproto.cli.trace_command import main as trace_main
 from kvproto.draw.scenes import ROOM, SCENES, open_room
-from kvproto.draw.stage import GRID, Cast, Stage
+from kvproto.draw.stage import GRID, SceneRanks, SceneStage
 from kvproto.fsm.draw.scene import Scene
 from kvproto.fsm.trace.plain_json import PlainError
 from kvproto.fsm.vocabulary import Report
@@ -63,7 +64,7 @@ def test_a_trace_comes_back_as_it_was_and_replays(scene: Scene) -> None:
 
 
 def test_room_ids_of_64_bits_and_generations_come_back(tmp_path: Path) -> None:
-    stage = Stage(Cast())
+    stage = SceneStage(SceneRanks())
     stage.run(1e-3)
     room = room_key(2**64 - 1, 2**32 - 1)
     open_room(stage, room, GRID)
@@ -76,7 +77,7 @@ def test_room_ids_of_64_bits_and_generations_come_back(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_begins_in_the_middle_replays(tmp_path: Path) -> None:
-    stage = Stage(Cast(settings=Settings(trace=40)))
+    stage = SceneStage(SceneRanks(settings=Settings(trace=40)))
     stage.run(1e-3)
     for room in range(1, 30):
         open_room(stage, room, GRID)
@@ -91,7 +92,7 @@ def test_a_trace_that_begins_in_the_middle_replays(tmp_path: Path) -> None:
 
 
 def test_forgotten_tombstones_do_not_disturb_the_replay() -> None:
-    stage = Stage(Cast(settings=Settings(tombstones=1)))
+    stage = SceneStage(SceneRanks(settings=Settings(tombstones=1)))
     stage.run(1e-3)
     for room in (ROOM, SECOND, ROOM):
         open_room(stage, room, GRID)
@@ -111,7 +112,7 @@ def test_what_is_not_of_its_type_is_refused_by_name(kind: type) -> None:
 
 
 @pytest.mark.parametrize(("line", "says"), [
-    ("not json", "Expecting value"), ('{"kind": "step"}', "must name the rank"), ("[]", "object"),
+    ("not json", "malformed"), ('{"kind": "step"}', "must name the rank"), ("[]", "object"),
     ('{"kind": "rank", "format": 99}', "format 99"), ('{"kind": "rank", "format": 1}', "missing"),
 ])  # fmt: skip
 def test_a_file_that_is_no_trace_is_named_with_its_line(tmp_path: Path, line: str, says: str) -> None:
@@ -119,14 +120,14 @@ def test_a_file_that_is_no_trace_is_named_with_its_line(tmp_path: Path, line: st
     path.write_text(f"\n{line}\n")
     with pytest.raises(TraceError, match=rf"t\.jsonl:2: .*{says}"):
         load(path)
-    assert replay_main([str(path)]) == 1
+    assert kvproto_main(["replay", str(path)]) == 2
 
 
 def test_no_trace_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty.jsonl").write_text("")
-    assert trace_main([str(tmp_path / "empty.jsonl")]) == 1
+    assert kvproto_main(["trace", str(tmp_path / "empty.jsonl")]) == 2
     assert "no trace in it" in capsys.readouterr().err
-    assert trace_main([str(tmp_path / "absent.jsonl")]) == 1
+    assert kvproto_main(["trace", str(tmp_path / "absent.jsonl")]) == 2
     assert "cannot be read" in capsys.readouterr().err
 
 
@@ -227,7 +228,7 @@ def test_lost_repeated_and_unseen_messages_are_told_as_such() -> None:
 
 
 def test_the_story_of_a_room_has_its_watermark_and_no_other_room() -> None:
-    stage = Stage(Cast(settings=Settings(ring_bytes=1 << 15)))
+    stage = SceneStage(SceneRanks(settings=Settings(ring_bytes=1 << 15)))
     stage.run(1e-3)
     open_room(stage, ROOM, 2 * GRID)
     open_room(stage, SECOND, 2 * GRID)
@@ -276,13 +277,17 @@ def test_the_commands_tell_replay_and_catch(tmp_path: Path, capsys: pytest.Captu
     assert "room 7 gen 0" in capsys.readouterr().out
     assert trace_main([*files, "--room", "7"]) == 0
     assert "STAGING_REQ chunk 0" in capsys.readouterr().out
-    assert trace_main([*files, "--room", "8"]) == 1
-    assert trace_main([*files, "--room", "x"]) == 1
+    assert kvproto_main(["trace", *files, "--room", "8"]) == 2
+    assert kvproto_main(["trace", *files, "--room", "x"]) == 2
     assert trace_main([*files, "--format", "mermaid"]) == 0
     assert capsys.readouterr().out.startswith("sequenceDiagram")
     out = tmp_path / "p.json"
     assert trace_main([*files, "--format", "perfetto", "--out", str(out)]) == 0
     assert json.loads(out.read_text())["traceEvents"]
+    assert trace_main([*files, "--room", "7", "--format", "json"]) == 0
+    told = {each["index"]: each for each in json.loads(capsys.readouterr().out)}
+    assert {each["kind"] for each in told.values()} == {"step", "sent", "heard"}
+    assert all(each["cause"] in told for each in told.values() if each["kind"] == "heard" and each["subject"])
     assert replay_main(files) == 0
     path = Path(files[0])
     path.write_text(path.read_text().replace('"to": "GATHERING"', '"to": "WRITING"', 1))

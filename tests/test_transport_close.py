@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvproto.io.transports.base import Handle, Part
+from kvproto.io.transports.base import Handle, WritePart
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.links import InFlightWrite
 from kvproto.io.transports.memory import MemoryTransport
@@ -31,7 +31,7 @@ def left_in_flight(fabric: Fabric) -> tuple[Watched, np.ndarray[Any, np.dtype[np
     source = transport.register(bytes_.ctypes.data, 64)
     region = other.register(target.ctypes.data, 64)
     peer = transport.connect(other.endpoint())
-    draft = transport.prepare(peer, [Part(source, transport.remote(peer, region.index), bulk(0, 0, 64))], b"")
+    draft = transport.prepare(peer, [WritePart(source, transport.remote(peer, region.index), bulk(0, 0, 64))], b"")
 
     def leave() -> None:
         flight: InFlightWrite = transport._post(Handle(0), draft)

@@ -20,11 +20,11 @@ from kvproto.io.transports import (
     Completed,
     Failed,
     Handle,
-    Part,
     PeerId,
     StaleEndpoint,
     TransportEvent,
     UsageError,
+    WritePart,
     bulk,
 )
 from kvproto.io.transports.endpoint import decode, encode
@@ -138,7 +138,7 @@ def test_one_write_spans_regions(rig: Rig) -> None:
     second = rig.peer.ask("add", 4096)
     peer = rig.connect()
     src = rig.rank.regions[0]
-    parts = [Part(src, rig.transport.remote(peer, i), PIECES) for i in (0, second)]
+    parts = [WritePart(src, rig.transport.remote(peer, i), PIECES) for i in (0, second)]
     handle = rig.transport.write_many(peer, parts, b"two")
     assert rig.finish(handle) == [Completed(handle)]
     if rig.transport.caps.native_notify:
@@ -157,7 +157,7 @@ def test_one_write_spans_regions(rig: Rig) -> None:
 
 def test_a_draft_is_posted_later_as_what_it_was(rig: Rig) -> None:
     peer = rig.connect()
-    parts = [Part(rig.rank.regions[0], rig.transport.remote(peer, 0), PIECES)]
+    parts = [WritePart(rig.rank.regions[0], rig.transport.remote(peer, 0), PIECES)]
     draft, spare = (rig.transport.prepare(peer, parts, tag) for tag in (b"draft", b"spare"))
     assert not rig.transport.busy()
     rig.transport.drop(spare)
@@ -173,7 +173,7 @@ def test_a_draft_that_its_peer_has_outlived_is_made_anew_or_refused(rig: Rig) ->
     second = rig.peer.ask("add", 4096)
     peer = rig.connect()
     first, other = (
-        rig.transport.prepare(peer, [Part(rig.rank.regions[0], rig.transport.remote(peer, index), PIECES)], b"")
+        rig.transport.prepare(peer, [WritePart(rig.rank.regions[0], rig.transport.remote(peer, index), PIECES)], b"")
         for index in (0, second)
     )
     rig.peer.ask("drop", 1)
@@ -182,7 +182,7 @@ def test_a_draft_that_its_peer_has_outlived_is_made_anew_or_refused(rig: Rig) ->
         rig.transport.post(other)
     handle = rig.transport.post(first)
     assert rig.finish(handle) == [Completed(handle)]
-    last = rig.transport.prepare(peer, [Part(rig.rank.regions[0], rig.transport.remote(peer, 0), PIECES)], b"")
+    last = rig.transport.prepare(peer, [WritePart(rig.rank.regions[0], rig.transport.remote(peer, 0), PIECES)], b"")
     rig.transport.drop(last)
     rig.transport.disconnect(peer)
     with pytest.raises(StaleEndpoint, match="not connected"):

@@ -18,11 +18,11 @@ from kvproto.io.transports import (
     Completed,
     Failed,
     Handle,
-    Part,
     PeerId,
     PeerLost,
     StaleEndpoint,
     UsageError,
+    WritePart,
     WrongThread,
     bulk,
 )
@@ -369,7 +369,7 @@ def test_one_write_may_span_several_regions() -> None:
     low = np.zeros(64, dtype=np.uint8)
     second = d.transport.register(low.ctypes.data, 64)
     peer = p.transport.connect(d.transport.endpoint())
-    parts = [Part(p.region, p.transport.remote(peer, i), bulk(0, i, 4)) for i in (d.region.index, second.index)]
+    parts = [WritePart(p.region, p.transport.remote(peer, i), bulk(0, i, 4)) for i in (d.region.index, second.index)]
     handle = p.transport.write_many(peer, parts, b"both")
     assert p.transport.poll() == [Completed(handle)]
     assert d.transport.poll() == [Arrived(peer_of(p), b"both")]

@@ -8,11 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproto.io.transports import BadEndpoint, Caps, Part, PeerId, RemoteRegion, StaleEndpoint, UsageError, bulk
+from kvproto.io.transports import (
+    BadEndpoint,
+    PeerId,
+    RemoteRegion,
+    StaleEndpoint,
+    TransportCaps,
+    UsageError,
+    WritePart,
+    bulk,
+)
 from kvproto.io.transports.endpoint import MAX_BYTES, VERSION, InstanceDescription, RegionEntry, decode, encode
 from kvproto.io.transports.regions import RegionTable, as_descs, joined, request
 
-CAPS = Caps("memory", ("DRAM", "VRAM"), 64, 100, 100, True, False)
+CAPS = TransportCaps("memory", ("DRAM", "VRAM"), 64, 100, 100, True, False)
 PEER = PeerId("peer")
 DST = RemoteRegion(PEER, 3, 0x9000, 1000, "DRAM", 0)
 
@@ -77,12 +86,12 @@ def test_out_of_range_is_refused_by_side_and_row(desc: tuple[int, int, int], sid
     for row, good in ((0, []), (1, [(0, 0, 1)]), (2, [(0, 0, 1), (2, 2, 1)])):
         rows = np.array([*good, desc], dtype=np.uint64)
         with pytest.raises(UsageError, match=f"descriptor {row}: {side}"):
-            request([Part(t.regions()[0], DST, rows)], b"", t, {3: DST}, CAPS)
+            request([WritePart(t.regions()[0], DST, rows)], b"", t, {3: DST}, CAPS)
 
 
 def test_the_last_byte_of_both_sides_is_inside() -> None:
     t = table()
-    out = request([Part(t.regions()[0], DST, bulk(499, 999, 1))], b"", t, {3: DST}, CAPS)
+    out = request([WritePart(t.regions()[0], DST, bulk(499, 999, 1))], b"", t, {3: DST}, CAPS)
     assert out.local.tolist() == [[0x1000 + 499, 1, 0]]
     assert out.remote.tolist() == [[0x9000 + 999, 1, 0]]
     assert (out.count, out.sources) == (1, (0,))
@@ -93,7 +102,11 @@ def test_parts_are_one_request_in_order() -> None:
     t.add(t.plan(0x4000, 100, "DRAM", 0))
     first, second = t.regions()
     other = RemoteRegion(PEER, 4, 0xA000, 50, "DRAM", 0)
-    parts = [Part(first, DST, bulk(0, 10, 5)), Part(second, other, bulk(1, 2, 3)), Part(first, other, bulk(9, 9, 1))]
+    parts = [
+        WritePart(first, DST, bulk(0, 10, 5)),
+        WritePart(second, other, bulk(1, 2, 3)),
+        WritePart(first, other, bulk(9, 9, 1)),
+    ]
     out = request(parts, b"t", t, {3: DST, 4: other}, CAPS)
     assert out.local[:, 0].tolist() == [0x1000, 0x4001, 0x1009]
     assert out.remote[:, 0].tolist() == [0x900A, 0xA002, 0xA009]
@@ -105,17 +118,17 @@ def test_a_write_that_mixes_kinds_is_refused() -> None:
     t.add(t.plan(0x1000, 100, "VRAM", 0))
     host, device = t.regions()
     with pytest.raises(UsageError, match="kinds"):
-        request([Part(host, DST, bulk(0, 0, 1)), Part(device, DST, bulk(0, 0, 1))], b"", t, {3: DST}, CAPS)
+        request([WritePart(host, DST, bulk(0, 0, 1)), WritePart(device, DST, bulk(0, 0, 1))], b"", t, {3: DST}, CAPS)
 
 
 def test_limits_of_the_backend_are_named() -> None:
     t = table()
     src = t.regions()[0]
     with pytest.raises(UsageError, match="tag of 65 bytes"):
-        request([Part(src, DST, bulk(0, 0, 1))], b"x" * 65, t, {3: DST}, CAPS)
+        request([WritePart(src, DST, bulk(0, 0, 1))], b"x" * 65, t, {3: DST}, CAPS)
     many = as_descs([(2 * i, 2 * i, 1) for i in range(101)])
     with pytest.raises(UsageError, match="101 descriptors"):
-        request([Part(src, DST, many)], b"", t, {3: DST}, CAPS)
+        request([WritePart(src, DST, many)], b"", t, {3: DST}, CAPS)
     with pytest.raises(UsageError, match="part"):
         request([], b"", t, {3: DST}, CAPS)
 
@@ -125,10 +138,10 @@ def test_a_target_of_an_older_table_is_stale_and_a_retired_source_is_a_bug() -> 
     src = t.regions()[0]
     moved = RemoteRegion(PEER, 3, 0x9999, 1000, "DRAM", 0)
     with pytest.raises(StaleEndpoint, match="region 3"):
-        request([Part(src, DST, bulk(0, 0, 1))], b"", t, {3: moved}, CAPS)
+        request([WritePart(src, DST, bulk(0, 0, 1))], b"", t, {3: moved}, CAPS)
     t.remove(src)
     with pytest.raises(UsageError, match="not registered"):
-        request([Part(src, DST, bulk(0, 0, 1))], b"", t, {3: DST}, CAPS)
+        request([WritePart(src, DST, bulk(0, 0, 1))], b"", t, {3: DST}, CAPS)
 
 
 # -- the local table

@@ -8,7 +8,7 @@ import os
 import pytest
 from support.witness import Rumoured, bare, changed, model, rumur
 
-from kvproto.check.witness.chunk_search import Found, explore
+from kvproto.check.witness.chunk_search import ChunkSearchResult, explore
 
 TROUBLED = ("empty", "full", "small")
 NOBODY = {"grant NONE", "send NONE", "write STILL"}  # follow from the others
@@ -16,11 +16,11 @@ EMPTY = {"FIRST": 0, "LAST": 0}  # the empty ring alone
 
 
 @functools.cache
-def ranks(rings: tuple[str, ...], trouble: bool, tells: bool = False) -> Found:
+def ranks(rings: tuple[str, ...], trouble: bool, tells: bool = False) -> ChunkSearchResult:
     return explore(rings=rings, trouble=trouble, tells=tells)
 
 
-def agree(found: Found, theirs: Rumoured) -> None:
+def agree(found: ChunkSearchResult, theirs: Rumoured) -> None:
     assert theirs.error == ""
     assert found.faults == [] and found.refused == {} and found.lost == 0
     assert theirs.states == sum(found.states.values())

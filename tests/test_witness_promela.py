@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from support.witness import Spun, spin
 
 from kvproto.check.witness.chunk import Tables
-from kvproto.check.witness.chunk_search import Found, explore
-from kvproto.check.witness.promela import FILES, FOLDER, World, generate, stale
+from kvproto.check.witness.chunk_search import ChunkSearchResult, explore
+from kvproto.check.witness.promela import FILES, FOLDER, PromelaWorld, generate, stale
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import events as ev
@@ -24,11 +24,11 @@ from kvproto.protocol.tables.prefill_send import finish, free_slot, prefill_send
 
 
 @functools.cache
-def ranks(about: World) -> Found:
+def ranks(about: PromelaWorld) -> ChunkSearchResult:
     return explore(rings=(about.ring,), trouble=about.trouble, tells=about.tells)
 
 
-def agree(found: Found, spun: Spun) -> None:
+def agree(found: ChunkSearchResult, spun: Spun) -> None:
     """Spin's transitions: our moves, one that changes nothing in each state that is over, and the start."""
     assert spun.errors == 0
     assert found.faults == [] and found.lost == 0
@@ -98,10 +98,10 @@ FAULTY = {
 @pytest.mark.parametrize("fault", FAULTY)
 def test_a_change_to_a_table_is_seen(fault: str) -> None:
     tables, seen = FAULTY[fault]
-    spun, ours = spin(generate(World("empty"), tables)), explore(tables, ("empty",))
+    spun, ours = spin(generate(PromelaWorld("empty"), tables)), explore(tables, ("empty",))
     if seen == "count":
         agree(ours, spun)
-        assert spun.stored != sum(ranks(World("empty")).states.values())
+        assert spun.stored != sum(ranks(PromelaWorld("empty")).states.values())
     elif seen == "L1":
         assert ours.faults == [] and ours.lost > 0
         assert spun.error.startswith("invalid end state")

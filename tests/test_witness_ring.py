@@ -11,11 +11,11 @@ import pytest
 from support.rings import Stale
 from support.witness import changed, model, need, rumur
 
-from kvproto.check.witness.ringworld import Found, RingWorld, explore
+from kvproto.check.witness.ringworld import RingSearchResult, RingWorld, explore
 from kvproto.protocol.ring import Mark, Ring
 
 
-class Hasty(Ring):
+class DelayBoundedExplorer(Ring):
     """A ring whose watermark is the youngest region's place."""
 
     @property
@@ -34,12 +34,12 @@ class Silent(Ring):
 
 
 @functools.cache
-def _ring(kind: Hashable, size: int, promises: int, drops: bool, pulled: bool) -> Found:
+def _ring(kind: Hashable, size: int, promises: int, drops: bool, pulled: bool) -> RingSearchResult:
     assert isinstance(kind, type) and issubclass(kind, Ring)
     return explore(RingWorld(size, promises, kind=kind, drops=drops, pulled=pulled))
 
 
-def ring(kind: type[Ring], size: int, promises: int, *, drops: bool = False, pulled: bool = False) -> Found:
+def ring(kind: type[Ring], size: int, promises: int, *, drops: bool = False, pulled: bool = False) -> RingSearchResult:
     return _ring(cast("Hashable", kind), size, promises, drops, pulled)
 
 
@@ -89,7 +89,7 @@ def test_a_watermark_that_can_be_asked_for_makes_up_for_the_rule() -> None:
     assert found.dead == found.lost == 0
 
 
-@pytest.mark.parametrize(("kind", "property_"), [(Hasty, "S11"), (Silent, "L3")])
+@pytest.mark.parametrize(("kind", "property_"), [(DelayBoundedExplorer, "S11"), (Silent, "L3")])
 def test_a_ring_that_is_wrong_is_seen(kind: type[Ring], property_: str) -> None:
     faults = explore(RingWorld(3, 3, kind=kind)).faults
     assert [fault for fault in faults if fault.startswith(property_)]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kvproto.engine.logs import Logs
-from kvproto.engine.writes import BUDGET, Writes
+from kvproto.engine.writes import BUDGET, RankWrites
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.transports.base import Busy, Completed, Failed, Fault, Handle, PeerId
@@ -51,7 +51,7 @@ class World:
             handlers=self.handlers,
         )  # fmt: skip
         transport = stand_in(write_many=self.write_many, quiescent=lambda _: self.settled, drop=lambda _: None)
-        self.writes = Writes(self.loop, transport)
+        self.writes = RankWrites(self.loop, transport)
 
     def write_many(self, _peer: PeerId, parts: list[Any], _tag: bytes) -> Handle:
         if self.full:

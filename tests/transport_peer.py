@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kvproto.io.transports import Arrived, BackendUnavailable, Failed, Handle, Region, Transport, TransportEvent
+from kvproto.io.transports import Arrived, BackendUnavailable, Failed, Handle, MemoryRegion, Transport, TransportEvent
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 
@@ -54,7 +54,7 @@ class Rank:
     def __init__(self, transport: Transport, size: int = SIZE) -> None:
         self.transport = transport
         self.buffers: list[npt.NDArray[np.uint8]] = []
-        self.regions: list[Region] = []
+        self.regions: list[MemoryRegion] = []
         self.log: list[tuple[str, bytes, int]] = []
         self.add(size)
 

@@ -13,15 +13,19 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any, Literal
 
 from examples.two_phase_commit.parties import WORDS, Participant, make
 from examples.two_phase_commit.protocol import COORDINATOR, Announce, Begun, Message, Recovered, WriteLog
 from kvproto.engine.party_loop import PartyLoop
+from kvproto.fsm.bounded_files import decoded, json_value, lines_of
 from kvproto.fsm.trace.records import save
 
 #: seconds for which a party that is done still answers
 LINGER = 1.5
 TXN = 1
+#: what its log may hold
+WORD: Any = Literal["promise", "commit", "abort"]
 
 
 class Node:
@@ -49,7 +53,8 @@ class Node:
 
     def recover(self) -> None:
         """What the log says goes on; without a log the coordinator begins, and participants have their changes."""
-        words = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        lines = lines_of(self.log) if self.log.exists() else ()
+        words = [decoded(str(self.log), json_value(line, str(self.log)), WORD) for line in lines]
         if words:
             self.loop.submit(self.party.handle(Recovered(TXN, words[-1]), self.loop.now))
         elif isinstance(self.party, Participant):

@@ -22,8 +22,8 @@ from examples.two_phase_commit.protocol import (
     VoteReceived,
 )
 from kvproto.fsm.codec import Body
-from kvproto.fsm.digest_text import Texts, digest, routes_say, table_says
-from kvproto.fsm.party import Heard, Member
+from kvproto.fsm.digest_text import DigestTexts, digest, routes_say, table_says
+from kvproto.fsm.party import Member, MemberMessage
 from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.routing import Fact, Routes
 from kvproto.fsm.sources import Sources
@@ -44,22 +44,22 @@ class SenderIs(Fact):
     STRANGER = 1
 
 
-def voted(h: Heard) -> VoteReceived:
+def voted(h: MemberMessage) -> VoteReceived:
     """A participant's vote."""
     return VoteReceived(h.body.txn, h.peer, h.body.yes)
 
 
-def inquired(h: Heard) -> Inquired:
+def inquired(h: MemberMessage) -> Inquired:
     """A participant in doubt."""
     return Inquired(h.body.txn, h.peer)
 
 
-def asked(h: Heard) -> PrepareAsked:
+def asked(h: MemberMessage) -> PrepareAsked:
     """Whether the changes are at hand, the party knows."""
     return PrepareAsked(h.body.txn, h.body.txn in h.party.at_hand)
 
 
-def decided(h: Heard) -> DecisionReceived:
+def decided(h: MemberMessage) -> DecisionReceived:
     """The coordinator's word."""
     return DecisionReceived(h.body.txn, h.body.commit)
 
@@ -85,7 +85,7 @@ def by_txn(event: Any) -> Any:
 class Party(Member):
     """Either kind: a machine a transaction."""
 
-    def facts(self, heard: Heard) -> int:
+    def facts(self, heard: MemberMessage) -> int:
         """Whether the sender is one of the parties."""
         return Routes.place(SenderIs.MEMBER if heard.peer in self.peers else SenderIs.STRANGER)
 
@@ -117,7 +117,7 @@ def make(number: int, names: Mapping[int, str], timing: Timing = Timing()) -> Co
 
 def said() -> str:
     """What two builds must have in common."""
-    texts = Texts()
+    texts = DigestTexts()
     parts = {"messages": (Message,), "routes": (*routes_say(to_coordinator), *routes_say(to_participant))}
     return digest({name: texts.part(name, roots) for name, roots in parts.items()}
                   | {table.name: texts.part(table.name, table_says(table)) for table in TABLES})  # fmt: skip

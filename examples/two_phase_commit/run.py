@@ -14,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from kvproto.cli.ending import ended
+
 PARTIES = 3
 LIMIT = 30.0
 
@@ -31,6 +33,7 @@ def addresses() -> list[str]:
 
 def run(folder: Path) -> int:
     """Play it; the exit code."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "die").touch()
     where = addresses()
 
@@ -56,7 +59,6 @@ def run(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        raise SystemExit(run(Path(sys.argv[1])))
     with tempfile.TemporaryDirectory() as made:
-        raise SystemExit(run(Path(made)))
+        place = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(made)
+        raise SystemExit(ended("two_phase_commit", lambda: run(place)))

@@ -26,12 +26,12 @@ from examples.two_phase_commit.protocol import (
     log_commit,
     tell_commit,
 )
-from kvproto.fsm.checker import Planted
+from kvproto.fsm.checker import PlantedBug
 from kvproto.fsm.draw.scene import Scene
-from kvproto.fsm.scenario import Call, Chances, Scenario, View
+from kvproto.fsm.scenario import ApplicationCall, Chances, Scenario, View
 from kvproto.fsm.stage import Stage
 from kvproto.fsm.symmetry import Renaming
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.timing import Timer
 from kvproto.fsm.trace.records import Log
 from kvproto.fsm.vocabulary import Effect
@@ -93,12 +93,12 @@ class Commit(Scenario):
         entry = Entry(effect.txn, "commit" if effect.commit else "abort")
         return replace(around, told=tuple(sorted({*around.told, entry}))), None
 
-    def calls(self, number: int, around: Around) -> Iterable[Call]:
+    def calls(self, number: int, around: Around) -> Iterable[ApplicationCall]:
         """The coordinator's application begins each transaction once."""
         for txn in self.txns if number == COORDINATOR else ():
             if txn not in around.begun:
                 begun = tuple(sorted((*around.begun, txn)))
-                yield Call(f"begin {txn}", replace(around, begun=begun), Begun(txn, self.members))
+                yield ApplicationCall(f"begin {txn}", replace(around, begun=begun), Begun(txn, self.members))
 
     def broken(self, views: list[View]) -> tuple[str, str] | None:
         """All or nothing: whatever applications are told of a transaction, in all lives, is one and the same."""
@@ -155,19 +155,19 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
 }
 
 
-def impatient(bench: Bench) -> None:
+def impatient(bench: TablePatch) -> None:
     """A participant that hears nothing gives its promise up."""
     rows = bench.rows(protocol.participant, P.PREPARED, TimerFired)
     bench.change(protocol.participant, rows, target=P.ABORTED, do=(announce_abort,))
 
 
-def tells_first(bench: Bench) -> None:
+def tells_first(bench: TablePatch) -> None:
     """The coordinator tells its decision before it is in the log."""
     (row,) = bench.rows(protocol.coordinator, C.AWAIT_VOTES, protocol.VoteReceived, "last_yes")
     bench.change(protocol.coordinator, [row], do=(tell_commit, log_commit, *row.do[2:]))
 
 
-def promises_in_memory(bench: Bench) -> None:
+def promises_in_memory(bench: TablePatch) -> None:
     """A participant promises, and does not log it."""
     rows = bench.rows(protocol.participant, P.UNKNOWN, protocol.PrepareAsked, "able")
     bench.without(protocol.participant, rows, "log_promise")
@@ -178,9 +178,9 @@ class CommitChecker(WorldChecker):
 
     suites = {"all": tuple(SCENARIOS)}  # noqa: RUF012
     planted = {  # noqa: RUF012
-        "impatient": Planted(impatient.__doc__ or "", "lossy", ("atomicity",), impatient),
-        "tells-first": Planted(tells_first.__doc__ or "", "crash", ("atomicity", "decision"), tells_first),
-        "promises-in-memory": Planted(promises_in_memory.__doc__ or "", "crash", ("decision",), promises_in_memory),
+        "impatient": PlantedBug(impatient.__doc__ or "", "lossy", ("atomicity",), impatient),
+        "tells-first": PlantedBug(tells_first.__doc__ or "", "crash", ("atomicity", "decision"), tells_first),
+        "promises-in-memory": PlantedBug(promises_in_memory.__doc__ or "", "crash", ("decision",), promises_in_memory),
     }
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from kvproto.arguments import positive, real
 from kvproto.bench import tables
 from kvproto.bench.control_side import LIVE, ControlRank
 from kvproto.bench.members import Members
@@ -83,9 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command_line("control", __doc__)
     parser.add_argument("--spin", action="store_true", help="loops that never sleep, on cores of their own")
     parser.add_argument("--cuda", action="store_true", help="KV on GPUs, gathered and scattered by Triton kernels")
-    parser.add_argument("--rounds", type=int, default=512, help="rooms measured a row, at least (default 512)")
-    parser.add_argument("--pace", type=float, default=1.0, help="milliseconds between rooms (default 1)")
-    parser.add_argument("--rooms", type=int, default=2000, help="rooms of a throughput run (default 2000)")
+    parser.add_argument("--rounds", type=positive, default=512, help="rooms measured a row, at least (default 512)")
+    parser.add_argument("--pace", type=real(0, 1e6), default=1.0, help="milliseconds between rooms (default 1)")
+    parser.add_argument("--rooms", type=positive, default=2000, help="rooms of a throughput run (default 2000)")
     options = parser.parse_args(argv)
     if options.cuda and not torch.cuda.is_available():
         print("torch sees no GPU here: leave --cuda out", file=sys.stderr)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,11 @@ from kvproto.bench.highlights import highlights
 from kvproto.bench.kernel_tables import Run, kernels
 from kvproto.bench.pieces import DEFAULT
 from kvproto.bench.plot import add_plot, draw
+from kvproto.bench.result_types import checked_results, checked_run
 from kvproto.bench.summary import demo, summary
 from kvproto.bench.tables import control, pinned, pipeline, transport
+from kvproto.errors import ArgumentError, KvprotoError
+from kvproto.fsm.bounded_files import FileError, document, text_of
 
 #: what is put between which marks
 MARKS: dict[str, Callable[[dict[str, Any]], str]] = {"figures": summary, "figures in short": highlights}
@@ -49,13 +51,16 @@ def tables(results: dict[str, Any]) -> str:
 
 def read(file: Path) -> Run:
     """One run, as a benchmark or the demonstration wrote it; times of single transfers are left out."""
-    run: Run = json.loads(file.read_text())
+    run: Run = document(file)
+    if not isinstance(run, dict):
+        raise FileError(f"{file}: no run: an object is expected")
     if "figures" not in run:
-        head = ("bench", "command", "machine")
+        head = [name for name in ("bench", "command", "machine") if name in run]
         run = {**{name: run[name] for name in head}, "figures": {k: v for k, v in run.items() if k not in head}}
-    rows = run["figures"] if isinstance(run["figures"], list) else run["figures"].get("kernels", [])
-    for row in rows:
-        for name in LEFT_OUT:
+    figures = run["figures"]
+    rows = figures.get("kernels") if isinstance(figures, dict) else figures
+    for row in rows if isinstance(rows, list) else ():
+        for name in LEFT_OUT if isinstance(row, dict) else ():
             row.pop(name, None)
     return run
 
@@ -67,44 +72,52 @@ def put(runs: Iterable[Run], into: dict[str, Any]) -> dict[str, Any]:
 
 
 def between(text: str) -> tuple[str, str, str, str]:
-    """The marks' name, and what stands before, between and after them. ValueError: there are none."""
+    """The marks' name, and what stands before, between and after them. ArgumentError: there are none."""
     for name in MARKS:
         before, found, rest = text.partition(f"<!-- {name} -->\n")
         inside, also, after = rest.partition(f"\n<!-- /{name} -->")
         if found and also:
             return name, before + found, inside, also + after
-    raise ValueError(f"there is no <!-- {' --> and no <!-- '.join(MARKS)} -->")
+    raise ArgumentError(f"there is no <!-- {' --> and no <!-- '.join(MARKS)} -->")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables, or write a plot, a file of results or a summary; 2 if a file is missing or is none."""
+    """Print the tables, or write a plot, a file of results or a summary."""
     about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
     parser = argparse.ArgumentParser(prog="kvproto bench figures", description=about)
     parser.add_argument("--results", type=Path, default=DEFAULT, help=f"the file of results (default {DEFAULT})")
     parser.add_argument("--add", type=Path, nargs="+", metavar="RUN", help="put these runs into it first")
     parser.add_argument("--merge", type=Path, nargs="+", metavar="RUN", help="make it anew of these runs first")
-    parser.add_argument("--into", type=Path, nargs="+", metavar="FILE",
-                        help="put a summary between these files' marks, <!-- figures --> or <!-- figures in short -->")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="put a summary between these files' marks, <!-- figures --> or <!-- figures in short -->",
+    )
     parser.add_argument("--json", action="store_true", help="print the results as they are")
     add_plot(parser)
     options = parser.parse_args(argv)
-    try:
-        return _do(options)
-    except (OSError, ValueError, KeyError) as error:
-        print(f"kvproto bench figures: {type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-
-
-def _do(options: argparse.Namespace) -> int:
     fresh = options.merge or options.add
-    old = {} if options.merge or (fresh and not options.results.exists()) else json.loads(options.results.read_text())
+    old = {} if options.merge or (fresh and not options.results.exists()) else checked_results(options.results)
     if fresh:
+        runs = [checked_run(str(file), read(file)) for file in fresh]
         options.results.parent.mkdir(parents=True, exist_ok=True)
-        old = put(map(read, fresh), old)
+        old = put(runs, old)
         options.results.write_text(json.dumps(old, indent=1) + "\n")
+    try:
+        return _show(old, options)
+    except (LookupError, ArithmeticError, TypeError, ValueError) as error:
+        if isinstance(error, KvprotoError):
+            raise
+        lacking = "a run has not all that its table is made from"
+        raise FileError(f"{options.results}: {lacking}: {type(error).__name__}: {error}") from error
+
+
+def _show(old: dict[str, Any], options: argparse.Namespace) -> int:
     if options.into:
         for file in options.into:
-            name, before, _, after = between(file.read_text())
+            name, before, _, after = between(text_of(file))
             file.write_text(before + MARKS[name](old) + after)
         return 0
     if options.plot:

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from kvproto.arguments import positive
 from kvproto.bench import peer
 from kvproto.bench.kernel_work import (
     OTHERS,
@@ -155,8 +156,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; 1 if any row of ours was wrong, 2 if there is no GPU."""
     parser = command_line("kernels", __doc__)
-    parser.add_argument("--mib", type=int, default=512, help="staged MiB of a call (default 512)")
-    parser.add_argument("--repeats", type=int, default=30, help="timed calls of copy and of kernel, each")
+    parser.add_argument("--mib", type=positive, default=512, help="staged MiB of a call (default 512)")
+    parser.add_argument("--repeats", type=positive, default=30, help="timed calls of copy and of kernel, each")
     parser.add_argument("--quick", action="store_true", help="page 16 only, fewer calls")
     parser.add_argument("--peer", metavar="PATH", help="SGLang's wheel, or the directory that it is in")
     options = parser.parse_args(argv)

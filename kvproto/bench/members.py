@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 
-class Member(Protocol):
+class BenchMember(Protocol):
     """What is told; every command is a method."""
 
     def idle(self) -> None:
@@ -29,7 +29,7 @@ class Members:
     def __init__(self) -> None:
         self._conns: dict[tuple[str, int], Connection] = {}
 
-    def start(self, side: str, index: int, make: Callable[..., Member], *args: Any) -> None:
+    def start(self, side: str, index: int, make: Callable[..., BenchMember], *args: Any) -> None:
         """One more, made in its process."""
         spawn = multiprocessing.get_context("spawn")
         self._conns[side, index], theirs = spawn.Pipe()
@@ -47,7 +47,7 @@ class Members:
         return {key: answer for key, (_, answer) in answers.items()}
 
 
-def _serve(conn: Connection, make: Callable[..., Member], args: tuple[Any, ...]) -> None:
+def _serve(conn: Connection, make: Callable[..., BenchMember], args: tuple[Any, ...]) -> None:
     """Do what comes until the parent has had enough."""
     torch.set_num_threads(1)
     member, name = make(*args), ""

@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
 from typing import Any
 
+from kvproto.arguments import pages, positive, whole
+from kvproto.bench.result_types import curve_rows
 from kvproto.bench.tables import markdown
+from kvproto.errors import ArgumentError
 from kvproto.layout.sharding import LayoutError, grid_tokens
 
 MIB = 1 << 20
@@ -61,10 +63,10 @@ def suggest(
 ) -> Suggestion:  # fmt: skip
     """The grid for rooms of `tokens` tokens, each `token_bytes` of KV over all layers and heads.
 
-    ValueError: nothing was measured. LayoutError: pages or tokens that are none.
+    ArgumentError: nothing was measured. LayoutError: pages or tokens that are none.
     """
     if not measured or not all(measured.values()):
-        raise ValueError("no curve was measured: run kvproto bench pipeline --what pieces")
+        raise ArgumentError("no curve of this pair was measured: run kvproto bench pipeline --what pieces")
     if tokens < 1 or token_bytes < 1:
         raise LayoutError("grid-not-positive", f"rooms of {tokens} tokens of {token_bytes} bytes")
     room = tokens * token_bytes / MIB
@@ -96,11 +98,6 @@ def _nearest(sizes: Iterable[int], wanted: float) -> int:
     return min(sizes, key=lambda size: abs(log(size / wanted)))
 
 
-def measured_rows(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The rows of all pipeline runs in a file of results, or of the one run that it is."""
-    return [row for run in results.get("runs", [results]) if run["bench"] == "pipeline" for row in run["figures"]]
-
-
 def table(measured: Mapping[int, Curve]) -> str:
     """The curves: GB/s, a line a room size, a column a chunk size; the chosen one of each is bold."""
     chunks = sorted({chunk for curve in measured.values() for chunk in curve})
@@ -119,32 +116,27 @@ def parser() -> argparse.ArgumentParser:
                                 formatter_class=argparse.ArgumentDefaultsHelpFormatter)  # fmt: skip
     p.add_argument("--results", type=Path, default=DEFAULT, help="what `kvproto bench pipeline --json FILE` wrote")
     p.add_argument("--pair", default="1->1", help="whose curve: prefill->decode ranks, as measured")
-    p.add_argument("--layers", type=int, default=32, help="layers of the model")
-    p.add_argument("--kv-heads", type=int, default=8, help="KV heads of the model, all ranks together")
-    p.add_argument("--k-dim", type=int, default=128, help="elements of K a head")
-    p.add_argument("--v-dim", type=int, default=None, help="elements of V a head; as K's if not given")
-    p.add_argument("--itemsize", type=int, default=2, help="bytes an element")
-    p.add_argument("--tokens", type=int, default=4096, help="tokens of a usual room")
-    p.add_argument("--pages", default="16:16", metavar="P:D", help="tokens a page on either side")
-    p.add_argument("--prefill-chunk", type=int, default=None, help="tokens that the prefill computes at a time")
+    p.add_argument("--layers", type=positive, default=32, help="layers of the model")
+    p.add_argument("--kv-heads", type=positive, default=8, help="KV heads of the model, all ranks together")
+    p.add_argument("--k-dim", type=positive, default=128, help="elements of K a head")
+    p.add_argument("--v-dim", type=whole(0, 1 << 20), default=None, help="elements of V a head; as K's if not given")
+    p.add_argument("--itemsize", type=whole(1, 16), default=2, help="bytes an element")
+    p.add_argument("--tokens", type=positive, default=4096, help="tokens of a usual room")
+    p.add_argument("--pages", type=pages, default=(16, 16), metavar="P:D", help="tokens a page on either side")
+    p.add_argument("--prefill-chunk", type=positive, default=None, help="tokens that the prefill computes at a time")
     p.add_argument("--json", action="store_true", help="print one JSON object")
     return p
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the curves and the grid; 2 for a file without curves or arguments that make no layout."""
+    """Print the curves and the grid."""
     options = parser().parse_args(argv)
-    try:
-        measured = curves(measured_rows(json.loads(options.results.read_text())), options.pair)
-        dims = options.k_dim + (options.k_dim if options.v_dim is None else options.v_dim)
-        page_p, _, page_d = options.pages.partition(":")
-        found = suggest(
-            measured, token_bytes=options.layers * options.kv_heads * dims * options.itemsize, tokens=options.tokens,
-            pages=(int(page_p), int(page_d or page_p)), prefill_chunk=options.prefill_chunk,
-        )  # fmt: skip
-    except (OSError, ValueError, KeyError) as error:  # LayoutError is a ValueError
-        print(f"kvproto bench suggest: {error} ({options.results}, pair {options.pair})", file=sys.stderr)
-        return 2
+    measured = curves(curve_rows(options.results), options.pair)
+    dims = options.k_dim + (options.k_dim if options.v_dim is None else options.v_dim)
+    found = suggest(
+        measured, token_bytes=options.layers * options.kv_heads * dims * options.itemsize, tokens=options.tokens,
+        pages=options.pages, prefill_chunk=options.prefill_chunk,
+    )  # fmt: skip
     if options.json:
         print(json.dumps({"grid": found.grid, "bytes": found.nbytes, "gbs": found.gbs, "why": found.why}))
     else:

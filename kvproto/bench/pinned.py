@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 
+from kvproto.arguments import positive
 from kvproto.bench import tables
 from kvproto.bench.kernel_work import KernelShape
 from kvproto.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
 from kvproto.bench.results import command_line, write
-from kvproto.engine.device_streams import Lane
+from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.torch import TorchKernels
@@ -53,7 +54,7 @@ class StagedShare:
         self.nbytes = self.tokens * self.per_token
         self.pool = random_pool(layout, self.tokens // shape.page * 5 // 4)
         self.table = torch.randperm(self.pool.pages, device="cuda")[: self.tokens // shape.page]
-        self.lane = Lane(self.pool.device)
+        self.lane = DeviceStreams(self.pool.device)
         self.staging = Staging(self.nbytes, self.lane, "pinned")
 
     def pieces(self) -> list[tuple[int, int, int]]:
@@ -134,7 +135,7 @@ def rows(kernels: Kernels, repeats: int) -> list[dict[str, Any]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong, 2 if there is no GPU."""
     parser = command_line("pinned", __doc__)
-    parser.add_argument("--repeats", type=int, default=21, help="timed calls a row (default 21)")
+    parser.add_argument("--repeats", type=positive, default=21, help="timed calls a row (default 21)")
     options = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)

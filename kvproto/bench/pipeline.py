@@ -27,10 +27,11 @@ from typing import Any, Self
 
 import torch
 
+from kvproto.arguments import positive
 from kvproto.bench import tables
 from kvproto.bench.members import Members
 from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases
-from kvproto.bench.pipeline_rank import Form, Moment, PipelineRank
+from kvproto.bench.pipeline_rank import EndpointForm, Moment, PipelineRank
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.results import command_line, write
 from kvproto.layout.sharding import chunks
@@ -40,7 +41,7 @@ LEAD_S = 0.001
 
 
 @dataclass
-class Fleet:
+class BenchProcesses:
     """The processes of a shape."""
 
     shape: PipelineShape
@@ -100,18 +101,20 @@ class Fleet:
                 "ratio": case.rooms * bulk / statistics.median(times)} if bulk else {}),
         }  # fmt: skip
 
-    def _form(self, case: Case) -> Form:
+    def _form(self, case: Case) -> EndpointForm:
         prefill, decode = self.shape.layouts()
         grid = case.chunk * MIB // self.shape.token_bytes
         tokens = case.size * MIB // self.shape.token_bytes
-        form = Form(prefill, decode, grid, Settings(), case.rooms * tokens * 5 // 64 + 64, "device", case.max_descs)
+        form = EndpointForm(
+            prefill, decode, grid, Settings(), case.rooms * tokens * 5 // 64 + 64, "device", case.max_descs
+        )
         need = max(form.plan.grant_bytes(rank, grid) for rank in range(decode.ranks))
         ring = case.ring * MIB or need * case.rooms * chunks(tokens, 0, grid)
         settings = Settings(
             window=case.window, slots=case.slots, ring_bytes=ring, pages_only=case.what == "slice", trace=256,
             slot_bytes=max(form.plan.part_bytes(share, grid) for share in form.plan.shares),
         )  # fmt: skip
-        return Form(prefill, decode, grid, settings, form.pages, case.staging, case.max_descs)  # type: ignore[arg-type]
+        return EndpointForm(prefill, decode, grid, settings, form.pages, case.staging, case.max_descs)  # type: ignore[arg-type]
 
     def _transfer(self, names: Sequence[int], gen: int, tokens: int) -> tuple[float, dict[str, Any]]:
         rooms = [(name, gen) for name in names]
@@ -179,14 +182,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                         "tiny: little KV, to see that it works; default 1-1)")  # fmt: skip
     parser.add_argument("--what", choices=("figures", "sweep", "pieces", "slice", "pinned"), default="figures",
                         help="the table; other forms; rate over chunk size; the other route; host staging")
-    parser.add_argument("--repeats", type=int, default=15, help="timed transfers a row (default 15)")
+    parser.add_argument("--repeats", type=positive, default=15, help="timed transfers a row (default 15)")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
     add_plot(parser)
     options = parser.parse_args(argv)
     if unknown := [name for name in options.pairs.split(",") if name not in SHAPES]:
         parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(SHAPES)}")
-    if options.repeats < 1:
-        parser.error("--repeats starts at 1")
     wanted = [SHAPES[name] for name in options.pairs.split(",")]
     gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in wanted) + 1
     if not options.cpu and torch.cuda.device_count() < gpus:
@@ -194,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     rows: list[dict[str, Any]] = []
     for name in options.pairs.split(","):
-        with Fleet(SHAPES[name], cuda=not options.cpu) as fleet:
+        with BenchProcesses(SHAPES[name], cuda=not options.cpu) as fleet:
             for case in cases(name, options.what, options.repeats):
                 rows.append(fleet.run(case))
                 if options.json != "-":

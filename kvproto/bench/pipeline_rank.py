@@ -43,7 +43,7 @@ CROWDED = len(os.sched_getaffinity(0)) < 16
 Moment = tuple[str, int, float]
 
 
-class Form(msgspec.Struct, frozen=True):
+class EndpointForm(msgspec.Struct, frozen=True):
     """How the endpoints of one configuration are made."""
 
     prefill: Layout
@@ -65,7 +65,7 @@ class PipelineRank:
     def __init__(self, side: str, index: int, device: str) -> None:
         self.side, self.index, self.device = side, index, torch.device(device)
         self.endpoint: Any = None
-        self.form: Form
+        self.form: EndpointForm
         self.pool: Pool | None = None
         self.tables: dict[int, torch.Tensor] = {}
         self.log: list[Moment] = []
@@ -74,7 +74,7 @@ class PipelineRank:
             torch.cuda.set_device(self.device)
 
     # --------------------------------------------------------------------------------------------- making
-    def make(self, form: Form) -> str:
+    def make(self, form: EndpointForm) -> str:
         """A new endpoint; returns a prefill rank's address."""
         self.end()
         self.form = form

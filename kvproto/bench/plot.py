@@ -16,7 +16,7 @@ from typing import Any
 from kvproto.bench.results import output
 
 #: name -> size in MiB -> GB/s
-Lines = dict[str, dict[float, float]]
+Connections = dict[str, dict[float, float]]
 CEILING = "plain copy"
 FORMATS = (".svg", ".png", ".pdf")
 HOW = {
@@ -51,9 +51,9 @@ def draw(results: Mapping[str, Any], to: Path | None) -> int:
     return 0
 
 
-def lines_of(results: Mapping[str, Any]) -> Lines:
+def lines_of(results: Mapping[str, Any]) -> Connections:
     """What there is to plot: the best of each size; of pipelines one pair, 1->1 if there is such a one."""
-    lines: Lines = {}
+    lines: Connections = {}
     runs = [run for run in results["runs"] if run["bench"] in {"pipeline", "transport"}]
     pairs = [_pair(row) for run in runs for row in run["figures"] if run["bench"] == "pipeline"]
     pair = "1->1" if "1->1" in pairs else next(iter(pairs), "")
@@ -82,7 +82,7 @@ def _points(bench: str, row: Mapping[str, Any], pair: str) -> list[tuple[str, fl
     return [*found, ("NIXL, one write, polled", row["bulk_gbs"])] if "bulk_gbs" in row else found
 
 
-def plot(lines: Lines, to: Path) -> None:
+def plot(lines: Connections, to: Path) -> None:
     """ValueError: nothing to plot. ImportError: no matplotlib."""
     if not lines:
         raise ValueError("there is no run of pipeline or transport in these results")

@@ -35,6 +35,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from kvproto.arguments import positive, whole
 from kvproto.bench.step_life import (
     PREFILL,
     RATE,
@@ -136,7 +137,7 @@ def bench(rooms: int, repeats: int, theirs: int) -> dict[str, Any]:
             alive, script, rehearsal = lives(rooms, count, (rooms - 1) / RATE)
             return [*alive, *islice(draw(rooms, SEED + 2), max(0, theirs - count))], script, rehearsal
 
-        other = step_other.Aside(make)
+        other = step_other.PlayerProcess(make)
     rank, now, bytes_per_room, gc_ms = measure_memory(rooms)
     alive, script, rehearsal = lives(rooms, count, now)
     figures: dict[str, Any] = {}
@@ -201,14 +202,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="kvproto bench step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="On a machine that others use, run it twice and look at the best block.",
     )  # fmt: skip
-    parser.add_argument("--rooms", type=int, default=100_000, help="live rooms (default 100000)")
-    parser.add_argument("--repeats", type=int, default=5, help=f"times {LIVES} lives that are timed (default 5)")
-    parser.add_argument("--theirs", type=int, default=10_000, help="rooms for pytransitions (default 10000; 0: none)")
+    parser.add_argument("--rooms", type=positive, default=100_000, help="live rooms (default 100000)")
+    parser.add_argument("--repeats", type=positive, default=5, help=f"times {LIVES} lives that are timed (default 5)")
+    parser.add_argument("--theirs", type=whole(0, 1 << 24), default=10_000,
+                        help="rooms for pytransitions (default 10000; 0: none)")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="one repeat, 2,000 rooms for pytransitions")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     options = parser.parse_args(argv)
-    if options.rooms < 1 or options.repeats < 1 or options.theirs < 0:
-        parser.error("--rooms and --repeats start at 1, --theirs at 0")
     repeats, theirs = (1, min(options.theirs, 2000)) if options.quick else (options.repeats, options.theirs)
     if theirs:
         try:

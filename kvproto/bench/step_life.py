@@ -111,7 +111,7 @@ class Script(msgspec.Struct):
     fired: list[tuple[str, tuple[int, int, int], Event]] = []
 
 
-class Rehearsal(Surroundings):
+class RehearsedWorld(Surroundings):
     """The world of a rank that rehearses: what it asks for is answered by an event that is due some time later."""
 
     def __init__(
@@ -120,7 +120,7 @@ class Rehearsal(Surroundings):
         """`waiting`: rooms that are open, and have yet to be computed; `coming`: those that open when one ends."""
         self.rank, self.waiting, self.coming = rank, waiting, coming
         self.due: list[Event] = []
-        self.interpreter = Noted(rank, self, script)
+        self.interpreter = RecordingInterpreter(rank, self, script)
         for link in rank.links:
             self.interpreter.bind(link, str(rank.peers[link].rank).encode())
             self.interpreter.wires[link] = "wire"
@@ -161,7 +161,7 @@ class Rehearsal(Surroundings):
         self.begin()
 
 
-class Noted(Interpreter):
+class RecordingInterpreter(Interpreter):
     """An interpreter that writes the script: all that goes into the rank."""
 
     def __init__(self, rank: PrefillRank, around: Surroundings, script: Script) -> None:
@@ -181,7 +181,7 @@ def rehearse(
     """Live the lives of `alive`, at most `at_work` at a time; open one of `fresh` for each that ends."""
     script, rng, now = Script(), random.Random(3), start
     rank.trace.clear()
-    world = Rehearsal(rank, script, deque(alive), iter(fresh))
+    world = RehearsedWorld(rank, script, deque(alive), iter(fresh))
     for _ in range(at_work):
         world.begin()
     while world.due:

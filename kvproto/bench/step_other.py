@@ -5,8 +5,8 @@ stay are internal transitions, the callbacks are plain functions that call our o
 are made beforehand, models of sends exist before their sends begin, nothing keeps timers or a trace, and nothing routes
 effects: which machine takes which event, in which order, is read from the rehearsal.
 
-It lives in a process of its own (`Aside`), which takes its turns when it is asked to: so neither side pays for the
-other's heap and garbage. The process is forked first of all, while there is little that the two could share: a page
+It lives in a process of its own (`PlayerProcess`), which takes its turns when it is asked to: so neither side pays for
+the other's heap and garbage. The process is forked first of all, while there is little that the two could share: a page
 that is shared is copied when it is touched.
 """
 
@@ -43,7 +43,7 @@ class StepModel:
         self.take = take
 
 
-class Other:
+class TransitionsMachines:
     """The tables as machines of pytransitions, and their models."""
 
     def __init__(self) -> None:
@@ -80,9 +80,9 @@ class Other:
         return clock() - begin
 
 
-def measure(rank: PrefillRank, rooms: Iterable[BenchRoom]) -> tuple[Other, int, float, float]:
+def measure(rank: PrefillRank, rooms: Iterable[BenchRoom]) -> tuple[TransitionsMachines, int, float, float]:
     """Open these rooms: the machines, how many rooms, bytes a room, milliseconds of a full collection."""
-    other, count = Other(), 0
+    other, count = TransitionsMachines(), 0
     gc.collect()
     gc.disable()  # a collection now and then would only make the opening slower
     tracemalloc.start()
@@ -98,7 +98,7 @@ def measure(rank: PrefillRank, rooms: Iterable[BenchRoom]) -> tuple[Other, int, 
 class ScriptPlayer:
     """The other side of one script: who plays it, and how it should end."""
 
-    def __init__(self, other: Other, script: Script, rehearsal: PrefillRank) -> None:
+    def __init__(self, other: TransitionsMachines, script: Script, rehearsal: PrefillRank) -> None:
         self.other, self.script, self.rehearsal = other, script, rehearsal
 
     def prepare(self, first: int, last: int) -> None:
@@ -120,7 +120,7 @@ class ScriptPlayer:
         return found + [f"send {key}: {m.state}" for key, m in models["send"].items() if m.state != "DONE"]
 
 
-class Aside:
+class PlayerProcess:
     """A `ScriptPlayer` in a process of its own."""
 
     def __init__(self, make: Callable[[], tuple[Sequence[BenchRoom], Script, PrefillRank]]) -> None:

@@ -21,12 +21,12 @@ from typing import Any, Self, get_args
 
 import torch
 
+from kvproto.arguments import positive, real
 from kvproto.bench import tables
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.pools import seeded_bytes
 from kvproto.bench.results import command_line, write
 from kvproto.bench.transport_ends import SEED, End, How, Rows, opened, order, settle, target
-from kvproto.io.transports.base import TransportError
 
 MIB = 1 << 20
 FEW = 1024  # pieces from which on a row is measured twice only
@@ -129,10 +129,8 @@ def bench(sizes: Sequence[int], pieces: Sequence[int], repeats: int, *, cuda: bo
 
 
 def numbers(text: str) -> list[float]:
-    found = [float(each) for each in text.split(",")]
-    if not found or min(found) <= 0:
-        raise ValueError("numbers above 0, separated by commas")
-    return found
+    """Numbers above 0, separated by commas."""
+    return [real(1e-6, 1 << 30)(each) for each in text.split(",")]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -145,20 +143,15 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="MiB, comma separated (default 1,4,16,64,256)")  # fmt: skip
     parser.add_argument("--pieces", type=numbers, default=[16, 1024, 16384], metavar="LIST",
                         help="comma separated (default 16,1024,16384)")  # fmt: skip
-    parser.add_argument("--repeats", type=int, default=9, help="timed writes a row (default 9; 2 from 1024 pieces on)")
+    parser.add_argument("--repeats", type=positive, default=9,
+                        help="timed writes a row (default 9; 2 from 1024 pieces on)")  # fmt: skip
     add_plot(parser)
     options = parser.parse_args(argv)
     if options.cuda and not torch.cuda.is_available():
         print("torch sees no GPU here", file=sys.stderr)
         return 2
-    if options.repeats < 1:
-        parser.error("--repeats starts at 1")
     sizes = [int(each * MIB) for each in options.sizes]
-    try:
-        found = bench(sizes, [int(each) for each in options.pieces], options.repeats, cuda=options.cuda)
-    except TransportError as error:
-        print(f"kvproto bench transport: {error}", file=sys.stderr)
-        return 2
+    found = bench(sizes, [int(each) for each in options.pieces], options.repeats, cuda=options.cuda)
     if options.json != "-":
         print(tables.transport(found))
     write(options.json, "transport", argv, found)

@@ -1,7 +1,8 @@
 """The two ends of the transport benchmark: NIXL by itself, and the transport that endpoints use.
 
-`Nixl` is a bare agent and nothing else: no table of regions, no outcomes, no checks. With `thread` NIXL's own progress
-thread runs on both sides; without it whoever waits polls. `Ours` is `NixlTransport`, which never has the thread.
+`NixlAgent` is a bare agent and nothing else: no table of regions, no outcomes, no checks. With `thread` NIXL's own
+progress thread runs on both sides; without it whoever waits polls. `KvprotoTransport` is `NixlTransport`, which never
+has the thread.
 
 The target is a process of its own. It polls, as a decode rank does, notes when a tag arrives, and compares its memory
 when it is asked to.
@@ -54,7 +55,7 @@ class End(Protocol):
     def close(self) -> None: ...
 
 
-class Ours:
+class KvprotoTransport:
     """The transport that endpoints use."""
 
     def __init__(self, memory: torch.Tensor) -> None:
@@ -83,7 +84,7 @@ class Ours:
         self.transport.close()
 
 
-class Nixl:
+class NixlAgent:
     """A bare agent."""
 
     def __init__(self, memory: torch.Tensor, *, thread: bool) -> None:
@@ -132,7 +133,7 @@ def opened(nbytes: int, where: str, how: How) -> End:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     memory = seeded_bytes((nbytes,), SEED, device)
-    return Ours(memory) if how == "ours" else Nixl(memory, thread=how == "thread")
+    return KvprotoTransport(memory) if how == "ours" else NixlAgent(memory, thread=how == "thread")
 
 
 def settle(memory: torch.Tensor) -> None:

@@ -8,20 +8,20 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from kvproto.check.configs import CONFIGS, SUITES
-from kvproto.check.mutations import EXAM
+from kvproto.check.mutations import MUTANTS
 from kvproto.check.search import check
-from kvproto.check.search_coverage import Covered
+from kvproto.check.search_coverage import MachineCollector
 from kvproto.check.story import walk
-from kvproto.fsm.checker import Checker, Planted
+from kvproto.fsm.checker import Checker, PlantedBug
 from kvproto.fsm.search import Progress, Result
-from kvproto.fsm.story import Walk
+from kvproto.fsm.story import ReplayedWay
 
 
 class RankChecker(Checker):
     """Worlds of ranks."""
 
     suites: ClassVar = SUITES
-    planted: ClassVar = {name: Planted(m.about, m.config, m.expect, m.apply) for name, m in EXAM.items()}
+    planted: ClassVar = {name: PlantedBug(m.about, m.config, m.expect, m.apply) for name, m in MUTANTS.items()}
 
     def worlds(self) -> Mapping[str, str]:
         """How many ranks, and what is special."""
@@ -34,13 +34,13 @@ class RankChecker(Checker):
         config = CONFIGS[name] if limit is None else replace(CONFIGS[name], limit=limit)
         return check(name, config, memory=memory, report=report)
 
-    def walk(self, text: str) -> Walk:
+    def walk(self, text: str) -> ReplayedWay:
         """Walk a recorded counterexample again."""
         return walk(text)
 
-    def collector(self) -> Covered:
+    def collector(self) -> MachineCollector:
         """Machines are known by their values."""
-        return Covered()
+        return MachineCollector()
 
 
 CHECKER = RankChecker()

@@ -13,7 +13,7 @@ a long timer would end is found as a stuck state.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -31,50 +31,59 @@ GRID = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, s
 FIRST_ROOM = 100
 
 
-class Budget(msgspec.Struct, frozen=True):
+#: bounds of what a recorded counterexample may ask for, beyond any world that can be searched: one is made of it
+Few = Annotated[int, msgspec.Meta(ge=0, le=8)]
+Some = Annotated[int, msgspec.Meta(ge=1, le=8)]
+#: a world knows every order of its rooms
+Rooms = Annotated[int, msgspec.Meta(ge=1, le=4)]
+EngineCalls = Annotated[str, msgspec.Meta(max_length=64, pattern="^(open|schedule|produce|finish|aux|[+])+$")]
+EngineScript = Annotated[tuple[EngineCalls, ...], msgspec.Meta(max_length=8)]
+
+
+class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often each may happen in one behaviour."""
 
-    drop: int = 0
-    duplicate: int = 0
-    early: int = 0
-    late: int = 0
-    abort: int = 0
-    crash: int = 0
-    link: int = 0
-    timeout: int = 0
-    write: int = 0
-    kernel: int = 0
-    doubt: int = 0
-    slow: int = 0
+    drop: Few = 0
+    duplicate: Few = 0
+    early: Few = 0
+    late: Few = 0
+    abort: Few = 0
+    crash: Few = 0
+    link: Few = 0
+    timeout: Few = 0
+    write: Few = 0
+    kernel: Few = 0
+    doubt: Few = 0
+    slow: Few = 0
     #: a decode engine lets go of the prefill group
-    leave: int = 0
+    leave: Few = 0
 
 
 #: what a budget can be spent on
 KINDS: tuple[str, ...] = Budget.__struct_fields__
 
 
-class Config(msgspec.Struct, frozen=True):
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A world; sizes of the ring in units of one head of one chunk."""
 
-    prefills: int = 1
-    decodes: int = 1
-    rooms: int = 1
+    prefills: Some = 1
+    decodes: Some = 1
+    rooms: Rooms = 1
     #: how often each room id is used, each time with a new gen
-    lives: int = 1
-    chunks: int = 2
+    lives: Rooms = 1
+    chunks: Few = 2
     #: tokens that the decode side has already
-    prefix: int = 0
+    prefix: Few = 0
     #: pipeline stages of the prefill side (they cut the layers; with one, its ranks cut the heads)
-    stages: int = 1
+    stages: Some = 1
     #: KV heads; 0: as many as the larger group has ranks
-    heads: int = 0
-    ring: int = 2
-    slots: int = 1
-    window: int = 2
-    ahead: int = 2
+    heads: Few = 0
+    ring: Some = 2
+    slots: Some = 1
+    window: Some = 2
+    ahead: Few = 2
     #: units of a part, each of which lands by itself
-    pieces: int = 1
+    pieces: Some = 1
     net: Net = "fifo"
     pages_only: bool = False
     #: a staged write carries its own notification: it arrives at any moment after the last piece has landed
@@ -82,7 +91,7 @@ class Config(msgspec.Struct, frozen=True):
     #: a batch of a write is ready in a step of its own (else as soon as it may be)
     preparing: bool = False
     #: batches of a write over pages, each of one piece
-    batches: int = 1
+    batches: Some = 1
     #: kernels and writes take no time: only calls, messages and timers interleave (not for the smaller worlds)
     swift: bool = False
     #: everything goes by a fixed order, but for `slow` (see `delay_bounded`)
@@ -94,20 +103,20 @@ class Config(msgspec.Struct, frozen=True):
     #: what crashed comes back
     restart: bool = True
     #: rooms that are over and remembered, a rank
-    tombstones: int = 4096
+    tombstones: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)] = 4096
     #: tokens that the last chunk is short of the grid
-    short: int = 0
+    short: Annotated[int, msgspec.Meta(ge=0, lt=GRID)] = 0
     #: sends never give the ring up: whether the ring gets there alone
     patient: bool = False
     #: rooms that the prefill engine can have computed and not given back; 0: any number
-    memory: int = 0
+    memory: Few = 0
     #: the engine's calls, those of one word in one go ("open+schedule"); "produce" may come up to once a chunk
-    engine: tuple[str, ...] = ("open+schedule", "produce", "produce", "aux")
+    engine: EngineScript = ("open+schedule", "produce", "produce", "aux")
     budget: Budget = Budget()
     #: the search keeps the graph and asks whether every way ends
     live: bool = True
     #: give up beyond so many states
-    limit: int = 20_000_000
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 20_000_000
     #: what must, and what must not, be seen in it
     must: tuple[str, ...] = ()
     never: tuple[str, ...] = ()

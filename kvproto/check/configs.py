@@ -91,9 +91,7 @@ NIGHT: dict[str, Config] = {
     "2p2d-swift": Config(prefills=2, decodes=2, stages=2, ring=2, engine=AT_ONCE, swift=True, live=False),
     "2p1d-full": Config(prefills=2, rooms=2, ring=2, engine=AT_ONCE, live=False, limit=60_000_000),
     "1p2d-full": Config(decodes=2, rooms=2, ring=1, engine=AT_ONCE, live=False, limit=60_000_000),
-    "2p2d-full": Config(
-        prefills=2, decodes=2, stages=2, rooms=2, ring=4, engine=AT_ONCE, live=False, limit=60_000_000
-    ),
+    "2p2d-full": Config(prefills=2, decodes=2, stages=2, rooms=2, ring=4, engine=AT_ONCE, live=False, limit=60_000_000),
 }
 
 

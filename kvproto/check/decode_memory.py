@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kvproto.check.config import GRID, UNIT, Config
-from kvproto.check.node import FAILURE, SUCCESS, Input, Node, Out, Violation, add, judge, put, remove
+from kvproto.check.node import FAILURE, SUCCESS, Input, Node, RankOutput, Violation, add, judge, put, remove
 from kvproto.check.snapshot import Frozen
 from kvproto.layout.sharding import cell
 from kvproto.protocol import effects as do
@@ -57,7 +57,7 @@ class DecodeMemory(Node):
         super().__init__(config, index)
         self.writers = tuple(share.writer for share in self.plan.writers(index))
 
-    def memory(self, v: DNode, what: Input, outs: list[Out]) -> DNode:
+    def memory(self, v: DNode, what: Input, outs: list[RankOutput]) -> DNode:
         """What becomes of a write; a report of its end is added to `outs`.  Raises `Violation`."""
         if what[0] == "post":
             _, p, k, chunk, offset, tag, batch, life = what
@@ -79,7 +79,7 @@ class DecodeMemory(Node):
         outs.append(("wrote", p, (REPORTS[what[0]], k, chunk, batch)))
         return v
 
-    def _post(self, v: DNode, where: tuple[int, int, int, int, int, int], life: int, outs: list[Out]) -> DNode:
+    def _post(self, v: DNode, where: tuple[int, int, int, int, int, int], life: int, outs: list[RankOutput]) -> DNode:
         p, k, chunk, offset, tag, batch = where
         if life != v.life:
             outs.append(("wrote", p, ("failed", k, chunk, batch)))  # the memory that it was meant for is gone

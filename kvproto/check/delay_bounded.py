@@ -31,7 +31,7 @@ ORDER = (
 PLACE = {word: place for place, word in enumerate(ORDER)}
 
 
-class Hasty(Explorer):
+class DelayBoundedExplorer(Explorer):
     """A world in which few things are slow."""
 
     def __init__(self, config: Config) -> None:
@@ -51,12 +51,12 @@ class Hasty(Explorer):
             menus.append(memo.get(number) or self.menu(at, number))
             mine = self.turns[at].get(number)
             turns += self._turns(at, number) if mine is None else mine
-        purse = -1 if numbers[-1] in self.poor else numbers[-1]
-        if purse >= 0:
+        budget_at = -1 if numbers[-1] in self.poor else numbers[-1]
+        if budget_at >= 0:
             for menu in menus:
                 for later in menu.costly:
-                    self._pay(state, purse, later.cost, later, found)
-        noisy = self._listen(state, numbers, purse, turns, found)
+                    self._pay(state, budget_at, later.cost, later, found)
+        noisy = self._listen(state, numbers, budget_at, turns, found)
         if turns:
             self._take_turn(state, numbers[-1], turns, found)
         self._timers(state, numbers, menus, noisy | -bool(turns), found, moving=bool(turns))
@@ -73,7 +73,7 @@ class Hasty(Explorer):
     def _turn(self, source: Source, choice: Choice) -> Turn:
         return PLACE[choice[3].what[0]], 1 << self.sources.setdefault(source, len(self.sources)), source, choice
 
-    def _listen(self, state: int, numbers: list[int], purse: int, turns: list[Turn], found: Found) -> int:
+    def _listen(self, state: int, numbers: list[int], budget_at: int, turns: list[Turn], found: Found) -> int:
         """Add what the links can do; returns the links on which something is (mask)."""
         noisy = 0
         for i, ends in enumerate(self.ends):
@@ -86,14 +86,14 @@ class Hasty(Explorer):
                 mine = self.heeds[i][end].get(number << BITS | wire)
                 heard, heeded = self._heed(i, end, number, wire) if mine is None else mine
                 turns += heeded
-                if heard.costly and purse >= 0:
-                    self._pay_network(state, purse, heard.costly, found)
+                if heard.costly and budget_at >= 0:
+                    self._pay_network(state, budget_at, heard.costly, found)
                 for item, delta, cost in heard.calls:
                     choice = self.call(numbers, i, item)
                     if not cost:
                         turns.append(self._turn((self.n + i, "message", end), (delta + choice[0], *choice[1:])))
-                    elif purse >= 0:
-                        self._pay_for(state + delta, purse, cost, choice, found)
+                    elif budget_at >= 0:
+                        self._pay_for(state + delta, budget_at, cost, choice, found)
         return noisy
 
     def _heed(self, i: int, end: int, number: int, wire: int) -> tuple[Hearing, list[Turn]]:
@@ -127,4 +127,4 @@ class Hasty(Explorer):
 
 def explorer(config: Config) -> Explorer:
     """The world of a configuration."""
-    return Hasty(config) if config.hasty else Explorer(config)
+    return DelayBoundedExplorer(config) if config.hasty else Explorer(config)

@@ -19,9 +19,10 @@ from msgspec.structs import replace
 from kvproto.check.configs import CONFIGS, SUITES
 from kvproto.check.equivalent_mutants import HARMLESS
 from kvproto.check.search import Result, check, label
+from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.lint import lint
 from kvproto.fsm.table import Row, Table
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
@@ -32,7 +33,7 @@ SUITE, HEAVY = SUITES["gate"], SUITES["gate-heavy"]
 MORE = 10
 
 
-class Question(msgspec.Struct, frozen=True):
+class DeletionMutant(msgspec.Struct, frozen=True):
     """What is taken away: a row, one of its effects by place (`effect`), or its guard."""
 
     table: int
@@ -41,7 +42,7 @@ class Question(msgspec.Struct, frozen=True):
     effect: int = -1
 
 
-class Outcome(msgspec.Struct):
+class MutantVerdict(msgspec.Struct):
     """Who noticed; `property` is empty if nobody did."""
 
     name: str
@@ -51,24 +52,24 @@ class Outcome(msgspec.Struct):
     where: str
 
 
-def questions(names: Sequence[str]) -> list[Question]:
-    """All questions about these tables, or about all.  Raises KeyError with all names."""
+def questions(names: Sequence[str]) -> list[DeletionMutant]:
+    """All questions about these tables, or about all.  Raises ArgumentError with all names."""
     known = [table.name for table in TABLES]
     unknown = sorted(set(names) - set(known))
     if unknown:
-        raise KeyError(f"no table {unknown[0]!r}: one of {', '.join(known)}")
+        raise ArgumentError(f"no table {unknown[0]!r}: one of {', '.join(known)}")
     found = []
     for t, table in enumerate(TABLES):
         for r, row in enumerate(table.rows):
             if names and table.name not in names:
                 continue
-            found.append(Question(t, r, "row"))
-            found += [Question(t, r, "effect", i) for i in range(len(row.do))]
-            found += [Question(t, r, "guard")] if row.when else []
+            found.append(DeletionMutant(t, r, "row"))
+            found += [DeletionMutant(t, r, "effect", i) for i in range(len(row.do))]
+            found += [DeletionMutant(t, r, "guard")] if row.when else []
     return found
 
 
-def name_of(question: Question) -> str:
+def name_of(question: DeletionMutant) -> str:
     """A name that does not depend on where the row stands."""
     table = TABLES[question.table]
     row = table.rows[question.row]
@@ -78,24 +79,24 @@ def name_of(question: Question) -> str:
     return f"{pair} - {what}"
 
 
-def ask(question: Question) -> Outcome:
+def ask(question: DeletionMutant) -> MutantVerdict:
     """Take it away, and see who notices."""
     table = TABLES[question.table]
     row = table.rows[question.row]
     name, where = name_of(question), row.where
     _baseline()  # before anything is taken away
-    with Bench() as bench:
+    with TablePatch() as bench:
         _take_away(bench, table, row, question)
         complaints = lint(table, Timing(), SOURCES)
         if complaints:
-            return Outcome(name, caught=True, property=f"lint {complaints[0].kind}", config="", where=where)
+            return MutantVerdict(name, caught=True, property=f"lint {complaints[0].kind}", config="", where=where)
         for config in _concerned(SUITE, question, row):
             if (broken := _broken(config)) is not None:
-                return Outcome(name, caught=True, property=broken, config=config, where=where)
+                return MutantVerdict(name, caught=True, property=broken, config=config, where=where)
         for config in () if reason(name) else _concerned(HEAVY, question, row):
             if (broken := _broken(config)) is not None:
-                return Outcome(name, caught=True, property=broken, config=config, where=where)
-    return Outcome(name, caught=False, property="", config="", where=where)
+                return MutantVerdict(name, caught=True, property=broken, config=config, where=where)
+    return MutantVerdict(name, caught=False, property="", config="", where=where)
 
 
 def _broken(config: str) -> str | None:
@@ -115,7 +116,7 @@ def _baseline() -> dict[str, Result]:
     return {name: check(name, replace(CONFIGS[name], live=False)) for name in (*SUITE, *HEAVY)}
 
 
-def _concerned(suite: Sequence[str], question: Question, row: Row) -> list[str]:
+def _concerned(suite: Sequence[str], question: DeletionMutant, row: Row) -> list[str]:
     """The configurations that can notice."""
     mine, known = label(row), _baseline()
     if question.what != "guard":
@@ -124,7 +125,7 @@ def _concerned(suite: Sequence[str], question: Question, row: Row) -> list[str]:
     return [name for name in suite if any(each.startswith(pair) for each in known[name].rows)]
 
 
-def _take_away(bench: Bench, table: Table[Any], row: Row, question: Question) -> None:
+def _take_away(bench: TablePatch, table: Table[Any], row: Row, question: DeletionMutant) -> None:
     if question.what == "row":
         bench.drop(table, [row])
     elif question.what == "guard":
@@ -134,7 +135,7 @@ def _take_away(bench: Bench, table: Table[Any], row: Row, question: Question) ->
         bench.change(table, [row], do=left)
 
 
-def unexplained(outcome: Outcome) -> bool:
+def unexplained(outcome: MutantVerdict) -> bool:
     """Nobody noticed, and nobody said why."""
     return not outcome.caught and reason(outcome.name) is None
 
@@ -144,13 +145,13 @@ def reason(name: str) -> str | None:
     return next((why for part, why in HARMLESS.items() if part in name), None)
 
 
-def line(outcome: Outcome) -> str:
+def line(outcome: MutantVerdict) -> str:
     """For people."""
     why = reason(outcome.name)
     return f"{'harmless' if why else 'SURVIVES'}  {outcome.name}" + (f": {why}" if why else f"  ({outcome.where})")
 
 
-def summary(found: Sequence[Outcome]) -> str:
+def summary(found: Sequence[MutantVerdict]) -> str:
     """How many, by fate."""
     by_lint = sum(o.property.startswith("lint") for o in found)
     caught = sum(o.caught for o in found) - by_lint

@@ -14,16 +14,16 @@ from kvproto.check.config import KINDS, Config
 from kvproto.check.link_invariants import disagree, judge_pair
 from kvproto.check.network import NOTIFICATION, REPORT, TO_DECODE, deliveries
 from kvproto.check.node import Move, Unrest
-from kvproto.check.state_encoding import BITS, DEAD, MASK, Event, Op, event
-from kvproto.check.world import World
+from kvproto.check.state_encoding import BITS, DEAD, MASK, Op, WorldEvent, event
+from kvproto.check.world import CheckedWorld
 from kvproto.protocol.messages import Hello, PagesRsp, StagingRsp
 
-Choice = tuple[int, tuple[Op, ...], tuple[str, str] | None, Event]
+Choice = tuple[int, tuple[Op, ...], tuple[str, str] | None, WorldEvent]
 Option = tuple[int, int | None, int, str]  #: way, message, difference to the wire's number, cost
 Call = tuple[int, int, str]  #: message, difference to the state, cost
 
 
-class Later:
+class LazyChoice:
     """A choice that is worked out when it is first taken, so that nothing counts as seen that did not happen."""
 
     __slots__ = ("at", "cost", "done", "number", "room", "what", "world")
@@ -40,14 +40,14 @@ class Later:
 
 
 #: the price, the difference to the state that the link makes, and what comes of it (None: it is lost)
-Trouble = tuple[str, int, Later | None, Event]
+Trouble = tuple[str, int, LazyChoice | None, WorldEvent]
 
 
 class Free(NamedTuple):
     """Choices that need nothing: those that only add to the state, with their events, and the others."""
 
     deltas: list[int]
-    events: list[Event]
+    events: list[WorldEvent]
     rest: list[Choice]
 
     def all(self) -> Iterator[Choice]:
@@ -68,15 +68,16 @@ class Free(NamedTuple):
 class Menu(NamedTuple):
     """A node's moves, by what they need: nothing, a fault, quiet links, ends that disagree, patience, a timeout.
 
-    Links are named by masks: `short` needs those of its mask quiet; `beats` a bit of `Couple.alone`, and a quiet link.
+    Links are named by masks: `short` needs those of its mask quiet; `beats` a bit of `LinkCouple.alone`, and
+    a quiet link.
     """
 
     plain: Free
-    costly: list[Later]
-    short: list[tuple[int, Later]]
-    beats: list[tuple[int, int, Later]]
-    long: list[Later]
-    rare: list[Later]
+    costly: list[LazyChoice]
+    short: list[tuple[int, LazyChoice]]
+    beats: list[tuple[int, int, LazyChoice]]
+    long: list[LazyChoice]
+    rare: list[LazyChoice]
 
 
 class Hearing(NamedTuple):
@@ -87,25 +88,25 @@ class Hearing(NamedTuple):
     calls: list[Call]
 
 
-class Couple(NamedTuple):
+class LinkCouple(NamedTuple):
     """What two nodes of a link are to each other: who is alone (two bits a link), and what cannot be."""
 
     alone: int
     fault: tuple[str, str] | None
 
 
-class Menus(World):
+class Menus(CheckedWorld):
     """A world that remembers what could come next."""
 
     def __init__(self, config: Config) -> None:
-        """As for `World`."""
+        """As for `CheckedWorld`."""
         super().__init__(config)
         self.sights: set[str] = set()
         self.menus: list[dict[int, Menu]] = [{} for _ in self.nodes]
         self.options: dict[int, list[Option]] = {}
         #: a link: what its decode end can hear, and what its prefill end can
         self.hearings: list[tuple[dict[int, Hearing], dict[int, Hearing]]] = [({}, {}) for _ in self.pairs]
-        self.couples: list[dict[int, Couple]] = [{} for _ in self.pairs]
+        self.couples: list[dict[int, LinkCouple]] = [{} for _ in self.pairs]
         self.rests: list[dict[int, Unrest]] = [{} for _ in self.nodes]
 
     def seen(self) -> set[str]:
@@ -129,14 +130,14 @@ class Menus(World):
             return menu
         self.sights |= node.sights(value)
         if self.config.budget.crash:
-            menu.costly.append(Later(self, at, number, ("crash",), "crash", -1))
+            menu.costly.append(LazyChoice(self, at, number, ("crash",), "crash", -1))
         for move in node.moves(value):
             self._enter(menu, at, number, move)
         return menu
 
     def _enter(self, menu: Menu, at: int, number: int, move: Move) -> None:
         node = self.nodes[at]
-        later = Later(self, at, number, move.input, move.cost if move.kind == "plain" else "", move.room)
+        later = LazyChoice(self, at, number, move.input, move.cost if move.kind == "plain" else "", move.room)
         links = [self._link(at, peer) for peer in (node.peers if move.peer < 0 else (move.peer,))]
         if move.kind == "short":
             menu.short.append((sum(1 << i for i in links), later))
@@ -183,7 +184,7 @@ class Menus(World):
             if what[0] == "hello":
                 found.calls.append((item, delta, cost))
             elif cost:
-                found.costly.append((cost, delta, Later(self, at, number, what, cost, -1), event(at, what, cost)))
+                found.costly.append((cost, delta, LazyChoice(self, at, number, what, cost, -1), event(at, what, cost)))
             else:
                 found.free.add(self._with_answers(link, wire + change, delta, self.choice(at, number, what, "")))
         return found
@@ -230,14 +231,14 @@ class Menus(World):
         return item is not None and isinstance(self.messages.values[item][2], PagesRsp | StagingRsp)
 
     # ------------------------------------------------------------------------------------------ what is judged
-    def couple(self, i: int, p: int, d: int) -> Couple:
+    def couple(self, i: int, p: int, d: int) -> LinkCouple:
         """What the two ends of link `i` are to each other."""
         found = self.couples[i].get(p << BITS | d)
         if found is None:
             at_p, at_d = self.pairs[i]
             ours, theirs = self.parts[at_p].values[p], self.parts[self.config.prefills + at_d].values[d]
             alone = disagree(ours, theirs, at_p, at_d) << 2 * i
-            found = Couple(alone, judge_pair(ours, theirs, at_p, at_d, self.decodes[at_d]))
+            found = LinkCouple(alone, judge_pair(ours, theirs, at_p, at_d, self.decodes[at_d]))
             self.couples[i][p << BITS | d] = found
         return found
 

@@ -15,7 +15,7 @@ AGAIN = (
     "say_opened", "say_drained", "tell_drained", "say_noted", "tell_open", "tell_one_open", "tell_abort",
     "tell_one_abort", "say_abort", "ask_pages", "ask_grant", "notify", "send_aux", "confirm", "say_in_place",
     "say_aux_landed", "say_hello", "say_welcome", "tell_grant", "say_grant", "say_pages", "tell_denied", "say_denied",
-    "tell_watermark", "say_watermark", "ask_watermark",
+    "tell_watermark", "say_watermark", "ask_watermark", "ask_open",
 )  # fmt: skip
 #: guards about sides that do not agree
 FOREIGN = ("same_call_misfit",)
@@ -31,7 +31,51 @@ OPENED = "a room is open only while all of its links are up: there is none to be
 ONE_LOOP = "not in these worlds: what ends while the transport is being asked, in one pass of the loop; tests have it"
 ONE_GONE = "not in these worlds: one writer gone for good, another with several regions that fail"
 
+AGAIN_OPEN = "in these worlds no id is used again whose tombstone is forgotten: engines that do it are tests"
+BROKEN = "in these worlds no library answers what it was not asked: misbehaving ones are tests"
+PLACES = (
+    "links are numbers in these worlds, and have no places, wires or connections: simulated worlds and sockets have"
+)
+GROWN = "no group comes back with more ranks in these worlds: misbehaving groups are tests"
+SLOWER = "the chunk goes over pages instead: slower"
+CALLED = "in these worlds a link is called once, at its one address: tests of the endpoints call again"
+
 HARMLESS: dict[str, str] = {
+    **{f"{event} [last_flies] - ": ONE_LOOP for event in ("BatchDeferred", "BatchRefused")},
+    **{
+        f"IN_FLIGHT {event} - drop": "all of it is posted: nothing is left that could be dropped"
+        for event in (
+            "BatchFailed [settled]",
+            "BatchFailed [last_settled]",
+            "BatchFailed",
+            "WriteStopped",
+        )
+    },
+    "- bind": PLACES,
+    "- drop_wire": PLACES,
+    "- dial": PLACES,
+    "- announce_undialled": ENGINE,
+    "TimerFired - forget": PLACES,
+    "HelloReceived [elsewhere] - row": PLACES,
+    "CallAsked [same_address] - row": CALLED,
+    "CallAsked - raise_down": CALLED,
+    "NEW OpenAsked - row": CALLED,
+    "NEW QuietAsked - row": CALLED,
+    "AWAIT_WATERMARK TimerFired [patient] - row": SLOWER,
+    "AWAIT_KV KvProduced [lease_holds] - row": SLOWER,
+    **{
+        f"decode_room: {name} - row": GROWN
+        for name in (
+            "UNKNOWN LinkCameUp",
+            "OPEN LinkCameUp",
+            "UNKNOWN LinkWentDown",
+            "ABORTED LinkWentDown",
+            "OPEN PeerQuiet",
+        )
+    },
+    "SCATTERING SpaceUsable - row": BROKEN,
+    "WatermarkReached - row": AGAIN_OPEN,
+    "prefill_send: NEW WriteFailed - row": BROKEN,
     "HelloReceived [earlier] - row": ORDER,
     "HelloReceived - connect": LATER,
     "UP ResetReceived [same_epoch] - raise_down": "the decode rank has ended its rooms, and says so on the next link",

@@ -30,7 +30,7 @@ from kvproto.sim.interpreter import Interpreter, Surroundings
 
 Value = tuple[Any, ...]
 Input = tuple[Any, ...]
-Out = tuple[Any, ...]
+RankOutput = tuple[Any, ...]
 Unrest = tuple[str, str] | None  #: the property that a node breaks if it stays as it is, and how
 
 #: when a step happens: with every lease holding, or with every lease over
@@ -111,7 +111,7 @@ class Node(Surroundings):
         self.seen: set[str] = set()
         #: while a step goes on: the value as it is so far, and what has left
         self.current: Any = None
-        self.outs: list[Out] = []
+        self.outs: list[RankOutput] = []
 
     # ------------------------------------------------------------------------------ what both kinds share
     def may_begin(self, k: int, script: tuple[int, ...], outcome: tuple[int, ...]) -> bool:

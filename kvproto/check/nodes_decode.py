@@ -21,7 +21,7 @@ from kvproto.check.node import (
     SILENT,
     Input,
     Move,
-    Out,
+    RankOutput,
     Unrest,
     Watched,
     judge,
@@ -36,7 +36,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.events import ROOM_CHUNK, TimerFired
 from kvproto.protocol.messages import Hello, Message, StagingRsp, StgNotify
 from kvproto.protocol.states import Cause, DLink, DRoom
-from kvproto.rank.base import Peer
+from kvproto.rank.base import LinkPeer
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 
@@ -51,7 +51,7 @@ class DecodeNode(DecodeMemory):
         self.peers = self.plan.linked_to(index)
         self.lives: dict[int, tuple[DecodeRank, Watched]] = {}
         #: by life and link: who is at its other end, and where
-        self.called: dict[int, tuple[dict[int, Peer], dict[int, bytes]]] = {}
+        self.called: dict[int, tuple[dict[int, LinkPeer], dict[int, bytes]]] = {}
         self._begin(0)
 
     def _begin(self, life: int) -> None:
@@ -64,7 +64,7 @@ class DecodeNode(DecodeMemory):
         self.interpreter = Watched(self.rank, self)
         self.lives[life] = self.rank, self.interpreter
 
-    def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[DNode, list[Out]]:
+    def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[DNode, list[RankOutput]]:
         """A rank that has just started and has called all prefill ranks that it shares anything with.
 
         `script`: rooms that the engine of a former life has lost.
@@ -134,7 +134,7 @@ class DecodeNode(DecodeMemory):
         return found
 
     # -------------------------------------------------------------------------------------------- step
-    def step(self, v: DNode, what: Input) -> tuple[DNode, list[Out]]:
+    def step(self, v: DNode, what: Input) -> tuple[DNode, list[RankOutput]]:
         """The next value, and what leaves the node.  Raises `Violation`."""
         self.current, self.outs = v, []
         if what[0] in ("land", "fail", "doubt", "settle", "post", "peer crashed"):

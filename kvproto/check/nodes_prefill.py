@@ -16,7 +16,7 @@ from kvproto.check.node import (
     NOW,
     SILENT,
     Input,
-    Out,
+    RankOutput,
     add,
     put,
     remove,
@@ -38,7 +38,7 @@ UNTAKEN: dict[str, type[Untaken]] = {"deferred": ev.BatchDeferred, "refused": ev
 class PrefillNode(PrefillSlots):
     """All that one prefill rank can do."""
 
-    def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[PNode, list[Out]]:
+    def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[PNode, list[RankOutput]]:
         """A rank that has just started; `script`: rooms that the engine of a former life has lost."""
         cfg, n = self.config, len(self.names.keys)
         script = script or (0,) * n
@@ -48,7 +48,7 @@ class PrefillNode(PrefillSlots):
         return PNode(life, bare, script, (), (), (), empty, (), nobody, (SILENT,) * n, (False,) * n), []
 
     # -------------------------------------------------------------------------------------------- step
-    def step(self, v: PNode, what: Input) -> tuple[PNode, list[Out]]:
+    def step(self, v: PNode, what: Input) -> tuple[PNode, list[RankOutput]]:
         """The next value, and what leaves the node.  Raises `Violation`."""
         self._thaw(v)
         self.current, self.outs, self.untaken = v, [], None

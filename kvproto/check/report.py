@@ -1,4 +1,4 @@
-"""The exam's results: who caught what, in how many steps; and the kill table that is made from them.
+"""The mutants' results: who caught what, in how many steps; and the kill table that is made from them.
 
 The catalogue of hazards has rows that no table of this protocol can bring back: they are about bytes on the wire, about
 who holds which heads, about sockets.  For those `ELSEWHERE` names the tests that plant the defect, or that would fail
@@ -8,15 +8,24 @@ with it.
 from __future__ import annotations
 
 import time
+import tomllib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from kvproto.check.configs import CONFIGS
-from kvproto.check.mutations import EXAM
+from kvproto.check.mutations import MUTANTS
 from kvproto.check.search import Result, check
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.bounded_files import FileError, decoded, text_of
+from kvproto.fsm.errors import ArgumentError
+from kvproto.fsm.table_patching import TablePatch
+
+#: golden counts of the configurations in a file
+CountName = Literal["states", "transitions", "depth"]
+GoldenCount = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+Known = dict[str, dict[CountName, GoldenCount]]
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "delimiter-in-field": ("a field that contains a separator", "tests/test_core_wire.py"),
@@ -51,17 +60,17 @@ class Kill(msgspec.Struct):
 
 
 def questions(names: Sequence[str]) -> list[str]:
-    """These mutations, or all.  Raises KeyError with all names."""
-    unknown = sorted(set(names) - set(EXAM))
+    """These mutations, or all.  Raises ArgumentError with all names."""
+    unknown = sorted(set(names) - set(MUTANTS))
     if unknown:
-        raise KeyError(f"no mutation {unknown[0]!r}: one of {', '.join(EXAM)}")
-    return list(names) or list(EXAM)
+        raise ArgumentError(f"no mutation {unknown[0]!r}: one of {', '.join(MUTANTS)}")
+    return list(names) or list(MUTANTS)
 
 
-def sit(name: str) -> Kill:
+def try_mutant(name: str) -> Kill:
     """Plant the mutation, and search."""
-    mutation, begun = EXAM[name], time.perf_counter()
-    with Bench() as bench:
+    mutation, begun = MUTANTS[name], time.perf_counter()
+    with TablePatch() as bench:
         mutation.apply(bench)
         result = check(mutation.config, CONFIGS[mutation.config])
     if result.ended == "interrupted":
@@ -83,7 +92,7 @@ def line(kill: Kill) -> str:
 
 
 def kill_table(kills: Iterable[Kill]) -> str:
-    """The table in Markdown; it has no times, so that it changes only when the protocol or the exam does."""
+    """The table in Markdown; it has no times, so that it changes only when the protocol or the mutants do."""
     lines = [
         "# Who catches what", "",
         "Made by `kvproto check --mutants --table spec/kill-table.md`; a test fails when it is stale. Each hazard is",
@@ -102,13 +111,22 @@ def kill_table(kills: Iterable[Kill]) -> str:
     return "\n".join(lines)
 
 
-def counts(results: Sequence[Result], known: dict[str, dict[str, int]]) -> str:
+def known_counts(path: Path) -> Known:
+    """Golden counts from a file.  Raises `FileError`."""
+    try:
+        data = tomllib.loads(text_of(path, 1 << 20))
+    except (ValueError, RecursionError) as error:  # a ValueError: no TOML, or a number without an end
+        raise FileError(f"{path}: no golden counts: {error}") from error
+    return {name: decoded(f"{path}: {name}", data[name], dict[CountName, GoldenCount]) for name in data}
+
+
+def counts(results: Sequence[Result], known: Known) -> str:
     """Golden counts, in TOML: of each configuration that was searched to the end, and what was known of the others."""
     lines = [
         "# How much there is of each configuration. A change of meaning changes these numbers: review it.",
         "# Made by `kvproto check standard --counts spec/counts.toml`; `small` brings the small ones up to date.", "",
     ]  # fmt: skip
-    found = {
+    found: Known = {
         r.name: {"states": r.states, "transitions": r.transitions, "depth": r.depth}
         for r in results
         if r.ended == "exhausted"

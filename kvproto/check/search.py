@@ -12,10 +12,10 @@ from kvproto.check.story import RankTale, plain
 from kvproto.fsm import search
 from kvproto.fsm.search import LOOK, MEGABYTE, Progress, Result, label, to_stderr
 
-__all__ = ["LOOK", "MEGABYTE", "Progress", "Result", "Search", "check", "label", "to_stderr"]
+__all__ = ["LOOK", "MEGABYTE", "Progress", "RankSearch", "Result", "check", "label", "to_stderr"]
 
 
-class Search(search.Search):
+class RankSearch(search.Search):
     """One run over one configuration."""
 
     def __init__(self, name: str, config: Config, *, memory: int = 12_000) -> None:
@@ -32,4 +32,4 @@ def check(
     name: str, config: Config, *, memory: int = 12_000, report: Callable[[Progress], None] | None = None
 ) -> Result:  # fmt: skip
     """Search one configuration."""
-    return search.run(Search(name, config, memory=memory), report)
+    return search.run(RankSearch(name, config, memory=memory), report)

@@ -15,7 +15,7 @@ from kvproto.fsm.trace.coverage import Collector
 from kvproto.protocol.kv import KV
 
 
-class Covered(Collector):
+class MachineCollector(Collector):
     """A collector that knows machines by their values."""
 
     def __init__(self) -> None:

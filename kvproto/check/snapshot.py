@@ -26,15 +26,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproto.fsm.timer_wheel import INFINITY
-from kvproto.protocol.ring import Region
+from kvproto.protocol.ring import RingRegion
 from kvproto.protocol.states import PRoom, PSend, PWrite
 from kvproto.protocol.tables.decode_grant import DGrantValue
-from kvproto.protocol.tables.decode_room import Work as DWork
+from kvproto.protocol.tables.decode_room import DecodeWork as DWork
 from kvproto.protocol.tables.links import DLinkValue, PLinkValue
-from kvproto.protocol.tables.prefill_room import Work as PWork
+from kvproto.protocol.tables.prefill_room import PrefillWork as PWork
 from kvproto.protocol.tables.prefill_send import PSendValue
 from kvproto.protocol.tables.prefill_write import PWriteValue
-from kvproto.rank.base import Peer, Rank
+from kvproto.rank.base import LinkPeer, Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 
@@ -138,7 +138,9 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, group: int, pl
     rank.early = {keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE}
     rank.links = {d + 1: v for d, v in enumerate(links) if v is not None}
     rank.peers = {
-        d + 1: Peer(group, d, plan if peer[0] else None, peer[0]) for d, peer in enumerate(known) if peer is not None
+        d + 1: LinkPeer(group, d, plan if peer[0] else None, peer[0])
+        for d, peer in enumerate(known)
+        if peer is not None
     }
     rank.link_of = {(group, peer.rank): link for link, peer in rank.peers.items()}
     rank.writes = {(keys[k], at): v for k, at, v in writes}
@@ -184,10 +186,10 @@ def thaw_decode(rank: DecodeRank, names: Names, frozen: Frozen) -> None:
     ring.live, ring.freed, ring.blocked, rank.chunk_of = {}, set(), {}, {}
     ring.__dict__.pop("tail", None)
     if tail is not None:
-        ring.__dict__["tail"] = tail  # a rule of the exam remembers more than the ring itself does
+        ring.__dict__["tail"] = tail  # a mutant remembers more than the ring itself does
     for at, (k, c, r, offset, end, freed, blocked) in enumerate(regions):
         grant = names.grant(k, c) if k >= 0 else (1 << 19) + at
-        ring.live[grant] = Region(grant, r, offset, end)
+        ring.live[grant] = RingRegion(grant, r, offset, end)
         if freed:
             ring.freed.add(grant)
         if blocked:

@@ -18,7 +18,7 @@ TIMERS = frozenset({"send timer", "room timer", "link timer", "beat", "silence"}
 BLAMED = frozenset({"abort", "timeout", "write", "kernel", "doubt"})  #: faults of one room
 
 
-class Spent(NamedTuple):
+class BudgetState(NamedTuple):
     """What is left of the budget, and who may be blamed: rooms (mask), or everyone after a hard fault."""
 
     left: tuple[int, ...]
@@ -40,7 +40,7 @@ class Step(NamedTuple):
     fault: tuple[str, str] | None
 
 
-class Event(NamedTuple):
+class WorldEvent(NamedTuple):
     """One thing that happens: at which component, what, at what price; `kind`: a fault, a timer's end, or neither."""
 
     at: int
@@ -49,12 +49,12 @@ class Event(NamedTuple):
     kind: int
 
 
-def event(at: int, what: Input, cost: str = "") -> Event:
+def event(at: int, what: Input, cost: str = "") -> WorldEvent:
     """The event."""
-    return Event(at, what, cost, FAULT if cost else TIMER if what[0] in TIMERS else WORK)
+    return WorldEvent(at, what, cost, FAULT if cost else TIMER if what[0] in TIMERS else WORK)
 
 
-class Part:
+class WorldPart:
     """The values of a kind of component, and the number of each."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from kvproto.check.config import Config
 from kvproto.check.network import TO_DECODE
 from kvproto.check.node import LAST
-from kvproto.check.state_encoding import Event
+from kvproto.check.state_encoding import WorldEvent
 from kvproto.protocol.messages import Hello, Refusal, Welcome
 
 #: messages that say all that a rank is: their session tells them apart
@@ -86,7 +86,7 @@ def _timer(config: Config, what: tuple[Any, ...], other: str) -> str:
     return f"the timer of its link to {other} ends{last}"
 
 
-def deed(config: Config, event: Event) -> str:
+def deed(config: Config, event: WorldEvent) -> str:
     """What happens, without who it happens to."""
     what = event.what
     kind = what[0]
@@ -127,7 +127,7 @@ def deed(config: Config, event: Event) -> str:
     return plain[kind].format(*what)
 
 
-def calls(config: Config, events: list[Event]) -> list[Event]:
+def calls(config: Config, events: list[WorldEvent]) -> list[WorldEvent]:
     """The events, with what a prefill engine says in each of its calls."""
     said: Counter[tuple[int, int]] = Counter()
     told = []
@@ -141,7 +141,7 @@ def calls(config: Config, events: list[Event]) -> list[Event]:
     return told
 
 
-def phrase(config: Config, event: Event) -> str:
+def phrase(config: Config, event: WorldEvent) -> str:
     """Who does what, and why it may happen."""
     names = actors(config)
     note = f"  [{COSTS[event.cost]}]" if event.cost else ""
@@ -154,7 +154,7 @@ def phrase(config: Config, event: Event) -> str:
     return f"{names[event.at]}: {deed(config, event)}{note}"
 
 
-def _slow(config: Config, names: list[str], event: Event) -> str:
+def _slow(config: Config, names: list[str], event: WorldEvent) -> str:
     _, word, who = event.what
     if event.at >= len(names):
         p, d = links(config)[event.at - len(names)]
@@ -171,7 +171,7 @@ def _slow(config: Config, names: list[str], event: Event) -> str:
     return f"{names[event.at]}: {slow}: slow"
 
 
-def arrow(config: Config, event: Event) -> str:
+def arrow(config: Config, event: WorldEvent) -> str:
     """One line of a sequence diagram."""
     names = actors(config)
     text = phrase(config, event).replace(";", ",").replace("#", "")

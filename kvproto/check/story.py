@@ -8,16 +8,17 @@ import msgspec
 
 from kvproto.check.config import Config
 from kvproto.check.delay_bounded import explorer
-from kvproto.check.state_encoding import Event
+from kvproto.check.state_encoding import WorldEvent
 from kvproto.check.step_wording import actors, arrow, calls, phrase
 from kvproto.draw.properties import HAZARDS, PROPERTIES
 from kvproto.fsm import story
+from kvproto.fsm.bounded_files import decoded
 from kvproto.fsm.search import Space
-from kvproto.fsm.story import PlainStep, Tale, Walk
+from kvproto.fsm.story import Counterexample, PlainStep, RecordedHead, ReplayedWay
 from kvproto.protocol.messages import Hello, Welcome
 
 
-class RankTale(Tale):
+class RankTale(Counterexample):
     """A violation in a world of ranks."""
 
     config: Config
@@ -44,7 +45,7 @@ class RankTale(Tale):
         return lines + ([f"without it: {', '.join(harm)} (PROTOCOL.md, What is promised)"] if harm else [])
 
 
-def plain(event: Event) -> PlainStep:
+def plain(event: WorldEvent) -> PlainStep:
     """A step as JSON has it; a message by its type and fields, of a handshake those that tell it from others."""
     return event.at, [_plain(item) for item in event.what], event.cost
 
@@ -63,12 +64,12 @@ def _plain(item: Any) -> Any:
     return item
 
 
-def _recorded(head: dict[str, Any]) -> tuple[Tale, Space]:
-    tale = RankTale(head["property"], head["text"], msgspec.convert(head["config"], Config), [])
+def _recorded(head: RecordedHead) -> tuple[Counterexample, Space]:
+    tale = RankTale(head.property, head.text, decoded("line 1: config", head.config, Config), [])
     return tale, explorer(tale.config)
 
 
-def walk(text: str) -> Walk:
+def walk(text: str) -> ReplayedWay:
     """Walk a recorded way again, as far as it goes.  ArgumentError, a ValueError: this is not one."""
     return story.walk(text, _recorded, plain)
 

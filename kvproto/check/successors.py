@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvproto.check.enabled_steps import Choice, Later, Menu, Menus, Trouble
+from kvproto.check.enabled_steps import Choice, LazyChoice, Menu, Menus, Trouble
 from kvproto.check.network import REPORT, TO_PREFILL
-from kvproto.check.state_encoding import BITS, DEAD, MASK, QUIET, Event, event
+from kvproto.check.state_encoding import BITS, DEAD, MASK, QUIET, WorldEvent, event
 from kvproto.fsm.table import Row
 
-Found = tuple[list[int], list[Event]]
+Found = tuple[list[int], list[WorldEvent]]
 SWIFT = frozenset({"gathered", "made", "land", "scattered"})
 ENDINGS = frozenset({"write", "doubt", "kernel", "late"})  #: other ways for these to end
 
@@ -51,7 +51,7 @@ class Explorer(Menus):
         if self.config.swift and (at_once := self._at_once(state, numbers)) is not None:
             return at_once
         states: list[int] = []
-        why: list[Event] = []
+        why: list[WorldEvent] = []
         found = states, why
         menus = []
         for at, memo in enumerate(self.menus):
@@ -64,12 +64,12 @@ class Explorer(Menus):
             for choice in rest:
                 self._take(state, choice, found)
         moving = bool(states)
-        purse = -1 if numbers[-1] in self.poor else numbers[-1]
-        if purse >= 0:
+        budget_at = -1 if numbers[-1] in self.poor else numbers[-1]
+        if budget_at >= 0:
             for menu in menus:
                 for later in menu.costly:
-                    self._pay(state, purse, later.cost, later, found)
-        noisy = self._deliver(state, numbers, purse, found)
+                    self._pay(state, budget_at, later.cost, later, found)
+        noisy = self._deliver(state, numbers, budget_at, found)
         self._timers(state, numbers, menus, noisy, found, moving=moving)
         return found
 
@@ -102,21 +102,21 @@ class Explorer(Menus):
         else:
             self.faults.append((*fault, why))
 
-    def _pay(self, state: int, purse: int, cost: str, later: Later, found: Found) -> None:
-        left = self.spend(purse, cost, later.room)
+    def _pay(self, state: int, budget_at: int, cost: str, later: LazyChoice, found: Found) -> None:
+        left = self.spend(budget_at, cost, later.room)
         if left >= 0:
             delta, ops, fault, why = later.done or later()
             paid = why if why.cost else event(why.at, why.what, cost)
-            self._take(state + ((left - purse) << self.shifts[-1]), (delta, ops, fault, paid), found)
+            self._take(state + ((left - budget_at) << self.shifts[-1]), (delta, ops, fault, paid), found)
 
-    def _pay_for(self, state: int, purse: int, cost: str, choice: Choice, found: Found) -> None:
-        left = self.spend(purse, cost, -1)
+    def _pay_for(self, state: int, budget_at: int, cost: str, choice: Choice, found: Found) -> None:
+        left = self.spend(budget_at, cost, -1)
         if left >= 0:
             delta, ops, fault, why = choice
             paid = event(why.at, why.what, cost)
-            self._take(state + ((left - purse) << self.shifts[-1]), (delta, ops, fault, paid), found)
+            self._take(state + ((left - budget_at) << self.shifts[-1]), (delta, ops, fault, paid), found)
 
-    def _deliver(self, state: int, numbers: list[int], purse: int, found: Found) -> int:
+    def _deliver(self, state: int, numbers: list[int], budget_at: int, found: Found) -> int:
         """What the network can do; returns the links on which something is (mask)."""
         states, why = found
         noisy = 0
@@ -134,21 +134,21 @@ class Explorer(Menus):
                     why += events
                 for choice in rest:
                     self._take(state, choice, found)
-                if costly and purse >= 0:
-                    self._pay_network(state, purse, costly, found)
+                if costly and budget_at >= 0:
+                    self._pay_network(state, budget_at, costly, found)
                 for item, delta, cost in calls:
                     choice = self.call(numbers, i, item)
                     if not cost:
                         self._take(state + delta, choice, found)
-                    elif purse >= 0:
-                        self._pay_for(state + delta, purse, cost, choice, found)
+                    elif budget_at >= 0:
+                        self._pay_for(state + delta, budget_at, cost, choice, found)
         return noisy
 
-    def _pay_network(self, state: int, purse: int, costly: list[Trouble], found: Found) -> None:
+    def _pay_network(self, state: int, budget_at: int, costly: list[Trouble], found: Found) -> None:
         for cost, delta, later, why in costly:
-            left = self.spend(purse, cost, -1)
+            left = self.spend(budget_at, cost, -1)
             if left >= 0:
-                new = state + delta + ((left - purse) << self.shifts[-1])
+                new = state + delta + ((left - budget_at) << self.shifts[-1])
                 if later is not None:
                     self._take(new, later.done or later(), found)
                 else:

@@ -17,14 +17,26 @@ from typing import Any
 
 from kvproto.check.config import HARD, KINDS, Config
 from kvproto.check.network import NOTIFICATION, REPORT, TO_DECODE, TO_PREFILL, Wire, push, put_queue
-from kvproto.check.node import Input, Out, Violation
+from kvproto.check.node import Input, RankOutput, Violation
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.nodes_prefill import PrefillNode
-from kvproto.check.state_encoding import BITS, BLAMED, DEAD, MASK, QUIET, Event, Op, Part, Spent, Step, event
+from kvproto.check.state_encoding import (
+    BITS,
+    BLAMED,
+    DEAD,
+    MASK,
+    QUIET,
+    BudgetState,
+    Op,
+    Step,
+    WorldEvent,
+    WorldPart,
+    event,
+)
 from kvproto.check.symmetry import swap_blame, swap_message, swap_value
 
 
-class World:
+class CheckedWorld:
     """A configuration's components, and what becomes of them."""
 
     def __init__(self, config: Config) -> None:
@@ -40,15 +52,15 @@ class World:
         self.ends = [(config.prefills + d, p) for p, d in self.pairs]
         self.last = self.n + len(self.pairs)
         self.shifts = [BITS * (self.last - at) for at in range(self.last + 1)]
-        self.wires, self.messages, self.budgets = Part(), Part(), Part()
-        self.parts = [Part() for _ in self.nodes] + [self.wires] * len(self.pairs) + [self.budgets]
+        self.wires, self.messages, self.budgets = WorldPart(), WorldPart(), WorldPart()
+        self.parts = [WorldPart() for _ in self.nodes] + [self.wires] * len(self.pairs) + [self.budgets]
         self.steps: list[dict[Any, Step]] = [{} for _ in self.nodes]
         self.pushes: tuple[dict[int, int], ...] = ({}, {}, {}, {})
         #: budgets of which nothing is left
         self.poor: set[int] = set()
         self.spendings: dict[tuple[int, str, int], int] = {}
         #: (property, what is wrong, event) of every step so far that broke one
-        self.faults: list[tuple[str, str, Event]] = []
+        self.faults: list[tuple[str, str, WorldEvent]] = []
         self.swaps = self._swaps()
         self.swapped: list[list[dict[int, int]]] = [[{} for _ in self.shifts] for _ in self.swaps]
         if self.wires(Wire()) != QUIET:
@@ -65,7 +77,7 @@ class World:
     def start(self) -> int:
         """The state in which every rank has just started."""
         left = tuple(getattr(self.config.budget, k) for k in KINDS)
-        state = self.budget(Spent(left, hard=bool(self.config.misfit))) << self.shifts[-1]
+        state = self.budget(BudgetState(left, hard=bool(self.config.misfit))) << self.shifts[-1]
         for at in range(self.n, self.last):
             state |= self.wires(Wire()) << self.shifts[at]
         for at, node in enumerate(self.nodes):
@@ -139,7 +151,7 @@ class World:
         """A rank dies (its writes die with it, those to it fail), or starts anew."""
         value, node = self.parts[at].values[number], self.nodes[at]
         new: Any
-        outs: list[Out] = []
+        outs: list[RankOutput] = []
         if what == "restart":
             new, outs = node.initial(value[1] + 1, value[2])
         else:
@@ -151,7 +163,7 @@ class World:
                 outs = [("peer crashed", d) for d in node.peers]
         return Step((self.parts[at](new) - number) << self.shifts[at], self._ops(at, outs), None)
 
-    def _ops(self, at: int, outs: list[Out]) -> tuple[Op, ...]:
+    def _ops(self, at: int, outs: list[RankOutput]) -> tuple[Op, ...]:
         """What leaves a node, with messages and links by their numbers."""
         ops: list[Op] = []
         prefill = at < self.config.prefills
@@ -181,7 +193,7 @@ class World:
         self.pushes[way][wire << BITS | item] = new
         return new
 
-    def _act(self, state: int, at: int, out: Out) -> int:
+    def _act(self, state: int, at: int, out: RankOutput) -> int:
         kind, other, me = out[0], out[1], self.index(at)
         if kind == "failed":
             self._judge_blame(state, at, other)
@@ -207,7 +219,7 @@ class World:
         return state + ((self.wires(put_queue(self.wires.values[number], way, ())) - number) << self.shifts[at])
 
     def _judge_blame(self, state: int, at: int, k: int) -> None:
-        spent: Spent = self.part(state, self.last)
+        spent: BudgetState = self.part(state, self.last)
         if not spent.hard and not spent.blamed >> k & 1:
             text = f"room {k} fails although nothing happened to it"
             self.faults.append(("S9", text, event(at, ("failed", k))))
@@ -221,16 +233,16 @@ class World:
         return found
 
     def _spend(self, number: int, kind: str, k: int) -> int:
-        spent: Spent = self.budgets.values[number]
+        spent: BudgetState = self.budgets.values[number]
         i = KINDS.index(kind)
         if not spent.left[i]:
             return -1
         left = (*spent.left[:i], spent.left[i] - 1, *spent.left[i + 1 :])
         hard = spent.hard or kind in HARD or (kind == "timeout" and k < 0)
         blamed = spent.blamed | (1 << k if kind in BLAMED and k >= 0 else 0)
-        return self.budget(Spent(left, hard, blamed, spent.asleep))
+        return self.budget(BudgetState(left, hard, blamed, spent.asleep))
 
-    def budget(self, spent: Spent) -> int:
+    def budget(self, spent: BudgetState) -> int:
         """The number of a budget."""
         number = self.budgets(spent)
         if not any(spent.left):

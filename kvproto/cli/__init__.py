@@ -1,15 +1,15 @@
 """The command line: `kvproto COMMAND ...`.
 
 A command is a module with `main(argv) -> exit code`, imported only when it is asked for, so that `kvproto lint`
-loads no device library and starts in no time.  Exit codes: 0 all is well, 1 something was found, 2 the command line
-was wrong.
+loads no device library and starts in no time.  How it ends, and what becomes of an error, is in `ending`.
 """
 
 from __future__ import annotations
 
 import sys
 
-from kvproto.cli.console import WELL, WRONG, run, say
+from kvproto.cli.console import note, say
+from kvproto.cli.ending import MEANINGS, WELL, WRONG, ended, run
 
 #: name -> (module, what it is for)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -35,21 +35,26 @@ def usage() -> str:
     """What there is to ask for."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items()]
+    codes = [f"  {code:>{width}}  {what}" for code, what in MEANINGS.items()]
     return "\n".join([
         "usage: kvproto COMMAND [ARGUMENT ...]", "",
         "kvproto moves KV caches between prefill and decode engines, by a protocol that is a set of tables.", "",
-        *lines, "", "kvproto COMMAND --help explains a command.",
+        *lines, "", "kvproto COMMAND --help explains a command.  Exit codes of all:", "", *codes,
     ])  # fmt: skip
+
+
+def _no_command(name: str) -> int:
+    if name in {"", "-h", "--help", "help"}:
+        say(usage())
+        return WELL if name else WRONG
+    note(f"{usage()}\n\nkvproto: there is no command {name[:40]!r}")
+    return WRONG
 
 
 def main(argv: list[str] | None = None) -> int:
     """The entry point; returns the exit code."""
     asked = sys.argv[1:] if argv is None else argv
-    if not asked or asked[0] in {"-h", "--help", "help"}:
-        say(usage())
-        return WELL if asked else WRONG
-    name, *rest = asked
+    name, *rest = asked or [""]
     if name not in COMMANDS:
-        sys.stderr.write(f"kvproto: there is no command {name!r}\n\n{usage()}\n")
-        return WRONG
-    return run(COMMANDS[name][0], rest, extras=EXTRAS.get(name, "demo"))
+        return ended("kvproto", lambda: _no_command(name))
+    return ended(f"kvproto {name}", lambda: run(COMMANDS[name][0], rest, extras=EXTRAS.get(name, "demo")))

@@ -5,10 +5,10 @@ Each benchmark is a module with `main(argv)`, imported only when it is asked for
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from kvproto.cli.console import WELL, WRONG, run, say
+from kvproto.cli.console import note, say
+from kvproto.cli.ending import WELL, WRONG, run
 
 #: name -> (module, what it measures)
 BENCHES: dict[str, tuple[str, str]] = {
@@ -38,6 +38,6 @@ def main(argv: Sequence[str]) -> int:
         return WELL if argv else WRONG
     name, *rest = argv
     if name not in BENCHES:
-        sys.stderr.write(f"kvproto bench: there is no benchmark {name!r}\n\n{usage()}\n")
+        note(f"{usage()}\n\nkvproto bench: there is no benchmark {name[:40]!r}")
         return WRONG
     return run(BENCHES[name][0], rest, extras="bench")

@@ -1,11 +1,10 @@
-"""`kvproto check`: search configurations; sit the exam; ask of every row what it is good for."""
+"""`kvproto check`: search configurations; run the mutants; ask of every row what it is good for."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-import tomllib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,15 +12,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from kvproto.arguments import output_file, output_folder, positive
 from kvproto.check import deletion_mutants, report
 from kvproto.check.parallel_search import spread
-from kvproto.cli.console import FOUND, WELL, WRONG, complain, say
+from kvproto.cli.console import note, say
+from kvproto.cli.ending import FOUND, UNFINISHED, WELL
 from kvproto.cli.tables_option import add_tables
 from kvproto.fsm.checker import Checker
 from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.protocol import named
 from kvproto.fsm.search import MEGABYTE, Result, to_stderr
-from kvproto.fsm.trace.coverage import Collector, save, undump
+from kvproto.fsm.trace.coverage import Collector
+from kvproto.fsm.trace.coverage_file import save, undump
 
 EPILOG = """\
 A configuration is a small world: so many ranks, rooms and chunks, a network, and a budget of faults.  The search goes
@@ -34,14 +36,13 @@ examples:
   kvproto check small --counts spec/counts.toml    all small ones, and how much there is in each
   kvproto check standard --jobs 2            everything that a release has to pass; about half an hour
   kvproto check abort drop --json            for tools: states, transitions, states_per_s, violations
-  kvproto check --mutants                    the exam: is each planted hazard noticed, and by which property?
+  kvproto check --mutants                    the mutants: is each planted hazard noticed, and by which property?
   kvproto check --gate decode_grant --jobs 2 of one table's rows, effects and guards: which is missed by nobody?
   kvproto check abort --save spec/counterexamples    keep what was found; kvproto replay FILE steps through
 
-exit code: 0 all holds (all caught); 1 something was found; 2 no such name; 3 not all was searched
+exit code: 0 all holds (all caught); 1 something was found; 2 it cannot be done; 3 not all was searched
 docs/checker.md says what a world leaves out, docs/change.md how a change of the protocol goes.
 """
-UNFINISHED = 3
 WHY = {
     "limit": "not all of it: there are more states than its limit; --limit raises it",
     "memory": "not all of it: the memory that it may take is full; --memory raises it",
@@ -52,18 +53,14 @@ WHY = {
 def main(argv: list[str]) -> int:
     """`kvproto check`; the exit codes are at the end of its help."""
     args = _parser().parse_args(argv)
-    try:
-        checker = args.tables.checked()
-        if args.list:
-            return _list(checker)
-        if args.replay:
-            return _replay(args.replay, checker)
-        if args.mutants or args.gate:
-            return _ask_mutants(args)
-        return _search(args, checker)
-    except (KeyError, ArgumentError) as error:
-        complain(str(error.args[0]))
-        return WRONG
+    checker = args.tables.checked()
+    if args.list:
+        return _list(checker, as_json=args.json)
+    if args.replay:
+        return _replay(args.replay, checker, as_json=args.json)
+    if args.mutants or args.gate:
+        return _ask_mutants(args)
+    return _search(args, checker)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,23 +75,28 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--replay", type=Path, metavar="FILE", help="walk a recorded counterexample again")
     parser.add_argument("--json", action="store_true", help="one JSON document, for tools")
     parser.add_argument("--diagram", action="store_true", help="counterexamples as Mermaid sequence diagrams")
-    parser.add_argument("--save", type=Path, metavar="DIR", help="write counterexamples there, as JSONL")
-    parser.add_argument("--limit", type=int, help="give up beyond so many states (default: the configuration's)")
+    parser.add_argument("--save", type=output_folder, metavar="DIR", help="write counterexamples there, as JSONL")
+    parser.add_argument("--limit", type=positive, help="give up beyond so many states (default: the configuration's)")
     parser.add_argument(
-        "--memory", type=int, default=plenty(), metavar="MIB",
+        "--memory", type=positive, default=plenty(), metavar="MIB",
         help="give up when all processes take so much together (default: 3/4 of the machine's, %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)s)")
-    parser.add_argument("--counts", type=Path, metavar="FILE", help="bring the numbers of states in it up to date")
-    parser.add_argument("--rows", type=Path, metavar="FILE", help="write what was covered, for `kvproto coverage`")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="with --mutants: write the kill table there")
+    parser.add_argument("--jobs", type=positive, default=1, help="processes (default: %(default)s)")
+    parser.add_argument("--counts", type=output_file, metavar="FILE", help="bring the numbers of states up to date")
+    parser.add_argument("--rows", type=output_file, metavar="FILE", help="what was covered, for `kvproto coverage`")
+    parser.add_argument("--table", type=output_file, metavar="FILE", help="with --mutants: write the kill table there")
     parser.add_argument("--plant", metavar="BUG", help="plant this bug (--list has them), and look for it")
     add_tables(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress line")
     return parser
 
 
-def _list(checker: Checker) -> int:
+def _list(checker: Checker, *, as_json: bool) -> int:
+    if as_json:
+        planted = {name: {"about": bug.about, "world": bug.world} for name, bug in checker.planted.items()}
+        found = {"suites": dict(checker.suites), "worlds": dict(checker.worlds()), "planted": planted}
+        say(msgspec.json.encode(found).decode())
+        return WELL
     for suite, names in checker.suites.items():
         say(f"{suite:<10} a suite of {len(names)}")
     say()
@@ -144,6 +146,7 @@ def _search(args: Any, checker: Checker) -> int:
         with checker.planting(args.plant):  # a wrong name is told before anything is searched
             pass
     names = [name for asked in wanted for name in checker.named(asked)]
+    known = report.known_counts(args.counts) if args.counts is not None and args.counts.exists() else {}
     shown = not args.quiet and args.jobs == 1 and (not args.json or sys.stderr.isatty())
     place, memory, counted = args.tables.checker, args.memory // args.jobs, args.rows is not None
     asked = [_Asked(place, name, args.plant, args.limit, memory, shown, counted) for name in names]
@@ -152,32 +155,31 @@ def _search(args: Any, checker: Checker) -> int:
         for result in spread(_run, asked, args.jobs):
             results.append(result)
             if not args.json:
-                _tell(result, args)
+                _print_result(result, args)
             if args.save and result.violations:
-                args.save.mkdir(parents=True, exist_ok=True)
                 (args.save / f"{result.name}.jsonl").write_text(result.violations[0].jsonl())
             if result.ended == "interrupted" and args.jobs == 1:
                 break
     except KeyboardInterrupt:
-        complain(f"interrupted: {len(results)} of {len(names)} configurations are done")
+        note(f"interrupted: {len(results)} of {len(names)} configurations are done")
     results.sort(key=lambda result: names.index(result.name))
     whole = len(results) == len(names) and all(result.ended == "exhausted" for result in results)
-    _write(results, args, whole=whole)
     if args.json:
         say(msgspec.json.encode(report.totals(results)).decode())
     elif len(names) > 1:
         say(report.sum_up(results, len(names)))
+    _write(results, args, known if whole else None)
     if any(result.violations for result in results):
         return FOUND
     return WELL if whole else UNFINISHED
 
 
-def _write(results: Sequence[Result], args: Any, *, whole: bool) -> None:
-    if args.counts and whole:
-        known = tomllib.loads(args.counts.read_text()) if args.counts.exists() else {}
+def _write(results: Sequence[Result], args: Any, known: report.Known | None) -> None:
+    """`known`: the counts that were in the file; None: not all was searched."""
+    if args.counts and known is not None:
         args.counts.write_text(report.counts(results, known))
     elif args.counts:
-        complain(f"{args.counts} is left as it was: not all was searched to its end")
+        note(f"{args.counts} is left as it was: not all was searched to its end")
     if args.rows:
         covered = Collector(args.tables.counted)
         for result in results:
@@ -185,7 +187,7 @@ def _write(results: Sequence[Result], args: Any, *, whole: bool) -> None:
         save({"": covered}, args.rows)
 
 
-def _tell(result: Result, args: Any) -> None:
+def _print_result(result: Result, args: Any) -> None:
     end = "" if args.quiet else "\r"
     say(
         f"{end}{result.name:<20} {result.states:>11,} states {result.transitions:>12,} transitions  "
@@ -208,12 +210,12 @@ def _mutants(args: Any) -> int:
     kills: list[report.Kill] = []
     asked = report.questions(args.names)
     try:
-        for kill in spread(report.sit, asked, args.jobs):
+        for kill in spread(report.try_mutant, asked, args.jobs):
             kills.append(kill)
             if not args.json:
                 say(report.line(kill))
     except KeyboardInterrupt:
-        complain(f"interrupted: {len(kills)} of {len(asked)} questions are answered")
+        note(f"interrupted: {len(kills)} of {len(asked)} questions are answered")
     kills.sort(key=lambda kill: asked.index(kill.name))
     if args.json:
         say(msgspec.json.encode(kills).decode())
@@ -227,7 +229,7 @@ def _mutants(args: Any) -> int:
 
 
 def _gate(args: Any) -> int:
-    found: list[deletion_mutants.Outcome] = []
+    found: list[deletion_mutants.MutantVerdict] = []
     asked = deletion_mutants.questions(args.names)
     shown = not args.quiet and sys.stderr.isatty()
     try:
@@ -238,7 +240,7 @@ def _gate(args: Any) -> int:
             if shown:
                 sys.stderr.write(f"\r{len(found):>6} of {len(asked)} ")
     except KeyboardInterrupt:
-        complain(f"interrupted: {len(found)} of {len(asked)} questions are answered")
+        note(f"interrupted: {len(found)} of {len(asked)} questions are answered")
     if args.json:
         say(msgspec.json.encode(found).decode())
     else:
@@ -248,10 +250,13 @@ def _gate(args: Any) -> int:
     return WELL if len(found) == len(asked) else UNFINISHED
 
 
-def _replay(path: Path, checker: Checker) -> int:
-    walked = checker.walk(path.read_text())
-    if walked.gone:
+def _replay(path: Path, checker: Checker, *, as_json: bool) -> int:
+    walked = checker.walk_file(path)
+    if as_json:
+        fate = {"file": str(path), "once": walked.once.property, "now": walked.broken, "gone": walked.gone}
+        say(msgspec.json.encode(fate).decode())
+    elif walked.gone:
         say(f"{path.name}: cannot happen any more: {walked.gone}")
-        return WELL
-    say(f"{path.name}: {walked.once.property}: {'still broken' if walked.broken else 'holds'}")
+    else:
+        say(f"{path.name}: {walked.once.property}: {'still broken' if walked.broken else 'holds'}")
     return FOUND if walked.broken else WELL

@@ -14,14 +14,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from kvproto.cli.console import FOUND, WELL, complain, say
+from kvproto.arguments import output_file
+from kvproto.cli.console import say
+from kvproto.cli.ending import FOUND, WELL
 from kvproto.cli.tables_option import add_tables
-from kvproto.fsm.draw.diagram import Look, sketch
+from kvproto.fsm.draw.diagram import DiagramOptions, sketch
 from kvproto.fsm.draw.svg import svg
 from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.table import Table
 from kvproto.fsm.trace import records
-from kvproto.fsm.trace.coverage import MISBEHAVING, Collector, Counted, CoverageError, load
+from kvproto.fsm.trace.coverage import MISBEHAVING, Collector, Counted
+from kvproto.fsm.trace.coverage_file import CoverageError, load
 from kvproto.fsm.trace.coverage_report import lacking, side_by_side
 from kvproto.fsm.trace.replay import replay
 
@@ -35,7 +38,7 @@ examples:
 
 The first column's neighbours say what is missing in it: rows and routes that another source has seen and this one has
 not are listed by file and line.  Traces are checked against the tables first; one that differs is refused.
-Exit code 0: all could be read; 1: something could not, or a trace is not what the tables do.
+Exit code 0: all have seen something; 1: a source is empty; 2: one cannot be read, or is not what the tables do.
 """
 STYLE = """
 body{font-family:system-ui,sans-serif;margin:2rem;color-scheme:light dark}
@@ -52,10 +55,7 @@ def main(argv: list[str]) -> int:
     sources: Sources = {}
     for asked in args.source:
         name, _, path = asked.rpartition("=")
-        try:
-            found = read(Path(path), args.tables)
-        except (CoverageError, records.TraceError) as error:
-            return complain(str(error))
+        found = read(Path(path), args.tables)
         sources |= {" ".join(filter(None, (name or Path(path).stem, kind))): each for kind, each in found.items()}
     if args.html:
         args.html.write_text(page(sources))
@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     made.add_argument("source", nargs="+", metavar="[NAME=]PATH", help="counts, a trace, or a directory of traces")
-    made.add_argument("--html", type=Path, metavar="FILE", help="one page with the diagrams, painted, side by side")
+    made.add_argument("--html", type=output_file, metavar="FILE", help="a page with the painted diagrams side by side")
     made.add_argument("--json", action="store_true", help="one JSON document, for tools")
     made.add_argument("--all", action="store_true", help="list every row that differs, not the first ten a source")
     add_tables(made)
@@ -96,7 +96,7 @@ def read(path: Path, protocol: Protocol) -> Sources:
         for log in records.load(file, telling=telling):
             different = replay(log, telling)
             if different is not None:
-                raise CoverageError(f"{file}: not what the tables do: {different}")
+                raise CoverageError(f"{file}: not what the tables do (kvproto replay): {different}")
             counts.take_log(log)
     return {"": counts}
 
@@ -158,7 +158,7 @@ def _shares(sources: Sources) -> str:
 
 
 def _figure(name: str, counts: Collector, each: Table[Any]) -> str:
-    picture = base64.b64encode(svg(sketch(each, Look(), counts.rows)).encode()).decode()
+    picture = base64.b64encode(svg(sketch(each, DiagramOptions(), counts.rows)).encode()).decode()
     rows, guards, pairs = counts.covered(each), counts.outcomes(each), counts.joined(each)
     text = f"{escape(name)}: {rows} rows, {guards} guard outcomes, {pairs} pairs"
     image = f'<img alt="{text}" src="data:image/svg+xml;base64,{picture}">'

@@ -1,7 +1,7 @@
 """`kvproto demo`: the command line.
 
-Exit codes: 0 if everything was right, 1 if something was wrong or a process failed, 2 for arguments that make no run,
-130 if interrupted.
+Exit codes: 0 if everything was right, 1 if something was wrong or a process failed; the others are those of every
+command (`ending`).
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, get_args
 
+from kvproto.arguments import output_folder, pages, positive, real, whole
+from kvproto.cli.ending import FOUND, WELL, ended
 from kvproto.demo.conduct import DemoResult, conduct
 from kvproto.demo.group import RankError
-from kvproto.demo.job import GroupShape, Job
+from kvproto.demo.job import DemoJob, GroupShape
 from kvproto.demo.matrix import CASES
-from kvproto.demo.report import Bars, as_json, matrix_row, show
+from kvproto.demo.report import ProgressBars, as_json, matrix_row, show
 from kvproto.demo.run import Abort, Carrier, Route, Run, chunk_bytes, make_rooms
+from kvproto.layout.sharding import MAX_RANKS
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -33,21 +35,15 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 
 
-def pages(text: str) -> tuple[int, int]:
-    """`16` or `16:64` (prefill:decode)."""
-    first, _, second = text.partition(":")
-    found = int(first), int(second or first)
-    if min(found) < 1:
-        raise ValueError("a page has at least one token")
-    return found
+RANKS, PLACES, SECONDS, LENGTH = whole(1, MAX_RANKS), whole(0, 1 << 28), real(1e-3, 1e6), real(1e-9, 1e12)
 
 
 def ring(text: str) -> tuple[float, int]:
     """A number of chunks (`1.5`), or bytes with a unit (`256KiB`): (number, unit), unit 0 for chunks."""
     for name, unit in sorted(UNITS.items(), key=lambda item: -len(item[0])):
         if text.endswith(name):
-            return float(text.removesuffix(name)), unit
-    return float(text), 0
+            return LENGTH(text.removesuffix(name)), unit
+    return LENGTH(text), 0
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -71,41 +67,41 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=_Formatter,
     )
     shape = p.add_argument_group("the two engines")
-    shape.add_argument("--prefill-tp", type=int, help="ranks that share the heads on the prefill side")
-    shape.add_argument("--decode-tp", type=int, help="the same on the decode side")
-    shape.add_argument("--prefill-pp", type=int, default=1, help="pipeline stages of the prefill side")
-    shape.add_argument("--decode-pp", type=int, default=1, help="the same of the decode side")
+    shape.add_argument("--prefill-tp", type=RANKS, help="ranks that share the heads on the prefill side")
+    shape.add_argument("--decode-tp", type=RANKS, help="the same on the decode side")
+    shape.add_argument("--prefill-pp", type=RANKS, default=1, help="pipeline stages of the prefill side")
+    shape.add_argument("--decode-pp", type=RANKS, default=1, help="the same of the decode side")
     shape.add_argument("--page-size", type=pages, default=(16, 16), metavar="N|P:D", help="tokens a page")
     shape.add_argument("--order", default="NHD:NHD", metavar="O|P:D", help="order inside a page, NHD or HND")
     shape.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where model and KV are")
     model = p.add_argument_group("the model")
     model.add_argument("--model", choices=["llama", "qwen3"], default="llama", help="its family; weights are random")
     model.add_argument("--dtype", choices=list(DTYPES), default="bf16", help="of the KV")
-    model.add_argument("--kv-heads", type=int, help="KV heads")
-    model.add_argument("--head-dim", type=int, help="elements a head")
-    model.add_argument("--layers", type=int, help="layers")
-    model.add_argument("--hidden", type=int, help="elements of a hidden state; 0: as few as the heads allow")
-    model.add_argument("--seed", type=int, default=0, help="of weights, prompts, lengths and pages")
+    model.add_argument("--kv-heads", type=positive, help="KV heads")
+    model.add_argument("--head-dim", type=positive, help="elements a head")
+    model.add_argument("--layers", type=positive, help="layers")
+    model.add_argument("--hidden", type=PLACES, help="elements of a hidden state; 0: as few as the heads allow")
+    model.add_argument("--seed", type=PLACES, default=0, help="of weights, prompts, lengths and pages")
     work = p.add_argument_group("the rooms")
-    work.add_argument("--rooms", type=int, help="requests at once")
-    work.add_argument("--tokens", type=int, help="of the longest prompt")
-    work.add_argument("--least", type=float, metavar="SHARE", help="of the shortest prompt, as a share of the longest")
-    work.add_argument("--new", type=int, help="tokens to generate a room")
-    work.add_argument("--prefix", type=int, default=0, help="tokens that D has already, in every second room")
+    work.add_argument("--rooms", type=positive, help="requests at once")
+    work.add_argument("--tokens", type=positive, help="of the longest prompt")
+    work.add_argument("--least", type=real(0, 1), metavar="SHARE", help="of the shortest prompt, by the longest")
+    work.add_argument("--new", type=positive, help="tokens to generate a room")
+    work.add_argument("--prefix", type=PLACES, default=0, help="tokens that D has already, in every second room")
     work.add_argument("--full-prefix", action="store_true", help="D has all of the last room")
-    work.add_argument("--chunk", type=int, help="tokens a forward of the chunked prefill")
+    work.add_argument("--chunk", type=positive, help="tokens a forward of the chunked prefill")
     work.add_argument("--abort", choices=get_args(Abort), default="none", help="who gives up every third room")
     carry = p.add_argument_group("the transfer")
     carry.add_argument("--transport", choices=get_args(Carrier), default="nixl", help="what moves the bytes")
     carry.add_argument("--ring", type=ring, metavar="SIZE", help="of a D rank, in chunks, or as 256KiB, 1GiB")
-    carry.add_argument("--slots", type=int, help="staging slots of a P rank")
-    carry.add_argument("--window", type=int, help="chunks of a room that are asked for at a time")
-    carry.add_argument("--patience", type=float, help="seconds that ready KV waits for the ring")
+    carry.add_argument("--slots", type=positive, help="staging slots of a P rank")
+    carry.add_argument("--window", type=positive, help="chunks of a room that are asked for at a time")
+    carry.add_argument("--patience", type=SECONDS, help="seconds that ready KV waits for the ring")
     carry.add_argument("--passes", metavar="LIST", help=f"how the rooms are carried: of {', '.join(get_args(Route))}")
     carry.add_argument("--no-slices", action="store_true", help="the live pass alone")
     carry.add_argument("--warm", action=argparse.BooleanOptionalAction, help="one more room, first and not timed")
-    carry.add_argument("--limit", type=float, metavar="S", help="seconds that a phase may take")
-    p.add_argument("--trace", type=Path, metavar="DIR", help="write each rank's trace into this directory")
+    carry.add_argument("--limit", type=SECONDS, metavar="S", help="seconds that a phase may take")
+    p.add_argument("--trace", type=output_folder, metavar="DIR", help="write each rank's trace into this directory")
     p.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     p.add_argument("--matrix", action="store_true", help="run the matrix of shapes, dtypes, pages and prefixes instead")
     return p
@@ -120,7 +116,7 @@ def make_run(args: argparse.Namespace) -> Run:
     order_p, _, order_d = args.order.partition(":")
     if not {order_p, order_d or order_p} <= {"NHD", "HND"}:
         raise ValueError(f"--order {args.order}: NHD, HND or P:D of the two")
-    job = Job(
+    job = DemoJob(
         GroupShape(args.prefill_tp, args.prefill_pp, page_p, order_p),
         GroupShape(args.decode_tp, args.decode_pp, page_d, order_d or order_p),
         make_rooms(
@@ -148,23 +144,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         run = make_run(args)
     except ValueError as error:
         p.error(str(error))
-    if args.trace:
-        try:
-            args.trace.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            p.error(f"--trace: {error}")
     return _guarded(lambda: one(run, as_text=not args.json))
 
 
 def one(run: Run, *, as_text: bool) -> int:
     """One run, shown while it goes on and told at the end."""
-    with Bars(run, shown=as_text) as bars:
+    with ProgressBars(run, shown=as_text) as bars:
         result = conduct(run, bars)
     if as_text:
         show(result)
     else:
         print(json.dumps(as_json(result)))
-    return 0 if result.ok else 1
+    return WELL if result.ok else FOUND
 
 
 def matrix(*, as_text: bool) -> int:
@@ -180,7 +171,7 @@ def matrix(*, as_text: bool) -> int:
             print(json.dumps({"case": name, **told}), flush=True)
     if as_text:
         print(f"{len(CASES) - bad} of {len(CASES)} cases right")
-    return 1 if bad else 0
+    return FOUND if bad else WELL
 
 
 def _safely(run: Run) -> DemoResult | str:
@@ -195,10 +186,8 @@ def _guarded(action: Callable[[], int]) -> int:
         return action()
     except (RankError, TimeoutError) as error:
         print(f"kvproto demo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+        return FOUND
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended("kvproto demo", main))

@@ -18,13 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from kvproto.cli.console import FOUND, WELL, say
+from kvproto.cli.console import note, say
+from kvproto.cli.ending import FOUND, WELL
 
 PATIENCE = 60.0
 END = "\nimport os, sys; sys.stdout.flush(); os._exit(0)\n"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class TrialResult(msgspec.Struct, frozen=True):
     """One thing that was tried; `why` and `remedy` are empty where it works."""
 
     area: str
@@ -108,20 +109,20 @@ PROGRAMS = (
 )
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[TrialResult]:
     """Try everything, a few at a time, in a fixed order."""
     version = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("core", "python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer")
+    yield TrialResult("core", "python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer")
     with ThreadPoolExecutor(2) as pool:
         yield from pool.map(attempt, TRIALS)
     for name, version_flags, remedy in PROGRAMS:
         yield _program(name, version_flags, remedy)
     free = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0  # noqa: PTH112, S108 - its free space
-    yield Finding("machine", "shared memory", free >= 1 << 26, f"{free >> 20} MiB free in /dev/shm",
+    yield TrialResult("machine", "shared memory", free >= 1 << 26, f"{free >> 20} MiB free in /dev/shm",
                   "give the container more: docker run --shm-size=1g")  # fmt: skip
 
 
-def attempt(trial: Trial) -> Finding:
+def attempt(trial: Trial) -> TrialResult:
     """Try one thing in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
@@ -130,10 +131,10 @@ def attempt(trial: Trial) -> Finding:
             check=False, env=environment,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return Finding(trial.area, trial.name, False, f"no answer within {PATIENCE:g} s", trial.remedy)
+        return TrialResult(trial.area, trial.name, False, f"no answer within {PATIENCE:g} s", trial.remedy)
     if done.returncode == 0 and done.stdout.strip():
-        return Finding(trial.area, trial.name, True, done.stdout.strip().splitlines()[-1])
-    return Finding(trial.area, trial.name, False, _why(done), trial.remedy)
+        return TrialResult(trial.area, trial.name, True, done.stdout.strip().splitlines()[-1])
+    return TrialResult(trial.area, trial.name, False, _why(done), trial.remedy)
 
 
 def _why(done: subprocess.CompletedProcess[str]) -> str:
@@ -143,13 +144,16 @@ def _why(done: subprocess.CompletedProcess[str]) -> str:
     return lines[-1].strip() if lines else f"exit code {done.returncode}, and not a word"
 
 
-def _program(name: str, flags: tuple[str, ...], remedy: str) -> Finding:
+def _program(name: str, flags: tuple[str, ...], remedy: str) -> TrialResult:
     path = shutil.which(name)
     if path is None:
-        return Finding("program", name, False, "not found", remedy)
-    done = subprocess.run([path, *flags], capture_output=True, text=True, timeout=PATIENCE, check=False)  # noqa: S603
+        return TrialResult("program", name, False, "not found", remedy)
+    try:
+        done = subprocess.run([path, *flags], capture_output=True, text=True, timeout=PATIENCE, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return TrialResult("program", name, False, str(error), remedy)
     said = (done.stdout + done.stderr).strip().splitlines()
-    return Finding("program", name, True, said[0] if said else path)
+    return TrialResult("program", name, True, said[0] if said else path)
 
 
 def main(argv: list[str]) -> int:
@@ -171,11 +175,11 @@ def main(argv: list[str]) -> int:
     works = {finding.name for finding in found if finding.works}
     needed = {finding.name for finding in found if finding.area == "core"} | set(args.need)
     for name in sorted(needed - works):
-        sys.stderr.write(f"needed, and does not work: {name}\n")
+        note(f"needed, and does not work: {name}")
     return FOUND if needed - works else WELL
 
 
-def _show(finding: Finding) -> None:
+def _show(finding: TrialResult) -> None:
     mark = "works" if finding.works else "  -  "
     say(f"{mark}  {finding.area:<9}  {finding.name:<20} {finding.said}")
     if not finding.works:

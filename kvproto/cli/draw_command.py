@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from kvproto.cli.console import FOUND, WELL, WRONG, complain, say
+from kvproto.arguments import output_folder
+from kvproto.cli.console import say
+from kvproto.cli.ending import FOUND, WELL
 from kvproto.cli.tables_option import add_tables
 from kvproto.draw import generated_docs
-from kvproto.fsm.draw.diagram import Counts, Look, sketch
+from kvproto.fsm.draw.diagram import Counts, DiagramOptions, sketch
 from kvproto.fsm.draw.dot import dot
 from kvproto.fsm.draw.mermaid import mermaid
 from kvproto.fsm.draw.scene import Scene
@@ -19,7 +21,8 @@ from kvproto.fsm.draw.tables import functions_md, rows_md, states_md, value_md
 from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.table import Table
-from kvproto.fsm.trace.coverage import CoverageError, load, together
+from kvproto.fsm.trace.coverage import together
+from kvproto.fsm.trace.coverage_file import load
 
 EPILOG = """\
 examples:
@@ -51,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--scene", metavar="SCENE", help="a sequence chart instead; `all` for every one")
     made.add_argument("--states", action="store_true", help="with --scene: note every change of state")
     made.add_argument("--coverage", type=Path, metavar="FILE", help="paint what has fired (from the coverage plugin)")
-    made.add_argument("--out", type=Path, metavar="DIR", help="write files into DIR, not to the terminal")
+    made.add_argument("--out", type=output_folder, metavar="DIR", help="write files into DIR, not to the terminal")
     made.add_argument("--write", action="store_true", help="bring the generated parts of the repository up to date")
     made.add_argument("--check", action="store_true", help="say which generated parts are stale; exit 1 if any is")
     add_tables(made)
@@ -63,19 +66,15 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     if args.write or args.check:
         return refresh() if args.write else judge()
-    try:
-        tables, scenes = args.tables.chosen(args.machine), _scenes(args.tables, args.scene)
-        counts = together(load(args.coverage, args.tables.counted)).rows if args.coverage is not None else None
-    except ArgumentError as error:
-        complain(str(error))
-        return WRONG
-    except CoverageError as error:
-        return complain(str(error))
+    tables, scenes = args.tables.chosen(args.machine), _scenes(args.tables, args.scene)
+    counts = together(load(args.coverage, args.tables.counted)).rows if args.coverage is not None else None
     if scenes:
         told = args.tables.told()
-        return _put(((scene.name, "mmd", scene.chart(told, states=args.states)) for scene in scenes), args.out)
+        return _write_pictures(
+            ((scene.name, "mmd", scene.chart(told, states=args.states)) for scene in scenes), args.out
+        )
     render = _renderer(args, counts)
-    return _put(((table.name, SUFFIX[args.format], render(table)) for table in tables), args.out)
+    return _write_pictures(((table.name, SUFFIX[args.format], render(table)) for table in tables), args.out)
 
 
 def _scenes(protocol: Protocol, asked: str | None) -> list[Scene]:
@@ -91,7 +90,9 @@ def _scenes(protocol: Protocol, asked: str | None) -> list[Scene]:
 def _renderer(args: argparse.Namespace, counts: Counts | None) -> Callable[[Table[Any]], str]:
     if args.format == "md":
         return tables_md
-    look = Look(args.guards, args.effects, args.loops, args.silent, fold=0 if args.no_fold else Look().fold)
+    look = DiagramOptions(
+        args.guards, args.effects, args.loops, args.silent, fold=0 if args.no_fold else DiagramOptions().fold
+    )
     if args.format == "svg":
         return lambda table: svg(sketch(table, look, counts), theme=args.theme)
     text = {"mermaid": mermaid, "dot": dot}[args.format]
@@ -104,12 +105,11 @@ def tables_md(table: Table[Any]) -> str:
     return f"# {table.name}\n\n" + "\n".join(parts)
 
 
-def _put(pictures: Iterable[tuple[str, str, str]], out: Path | None) -> int:
+def _write_pictures(pictures: Iterable[tuple[str, str, str]], out: Path | None) -> int:
     for name, suffix, content in pictures:
         if out is None:
             say(content.rstrip("\n"))
             continue
-        out.mkdir(parents=True, exist_ok=True)
         (out / f"{name}.{suffix}").write_text(content)
         say(f"wrote {out / f'{name}.{suffix}'}")
     return WELL
@@ -117,20 +117,14 @@ def _put(pictures: Iterable[tuple[str, str, str]], out: Path | None) -> int:
 
 def refresh() -> int:
     """Bring the generated documents up to date, and say which were not."""
-    try:
-        done = generated_docs.write()
-    except generated_docs.DocsError as error:
-        return complain(str(error))
+    done = generated_docs.write()
     say("\n".join(f"wrote {path}" for path in done) or "everything was up to date")
     return WELL
 
 
 def judge() -> int:
     """Say which generated documents are stale."""
-    try:
-        old = generated_docs.stale()
-    except generated_docs.DocsError as error:
-        return complain(str(error))
+    old = generated_docs.stale()
     for path in old:
         say(f"stale: {path}")
     say("write it anew: kvproto draw --write" if old else "everything is up to date")

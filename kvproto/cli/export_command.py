@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from kvproto.cli.console import WELL, deliver
+from kvproto.arguments import output_file
+from kvproto.cli.console import deliver
+from kvproto.cli.ending import WELL
 from kvproto.draw.export import schema, spec, text
 
 
@@ -17,7 +18,7 @@ def main(argv: list[str]) -> int:
         epilog="Example: kvproto export | jq '.machines[].rows | length'",
     )
     parser.add_argument("--schema", action="store_true", help="print the document's JSON Schema instead")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE, not to the terminal")
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="write to FILE, not to the terminal")
     args = parser.parse_args(argv)
     deliver(text(schema() if args.schema else spec()), args.out)
     return WELL

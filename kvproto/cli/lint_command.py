@@ -7,9 +7,9 @@ import json
 
 import msgspec
 
-from kvproto.cli.console import FOUND, WELL, WRONG, complain, say
+from kvproto.cli.console import say
+from kvproto.cli.ending import FOUND, WELL
 from kvproto.cli.tables_option import add_tables
-from kvproto.fsm.errors import ArgumentError
 
 EPILOG = """\
 what is an error:
@@ -36,11 +36,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document, for tools")
     add_tables(parser)
     args = parser.parse_args(argv)
-    try:
-        tables, found = args.tables.chosen(args.machine), args.tables.lint(args.machine)
-    except ArgumentError as error:
-        complain(str(error))
-        return WRONG
+    tables, found = args.tables.chosen(args.machine), args.tables.lint(args.machine)
     if args.json:
         say(json.dumps(msgspec.to_builtins(found), indent=1))
     else:

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import msgspec
 
-from kvproto.cli.console import FOUND, WELL, complain, say
+from kvproto.cli.console import say
+from kvproto.cli.ending import FOUND, WELL
 from kvproto.cli.tables_option import add_tables
-from kvproto.fsm.checker import Walk
+from kvproto.fsm.checker import ReplayedWay
 from kvproto.fsm.protocol import Protocol
-from kvproto.fsm.trace.records import StepEntry, TraceError, load
+from kvproto.fsm.trace.records import StepEntry, load
 from kvproto.fsm.trace.replay import replay
 
 EPILOG = """\
 Every step is fired again from the value that the steps before have left; row, new state and effects must be those that
-were recorded.  The first difference of each rank is shown.  Exit code 0: none, 1: some, or a file cannot be read.
+were recorded.  The first difference of each rank is shown.  Exit code 0: none, 1: some, 2: a file cannot be read.
 
 A counterexample of the checker (spec/counterexamples, `kvproto check --save`) is stepped through instead, in the world
 in which it was found: as far as it can still happen, and with what it breaks now.  Exit code 1: it breaks something.
@@ -41,11 +42,7 @@ def main(argv: list[str]) -> int:
         if (way := _counterexample(path, args.tables)) is not None:
             ways.append((path, way))
             continue
-        try:
-            logs = load(path, telling=telling)
-        except TraceError as error:
-            return complain(str(error))
-        for log in logs:
+        for log in load(path, telling=telling):
             difference = replay(log, telling, any_tables=args.any_tables)
             steps = sum(isinstance(entry, StepEntry) for entry in log.entries)
             if difference is None:
@@ -68,12 +65,10 @@ def main(argv: list[str]) -> int:
     return ended
 
 
-def _counterexample(path: Path, protocol: Protocol) -> Walk | None:
-    """The file as a counterexample, walked; None: it is something else, or nothing."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError):
-        return None
-    if not text.startswith('{"property"'):
-        return None
-    return protocol.checked().walk(text)
+def _counterexample(path: Path, protocol: Protocol) -> ReplayedWay | None:
+    """The file as a counterexample, walked; None: it is something else."""
+    begins = b'{"property"'
+    with path.open("rb") as file:
+        if file.read(len(begins)) != begins:
+            return None
+    return protocol.checked().walk_file(path)

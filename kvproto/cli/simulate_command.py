@@ -2,8 +2,8 @@
 
     python -m kvproto.cli.simulate_command --rooms 2000 --seed 1 --faults lose,doubt,crash
 
-The same command gives the same run, on any machine, with the same digest.  Exit codes: 0 all is well, 1 an invariant
-was broken (the number of the move is told), 2 the command line was wrong.
+The same command gives the same run, on any machine, with the same digest.  Exit code 1: an invariant was broken (the
+number of the move is told); the others are those of every command (`ending`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from kvproto.cli.console import FOUND, WELL, say
+from kvproto.arguments import positive, whole
+from kvproto.cli.console import say
+from kvproto.cli.ending import FOUND, WELL, ended
 from kvproto.testing.simulation import FAULTS, Simulation
 
 
@@ -36,19 +38,19 @@ def _progress(start: float) -> Callable[[Simulation], None]:
 def main(argv: list[str] | None = None) -> int:
     """The command; exit code 1 if an invariant was broken."""
     parser = argparse.ArgumentParser("python -m kvproto.cli.simulate_command", description=__doc__.splitlines()[0])
-    parser.add_argument("--rooms", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rooms", type=positive, default=2000)
+    parser.add_argument("--seed", type=whole(0, 1 << 64), default=1)
     parser.add_argument("--faults", default="all", help=f"all, none, or some of {','.join(FAULTS)}")
     parser.add_argument("--tp", default="2x1", help="prefill x decode ranks (default: 2x1)")
-    parser.add_argument("--ring", type=int, default=6144, help="bytes of the staging ring (default: 6144)")
+    parser.add_argument("--ring", type=positive, default=6144, help="bytes of the staging ring (default: 6144)")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(argv)
     named = {"all": tuple(FAULTS), "none": ()}
     faults = named[asked.faults] if asked.faults in named else tuple(filter(None, asked.faults.split(",")))
     try:
-        p, d = map(int, asked.tp.split("x"))
+        p, d = map(whole(1, 4), asked.tp.split("x"))
         run = Simulation(asked.seed, asked.rooms, faults, tp=(p, d), ring=asked.ring)
-    except ValueError as error:
+    except (ValueError, argparse.ArgumentTypeError) as error:
         parser.error(str(error))
     result = run.run(_progress(time.monotonic()) if sys.stderr.isatty() else None)
     if asked.json:
@@ -60,4 +62,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended("kvproto.cli.simulate_command", main))

@@ -18,7 +18,9 @@ from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kvproto.cli.console import WELL, WRONG, complain, say
+from kvproto.cli.console import say
+from kvproto.cli.ending import WELL
+from kvproto.errors import ArgumentError
 
 WHO = ("side", "group", "rank")
 PATIENCE = 5.0
@@ -141,8 +143,7 @@ def main(argv: Sequence[str]) -> int:
             try:
                 ranks = read(asked.url)
             except (URLError, OSError, ValueError) as error:
-                complain(f"{asked.url}: {error}")
-                return WRONG
+                raise ArgumentError(f"{asked.url}: {error}") from error
             say(("" if asked.once else CLEAR) + screen(ranks, former, asked.every))
             if asked.once:
                 return WELL

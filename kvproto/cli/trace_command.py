@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
-from kvproto.cli.console import WELL, complain, deliver
+from kvproto.arguments import output_file
+from kvproto.cli.console import deliver
+from kvproto.cli.ending import WELL
 from kvproto.cli.tables_option import add_tables
-from kvproto.fsm.trace.merge import Moment, merge, subjects
+from kvproto.fsm.errors import ArgumentError
+from kvproto.fsm.inspect.page import moment_json
+from kvproto.fsm.trace.merge import Moment, merge, select, subjects
 from kvproto.fsm.trace.perfetto import perfetto
-from kvproto.fsm.trace.plain_json import PlainError
-from kvproto.fsm.trace.records import TraceError, load
+from kvproto.fsm.trace.records import load
 from kvproto.fsm.trace.tell import sequence, text
 from kvproto.fsm.trace.telling import Subject, Telling
 
+FORMATS = ("text", "mermaid", "perfetto", "json")
 EPILOG = """\
 examples:
   kvproto trace p0.jsonl d0.jsonl                      which rooms there are
   kvproto trace p0.jsonl d0.jsonl --room 7             the story of room 7, in the order of cause and effect
   kvproto trace *.jsonl --room 7 --format mermaid      a sequence chart
   kvproto trace *.jsonl --format perfetto --out t.json open it at ui.perfetto.dev
+  kvproto trace *.jsonl --room 7 --format json         every moment with its cause, for tools
 
 A trace is written by kvproto.trace.save(rank, path), or by an endpoint when something fails.  The ranks' clocks need
 not agree: the story is ordered by what caused what.
@@ -34,28 +40,32 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument("file", nargs="+", type=Path, metavar="TRACE", help="JSON lines, of one rank or more")
     parser.add_argument("--room", "--about", metavar="ID", help="the room (in other protocols: the subject) to tell of")
-    parser.add_argument("--format", choices=("text", "mermaid", "perfetto"), default="text", help="(default: text)")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="(default: %(default)s)")
     parser.add_argument("--links", action="store_true", help="with what was said about links (mermaid)")
     parser.add_argument("--states", action="store_true", help="with every change of state (mermaid)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE, not to the terminal")
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="write to FILE, not to the terminal")
     add_tables(parser)
     args = parser.parse_args(argv)
     telling = args.tables.told()
-    try:
-        story = merge(load(*args.file, telling=telling), telling)
-        about = None if args.room is None else telling.subject_from(args.room)
-    except (TraceError, PlainError) as error:
-        return complain(str(error))
+    about = None if args.room is None else telling.subject_from(args.room)
+    story = merge(load(*args.file, telling=telling), telling)
     if about is not None and about not in subjects(story, telling):
         missing = f"{telling.subject_title(about)} is not in these traces"
-        return complain(f"{missing}; without --{'room' if telling.subject == 'room' else 'about'} they are listed")
-    deliver(_tell(story, about, telling, args), args.out)
+        option = "--room" if telling.subject == "room" else "--about"
+        raise ArgumentError(f"{missing}; without {option} all are listed")
+    deliver(_story_text(story, about, telling, args), args.out)
     return WELL
 
 
-def _tell(story: list[Moment], about: Subject, telling: Telling, args: argparse.Namespace) -> str:
+def _about(story: list[Moment], about: Subject, telling: Telling) -> list[Moment]:
+    return story if about is None else select(story, [about], telling)
+
+
+def _story_text(story: list[Moment], about: Subject, telling: Telling, args: argparse.Namespace) -> str:
     if args.format == "perfetto":
         return perfetto(story, telling) + "\n"
+    if args.format == "json":
+        return json.dumps([moment_json(moment, telling) for moment in _about(story, about, telling)]) + "\n"
     if args.format == "mermaid":
         chosen = [about] if about is not None else list(subjects(story, telling))
         return sequence(story, chosen, telling, links=args.links, states=args.states)

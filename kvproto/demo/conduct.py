@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvproto.demo.group import Crew, Program
-from kvproto.demo.pass_counts import Tally, total
+from kvproto.demo.group import ProcessGroup, Program
+from kvproto.demo.pass_counts import PassCounts, total
 from kvproto.demo.run import Route, Run
 from kvproto.demo.times import Spans, sharded, unsharded
 from kvproto.demo.verify import ReferenceJudge, Sheet
@@ -86,10 +86,10 @@ class _Conductor:
             *(Program(name, f"{players}:decode", (run, rank, directory)) for rank, name in enumerate(self.d)),
         ]
         self.rooms = {room.room: room for room in run.job.rooms}
-        self.crew: Crew
+        self.crew: ProcessGroup
 
     def play(self) -> None:
-        with Crew(self.programs) as self.crew:
+        with ProcessGroup(self.programs) as self.crew:
             for number, route in enumerate(self.run.passes):
                 self._pass(number, route)
             self.result.unsharded = unsharded(self.run.timed, self.judge.verdicts)
@@ -135,7 +135,7 @@ class _Conductor:
             self.done.seconds["continuation"] = time.monotonic() - start
         self.result.wrong += [f"{name} after the continuation: {text}" for name in self.d for text in changed[name]]
 
-    def _count(self, tallies: dict[str, Tally]) -> None:
+    def _count(self, tallies: dict[str, PassCounts]) -> None:
         p, d = [tallies[name] for name in self.p], [tallies[name] for name in self.d]
         self.done.counts = {
             "rooms": len(self.rooms), "aborted": len(self.aborting), "chunks": self.run.cells, **total([*p, *d]),
@@ -149,13 +149,13 @@ class _Conductor:
 
     # ---------------------------------------------------------------------------------------- listening
     def _collect(self, kind: str, names: list[str]) -> dict[str, Any]:
-        return self.crew.collect(kind, names, START_S + 2 * self.run.limit_s, self._hear)
+        return self.crew.collect(kind, names, START_S + 2 * self.run.limit_s, self._receive)
 
     def _learn(self, enough: Callable[[], bool]) -> None:
         while not enough():
-            self._hear("oracle", "verdict", self._collect("verdict", ["oracle"])["oracle"])
+            self._receive("oracle", "verdict", self._collect("verdict", ["oracle"])["oracle"])
 
-    def _hear(self, name: str, kind: str, data: Any) -> None:
+    def _receive(self, name: str, kind: str, data: Any) -> None:
         match kind:
             case "verdict":
                 self.result.wrong += self.judge.learn(*data)
@@ -189,7 +189,7 @@ class _Conductor:
     def _all_ok(self, room: int) -> bool:
         return all(self.outcomes[room].get(name) == "NONE" for name in self.d)
 
-    def _judge(self, tallies: dict[str, Tally]) -> None:
+    def _judge(self, tallies: dict[str, PassCounts]) -> None:
         wrong = self.result.wrong
         for name, tally in tallies.items():
             for what in ("intruded", "leaks", "reports"):

@@ -29,7 +29,7 @@ Copied = dict[tuple[Kind, int], Tensor]  # (kind, local layer) -> bytes [heads, 
 
 
 @dataclass(frozen=True)
-class Held:
+class PooledRoom:
     """A room in a pool: its page table, the tokens that are there, and the cells (first, count) that were moved.
 
     `foreign` [tokens, dim], of the pool's dtype: K, in the pool's first layer, of a head that the pool does not hold.
@@ -41,7 +41,7 @@ class Held:
     foreign: Tensor | None = None
 
 
-def copied(pool: PagedKV, held: Held) -> Copied:
+def copied(pool: PagedKV, held: PooledRoom) -> Copied:
     """The room's bytes as they are now, where the pool is: quickly done, and told later."""
     places = pool.where(held.table, 0, held.tokens)
     return {
@@ -60,7 +60,7 @@ def told(copies: Copied, first_layer: int, first_head: int) -> Sheet:
     return out
 
 
-def sheet(pool: PagedKV, held: Held, first_layer: int, first_head: int) -> Sheet:
+def sheet(pool: PagedKV, held: PooledRoom, first_layer: int, first_head: int) -> Sheet:
     """The room's bytes by (layer, kind, head) of the whole model."""
     return told(copied(pool, held), first_layer, first_head)
 
@@ -88,13 +88,13 @@ class Guard:
         for (kind, layer), before in self.before.items():
             before[list(pages)] = self.pool.rows(kind, layer)[list(pages)]
 
-    def behind(self, held: Held) -> tuple[Tensor, Tensor]:
+    def behind(self, held: PooledRoom) -> tuple[Tensor, Tensor]:
         """(now, before): the row behind the room's last token, of all kinds and layers. It is the next token's."""
         page, slot = held.table[held.tokens // self.pool.page_size], held.tokens % self.pool.page_size
         now = torch.stack([self.pool.rows(*key)[page, slot] for key in self.before])
         return now, torch.stack([rows[page, slot] for rows in self.before.values()])
 
-    def intruded(self, rooms: Iterable[Held]) -> list[str]:
+    def intruded(self, rooms: Iterable[PooledRoom]) -> list[str]:
         """A sentence for every layer and kind in which a row outside `rooms` is no longer what it was."""
         outside = torch.ones(self.pool.pages, self.pool.page_size, dtype=torch.bool, device=self.pool.device)
         for held in rooms:
@@ -114,7 +114,7 @@ class Guard:
 # ---- corruptions --------------------------------------------------------------------------------------------------
 
 
-def swapped_head(guard: Guard, held: Held) -> None:
+def swapped_head(guard: Guard, held: PooledRoom) -> None:
     first, count = _span(held)
     where, rows = guard.pool.where(held.table, first, count), guard.pool.rows("k", 0)
     if rows.shape[2] > 1:
@@ -123,24 +123,24 @@ def swapped_head(guard: Guard, held: Held) -> None:
         rows[:, :, 0][where] = held.foreign[first:].contiguous().view(torch.uint8).to(rows.device)
 
 
-def swapped_chunk(guard: Guard, held: Held) -> None:
+def swapped_chunk(guard: Guard, held: PooledRoom) -> None:
     for rows, here, there in _two_cells(guard.pool, held):
         _exchange(rows, here, rows, there)
 
 
-def dropped_page(guard: Guard, held: Held) -> None:
+def dropped_page(guard: Guard, held: PooledRoom) -> None:
     first, _ = _span(held)
     page = held.table[first // guard.pool.page_size]
     for (kind, layer), before in guard.before.items():
         guard.pool.rows(kind, layer)[page] = before[page]
 
 
-def stale_chunk(guard: Guard, held: Held) -> None:
+def stale_chunk(guard: Guard, held: PooledRoom) -> None:
     for rows, here, there in _two_cells(guard.pool, held):
         rows[there] = rows[here]
 
 
-CONTROLS: dict[str, Callable[[Guard, Held], None]] = {
+CONTROLS: dict[str, Callable[[Guard, PooledRoom], None]] = {
     "swapped-head": swapped_head,
     "swapped-chunk": swapped_chunk,
     "dropped-page": dropped_page,
@@ -148,7 +148,7 @@ CONTROLS: dict[str, Callable[[Guard, Held], None]] = {
 }
 
 
-def applicable(name: str, pool: PagedKV, held: Held) -> bool:
+def applicable(name: str, pool: PagedKV, held: PooledRoom) -> bool:
     """A room of which nothing moved has nothing to corrupt; one cell, or one head, cannot be taken for another."""
     if name == "swapped-head" and held.foreign is None and pool.rows("k", 0).shape[2] == 1:
         return False
@@ -156,7 +156,7 @@ def applicable(name: str, pool: PagedKV, held: Held) -> bool:
 
 
 @contextlib.contextmanager
-def tampered(name: str, guard: Guard, held: Held) -> Iterator[None]:
+def tampered(name: str, guard: Guard, held: PooledRoom) -> Iterator[None]:
     """Apply the control `name` to a finished room; put the pool back on leaving. ValueError if not applicable."""
     if not applicable(name, guard.pool, held):
         raise ValueError(f"{name} needs more than this room has: {len(held.cells)} cells moved")
@@ -169,13 +169,13 @@ def tampered(name: str, guard: Guard, held: Held) -> Iterator[None]:
             guard.pool.rows(kind, layer).copy_(rows)
 
 
-def _span(held: Held) -> tuple[int, int]:
+def _span(held: PooledRoom) -> tuple[int, int]:
     """First moved token and how many were moved."""
     first = held.cells[0][0]
     return first, held.tokens - first
 
 
-def _two_cells(pool: PagedKV, held: Held) -> Iterator[tuple[Tensor, Places, Places]]:
+def _two_cells(pool: PagedKV, held: PooledRoom) -> Iterator[tuple[Tensor, Places, Places]]:
     """Of each tensor: its bytes, and where the first two cells lie in them, as far as the shorter one goes."""
     (a, count), (b, last) = held.cells[:2]
     here, there = (pool.where(held.table, first, min(count, last)) for first in (a, b))

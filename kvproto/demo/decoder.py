@@ -121,14 +121,14 @@ class _Decode(Player):
                 self.asked.add(room)
                 self.endpoint.abort(self.name(room))
             case "say":
-                self._say(room)
+                self._first_token(room)
                 self.judged.add(room)
             case "skip":
                 self.judged.add(room)
             case _:
                 raise RuntimeError(f"the parent sent {kind!r} while rooms were under way")
 
-    def _say(self, room: int) -> None:
+    def _first_token(self, room: int) -> None:
         """The first token of a room that is chosen here."""
         row = self.outcomes[room].aux
         self.behind[room] = self.me.behind(room)

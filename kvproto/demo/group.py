@@ -133,7 +133,7 @@ class RankError(KvprotoError, RuntimeError):
         self.name, self.why = name, why
 
 
-class Crew:
+class ProcessGroup:
     """A set of processes, as a context: on leaving it every one of them has ended, whatever happened."""
 
     def __init__(self, programs: Sequence[Program], *, warm: str = "kvproto.demo.warm") -> None:

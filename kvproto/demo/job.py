@@ -1,6 +1,6 @@
 """What a demonstration runs: values that every process of it derives the same numbers from.
 
-Nothing here is computed from what was transferred. The parent, the oracle and the ranks each hold the same `Job`
+Nothing here is computed from what was transferred. The parent, the oracle and the ranks each hold the same `DemoJob`
 and agree through it on weights (seed), prompts (seed and room), layouts and chunk boundaries. It is plain data, so
 that the parent, which draws the progress bar, need not load torch.
 
@@ -45,7 +45,7 @@ class RoomSpec:
 
 
 @dataclass(frozen=True)
-class Job:
+class DemoJob:
     """The whole run. `dtype` is the KV's; with float8 KV the model itself computes in bfloat16."""
 
     prefill: GroupShape

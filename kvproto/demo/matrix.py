@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproto.demo.job import GroupShape, Job
+from kvproto.demo.job import DemoJob, GroupShape
 from kvproto.demo.run import Route, Run, chunk_bytes, make_rooms
 
 ROOMY = 6.0  # chunks
@@ -23,7 +23,7 @@ def case(
 ) -> Run:  # fmt: skip
     """`ring` in chunks; `run` and `job` are further fields of Run and Job."""
     specs = make_rooms(rooms, tokens, page=d.page_size, prefix=prefix, full_prefix=full, new=4, seed=7)
-    made = Job(p, d, specs, dtype=dtype, **{"chunk": 64, "layers": 2, **job})
+    made = DemoJob(p, d, specs, dtype=dtype, **{"chunk": 64, "layers": 2, **job})
     return Run(made, int(ring * chunk_bytes(made)), passes, **{"patience": 0.2, **(run or {})})
 
 

@@ -32,7 +32,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 from transformers.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
 
-from kvproto.demo.job import Job, RoomSpec
+from kvproto.demo.job import DemoJob, RoomSpec
 
 ATTENTION = "kvproto_heads"
 AUX = struct.Struct("<Q16s")
@@ -81,7 +81,7 @@ ALL_ATTENTION_FUNCTIONS.register(ATTENTION, _attention)
 # ---- the model ----------------------------------------------------------------------------------------------------
 
 
-def build(job: Job, attention: str = ATTENTION, device: str = "cpu") -> Any:
+def build(job: DemoJob, attention: str = ATTENTION, device: str = "cpu") -> Any:
     """The causal language model of `job`, in its compute dtype; the same bits in every process on such a device."""
     shape: dict[str, Any] = {
         "vocab_size": job.vocab, "hidden_size": job.hidden, "intermediate_size": 2 * job.hidden,
@@ -104,7 +104,7 @@ def build(job: Job, attention: str = ATTENTION, device: str = "cpu") -> Any:
     return model.to(torch_dtype(job.compute)).eval().requires_grad_(False)
 
 
-def prompt(job: Job, room: RoomSpec) -> Tensor:
+def prompt(job: DemoJob, room: RoomSpec) -> Tensor:
     """The room's prompt, int64 [tokens]."""
     seeded = torch.Generator().manual_seed(job.seed * 1_000_003 + room.room + 1)
     return torch.randint(job.vocab, (room.tokens,), generator=seeded)
@@ -154,7 +154,7 @@ class _RoundingCache(DynamicCache):
 
 
 @dataclass(frozen=True)
-class Truth:
+class UnshardedRoom:
     """One room, unsharded. `keys` and `values` [layers, heads, tokens, dim] of the prompt, in the pool's dtype."""
 
     tokens: list[int]  # greedy continuation; the first is P's, the rest are D's
@@ -164,7 +164,7 @@ class Truth:
     seconds: tuple[float, ...] = ()  # from the beginning of the forward to each of the tokens
 
 
-def reference(model: Any, job: Job, room: RoomSpec) -> Truth:
+def reference(model: Any, job: DemoJob, room: RoomSpec) -> UnshardedRoom:
     """Prefill in the job's chunks and continue greedily, with the library's forward and cache."""
     cache = _RoundingCache(model.config, torch_dtype(job.dtype))
     device = model.lm_head.weight.device
@@ -185,10 +185,10 @@ def reference(model: Any, job: Job, room: RoomSpec) -> Truth:
     keys = torch.stack([layer.keys[0, :, : room.tokens] for layer in layers])
     values = torch.stack([layer.values[0, :, : room.tokens] for layer in layers])
     keys, values = (rounded(x, torch_dtype(job.dtype)).cpu() for x in (keys, values))
-    return Truth(tokens, digests, keys, values, tuple(seconds))
+    return UnshardedRoom(tokens, digests, keys, values, tuple(seconds))
 
 
-def oracle_tokens(job: Job, room: RoomSpec, attention: str = "eager", device: str = "cpu") -> list[int]:
+def oracle_tokens(job: DemoJob, room: RoomSpec, attention: str = "eager", device: str = "cpu") -> list[int]:
     """What the library's own `generate()` with its own attention continues with, over KV of the job's dtype."""
     model = build(job, attention, device)
     ids = prompt(job, room)[None].to(device)

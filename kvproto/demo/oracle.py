@@ -13,8 +13,8 @@ import torch
 from kvproto.bench.machine import machine
 from kvproto.demo.controls import truth_sheet
 from kvproto.demo.group import ParentPipe
-from kvproto.demo.job import Job
-from kvproto.demo.model import Truth, build, oracle_tokens, reference
+from kvproto.demo.job import DemoJob
+from kvproto.demo.model import UnshardedRoom, build, oracle_tokens, reference
 from kvproto.demo.placement import device_of
 from kvproto.demo.verify import Sheet, Verdict
 
@@ -23,12 +23,12 @@ def truth_file(directory: Path, room: int) -> Path:
     return directory / f"room-{room}.truth"
 
 
-def load_truth(directory: Path, room: int) -> Truth:
-    truth: Truth = torch.load(truth_file(directory, room), weights_only=False)
+def load_truth(directory: Path, room: int) -> UnshardedRoom:
+    truth: UnshardedRoom = torch.load(truth_file(directory, room), weights_only=False)
     return truth
 
 
-def program(line: ParentPipe, job: Job, directory: Path, kind: str = "cpu") -> None:
+def program(line: ParentPipe, job: DemoJob, directory: Path, kind: str = "cpu") -> None:
     """Tell ("verdict", (room, Verdict)) for each room, prefixed ones first; each file is there before it is told."""
     device = device_of(kind, "decode", 0)
     if kind != "cpu":
@@ -41,5 +41,5 @@ def program(line: ParentPipe, job: Job, directory: Path, kind: str = "cpu") -> N
         line.tell("verdict", (room.room, Verdict(truth.tokens, truth.logits, _sheet(truth), library, truth.seconds)))
 
 
-def _sheet(truth: Truth) -> Sheet:
+def _sheet(truth: UnshardedRoom) -> Sheet:
     return truth_sheet(truth.keys, truth.values)

@@ -20,7 +20,7 @@ SUMS = (
 
 
 @dataclass
-class Tally:
+class PassCounts:
     """One rank in one pass. `leaks`: what is left when all rooms are released; `reports`: what it complained of.
 
     `marks`: when what happened to which room (see `times`).
@@ -62,7 +62,7 @@ def decode_counts(trace: Iterable[Any], ring: int) -> Counter[str]:
     return counts
 
 
-def total(tallies: Iterable[Tally]) -> dict[str, int]:
+def total(tallies: Iterable[PassCounts]) -> dict[str, int]:
     """All ranks together, every counter of `SUMS`."""
     counts: Counter[str] = Counter()
     for tally in tallies:

@@ -18,7 +18,7 @@ import torch
 
 from kvproto.demo.group import ParentPipe
 from kvproto.demo.job import RoomSpec
-from kvproto.demo.pass_counts import Tally
+from kvproto.demo.pass_counts import PassCounts
 from kvproto.demo.rank import DemoRank
 from kvproto.demo.run import Route, Run
 from kvproto.engine.endpoint import Endpoint
@@ -136,7 +136,7 @@ class Player:
         complaints = [f"{text} ({count})" for text, count in inside(ep).loop.counts.items()]
         self.line.tell(
             "tally",
-            Tally(
+            PassCounts(
                 {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
                 left_over(ep), [*complaints, *ep.reports()],
                 [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s,

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from kvproto.demo.comm import Comm
-from kvproto.demo.controls import Copied, Guard, Held, applicable, copied, tampered, told
-from kvproto.demo.job import Job, RoomSpec, Side
+from kvproto.demo.controls import Copied, Guard, PooledRoom, applicable, copied, tampered, told
+from kvproto.demo.job import DemoJob, RoomSpec, Side
 from kvproto.demo.model import prompt
 from kvproto.demo.oracle import load_truth
 from kvproto.demo.pages import Allocator
@@ -28,7 +28,7 @@ from kvproto.layout.sharding import cell, chunks, grid_tokens
 class DemoRank:
     """Rank `rank` of the group of `side`. Constructing it joins the group's collectives: all ranks do, at once."""
 
-    def __init__(self, job: Job, side: Side, rank: int, directory: Path, device: str = "cpu") -> None:
+    def __init__(self, job: DemoJob, side: Side, rank: int, directory: Path, device: str = "cpu") -> None:
         shape = job.shape(side)
         self.job, self.side, self.rank, self.directory = job, side, rank, directory
         comm = Comm(directory / f"{side}.store", rank, shape.tp, shape.pp)
@@ -91,7 +91,7 @@ class DemoRank:
     def intruded(self) -> list[str]:
         """Changes outside the tokens of the rooms that hold pages now: prompts, and what was generated here."""
         held = {room: self.held(room) for room in self.tables}
-        grown = [Held(x.table, x.tokens + self._grown.get(room, 0)) for room, x in held.items()]
+        grown = [PooledRoom(x.table, x.tokens + self._grown.get(room, 0)) for room, x in held.items()]
         return self._guard.intruded(grown)
 
     def controls(self, room: int, names: list[str]) -> list[str]:
@@ -103,17 +103,17 @@ class DemoRank:
         with tampered(name, self._guard, self._marked(room)):
             yield
 
-    def held(self, room: int) -> Held:
+    def held(self, room: int) -> PooledRoom:
         spec = self.rooms[room]
         total = chunks(spec.tokens, spec.prefix, self.grid)
         cells = tuple(cell(k, spec.tokens, spec.prefix, self.grid) for k in range(total))
-        return Held(self.tables[room], spec.tokens, cells)
+        return PooledRoom(self.tables[room], spec.tokens, cells)
 
-    def _marked(self, room: int) -> Held:
+    def _marked(self, room: int) -> PooledRoom:
         """The room with K of a head that this rank does not hold, for the control that needs one."""
         held, heads = self.held(room), self.job.heads
         if self.shard.heads > 1 or heads == 1:
             return held
         other = (self.shard.first_head + 1) % heads
         foreign = load_truth(self.directory, room).keys[self.shard.first_layer, other]
-        return Held(held.table, held.tokens, held.cells, foreign)
+        return PooledRoom(held.table, held.tokens, held.cells, foreign)

@@ -37,7 +37,7 @@ MOST_TOLD = 1000
 TOLD = ("chunks", "writes", "slices", "direct", "deferrals", "wraps", "aborted")
 
 
-class Bars:
+class ProgressBars:
     """The progress bars of a run; called with ("computed" | "placed" | "said", how much more)."""
 
     def __init__(self, run: Run, *, shown: bool) -> None:

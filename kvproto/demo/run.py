@@ -24,7 +24,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from kvproto.demo.job import Job, RoomSpec
+from kvproto.demo.job import DemoJob, RoomSpec
 from kvproto.fsm.timing import Timer
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import chunks, grid_tokens
@@ -45,7 +45,7 @@ USUAL: tuple[Route, ...] = ("live", "staged", "slices")
 class Run:
     """`ring`: staging memory of a D rank, in bytes; `patience`: seconds that KV waits for the ring."""
 
-    job: Job
+    job: DemoJob
     ring: int
     passes: tuple[Route, ...] = USUAL
     transport: Carrier = "nixl"
@@ -122,7 +122,7 @@ class Run:
         )  # fmt: skip
 
 
-def chunk_bytes(job: Job) -> int:
+def chunk_bytes(job: DemoJob) -> int:
     """Ring bytes of one whole chunk on a D rank."""
     grid = grid_tokens(job.chunk, job.prefill.page_size, job.decode.page_size)
     plan = Plan(job.layout("prefill"), job.layout("decode"), grid)
@@ -130,7 +130,14 @@ def chunk_bytes(job: Job) -> int:
 
 
 def make_rooms(
-    count: int, tokens: int, *, page: int, prefix: int = 0, full_prefix: bool = False, new: int = 16, seed: int = 0,
+    count: int,
+    tokens: int,
+    *,
+    page: int,
+    prefix: int = 0,
+    full_prefix: bool = False,
+    new: int = 16,
+    seed: int = 0,
     least: float = 0.5,
 ) -> tuple[RoomSpec, ...]:
     """Rooms of uneven lengths, from `least` of `tokens` to `tokens`, that fill neither last page nor last chunk.

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from kvproto.demo.comm import Comm
-from kvproto.demo.job import Job, Side
-from kvproto.demo.model import AUX, Truth, aux_row, build, pieces_of, read_aux, rounded, torch_dtype
+from kvproto.demo.job import DemoJob, Side
+from kvproto.demo.model import AUX, UnshardedRoom, aux_row, build, pieces_of, read_aux, rounded, torch_dtype
 from kvproto.demo.pages import PagedKV
 
 
@@ -60,7 +60,7 @@ class _Pages:
 class Shard:
     """Rank `rank` of the group of `side`, model and pages on `device`. LayoutError: an unsupported sharding."""
 
-    def __init__(self, job: Job, side: Side, rank: int, comm: Comm, device: str = "cpu") -> None:
+    def __init__(self, job: DemoJob, side: Side, rank: int, comm: Comm, device: str = "cpu") -> None:
         shape, self.layout = job.shape(side), job.layout(side)
         self.job, self.side, self.rank, self.comm = job, side, rank, comm
         self.first_head, self.heads = self.layout.heads_of(rank)
@@ -101,7 +101,7 @@ class Shard:
             token, _ = read_aux(row)
             yield row
 
-    def place(self, truth: Truth, table: Sequence[int], tokens: int) -> None:
+    def place(self, truth: UnshardedRoom, table: Sequence[int], tokens: int) -> None:
         """Put this rank's part of the first `tokens` tokens of `truth` into the pages: a prefix held from before."""
         for local in range(self.layers):
             own = (self.first_layer + local, slice(self.first_head, self.first_head + self.heads), slice(tokens))

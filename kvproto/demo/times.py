@@ -17,14 +17,14 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from kvproto.demo.job import RoomSpec
-from kvproto.demo.pass_counts import Tally
+from kvproto.demo.pass_counts import PassCounts
 from kvproto.demo.verify import Verdict
 
 PARTS = ("prefill", "transfer", "wait", "token", "whole")
 Spans = dict[str, list[float]]
 
 
-def sharded(rooms: Iterable[RoomSpec], p: Sequence[Tally], d: Sequence[Tally]) -> Spans:
+def sharded(rooms: Iterable[RoomSpec], p: Sequence[PassCounts], d: Sequence[PassCounts]) -> Spans:
     """Seconds of each part, a value a room that went through all of them."""
     spans: Spans = {part: [] for part in PARTS}
     for room in (each.room for each in rooms):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from kvproto.demo.job import Job
+from kvproto.demo.job import DemoJob
 
 Kind = Literal["k", "v"]
 Sheet = dict[tuple[int, Kind, int], bytes]  # (layer, kind, head) of the whole model -> tokens * dim * itemsize bytes
@@ -86,7 +86,7 @@ def unequal_rows(a: bytes, b: bytes, rows: int) -> list[int]:
 class ReferenceJudge:
     """The unsharded model's verdicts on all rooms, and what contradicts them, as sentences."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: DemoJob) -> None:
         self._job = job
         self._rooms = {room.room: room for room in job.rooms}
         self.verdicts: dict[int, Verdict] = {}

@@ -17,7 +17,7 @@ from kvproto.draw.ring_example import ring_md
 from kvproto.draw.scenes import SCENES
 from kvproto.draw.tables import messages_md, not_in_tables_md, settings_md
 from kvproto.errors import KvprotoError
-from kvproto.fsm.draw.diagram import Look, sketch
+from kvproto.fsm.draw.diagram import DiagramOptions, sketch
 from kvproto.fsm.draw.dot import dot
 from kvproto.fsm.draw.edge_tables import facts_md, routes_md
 from kvproto.fsm.draw.mermaid import mermaid
@@ -107,7 +107,7 @@ def files() -> Iterator[tuple[str, str]]:
     yield "spec/kvproto.json", text(spec())
     yield "spec/kvproto.schema.json", text(schema())
     for table in TABLES:
-        full = Look(guards=True, effects=True, loops=True)
+        full = DiagramOptions(guards=True, effects=True, loops=True)
         yield f"spec/diagrams/{table.name}.svg", svg(sketch(table))
         yield f"spec/diagrams/{table.name}.mmd", mermaid(sketch(table))
         yield f"spec/diagrams/{table.name}.dot", dot(sketch(table, full))

@@ -8,7 +8,7 @@ from kvproto.fsm.codec import Body
 from kvproto.protocol import messages as msg
 
 
-class Talk(msgspec.Struct, frozen=True):
+class MessageExchange(msgspec.Struct, frozen=True):
     """A message's sender (`prefill`, `decode` or `either`) and its answers ("" where none is expected)."""
 
     body: type[Body]
@@ -21,27 +21,29 @@ class Talk(msgspec.Struct, frozen=True):
         return str(self.body.__struct_config__.tag)
 
 
-TALK: tuple[Talk, ...] = (
-    Talk(msg.Hello, "decode", "`WELCOME`, or `REFUSAL`; nothing while the transport connects or an old write flies"),
-    Talk(msg.Welcome, "prefill"),
-    Talk(msg.Refusal, "prefill"),
-    Talk(msg.Heartbeat, "either", "`RESET` if the epoch is not the receiver's"),
-    Talk(msg.Reset, "either"),
-    Talk(msg.Open, "decode", "`OPENED`, or `DRAINED` with the cause"),
-    Talk(msg.Opened, "prefill"),
-    Talk(msg.StagingReq, "prefill", "`STAGING_RSP`, `STAGING_REFUSED`; nothing while the ring is full"),
-    Talk(msg.StagingRsp, "decode"),
-    Talk(msg.StagingRefused, "decode"),
-    Talk(msg.WatermarkReq, "prefill", "`WATERMARK`"),
-    Talk(msg.Watermark, "decode"),
-    Talk(msg.PagesReq, "prefill", "`PAGES_RSP`"),
-    Talk(msg.PagesRsp, "decode"),
-    Talk(msg.StgNotify, "prefill", "`CHUNK_ACK`"),
-    Talk(msg.ChunkAck, "decode"),
-    Talk(msg.Aux, "prefill", "`AUX_ACK`"),
-    Talk(msg.AuxAck, "decode"),
-    Talk(msg.Abort, "decode", "`DRAINED`, once nothing of the room is in flight"),
-    Talk(msg.Drained, "prefill", "`NOTED`"),
-    Talk(msg.Noted, "decode"),
-    Talk(msg.Gone, "decode"),
+TALK: tuple[MessageExchange, ...] = (
+    MessageExchange(
+        msg.Hello, "decode", "`WELCOME`, or `REFUSAL`; nothing while the transport connects or an old write flies"
+    ),
+    MessageExchange(msg.Welcome, "prefill"),
+    MessageExchange(msg.Refusal, "prefill"),
+    MessageExchange(msg.Heartbeat, "either", "`RESET` if the epoch is not the receiver's"),
+    MessageExchange(msg.Reset, "either"),
+    MessageExchange(msg.Open, "decode", "`OPENED`, or `DRAINED` with the cause"),
+    MessageExchange(msg.Opened, "prefill"),
+    MessageExchange(msg.StagingReq, "prefill", "`STAGING_RSP`, `STAGING_REFUSED`; nothing while the ring is full"),
+    MessageExchange(msg.StagingRsp, "decode"),
+    MessageExchange(msg.StagingRefused, "decode"),
+    MessageExchange(msg.WatermarkReq, "prefill", "`WATERMARK`"),
+    MessageExchange(msg.Watermark, "decode"),
+    MessageExchange(msg.PagesReq, "prefill", "`PAGES_RSP`"),
+    MessageExchange(msg.PagesRsp, "decode"),
+    MessageExchange(msg.StgNotify, "prefill", "`CHUNK_ACK`"),
+    MessageExchange(msg.ChunkAck, "decode"),
+    MessageExchange(msg.Aux, "prefill", "`AUX_ACK`"),
+    MessageExchange(msg.AuxAck, "decode"),
+    MessageExchange(msg.Abort, "decode", "`DRAINED`, once nothing of the room is in flight"),
+    MessageExchange(msg.Drained, "prefill", "`NOTED`"),
+    MessageExchange(msg.Noted, "decode"),
+    MessageExchange(msg.Gone, "decode"),
 )

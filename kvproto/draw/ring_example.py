@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvproto.fsm.draw.tables import table_md
-from kvproto.protocol.ring import Region, Ring, usable
+from kvproto.protocol.ring import Ring, RingRegion, usable
 
 SIZE = 100
 #: what is done: a letter and a size is a grant, a letter alone a free
@@ -15,7 +15,7 @@ SCRIPT: tuple[tuple[str, int], ...] = (
 def ring_md() -> str:
     """A table: what is done, the region, the watermark afterwards, and what may be written now."""
     ring = Ring(SIZE)
-    held: dict[str, Region] = {}
+    held: dict[str, RingRegion] = {}
     lines = []
     for name, size in SCRIPT:
         where = ""

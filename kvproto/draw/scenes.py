@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvproto.draw.stage import GRID, Cast, Stage
+from kvproto.draw.stage import GRID, SceneRanks, SceneStage
 from kvproto.fsm.draw.scene import Scene
 from kvproto.layout.plan import Plan
 from kvproto.protocol import events as ev
@@ -17,11 +17,11 @@ from kvproto.trace import Log, log_of
 ROOM = room_key(7, 0)
 
 
-def _traces(stage: Stage) -> list[Log]:
+def _traces(stage: SceneStage) -> list[Log]:
     return [log_of(rank) for rank in (*stage.past, *stage.ranks.values())]
 
 
-def open_room(stage: Stage, room: int, tokens: int, *, compute: float = 300e-6) -> None:
+def open_room(stage: SceneStage, room: int, tokens: int, *, compute: float = 300e-6) -> None:
     """Both engines open a room; the forward computes a chunk every `compute` seconds."""
     for name in stage.ranks:
         if name[0] == "D":
@@ -34,26 +34,26 @@ def open_room(stage: Stage, room: int, tokens: int, *, compute: float = 300e-6) 
         stage.tell(name, ev.AuxProvided(room), compute * (tokens // GRID + 3))
 
 
-def _begin(cast: Cast, lose: Callable[[str, str, msg.Message], bool] = lambda *_: False) -> Stage:
-    stage = Stage(cast, lose=lose)
+def _begin(cast: SceneRanks, lose: Callable[[str, str, msg.Message], bool] = lambda *_: False) -> SceneStage:
+    stage = SceneStage(cast, lose=lose)
     stage.run(1e-3)
     return stage
 
 
-def _with_ring(chunks: float) -> Cast:
-    plan = Plan(Cast().layout("P"), Cast().layout("D"), GRID)
-    return Cast(settings=Settings(ring_bytes=int(plan.grant_bytes(0, GRID) * chunks)))
+def _with_ring(chunks: float) -> SceneRanks:
+    plan = Plan(SceneRanks().layout("P"), SceneRanks().layout("D"), GRID)
+    return SceneRanks(settings=Settings(ring_bytes=int(plan.grant_bytes(0, GRID) * chunks)))
 
 
-def well() -> Stage:
+def well() -> SceneStage:
     """Two prefill ranks fill one decode rank."""
-    stage = _begin(Cast(prefill=2))
+    stage = _begin(SceneRanks(prefill=2))
     open_room(stage, ROOM, GRID)
     stage.run(20e-3)
     return stage
 
 
-def deferral() -> Stage:
+def deferral() -> SceneStage:
     """Two chunks, a ring for one and a half."""
     stage = _begin(_with_ring(1.5))
     open_room(stage, ROOM, 2 * GRID, compute=50e-6)
@@ -61,7 +61,7 @@ def deferral() -> Stage:
     return stage
 
 
-def slices() -> Stage:
+def slices() -> SceneStage:
     """A chunk that is larger than the ring."""
     stage = _begin(_with_ring(0.5))
     open_room(stage, ROOM, GRID)
@@ -69,18 +69,18 @@ def slices() -> Stage:
     return stage
 
 
-def abort() -> Stage:
+def abort() -> SceneStage:
     """The decode engine gives up while a write is in flight."""
-    stage = _begin(Cast())
+    stage = _begin(SceneRanks())
     open_room(stage, ROOM, GRID)
     stage.tell("D0", ev.EngineAborted(ROOM, Cause.DECODE_ABORTED), 1.2e-3)
     stage.run(20e-3)
     return stage
 
 
-def lost() -> Stage:
+def lost() -> SceneStage:
     """A prefill rank dies with a grant in hand, and comes back."""
-    stage = _begin(Cast())
+    stage = _begin(SceneRanks())
     open_room(stage, ROOM, GRID)
     stage.run(0.8e-3)
     stage.dead.add("P0")
@@ -90,15 +90,15 @@ def lost() -> Stage:
     return stage
 
 
-def told() -> Stage:
+def told() -> SceneStage:
     """A write that carries its notification; its writer is the last to know that it has ended."""
-    stage = _begin(Cast(tells=True))
+    stage = _begin(SceneRanks(tells=True))
     open_room(stage, ROOM, GRID)
     stage.run(20e-3)
     return stage
 
 
-def repeated() -> Stage:
+def repeated() -> SceneStage:
     """The first answer is lost; the request is simply repeated."""
     seen: list[msg.Message] = []
 
@@ -108,13 +108,13 @@ def repeated() -> Stage:
             seen.append(body)
         return first and sender == "D0"
 
-    stage = _begin(Cast(), lose)
+    stage = _begin(SceneRanks(), lose)
     open_room(stage, ROOM, GRID)
     stage.run(1.0)
     return stage
 
 
-def _scene(play: Callable[[], Stage], title: str, *, aside: bool = False) -> Scene:
+def _scene(play: Callable[[], SceneStage], title: str, *, aside: bool = False) -> Scene:
     return Scene(play.__name__, title, play, _traces, (ROOM,), aside)
 
 

@@ -32,7 +32,7 @@ REPORT = 150e-6
 GRID, PAGE = 64, 16
 
 
-class Cast(msgspec.Struct, frozen=True):
+class SceneRanks(msgspec.Struct, frozen=True):
     """Who is on stage: ranks of each side, and what they are set to."""
 
     prefill: int = 1
@@ -53,7 +53,7 @@ class Cast(msgspec.Struct, frozen=True):
 class Actor(Surroundings):
     """A rank on stage; its place is its name."""
 
-    def __init__(self, stage: Stage, name: str, rank: Rank) -> None:
+    def __init__(self, stage: SceneStage, name: str, rank: Rank) -> None:
         self.stage, self.name, self.rank = stage, name, rank
         self.interpreter = Interpreter(rank, self)
 
@@ -107,10 +107,10 @@ class Actor(Surroundings):
         self.stage.reports.append(report)
 
 
-class Stage:
+class SceneStage:
     """Ranks, links and the clock; `lose` says of a message (sender, receiver, body) whether it is lost."""
 
-    def __init__(self, cast: Cast, *, lose: Callable[[str, str, msg.Message], bool] = lambda *_: False) -> None:
+    def __init__(self, cast: SceneRanks, *, lose: Callable[[str, str, msg.Message], bool] = lambda *_: False) -> None:
         """The decode ranks call at once; `run` lets things happen."""
         self.now = 0.0
         self.cast = cast

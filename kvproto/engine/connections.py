@@ -17,7 +17,7 @@ from kvproto.protocol.codec import encode
 from kvproto.protocol.messages import Message
 
 
-class Lines:
+class Connections:
     """Links and peers, one to one; `lost` is told of a link whose peer's outbox is full."""
 
     def __init__(self, control: Callable[[], Control], counts: Counter[str], lost: Callable[[int], None]) -> None:

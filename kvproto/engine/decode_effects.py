@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from kvproto.engine.device_streams import Lane
+from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
-from kvproto.engine.room_entry import Entry, open_memory
+from kvproto.engine.room_entry import RoomEntry, open_memory
 from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.fsm.codec import WireError
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
@@ -34,13 +34,13 @@ class DecodeData:
 
     def __init__(
         self, loop: Loop, rank: DecodeRank, pool: Pool, kernels: Kernels, transport: Transport,
-        entries: dict[int, Entry], staging: Kind = "device",
+        entries: dict[int, RoomEntry], staging: Kind = "device",
     ) -> None:  # fmt: skip
         """The ring's size comes from the rank's settings."""
         self.loop, self.rank, self.pool, self.kernels, self.transport, self.entries = (
             loop, rank, pool, kernels, transport, entries,
         )  # fmt: skip
-        self.lane = Lane(pool.device)
+        self.lane = DeviceStreams(pool.device)
         self.ring = Staging(rank.settings.ring_bytes, self.lane, staging)
         self.regions = open_memory(transport, [self.ring.wire, *pool.k, *pool.v])
         rank.endpoint = transport.endpoint()
@@ -131,4 +131,4 @@ class DecodeData:
         first, end = effect.first, effect.first + effect.tokens
         pages = entry.pages[first // size : -(-end // size)]
         body = msg.PagesRsp(effect.chunk, pages.to(torch.int32).numpy().astype("<u4").tobytes())
-        self.loop.lines.send(effect.link, effect.epoch, effect.room, body)
+        self.loop.connections.send(effect.link, effect.epoch, effect.room, body)

@@ -158,7 +158,7 @@ class DecodeEndpoint(Endpoint):
         return entry.aux
 
     # ------------------------------------------------------------------------------------------ the loop's
-    def _known(self, key: int) -> bool:
+    def _knows_room(self, key: int) -> bool:
         del key
         return True
 
@@ -168,7 +168,7 @@ class DecodeEndpoint(Endpoint):
         return Status.WAITING if waits else stage
 
     def _dial(self, effect: do.Dial) -> None:
-        if self._dialled.get(effect.link) == effect.address and effect.link in self._loop.lines.peer_of:
+        if self._dialled.get(effect.link) == effect.address and effect.link in self._loop.connections.peer_of:
             return
         try:
             peer = self._loop.control.connect(effect.address)
@@ -176,13 +176,13 @@ class DecodeEndpoint(Endpoint):
             self._loop.raise_event(ev.DialFailed(effect.link, str(error)))
             return
         self._dialled[effect.link] = effect.address
-        self._loop.lines.bind(effect.link, peer)
+        self._loop.connections.bind(effect.link, peer)
 
     def _forget_link(self, effect: do.ForgetLink) -> None:
         """Its connection goes; so does what is known of its group, with the last link of one that was let go."""
         group, index = self._called.pop(effect.link)
         self._dialled.pop(effect.link, None)
-        self._loop.lines.forget(effect.link)
+        self._loop.connections.forget(effect.link)
         name = f"link {effect.link} to rank {index} of group {group}"
         if group not in self._left:
             self._uncalled[group, index] = "forgotten: it was refused, or did not answer, for long: call connect again"
@@ -195,8 +195,8 @@ class DecodeEndpoint(Endpoint):
 
     def _say_hello(self, effect: do.SayHello) -> None:
         """Of what is queued for one who is away, the last call alone counts."""
-        self._loop.lines.clear(effect.link)
-        self._loop.lines.send(effect.link, 0, 0, self._rank.hello(effect.session))
+        self._loop.connections.clear(effect.link)
+        self._loop.connections.send(effect.link, 0, 0, self._rank.hello(effect.session))
 
     def _deliver_aux(self, effect: do.DeliverAux) -> None:
         entry = self._entries.get(effect.room)

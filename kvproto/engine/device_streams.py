@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from kvproto.engine.room_entry import Entry
+from kvproto.engine.room_entry import RoomEntry
 
 new_stream: Callable[..., Any] = torch.cuda.Stream
 
 
-class Lane:
+class DeviceStreams:
     """The streams of one rank. `stream` is for the data (None on the CPU)."""
 
     def __init__(self, device: torch.device) -> None:
@@ -46,7 +46,7 @@ class Lane:
         placed.record_stream(self.stream)
         return placed, event
 
-    def await_table(self, entry: Entry) -> None:
+    def await_table(self, entry: RoomEntry) -> None:
         """What is launched next reads the room's table: have it wait, if the table is still on its way."""
         if entry.placed is not None:
             if not entry.placed.query():

@@ -30,7 +30,7 @@ from kvproto.engine.failure_traces import FailureTraces
 from kvproto.engine.loop import Loop
 from kvproto.engine.reasons import reason
 from kvproto.engine.room import Outcome, Room, Status
-from kvproto.engine.room_entry import Entry
+from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.validation import pick_kernels
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.vocabulary import Event
@@ -58,7 +58,7 @@ class Endpoint:
         self._rank, self.pool = rank, pool
         _ = rank.digest  # made here, where an error reaches the engine, and not when the first peer calls
         self._loop = Loop(rank, control, clock)
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, RoomEntry] = {}
         self._loop.logs.blame = self._blame
         self._digesting: DigestingKernels | None = None
         self._finished: deque[Outcome] = deque()
@@ -135,24 +135,24 @@ class Endpoint:
         self.close()
 
     # ------------------------------------------------------------------------------------------- rooms
-    def _enter(self, room: Room, entry: Entry, event: Callable[[], Event]) -> None:
-        if room.key in self._entries or (self._rank.value_of(room.key) is not None and self._known(room.key)):
+    def _enter(self, room: Room, entry: RoomEntry, event: Callable[[], Event]) -> None:
+        if room.key in self._entries or (self._rank.value_of(room.key) is not None and self._knows_room(room.key)):
             raise ArgumentError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
         self._loop.check()
         entry.opened = self._loop.clock.real()
         self._entries[room.key] = entry
         self._do(event)
 
-    def _known(self, key: int) -> bool:
+    def _knows_room(self, key: int) -> bool:
         raise NotImplementedError
 
     def _do(self, event: Callable[[], Event]) -> None:
         self._loop.call(lambda: self._loop.submit(self._rank.handle(event(), self._loop.now)))
 
-    def _entry(self, room: Room) -> Entry | None:
+    def _entry(self, room: Room) -> RoomEntry | None:
         """The room's entry; None for one that is over and was handed out; NotFoundError for one never opened here."""
         entry = self._entries.get(room.key)
-        if entry is None and (self._rank.value_of(room.key) is None or not self._known(room.key)):
+        if entry is None and (self._rank.value_of(room.key) is None or not self._knows_room(room.key)):
             raise NotFoundError(f"{room} is not open here: open it first (or it has been over for long)")
         return entry
 
@@ -259,7 +259,7 @@ class Endpoint:
             if effect.cause and self.trace_dir is not None:
                 self._traces.save(self.trace_dir, effect.room)
 
-    def _time_outcome(self, entry: Entry, cause: Cause) -> None:
+    def _time_outcome(self, entry: RoomEntry, cause: Cause) -> None:
         entry.ended = self._loop.clock.real()
         self._ends[cause] += 1
         self._phases["open"].note(entry.ended - entry.opened)

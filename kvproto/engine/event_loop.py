@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvproto.engine.durations import PASS_BOUNDS, Durations
-from kvproto.engine.loop_thread import Owned, Source
+from kvproto.engine.loop_thread import LoopThread, Source
 from kvproto.fsm.driver import Driver
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.io.clock import Clock
@@ -38,7 +38,7 @@ PASS_S = 0.01
 LONGEST_WAIT = 1.0
 
 
-class EventLoop(Owned):
+class EventLoop(LoopThread):
     """A party, its control plane and its handlers."""
 
     def __init__(self, party: Driver, control: Control, clock: Clock) -> None:

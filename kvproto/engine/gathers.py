@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
-from kvproto.engine.room_entry import Entry
+from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.layout.plan import Plan, Share
@@ -28,8 +28,8 @@ class Gathers:
     """Gathers of one rank; a source of the loop through its owner, which polls it."""
 
     def __init__(
-        self, loop: Loop, pool: Pool, kernels: Kernels, entries: dict[int, Entry], staging: Staging, slot_bytes: int,
-        share_of: Callable[[int], tuple[Plan, Share]], meanwhile: Callable[[do.LaunchGather], None],
+        self, loop: Loop, pool: Pool, kernels: Kernels, entries: dict[int, RoomEntry], staging: Staging,
+        slot_bytes: int, share_of: Callable[[int], tuple[Plan, Share]], meanwhile: Callable[[do.LaunchGather], None],
     ) -> None:  # fmt: skip
         """`share_of` a link: what is written to its peer; `meanwhile` is called with each gather that is under way."""
         self.loop, self.pool, self.kernels, self.entries, self.share_of = loop, pool, kernels, entries, share_of

@@ -48,7 +48,7 @@ def _nobody(room: int, cause: Cause, why: str) -> None:
     """Not told."""
 
 
-class Limited:
+class LimitedLogger:
     """A logger that nobody can flood."""
 
     def __init__(self, subject: str) -> None:
@@ -80,8 +80,8 @@ class Logs:
         """`name` of the rank; `unheard`: messages that it did not hear, counted by why."""
         self.name, self._unheard, self._summed = name, unheard, Counter[str]()
         self.reports: deque[str] = deque(maxlen=KEPT)
-        self.links, self.frames = Limited("links"), Limited("frames")
-        self.transport, self.loop = Limited("transport"), Limited("loop")
+        self.links, self.frames = LimitedLogger("links"), LimitedLogger("frames")
+        self.transport, self.loop = LimitedLogger("transport"), LimitedLogger("loop")
         self._kinds: set[str] = set()
         #: when the second is over, by the loop's clock
         self.second = 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from kvproto.engine.connections import Lines
+from kvproto.engine.connections import Connections
 from kvproto.engine.event_loop import EventLoop
 from kvproto.engine.logs import Logs, named
 from kvproto.fsm.codec import WireError
@@ -18,7 +18,7 @@ from kvproto.io.clock import Clock
 from kvproto.io.control.control import Control, Peer
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.codec import Call, ForeignCallError, decode, encode
+from kvproto.protocol.codec import ForeignCallError, RawHello, decode, encode
 from kvproto.protocol.messages import Message, Refusal, Reset
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
@@ -39,7 +39,9 @@ class Loop(EventLoop):
         #: messages that came, by kind; and what is done once a second
         self.heard: Counter[type[Message]] = Counter()
         self.every_second: list[Callable[[float], None]] = [self.logs.sum_up]
-        self.lines = Lines(lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link)))
+        self.connections = Connections(
+            lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link))
+        )
 
     # ------------------------------------------------------------------------------------ the control plane
     def hear(self, peer: Peer, frame: bytes) -> None:
@@ -52,9 +54,9 @@ class Loop(EventLoop):
             if isinstance(error, ForeignCallError) and self.rank.side == "prefill":
                 self._refuse(peer, error.call)
             return
-        self._take(peer, epoch, room, body)
+        self._receive(peer, epoch, room, body)
 
-    def _refuse(self, peer: Peer, call: Call) -> None:
+    def _refuse(self, peer: Peer, call: RawHello) -> None:
         """Answer a call of another build, which is no message of this one: no table sees it."""
         why = self.rank.other_build(call.version, call.digest)
         if why:
@@ -62,9 +64,9 @@ class Loop(EventLoop):
             self.logs.frame(f"call from {peer} refused", why)
             self.control.send(peer, encode(0, 0, Refusal(call.session, why[:1024])))
 
-    def _take(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
+    def _receive(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
         self.heard[type(body)] += 1
-        link = self.lines.link_at.get(peer, 0)
+        link = self.connections.link_at.get(peer, 0)
         self.now = self.clock.again()
         unheard = 0 if link else self.rank.counts.total()
         self.submit(self.rank.receive(link, epoch, room, body, self.now, peer.place))
@@ -73,10 +75,10 @@ class Loop(EventLoop):
 
     # ---------------------------------------------------------------------------------------- effects
     def _transmit(self, effect: do.Transmit) -> None:
-        self.lines.send(effect.link, effect.epoch, effect.room, effect.body)
+        self.connections.send(effect.link, effect.epoch, effect.room, effect.body)
 
     def _bind(self, effect: do.BindLink) -> None:
-        self.lines.bind(effect.link, Peer.at(effect.place))
+        self.connections.bind(effect.link, Peer.at(effect.place))
 
     def _say_reset(self, effect: do.SayReset) -> None:
         self.control.send(Peer.at(effect.place), encode(effect.epoch, 0, Reset()))

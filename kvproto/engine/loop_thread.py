@@ -30,7 +30,7 @@ class Source(Protocol):
         """Let go of everything."""
 
 
-class Owned:
+class LoopThread:
     """What is polled, and by whom."""
 
     def __init__(self, control: Control) -> None:

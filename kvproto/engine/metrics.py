@@ -97,7 +97,7 @@ def measure(endpoint: Endpoint) -> Iterator[Measured]:
 
 
 def _loop(loop: Any) -> Iterator[Measured]:
-    yield from _counted("kvproto_messages_sent", _tags(loop.lines.said))
+    yield from _counted("kvproto_messages_sent", _tags(loop.connections.said))
     yield from _counted("kvproto_messages_received", _tags(loop.heard))
     frames, nbytes = loop.control.outboxes.waiting()
     yield from _counted("kvproto_outbox", {"frames": frames, "bytes": nbytes})

@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from kvproto.engine.device_streams import Lane
+from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.gathers import Gathers
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
-from kvproto.engine.prepared_writes import Drafts
-from kvproto.engine.room_entry import Entry, open_memory
+from kvproto.engine.prepared_writes import PreparedWrites
+from kvproto.engine.room_entry import RoomEntry, open_memory
 from kvproto.engine.staging_buffers import Kind, Staging
-from kvproto.engine.writes import Writes
+from kvproto.engine.writes import RankWrites
 from kvproto.io.kernels.base import Kernels, Pool
-from kvproto.io.transports.base import Busy, Completed, Failed, Part, PeerId, PeerLost, Transport, TransportError
+from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError, WritePart
 from kvproto.layout.byte_runs_numpy import batches, slices
 from kvproto.layout.plan import Plan, Share
 from kvproto.protocol import effects as do
@@ -40,11 +40,11 @@ class PrefillData:
 
     def __init__(
         self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, transport: Transport,
-        entries: dict[int, Entry], staging: Kind = "device",
+        entries: dict[int, RoomEntry], staging: Kind = "device",
     ) -> None:  # fmt: skip
         """The slots' size comes from the rank's settings; the largest part is a whole chunk of what this rank holds."""
         self.loop, self.rank, self.kernels, self.transport, self.entries = loop, rank, kernels, transport, entries
-        self.lane = Lane(pool.device)
+        self.lane = DeviceStreams(pool.device)
         _, heads = rank.layout.heads_of(rank.index)
         _, layers = rank.layout.layers_of(rank.index)
         self.slot_bytes = rank.settings.slot_bytes or rank.grid * layers * heads * rank.layout.cell_bytes
@@ -54,13 +54,13 @@ class PrefillData:
         self.plans: dict[int, tuple[Plan, int]] = {}
         self.link_peer: dict[int, PeerId] = {}
         self.leaving: set[PeerId] = set()
-        self.drafts = Drafts(
+        self.drafts = PreparedWrites(
             (rank.group, rank.index), transport, self.regions[0], self.slot_bytes, self._reach
         )  # fmt: skip
         self.gathers = Gathers(
             loop, pool, kernels, entries, self.staging, self.slot_bytes, self._share_of, self.drafts.ready
         )  # fmt: skip
-        self.writes = Writes(loop, transport)
+        self.writes = RankWrites(loop, transport)
         rank.tells = transport.caps.native_notify
         self._counts = {"writes": 0, "slices": 0, "direct": 0}
         loop.handlers |= {
@@ -129,7 +129,7 @@ class PrefillData:
         columns = slices(plan, share, self.entries[effect.room].pages.numpy(), table, first, effect.tokens)
         self._counts["direct" if plan.direct(share) else "slices"] += 1
         return deque(
-            [Part(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
+            [WritePart(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
             for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))
         )
 
@@ -160,7 +160,7 @@ class PrefillData:
 
     def _forget(self, effect: do.ForgetLink) -> None:
         self.plans.pop(effect.link, None)
-        self.loop.lines.forget(effect.link)
+        self.loop.connections.forget(effect.link)
 
     def _lost(self, lost: PeerId) -> None:
         for link, peer in list(self.link_peer.items()):

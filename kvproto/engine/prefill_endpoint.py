@@ -14,7 +14,7 @@ from kvproto.engine.connector import WireUp
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.prefill_effects import PrefillData
 from kvproto.engine.room import Room
-from kvproto.engine.room_entry import Entry
+from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import check_pool, make_control, need_room, new_incarnation
 from kvproto.errors import ArgumentError
@@ -94,11 +94,11 @@ class PrefillEndpoint(Endpoint):
 
         def begin() -> None:
             entry.after = after if after is not None else entry.after
-            self._tell(room.key, entry, tokens, 1)
+            self._announce(room.key, entry, tokens, 1)
 
         self._loop.call(begin)
 
-    def _tell(self, key: int, entry: Entry, tokens: int, cells: int) -> None:
+    def _announce(self, key: int, entry: RoomEntry, tokens: int, cells: int) -> None:
         """Tell the rank of a chunk, then of two, then of four, each time when a gather has ended.
 
         Telling it of everything takes the host longer than a gather takes the device: the first write would wait.
@@ -111,7 +111,7 @@ class PrefillEndpoint(Endpoint):
         upto = min(tokens, value.prefix + (whole + cells) * self._rank.grid)
         self._loop.submit(self._rank.handle(ev.TokensProduced(key, upto), self._loop.now))
         if upto < tokens:
-            self._data.gathers.later(lambda: self._tell(key, entry, tokens, 2 * cells))
+            self._data.gathers.later(lambda: self._announce(key, entry, tokens, 2 * cells))
 
     def aux(self, room: Room, row: bytes | bytearray | memoryview) -> None:
         """The aux row, such as the first token: it travels with the KV.  Every rank may give it; leads send it."""
@@ -134,7 +134,7 @@ class PrefillEndpoint(Endpoint):
         super().close()
 
     # ------------------------------------------------------------------------------------------ the loop's
-    def _known(self, key: int) -> bool:
+    def _knows_room(self, key: int) -> bool:
         value = self._rank.value_of(key)
         return value.state.name != "AWAIT_ENGINE" and (value.work is None or value.work.owned)
 
@@ -159,11 +159,11 @@ class PrefillEndpoint(Endpoint):
         self._loop.control.wake()
 
     def _say_welcome(self, effect: do.SayWelcome) -> None:
-        self._loop.lines.send(effect.link, effect.epoch, 0, self._rank.welcome(effect.session, effect.epoch))
+        self._loop.connections.send(effect.link, effect.epoch, 0, self._rank.welcome(effect.session, effect.epoch))
 
     def _say_refusal(self, effect: do.SayRefusal) -> None:
-        self._loop.lines.send(effect.link, 0, 0, msg.Refusal(effect.session, effect.why[:1024]))
+        self._loop.connections.send(effect.link, 0, 0, msg.Refusal(effect.session, effect.why[:1024]))
 
     def _send_aux(self, effect: do.TransmitAux) -> None:
         row = self._entries[effect.room].aux
-        self._loop.lines.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b""))
+        self._loop.connections.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b""))

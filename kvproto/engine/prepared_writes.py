@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kvproto.io.transports.base import Draft, Part, PeerId, Region, Transport
+from kvproto.io.transports.base import MemoryRegion, PeerId, Transport, WriteDraft, WritePart
 from kvproto.layout.plan import Plan, Share
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import StgNotify
@@ -26,16 +26,16 @@ Reach = Callable[[int], tuple[PeerId, Plan, Share]]
 Guess = do.LaunchGather | do.PrepareWrite
 
 
-class Drafts:
+class PreparedWrites:
     """The drafts of one rank's slots."""
 
     def __init__(
-        self, writer: tuple[int, int], transport: Transport, staging: Region, slot_bytes: int, reach: Reach
+        self, writer: tuple[int, int], transport: Transport, staging: MemoryRegion, slot_bytes: int, reach: Reach
     ) -> None:  # fmt: skip
         """`writer`: this rank's (group, index); `reach` raises where a link has no connection."""
         self.writer, self.transport, self.reach = writer, transport, reach
         self.staging, self.slot_bytes = staging, slot_bytes
-        self._kept: dict[int, tuple[tuple[object, ...], Draft]] = {}
+        self._kept: dict[int, tuple[tuple[object, ...], WriteDraft]] = {}
 
     def ready(self, effect: do.LaunchGather) -> None:
         """This gather is on its way: make its write ready."""
@@ -45,7 +45,7 @@ class Drafts:
         except Exception:  # noqa: BLE001  # whatever it is, the write meets it again and tells it
             return
 
-    def take(self, effect: do.PrepareWrite) -> Draft:
+    def take(self, effect: do.PrepareWrite) -> WriteDraft:
         """The draft of this write; made now if there is none.  Raises what stands in the way of the write."""
         kept = self._kept.pop(effect.slot, None)
         if kept is not None and kept[0] == self._mark(effect):
@@ -69,7 +69,7 @@ class Drafts:
         to = self.reach(about.link)[0]
         return about.room, about.chunk, about.peer, about.link, about.epoch, about.offset, about.grant, to
 
-    def _make(self, about: Guess) -> Draft:
+    def _make(self, about: Guess) -> WriteDraft:
         to, plan, share = self.reach(about.link)
         start = about.offset + plan.part_offset(share.reader, share.writer, about.tokens)
         length = plan.part_bytes(share, about.tokens)
@@ -77,4 +77,4 @@ class Drafts:
         tag = b""
         if self.transport.caps.native_notify:
             tag = note(*self.writer, about.epoch, about.room, StgNotify(about.chunk, about.grant))
-        return self.transport.prepare(to, [Part(self.staging, self.transport.remote(to, 0), descs)], tag)
+        return self.transport.prepare(to, [WritePart(self.staging, self.transport.remote(to, 0), descs)], tag)

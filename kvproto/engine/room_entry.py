@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from kvproto.errors import ArgumentError
-from kvproto.io.transports.base import Region, Transport
+from kvproto.io.transports.base import MemoryRegion, Transport
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 
 
 @dataclass(slots=True)
-class Entry:
+class RoomEntry:
     """One room.  `table`: int64 page ids on the pool's device, in token order; `pages`: the same on the host."""
 
     tokens: int
@@ -66,7 +66,7 @@ def need_pages(layout: Layout, tokens: int, pages: torch.Tensor, pool_pages: int
             raise ArgumentError(f"page {page} of a pool of {pool_pages}: pages are 0 .. {pool_pages - 1}")
 
 
-def open_memory(transport: Transport, tensors: list[torch.Tensor]) -> list[Region]:
+def open_memory(transport: Transport, tensors: list[torch.Tensor]) -> list[MemoryRegion]:
     """Register tensors with a transport, in order; the index of a region is its place in the list."""
     regions = []
     for tensor in tensors:

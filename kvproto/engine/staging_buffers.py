@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from kvproto.engine.device_streams import Lane, new_stream
+from kvproto.engine.device_streams import DeviceStreams, new_stream
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.base import Events, EventTicket, Ticket
 from kvproto.io.kernels.host_copies import copy_bytes
@@ -30,7 +30,7 @@ Kind = Literal["device", "pinned"]
 class Staging:
     """A buffer of `nbytes`: `wire` is the transport's, `near` the kernels'."""
 
-    def __init__(self, nbytes: int, lane: Lane, kind: Kind) -> None:
+    def __init__(self, nbytes: int, lane: DeviceStreams, kind: Kind) -> None:
         """ArgumentError for a kind that there is not."""
         if kind not in get_args(Kind):
             raise ArgumentError(f"staging is 'device' or 'pinned', not {kind!r}")

@@ -7,8 +7,8 @@ import os
 import time
 from typing import Any
 
-from kvproto.engine.device_streams import Lane
-from kvproto.engine.room_entry import Entry, as_table, need_pages
+from kvproto.engine.device_streams import DeviceStreams
+from kvproto.engine.room_entry import RoomEntry, as_table, need_pages
 from kvproto.errors import ArgumentError
 from kvproto.io.control.control import Control
 from kvproto.io.kernels.base import Kernels, Pool
@@ -52,14 +52,14 @@ def check_pool(layout: Layout, index: int, pool: Pool, grid: int) -> None:
     Plan(layout, layout, grid)  # refuses a grid by name
 
 
-def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: Lane) -> Entry:
+def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: DeviceStreams) -> RoomEntry:
     """An entry with the page table on the device and on the host; ArgumentError names what is wrong with it."""
     tokens, host = operator.index(tokens), as_table(pages)
     if tokens < 1:
         raise ArgumentError(f"a room of {tokens} tokens: a prompt has at least one")
     need_pages(layout, tokens, host, pool.pages)
     table, placed = lane.place(host)
-    return Entry(tokens, table, host, placed=placed)
+    return RoomEntry(tokens, table, host, placed=placed)
 
 
 def make_control(bind: str | None) -> Control:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from kvproto.engine.gathers import Key
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
-from kvproto.io.transports.base import Busy, Completed, Draft, Failed, Handle, Part, PeerId, Transport
+from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Transport, WriteDraft, WritePart
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import Cause
@@ -28,19 +28,19 @@ BUDGET = 16384
 
 
 @dataclass(slots=True)
-class Unposted:
+class UnpostedWrite:
     """What is left of a send's write."""
 
     peer: PeerId
-    batches: deque[Draft | list[Part]]
+    batches: deque[WriteDraft | list[WritePart]]
 
 
-class Writes:
+class RankWrites:
     """The writes of one rank."""
 
     def __init__(self, loop: Loop, transport: Transport) -> None:
         self.loop, self.transport = loop, transport
-        self.unposted: dict[Key, Unposted] = {}
+        self.unposted: dict[Key, UnpostedWrite] = {}
         #: by write of the transport, until it is quiescent
         self.flying: dict[Handle, Key] = {}
         #: failed writes whose bytes may still move
@@ -55,9 +55,9 @@ class Writes:
         """Whether something is in flight, or waits for room."""
         return bool(self.flying or self._waiting)
 
-    def offer(self, key: Key, peer: PeerId, batches: deque[Draft | list[Part]]) -> None:
+    def offer(self, key: Key, peer: PeerId, batches: deque[WriteDraft | list[WritePart]]) -> None:
         """These batches are ready, to be posted in their order."""
-        self.unposted[key] = Unposted(peer, batches)
+        self.unposted[key] = UnpostedWrite(peer, batches)
         self._offer(key, len(batches))
 
     def poll(self) -> bool:
@@ -104,7 +104,7 @@ class Writes:
         left = self.unposted[key]
         batch = left.batches[0]
         try:
-            if isinstance(batch, Draft):
+            if isinstance(batch, WriteDraft):
                 parts, handle = batch.parts, self.transport.post(batch)
             else:
                 parts, handle = batch, self.transport.write_many(left.peer, batch, b"")
@@ -125,7 +125,7 @@ class Writes:
         else:
             del self.unposted[key]
 
-    def _count(self, parts: Sequence[Part]) -> None:
+    def _count(self, parts: Sequence[WritePart]) -> None:
         for part in parts:
             self._left -= len(part.descs)
             self.pieces += len(part.descs)
@@ -134,7 +134,7 @@ class Writes:
     def _drop(self, effect: do.DropBatches) -> None:
         left = self.unposted.pop((effect.room, effect.chunk, effect.peer), None)
         for batch in left.batches if left is not None else ():
-            if isinstance(batch, Draft):
+            if isinstance(batch, WriteDraft):
                 self.transport.drop(batch)
 
     def _spent(self) -> bool:

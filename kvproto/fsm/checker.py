@@ -9,25 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 
+from kvproto.fsm.bounded_files import FileError, text_of
+from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.search import Progress, Result
-from kvproto.fsm.story import Walk
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.story import ReplayedWay
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.trace.coverage import Collector
 
-__all__ = ["Checker", "Planted", "Walk"]
+__all__ = ["Checker", "PlantedBug", "ReplayedWay"]
 
 
-class Planted(msgspec.Struct, frozen=True):
+class PlantedBug(msgspec.Struct, frozen=True):
     """A bug: what is changed, where it is looked for, and the properties of which one must fail."""
 
     about: str
     world: str
     expect: tuple[str, ...]
-    apply: Callable[[Bench], None]
+    apply: Callable[[TablePatch], None]
 
 
 class Checker:
@@ -36,7 +39,7 @@ class Checker:
     #: what is searched if nothing is named
     first = "smoke"
     suites: ClassVar[Mapping[str, Sequence[str]]] = {}
-    planted: ClassVar[Mapping[str, Planted]] = {}
+    planted: ClassVar[Mapping[str, PlantedBug]] = {}
 
     def worlds(self) -> Mapping[str, str]:
         """Every world, and a line about it."""
@@ -48,29 +51,36 @@ class Checker:
         """Search one world."""
         raise NotImplementedError
 
-    def walk(self, text: str) -> Walk:
+    def walk(self, text: str) -> ReplayedWay:
         """Walk a recorded counterexample again.  ArgumentError: this is not one."""
         raise NotImplementedError
+
+    def walk_file(self, path: Path) -> ReplayedWay:
+        """Walk the counterexample of a file again.  `FileError`: there is none in it."""
+        try:
+            return self.walk(text_of(path))
+        except ArgumentError as error:
+            raise FileError(f"{path}: {error}") from error
 
     def collector(self) -> Collector:
         """What counts rows while a search runs."""
         raise NotImplementedError
 
     def named(self, asked: str) -> Sequence[str]:
-        """The worlds of a suite, or the world of this name.  Raises KeyError with what comes close."""
+        """The worlds of a suite, or the world of this name.  Raises ArgumentError with what comes close."""
         if asked in self.suites:
             return self.suites[asked]
         known = self.worlds()
         if asked in known:
             return (asked,)
         near = get_close_matches(asked, (*self.suites, *known)) or list(self.suites) or list(known)
-        raise KeyError(f"no configuration {asked!r}; is it {' or '.join(near)}?  kvproto check --list has all")
+        raise ArgumentError(f"no configuration {asked!r}; is it {' or '.join(near)}?  kvproto check --list has all")
 
     @contextmanager
-    def planting(self, name: str) -> Iterator[Planted]:
-        """The bug is in the tables while the block runs.  Raises KeyError with all names."""
+    def planting(self, name: str) -> Iterator[PlantedBug]:
+        """The bug is in the tables while the block runs.  Raises ArgumentError with all names."""
         if name not in self.planted:
-            raise KeyError(f"no planted bug {name!r}: one of {', '.join(self.planted) or 'none'}")
-        with Bench() as bench:
+            raise ArgumentError(f"no planted bug {name!r}: one of {', '.join(self.planted) or 'none'}")
+        with TablePatch() as bench:
             self.planted[name].apply(bench)
             yield self.planted[name]

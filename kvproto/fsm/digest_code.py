@@ -143,19 +143,19 @@ class CodeWriter:
         return f"({', '.join(said)})" if said else ""
 
     def _named(self, node: ast.Name | ast.Attribute) -> str:
-        thing = self._known(node)
+        thing = self._meaning_of(node)
         if thing is not RUN_TIME:
             return self._say(thing)
         return node.id if isinstance(node, ast.Name) else f"{self.text(node.value)}.{node.attr}"
 
-    def _known(self, node: ast.expr) -> Any:
+    def _meaning_of(self, node: ast.expr) -> Any:
         """What a global name stands for, or a name in a module or an enum; RUN_TIME: only a run can tell."""
         if isinstance(node, ast.Name) and not any(node.id in scope for scope in self._scopes):
             if node.id not in self._globals:
                 raise DigestError(f"{self._where} names {node.id}, which is not defined")
             return self._globals[node.id]
         if isinstance(node, ast.Attribute):
-            owner = self._known(node.value)
+            owner = self._meaning_of(node.value)
             if isinstance(owner, ModuleType) or (isinstance(owner, type) and issubclass(owner, Enum)):
                 return getattr(owner, node.attr)
         return RUN_TIME

@@ -40,7 +40,7 @@ SLOTS = (GetSetDescriptorType, MemberDescriptorType)
 BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
 
 
-class Texts:
+class DigestTexts:
     """Makes parts, one after the other."""
 
     def __init__(self) -> None:

@@ -94,7 +94,8 @@ class Driver:
         out: list[Any] = []
         self._out = out
         route, queue = self._route, self._queue
-        queue.extend(then)
+        if then:
+            queue.extend(then)
         route[type(event)](event, now)
         while queue:
             event = queue.popleft()

@@ -26,7 +26,7 @@ class PartyValue(NamedTuple):
     around: Around
 
 
-class Numbers:
+class ValueNumbers:
     """Values of a kind, and the number of each."""
 
     def __init__(self) -> None:

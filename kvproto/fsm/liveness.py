@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 
 
-class Edges:
+class EdgeRows:
     """The graph, in compressed rows: state i's edges are those from `begin[i]` to `begin[i + 1]`."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Edges:
         self.begin.append(len(self.to))
 
 
-def _reversed(edges: Edges, count: int) -> tuple[array[int], array[int]]:
+def _reversed(edges: EdgeRows, count: int) -> tuple[array[int], array[int]]:
     """Where each state's incoming edges begin, and where they come from."""
     begin = array("Q", bytes(8 * (count + 2)))
     for to in edges.to:
@@ -47,7 +47,7 @@ def _reversed(edges: Edges, count: int) -> tuple[array[int], array[int]]:
     return begin, source
 
 
-def cannot_reach(edges: Edges, ends: list[int], count: int) -> int | None:
+def cannot_reach(edges: EdgeRows, ends: list[int], count: int) -> int | None:
     """A state from which no end can be reached; None: there is none.
 
     Of several the first in which nothing but timers is left to happen, so that the way there shows all of the harm; if
@@ -72,7 +72,7 @@ def cannot_reach(edges: Edges, ends: list[int], count: int) -> int | None:
     return None if found < 0 else found
 
 
-def runs_in_circles(edges: Edges, count: int) -> int | None:
+def runs_in_circles(edges: EdgeRows, count: int) -> int | None:
     """A state on, or behind, a circle of edges that are no timers; None: there is no circle."""
     incoming = array("I", bytes(4 * count))
     for at, to in enumerate(edges.to):

@@ -53,7 +53,8 @@ class Machine(Generic[V]):
         self._timed = tuple(due is not None for due in self._dues)
         pairs = table.pairs()
         #: by event, then by state: what to call
-        self.steps: dict[type[Event], list[Fire]] = {event: [self._undecided] * len(table.states) for _, event in pairs}
+        events = dict.fromkeys([*table.events, *(event for _, event in pairs)])
+        self.steps: dict[type[Event], list[Fire]] = {event: [self._undecided] * len(table.states) for event in events}
         for (state, event), rows in pairs.items():
             self.steps[event][state] = self._compile(rows)
 

@@ -25,7 +25,7 @@ from kvproto.fsm.generated import compiled
 from kvproto.fsm.inline import expression
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table
-from kvproto.fsm.timer_wheel import INFINITY, Wheel
+from kvproto.fsm.timer_wheel import INFINITY, TimerWheel
 from kvproto.fsm.vocabulary import Effect, Event, TimerFired
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class MachineStore:
         setattr(driver, store, {})
         if self.bound:
             setattr(driver, tombs, OrderedDict())
-        self.wheel: Wheel[Any] = Wheel()
+        self.wheel: TimerWheel[Any] = TimerWheel()
         self.wakes: dict[Any, float] = {}
         #: by type of event: what takes it to its machine
         self.take: dict[type[Event], On] = self._compile()

@@ -32,11 +32,12 @@ class Party(Driver):
         """Take one message; returns the effects that others have to carry out."""
         route = self._routes[type(heard.body)][self.facts(heard)]
         if route.end == "route":
-            event = route.to[0](heard)
+            first, *rest = route.to
+            event = first(heard)
             self.log((now, self.noted(heard), route))
             if event is None:  # beyond a bound, and counted as such
                 return []
-            return self.handle(event, now, *[then(heard) for then in route.to[1:]])
+            return self.handle(event, now, *[then(heard) for then in rest]) if rest else self.handle(event, now)
         self.log((now, self.noted(heard), route))
         self.counts[route.why] += 1
         self._out = []
@@ -58,7 +59,7 @@ class Party(Driver):
         raise NotImplementedError
 
 
-class Heard(msgspec.Struct):
+class MemberMessage(msgspec.Struct):
     """A message, and who sent it."""
 
     party: Any
@@ -86,13 +87,13 @@ class Member(Party):
 
     def receive(self, peer: int, body: Any, now: float) -> list[Effect]:
         """Take one message of the party with this number."""
-        return self.hear(Heard(self, peer, body), now)
+        return self.hear(MemberMessage(self, peer, body), now)
 
-    def noted(self, heard: Heard) -> tuple[int, Any]:
+    def noted(self, heard: MemberMessage) -> tuple[int, Any]:
         """Who sent it, and the message."""
         return heard.peer, heard.body
 
-    def answer(self, heard: Heard, body: Any) -> None:
+    def answer(self, heard: MemberMessage, body: Any) -> None:
         """Say it to whoever sent what was heard."""
         self._leave(Transmit(heard.peer, body))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -97,6 +98,10 @@ def named(place: str, kind: type[T]) -> T:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ArgumentError(f"{place}: {error}") from error
+    except Exception as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        where = f"{last.filename}:{last.lineno}"
+        raise ArgumentError(f"{place}: to load it raises {type(error).__name__}: {error} ({where})") from error
     if not isinstance(found, kind):
         raise ArgumentError(f"{place} is a {type(found).__name__}, not a {kind.__name__}")
     return found

@@ -41,7 +41,7 @@ class Chances(msgspec.Struct, frozen=True):
     about: str = ""
 
 
-class Call(NamedTuple):
+class ApplicationCall(NamedTuple):
     """Something that an application may do: in a word, with its surroundings afterwards."""
 
     word: str
@@ -76,7 +76,7 @@ class Scenario:
         """What an effect that is no message comes to: the surroundings, and an event that answers it at once."""
         raise NotImplementedError
 
-    def calls(self, number: int, around: Around) -> Iterable[Call]:
+    def calls(self, number: int, around: Around) -> Iterable[ApplicationCall]:
         """What the party's application may do now."""
         del number, around
         return ()

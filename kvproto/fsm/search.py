@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kvproto.fsm import liveness
-from kvproto.fsm.story import Tale, retrace
+from kvproto.fsm.story import Counterexample, retrace
 from kvproto.fsm.table import Row
 
 MEGABYTE = 1 << 20
@@ -139,9 +139,9 @@ class Search:
         self.order: list[Any] = []
         self.number: dict[Any, int] = {}
         self.parent = array("I")
-        self.edges = liveness.Edges() if bounds.live else None
+        self.edges = liveness.EdgeRows() if bounds.live else None
 
-    def tale(self, name: str, text: str, events: list[Any]) -> Tale:
+    def tale(self, name: str, text: str, events: list[Any]) -> Counterexample:
         """A violation as a story."""
         raise NotImplementedError
 
@@ -215,7 +215,7 @@ class Search:
         if edges is not None:
             edges.close()
         if not moves and (unrest := space.unrest(self.order[at])):
-            self._tell(unrest[0], f"nothing can happen any more: {unrest[1]}", at)
+            self._violate(unrest[0], f"nothing can happen any more: {unrest[1]}", at)
 
     def _broken(self, at: int | None) -> bool:
         if not self.space.faults:
@@ -223,14 +223,14 @@ class Search:
         name, text, event = self.space.faults[0]
         del self.space.faults[:]
         self.result.ended = "violation"
-        self._told(name, text, at, event)
+        self._add_violation(name, text, at, event)
         return True
 
-    def _tell(self, name: str, text: str, at: int) -> None:
+    def _violate(self, name: str, text: str, at: int) -> None:
         self.result.ended = "violation"
-        self._told(name, text, at, None)
+        self._add_violation(name, text, at, None)
 
-    def _told(self, name: str, text: str, at: int | None, event: Any) -> None:
+    def _add_violation(self, name: str, text: str, at: int | None, event: Any) -> None:
         text, events = retrace(self.space, self._path(at), name, text, event)
         self.result.violations.append(self.tale(name, text, events))
 
@@ -247,11 +247,11 @@ class Search:
         lost = liveness.cannot_reach(self.edges, rests, len(self.order))
         if lost is not None:
             name, text = self._reason(lost)
-            self._tell(name, text, lost)
+            self._violate(name, text, lost)
             return
         circle = liveness.runs_in_circles(self.edges, len(self.order))
         if circle is not None:
-            self._tell("L4", "from here things can go on for ever although no timer ends", circle)
+            self._violate("L4", "from here things can go on for ever although no timer ends", circle)
 
     def _judge_sights(self) -> None:
         seen = self.space.seen()

@@ -27,16 +27,18 @@ class Sources:
         self, tables: Iterable[Table[Any]], routes: Iterable[Routes], *, engine: Iterable[type[Event]],
         answers: Mapping[type[Effect], tuple[type[Event], ...]], raised: Mapping[type[Effect], tuple[type[Event], ...]],
         states: Iterable[tuple[Fact, tuple[State, ...]]], elsewhere: Iterable[type[Event]] = (),
+        never: Mapping[type[Event], tuple[State, ...]] | None = None,
     ) -> None:  # fmt: skip
         """`engine`: events of engine calls; `answers`: of handlers, by the effect that they answer; `raised`: of
         internal effects; `states`: in which states a machine is whose message comes with a fact; `elsewhere`: events of
-        machines that their message's facts do not speak of.
+        machines that their message's facts do not speak of; `never`: states in which no message can bring an event
+        about, whatever its facts.
         """
         self.tables, self.routes = tuple(tables), tuple(routes)
         self.engine, self.answers, self.raised = tuple(engine), dict(answers), dict(raised)
         #: by kind of fact and member: members of different kinds are equal as numbers
         self.states = {(type(fact), fact): named for fact, named in states}
-        self.elsewhere = tuple(elsewhere)
+        self.elsewhere, self.never = tuple(elsewhere), dict(never or {})
 
     def outside(self, table: Table[Any]) -> dict[type[Event], set[State]]:
         """The events that come to the table's machines from outside, and the states in which they may."""
@@ -51,6 +53,8 @@ class Sources:
                     found.setdefault(event, set()).update(
                         every if event in self.elsewhere else self._left(table, facts)
                     )
+        for event in found.keys() & self.never.keys():
+            found[event] -= set(self.never[event])
         return found
 
     def _left(self, table: Table[Any], facts: tuple[Fact, ...]) -> set[State]:

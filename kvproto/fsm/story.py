@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kvproto.fsm.errors import ArgumentError
+from kvproto.fsm.bounded_files import decoded, json_value
+from kvproto.fsm.errors import ArgumentError, KvprotoError
 
 if TYPE_CHECKING:
     from kvproto.fsm.search import Space
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 PlainStep = tuple[int, list[Any], str]
 
 
-class Tale(msgspec.Struct):
+class Counterexample(msgspec.Struct):
     """A violation: the property, what is wrong, and each step; a subclass has the words."""
 
     property: str
@@ -91,10 +92,10 @@ def _next(space: Space, state: Any, goal: Any) -> tuple[Any, Any]:
     raise LookupError("a way that was walked cannot be walked again: the parties are not pure")
 
 
-class Walk(msgspec.Struct):
+class ReplayedWay(msgspec.Struct):
     """A recorded way, walked again: how far it goes, and what it breaks now (empty: nothing)."""
 
-    once: Tale
+    once: Counterexample
     broken: str = ""
     #: why the next recorded step cannot happen; empty: all of them did
     gone: str = ""
@@ -106,21 +107,39 @@ class Walk(msgspec.Struct):
         return "\n".join([*lines, f"     once {self.once.property}: {self.once.text}", f"     {end}"])
 
 
+class RecordedHead(msgspec.Struct):
+    """The first line of a recorded counterexample."""
+
+    property: str
+    text: str
+    config: Any
+
+
+class RecordedStep(msgspec.Struct):
+    """Every other line."""
+
+    at: int
+    event: list[Any]
+    cost: str
+
+
 def walk(
-    text: str, make: Callable[[dict[str, Any]], tuple[Tale, Space]], plain: Callable[[Any], PlainStep]
-) -> Walk:  # fmt: skip
+    text: str, make: Callable[[RecordedHead], tuple[Counterexample, Space]], plain: Callable[[Any], PlainStep]
+) -> ReplayedWay:  # fmt: skip
     """Walk a recorded way again, as far as it goes.
 
     `make` gives the tale (without its steps) and the space that the first line names, `plain` an event as it is
     recorded.  ArgumentError (a ValueError): this is not one.
     """
     try:
-        head, *lines = (msgspec.json.decode(line) for line in text.splitlines())
+        values = [json_value(line, f"line {number}") for number, line in enumerate(text.splitlines(), 1)]
+        head = decoded("line 1", values[0] if values else None, RecordedHead)
+        lines = [decoded(f"line {number}", value, RecordedStep) for number, value in enumerate(values[1:], 2)]
         once, space = make(head)
-        steps = [(line["at"], line["event"], line["cost"]) for line in lines]
-    except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+    except (KvprotoError, KeyError) as error:
         raise ArgumentError(f"not a recorded counterexample: {error}") from error
-    done, state = Walk(once), space.initial()
+    steps: list[PlainStep] = [(line.at, line.event, line.cost) for line in lines]
+    done, state = ReplayedWay(once), space.initial()
     for at, wanted in enumerate(steps, 1):
         states, why = space.successors(state)
         mine = next((e for name, _, e in space.faults if name == once.property and at == len(steps)), None)

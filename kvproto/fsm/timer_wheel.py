@@ -16,7 +16,7 @@ INFINITY = float("inf")
 K = TypeVar("K")
 
 
-class Wheel(Generic[K]):
+class TimerWheel(Generic[K]):
     """Keys by the slot in which they are due."""
 
     def __init__(self) -> None:

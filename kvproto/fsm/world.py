@@ -14,19 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kvproto.fsm.frozen import Numbers, PartyValue
+from kvproto.fsm.frozen import PartyValue, ValueNumbers
 from kvproto.fsm.network import first, push
 from kvproto.fsm.scenario import Scenario, View
 from kvproto.fsm.search import FAULT, TIMER, WORK
 from kvproto.fsm.symmetry import Renaming, renamed, renamings
 from kvproto.fsm.table import Row
-from kvproto.fsm.world_steps import Input, Outcome, Steps
+from kvproto.fsm.world_steps import Input, StepOutcome, Steps
 
 FAULTS = ("drop", "duplicate", "early", "crash")
 State = tuple[int, ...]
 
 
-class Happening(NamedTuple):
+class WorldStep(NamedTuple):
     """One thing that happens: at which party, what, at what price; `kind`: a fault, a timer's end, or neither."""
 
     at: int
@@ -35,7 +35,7 @@ class Happening(NamedTuple):
     kind: int
 
 
-Found = tuple[list[State], list[Happening]]
+Found = tuple[list[State], list[WorldStep]]
 
 
 class World:
@@ -46,7 +46,7 @@ class World:
         self.n = len(scenario.names)
         self.pairs = [(i, j) for i in range(self.n) for j in range(self.n) if i != j]
         self.wire_at = {pair: self.n + at for at, pair in enumerate(self.pairs)}
-        self.messages, self.queues, self.budgets = Numbers(), Numbers(), Numbers()
+        self.messages, self.queues, self.budgets = ValueNumbers(), ValueNumbers(), ValueNumbers()
         #: (property, what is wrong, event) of every step so far that broke one
         self.faults: list[tuple[str, str, Any]] = []
         self.swaps: list[Renaming] = list(renamings(scenario.alike))
@@ -70,12 +70,12 @@ class World:
         self._sights.update(self.scenario.sights(views))
         broken = self.scenario.broken(views)
         if broken is not None:
-            self.faults.append((*broken, Happening(0, ("seen",), "", WORK)))
+            self.faults.append((*broken, WorldStep(0, ("seen",), "", WORK)))
             return found
         for i in range(self.n):
             noisy = any(self._queue(state, pair) for pair in self.pairs if i in pair)
             for what, cost in self.steps.menu(i, state[i]):
-                self._take(state, i, what, "early" if noisy and what[0] == "timer" else cost, found)
+                self._steps_of(state, i, what, "early" if noisy and what[0] == "timer" else cost, found)
         for sender, to in self.pairs:
             self._deliver(state, sender, to, found)
         return found
@@ -110,14 +110,14 @@ class World:
         for message, left in first(self._queue(state, (sender, to)), self.chances.net):
             body = self.messages.values[message]
             without = self._replaced(state, self.wire_at[sender, to], self.queues(left))
-            self._take(without, to, ("hear", sender, body), "", found)
-            self._take(state, to, ("hear", sender, body), "duplicate", found)
+            self._steps_of(without, to, ("hear", sender, body), "", found)
+            self._steps_of(state, to, ("hear", sender, body), "duplicate", found)
             lost = self._spent(without, "drop")
             if lost is not None:
                 found[0].append(lost)
-                found[1].append(Happening(sender, ("lost", to, body), "drop", FAULT))
+                found[1].append(WorldStep(sender, ("lost", to, body), "drop", FAULT))
 
-    def _take(self, state: State, i: int, what: Input, cost: str, found: Found) -> None:
+    def _steps_of(self, state: State, i: int, what: Input, cost: str, found: Found) -> None:
         """A step, and the crashes in the middle of it."""
         self._step(state, i, what, cost, found)
         if not cost and self.budgets.values[state[-1]][FAULTS.index("crash")]:
@@ -129,7 +129,7 @@ class World:
         if paid is None:
             return
         outcome = self.steps.step(i, state[i], what)
-        event = Happening(i, what, cost, FAULT if cost else TIMER if what[0] == "timer" else WORK)
+        event = WorldStep(i, what, cost, FAULT if cost else TIMER if what[0] == "timer" else WORK)
         if outcome.fault:
             self.faults.append(("stops", f"{self.scenario.names[i]} stops: {outcome.fault}", event))
             return
@@ -139,7 +139,7 @@ class World:
         found[0].append(tuple(new))
         found[1].append(event)
 
-    def _send(self, state: list[int], sender: int, outcome: Outcome) -> None:
+    def _send(self, state: list[int], sender: int, outcome: StepOutcome) -> None:
         for to, body in outcome.sent:
             at = self.wire_at[sender, to]
             state[at] = self.queues(push(self.queues.values[state[at]], self.messages(body), self.chances.net))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kvproto.fsm.driver import steps
-from kvproto.fsm.frozen import NOW, Numbers, PartyValue, freeze, thaw
+from kvproto.fsm.frozen import NOW, PartyValue, ValueNumbers, freeze, thaw
 from kvproto.fsm.party import Member
 from kvproto.fsm.scenario import Around, Scenario, View
 from kvproto.fsm.table import Row
@@ -22,7 +22,7 @@ from kvproto.fsm.vocabulary import Effect, Event, Transmit
 Input = tuple[Any, ...]
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """What comes of an input: the party's number from then on, what it sends, and how many effects it had."""
 
     number: int
@@ -37,15 +37,15 @@ class Steps:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.parties = Numbers()
+        self.parties = ValueNumbers()
         #: the rows that have fired, by identity
         self.rows: dict[int, Row] = {}
         self._members: dict[tuple[int, int], Member] = {}
-        self._outcomes: dict[tuple[int, int, Input], Outcome] = {}
+        self._outcomes: dict[tuple[int, int, Input], StepOutcome] = {}
         self._menus: dict[tuple[int, int], list[tuple[Input, str]]] = {}
         self._views: dict[tuple[int, int], View] = {}
 
-    def first(self, i: int) -> Outcome:
+    def first(self, i: int) -> StepOutcome:
         """The party starts for the first time."""
         return self._start(i, PartyValue(-1, None, self.scenario.around(i)))
 
@@ -89,39 +89,39 @@ class Steps:
             found = self._views[i, number] = View(self.scenario.names[i], value.around, values)
         return found
 
-    def step(self, i: int, number: int, what: Input) -> Outcome:
+    def step(self, i: int, number: int, what: Input) -> StepOutcome:
         """What comes of an input."""
         found = self._outcomes.get((i, number, what))
         if found is None:
             found = self._outcomes[i, number, what] = self._step(i, number, what)
         return found
 
-    def _step(self, i: int, number: int, what: Input) -> Outcome:
+    def _step(self, i: int, number: int, what: Input) -> StepOutcome:
         value: PartyValue = self.parties.values[number]
         if what[0] == "restart":
             return self._start(i, value)
         if value.memory is None:  # what is told to the dead is lost
-            return Outcome(number, (), ())
+            return StepOutcome(number, (), ())
         if what[0] == "crash":
-            return Outcome(self._dead(i, value, value.around), (), ())
+            return StepOutcome(self._dead(i, value, value.around), (), ())
         most = len(what[2]) if what[0] == "crash in" else None
         member = self._member(i, value)
         try:
             around, effects = self._drive(i, member, value.around, what[1] if most is not None else what)
             around, sent, done = self._perform(i, member, around, effects, most)
         except Exception as error:  # noqa: BLE001  # whatever it is, it would have stopped the party
-            return Outcome(number, (), (), f"{type(error).__name__}: {error}")
+            return StepOutcome(number, (), (), f"{type(error).__name__}: {error}")
         self.rows |= {id(row): row for _, row, *_ in steps(member.trace) if row is not None}
         if most is not None:
-            return Outcome(self._dead(i, value, around), sent, done)
-        return Outcome(self.parties(PartyValue(value.life, freeze(member), around)), sent, done)
+            return StepOutcome(self._dead(i, value, around), sent, done)
+        return StepOutcome(self.parties(PartyValue(value.life, freeze(member), around)), sent, done)
 
-    def _start(self, i: int, value: PartyValue) -> Outcome:
+    def _start(self, i: int, value: PartyValue) -> StepOutcome:
         member, effects = self.scenario.start(i, value.around, value.life + 1, NOW)
         self._members[i, value.life + 1] = member
         around, sent, done = self._perform(i, member, value.around, effects, None)
         self.rows |= {id(row): row for _, row, *_ in steps(member.trace) if row is not None}
-        return Outcome(self.parties(PartyValue(value.life + 1, freeze(member), around)), sent, done)
+        return StepOutcome(self.parties(PartyValue(value.life + 1, freeze(member), around)), sent, done)
 
     def _dead(self, i: int, value: PartyValue, around: Around) -> int:
         return self.parties(PartyValue(value.life, None, self.scenario.crashed(i, around)))

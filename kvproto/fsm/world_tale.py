@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from kvproto.fsm import search, story
 from kvproto.fsm.checker import Checker
+from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.scenario import Scenario
 from kvproto.fsm.search import Progress, Result, Space
-from kvproto.fsm.story import PlainStep, Tale, Walk
+from kvproto.fsm.story import Counterexample, PlainStep, RecordedHead, ReplayedWay
 from kvproto.fsm.trace.coverage import Collector, Counted
-from kvproto.fsm.world import Happening, World
+from kvproto.fsm.world import World, WorldStep
 from kvproto.fsm.world_steps import Input
 
 COSTS = {
@@ -23,7 +24,7 @@ COSTS = {
 }  # fmt: skip
 
 
-class WorldTale(Tale):
+class WorldTale(Counterexample):
     """A violation in a world of parties; `config` names the world, `names` its parties."""
 
     names: tuple[str, ...] = ()
@@ -41,7 +42,7 @@ class WorldTale(Tale):
         return [_arrow(self.names, event) for event in self.events]
 
 
-def phrase(names: tuple[str, ...], event: Happening) -> str:
+def phrase(names: tuple[str, ...], event: WorldStep) -> str:
     """One thing that happens, in a line."""
     note = f"  [{COSTS[event.cost]}]" if event.cost else ""
     return f"{names[event.at]}: {_deed(names, event.what)}{note}"
@@ -68,7 +69,7 @@ def _said(body: Any) -> str:
     return f"{body.__struct_config__.tag} ({fields})" if fields else str(body.__struct_config__.tag)
 
 
-def _arrow(names: tuple[str, ...], event: Happening) -> str:
+def _arrow(names: tuple[str, ...], event: WorldStep) -> str:
     match event.what:
         case ("hear", peer, body):
             return f"{names[peer]}->>{names[event.at]}: {_said(body)}"
@@ -77,7 +78,7 @@ def _arrow(names: tuple[str, ...], event: Happening) -> str:
     return f"Note over {names[event.at]}: {_deed(names, event.what)}".replace(";", ",")
 
 
-def plain(event: Happening) -> PlainStep:
+def plain(event: WorldStep) -> PlainStep:
     """A step as JSON has it."""
     return event.at, [_plain(item) for item in event.what], event.cost
 
@@ -91,7 +92,7 @@ def _plain(item: Any) -> Any:
     return item
 
 
-class _Search(search.Search):
+class _StorySearch(search.Search):
     def __init__(self, name: str, world: World, memory: int) -> None:
         super().__init__(name, world.chances, world, memory=memory)
         self.names = world.scenario.names
@@ -121,15 +122,17 @@ class WorldChecker(Checker):
         scenario = self.scenarios[name]()
         if limit is not None:
             scenario.chances = replace(scenario.chances, limit=limit)
-        return search.run(_Search(name, World(scenario), memory), report)
+        return search.run(_StorySearch(name, World(scenario), memory), report)
 
-    def walk(self, text: str) -> Walk:
+    def walk(self, text: str) -> ReplayedWay:
         """Walk a recorded counterexample again."""
         return story.walk(text, self._recorded, plain)
 
-    def _recorded(self, head: dict[str, Any]) -> tuple[Tale, Space]:
-        scenario = self.scenarios[head["config"]]()
-        return WorldTale(head["property"], head["text"], head["config"], [], [], scenario.names), World(scenario)
+    def _recorded(self, head: RecordedHead) -> tuple[Counterexample, Space]:
+        if not isinstance(head.config, str) or head.config not in self.scenarios:
+            raise ArgumentError(f"line 1: config: there is no world {head.config!r}")
+        scenario = self.scenarios[head.config]()
+        return WorldTale(head.property, head.text, head.config, [], [], scenario.names), World(scenario)
 
     def collector(self) -> Collector:
         """Steps are counted as parties take them: each once, since what came of it is remembered."""

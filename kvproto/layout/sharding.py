@@ -131,19 +131,19 @@ class Layout(msgspec.Struct, frozen=True):
 
     def heads_of(self, rank: int) -> Interval:
         """(first, count) of the heads that the rank holds."""
-        place = self._known(rank) % self.tp
+        place = self._checked_rank(rank) % self.tp
         if self.tp > self.heads:
             return place * self.heads // self.tp, 1
         return place * self.local_heads, self.local_heads
 
     def layers_of(self, rank: int) -> Interval:
         """(first, count) of the layers that the rank holds."""
-        stage = self._known(rank) // self.tp
+        stage = self._checked_rank(rank) // self.tp
         each, more = divmod(self.layers, self.pp)
         late = stage - (self.pp - more)  # how many of the larger stages come before this one, if any
         return stage * each + max(0, late), each + (late >= 0)
 
-    def _known(self, rank: int) -> int:
+    def _checked_rank(self, rank: int) -> int:
         if not 0 <= rank < self.ranks:
             raise LayoutError("no-such-rank", f"rank {rank!r} in a group of {self.ranks}; ranks count from 0")
         return rank

@@ -9,7 +9,7 @@ goes on.  No size in a frame sizes anything here: page lists and aux rows are bo
 integers.
 
 One frame that does not pass deserves an answer: the HELLO of another build, whose fields are not ours.  Its beginning
-is the same in every build (`Call`), and so is REFUSAL; without the two, a caller would call until it gives up.
+is the same in every build (`RawHello`), and so is REFUSAL; without the two, a caller would call until it gives up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HEADER = U64, U64, U32
 _frames = reader(HEADER, Message)
 
 
-class Call(msgspec.Struct, tag="HELLO", array_like=True, frozen=True):
+class RawHello(msgspec.Struct, tag="HELLO", array_like=True, frozen=True):
     """How the HELLO of every build begins; whatever follows is passed over."""
 
     version: U32
@@ -46,13 +46,13 @@ class Call(msgspec.Struct, tag="HELLO", array_like=True, frozen=True):
     session: U64
 
 
-_calls = reader(HEADER, Call)
+_calls = reader(HEADER, RawHello)
 
 
 class ForeignCallError(WireError):
     """A HELLO of which only the beginning can be read: `call`."""
 
-    def __init__(self, call: Call, sentence: str) -> None:
+    def __init__(self, call: RawHello, sentence: str) -> None:
         super().__init__(sentence)
         self.call = call
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from functools import cache
 
 from kvproto.fsm import vocabulary
-from kvproto.fsm.digest_text import Texts, digest, routes_say, table_says
+from kvproto.fsm.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.fsm.table import Value
 from kvproto.layout.byte_runs import descriptors
 from kvproto.layout.plan import Plan
@@ -40,7 +40,7 @@ from kvproto.protocol.timing import Timing
 
 def protocol_texts() -> dict[str, str]:
     """The text of each part, by its name.  Raises DigestError: something has no text, or no source is installed."""
-    texts = Texts()
+    texts = DigestTexts()
     said = {
         "layout": (Layout, Plan, cell, chunks, descriptors),
         "ring": (usable, Ring),

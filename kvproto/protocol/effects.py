@@ -408,6 +408,7 @@ class AskWatermark(Internal, frozen=True):
 
 # ------------------------------------------------------------------------------- internal, decode side
 
+
 class StopGrants(Internal, frozen=True):
     """Tell every grant of the room that the room has failed."""
 

@@ -58,7 +58,7 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
     window: int = 0
 
 
-class Route(IntEnum):
+class SendRoute(IntEnum):
     """How a send travels."""
 
     #: through the ring, in one write
@@ -259,7 +259,7 @@ class SendOpened(SendEvent, frozen=True):
     `tells`: a staged write of this rank's transport carries its own notification.
     """
 
-    route: Route
+    route: SendRoute
     ready: bool
     tells: bool = False
 

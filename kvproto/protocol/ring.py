@@ -30,7 +30,7 @@ def usable(round_: int, end: int, mark: Mark) -> bool:
     return round_ == 0 or round_ - 1 < mark[0] or (round_ - 1 == mark[0] and end <= mark[1])
 
 
-class Region(msgspec.Struct, frozen=True, gc=False):
+class RingRegion(msgspec.Struct, frozen=True, gc=False):
     """A part of the ring, [offset, end) in bytes; ids count from 1 and are never used again."""
 
     grant: int
@@ -49,9 +49,9 @@ class Ring:
         self.round = 0
         self.head = 0
         self.next_grant = 1
-        self.live: dict[int, Region] = {}
+        self.live: dict[int, RingRegion] = {}
         self.freed: set[int] = set()
-        self.blocked: dict[int, Region] = {}
+        self.blocked: dict[int, RingRegion] = {}
 
     @property
     def mark(self) -> Mark:
@@ -60,7 +60,7 @@ class Ring:
             return region.round, region.offset
         return self.round, self.head
 
-    def reserve(self, size: int) -> Region | None:
+    def reserve(self, size: int) -> RingRegion | None:
         """The next region of `size` bytes; None: it would run too far ahead, try again after a free.
 
         Raises ValueError for what can never fit.
@@ -73,7 +73,7 @@ class Ring:
         mark = self.mark
         if round_ > mark[0] + self.ahead:
             return None
-        region = Region(self.next_grant, round_, offset, offset + size)
+        region = RingRegion(self.next_grant, round_, offset, offset + size)
         self.next_grant += 1
         self.round, self.head = round_, region.end
         self.live[region.grant] = region

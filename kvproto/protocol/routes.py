@@ -55,7 +55,7 @@ class ChunkIs(Fact):
     GRANTED = 1
 
 
-class Heard:
+class HeardMessage:
     """A message, and what the rank found out of it; one object a rank, filled anew for each message."""
 
     __slots__ = ("body", "epoch", "link", "peer", "place", "rank", "room", "terms", "value")
@@ -71,34 +71,34 @@ class Heard:
 
 
 # ------------------------------------------------------------------------------------------- both sides
-def beat(h: Heard) -> ev.HeartbeatReceived:
+def beat(h: HeardMessage) -> ev.HeartbeatReceived:
     """`peer` 0: a stranger's."""
     return ev.HeartbeatReceived(h.link, h.epoch, h.place)
 
 
-def reset(h: Heard) -> ev.ResetReceived:
+def reset(h: HeardMessage) -> ev.ResetReceived:
     """The epoch that the peer does not know."""
     return ev.ResetReceived(h.link, h.epoch)
 
 
 # --------------------------------------------------------------------------------------- prefill side
-def call(h: Heard) -> ev.HelloReceived | None:
+def call(h: HeardMessage) -> ev.HelloReceived | None:
     """The rank finds the caller's link, or makes it, and looks whether the two fit; None: too many links."""
     event: ev.HelloReceived | None = h.rank.called(h.body, h.place)
     return event
 
 
-def mark(h: Heard) -> ev.WatermarkSeen:
+def mark(h: HeardMessage) -> ev.WatermarkSeen:
     """The decode rank's watermark."""
     return ev.WatermarkSeen(h.link, h.body.round, h.body.tail)
 
 
-def granted_mark(h: Heard) -> ev.WatermarkSeen:
+def granted_mark(h: HeardMessage) -> ev.WatermarkSeen:
     """The watermark that comes with a region."""
     return ev.WatermarkSeen(h.link, h.body.mark_round, h.body.mark_tail)
 
 
-def granted(h: Heard) -> ev.StagingGranted:
+def granted(h: HeardMessage) -> ev.StagingGranted:
     """Usable by the higher of the watermark that comes with it and the one that was seen before."""
     body, seen = h.body, (h.value.mark_round, h.value.mark_tail)
     ready = usable(body.round, body.end, max((body.mark_round, body.mark_tail), seen))
@@ -107,27 +107,27 @@ def granted(h: Heard) -> ev.StagingGranted:
     )
 
 
-def denied(h: Heard) -> ev.StagingDenied:
+def denied(h: HeardMessage) -> ev.StagingDenied:
     """The chunk is not staged."""
     return ev.StagingDenied(h.room, h.body.chunk, h.peer)
 
 
-def pages(h: Heard) -> ev.PagesGranted:
+def pages(h: HeardMessage) -> ev.PagesGranted:
     """The chunk's pages."""
     return ev.PagesGranted(h.room, h.body.chunk, h.peer, h.body.pages, h.rank.lease)
 
 
-def acked(h: Heard) -> ev.ChunkAcked:
+def acked(h: HeardMessage) -> ev.ChunkAcked:
     """The part is in place."""
     return ev.ChunkAcked(h.room, h.body.chunk, h.peer)
 
 
-def aux_acked(h: Heard) -> ev.ChunkAcked:
+def aux_acked(h: HeardMessage) -> ev.ChunkAcked:
     """The aux row has landed."""
     return ev.ChunkAcked(h.room, AUX_CHUNK, h.peer)
 
 
-def opened(h: Heard) -> ev.PeerOpened | None:
+def opened(h: HeardMessage) -> ev.PeerOpened | None:
     """The decode rank's pages are there; None: the room is one too many."""
     if h.rank.full(h.room):
         return None
@@ -135,93 +135,93 @@ def opened(h: Heard) -> ev.PeerOpened | None:
     return ev.PeerOpened(h.room, h.peer, h.terms, tokens, prefix)
 
 
-def abort(h: Heard) -> ev.AbortAsked:
+def abort(h: HeardMessage) -> ev.AbortAsked:
     """The decode rank wants no more writes."""
     return ev.AbortAsked(h.room, h.peer, h.terms, h.body.cause)
 
 
-def noted(h: Heard) -> ev.PeerNoted:
+def noted(h: HeardMessage) -> ev.PeerNoted:
     """The decode rank knows that this one has drained."""
     return ev.PeerNoted(h.room, h.peer)
 
 
-def gone(h: Heard) -> ev.PeerForgot:
+def gone(h: HeardMessage) -> ev.PeerForgot:
     """The decode rank does not know the room."""
     return ev.PeerForgot(h.room, h.peer)
 
 
-def taken(_: Heard) -> msg.Drained:
+def taken(_: HeardMessage) -> msg.Drained:
     """Nothing is in flight for the asker, and nothing will be."""
     return msg.Drained(Cause.PLAN_MISMATCH)
 
 
 # ---------------------------------------------------------------------------------------- decode side
-def welcome(h: Heard) -> ev.WelcomeReceived:
+def welcome(h: HeardMessage) -> ev.WelcomeReceived:
     """The rank looks whether it is the one that was called, and fits."""
     return ev.WelcomeReceived(h.link, h.body.session, h.body.epoch, h.rank.misfit_of(h.link, h.body))
 
 
-def refusal(h: Heard) -> ev.RefusalReceived:
+def refusal(h: HeardMessage) -> ev.RefusalReceived:
     """The call was refused."""
     return ev.RefusalReceived(h.link, h.body.session, h.body.why)
 
 
-def mark_asked(h: Heard) -> ev.WatermarkAsked:
+def mark_asked(h: HeardMessage) -> ev.WatermarkAsked:
     """A prefill rank wants to know the watermark."""
     return ev.WatermarkAsked(h.link)
 
 
-def region_asked(h: Heard) -> ev.StagingRequested:
+def region_asked(h: HeardMessage) -> ev.StagingRequested:
     """Of a chunk that has a grant."""
     return ev.StagingRequested(h.room, h.body.chunk, h.peer, h.terms.writes)
 
 
-def first_asked(h: Heard) -> ev.ChunkRequested:
+def first_asked(h: HeardMessage) -> ev.ChunkRequested:
     """Of a chunk that has none."""
     return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages=False)
 
 
-def pages_asked(h: Heard) -> ev.PagesRequested:
+def pages_asked(h: HeardMessage) -> ev.PagesRequested:
     """Of a chunk that has a grant."""
     return ev.PagesRequested(h.room, h.body.chunk, h.peer, h.terms.writes)
 
 
-def first_pages_asked(h: Heard) -> ev.ChunkRequested:
+def first_pages_asked(h: HeardMessage) -> ev.ChunkRequested:
     """Of a chunk that has none."""
     return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages=True)
 
 
-def part(h: Heard) -> ev.PartArrived:
+def part(h: HeardMessage) -> ev.PartArrived:
     """Of a chunk that has a grant."""
     return ev.PartArrived(h.room, h.body.chunk, h.peer, h.body.grant)
 
 
-def late_part(h: Heard) -> ev.ChunkNotified:
+def late_part(h: HeardMessage) -> ev.ChunkNotified:
     """Of a chunk that has none."""
     return ev.ChunkNotified(h.room, h.body.chunk, h.peer)
 
 
-def ready(h: Heard) -> ev.PeerReady:
+def ready(h: HeardMessage) -> ev.PeerReady:
     """The prefill rank knows the room."""
     return ev.PeerReady(h.room, h.peer)
 
 
-def aux(h: Heard) -> ev.AuxLanded:
+def aux(h: HeardMessage) -> ev.AuxLanded:
     """The aux row."""
     return ev.AuxLanded(h.room, h.peer, h.body.data)
 
 
-def drained(h: Heard) -> ev.PeerDrained:
+def drained(h: HeardMessage) -> ev.PeerDrained:
     """Nothing of the prefill rank is in flight any more."""
     return ev.PeerDrained(h.room, h.peer, h.body.cause)
 
 
-def not_yours(_: Heard) -> msg.Gone:
+def not_yours(_: HeardMessage) -> msg.Gone:
     """No room of the sender's is known here."""
     return msg.Gone()
 
 
-def note(_: Heard) -> msg.Noted:
+def note(_: HeardMessage) -> msg.Noted:
     """It need not be said again."""
     return msg.Noted()
 

@@ -8,11 +8,11 @@ to another machine are read from the rows.
 from __future__ import annotations
 
 from kvproto.fsm.sources import Sources
-from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.fsm.vocabulary import Effect, Event, State
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.routes import ChunkIs, LinkIs, decode_routes, prefill_routes
-from kvproto.protocol.states import DGrant, DLink, PLink
+from kvproto.protocol.states import DGrant, DLink, PLink, PSend
 from kvproto.protocol.tables import TABLES
 
 ENGINE = (
@@ -58,8 +58,11 @@ STATES = (
 )
 #: a call may come from any place: it concerns the caller's link, not the one that it comes by
 ELSEWHERE = (ev.HelloReceived,)
+#: messages name chunks of the grid, and the aux row is none of them (`AUX_CHUNK` is no chunk on the wire)
+AUX = (PSend.AWAIT_AUX, PSend.AWAIT_AUX_ACK)
+NEVER: dict[type[Event], tuple[State, ...]] = {ev.StagingGranted: AUX, ev.StagingDenied: AUX, ev.PagesGranted: AUX}
 
 SOURCES = Sources(
     TABLES, (prefill_routes, decode_routes), engine=ENGINE, answers=ANSWERS, raised=RAISED, states=STATES,
-    elsewhere=ELSEWHERE,
+    elsewhere=ELSEWHERE, never=NEVER,
 )  # fmt: skip

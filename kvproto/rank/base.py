@@ -36,12 +36,16 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import ROOM_CHUNK, Terms, TimerFired
-from kvproto.protocol.messages import VERSION, Hello, LinkBody, Message, Welcome
-from kvproto.protocol.routes import Heard, LinkIs, SenderIs
+from kvproto.protocol.messages import VERSION, Hello, Message, Welcome
+from kvproto.protocol.routes import HeardMessage, LinkIs, SenderIs
 from kvproto.rank.settings import Settings
 
+#: facts as they count in `facts`, looked up once
+STRANGER, STALE, CURRENT = (fact * len(SenderIs) for fact in (LinkIs.STRANGER, LinkIs.STALE, LinkIs.CURRENT))
+UNCLAIMED, PARTY, OUTSIDER = int(SenderIs.UNCLAIMED), int(SenderIs.PARTY), int(SenderIs.OUTSIDER)
 
-class Peer(msgspec.Struct):
+
+class LinkPeer(msgspec.Struct):
     """What a rank knows of the other end of a link."""
 
     group: int
@@ -78,7 +82,7 @@ class Rank(Party):
         )  # fmt: skip
         self.layout, self.index, self.group, self.grid = layout, index, group, grid
         self.incarnation = incarnation
-        self.peers: dict[int, Peer] = {}
+        self.peers: dict[int, LinkPeer] = {}
         self.link_of: dict[tuple[int | None, int], int] = {}
         self.next_link = 1
         #: the other group of each room that is at work: few, where rooms are many and far apart in memory
@@ -86,7 +90,7 @@ class Rank(Party):
         #: by (room, send): the writes that are not over; decode ranks have none
         self.writes: dict[tuple[int, int], Any] = {}
         self.lease = self.settings.timing.lease.period
-        self._heard = Heard(self)
+        self._heard = HeardMessage(self)
         #: of the class, but quicker to get at in each message that leaves
         self._up_state = self.UP
         self.inner |= {
@@ -115,41 +119,34 @@ class Rank(Party):
         heard.link, heard.epoch, heard.room, heard.place, heard.body = link, epoch, room, place, body
         return self.hear(heard, now)
 
-    def noted(self, heard: Heard) -> tuple[int, int, int, Message]:
+    def noted(self, heard: HeardMessage) -> tuple[int, int, int, Message]:
         """Link, epoch, room and message: a call without the transport's description of its rank, which may be large."""
         body = replace(heard.body, endpoint=b"") if type(heard.body) is Hello else heard.body
         return heard.link, heard.epoch, heard.room, body
 
-    def answer(self, heard: Heard, body: Message) -> None:
+    def answer(self, heard: HeardMessage, body: Message) -> None:
         """Say it on the link by which the message came."""
-        self._to(heard.link, heard.room, body)
+        self._transmit_to(heard.link, heard.room, body)
 
-    def facts(self, heard: Heard) -> int:
+    def facts(self, heard: HeardMessage) -> int:
         """What is known of the message's sender; fills it in."""
-        return self._link_fact(heard) * len(SenderIs) + self._sender_fact(heard)
-
-    def _link_fact(self, heard: Heard) -> int:
         value, peer = self.links.get(heard.link), self.peers.get(heard.link)
         heard.value = value
         if value is None or peer is None:
             heard.link = 0
-            return LinkIs.STRANGER
+            return STRANGER
         heard.peer, heard.terms = peer.rank, peer.terms
-        return LinkIs.CURRENT if value.state is self._up_state and heard.epoch == value.epoch else LinkIs.STALE
+        link = CURRENT if value.state is self._up_state and heard.epoch == value.epoch else STALE
+        return link + self._sender_fact(heard, peer)
 
-    def _sender_fact(self, heard: Heard) -> int:
+    def _sender_fact(self, heard: HeardMessage, peer: LinkPeer) -> int:
         room, body = heard.room, heard.body
-        if not heard.link:
-            return SenderIs.UNCLAIMED
+        if room:
+            group = self._groups.get(room) or self._group_of(room)
+            return UNCLAIMED if group is None else PARTY if group == peer.group else OUTSIDER
         if isinstance(body, Hello):
-            peer = self.peers[heard.link]
-            return SenderIs.PARTY if (body.group, body.rank) == (peer.group, peer.rank) else SenderIs.OUTSIDER
-        if isinstance(body, LinkBody):
-            return SenderIs.UNCLAIMED
-        group = self._groups.get(room) or self._group_of(room)
-        if group is None:
-            return SenderIs.UNCLAIMED
-        return SenderIs.PARTY if group == self.peers[heard.link].group else SenderIs.OUTSIDER
+            return PARTY if (body.group, body.rank) == (peer.group, peer.rank) else OUTSIDER
+        return UNCLAIMED
 
     def _forget(self, link: int) -> None:
         peer = self.peers.pop(link, None)
@@ -183,12 +180,12 @@ class Rank(Party):
         peer = self.peers[link]
         return any(key & 0xFFFF == peer.rank and self._group_of(room) == peer.group for room, key in self.writes)
 
-    def _up(self, link: int | None) -> Any:
+    def _link_up(self, link: int | None) -> Any:
         value = self.links.get(link) if link is not None else None
         return value if value is not None and value.state is self._up_state else None
 
-    def _to(self, link: int | None, room: int, body: Message) -> None:
-        value = self._up(link)
+    def _transmit_to(self, link: int | None, room: int, body: Message) -> None:
+        value = self._link_up(link)
         if value is not None and link is not None:
             self._leave(do.Transmit(link, value.epoch, room, body))
 
@@ -208,7 +205,7 @@ class Rank(Party):
                 log(message)
 
     def _reply(self, effect: do.Reply) -> None:
-        self._to(self._heard.link, effect.room, effect.body)
+        self._transmit_to(self._heard.link, effect.room, effect.body)
 
     def _rooms_of(self, link: int) -> list[int]:
         group = self.peers[link].group

@@ -21,13 +21,16 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import Terms
 from kvproto.protocol.ring import Ring
-from kvproto.protocol.routes import ChunkIs, Heard, decode_routes
+from kvproto.protocol.routes import ChunkIs, HeardMessage, decode_routes
 from kvproto.protocol.states import DLink
 from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.links import decode_link
-from kvproto.rank.base import Peer, Rank, bits, by_room, mask
+from kvproto.rank.base import LinkPeer, Rank, bits, by_room, mask
 from kvproto.rank.settings import Settings
+
+#: looked up once
+CHUNKS = len(ChunkIs)
 
 
 def by_chunk(event: Any) -> Any:
@@ -70,7 +73,7 @@ class DecodeRank(Rank):
                 raise ArgumentError(f"more than {self.settings.links} links: raise Settings.links")
             link, self.next_link = self.next_link, self.next_link + 1
             self.link_of[group, rank] = link
-            self.peers[link] = Peer(group, rank, plan)
+            self.peers[link] = LinkPeer(group, rank, plan)
         self.peers[link].terms = self.terms(group, plan)
         old = self.links.get(link)
         session = old.session + 1 if old is not None else self.incarnation << 16
@@ -116,10 +119,10 @@ class DecodeRank(Rank):
         return plan_between(other, self.layout, self.grid)
 
     # ---------------------------------------------------------------------------------------- messages
-    def facts(self, heard: Heard) -> int:
+    def facts(self, heard: HeardMessage) -> int:
         """And whether its chunk has a grant."""
-        granted = self._grant(heard.room, getattr(heard.body, "chunk", -1)) is not None
-        return super().facts(heard) * len(ChunkIs) + (ChunkIs.GRANTED if granted else ChunkIs.BARE)
+        granted = getattr(heard.body, "chunk", -1) in self.grants.get(heard.room, ())
+        return super().facts(heard) * CHUNKS + granted
 
     def misfit_of(self, link: int, said: msg.Welcome) -> str:
         """Why the rank that answers is not the one that was called, or does not fit; empty: it is, and does."""
@@ -193,15 +196,15 @@ class DecodeRank(Rank):
 
     def _send_watermark(self, effect: do.SendWatermark) -> None:
         for rank in bits(effect.peers):
-            self._to(self.link_to(effect.room, rank), 0, msg.Watermark(*self.ring.mark))
+            self._transmit_to(self.link_to(effect.room, rank), 0, msg.Watermark(*self.ring.mark))
 
     def _reply_watermark(self, _effect: do.ReplyWatermark) -> None:
-        self._to(self._heard.link, 0, msg.Watermark(*self.ring.mark))
+        self._transmit_to(self._heard.link, 0, msg.Watermark(*self.ring.mark))
 
     # ------------------------------------------------------------------------------------------- peers
     def _send_pages(self, effect: do.SendPages) -> None:
         link = self.link_to(effect.room, effect.peer)
-        value = self._up(link)
+        value = self._link_up(link)
         if value is not None and link is not None:
             cell_ = self._cell(effect.room, effect.chunk)
             self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk, *cell_))

@@ -17,7 +17,7 @@ from kvproto.layout.sharding import Layout, cell
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.events import ROOM_CHUNK, Route, TimerFired
+from kvproto.protocol.events import ROOM_CHUNK, SendRoute, TimerFired
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.ring import usable
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
@@ -75,8 +75,8 @@ class PrefillRank(PrefillLinks):
     # ------------------------------------------------------------------------------------------- writes
     def _where(self, room: int, chunk: int, peer: int) -> tuple[int, int, int, int]:
         """Of a send: its link and epoch, the first token of its chunk and how many they are."""
-        value = self.value_of(room)
-        link = self.link_to(room, peer) or 0
+        value = self.rooms.get(room) or self.tombs[room]
+        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
         at = self.links.get(link)
         return link, at.epoch if at is not None else 0, *cell(chunk, value.tokens, value.prefix, self.grid)
 
@@ -117,20 +117,20 @@ class PrefillRank(PrefillLinks):
             ready = work is not None and work.produced >= first + count
             for peer in bits(terms.writes):
                 way = self._way(terms.group, peer, count)
-                put(ev.SendOpened(room, chunk, peer, way, ready, tells=self.tells and way is Route.STAGED))
+                put(ev.SendOpened(room, chunk, peer, way, ready, tells=self.tells and way is SendRoute.STAGED))
         if effect.aux:
             ready = work is not None and work.aux
             for peer in bits(terms.aux):
-                put(ev.SendOpened(room, AUX_CHUNK, peer, Route.AUX, ready))
+                put(ev.SendOpened(room, AUX_CHUNK, peer, SendRoute.AUX, ready))
 
-    def _way(self, group: int, peer: int, tokens: int) -> Route:
+    def _way(self, group: int, peer: int, tokens: int) -> SendRoute:
         link = self.link_of.get((group, peer))
         plan = self.peers[link].plan if link is not None else None
         if plan is None:
-            return Route.STAGED
+            return SendRoute.STAGED
         share = plan.share(self.index, peer)
         large = 0 < self.settings.slot_bytes < plan.part_bytes(share, tokens)
-        return Route.PAGES if self.settings.pages_only or large or plan.direct(share) else Route.STAGED
+        return SendRoute.PAGES if self.settings.pages_only or large or plan.direct(share) else SendRoute.STAGED
 
     def _offer_kv(self, effect: do.OfferKv) -> None:
         room = effect.room
@@ -153,7 +153,7 @@ class PrefillRank(PrefillLinks):
 
     def _send_aux(self, effect: do.SendAux) -> None:
         link = self.link_to(effect.room, effect.peer)
-        value = self._up(link)
+        value = self._link_up(link)
         if value is not None and link is not None:
             self._leave(do.TransmitAux(link, value.epoch, effect.room))
 
@@ -201,4 +201,4 @@ class PrefillRank(PrefillLinks):
             self._queue.append(ev.WatermarkReached(room, chunk, peer))
 
     def _ask_watermark(self, effect: do.AskWatermark) -> None:
-        self._to(self.link_to(effect.room, effect.peer), 0, msg.WatermarkReq())
+        self._transmit_to(self.link_to(effect.room, effect.peer), 0, msg.WatermarkReq())

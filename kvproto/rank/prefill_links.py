@@ -26,7 +26,7 @@ from kvproto.protocol.routes import prefill_routes
 from kvproto.protocol.states import PLink, PRoom
 from kvproto.protocol.tables.links import prefill_link
 from kvproto.protocol.tables.prefill_room import prefill_room
-from kvproto.rank.base import Peer, Rank, mask
+from kvproto.rank.base import LinkPeer, Rank, mask
 from kvproto.rank.settings import Settings
 
 EARLY = PRoom.AWAIT_ENGINE
@@ -66,7 +66,7 @@ class PrefillLinks(Rank):
                 return None
             link, self.next_link = self.next_link, self.next_link + 1
             self.link_of[said.group, said.rank] = link
-            self.peers[link] = Peer(said.group, said.rank)
+            self.peers[link] = LinkPeer(said.group, said.rank)
         fault, plan = self.misfit(said)
         self.next_epoch += 1
         self._call, self._heard.link = (said, plan), link

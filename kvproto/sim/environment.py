@@ -22,18 +22,18 @@ from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import PREFILL_GROUP
 from kvproto.sim.interpreter import Write
-from kvproto.sim.member import Chances, Job, Member, Parcel, Side
+from kvproto.sim.member import FaultChances, MessageUnderWay, PendingWork, Side, SimulatedRank
 
 
-class Outside:
+class Environment:
     """Everything but the ranks; `World` adds who there is, what engines do and what time it is."""
 
-    def __init__(self, seed: int, chances: Chances) -> None:
+    def __init__(self, seed: int, chances: FaultChances) -> None:
         self.random, self.seed, self.chances = Random(seed), seed, chances
         self.now = 0.0
-        self.nodes: dict[tuple[Side, int], Member] = {}
-        self.mail: list[Parcel] = []
-        self.jobs: list[Job] = []
+        self.nodes: dict[tuple[Side, int], SimulatedRank] = {}
+        self.mail: list[MessageUnderWay] = []
+        self.jobs: list[PendingWork] = []
         self.posted: set[tuple[str, int, int, int, int]] = set()
         self.flying: Counter[tuple[str, int]] = Counter()
         self.reports: list[Report] = []
@@ -61,7 +61,7 @@ class Outside:
         node = next((node for node in self.nodes.values() if node.place == place), None)
         if node is None or self.chance(self.chances.lose):
             return
-        parcel = Parcel(node.side, node.rank.index, sender, epoch, room, body)
+        parcel = MessageUnderWay(node.side, node.rank.index, sender, epoch, room, body)
         self.mail += [parcel, parcel] if self.chance(self.chances.repeat) else [parcel]
 
     def deliver(self, at: int) -> None:
@@ -71,7 +71,7 @@ class Outside:
         node.interpreter.hear(parcel.place, parcel.epoch, parcel.room, parcel.body, self.now)
         self._harvest(node)
 
-    def finish(self, job: Job) -> None:
+    def finish(self, job: PendingWork) -> None:
         """This job ends; perhaps another one of its rank ends in the same pass."""
         events = self._end(job)
         other = next((each for each in self.jobs if each.node is job.node and not each.hangs), None)
@@ -81,24 +81,24 @@ class Outside:
             job.node.interpreter.handle(events[0], self.now, *events[1:])
             self._harvest(job.node)
 
-    def _end(self, job: Job) -> list[Event]:
+    def _end(self, job: PendingWork) -> list[Event]:
         """What the rank hears of it."""
         self.jobs.remove(job)
         node, event = job.node, job.event
         if job.write is not None:
             self._landing(node, job.write)
             if isinstance(job.write, do.PrepareWrite) and getattr(node.rank, "tells", False):
-                self.jobs.append(Job(node, event))  # the target hears of it before the writer, or after
-                self._tell(node, job.write)
+                self.jobs.append(PendingWork(node, event))  # the target hears of it before the writer, or after
+                self._notify_reader(node, job.write)
                 return []
         if isinstance(event, ev.BatchCompleted | ev.BatchFailed | ev.BatchSettled):
             doubtful = isinstance(event, ev.BatchFailed) and not event.settled
             self.flying[node.name, event.room] -= not doubtful
             if doubtful:
-                self.jobs.append(Job(node, ev.BatchSettled(event.room, event.chunk, event.peer)))
+                self.jobs.append(PendingWork(node, ev.BatchSettled(event.room, event.chunk, event.peer)))
         return [event]
 
-    def note_posted(self, node: Member, write: Write, batch: int) -> None:
+    def note_posted(self, node: SimulatedRank, write: Write, batch: int) -> None:
         """A batch of a write is posted: once at most, and not after the release."""
         key = node.name, write.room, write.chunk, write.peer, batch
         assert key not in self.posted, f"seed {self.seed}: {key} is posted twice"
@@ -106,12 +106,12 @@ class Outside:
         self.posted.add(key)
         self.flying[node.name, write.room] += 1
 
-    def _tell(self, node: Member, write: do.PrepareWrite) -> None:
+    def _notify_reader(self, node: SimulatedRank, write: do.PrepareWrite) -> None:
         """The notification that the write carries is on its way; with its bytes, so it is not lost."""
         body = msg.StgNotify(write.chunk, write.grant)
-        self.mail.append(Parcel("D", write.peer, node.place, write.epoch, write.room, body))
+        self.mail.append(MessageUnderWay("D", write.peer, node.place, write.epoch, write.room, body))
 
-    def _landing(self, node: Member, write: Write) -> None:
+    def _landing(self, node: SimulatedRank, write: Write) -> None:
         """The region that a staged part lands in is still its own."""
         if not isinstance(write, do.PrepareWrite):
             return
@@ -122,12 +122,12 @@ class Outside:
         held = target.chunk_of.get(write.grant)
         assert held == (write.room, write.chunk), f"seed {self.seed}: {write} into a region of {held}"
 
-    def _harvest(self, node: Member) -> None:
+    def _harvest(self, node: SimulatedRank) -> None:
         """What has fired is counted before the trace forgets it."""
         if len(node.rank.trace) > (node.rank.trace.maxlen or 0) // 2:
             self._count(node)
 
-    def _count(self, node: Member) -> None:
+    def _count(self, node: SimulatedRank) -> None:
         for _, row, *_ in steps(node.rank.trace):
             if row is not None:
                 self.fired[row] += 1

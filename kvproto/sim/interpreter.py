@@ -110,7 +110,8 @@ class Interpreter:
         self.unposted: dict[WriteKey, tuple[Write, int]] = {}
         self._answers: deque[Event] = deque()
         self._acts: dict[type[Effect], Callable[[Any], None]] = {
-            do.Transmit: self._transmit, do.TransmitAux: self._transmit_aux, do.TransmitPages: self._transmit_pages,
+            do.Transmit: self._transmit_body, do.TransmitAux: self._transmit_aux,
+            do.TransmitPages: self._transmit_pages,
             do.SayHello: self._say_hello, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
             do.SayReset: self._say_reset,
             do.BindLink: self._bind_link, do.Dial: self._dial, do.ForgetLink: self._forget_link,
@@ -155,31 +156,31 @@ class Interpreter:
             self._acts[type(effect)](effect)
 
     # ------------------------------------------------------------------------------------------- messages
-    def _say(self, link: int, epoch: int, room: int, body: Message) -> None:
+    def _transmit(self, link: int, epoch: int, room: int, body: Message) -> None:
         place = self.place_of.get(link)
         if place is not None:
             self.around.deliver(place, epoch, room, body)
 
-    def _transmit(self, effect: do.Transmit) -> None:
-        self._say(effect.link, effect.epoch, effect.room, effect.body)
+    def _transmit_body(self, effect: do.Transmit) -> None:
+        self._transmit(effect.link, effect.epoch, effect.room, effect.body)
 
     def _transmit_aux(self, effect: do.TransmitAux) -> None:
-        self._say(effect.link, effect.epoch, effect.room, msg.Aux(self.around.aux_row(effect.room)))
+        self._transmit(effect.link, effect.epoch, effect.room, msg.Aux(self.around.aux_row(effect.room)))
 
     def _transmit_pages(self, effect: do.TransmitPages) -> None:
         body = msg.PagesRsp(effect.chunk, self.around.page_ids(effect))
-        self._say(effect.link, effect.epoch, effect.room, body)
+        self._transmit(effect.link, effect.epoch, effect.room, body)
 
     def _say_hello(self, effect: do.SayHello) -> None:
         assert isinstance(self.rank, DecodeRank)
-        self._say(effect.link, 0, 0, self.rank.hello(effect.session))
+        self._transmit(effect.link, 0, 0, self.rank.hello(effect.session))
 
     def _say_welcome(self, effect: do.SayWelcome) -> None:
         assert isinstance(self.rank, PrefillRank)
-        self._say(effect.link, effect.epoch, 0, self.rank.welcome(effect.session, effect.epoch))
+        self._transmit(effect.link, effect.epoch, 0, self.rank.welcome(effect.session, effect.epoch))
 
     def _say_refusal(self, effect: do.SayRefusal) -> None:
-        self._say(effect.link, 0, 0, msg.Refusal(effect.session, effect.why))
+        self._transmit(effect.link, 0, 0, msg.Refusal(effect.session, effect.why))
 
     def _say_reset(self, effect: do.SayReset) -> None:
         self.around.deliver(effect.place, effect.epoch, 0, msg.Reset())
@@ -226,9 +227,9 @@ class Interpreter:
         if not batches:
             self._answers.append(ev.BatchUnmade(*key))
             return
-        self._keep(key, write, batches)
+        self._keep_unposted(key, write, batches)
 
-    def _keep(self, key: WriteKey, write: Write, left: int) -> None:
+    def _keep_unposted(self, key: WriteKey, write: Write, left: int) -> None:
         self.unposted[key] = write, left
         if self.around.at_once(write):
             self._answers.append(self.offer(key))
@@ -242,7 +243,7 @@ class Interpreter:
             return
         del self.unposted[key]
         if left > 1:
-            self._keep(key, write, left - 1)
+            self._keep_unposted(key, write, left - 1)
 
     def _drop_batches(self, effect: do.DropBatches) -> None:
         self.unposted.pop((effect.room, effect.chunk, effect.peer), None)

@@ -1,7 +1,8 @@
 """A member of a simulated world: a rank, what it asks for, and what its engine was told.
 
-What a rank asks of the outside becomes an entry in one of the world's lists: a message under way (`Parcel`), or a
-gather, a write, a scatter or a wire-up (`Job`).  Whether it goes wrong is drawn when it begins (`Chances`).
+What a rank asks of the outside becomes an entry in one of the world's lists: a message under way
+(`MessageUnderWay`), or a gather, a write, a scatter or a wire-up (`PendingWork`).  Whether it goes wrong is drawn when
+it begins (`FaultChances`).
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from kvproto.rank.prefill import PrefillRank
 from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 
 if TYPE_CHECKING:
-    from kvproto.sim.environment import Outside
+    from kvproto.sim.environment import Environment
 
 Side = Literal["P", "D"]
 
 
-class Chances(msgspec.Struct, frozen=True):
+class FaultChances(msgspec.Struct, frozen=True):
     """How likely each trouble is: 0 never, 1 always."""
 
     lose: float = 0.0
@@ -53,7 +54,7 @@ class Chances(msgspec.Struct, frozen=True):
     wait: float = 0.05
 
 
-class Parcel(msgspec.Struct, frozen=True):
+class MessageUnderWay(msgspec.Struct, frozen=True):
     """A message under way: to a rank, from a place."""
 
     side: Side
@@ -64,10 +65,10 @@ class Parcel(msgspec.Struct, frozen=True):
     body: msg.Message
 
 
-class Member(Surroundings):
+class SimulatedRank(Surroundings):
     """A rank in the world, and what its engine was told."""
 
-    def __init__(self, outside: Outside, side: Side, rank: PrefillRank | DecodeRank, life: int) -> None:
+    def __init__(self, outside: Environment, side: Side, rank: PrefillRank | DecodeRank, life: int) -> None:
         self.outside, self.side, self.rank, self.life = outside, side, rank, life
         self.interpreter = Interpreter(rank, self)
         self.outcomes: dict[int, Cause] = {}
@@ -138,7 +139,7 @@ class Member(Surroundings):
         return None
 
     def _begin(self, event: Event, *, hangs: bool = False, write: Write | None = None) -> None:
-        self.outside.jobs.append(Job(self, event, hangs, write))
+        self.outside.jobs.append(PendingWork(self, event, hangs, write))
 
     def hear_outcome(self, news: do.AnnounceOutcome) -> None:
         """Once a room."""
@@ -162,10 +163,10 @@ class Member(Surroundings):
         self.outside.reports.append(report)
 
 
-class Job(msgspec.Struct):
+class PendingWork(msgspec.Struct):
     """Something under way outside the rank; `event` is raised when it ends."""
 
-    node: Member
+    node: SimulatedRank
     event: Event
     hangs: bool = False
     #: what lands when it ends

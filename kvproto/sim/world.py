@@ -26,23 +26,23 @@ from kvproto.protocol import events as ev
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
-from kvproto.sim.environment import Outside
-from kvproto.sim.member import Chances, Member, Parcel, Side
+from kvproto.sim.environment import Environment
+from kvproto.sim.member import FaultChances, MessageUnderWay, Side, SimulatedRank
 
-__all__ = ["Chances", "Member", "Parcel", "Side", "World"]
+__all__ = ["FaultChances", "MessageUnderWay", "Side", "SimulatedRank", "SimulatedWorld"]
 
 MAIL_FIRST = 0.6
 
 
-class World(Outside):
+class SimulatedWorld(Environment):
     """`prefill` x `decode` groups; everything is wired up and the links called when it begins."""
 
     def __init__(
         self, seed: int, prefill: Layout, decode: Layout, *, grid: int, settings: Settings | None = None,
-        chances: Chances | None = None, tells: bool = False,
+        chances: FaultChances | None = None, tells: bool = False,
     ) -> None:  # fmt: skip
         """`tells`: a staged write carries its own notification."""
-        super().__init__(seed, chances or Chances())
+        super().__init__(seed, chances or FaultChances())
         self.layouts: dict[Side, Layout] = {"P": prefill, "D": decode}
         self.grid, self.settings, self.lives, self.tells = grid, settings or Settings(), 0, tells
         self.plan = Plan(prefill, decode, grid)
@@ -53,7 +53,7 @@ class World(Outside):
             self.call(index)
 
     # ------------------------------------------------------------------------------------------ ranks
-    def start(self, side: Side, index: int) -> Member:
+    def start(self, side: Side, index: int) -> SimulatedRank:
         """A new life of this rank."""
         old = self.nodes.get((side, index))
         if old is not None:
@@ -67,7 +67,7 @@ class World(Outside):
         )
         if isinstance(rank, PrefillRank):
             rank.tells = self.tells
-        node = self.nodes[side, index] = Member(self, side, rank, old.life + 1 if old else 0)
+        node = self.nodes[side, index] = SimulatedRank(self, side, rank, old.life + 1 if old else 0)
         return node
 
     def call(self, index: int) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kvproto.engine.loop import Loop
     from kvproto.engine.prefill_effects import PrefillData
     from kvproto.engine.prefill_endpoint import PrefillEndpoint
-    from kvproto.engine.room_entry import Entry
+    from kvproto.engine.room_entry import RoomEntry
     from kvproto.rank.base import Rank
     from kvproto.rank.decode import DecodeRank
     from kvproto.rank.prefill import PrefillRank
@@ -28,7 +28,7 @@ class Inside(NamedTuple, Generic[R_co, D_co]):
 
     rank: R_co
     loop: Loop
-    entries: dict[int, Entry]
+    entries: dict[int, RoomEntry]
     data: D_co
 
 

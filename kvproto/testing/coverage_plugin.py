@@ -23,7 +23,8 @@ from typing import Any
 
 import pytest
 
-from kvproto.fsm.trace.coverage import HONEST, MISBEHAVING, Collector, percent, save, together, undump
+from kvproto.fsm.trace.coverage import HONEST, MISBEHAVING, Collector, percent, together
+from kvproto.fsm.trace.coverage_file import save, undump
 from kvproto.fsm.trace.coverage_report import lacking, side_by_side
 from kvproto.protocol.kv import KV
 
@@ -45,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(RowCoverage(config), "kvproto-rows")
 
 
-class Kinds(Collector):
+class CollectorByKind(Collector):
     """A collector that hands what it sees to the one whose turn it is."""
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class RowCoverage:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.kinds = Kinds()
+        self.kinds = CollectorByKind()
         self.counts = self.kinds.by_kind
         self.stack = ExitStack()
         self.stack.enter_context(self.kinds.installed())

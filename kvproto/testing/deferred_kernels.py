@@ -32,7 +32,7 @@ class Copy:
         return self.over
 
 
-class LateKernels(Kernels):
+class DeferredKernels(Kernels):
     """The CPU's kernels with a queue in front; `late=False`: without."""
 
     def __init__(self, *, late: bool = True) -> None:

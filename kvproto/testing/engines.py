@@ -13,7 +13,7 @@ from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.room import Room
 from kvproto.testing.judge import Judge
 from kvproto.testing.pair import Pair
-from kvproto.testing.task import Key, Side, Task
+from kvproto.testing.task import Key, RoomTask, Side
 
 BOTH = 2
 
@@ -21,7 +21,7 @@ BOTH = 2
 class Engines(Pair):
     """A pair whose engines keep a task for each room; what moves it is the stage's."""
 
-    tasks: dict[Room, Task]
+    tasks: dict[Room, RoomTask]
     pages_of: dict[Side, list[int]]
     judges: Judge | None = None
 
@@ -39,7 +39,7 @@ class Engines(Pair):
         room = Room(self._next - 1 if room_id is None else room_id, gen)
         p, d = ([self.pages_of[side].pop() for _ in range(-(-tokens // size))] for side, size in self._sizes())
         self.tables[room] = p, d, tokens, prefix
-        self.tasks[room] = Task(room, self.plan, p, d, tokens, prefix, self._next << 8 | gen & 0xFF)
+        self.tasks[room] = RoomTask(room, self.plan, p, d, tokens, prefix, self._next << 8 | gen & 0xFF)
         return room
 
     def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
@@ -92,9 +92,9 @@ class Engines(Pair):
     def collect(self) -> None:
         """What the engines are told, judged as it comes."""
         for side, index, endpoint in self.named():
-            self._told(side, index, endpoint)
+            self._note_outcomes(side, index, endpoint)
 
-    def _told(self, side: Side, index: int, endpoint: Endpoint) -> None:
+    def _note_outcomes(self, side: Side, index: int, endpoint: Endpoint) -> None:
         for outcome in endpoint.finished():
             key: Key = side, index, outcome.room
             assert key not in self.outcomes, f"a second outcome: {outcome} on {side}{index}"
@@ -120,7 +120,7 @@ class Engines(Pair):
         task.waits.discard((side, index))
         self._maybe_free(task)
 
-    def _maybe_free(self, task: Task) -> None:
+    def _maybe_free(self, task: RoomTask) -> None:
         """Pages are free for others when every engine that had the room has been told so."""
         for side, _ in self._sizes():
             opened = any(name[0] == side for name in task.opened)
@@ -128,7 +128,7 @@ class Engines(Pair):
                 task.freed.add(side)
                 self.pages_of[side] += task.pages[side]
 
-    def retire(self, task: Task) -> bool:
+    def retire(self, task: RoomTask) -> bool:
         """Forget a room that is over for all who have opened it; those who have not cannot any more.  False: one that
         nothing disturbed may still be opened by others."""
         if task.waits or (len(task.freed) < BOTH and not task.hurt):

@@ -25,7 +25,7 @@ from kvproto.io.control.control import Control, Peer
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import MAX_FRAME, encode
 from kvproto.rank.settings import Settings
-from kvproto.testing.stage import TIMING, Stage
+from kvproto.testing.stage import TIMING, EngineStage
 from kvproto.testing.strategies import damaged, frames
 from kvproto.testing.task import Side
 
@@ -55,16 +55,16 @@ class TransferMachine(RuleBasedStateMachine):
 
     rooms: Bundle[Room] = Bundle("rooms")
     shapes: ClassVar[tuple[tuple[Layout, Layout], ...]] = SHAPES
-    stage: Stage
+    stage: EngineStage
     outside: Control | None = None
     door: Peer
     diligent: bool
     #: what is being handled outside; at the end something else means that a step has failed
     handled: BaseException | None = None
 
-    def make(self, prefill: Layout, decode: Layout, settings: Settings, piece: int, *, tags: bool) -> Stage:
+    def make(self, prefill: Layout, decode: Layout, settings: Settings, piece: int, *, tags: bool) -> EngineStage:
         """The stage of one example."""
-        return Stage(prefill, decode, grid=GRID, settings=settings, piece=piece, tags=tags)
+        return EngineStage(prefill, decode, grid=GRID, settings=settings, piece=piece, tags=tags)
 
     @initialize(
         data=st.data(), ring=st.sampled_from(RINGS), slots=st.integers(1, 2), piece=st.sampled_from((0, 64)), seed=ANY,
@@ -208,7 +208,7 @@ class TransferMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Everything comes to its end, unless the example was broken off."""
-        stage: Stage | None = getattr(self, "stage", None)
+        stage: EngineStage | None = getattr(self, "stage", None)
         if stage is None:
             return
         try:

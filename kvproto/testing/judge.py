@@ -19,19 +19,19 @@ import torch
 
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.room import Status
-from kvproto.io.transports.cargo import Cargo
+from kvproto.io.transports.cargo import FabricWrite
 from kvproto.io.transports.fabric import Fabric
 from kvproto.layout.sharding import cell
 from kvproto.protocol.ring import usable
 from kvproto.protocol.states import DLink, PLink
 from kvproto.testing.access import inside
-from kvproto.testing.task import Rows, Side, Task, rows_of, views
+from kvproto.testing.task import RoomTask, Rows, Side, rows_of, views
 
 if TYPE_CHECKING:
-    from kvproto.testing.stage import Stage
+    from kvproto.testing.stage import EngineStage
 
 #: what a loop reports of troubles that the schedule has made
-EXPECTED = ("write of ", "gather of ", "scatter of ", "frame from ")
+EXPECTED = ("write of ", "gather of ", "scatter of ", "frame from ", "call from ")
 
 
 class WatchedFabric(Fabric):
@@ -39,7 +39,7 @@ class WatchedFabric(Fabric):
 
     landing: Any = None
 
-    def _land(self, cargo: Cargo, piece: int) -> None:
+    def _land(self, cargo: FabricWrite, piece: int) -> None:
         if self.landing is not None:
             self.landing(cargo, piece)
         super()._land(cargo, piece)
@@ -48,7 +48,7 @@ class WatchedFabric(Fabric):
 class Judge:
     """The invariants of one stage."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: EngineStage) -> None:
         self.stage = stage
         self.views = [views(endpoint.pool) for endpoint in stage.decodes]
         self.shadow = [[view.clone() for view in kept] for kept in self.views]
@@ -61,10 +61,10 @@ class Judge:
             self.shadow[index] = [view.clone() for view in self.views[index]]
 
     # ------------------------------------------------------------------------------------------- bytes
-    def _rows(self, task: Task) -> Rows:
+    def _rows(self, task: RoomTask) -> Rows:
         return rows_of(task.pages["D"], task.prefix, task.tokens, self.stage.plan.decode.page_size)
 
-    def succeeded(self, index: int, task: Task, aux: bytes) -> None:
+    def succeeded(self, index: int, task: RoomTask, aux: bytes) -> None:
         """A decode engine has been told of success: the KV is there, now."""
         rows, layout = self._rows(task), self.stage.plan.decode
         for at, (view, want) in enumerate(zip(self.views[index], task.part(layout, index), strict=True)):
@@ -75,12 +75,12 @@ class Judge:
         assert aux == b"aux", f"{task.room} succeeded on D{index} with the aux row {aux!r}"
         task.good.add(index)
 
-    def released(self, index: int, task: Task) -> None:
+    def released(self, index: int, task: RoomTask) -> None:
         """A decode engine may use the pages again: from now on nothing may change them."""
         if index not in task.good:
             self._follow(index, task)
 
-    def _follow(self, index: int, task: Task) -> None:
+    def _follow(self, index: int, task: RoomTask) -> None:
         rows = self._rows(task)
         for view, shadow in zip(self.views[index], self.shadow[index], strict=True):
             shadow[rows] = view[rows]
@@ -98,7 +98,7 @@ class Judge:
     def _parts(self, instance: str, group: list[Any]) -> Any:
         return next(parts for parts in map(inside, group) if parts.data.transport.instance == instance)
 
-    def landing(self, cargo: Cargo, piece: int) -> None:
+    def landing(self, cargo: FabricWrite, piece: int) -> None:
         """A piece is about to land."""
         stage = self.stage
         writer, reader = self._parts(cargo.writer, stage.prefills), self._parts(cargo.target, stage.decodes)
@@ -139,7 +139,7 @@ class Judge:
             refused = [text for text in endpoint.reports() if not text.startswith(EXPECTED)]
             assert not refused, f"{side}{index} was given what breaks the protocol: {refused[-1]}"
 
-    def _status(self, side: Side, index: int, task: Task) -> None:
+    def _status(self, side: Side, index: int, task: RoomTask) -> None:
         endpoint: Endpoint = (self.stage.prefills if side == "P" else self.stage.decodes)[index]
         before, key = task.status.get((side, index), Status.BOOTSTRAPPING), (side, index, task.room)
         try:

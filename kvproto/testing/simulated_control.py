@@ -8,7 +8,7 @@ Two kinds of control plane put their frames here:
 * a real one (`tap`): frames travel through its ZeroMQ sockets, and are kept here between the socket and the loop.
   `settle` waits until every frame that was sent has come out of a socket, so that the schedule, and not the network's
   timing, decides what a loop sees: the same choices give the same run.
-* `PostControl`: no socket at all, only the same contract; for simulations of thousands of rooms.
+* `SimulatedControl`: no socket at all, only the same contract; for simulations of thousands of rooms.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Frame = bytes
 Way = tuple[int, Peer]
 
 
-class Post:
+class SimulatedNetwork:
     """All frames between the control planes that have joined."""
 
     def __init__(self) -> None:
         self.queues: dict[Way, deque[Frame]] = {}
         self.held: set[Way] = set()
-        self.nodes: dict[int, PostControl] = {}
+        self.nodes: dict[int, SimulatedControl] = {}
         self.joined = 0
         #: who is told of each frame that a loop takes: (receiver, sender, frame)
         self.witness: Callable[[int, Peer, Frame], None] | None = None
@@ -104,7 +104,7 @@ class Post:
         """Nothing on this way arrives until it is let go; or let it go."""
         self.held ^= {way}
 
-    def leave(self, control: PostControl) -> None:
+    def leave(self, control: SimulatedControl) -> None:
         """A control plane without sockets is gone, with all its connections."""
         self.nodes.pop(control.number, None)
         names = {(control.number, peer) for peer in control.routes} | set(control.routes.values())
@@ -113,10 +113,10 @@ class Post:
             self.held.discard(way)
 
 
-class PostControl(Control):
+class SimulatedControl(Control):
     """The contract of `Control`, carried by a post."""
 
-    def __init__(self, post: Post, bind: str | None) -> None:
+    def __init__(self, post: SimulatedNetwork, bind: str | None) -> None:
         super().__init__(None)
         self.post, self.number = post, post.join()
         self.address = f"post:{self.number}" if bind is not None else None

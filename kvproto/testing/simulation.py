@@ -34,7 +34,7 @@ from kvproto.protocol.states import DGrant, PLink, PSend
 from kvproto.protocol.tables import TABLES
 from kvproto.rank.settings import Settings
 from kvproto.testing.access import inside
-from kvproto.testing.stage import TIMING, Stage
+from kvproto.testing.stage import TIMING, EngineStage
 from kvproto.testing.task import Side
 
 RELIEF = 0.02
@@ -88,7 +88,7 @@ class Simulation:
         self.random, self.seed, self.rooms, self.faults, self.live = Random(seed), seed, rooms, faults, live
         settings = settings or Settings(timing=TIMING, ring_bytes=ring, slots=2, window=2, tombstones=256)
         pages = live * MOST_TOKENS // 4
-        self.stage = Stage(model(tp[0], 4), model(tp[1], 8), grid=GRID, pages=pages, settings=settings, piece=256,
+        self.stage = EngineStage(model(tp[0], 4), model(tp[1], 8), grid=GRID, pages=pages, settings=settings, piece=256,
                            sockets=False, tags=self._chance(0.5))  # fmt: skip
         self.hash = blake2b(digest_size=12)
         self.stage.post.witness = self._heard

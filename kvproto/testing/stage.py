@@ -30,10 +30,10 @@ from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import Settings
 from kvproto.testing.access import inside
-from kvproto.testing.deferred_kernels import LateKernels
+from kvproto.testing.deferred_kernels import DeferredKernels
 from kvproto.testing.engines import Engines
 from kvproto.testing.judge import Judge, WatchedFabric
-from kvproto.testing.simulated_control import Post, PostControl, Way
+from kvproto.testing.simulated_control import SimulatedControl, SimulatedNetwork, Way
 from kvproto.testing.task import Side
 
 #: patient where a healthy room only waits for its turn, quick where something has to be given up
@@ -57,7 +57,7 @@ class Inline(Executor):
         return future
 
 
-class Stage(Engines):
+class EngineStage(Engines):
     """Two groups whose moves are taken over once they are connected."""
 
     def __init__(
@@ -66,8 +66,8 @@ class Stage(Engines):
     ) -> None:  # fmt: skip
         """`piece`: bytes that a write moves at once (0: a descriptor); `late`: copies take time; `tags`: the transport
         tells the target of a write."""
-        self.clock, self.post, self.sockets = ManualClock(), Post(), sockets
-        self.late, self.lives = LateKernels(late=late), 0
+        self.clock, self.post, self.sockets = ManualClock(), SimulatedNetwork(), sockets
+        self.late, self.lives = DeferredKernels(late=late), 0
         self.watched = WatchedFabric(piece=piece, shuffle=True, native_notify=tags)
         self.tasks = {}
         self.pages_of = {"P": list(range(pages))[::-1], "D": list(range(pages))[::-1]}
@@ -113,7 +113,7 @@ class Stage(Engines):
         inside(endpoint).data.kernels = self.late
         if not self.sockets:
             inside(endpoint).loop.control.close()
-            inside(endpoint).loop.control = PostControl(self.post, bound)
+            inside(endpoint).loop.control = SimulatedControl(self.post, bound)
 
     def connect(self, index: int) -> None:
         """The decode rank calls the prefill group, and is answered before the next one calls (when nothing else is
@@ -124,8 +124,10 @@ class Stage(Engines):
 
     def _tap(self, endpoint: Endpoint) -> None:
         loop = inside(endpoint).loop
-        links = sorted(loop.lines.peer_of, key=lambda link: (loop.rank.peers[link].group, loop.rank.peers[link].rank))
-        self.post.tap(loop.control, [loop.lines.peer_of[link] for link in links])
+        links = sorted(
+            loop.connections.peer_of, key=lambda link: (loop.rank.peers[link].group, loop.rank.peers[link].rank)
+        )
+        self.post.tap(loop.control, [loop.connections.peer_of[link] for link in links])
 
     def stranger(self, control: Control) -> None:
         """One more control plane on the post, of nobody's rank."""
@@ -138,7 +140,7 @@ class Stage(Engines):
         instance, control = inside(old).data.transport.instance, inside(old).loop.control
         self.fabric.kill(instance)
         self.stalled.discard(instance)
-        assert isinstance(control, PostControl), "sockets cannot be cut without closing them"
+        assert isinstance(control, SimulatedControl), "sockets cannot be cut without closing them"
         self.post.leave(control)
         control.close()
         self.late.forget(old.pool)
@@ -177,7 +179,7 @@ class Stage(Engines):
         """One pass of this endpoint, and what its engine is told."""
         self.post.settle()
         moved = self.endpoints[index].poll()
-        self._told(*self.named()[index])
+        self._note_outcomes(*self.named()[index])
         self.polled.add(index)
         if self.shaken:
             self._hurt(None)

@@ -32,7 +32,7 @@ def views(pool: Pool) -> list[torch.Tensor]:
     return found
 
 
-class Task:
+class RoomTask:
     """A room as its engines see it: its KV, its pages, who has opened it and who has been told that it is over."""
 
     def __init__(

@@ -11,7 +11,7 @@ from kvproto.fsm.trace.perfetto import perfetto as _perfetto
 from kvproto.fsm.trace.records import HeardEntry, Log, SentEntry, StepEntry, TraceError
 from kvproto.fsm.trace.replay import Difference
 from kvproto.fsm.trace.replay import replay as _replay
-from kvproto.trace.telling import TELLING, Head
+from kvproto.trace.telling import TELLING, RankLogHead
 
 #: the log of what a rank's trace holds now, and logs as files and back
 log_of = partial(_records.log_of, telling=TELLING)
@@ -31,6 +31,23 @@ sequence = partial(_tell.sequence, telling=TELLING)
 perfetto = partial(_perfetto, telling=TELLING)
 
 __all__ = [
-    "Difference", "Head", "HeardEntry", "Log", "SentEntry", "StepEntry", "TraceError", "lines", "load", "log_of",
-    "merge", "parse", "perfetto", "replay", "rooms", "save", "select", "sequence", "text",
+    "Difference",
+    "HeardEntry",
+    "Log",
+    "RankLogHead",
+    "SentEntry",
+    "StepEntry",
+    "TraceError",
+    "lines",
+    "load",
+    "log_of",
+    "merge",
+    "parse",
+    "perfetto",
+    "replay",
+    "rooms",
+    "save",
+    "select",
+    "sequence",
+    "text",
 ]  # fmt: skip

@@ -7,16 +7,16 @@ Room keys are written as `"ID.GEN"`: room ids may have 64 bits, and many JSON re
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
 from kvproto.fsm.codec import Body
 from kvproto.fsm.table import Output, Table
 from kvproto.fsm.trace.merge import Moment
-from kvproto.fsm.trace.plain_json import Form, PlainError
+from kvproto.fsm.trace.plain_json import DIGITS, FieldForm, PlainError
 from kvproto.fsm.trace.records import HeardEntry, StepEntry
-from kvproto.fsm.trace.telling import Clues, Key, Message, Telling
+from kvproto.fsm.trace.telling import COMMON, Key, Message, SenderClues, Telling
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -40,13 +40,13 @@ CALLS = {do.SayHello: "HELLO", do.SayWelcome: "WELCOME", do.SayRefusal: "REFUSAL
 INTO: dict[type[Event], str] = {ev.WriteBegun: "one write into the ring", ev.PagesBegun: "many writes into the pages"}
 
 
-class Head(msgspec.Struct, frozen=True):
+class RankLogHead(msgspec.Struct, frozen=True):
     """Whose log it is.
 
     `links` gives the (group, rank) at the other end of each link; `tells`: its staged writes carry their notification.
     """
 
-    side: str
+    side: Literal["prefill", "decode"]
     group: int
     index: int
     digest: str
@@ -66,7 +66,7 @@ class Head(msgspec.Struct, frozen=True):
         return self.side
 
 
-class CarriedNotifications(Clues):
+class CarriedNotifications(SenderClues):
     """Staged writes that carry their STG_NOTIFY: it is heard, and nobody has sent it but the write itself."""
 
     def __init__(self, telling: set[str]) -> None:
@@ -98,8 +98,9 @@ class CarriedNotifications(Clues):
 def room_from(data: object, where: str) -> int:
     """The room key that `"ROOM.GEN"` names."""
     room, dot, gen = str(data).partition(".")
-    if not (dot and room.isdecimal() and gen.isdecimal()):
-        raise PlainError(f"{where}: {data!r} is no room; write ROOM.GEN")
+    written = str(data).isascii() and dot and room.isdecimal() and gen.isdecimal()
+    if not (written and len(room) <= DIGITS and len(gen) <= DIGITS and int(room) < 1 << 64 and int(gen) < 1 << 32):
+        raise PlainError(f"{where}: {str(data)[:80]!r} is no room; write ROOM.GEN")
     return room_key(int(room), int(gen))
 
 
@@ -108,8 +109,11 @@ class RankTelling(Telling):
 
     party, subject, part, nobodys = "rank", "room", "chunk", "links"
     header = ("link", "epoch", "room")
-    head = Head
-    forms: ClassVar = {"room": Form(lambda key: "{}.{}".format(*room_of(key)), room_from)}
+    head = RankLogHead
+    bounds: ClassVar = {
+        "chunk": (-2, 1 << 24), "peer": (-1, 1 << 20), "tokens": (0, 1 << 28), "prefix": (0, 1 << 28), **COMMON
+    }  # fmt: skip
+    forms: ClassVar = {"room": FieldForm(lambda key: "{}.{}".format(*room_of(key)), room_from)}
     sources: ClassVar = {
         "engine": (ev.EngineOpened, ev.RoomOpened, ev.ForwardScheduled, ev.TokensProduced, ev.AuxProvided,
                    ev.EngineAborted, ev.CallAsked),
@@ -135,25 +139,25 @@ class RankTelling(Telling):
         super().__init__(TABLES, Timing, tables_digest, (ev, do, msg), Body)
 
     # ----------------------------------------------------------------------------------------------- ranks
-    def head_of(self, party: Rank, *, whole: bool) -> Head:
+    def head_of(self, party: Rank, *, whole: bool) -> RankLogHead:
         """Side, group and index, and who is at the other end of each link."""
         links = {link: (peer.group, peer.rank) for link, peer in list(party.peers.items())}
-        side = "prefill" if isinstance(party, PrefillRank) else "decode"
+        side: Literal["prefill", "decode"] = "prefill" if isinstance(party, PrefillRank) else "decode"
         tells = isinstance(party, PrefillRank) and party.tells
         digest, timing = self.digest(), party.settings.timing
-        return Head(side, party.group, party.index, digest, timing, whole, links, tells)
+        return RankLogHead(side, party.group, party.index, digest, timing, whole, links, tells)
 
-    def names(self, heads: Iterable[Head]) -> dict[Any, str]:
+    def names(self, heads: Iterable[RankLogHead]) -> dict[Any, str]:
         """`P0`, or `P0@1` where several groups of a side tell the story."""
         heads = list(heads)
         groups = {side: {head.group for head in heads if head.side == side} for side in ("prefill", "decode")}
         return {self.identity(h): h.name if len(groups[h.side]) == 1 else f"{h.name}@{h.group}" for h in heads}
 
-    def identity(self, head: Head) -> tuple[str, int, int]:
+    def identity(self, head: RankLogHead) -> tuple[str, int, int]:
         """Side, group and index."""
         return head.side, head.group, head.index
 
-    def peers(self, head: Head, names: Mapping[Any, str]) -> dict[int, str]:
+    def peers(self, head: RankLogHead, names: Mapping[Any, str]) -> dict[int, str]:
         """By link."""
         side = "decode" if head.side == "prefill" else "prefill"
         return {
@@ -169,7 +173,7 @@ class RankTelling(Telling):
         """Prefill ranks first."""
         return party[0] != "P", party
 
-    def clues(self, logs: Iterable[Any], names: Mapping[Any, str]) -> Clues:
+    def clues(self, logs: Iterable[Any], names: Mapping[Any, str]) -> SenderClues:
         """Notifications that writes carry."""
         return CarriedNotifications({names[self.identity(log.head)] for log in logs if log.head.tells})
 

@@ -144,7 +144,7 @@ class Member:
             "descriptors": len(list(Path("/proc/self/fd").iterdir())), "writes": ledger.busy(),
             "regions": len(ledger._table.regions()), "peers": len(list(ledger._links.all())),
             "leaving": len(getattr(parts.data, "leaving", ())), "links": len(parts.rank.links),
-            "bound": len(parts.loop.lines.peer_of), "loop": parts.loop._thread is None,
+            "bound": len(parts.loop.connections.peer_of), "loop": parts.loop._thread is None,
         }  # fmt: skip
 
     def reports(self) -> list[str]:
@@ -216,7 +216,7 @@ def _port() -> int:
         return int(probe.getsockname()[1])
 
 
-class Fleet:
+class BenchProcesses:
     """P1, P2, D1, D2."""
 
     def __init__(self) -> None:

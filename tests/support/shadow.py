@@ -75,7 +75,7 @@ class Shadow(Surroundings):
     # ------------------------------------------------------------------------------ what comes into the loop
     def _watch_what_comes(self) -> None:
         loop, real = self.loop, self.real
-        poll, submit, take, connect = loop.poll, loop.submit, loop._take, loop.control.connect
+        poll, submit, take, connect = loop.poll, loop.submit, loop._receive, loop.control.connect
         handle, tick = real.handle, real.tick
 
         def polled() -> bool:
@@ -109,7 +109,7 @@ class Shadow(Surroundings):
             self.dialled[peer] = address.encode()
             return peer
 
-        loop.poll, loop.submit, loop._take = polled, submitted, taken  # type: ignore[method-assign]
+        loop.poll, loop.submit, loop._receive = polled, submitted, taken  # type: ignore[method-assign]
         real.handle, real.tick = handled, ticked  # type: ignore[method-assign]
         loop.control.connect = connected  # type: ignore[method-assign]
         if isinstance(real, DecodeRank):
@@ -279,5 +279,5 @@ class Shadow(Surroundings):
         for what in ("rooms", "tombs", "links", "link_of", "sends", "grants", "writes", "slot_of", "space_queue"):
             if getattr(self.real, what, None) != getattr(self.rank, what, None):
                 raise Difference(what)
-        if {self.place(peer): link for peer, link in self.loop.lines.link_at.items()} != self.interpreter.link_at:
+        if {self.place(peer): link for peer, link in self.loop.connections.link_at.items()} != self.interpreter.link_at:
             raise Difference("places")

@@ -14,7 +14,7 @@ from kvproto.protocol.events import room_key
 from kvproto.protocol.states import Cause
 from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import Settings
-from kvproto.sim.world import Chances, Side, World
+from kvproto.sim.world import FaultChances, Side, SimulatedWorld
 
 GRID, PAGE = 8, 4
 #: short, so that every timer ends in a story
@@ -30,14 +30,14 @@ def layout(tp: int, *, heads: int = 4, page: int = PAGE) -> Layout:
     return Layout(layers=2, heads=heads, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=page, tp=tp)
 
 
-def chances(random: Random) -> Chances:
+def chances(random: Random) -> FaultChances:
     """One story in three has no trouble of the network; each other trouble is rare in most stories."""
 
     def rare(value: float) -> float:
         return value if random.random() < 0.2 else 0.0
 
     bad = random.random() < 0.66
-    return Chances(
+    return FaultChances(
         lose=random.choice((0.0, 0.02, 0.15)) * bad, repeat=random.choice((0.0, 0.1)) * bad,
         reorder=random.choice((0.0, 0.5)) * bad, gather_fails=rare(0.05), write_fails=rare(0.05),
         doubt=random.choice((0.0, 0.7)), write_hangs=rare(0.1), gather_hangs=rare(0.1), scatter_fails=rare(0.1),
@@ -48,7 +48,7 @@ def chances(random: Random) -> Chances:
 
 
 #: a transport that takes some batches, loses some, and is not sure of others
-ROUGH = Chances(
+ROUGH = FaultChances(
     gather_fails=0.05, write_fails=0.35, doubt=0.5, write_hangs=0.1, write_waits=0.3, write_refused=0.15, batches=4,
     together=0.5, wait=0.1,
 )  # fmt: skip
@@ -66,7 +66,7 @@ class Story:
             pages_only=random.random() < (0.7 if rough else 0.1),
             tombstones=random.choice((2, 64)), early=random.choice((1, 64)),
         )  # fmt: skip
-        self.world = World(
+        self.world = SimulatedWorld(
             seed, layout(tp[0]), layout(tp[1]), grid=GRID, settings=settings,
             chances=ROUGH if rough else chances(random), tells=random.random() < 0.5,
         )  # fmt: skip
@@ -147,7 +147,7 @@ class Story:
         """Every engine has made its calls and has been told everything."""
         return not self.calls and all(self.world.settled(room) for room in self.rooms)
 
-    def tell(self) -> World:
+    def tell(self) -> SimulatedWorld:
         """The whole story: to its end, then until nothing is left anywhere."""
         world = self.world
         for _ in range(100_000):
@@ -158,7 +158,7 @@ class Story:
                 world.hurry()
         else:
             raise AssertionError(f"seed {world.seed}: not over at {world.now:.1f} s: {world.idle()}")
-        world.chances = Chances()
+        world.chances = FaultChances()
         world.hurry()
         world.run(lambda: not world.idle())
         return world

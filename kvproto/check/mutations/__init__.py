@@ -1,8 +1,8 @@
-"""The mutations of the exam; importing this package enters them all."""
+"""The mutants; importing this package enters them all."""
 
 from __future__ import annotations
 
 from kvproto.check.mutations import decode, prefill, regions, sends
-from kvproto.check.mutations.registry import EXAM
+from kvproto.check.mutations.registry import MUTANTS
 
-__all__ = ["EXAM", "decode", "prefill", "regions", "sends"]
+__all__ = ["MUTANTS", "decode", "prefill", "regions", "sends"]

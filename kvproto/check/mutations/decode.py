@@ -1,4 +1,4 @@
-"""The exam: rooms of the decode rank."""
+"""Mutants: rooms of the decode rank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kvproto.check.mutations.registry import mutation
 from kvproto.fsm.table import Table
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.layout.sharding import cell
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -23,7 +23,7 @@ DROOMS: Table[Any] = dr.decode_room
 
 
 @mutation("last-chunk-arrives-first", "two-slots", "L1")
-def last_chunk_arrives_first(b: Bench) -> None:
+def last_chunk_arrives_first(b: TablePatch) -> None:
     """Only the last chunk's landing is looked at for completion."""
 
     def last_chunk(v: Any, e: ev.ChunkLanded, now: float) -> bool:
@@ -33,13 +33,13 @@ def last_chunk_arrives_first(b: Bench) -> None:
 
 
 @mutation("late-request-after-scatter", "unordered", "L2", "S10")
-def late_request_after_scatter(b: Bench) -> None:
+def late_request_after_scatter(b: TablePatch) -> None:
     """A late request for a chunk that is in place is granted anew."""
     b.drop(DROOMS, b.rows(DROOMS, (DRoom.AWAIT_PEERS, DRoom.OPEN), ev.ChunkRequested, "in_place"))
 
 
 @mutation("staging-on-one-side", "no-ring", "S10")
-def staging_on_one_side(b: Bench) -> None:
+def staging_on_one_side(b: TablePatch) -> None:
     """A chunk that no ring can hold is asked of the ring all the same."""
 
     def reserve(rank: DecodeRank, effect: do.ReserveSpace) -> None:
@@ -53,13 +53,13 @@ def staging_on_one_side(b: Bench) -> None:
 
 
 @mutation("request-during-teardown", "abort", "S10")
-def request_during_teardown(b: Bench) -> None:
+def request_during_teardown(b: TablePatch) -> None:
     """A request for a room that is being taken down is not expected."""
     b.drop(DROOMS, b.rows(DROOMS, (DRoom.DRAINING, DRoom.SETTLING, DRoom.FAILED, DRoom.ABORTED), ev.ChunkRequested))
 
 
 @mutation("success-before-all-chunks", "two-slots", "S5")
-def success_before_all_chunks(b: Bench) -> None:
+def success_before_all_chunks(b: TablePatch) -> None:
     """Success is announced when the last chunk lands, whatever of the others."""
 
     def last_chunk(v: Any, e: ev.ChunkLanded, now: float) -> bool:
@@ -70,17 +70,17 @@ def success_before_all_chunks(b: Bench) -> None:
 
 
 @mutation("abort-ignored-after-success", "abort", "S1", "S4")
-def abort_ignored_after_success(b: Bench) -> None:
+def abort_ignored_after_success(b: TablePatch) -> None:
     """A room that is given up is over at once; what still comes is ignored."""
     b.change(
         DROOMS, b.rows(DROOMS, (DRoom.AWAIT_PEERS, DRoom.OPEN), ev.EngineAborted), target=DRoom.ABORTED,
         do=(dr.announce, dr.stop_grants, dr.drain_grants, dr.release),
     )  # fmt: skip
-    b.change(DROOMS, b.rows(DROOMS, DRoom.ABORTED, ev.GrantClosed), verb="ignore")
+    b.ignore(DROOMS, DRoom.ABORTED, ev.GrantClosed)
 
 
 @mutation("padding-means-done", "two-slots", "S5", "S3")
-def padding_means_done(b: Bench) -> None:
+def padding_means_done(b: TablePatch) -> None:
     """A chunk that lands marks all before it as landed."""
 
     def place(v: Any, e: ev.ChunkLanded, now: float) -> Any:
@@ -95,7 +95,7 @@ def padding_means_done(b: Bench) -> None:
 
 
 @mutation("ack-by-room-only", "fan-in-abort", "S4", "S1", "L1")
-def ack_by_room_only(b: Bench) -> None:
+def ack_by_room_only(b: TablePatch) -> None:
     """One prefill rank's word that it has drained counts for all."""
     for guard in ("last_writer_aborted", "last_writer_failed", "last_writer"):
         for row in b.rows(DROOMS, DRoom.DRAINING, ev.PeerDrained, guard):

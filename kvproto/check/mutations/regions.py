@@ -1,4 +1,4 @@
-"""The exam: grants, the ring, links and gens."""
+"""Mutants: grants, the ring, links and gens."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from kvproto.check.mutations.registry import mutation
 from kvproto.fsm.table import Table
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.layout.sharding import cell
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.ring import Ring
-from kvproto.protocol.routes import ChunkIs, Heard, decode_routes
+from kvproto.protocol.routes import ChunkIs, HeardMessage, decode_routes
 from kvproto.protocol.states import DGrant, PLink
 from kvproto.protocol.tables.links import prefill_link
 from kvproto.rank import prefill
@@ -27,13 +27,13 @@ PLINKS = prefill_link
 
 
 @mutation("failed-room-leaks-grant", "abort", "L2")
-def failed_room_leaks_grant(b: Bench) -> None:
+def failed_room_leaks_grant(b: TablePatch) -> None:
     """A failed room's region is not freed."""
     b.without(GRANTS, b.rows(GRANTS, DGrant.QUARANTINED, ev.RoomDrained), "free")
 
 
 @mutation("empty-ring-stale-watermark", "odd-sizes", "L1", "L2")
-def empty_ring_stale_watermark(b: Bench) -> None:
+def empty_ring_stale_watermark(b: TablePatch) -> None:
     """The watermark is the end of what was freed last, also when nothing is left in the ring."""
 
     def free(ring: Any, grant: int) -> list[int]:
@@ -49,7 +49,7 @@ def empty_ring_stale_watermark(b: Bench) -> None:
 
 
 @mutation("count-not-set", "fan-in-duplicate", "S3")
-def count_not_set(b: Bench) -> None:
+def count_not_set(b: TablePatch) -> None:
     """The fan-in counts notifications; a repeated one counts twice."""
 
     def arrive(v: Any, e: ev.PartArrived, now: float) -> Any:
@@ -66,24 +66,24 @@ def count_not_set(b: Bench) -> None:
 
 
 @mutation("writers-keyed-by-pp", "fan-in-patient", "L1", "S10")
-def writers_keyed_by_pp(b: Bench) -> None:
+def writers_keyed_by_pp(b: TablePatch) -> None:
     """Writers of one pipeline stage are one writer."""
 
-    def part(heard: Heard) -> ev.PartArrived:
+    def part(heard: HeardMessage) -> ev.PartArrived:
         return ev.PartArrived(heard.room, heard.body.chunk, 0, heard.body.grant)
 
     b.reroute(decode_routes, b.routes(decode_routes, StgNotify, ChunkIs.GRANTED), to=(part,))
 
 
 @mutation("scatter-after-release", "abort", "S4")
-def scatter_after_release(b: Bench) -> None:
+def scatter_after_release(b: TablePatch) -> None:
     """A room that fails does not wait for its scatter."""
     rows = b.rows(GRANTS, DGrant.SCATTERING, ev.RoomStopped)
     b.change(GRANTS, rows, verb="row", target=DGrant.FREED, do=(dg.free, dg.close))
 
 
 @mutation("stale-subscriber", "restart", "S7")
-def stale_subscriber(b: Bench) -> None:
+def stale_subscriber(b: TablePatch) -> None:
     """A peer that calls anew is taken for its former self: what was known of its ring is kept."""
 
     def adopt(v: Any, e: ev.HelloReceived, now: float) -> Any:
@@ -94,7 +94,7 @@ def stale_subscriber(b: Bench) -> None:
 
 
 @mutation("room-id-reuse", "reuse", "S9", "S1", "S6", "S10", "L1")
-def room_id_reuse(b: Bench) -> None:
+def room_id_reuse(b: TablePatch) -> None:
     """Messages name a room by its id alone; they are taken to mean its latest gen."""
     receive = Rank.receive
 
@@ -106,8 +106,9 @@ def room_id_reuse(b: Bench) -> None:
 
 
 @mutation("off-grid-chunk", "prefix", "S12")
-def off_grid_chunk(b: Bench) -> None:
+def off_grid_chunk(b: TablePatch) -> None:
     """The prefill rank cuts a room's tokens from its start, not from the prefix."""
+
     def from_zero(k: int, tokens: int, prefix: int, grid: int) -> tuple[int, int]:
         return cell(k, tokens, prefix - prefix, grid)
 

@@ -1,7 +1,7 @@
-"""The exam: small changes to the tables, each of which brings one hazard back, and the property that must then fail.
+"""Mutants: small changes to the tables, each of which brings one hazard back, and the property that must then fail.
 
 Each mutation is a function of the bench, with the hazard's name and the change in its first line.  None of them touches
-the checker.  `EXAM` says in which configuration each is sought, and which properties count as having caught it.
+the checker.  `MUTANTS` says in which configuration each is sought, and which properties count as having caught it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 
 
 class Mutation(msgspec.Struct, frozen=True):
-    """One question of the exam."""
+    """One mutant."""
 
     name: str
     about: str
@@ -22,18 +22,20 @@ class Mutation(msgspec.Struct, frozen=True):
     expect: tuple[str, ...]
     #: the configuration in which it is sought
     config: str
-    apply: Callable[[Bench], None]
+    apply: Callable[[TablePatch], None]
 
 
-EXAM: dict[str, Mutation] = {}
+MUTANTS: dict[str, Mutation] = {}
 
 
-def mutation(name: str, config: str, *expect: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
-    """Enter a change into the exam."""
+def mutation(
+    name: str, config: str, *expect: str
+) -> Callable[[Callable[[TablePatch], None]], Callable[[TablePatch], None]]:
+    """Enter a mutant."""
 
-    def enter(apply: Callable[[Bench], None]) -> Callable[[Bench], None]:
+    def enter(apply: Callable[[TablePatch], None]) -> Callable[[TablePatch], None]:
         about = (apply.__doc__ or "").strip()
-        EXAM[name] = Mutation(name, about, expect, config, apply)
+        MUTANTS[name] = Mutation(name, about, expect, config, apply)
         return apply
 
     return enter

@@ -1,4 +1,4 @@
-"""The exam: sends of the prefill rank."""
+"""Mutants: sends of the prefill rank."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from kvproto.check.mutations.registry import mutation
 from kvproto.fsm.table import Table
-from kvproto.fsm.table_patching import Bench
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.vocabulary import Effect
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -31,26 +31,26 @@ def always(v: Any, e: Any, now: float) -> bool:
 
 
 @mutation("per-token-writes", "roomy", "sometimes")
-def per_token_writes(b: Bench) -> None:
+def per_token_writes(b: TablePatch) -> None:
     """Every part goes page by page, although the ring is free."""
     b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), target=PSend.AWAIT_PAGES, do=(ps.ask_pages,))
 
 
 @mutation("dummy-always-true", "patient", "L1")
-def dummy_always_true(b: Bench) -> None:
+def dummy_always_true(b: TablePatch) -> None:
     """The destination is never asked for a region."""
     b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), do=())
     b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, TimerFired, "patient"), do=())
 
 
 @mutation("leaked-bookkeeping", "abort", "S8")
-def leaked_bookkeeping(b: Bench) -> None:
+def leaked_bookkeeping(b: TablePatch) -> None:
     """A send that drains keeps its slot."""
     b.without(SENDS, b.rows(SENDS, PSend.DRAINING, ev.WriteFailed, "settled"), "free_slot")
 
 
 @mutation("chunk-offset-not-advanced", "roomy", "S1")
-def chunk_offset_not_advanced(b: Bench) -> None:
+def chunk_offset_not_advanced(b: TablePatch) -> None:
     """Every chunk is written where the first one was."""
 
     def write(v: Any, e: Any) -> ev.WriteBegun:
@@ -60,19 +60,19 @@ def chunk_offset_not_advanced(b: Bench) -> None:
 
 
 @mutation("lost-response", "drop", "L1")
-def lost_response(b: Bench) -> None:
+def lost_response(b: TablePatch) -> None:
     """A region is asked for once, and never again."""
     b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, TimerFired, "patient"), do=())
 
 
 @mutation("lost-watermark", "drop", "L1")
-def lost_watermark(b: Bench) -> None:
+def lost_watermark(b: TablePatch) -> None:
     """The watermark is pushed, and never pulled."""
     b.change(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, TimerFired, "patient"), do=())
 
 
 @mutation("whole-chunk-retry", "fan-in", "S2")
-def whole_chunk_retry(b: Bench) -> None:
+def whole_chunk_retry(b: TablePatch) -> None:
     """A part that is not yet confirmed is gathered and written once more."""
     b.change(
         SENDS, b.rows(SENDS, PSend.AWAIT_ACK, TimerFired, "tries_left"), target=PSend.AWAIT_SLOT, do=(ps.take_slot,)
@@ -80,13 +80,13 @@ def whole_chunk_retry(b: Bench) -> None:
 
 
 @mutation("retry-into-reused-grant", "drop", "S1", "S4")
-def retry_into_reused_grant(b: Bench) -> None:
+def retry_into_reused_grant(b: TablePatch) -> None:
     """As whole-chunk-retry, when the confirmation was lost: the region is another's by then."""
     whole_chunk_retry(b)
 
 
 @mutation("break-on-first-not-ready", "heads-of-line", "L1", "L2", "L3")
-def break_on_first_not_ready(b: Bench) -> None:
+def break_on_first_not_ready(b: TablePatch) -> None:
     """Sends get a slot in the order in which they were opened; one that waits holds up all behind it."""
 
     def enroll(v: Any, e: Any) -> Effect:
@@ -119,32 +119,32 @@ def _first_in_line(rank: PrefillRank) -> None:
 
 
 @mutation("error-kills-worker", "writes", "L1")
-def error_kills_worker(b: Bench) -> None:
+def error_kills_worker(b: TablePatch) -> None:
     """A write that fails ends its send, and nobody is told."""
     b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.WriteFailed, "settled"), do=(ps.free_slot,))
 
 
 @mutation("one-room-blacklists-peer", "no-ring", "S9")
-def one_room_blacklists_peer(b: Bench) -> None:
+def one_room_blacklists_peer(b: TablePatch) -> None:
     """A chunk that is not staged fails its room, instead of going over pages."""
     b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, ev.StagingDenied), do=(ps.fail_write,))
 
 
 @mutation("total-handlers", "early", "S10")
-def total_handlers(b: Bench) -> None:
+def total_handlers(b: TablePatch) -> None:
     """A repeated answer is no longer expected."""
     b.drop(SENDS, b.rows(SENDS, (PSend.AWAIT_SLOT, PSend.GATHERING, PSend.WRITING, PSend.AWAIT_ACK), ev.StagingGranted))
 
 
 @mutation("read-before-produced", "patient", "S12")
-def read_before_produced(b: Bench) -> None:
+def read_before_produced(b: TablePatch) -> None:
     """A usable region is enough to begin; the KV is not waited for."""
     rows = b.rows(SENDS, PSend.AWAIT_GRANT, ev.StagingGranted, "usable")
     b.change(SENDS, rows, target=PSend.AWAIT_SLOT, do=(ps.take_slot,))
 
 
 @mutation("capacity-inversion", "memory", "L1", "L2", "L5")
-def capacity_inversion(b: Bench) -> None:
+def capacity_inversion(b: TablePatch) -> None:
     """Sends wait for the ring for ever; the way over pages is closed."""
     b.drop(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, TimerFired, None))
     b.drop(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, TimerFired, None))
@@ -153,7 +153,7 @@ def capacity_inversion(b: Bench) -> None:
 
 
 @mutation("slot-reuse", "one-slot", "S12")
-def slot_reuse(b: Bench) -> None:
+def slot_reuse(b: TablePatch) -> None:
     """The slot is free once its write is posted, not once it is over."""
     rows = b.rows(SENDS, PSend.GATHERING, ev.Gathered, "lease_holds")
     b.change(SENDS, rows, do=(ps.write, ps.free_slot))
@@ -161,7 +161,7 @@ def slot_reuse(b: Bench) -> None:
 
 
 @mutation("deferral-taxes-ready", "wait", "L4")
-def deferral_taxes_ready(b: Bench) -> None:
+def deferral_taxes_ready(b: TablePatch) -> None:
     """A chunk for which there is no space yet is refused, and asked for again at once."""
     b.change(GRANTS, b.rows(GRANTS, DGrant.AWAIT_SPACE, ev.StagingRequested), do=(dg.say_denied,))
     denied = b.rows(SENDS, PSend.AWAIT_GRANT, ev.StagingDenied)
@@ -171,19 +171,19 @@ def deferral_taxes_ready(b: Bench) -> None:
 
 
 @mutation("lease-ignored", "late", "S1", "S4")
-def lease_ignored(b: Bench) -> None:
+def lease_ignored(b: TablePatch) -> None:
     """A write is posted although the lease is over (beside the catalogue)."""
     b.change(SENDS, b.rows(SENDS, PSend.GATHERING, ev.Gathered, "lease_holds"), when=always)
     _post_whatever_the_lease(b)
 
 
 @mutation("lease-asked-once", "prepare-late", "S1", "S4")
-def lease_asked_once(b: Bench) -> None:
+def lease_asked_once(b: TablePatch) -> None:
     """A lease that held when a write was begun is not asked for when it is posted."""
     _post_whatever_the_lease(b)
 
 
-def _post_whatever_the_lease(b: Bench) -> None:
+def _post_whatever_the_lease(b: TablePatch) -> None:
     def last(v: Any, e: ev.BatchReady, now: float) -> bool:
         del v, now
         return e.last
@@ -192,19 +192,19 @@ def _post_whatever_the_lease(b: Bench) -> None:
 
 
 @mutation("write-ends-with-first-batch", "batches", "S4", "S5", "S6")
-def write_ends_with_first_batch(b: Bench) -> None:
+def write_ends_with_first_batch(b: TablePatch) -> None:
     """A write of several batches counts as complete when the first one is."""
     rows = b.rows(WRITES, PWrite.IN_FLIGHT, ev.BatchCompleted, "last_flies")
     b.change(WRITES, rows, when=None)
 
 
 @mutation("early-ack-dropped", "smoke-tells", "sometimes")
-def early_ack_dropped(b: Bench) -> None:
+def early_ack_dropped(b: TablePatch) -> None:
     """A confirmation that comes before its write is seen to end is forgotten."""
     b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.ChunkAcked, "tells"), verb="ignore")
 
 
 @mutation("notified-twice", "smoke-tells", "sometimes")
-def notified_twice(b: Bench) -> None:
+def notified_twice(b: TablePatch) -> None:
     """A part whose write has told of itself is told of once more."""
     b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.WriteCompleted, "tells"), do=(ps.free_slot, ps.notify))

@@ -2,8 +2,8 @@
 
 The real prefill and decode ranks, as values.  Links are up, the room is open on both sides, its aux row has landed,
 its one chunk has been scheduled; from there on everything is the ranks' own doing.  A value and an *input* (a short
-text: a message's name, an engine's call, the end of a kernel, of a write, of a timer) give the next value and an `Out`:
-what leaves the rank, as names.  Both are pure, so results can be remembered, and tabulated.
+text: a message's name, an engine's call, the end of a kernel, of a write, of a timer) give the next value and a
+`RankOutput`: what leaves the rank, as names.  Both are pure, so results can be remembered, and tabulated.
 
 What a value leaves out, because no row looks at it: deadlines and counts of tries (a timer may end at any time, and
 `timer` says that no try is left), causes (all failures are one), times (`late` says that the lease is over when the
@@ -56,7 +56,7 @@ class Tables(NamedTuple):
     reader_room: Table[DRoomValue] = decode_room
 
 
-class Out(NamedTuple):
+class RankOutput(NamedTuple):
     """What leaves a rank: messages to the other side (by writer), and what is done."""
 
     sent: tuple[tuple[int, str], ...] = ()

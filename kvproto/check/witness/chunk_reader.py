@@ -24,7 +24,7 @@ from kvproto.check.witness.chunk import (
     ROOM,
     TO_READER,
     WRITERS,
-    Out,
+    RankOutput,
     Tables,
     name,
     settings,
@@ -39,9 +39,9 @@ from kvproto.protocol.events import Terms
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause, DGrant, DLink, DRoom
 from kvproto.protocol.tables.decode_grant import DGrantValue
-from kvproto.protocol.tables.decode_room import DRoomValue, Work
+from kvproto.protocol.tables.decode_room import DecodeWork, DRoomValue
 from kvproto.protocol.tables.links import DLinkValue
-from kvproto.rank.base import Peer
+from kvproto.rank.base import LinkPeer
 from kvproto.rank.decode import DecodeRank
 from kvproto.sim.interpreter import Interpreter, Surroundings
 
@@ -64,7 +64,7 @@ class Reader(Surroundings):
         self.rank = rank = kind(DECODE, 0, group=2, grid=GRID, incarnation=1, settings=settings(ring))
         self.terms = Terms(1, BOTH, BOTH, 1, GRID)
         for writer in WRITERS:
-            rank.peers[writer + 1] = Peer(1, writer, PLAN, self.terms)
+            rank.peers[writer + 1] = LinkPeer(1, writer, PLAN, self.terms)
             rank.link_of[1, writer] = writer + 1
             rank.links[writer + 1] = DLinkValue(DLink.UP, INFINITY, epoch=1)
         self.interpreter = Interpreter(rank, self)
@@ -76,7 +76,7 @@ class Reader(Surroundings):
         return RValue(self._open(0), None, self.kind in ("ahead", "full"), held=False)
 
     def _open(self, live: int) -> DRoomValue:
-        return DRoomValue(DRoom.OPEN, INFINITY, self.terms, GRID, 0, BOTH, Work(live=live, aux=True))
+        return DRoomValue(DRoom.OPEN, INFINITY, self.terms, GRID, 0, BOTH, DecodeWork(live=live, aux=True))
 
     def inputs(self, v: RValue) -> list[str]:
         """What can happen here besides messages."""
@@ -86,7 +86,7 @@ class Reader(Surroundings):
         found += ["scattered"] if scattering else []
         return found + (["scatter failed"] if scattering and self.trouble else [])
 
-    def step(self, v: RValue, what: str, writer: int = 0) -> tuple[RValue, Out]:
+    def step(self, v: RValue, what: str, writer: int = 0) -> tuple[RValue, RankOutput]:
         """The next value and what leaves the rank; `writer`: whose message it is."""
         self.thaw(v)
         if what in TO_READER:
@@ -162,9 +162,9 @@ class Reader(Surroundings):
         """An event was refused."""
         self.refused.append(report.why)
 
-    def _end(self) -> tuple[RValue, Out]:
+    def _end(self) -> tuple[RValue, RankOutput]:
         said = tuple(sorted(self.sent))
-        return self._freeze(), Out(said, "", self.scattered, tuple(self.told), tuple(self.refused))
+        return self._freeze(), RankOutput(said, "", self.scattered, tuple(self.told), tuple(self.refused))
 
     def _freeze(self) -> RValue:
         rank = self.rank
@@ -178,9 +178,9 @@ def _place(writer: int) -> bytes:
 
 
 def _d_room(room: DRoomValue) -> DRoomValue:
-    work = room.work or Work()
+    work = room.work or DecodeWork()
     failed = room.state not in (DRoom.OPEN, DRoom.DONE)
-    work = Work(done=0 if failed else work.done, live=work.live, aux=True, cause=CAUSE if failed else Cause.NONE)
+    work = DecodeWork(done=0 if failed else work.done, live=work.live, aux=True, cause=CAUSE if failed else Cause.NONE)
     state = DRoom.ABORTED if room.state is DRoom.FAILED else room.state
     return replace(room, state=state, due=INFINITY, work=work)
 

@@ -7,10 +7,10 @@ from collections import Counter
 import msgspec
 
 from kvproto.check.witness.chunk import RINGS, Tables
-from kvproto.check.witness.chunkworld import ChunkWorld, Fault
+from kvproto.check.witness.chunkworld import BrokenProperty, ChunkWorld
 
 
-class Found(msgspec.Struct):
+class ChunkSearchResult(msgspec.Struct):
     """What an exploration has found, by ring where it says so; `moves`: transitions that change the state."""
 
     states: dict[str, int]
@@ -25,21 +25,21 @@ class Found(msgspec.Struct):
 
 def explore(
     tables: Tables | None = None, rings: tuple[str, ...] = RINGS, *, trouble: bool = True, tells: bool = False
-) -> Found:  # fmt: skip
+) -> ChunkSearchResult:  # fmt: skip
     """Every state of these rings' worlds; the first fault ends it."""
-    found = Found({}, 0, 0, {}, 0, 0, {}, [])
+    found = ChunkSearchResult({}, 0, 0, {}, 0, 0, {}, [])
     for ring in rings:
         world = ChunkWorld(ring, tables, trouble=trouble, tells=tells)
         try:
             _explore(world, found)
-        except Fault as fault:
+        except BrokenProperty as fault:
             found.faults.append(f"{ring} ring: {fault}")
         for why, count in world.refused.items():
             found.refused[why] = found.refused.get(why, 0) + count
     return found
 
 
-def _explore(world: ChunkWorld, found: Found) -> None:
+def _explore(world: ChunkWorld, found: ChunkSearchResult) -> None:
     first = world.first()
     place, order, heads, tails = {first: 0}, [first], [0], list[int]()
     kinds: Counter[str] = Counter()

@@ -21,7 +21,7 @@ from kvproto.check.witness.chunk import (
     PREFILL,
     ROOM,
     TO_WRITER,
-    Out,
+    RankOutput,
     Tables,
     name,
     settings,
@@ -36,10 +36,10 @@ from kvproto.protocol.events import ROOM_CHUNK, Terms, TimerFired
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause, PLink, PRoom, PSend, PWrite
 from kvproto.protocol.tables.links import PLinkValue
-from kvproto.protocol.tables.prefill_room import PRoomValue, Work
+from kvproto.protocol.tables.prefill_room import PrefillWork, PRoomValue
 from kvproto.protocol.tables.prefill_send import PSendValue
 from kvproto.protocol.tables.prefill_write import PWriteValue
-from kvproto.rank.base import Peer
+from kvproto.rank.base import LinkPeer
 from kvproto.rank.prefill import PrefillRank
 from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 
@@ -58,6 +58,7 @@ class WValue(NamedTuple):
     gather: bool
     seen: bool
 
+
 #: states in which its write is in flight
 _WRITING = (PSend.WRITING, PSend.SLICING)
 PLACE = b"D0"
@@ -72,13 +73,13 @@ class Writer(Surroundings):
         self.rank = rank = kind(PREFILL, index, group=1, grid=GRID, incarnation=1, settings=settings(ring))
         self.terms = Terms(2, 1, 1, 0, GRID, 1)
         rank.tells = tells
-        rank.peers[1] = Peer(2, 0, PLAN, self.terms)
+        rank.peers[1] = LinkPeer(2, 0, PLAN, self.terms)
         rank.link_of[2, 0] = 1
         self.interpreter = Interpreter(rank, self)
         self.interpreter.bind(1, PLACE)
         self.interpreter.wires[1] = "wire"
 
-    def first(self) -> tuple[WValue, Out]:
+    def first(self) -> tuple[WValue, RankOutput]:
         """The room is open, and the forward is scheduled."""
         room = PRoomValue(PRoom.AWAIT_FORWARD, INFINITY, self.terms, GRID, 0, 1)
         self.thaw(WValue(room, None, False, False, False))
@@ -97,7 +98,7 @@ class Writer(Surroundings):
             found += ["gather failed"] if v.gather else []
         return found
 
-    def step(self, v: WValue, what: str) -> tuple[WValue, Out]:
+    def step(self, v: WValue, what: str) -> tuple[WValue, RankOutput]:
         """The next value and what leaves the rank."""
         word = what.removesuffix(" late")
         now = NOW if word == what else LATE
@@ -175,8 +176,8 @@ class Writer(Surroundings):
         """An event was refused."""
         self.refused.append(report.why)
 
-    def _end(self) -> tuple[WValue, Out]:
-        out = Out(tuple(sorted(set(self.sent))), self.posted, 0, tuple(self.told), tuple(self.refused))
+    def _end(self) -> tuple[WValue, RankOutput]:
+        out = RankOutput(tuple(sorted(set(self.sent))), self.posted, 0, tuple(self.told), tuple(self.refused))
         return self._freeze(gather=self.gathers), out
 
     def _freeze(self, *, gather: bool) -> WValue:
@@ -189,13 +190,13 @@ class Writer(Surroundings):
 
 
 def _p_room(room: PRoomValue) -> PRoomValue:
-    work = room.work or Work()
+    work = room.work or PrefillWork()
     if room.state is PRoom.OPEN:
-        work = Work(next=1, live=work.live, produced=work.produced)
+        work = PrefillWork(next=1, live=work.live, produced=work.produced)
     elif room.state in (PRoom.DRAINING, PRoom.AWAIT_NOTED):
-        work = Work(next=1, live=work.live, cause=CAUSE)
+        work = PrefillWork(next=1, live=work.live, cause=CAUSE)
     else:
-        work = Work(cause=CAUSE if room.state is not PRoom.DONE else Cause.NONE)
+        work = PrefillWork(cause=CAUSE if room.state is not PRoom.DONE else Cause.NONE)
     state = PRoom.ABORTED if room.state is PRoom.FAILED else room.state
     peers = room.peers if state in (PRoom.OPEN, PRoom.DRAINING, PRoom.AWAIT_NOTED) else 0
     return replace(room, state=state, due=INFINITY, peers=peers, work=work)

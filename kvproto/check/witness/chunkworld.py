@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-from kvproto.check.witness.chunk import BOTH, TIMED, TO_READER, TO_WRITER, WRITERS, Out, Tables
+from kvproto.check.witness.chunk import BOTH, TIMED, TO_READER, TO_WRITER, WRITERS, RankOutput, Tables
 from kvproto.check.witness.chunk_reader import Reader, RValue
 from kvproto.check.witness.chunk_writer import Writer, WValue
 from kvproto.protocol.states import DGrant, DRoom, PRoom, PSend
@@ -32,7 +32,7 @@ IN_RING = (STAGED, STAGED_DOUBT)
 BITS = {pair: 1 << i for i, pair in enumerate((w, word) for w in WRITERS for word in (*TO_READER, *TO_WRITER))}
 
 
-class Fault(Exception):  # noqa: N818
+class BrokenProperty(Exception):  # noqa: N818
     """A property does not hold."""
 
 
@@ -48,7 +48,7 @@ class Memory(NamedTuple):
         return self._replace(write=(to, self.write[1]) if writer == 0 else (self.write[0], to))
 
 
-class State(NamedTuple):
+class ChunkState(NamedTuple):
     """Ranks by their numbers, the memory, and the network as a mask of `BITS`."""
 
     writers: tuple[int, int]
@@ -60,7 +60,7 @@ class State(NamedTuple):
 def judge(holds: bool, text: str) -> None:  # noqa: FBT001
     """Raise if it does not hold."""
     if not holds:
-        raise Fault(text)
+        raise BrokenProperty(text)
 
 
 class ChunkWorld:
@@ -75,7 +75,7 @@ class ChunkWorld:
         self.reader = Reader(ring, tables, trouble=trouble)
         self.values: list[dict[Any, int]] = [{}, {}, {}]
         self.of: list[list[Any]] = [[], [], []]
-        self.memo: dict[tuple[int, int, str, int], tuple[int, Out]] = {}
+        self.memo: dict[tuple[int, int, str, int], tuple[int, RankOutput]] = {}
         self.refused: Counter[str] = Counter()
 
     def number(self, at: int, value: Any) -> int:
@@ -86,7 +86,7 @@ class ChunkWorld:
             self.of[at].append(value)
         return found
 
-    def step(self, at: int, number: int, what: str, writer: int = 0) -> tuple[int, Out]:
+    def step(self, at: int, number: int, what: str, writer: int = 0) -> tuple[int, RankOutput]:
         """What a rank makes of an input, remembered."""
         key = at, number, what, writer
         found = self.memo.get(key)
@@ -101,17 +101,17 @@ class ChunkWorld:
             found = self.memo[key] = self.number(at, new), out
         return found
 
-    def first(self) -> State:
+    def first(self) -> ChunkState:
         """Both writers have asked."""
         starts = [writer.first() for writer in self.writers]
         net = sum(BITS[pair] for _, out in starts for pair in out.sent)
         numbers = self.number(0, starts[0][0]), self.number(1, starts[1][0])
-        return State(numbers, self.number(2, self.reader.first()), Memory(), net)
+        return ChunkState(numbers, self.number(2, self.reader.first()), Memory(), net)
 
     # -------------------------------------------------------------------------------------- what comes next
-    def next(self, state: State) -> list[State]:
-        """The states that come next.  Raises `Fault`."""
-        found: list[State] = []
+    def next(self, state: ChunkState) -> list[ChunkState]:
+        """The states that come next.  Raises `BrokenProperty`."""
+        found: list[ChunkState] = []
         for i in WRITERS:
             found += self._writer_moves(state, i)
         reader: RValue = self.of[2][state.reader]
@@ -119,7 +119,7 @@ class ChunkWorld:
         found += [self._read(state, word, i) for i in WRITERS for word in TO_READER if state.net & BITS[i, word]]
         return found
 
-    def _writer_moves(self, state: State, i: int) -> list[State]:
+    def _writer_moves(self, state: ChunkState, i: int) -> list[ChunkState]:
         value: WValue = self.of[i][state.writers[i]]
         found = [self._write(state, i, what) for what in self.writers[i].inputs(value)]
         for word in TO_WRITER:
@@ -137,7 +137,7 @@ class ChunkWorld:
             found.append(self._write(state, i, "completed", STILL))
         return found
 
-    def _write(self, state: State, i: int, what: str, write: int | None = None) -> State:
+    def _write(self, state: ChunkState, i: int, what: str, write: int | None = None) -> ChunkState:
         """A writer's step."""
         number, out = self.step(i, state.writers[i], what)
         memory = state.memory if write is None else state.memory.put(i, write)
@@ -153,15 +153,15 @@ class ChunkWorld:
             there = failed or bool((memory.staged | memory.paged) >> i & 1)
             judge(there and memory.write[i] == STILL, "S6: a writer has success before its bytes are there")
         numbers = (number, state.writers[1]) if i == 0 else (state.writers[0], number)
-        return State(numbers, state.reader, memory, self._said(state.net, out))
+        return ChunkState(numbers, state.reader, memory, self._said(state.net, out))
 
     @staticmethod
-    def _said(net: int, out: Out) -> int:
+    def _said(net: int, out: RankOutput) -> int:
         for pair in out.sent:
             net |= BITS[pair]
         return net
 
-    def _land(self, state: State, i: int, write: int) -> Memory:
+    def _land(self, state: ChunkState, i: int, write: int) -> Memory:
         """The bytes of a write land."""
         memory, reader = state.memory, self.of[2][state.reader]
         judge(not (memory.staged | memory.paged) >> i & 1, "S2: a part is written twice")
@@ -172,7 +172,7 @@ class ChunkWorld:
         judge(reader.room.state is not DRoom.ABORTED, "S4: a write lands in pages that were given back")
         return memory.put(i, LANDED)._replace(paged=memory.paged | 1 << i)
 
-    def _read(self, state: State, what: str, writer: int) -> State:
+    def _read(self, state: ChunkState, what: str, writer: int) -> ChunkState:
         """A step of the reader's."""
         number, out = self.step(2, state.reader, what, writer)
         old, new, memory = self.of[2][state.reader], self.of[2][number], state.memory
@@ -188,17 +188,17 @@ class ChunkWorld:
             judge(not any(write in FLYING for write in memory.write), "S4: pages are given back too early")
         if "success" in out.told:
             judge(memory.paged == BOTH, "S5: success without all bytes")
-        return State(state.writers, number, memory, self._said(state.net, out))
+        return ChunkState(state.writers, number, memory, self._said(state.net, out))
 
     # ------------------------------------------------------------------------------------------- naming
-    def rests(self, state: State) -> bool:
+    def rests(self, state: ChunkState) -> bool:
         """Every room is over, and nothing is held or in flight."""
         reader: RValue = self.of[2][state.reader]
         writers: list[WValue] = [self.of[i][state.writers[i]] for i in WRITERS]
         over = all(value.room.state in (PRoom.DONE, PRoom.ABORTED) and not value.gather for value in writers)
         return over and reader.room.state in (DRoom.DONE, DRoom.ABORTED) and not (reader.held or reader.grant)
 
-    def kinds(self, state: State) -> list[str]:
+    def kinds(self, state: ChunkState) -> list[str]:
         """Names of what the state is, of writer 0 where it is a writer's; the other witnesses count the same."""
         reader: RValue = self.of[2][state.reader]
         value: WValue = self.of[0][state.writers[0]]

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvproto.check.witness.chunk import TIMED, TO_READER, TO_WRITER, WRITERS, Out, Tables
+from kvproto.check.witness.chunk import TIMED, TO_READER, TO_WRITER, WRITERS, RankOutput, Tables
 from kvproto.check.witness.chunk_reader import RValue
 from kvproto.check.witness.chunk_writer import WValue
 from kvproto.check.witness.chunkworld import BITS, ChunkWorld, named
@@ -40,7 +40,7 @@ REPORTS = {
 }
 
 
-class World(NamedTuple):
+class PromelaWorld(NamedTuple):
     """What a file is about, as `ChunkWorld` has it."""
 
     ring: str
@@ -50,8 +50,8 @@ class World(NamedTuple):
 
 #: the file in spec/promela/ of each world
 FILES = {
-    "chunk_empty": World("empty"), "chunk_full": World("full"), "chunk_small": World("small"),
-    "chunk_ahead": World("ahead", trouble=False), "chunk_tells": World("empty", tells=True),
+    "chunk_empty": PromelaWorld("empty"), "chunk_full": PromelaWorld("full"), "chunk_small": PromelaWorld("small"),
+    "chunk_ahead": PromelaWorld("ahead", trouble=False), "chunk_tells": PromelaWorld("empty", tells=True),
 }  # fmt: skip
 
 FOLDER = Path(__file__).parents[3] / "spec" / "promela"
@@ -88,7 +88,7 @@ bit over0, over1, over2;       /* the ranks' rooms are over */
 """
 
 
-class Row(NamedTuple):
+class PromelaStep(NamedTuple):
     """A step of one rank that changes something."""
 
     guard: str
@@ -99,13 +99,13 @@ class Row(NamedTuple):
 class Tabulation:
     """Every value of every rank, and what becomes of each with each input."""
 
-    def __init__(self, about: World, tables: Tables | None = None) -> None:
+    def __init__(self, about: PromelaWorld, tables: Tables | None = None) -> None:
         self.world = ChunkWorld(about.ring, tables, trouble=about.trouble, tells=about.tells)
         self.start = self.world.first()
         self.said = {pair for pair, bit in BITS.items() if self.start.net & bit}
         self.said |= {(i, "NOTE_STAGED") for i in WRITERS if about.tells}
         #: (rank, number, input, whose message) -> (number, what leaves)
-        self.steps: dict[tuple[int, int, str, int], tuple[int, Out]] = {}
+        self.steps: dict[tuple[int, int, str, int], tuple[int, RankOutput]] = {}
         before = -1
         while before != len(self.steps):
             before = len(self.steps)
@@ -135,7 +135,7 @@ class Tabulation:
         reports = REPORTS if self.world.trouble else ("completed",)
         yield from ((report, 0) for report in reports)
 
-    def rows(self, at: int) -> list[Row]:
+    def rows(self, at: int) -> list[PromelaStep]:
         """What changes something, in the order of the values."""
         rows = []
         for (rank, number, what, writer), (new, out) in self.steps.items():
@@ -150,7 +150,7 @@ class Tabulation:
         return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
     # ------------------------------------------------------------------------------------------ the writers
-    def _write(self, i: int, number: int, what: str, new: int, out: Out) -> Row:
+    def _write(self, i: int, number: int, what: str, new: int, out: RankOutput) -> PromelaStep:
         old_value, value = self.world.of[i][number], self.world.of[i][new]
         word = what.removesuffix(" late")
         guard, then = f"w{i} == {number}", []
@@ -171,10 +171,10 @@ class Tabulation:
             then.append(f"assert(m{i} == STILL && (failed || s{i} || p{i}))  /* S6 */")
         if over(value) != over(old_value):
             then.append(f"over{i} = {int(over(value))}")
-        return Row(guard, then + _send(out), self._note(i, number, what, new))
+        return PromelaStep(guard, then + _send(out), self._note(i, number, what, new))
 
     # ------------------------------------------------------------------------------------------- the reader
-    def _read(self, number: int, what: str, writer: int, new: int, out: Out) -> Row:
+    def _read(self, number: int, what: str, writer: int, new: int, out: RankOutput) -> PromelaStep:
         old, value = self.world.of[READER][number], self.world.of[READER][new]
         guard = f"r == {number}" + (f" && net & {BITS[writer, what]}" if what in TO_READER else "")
         then = [f"r = {new}"] if new != number else []
@@ -190,7 +190,7 @@ class Tabulation:
         if "success" in out.told:
             then.append("assert(p0 && p1)  /* S5 */")
         then += [f"{name} = {now}" for name, now in flags(value).items() if now != flags(old)[name]]
-        return Row(guard, then + _send(out), self._note(READER, number, what, new))
+        return PromelaStep(guard, then + _send(out), self._note(READER, number, what, new))
 
     def _note(self, at: int, number: int, what: str, new: int) -> str:
         return f"{self._label(at, number)}  {what}  {self._label(at, new) if new != number else ''}".rstrip()
@@ -200,12 +200,12 @@ class Tabulation:
         return f"{named(value.room)}/{named(value.grant if at == READER else value.send)}"
 
 
-def _send(out: Out) -> list[str]:
+def _send(out: RankOutput) -> list[str]:
     bits = sum(BITS[pair] for pair in set(out.sent))
     return [f"net = net | {bits}"] if bits else []
 
 
-def _only_if_new(row: Row) -> Row:
+def _only_if_new(row: PromelaStep) -> PromelaStep:
     """A row that only says something: once it is said, it changes nothing, and must not look like a move."""
     bits = row.then[-1].rpartition(" ")[2]
     return row._replace(guard=f"{row.guard} && (net & {bits}) != {bits}")
@@ -227,7 +227,7 @@ def flags(value: RValue) -> dict[str, int]:
     }  # fmt: skip
 
 
-def generate(about: World, tables: Tables | None = None) -> str:
+def generate(about: PromelaWorld, tables: Tables | None = None) -> str:
     """The Promela of one world."""
     table = Tabulation(about, tables)
     start = table.start
@@ -246,7 +246,7 @@ def generate(about: World, tables: Tables | None = None) -> str:
     return text + _options(rows[READER])
 
 
-def _options(rows: list[Row]) -> str:
+def _options(rows: list[PromelaStep]) -> str:
     lines = [f"    :: d_step {{ {row.guard} -> {'; '.join(row.then)} }}  /* {row.note} */\n" for row in rows]
     return "".join(lines) + "    od\n}\n\n"
 

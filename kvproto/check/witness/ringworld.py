@@ -20,7 +20,7 @@ those any more once the watermark has left that round.  A watermark of two round
 will; it is forgotten.
 
 The Murphi model in spec/murphi/ring.m was written by hand from the prose.  Under the same abstraction both must have
-the same number of states, of transitions, and of states of each kind (`Found.kinds`).
+the same number of states, of transitions, and of states of each kind (`RingSearchResult.kinds`).
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from typing import NamedTuple
 
 import msgspec
 
-from kvproto.protocol.ring import Mark, Region, Ring, usable
+from kvproto.protocol.ring import Mark, Ring, RingRegion, usable
 
 PROMISED, WRITTEN, FREED = 0, 1, 2
-Held = tuple[int, int, int, int]  #: (round, offset, end, use), the oldest first
+PooledRoom = tuple[int, int, int, int]  #: (round, offset, end, use), the oldest first
 
 
-class State(NamedTuple):
+class RingState(NamedTuple):
     """The ring, the highest watermark that the writer has seen, and the higher ones that are on their way."""
 
     round: int
     head: int
-    held: tuple[Held, ...]
+    held: tuple[PooledRoom, ...]
     seen: Mark
     told: frozenset[Mark]
 
 
-class Found(msgspec.Struct):
+class RingSearchResult(msgspec.Struct):
     """What an exploration has found; `faults` are sentences, the first a word of what fails."""
 
     states: int
@@ -58,16 +58,16 @@ class Found(msgspec.Struct):
     faults: list[str]
 
 
-class After(NamedTuple):
+class RingAfter(NamedTuple):
     """The ring after a step, rounds as the ring counts them."""
 
     round: int
     head: int
-    held: tuple[Held, ...]
+    held: tuple[PooledRoom, ...]
     mark: Mark
 
 
-Alone = tuple[int, int, tuple[Held, ...]]  #: of a state, what is the ring's
+Alone = tuple[int, int, tuple[PooledRoom, ...]]  #: of a state, what is the ring's
 
 
 class RingWorld:
@@ -90,20 +90,20 @@ class RingWorld:
         """The real ring of this state; region ids are places, from 1."""
         ring = self.kind(self.size, ahead=self.ahead)
         ring.round, ring.head, ring.next_grant = alone[0], alone[1], len(alone[2]) + 1
-        ring.live = {i: Region(i, r, offset, end) for i, (r, offset, end, _) in enumerate(alone[2], 1)}
+        ring.live = {i: RingRegion(i, r, offset, end) for i, (r, offset, end, _) in enumerate(alone[2], 1)}
         ring.freed = {i for i, (*_, use) in enumerate(alone[2], 1) if use == FREED}
         ring.blocked = {i: region for i, region in ring.live.items() if not usable(region.round, region.end, ring.mark)}
         return ring
 
     @staticmethod
-    def _after(ring: Ring, uses: dict[int, int]) -> After:
+    def _after(ring: Ring, uses: dict[int, int]) -> RingAfter:
         held = tuple((r.round, r.offset, r.end, FREED if i in ring.freed else uses[i]) for i, r in ring.live.items())
-        return After(ring.round, ring.head, held, ring.mark)
+        return RingAfter(ring.round, ring.head, held, ring.mark)
 
     def __mark(self, alone: Alone) -> Mark:
         return self.ring(alone).mark
 
-    def __grants(self, alone: Alone) -> list[After]:
+    def __grants(self, alone: Alone) -> list[RingAfter]:
         found = []
         for size in range(1, self.size + 1):
             ring = self.ring(alone)
@@ -115,7 +115,7 @@ class RingWorld:
             found.append(self._after(ring, uses))
         return found
 
-    def __free(self, alone: Alone, at: int) -> After:
+    def __free(self, alone: Alone, at: int) -> RingAfter:
         ring = self.ring(alone)
         mark, blocked = ring.mark, set(ring.blocked) - ring.freed - {at + 1}
         said = ring.free(at + 1)
@@ -125,14 +125,14 @@ class RingWorld:
         return self._after(ring, {i: use for i, (*_, use) in enumerate(alone[2], 1)})
 
     # -------------------------------------------------------------------------------------- what comes next
-    def next(self, state: State) -> list[State]:
+    def next(self, state: RingState) -> list[RingState]:
         """What can come next; what fails is counted in `faults`."""
         alone = state[:3]
         found = []
         if len(state.held) < self.promises:
             found += [_normal(after, state.seen, state.told) for after in self._grants(alone)]
         mark = self._mark(alone)
-        here = After(*alone, mark)
+        here = RingAfter(*alone, mark)
         found += [_normal(here, heard, state.told) for heard in state.told]
         if self.pulled and mark > state.seen:
             found.append(_normal(here, mark, state.told))
@@ -145,14 +145,14 @@ class RingWorld:
                 found.append(_normal(after, state.seen, told))
         return found
 
-    def _write(self, state: State, at: int) -> State:
+    def _write(self, state: RingState, at: int) -> RingState:
         round_, offset, end, _ = state.held[at]
         for _, from_, upto, use in state.held[:at]:
             clear = use == FREED or upto <= offset or end <= from_
             self._judge("S1", clear, "a write lands in what another region holds")
         return state._replace(held=(*state.held[:at], (round_, offset, end, WRITTEN), *state.held[at + 1 :]))
 
-    def judge(self, state: State) -> None:
+    def judge(self, state: RingState) -> None:
         """What must hold in a state."""
         self._judge("S7", state.seen <= self._mark(state[:3]), "the writer has seen more than the watermark")
         for at, (round_, offset, end, use) in enumerate(state.held):
@@ -164,7 +164,7 @@ class RingWorld:
         if not holds:
             self.faults[f"{name}: {text}"] += 1
 
-    def kinds(self, state: State) -> list[str]:
+    def kinds(self, state: RingState) -> list[str]:
         """Names of what the state is; the model in spec/murphi counts the same."""
         mark = self._mark(state[:3])
         waits = any(use == PROMISED and not usable(r, end, state.seen) for r, _, end, use in state.held)
@@ -179,21 +179,21 @@ class RingWorld:
         return [name for name, holds in is_.items() if holds]
 
 
-def _normal(after: After, seen: Mark, told: frozenset[Mark]) -> State:
+def _normal(after: RingAfter, seen: Mark, told: frozenset[Mark]) -> RingState:
     """The state, with rounds counted from the watermark's."""
     by = max(after.mark[0] - 1, 0)
     if seen[0] < by:
         seen = by, 0
     marks = frozenset((r - by, tail) for r, tail in told if (r, tail) > seen)
     held = tuple((r - by, offset, end, use) for r, offset, end, use in after.held) if by else after.held
-    return State(after.round - by, after.head, held, (seen[0] - by, seen[1]), marks)
+    return RingState(after.round - by, after.head, held, (seen[0] - by, seen[1]), marks)
 
 
-def explore(world: RingWorld) -> Found:
+def explore(world: RingWorld) -> RingSearchResult:
     """Every state of this world."""
-    first = State(0, 0, (), (0, 0), frozenset())
-    before: dict[State, list[State]] = {first: []}
-    queue, found, kinds = deque([first]), Found(0, 0, 0, 0, {}, []), Counter[str]()
+    first = RingState(0, 0, (), (0, 0), frozenset())
+    before: dict[RingState, list[RingState]] = {first: []}
+    queue, found, kinds = deque([first]), RingSearchResult(0, 0, 0, 0, {}, []), Counter[str]()
     while queue:
         state = queue.popleft()
         world.judge(state)
@@ -211,7 +211,7 @@ def explore(world: RingWorld) -> Found:
     return found
 
 
-def _reaching(goals: list[State], before: dict[State, list[State]]) -> int:
+def _reaching(goals: list[RingState], before: dict[RingState, list[RingState]]) -> int:
     """How many states can come to one of the goals."""
     reached, todo = set(goals), list(goals)
     while todo:

@@ -26,7 +26,7 @@ Counts = Mapping[tuple[str, int], int]
 FOLD = 3
 
 
-class Look(msgspec.Struct, frozen=True):
+class DiagramOptions(msgspec.Struct, frozen=True):
     """What is shown of a table."""
 
     guards: bool = False
@@ -62,7 +62,7 @@ class Edge(msgspec.Struct, frozen=True):
     covered: int | None = None
 
 
-class Sketch(msgspec.Struct, frozen=True):
+class DiagramSketch(msgspec.Struct, frozen=True):
     """A picture's content; nodes in the order of the states."""
 
     table: str
@@ -70,9 +70,9 @@ class Sketch(msgspec.Struct, frozen=True):
     edges: tuple[Edge, ...]
 
 
-def sketch(table: Table[Any], look: Look | None = None, counts: Counts | None = None) -> Sketch:
+def sketch(table: Table[Any], look: DiagramOptions | None = None, counts: Counts | None = None) -> DiagramSketch:
     """The sketch of a table; with `counts`, its edges say how many of their rows fired."""
-    look = look or Look()
+    look = look or DiagramOptions()
     drawn = [row for row in table.rows if _shown(row, look)]
     folded = _folded(table, drawn, look.fold)
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
@@ -89,10 +89,10 @@ def sketch(table: Table[Any], look: Look | None = None, counts: Counts | None = 
         for (source, target), rows in groups.items()
     ]  # fmt: skip
     edges.sort(key=lambda edge: get_args(Kind).index(edge.kind))  # what is named first, is placed first
-    return Sketch(table.name, tuple(nodes), tuple(edges))
+    return DiagramSketch(table.name, tuple(nodes), tuple(edges))
 
 
-def _shown(row: Row, look: Look) -> bool:
+def _shown(row: Row, look: DiagramOptions) -> bool:
     if row.verb != "row":
         return look.silent
     return look.loops or row.target is not row.source
@@ -137,5 +137,5 @@ def _text(row: Row, *, guards: bool, effects: bool) -> str:
     return text
 
 
-def _lines(rows: list[Row], look: Look) -> tuple[str, ...]:
+def _lines(rows: list[Row], look: DiagramOptions) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_text(row, guards=look.guards, effects=look.effects) for row in rows))

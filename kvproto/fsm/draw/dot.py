@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproto.fsm.draw.diagram import DiagramBox, Sketch
+from kvproto.fsm.draw.diagram import DiagramBox, DiagramSketch
 from kvproto.fsm.draw.mermaid import style
 
 EDGES = {
@@ -18,7 +18,7 @@ NODES = {
 }
 
 
-def dot(picture: Sketch) -> str:
+def dot(picture: DiagramSketch) -> str:
     """The digraph's text."""
     lines = [
         f"digraph {picture.table} {{",

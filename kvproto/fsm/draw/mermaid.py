@@ -6,7 +6,7 @@ well has to stand out.  The colours are mid tones on both a white and a dark pag
 
 from __future__ import annotations
 
-from kvproto.fsm.draw.diagram import DiagramBox, Edge, Sketch
+from kvproto.fsm.draw.diagram import DiagramBox, DiagramSketch, Edge
 
 STYLE = {
     "well": "stroke:#2da44e,stroke-width:3px",
@@ -22,7 +22,7 @@ CLASSES = {
 }
 
 
-def mermaid(picture: Sketch) -> str:
+def mermaid(picture: DiagramSketch) -> str:
     """The flowchart's text."""
     ids = {node.name: node.name if not node.many else f"from{i}" for i, node in enumerate(picture.nodes)}
     lines = ["flowchart TD"]

@@ -11,7 +11,7 @@ from html import escape
 from itertools import pairwise
 from typing import Literal
 
-from kvproto.fsm.draw.diagram import DiagramBox, Edge, Sketch
+from kvproto.fsm.draw.diagram import DiagramBox, DiagramSketch, Edge
 from kvproto.fsm.draw.layers import DiagramLayout, Item, RoutedEdge, place
 from kvproto.fsm.draw.mermaid import style
 
@@ -44,7 +44,7 @@ STYLE = """
 """
 
 
-def svg(picture: Sketch, *, theme: Theme = "auto", embedded: bool = False) -> str:
+def svg(picture: DiagramSketch, *, theme: Theme = "auto", embedded: bool = False) -> str:
     """The picture; `embedded` leaves out the styles, for a page that has them already (see `stylesheet`)."""
     order = _reading_order(picture)
     nodes = [picture.nodes[i] for i in order]
@@ -85,7 +85,7 @@ def stylesheet(theme: Theme = "auto") -> str:
     return f"svg.kvproto{{{LIGHT if theme == 'light' else DARK}}}{STYLE}"
 
 
-def _reading_order(picture: Sketch) -> list[int]:
+def _reading_order(picture: DiagramSketch) -> list[int]:
     """The nodes from the top down: states as they are numbered, each folded box just before what it leads to."""
     names = {node.name: i for i, node in enumerate(picture.nodes)}
     order = [i for i, node in enumerate(picture.nodes) if not node.many]

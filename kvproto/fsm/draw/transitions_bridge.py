@@ -94,7 +94,7 @@ def machine_of(table: Table[Any], model: Model, *, diagram: bool = False) -> Any
     for row in table.rows:
         made.add_transition(
             row.event.__name__, row.source.name, None if _stays(row) else row.target.name,
-            conditions=[_guard(model, row)] if row.when else None, before=[_take(model, row)],
+            conditions=[_guard(model, row)] if row.when else None, before=[_trigger(model, row)],
         )  # fmt: skip
     return made
 
@@ -114,7 +114,7 @@ def _guard(model: Model, row: Row) -> Callable[[Event, float], bool]:
     return guard
 
 
-def _take(model: Model, row: Row) -> Callable[[Event, float], None]:
+def _trigger(model: Model, row: Row) -> Callable[[Event, float], None]:
     def take(event: Event, now: float) -> None:
         model.take(row, event, now)
 

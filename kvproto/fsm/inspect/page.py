@@ -28,7 +28,7 @@ def page(logs: list[Log], title: str, telling: Telling, protocol: str) -> str:
     data = {
         "title": title,
         "parties": sorted({moment.party for moment in story}, key=telling.column),
-        "moments": [_moment(moment, telling) for moment in story],
+        "moments": [moment_json(moment, telling) for moment in story],
         "machines": {
             table.name: {"rows": [_row(row) for row in table.rows], "final": [state.name for state in table.final]}
             for table in tables
@@ -64,10 +64,11 @@ def _row(row: Any) -> str:
     return str(row) + (f" ({row.why})" if row.why else "")
 
 
-def _moment(moment: Moment, telling: Telling) -> Json:
+def moment_json(moment: Moment, telling: Telling) -> Json:
+    """One moment of a story; `cause` is the index of the one that led to it, in the whole story."""
     entry, message, about = moment.entry, moment.message, subject_of(moment, telling)
     shown: Json = {
-        "party": moment.party, "time": moment.time, "cause": moment.cause,
+        "index": moment.index, "party": moment.party, "time": moment.time, "cause": moment.cause,
         "subject": None if about is None else telling.subject_name(about),
     }  # fmt: skip
     if message is not None:

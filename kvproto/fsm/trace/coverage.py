@@ -20,30 +20,22 @@ contract counts apart (`kvproto.testing.coverage_plugin`), and a file may hold c
 
 from __future__ import annotations
 
-import json
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from kvproto.fsm.driver import STEP, Driver, Trace
-from kvproto.fsm.errors import KvprotoError
 from kvproto.fsm.routing import Route, Routes
 from kvproto.fsm.table import Row, Table, Value
 from kvproto.fsm.trace.records import HeardEntry, Log, StepEntry
 from kvproto.fsm.trace.telling import Key
 
-FORMAT = 2
 REMEMBERED = 1 << 16
 #: the kinds of what tests see
 HONEST, MISBEHAVING = "honest", "misbehaving"
-
-
-class CoverageError(KvprotoError, ValueError):
-    """A coverage file that cannot be read."""
 
 
 class Counted(NamedTuple):
@@ -206,31 +198,6 @@ def unobserved() -> Iterator[None]:
 
 def _behind(table: Table[Any], row: Row) -> Iterator[int]:
     return (r.index for r in table.rows if r.index > row.index and r.source is row.source and r.event is row.event)
-
-
-def undump(data: dict[str, Any], of: Counted) -> Collector:
-    """The counts that `dump` gave."""
-    made = Collector(of)
-    made.rows.update({(name, row): n for name, row, n in data["rows"]})
-    made.pairs.update({(name, first, second): n for name, first, second, n in data["pairs"]})
-    made.routes.update({(name, route): n for name, route, n in data["routes"]})
-    return made
-
-
-def save(kinds: Mapping[str, Collector], path: Path) -> None:
-    """Write counts, each under the name of its kind ("": of no particular one)."""
-    path.write_text(json.dumps({"format": FORMAT, "kinds": {kind: each.dump() for kind, each in kinds.items()}}))
-
-
-def load(path: Path, of: Counted) -> dict[str, Collector]:
-    """Read counts from a file, by kind.  Raises `CoverageError`."""
-    try:
-        data = json.loads(path.read_text())
-        if data.get("format") != FORMAT:
-            raise CoverageError(f"coverage of format {data.get('format')!r}; this version reads format {FORMAT}")
-        return {kind: undump(said, of) for kind, said in data["kinds"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CoverageError(f"{path}: no coverage can be read: {error}") from error
 
 
 def together(kinds: Mapping[str, Collector]) -> Collector:

@@ -15,7 +15,7 @@ from kvproto.fsm.trace.coverage import Collector, percent
 
 Sources = Mapping[str, Collector]
 #: by (file and line, what stands there before the events, and after them): the events, or messages
-Lines = dict[tuple[str, str, str], list[str]]
+Connections = dict[tuple[str, str, str], list[str]]
 
 
 def side_by_side(sources: Sources) -> str:
@@ -37,7 +37,7 @@ def side_by_side(sources: Sources) -> str:
 
 def lacking(counts: Collector, others: Sources) -> tuple[int, list[str]]:
     """What `counts` has not seen and some of `others` have (no others: nobody needs to): how many, and line by line."""
-    lines: Lines = {}
+    lines: Connections = {}
     found = 0
     for table in counts.of.tables:
         for row in counts.missing(table):

@@ -64,7 +64,7 @@ class _Merge:
         while any(self.todo.values()):
             ready = [name for name, entries in self.todo.items() if entries]
             free = [name for name in ready if not self._waits(name)]
-            self._take(min(free or ready, key=lambda name: self.clock[name]))
+            self._next_of(min(free or ready, key=lambda name: self.clock[name]))
         for index in (i for left in self.flying.values() for i in left):
             moment = self.story[index]
             if isinstance(moment.entry, SentEntry):
@@ -82,14 +82,14 @@ class _Merge:
         message = self._heard(name, entry)
         return message.sender in self.todo and not self.flying.get(message)
 
-    def _take(self, name: str) -> None:
+    def _next_of(self, name: str) -> None:
         entry = self.todo[name].popleft()
         if not isinstance(entry, SentEntry):
             self.clock[name] = entry.time
         moment = Moment(len(self.story), name, self.clock[name], entry)
         self.story.append(moment)
         if isinstance(entry, HeardEntry):
-            self._hear(moment, self._heard(name, entry))
+            self._received(moment, self._heard(name, entry))
         elif isinstance(entry, SentEntry):
             moment.cause, moment.message = self.last.get(name), self._sent(name, entry.effect)
             self.flying[moment.message].append(moment.index)
@@ -101,7 +101,7 @@ class _Merge:
         if self.todo[name] and not isinstance(self.todo[name][0], SentEntry) and following is not None:
             self.clock[name] = following
 
-    def _hear(self, moment: Moment, message: Message) -> None:
+    def _received(self, moment: Moment, message: Message) -> None:
         moment.message = message
         if self.flying.get(message):
             moment.cause = self.landed[message] = self.flying[message].popleft()

@@ -3,7 +3,8 @@
 A struct becomes an object; where it is one of many (an event, an effect, a message) its `type` is named.  Members of
 enums go by name, bytes as hex digits, and infinity is null.  A protocol may have fields of its own form (`forms`): a
 key whose parts people know, a number that has more digits than many JSON readers keep.  What comes back is equal to
-what went in, and is checked field by field.
+what went in, and is checked field by field: its type, and that a number is within the bounds of its field.  Bounds
+matter where a number is a place in a mask or counts what is made: whoever doctors one must not get memory by it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ import msgspec
 from kvproto.fsm.errors import KvprotoError
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
-Kinds = Mapping[str, type[msgspec.Struct]]
+CollectorByKind = Mapping[str, type[msgspec.Struct]]
+#: by field name: the least and the most that a number may be
+Bounds = Mapping[str, tuple[float, float]]
+#: of any other number: as large as a mask that can be written, and a time that can be added to
+LARGEST_INT, LARGEST_FLOAT = 1 << 14_000, 1e15
+DIGITS = 20
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -28,7 +34,7 @@ class PlainError(KvprotoError, ValueError):
     """A value that does not fit the type it should have; the sentence names the place."""
 
 
-class Form(NamedTuple):
+class FieldForm(NamedTuple):
     """How a field is written and read (`read` gets the place, for its `PlainError`)."""
 
     write: Callable[[Any], Plain]
@@ -54,9 +60,11 @@ def hints(cls: Any) -> dict[str, Any]:
 class PlainJson:
     """Writes and reads the structs of one protocol."""
 
-    def __init__(self, kinds: dict[type, Kinds], forms: Mapping[str, Form]) -> None:
-        """`kinds`: by base, the structs of which only one's `type` tells which it is; `forms`: by field name."""
-        self.kinds, self.forms = kinds, forms
+    def __init__(
+        self, kinds: dict[type, CollectorByKind], forms: Mapping[str, FieldForm], bounds: Bounds | None = None
+    ) -> None:  # fmt: skip
+        """`kinds`: by base, the structs of which only one's `type` tells which it is; the rest by field name."""
+        self.kinds, self.forms, self.bounds = kinds, forms, bounds or {}
 
     def plain(self, value: object, name: str = "") -> Plain:
         """The plain form; `name` is the field that holds the value."""
@@ -92,23 +100,27 @@ class PlainJson:
         """The struct of this class (for a base of many: of the `type` that it names); `given` is taken as it is."""
         where = where or cls.__name__
         if not isinstance(data, dict):
-            raise PlainError(f"{where}: an object is expected, not {data!r}")
+            raise PlainError(f"{where}: an object is expected, not {_short(data)}")
         made: type[msgspec.Struct] = cls
         if cls in self.kinds:
             name = str(data.get("type"))
             if name not in self.kinds[cls]:
-                raise PlainError(f"{where}: there is no {cls.__name__.lower()} {name!r}")
+                raise PlainError(f"{where}: there is no {cls.__name__.lower()} {_short(name)}")
             made = self.kinds[cls][name]
         wanted = hints(made)
         wrong = set(data) - {"type"} ^ set(wanted)
         if wrong:
             known = ", ".join(wanted) or "none"
-            raise PlainError(f"{where}: the fields of {made.__name__} are: {known}; look at {sorted(wrong)}")
+            raise PlainError(f"{where}: the fields of {made.__name__} are: {known}; look at {_short(sorted(wrong))}")
         given = given or {}
-        read = {n: self._value(hint, data[n], n, f"{where}.{n}") for n, hint in wanted.items() if n not in given}
-        return made(**read, **given)  # type: ignore[return-value]
+        read = {n: self.value(hint, data[n], n, f"{where}.{n}") for n, hint in wanted.items() if n not in given}
+        try:
+            return made(**read, **given)  # type: ignore[return-value]
+        except ValueError as error:  # what the class says of itself
+            raise PlainError(f"{where}: {error}") from error
 
-    def _value(self, hint: Any, data: object, name: str, where: str) -> object:
+    def value(self, hint: Any, data: object, name: str, where: str) -> object:
+        """A field's value, of the type that its hint says."""
         if get_origin(hint) is Annotated:
             hint = get_args(hint)[0]
         if get_origin(hint) in (UnionType, Union):
@@ -118,18 +130,18 @@ class PlainJson:
             hint = choices[0] if len(choices) == 1 else self._base(choices, where)
         if name in self.forms and hint is int:
             return self.forms[name].read(data, where)
-        if hint is Any and isinstance(data, dict):  # a message that leaves
-            hint = next((base for base, known in reversed(self.kinds.items()) if data.get("type") in known), Any)
+        if hint is Any and isinstance(data, dict) and self.kinds:
+            hint = list(self.kinds)[-1]  # a message that leaves
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
             return self.struct(hint, data, where)
-        if isinstance(hint, type) and issubclass(hint, Enum) and data in hint.__members__:
-            return hint[str(data)]
+        if isinstance(hint, type) and issubclass(hint, Enum) and isinstance(data, str) and data in hint.__members__:
+            return hint[data]
         if get_origin(hint) is tuple and isinstance(data, list):
             return self._tuple(get_args(hint), data, where)
         if get_origin(hint) is dict and isinstance(data, dict):
             key, value = get_args(hint)
-            return {key(each): self._value(value, data[each], "", f"{where}.{each}") for each in data}
-        return _simple(hint, data, where)
+            return {_key(key, each, where): self.value(value, data[each], "", f"{where}.{each}") for each in data}
+        return self._simple(hint, data, name, where)
 
     def _base(self, choices: list[Any], where: str) -> type:
         """What many are one of."""
@@ -143,14 +155,49 @@ class PlainJson:
             inner = (inner[0],) * len(data)
         if len(inner) != len(data):
             raise PlainError(f"{where}: {len(inner)} values are expected, not {len(data)}")
-        return tuple(self._value(hint, each, "", where) for hint, each in zip(inner, data, strict=True))
+        return tuple(self.value(hint, each, "", where) for hint, each in zip(inner, data, strict=True))
 
 
-def _simple(hint: Any, data: object, where: str) -> object:
-    if hint is bytes and isinstance(data, str):
+    def _simple(self, hint: Any, data: object, name: str, where: str) -> object:
+        if hint is bytes and isinstance(data, str):
+            return _bytes(data, where)
+        if hint is float and data is None:
+            return math.inf
+        if hint is float and type(data) in (int, float):
+            least, most = self.bounds.get(name, (-LARGEST_FLOAT, LARGEST_FLOAT))
+            return float(_within(data, least, most, where))
+        if hint is int and type(data) is int:
+            least, most = self.bounds.get(name, (-LARGEST_INT, LARGEST_INT))
+            return _within(data, least, most, where)
+        if hint in (bool, str) and type(data) is hint:
+            return data
+        if get_origin(hint) is Literal and any(type(each) is type(data) and each == data for each in get_args(hint)):
+            return data
+        raise PlainError(f"{where}: {_short(data)} is no {getattr(hint, '__name__', hint)}")
+
+
+def _within(data: Any, least: float, most: float, where: str) -> Any:
+    if not least <= data <= most:
+        raise PlainError(f"{where}: {_short(data)} is out of bounds")
+    return data
+
+
+def _bytes(data: str, where: str) -> bytes:
+    try:
         return bytes.fromhex(data)
-    if hint is float and (data is None or isinstance(data, int | float)):
-        return math.inf if data is None else float(data)
-    if get_origin(hint) is Literal or (isinstance(hint, type) and type(data) is hint):
-        return data
-    raise PlainError(f"{where}: {data!r} is no {getattr(hint, '__name__', hint)}")
+    except ValueError:
+        raise PlainError(f"{where}: {_short(data)} is no bytes as hex digits") from None
+
+
+def _key(kind: type, text: str, where: str) -> object:
+    """An object's key: a text, or a whole number of at most 64 bits."""
+    if kind is int:
+        if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS):
+            raise PlainError(f"{where}: the key {_short(text)} is no whole number")
+        return int(text)
+    return text
+
+
+def _short(data: object, most: int = 80) -> str:
+    text = repr(data)
+    return text if len(text) <= most else f"{text[:most]}..."

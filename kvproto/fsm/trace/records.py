@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from kvproto.fsm.bounded_files import FileError, json_value, lines_of
 from kvproto.fsm.driver import STEP, Driver
 from kvproto.fsm.errors import KvprotoError
 from kvproto.fsm.table import Output, Table, Value
@@ -120,39 +121,46 @@ def load(*paths: str | Path, telling: Telling) -> list[Log]:
     logs: list[Log] = []
     for path in paths:
         try:
-            text = Path(path).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise TraceError(f"{path}: cannot be read: {error}") from error
-        found = parse(text.splitlines(), str(path), telling=telling)
+            found = parse(lines_of(Path(path)), str(path), telling=telling)
+        except OSError as error:
+            raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+        except FileError as error:
+            raise TraceError(str(error)) from error
         if not found:
             raise TraceError(f"{path}: no trace in it; the `save` of a protocol's traces writes one")
         logs += found
     return logs
 
 
-def parse(text: Iterable[str], name: str = "trace", *, telling: Telling) -> list[Log]:
+def parse(text: Iterable[str | bytes], name: str = "trace", *, telling: Telling) -> list[Log]:
     """Read logs from JSON lines.  Raises `TraceError`."""
     logs: list[Log] = []
     for number, line in enumerate(text, 1):
         if not line.strip():
             continue
         try:
-            data = json.loads(line)
-            if data.get("kind") == telling.party:
-                logs.append(Log(_read_head(data, telling), []))
-            elif not logs:
-                raise PlainError(f"the first line must name the {telling.party} (kind: {telling.party})")
-            else:
-                logs[-1].entries.append(_read(data, number, telling))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise TraceError(f"{name}:{number}: {said}") from error
+            _take(json_value(line, "JSON"), number, logs, telling)
+        except (FileError, PlainError) as error:
+            raise TraceError(f"{name}:{number}: {error}") from error
+        except KeyError as error:
+            raise TraceError(f"{name}:{number}: {error} is missing") from error
     return logs
+
+
+def _take(data: Any, number: int, logs: list[Log], telling: Telling) -> None:
+    if not isinstance(data, dict):
+        raise PlainError("an object is expected")
+    if data.get("kind") == telling.party:
+        logs.append(Log(_read_head(data, telling), []))
+    elif not logs:
+        raise PlainError(f"the first line must name the {telling.party} (kind: {telling.party})")
+    else:
+        logs[-1].entries.append(_read(data, number, telling))
 
 
 def _read_head(data: dict[str, Any], telling: Telling) -> Any:
     if data["format"] != FORMAT:
-        raise PlainError(f"format {data['format']}; this version reads format {FORMAT}")
+        raise PlainError(f"format {str(data['format'])[:40]}; this version reads format {FORMAT}")
     about = {key: value for key, value in data.items() if key not in {"kind", "format"}}
     timing = telling.json.struct(telling.timing, data["timing"])
     return telling.json.struct(telling.head, about, given={"timing": timing})
@@ -174,32 +182,50 @@ def _entry(entry: TraceEntry, telling: Telling) -> dict[str, Plain]:
 
 def _read(data: dict[str, Any], line: int, telling: Telling) -> TraceEntry:
     struct = telling.json.struct
+
+    def field(name: str, hint: Any) -> Any:
+        return telling.json.value(hint, data[name], name, name)
+
     if data["kind"] == "sent":
-        return SentEntry(line, struct(Effect, data["effect"]))
+        effect = struct(Effect, data["effect"])
+        if telling.left(effect) is None:
+            raise PlainError(f"effect: no message leaves by {type(effect).__name__}")
+        return SentEntry(line, effect)
     if data["kind"] == "heard":
-        forms = telling.forms
-        header = [forms[name].read(data[name], name) if name in forms else data[name] for name in telling.header]
-        return HeardEntry(line, data["time"], tuple(header), struct(telling.body, data["message"]), data.get("route"))
-    table = telling.tables.get(data["machine"])
-    if data["kind"] != "step" or table is None:
-        raise PlainError(f"no entry of kind {data['kind']!r}, machine {data.get('machine')!r}")
+        header = tuple(field(name, int) for name in telling.header)
+        route = field("route", int | None) if "route" in data else None
+        return HeardEntry(line, _time(data, telling), header, struct(telling.body, data["message"]), route)
+    table = telling.tables.get(field("machine", str)) if data["kind"] == "step" else None
+    if table is None:
+        raise PlainError(f"no entry of kind {str(data['kind'])[:40]!r}, machine {str(data.get('machine'))[:40]!r}")
     event = struct(Event, data["event"])
+    if type(event) not in table.events:
+        raise PlainError(f"event: {table.name} takes no {type(event).__name__}")
+    if not isinstance(data["effects"], list):
+        raise PlainError("effects: a list is expected")
     effects = tuple(_read_output(each, telling) for each in data["effects"])
     value = _read_value(table, data["value"], telling) if "value" in data else None
-    return StepEntry(line, float(data["time"]), table.name, telling.key_of(table, event), event, data["from"],
-                     data["to"], data["row"], effects, value)  # fmt: skip
+    return StepEntry(line, _time(data, telling), table.name, telling.key_of(table, event), event, field("from", str),
+                     field("to", str), field("row", int | None), effects, value)  # fmt: skip
+
+
+def _time(data: dict[str, Any], telling: Telling) -> float:
+    if data["time"] is None:  # which is infinity where a timer ends
+        raise PlainError("time: null is no time")
+    return float(telling.json.value(float, data["time"], "time", "time"))  # type: ignore[arg-type]
 
 
 def _read_output(data: Any, telling: Telling) -> Output:
     """What a step left behind: an effect, or an event for another machine of the party."""
     name = data.get("type") if isinstance(data, dict) else None
-    return telling.json.struct(Event, data) if name in telling.events else telling.json.struct(Effect, data)
+    event = isinstance(name, str) and name in telling.events
+    return telling.json.struct(Event, data) if event else telling.json.struct(Effect, data)
 
 
-def _read_value(table: Table[Any], data: dict[str, Any], telling: Telling) -> Value:
-    state = str(data.get("state"))
-    if state not in table.states.__members__:
-        raise PlainError(f"{table.name} has no state {state!r}")
+def _read_value(table: Table[Any], data: Any, telling: Telling) -> Value:
+    if not isinstance(data, dict) or str(data.get("state")) not in table.states.__members__:
+        raise PlainError(f"value: an object with a state of {table.name} is expected")
+    state = str(data["state"])
     given: dict[str, object] = {"state": table.states[state]}
     value: Value = telling.json.struct(table.value, {**data, "state": None}, "value", given=given)
     return value

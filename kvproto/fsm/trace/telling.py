@@ -20,7 +20,7 @@ import msgspec
 from kvproto.fsm import vocabulary
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Output, Table, Value
-from kvproto.fsm.trace.plain_json import Form, PlainError, PlainJson, named
+from kvproto.fsm.trace.plain_json import DIGITS, Bounds, FieldForm, PlainError, PlainJson, named
 from kvproto.fsm.vocabulary import Effect, Event, TimerFired, Transmit
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 #: of a machine: its key; of a story: what it is about (None: nothing that stories are told of)
 Key = tuple[Any, ...]
 Subject = Any
+#: of every protocol's traces: seconds on a clock and of a timer, and places in tables
+COMMON: Bounds = {"time": (-1e12, 1e12), "period": (1e-9, 1e9), "row": (0, 1 << 16), "route": (0, 1 << 16)}
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -42,7 +44,7 @@ class Message(msgspec.Struct, frozen=True):
     fields: tuple[tuple[str, object], ...]
 
 
-class Head(msgspec.Struct, frozen=True):
+class LogHead(msgspec.Struct, frozen=True):
     """Whose log it is; `peers` has the others' names by the numbers that this party gives them."""
 
     name: str
@@ -54,7 +56,7 @@ class Head(msgspec.Struct, frozen=True):
     peers: dict[int, str]
 
 
-class Clues:
+class SenderClues:
     """What else may have led to a message of which nobody has written down that it was sent."""
 
     def note(self, moment: Moment, step: StepEntry) -> None:
@@ -74,9 +76,11 @@ class Telling:
     #: what a party is told with a message, in the order of its trace
     header: tuple[str, ...] = ("peer",)
     #: the first line of a log
-    head: type[Any] = Head
+    head: type[Any] = LogHead
     #: fields of their own form, by name
-    forms: ClassVar[Mapping[str, Form]] = {}
+    forms: ClassVar[Mapping[str, FieldForm]] = {}
+    #: what numbers may be, by field name; those that are places in masks, or count what is made, need bounds
+    bounds: ClassVar[Bounds] = {"peer": (-1, 1 << 20), **COMMON}
     #: who raises an event that no message and no other machine does
     sources: ClassVar[Mapping[str, tuple[type[Event], ...]]] = {}
     #: whose events a sequence chart notes, beside the timers
@@ -99,7 +103,7 @@ class Telling:
         things = [each for module in (vocabulary, *vocabularies) for each in vars(module).values()]
         self.events, self.effects = named(Event, things), named(Effect, things)
         self.messages = named(body, things)
-        self.json = PlainJson({Event: self.events, Effect: self.effects, body: self.messages}, self.forms)
+        self.json = PlainJson({Event: self.events, Effect: self.effects, body: self.messages}, self.forms, self.bounds)
 
     def machines(self, timing: Any) -> dict[str, Machine[Any]]:
         """Every table compiled, by name: a step is pure, and fires again as it did."""
@@ -108,7 +112,7 @@ class Telling:
     # --------------------------------------------------------------------------------------------- parties
     def head_of(self, party: Any, *, whole: bool) -> Any:
         """The first line of this party's log."""
-        return Head(party.name, self.digest(), party.timing, whole, party.routes.name, dict(party.peers))
+        return LogHead(party.name, self.digest(), party.timing, whole, party.routes.name, dict(party.peers))
 
     def names(self, heads: Iterable[Any]) -> dict[Any, str]:
         """The names under which these parties are told of, by `identity`."""
@@ -132,10 +136,10 @@ class Telling:
         """What parties are ordered by."""
         return party
 
-    def clues(self, logs: Iterable[Any], names: Mapping[Any, str]) -> Clues:
+    def clues(self, logs: Iterable[Any], names: Mapping[Any, str]) -> SenderClues:
         """What else may have led to a message."""
         del logs, names
-        return Clues()
+        return SenderClues()
 
     # --------------------------------------------------------------------------------------------- machines
     def key_of(self, table: Table[Any], event: Event) -> Key:
@@ -157,7 +161,7 @@ class Telling:
 
     def subject_from(self, text: str) -> Subject:
         """The subject that people name so; `PlainError` if there can be none such."""
-        if not text.isdecimal():
+        if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS):
             raise PlainError(f"{text!r} is no {self.subject}: write its number")
         return int(text)
 

@@ -15,11 +15,24 @@ from typing import Any, Protocol
 import torch
 
 from kvproto.io.kernels.digest import wrong_table
-from kvproto.io.kernels.pool import Cut, KernelError, Pool, Side, need
+from kvproto.io.kernels.pool import KernelError, Pool, Side, SliceCopy, need
 from kvproto.layout.plan import Share
 
-__all__ = ["Cut", "Done", "EventTicket", "Events", "KernelError", "Kernels", "Pool", "Side", "StagedPart", "Ticket",
-           "check_call", "need", "on_stream"]  # fmt: skip
+__all__ = [
+    "Done",
+    "EventTicket",
+    "Events",
+    "KernelError",
+    "Kernels",
+    "Pool",
+    "Side",
+    "SliceCopy",
+    "StagedPart",
+    "Ticket",
+    "check_call",
+    "need",
+    "on_stream",
+]  # fmt: skip
 
 
 class Ticket(Protocol):
@@ -80,7 +93,7 @@ _new_event: Callable[[], Any] = torch.cuda.Event
 
 
 def check_call(
-    pool: Pool, cut: Cut, table: torch.Tensor, first: int, tokens: int, outs: Sequence[torch.Tensor],
+    pool: Pool, cut: SliceCopy, table: torch.Tensor, first: int, tokens: int, outs: Sequence[torch.Tensor],
     digest: torch.Tensor | None,
 ) -> None:  # fmt: skip
     """The checks of every call: all that can be known without looking into device memory."""

@@ -34,7 +34,7 @@ COMPILING = Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
+class KernelTuning:
     """How work is cut into programs; results never depend on it.
 
     The defaults were the best of 30 forms on an H200, by 1 to 5 % and in every row: many programs of one warp, each
@@ -50,13 +50,13 @@ class Tuning:
     """Whether programs mix parts, where these are alike and no digests are wanted."""
 
 
-BEST = Tuning()
+BEST = KernelTuning()
 
 
 class Batch:
     """Up to eight parts of a cut: constants, the table of addresses, and the compiled kernels, by alignment."""
 
-    def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: Tuning, *, digests: bool) -> None:
+    def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: KernelTuning, *, digests: bool) -> None:
         self.parts, self._layers, self._warps = len(slices), max(part.layers for part in slices), tuning.warps
         dense = not digests and all(grain.head == grain.row for grain in pool.grains)
         group = gcd(*(part.heads for part in slices)) if dense else 1

@@ -37,7 +37,7 @@ def need(condition: object, message: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Grain:
+class ByteGeometry:
     """The byte geometry of the K tensors, or of the V tensors, of a pool."""
 
     row: int
@@ -90,19 +90,19 @@ class Pool:
             need(other.element_size() == self.itemsize, "K and V elements must have the same size")
             need(other.device == self.device, f"K is on {self.device} but V on {other.device}")
         self.grains = tuple(self._grain(tensors[0]) for tensors in self.kinds)
-        self._cuts: dict[tuple[Side, tuple[Share, ...]], Cut] = {}
+        self._cuts: dict[tuple[Side, tuple[Share, ...]], SliceCopy] = {}
 
-    def _grain(self, tensor: torch.Tensor) -> Grain:
+    def _grain(self, tensor: torch.Tensor) -> ByteGeometry:
         row = tensor.shape[3] * self.itemsize
         # The stride of a dimension of one element says nothing; the row's size then keeps the alignment.
         steps = [tensor.stride(axis) * self.itemsize if tensor.shape[axis] > 1 else row for axis in self.axes[:3]]
-        return Grain(row, *steps)
+        return ByteGeometry(row, *steps)
 
-    def cut(self, side: Side, shares: tuple[Share, ...]) -> Cut:
+    def cut(self, side: Side, shares: tuple[Share, ...]) -> SliceCopy:
         """What these shares select here, checked; made once for each set of shares: of two threads' the first stays."""
         found = self._cuts.get((side, shares))
         if found is None:
-            found = self._cuts.setdefault((side, shares), Cut(self, side, shares))
+            found = self._cuts.setdefault((side, shares), SliceCopy(self, side, shares))
         return found
 
     def part_bytes(self, share: Share, tokens: int) -> int:
@@ -135,7 +135,7 @@ class Slice:
     """Staged bytes of one token of one layer: of K and, where there is any, of V."""
 
 
-class Cut:
+class SliceCopy:
     """The slices that shares take from a pool, or put into it; `side` chooses the source's or the reader's offsets."""
 
     def __init__(self, pool: Pool, side: Side, shares: tuple[Share, ...]) -> None:

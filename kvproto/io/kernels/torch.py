@@ -83,9 +83,7 @@ def _places(pool: Pool, table: torch.Tensor, first: int, tokens: int) -> tuple[t
     return pages, token % size
 
 
-def _layers(
-    pool: Pool, part: Slice, buffer: torch.Tensor, tokens: int
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _layers(pool: Pool, part: Slice, buffer: torch.Tensor, tokens: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Of each layer's K, then of each layer's V: the pool's heads and the staged rows, as words."""
     at = 0
     for tensors, grain, width in zip(pool.kinds, pool.grains, part.widths, strict=True):

@@ -15,12 +15,23 @@ from typing import Any
 
 import torch
 
-from kvproto.io.kernels.base import Cut, Done, Events, KernelError, Pool, Side, StagedPart, Ticket, check_call, need
-from kvproto.io.kernels.batch import BEST, INTERPRETED, MAX_UNITS, Batch, Tuning
+from kvproto.io.kernels.base import (
+    Done,
+    Events,
+    KernelError,
+    Pool,
+    Side,
+    SliceCopy,
+    StagedPart,
+    Ticket,
+    check_call,
+    need,
+)
+from kvproto.io.kernels.batch import BEST, INTERPRETED, MAX_UNITS, Batch, KernelTuning
 from kvproto.io.kernels.tile import MAX_PARTS
 from kvproto.layout.plan import Share
 
-__all__ = ["INTERPRETED", "TritonKernels", "Tuning"]
+__all__ = ["INTERPRETED", "KernelTuning", "TritonKernels"]
 
 ALONE = "alone"
 """Marks what was prepared of a single share, for scatters of some of them."""
@@ -32,7 +43,7 @@ class TritonKernels:
     What two threads make of one cut at a time is made twice, and the first stays: its table may be in use by then.
     """
 
-    def __init__(self, tuning: Tuning = BEST) -> None:
+    def __init__(self, tuning: KernelTuning = BEST) -> None:
         power = tuning.tile & (tuning.tile - 1) == 0
         need(power and tuning.tile >= 16, f"a tile is a power of two of bytes, 16 or more, not {tuning.tile}")
         self._tuning = tuning
@@ -70,18 +81,18 @@ class TritonKernels:
         shares, buffers = zip(*parts, strict=True) if parts else ((), ())
         return self._move("scatter", pool, table, first, tokens, shares, buffers, stream, after, digest)
 
-    def _make(self, pool: Pool, side: Side, cut: Cut, *, digests: bool) -> list[Batch]:
+    def _make(self, pool: Pool, side: Side, cut: SliceCopy, *, digests: bool) -> list[Batch]:
         slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
         found = [Batch(pool, part, side, self._tuning, digests=digests) for part in slices]
         return self._first(cut, found, digests=digests)
 
-    def _first(self, cut: Cut, made: list[Batch], *, digests: bool) -> list[Batch]:
+    def _first(self, cut: SliceCopy, made: list[Batch], *, digests: bool) -> list[Batch]:
         """What is kept of the cut: this, unless there is something already."""
         kept: list[Batch] = cut.plans.setdefault((self, digests), made)
         return kept
 
     def _batches(
-        self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: Cut, *, digests: bool
+        self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: SliceCopy, *, digests: bool
     ) -> list[Batch]:
         """What is launched for these shares: made at the first call, unless each of them was prepared.
 
@@ -113,7 +124,7 @@ class TritonKernels:
         return self._queue(pool, side, shares, cut, *cell, stream, after)
 
     def _queue(
-        self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: Cut, pages: int, first: int, tokens: int,
+        self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: SliceCopy, pages: int, first: int, tokens: int,
         staged: list[int], digests: int, stream: Any, after: Any,
     ) -> Ticket:  # fmt: skip
         batches = self._batches(pool, side, shares, cut, digests=digests != 0)
@@ -126,7 +137,7 @@ class TritonKernels:
 
     @staticmethod
     def _launch(
-        batches: list[Batch], cut: Cut, pages: int, first: int, tokens: int, staged: list[int], digests: int,
+        batches: list[Batch], cut: SliceCopy, pages: int, first: int, tokens: int, staged: list[int], digests: int,
         stream: int,
     ) -> None:  # fmt: skip
         at = 0

@@ -105,7 +105,7 @@ class Busy(TransportError):
     kind: ClassVar[FaultKind] = "busy"
 
 
-class Caps(msgspec.Struct, frozen=True):
+class TransportCaps(msgspec.Struct, frozen=True):
     """What a backend can do."""
 
     backend: str
@@ -117,7 +117,7 @@ class Caps(msgspec.Struct, frozen=True):
     needs_target_progress: bool  # True: the target's owner must poll for a write to complete
 
 
-class Region(msgspec.Struct, frozen=True):
+class MemoryRegion(msgspec.Struct, frozen=True):
     """Registered memory of this process. `index` names it to peers; an index is never given twice."""
 
     index: int
@@ -138,21 +138,21 @@ class RemoteRegion(msgspec.Struct, frozen=True):
     dev: int
 
 
-class Part(msgspec.Struct, frozen=True):
+class WritePart(msgspec.Struct, frozen=True):
     """One pair of regions in a write of several."""
 
-    src: Region
+    src: MemoryRegion
     dst: RemoteRegion
     descs: Descs
 
 
-class Draft:
+class WriteDraft:
     """A write that is ready to be posted. `raw` is the backend's; the rest tells whether it still holds."""
 
     __slots__ = ("link", "parts", "peer", "raw", "request", "tables", "tag")
 
     def __init__(
-        self, peer: PeerId, parts: Sequence[Part], tag: bytes, link: Any, request: Any, tables: tuple[Any, int]
+        self, peer: PeerId, parts: Sequence[WritePart], tag: bytes, link: Any, request: Any, tables: tuple[Any, int]
     ) -> None:  # fmt: skip
         self.peer, self.parts, self.tag = peer, parts, tag
         self.link, self.request, self.tables = link, request, tables
@@ -194,18 +194,18 @@ class Transport(Protocol):
     """One instance per rank."""
 
     @property
-    def caps(self) -> Caps: ...
+    def caps(self) -> TransportCaps: ...
     @property
     def instance(self) -> PeerId: ...
 
     def adopt(self) -> None:
         """Make the calling thread the owner. The previous owner must have stopped calling."""
 
-    def register(self, addr: int, nbytes: int, kind: Kind = "DRAM", dev: int = 0) -> Region:
+    def register(self, addr: int, nbytes: int, kind: Kind = "DRAM", dev: int = 0) -> MemoryRegion:
         """Open memory to this transport and its peers; the caller keeps it alive until `deregister` or `close`.
         Raises UsageError for empty, overlapping or unsupported memory."""
 
-    def deregister(self, region: Region) -> None:
+    def deregister(self, region: MemoryRegion) -> None:
         """Raises Busy while a write that is not quiescent uses it. Peers' writes into it cannot be seen from here:
         the caller must know that they are drained, and some backends end the process if they are not."""
 
@@ -226,21 +226,21 @@ class Transport(Protocol):
     def remote(self, peer: PeerId, index: int) -> RemoteRegion:
         """The peer's region of that index. Raises StaleEndpoint if its endpoint has none."""
 
-    def write(self, peer: PeerId, src: Region, dst: RemoteRegion, descs: npt.ArrayLike, tag: bytes) -> Handle:
+    def write(self, peer: PeerId, src: MemoryRegion, dst: RemoteRegion, descs: npt.ArrayLike, tag: bytes) -> Handle:
         """Post one write of n pieces, `descs` being (n, 3) integers: source offset, destination offset, length.
         An empty tag asks for no notification."""
 
-    def write_many(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Handle:
+    def write_many(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> Handle:
         """One write, one tag, pieces in several pairs of regions; all sources of one kind, all targets of one kind."""
 
-    def prepare(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Draft:
+    def prepare(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> WriteDraft:
         """All of `write_many` but the posting, for a write that will be wanted soon. Nothing is read or sent."""
 
-    def post(self, draft: Draft) -> Handle:
+    def post(self, draft: WriteDraft) -> Handle:
         """Post a draft, once. One that regions or peers have outlived is prepared anew, and may be refused then.
         After Busy it can be tried again; after anything else it is spent."""
 
-    def drop(self, draft: Draft) -> None:
+    def drop(self, draft: WriteDraft) -> None:
         """Give up a draft that was not posted; drop those to a peer before it is disconnected."""
 
     def poll(self) -> list[TransportEvent]:

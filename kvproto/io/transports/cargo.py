@@ -29,24 +29,24 @@ class WriteEnd(msgspec.Struct, frozen=True):
     quiescent: bool = True
 
 
-class Tag(msgspec.Struct, frozen=True):
+class WriteArrived(msgspec.Struct, frozen=True):
     """A peer's write arrived."""
 
     peer: PeerId
     tag: bytes
 
 
-class Lost(msgspec.Struct, frozen=True):
+class FabricPeerLost(msgspec.Struct, frozen=True):
     """A peer is gone."""
 
     peer: PeerId
     fault: Fault
 
 
-News: TypeAlias = WriteEnd | Tag | Lost
+News: TypeAlias = WriteEnd | WriteArrived | FabricPeerLost
 
 
-class Cargo:
+class FabricWrite:
     """A write on the fabric. `pieces` holds (source address, target address, length) of what has not landed."""
 
     __slots__ = ("handle", "pieces", "tag", "target", "told", "writer")

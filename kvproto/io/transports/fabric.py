@@ -30,7 +30,7 @@ from collections import deque
 from random import Random
 
 from .base import Fault, Handle, PeerId, UsageError
-from .cargo import Cargo, FabricStep, Lost, News, StepKind, Tag, WriteEnd
+from .cargo import FabricPeerLost, FabricStep, FabricWrite, News, StepKind, WriteArrived, WriteEnd
 from .regions import Request
 
 
@@ -49,7 +49,7 @@ class Fabric:
         self._names: set[PeerId] = set()
         self._memory: dict[PeerId, dict[int, tuple[int, int]]] = {}  # instance -> region index -> (addr, end)
         self._news: dict[PeerId, deque[News]] = {}
-        self._cargo: dict[tuple[PeerId, Handle], Cargo] = {}
+        self._cargo: dict[tuple[PeerId, Handle], FabricWrite] = {}
         self._stalled: set[PeerId] = set()
 
     # -- steps
@@ -59,7 +59,7 @@ class Fabric:
         with self._lock:
             return [step for cargo in self._cargo.values() for step in self._steps(cargo)]
 
-    def _steps(self, cargo: Cargo) -> list[FabricStep]:
+    def _steps(self, cargo: FabricWrite) -> list[FabricStep]:
         if cargo.pieces:
             pieces = list(cargo.pieces) if self.shuffle else [next(iter(cargo.pieces))]
             return [FabricStep(cargo.writer, cargo.handle, "land", piece) for piece in pieces]
@@ -97,12 +97,12 @@ class Fabric:
                 steps += 1
             return steps
 
-    def _move(self, cargo: Cargo, step: FabricStep) -> None:
+    def _move(self, cargo: FabricWrite, step: FabricStep) -> None:
         if step.kind == "land":
             self._land(cargo, step.piece)
             return
         if step.kind == "arrive":
-            self._tell(cargo.target, Tag(cargo.writer, cargo.tag))
+            self._tell(cargo.target, WriteArrived(cargo.writer, cargo.tag))
             cargo.tag = b""
         else:
             self._tell(cargo.writer, WriteEnd(cargo.handle))
@@ -110,7 +110,7 @@ class Fabric:
         if cargo.told and not cargo.tag:
             del self._cargo[cargo.writer, cargo.handle]
 
-    def _land(self, cargo: Cargo, piece: int) -> None:
+    def _land(self, cargo: FabricWrite, piece: int) -> None:
         src, dst, length = cargo.pieces[piece]
         if any(addr <= dst and dst + length <= end for addr, end in self._memory[cargo.target].values()):
             ctypes.memmove(dst, src, length)
@@ -139,7 +139,9 @@ class Fabric:
 
     def cut(self, writer: PeerId, target: PeerId) -> None:
         with self._lock:
-            self._tell(writer, Lost(target, Fault("peer_lost", f"the link to {target} was cut by the schedule")))
+            self._tell(
+                writer, FabricPeerLost(target, Fault("peer_lost", f"the link to {target} was cut by the schedule"))
+            )
 
     def kill(self, instance: PeerId) -> None:
         with self._lock:
@@ -149,7 +151,7 @@ class Fabric:
             for cargo in concerned:
                 self._stop(cargo, fault)
             for writer in dict.fromkeys(cargo.writer for cargo in concerned):
-                self._tell(writer, Lost(instance, fault))
+                self._tell(writer, FabricPeerLost(instance, fault))
 
     def stall(self, instance: PeerId) -> None:
         with self._lock:
@@ -159,13 +161,13 @@ class Fabric:
         with self._lock:
             self._stalled.discard(instance)
 
-    def _flying(self, writer: PeerId, handle: Handle) -> Cargo:
+    def _flying(self, writer: PeerId, handle: Handle) -> FabricWrite:
         cargo = self._cargo.get((writer, handle))
         if cargo is None:
             raise UsageError(f"write {handle} of {writer} is not on the fabric")
         return cargo
 
-    def _stop(self, cargo: Cargo, fault: Fault) -> None:
+    def _stop(self, cargo: FabricWrite, fault: Fault) -> None:
         del self._cargo[cargo.writer, cargo.handle]
         if not cargo.told:
             self._tell(cargo.writer, WriteEnd(cargo.handle, fault))
@@ -201,11 +203,11 @@ class Fabric:
                 raise UsageError(f"{writer} is gone: it cannot write")
             if target in self._memory:
                 tag = tag if self.native_notify else b""
-                self._cargo[writer, handle] = Cargo(writer, target, handle, request, self.piece, tag)
+                self._cargo[writer, handle] = FabricWrite(writer, target, handle, request, self.piece, tag)
             else:
                 fault = Fault("peer_lost", f"peer {target} is not on the fabric (any more)")
                 self._tell(writer, WriteEnd(handle, fault))
-                self._tell(writer, Lost(target, fault))
+                self._tell(writer, FabricPeerLost(target, fault))
 
     def news(self, instance: PeerId) -> list[News]:
         """What happened to an instance since the last call."""

@@ -1,9 +1,9 @@
 """The in-memory transport: several ranks in one process, moving real bytes, on a fabric whose schedule is data.
 
 It is what the checker's replays, the hypothesis machines and the demonstrations run on, and it obeys the same
-contract as the real ones, so whatever holds for `Ledger` is tested here in microseconds. Addresses are real addresses
-of this process (`array.ctypes.data`, `tensor.data_ptr()`); the caller keeps the memory alive. See `fabric.py` for
-what can be scheduled and what can go wrong.
+contract as the real ones, so whatever holds for `WriteRecords` is tested here in microseconds. Addresses are real
+addresses of this process (`array.ctypes.data`, `tensor.data_ptr()`); the caller keeps the memory alive. See `fabric.py`
+for what can be scheduled and what can go wrong.
 
     fabric = Fabric(piece=4096)
     p, d = MemoryTransport(fabric), MemoryTransport(fabric)
@@ -16,31 +16,31 @@ what can be scheduled and what can go wrong.
 
 from __future__ import annotations
 
-from .base import Arrived, Caps, Draft, Handle, Region
-from .cargo import FabricStep, Lost, News, Tag, WriteEnd
+from .base import Arrived, Handle, MemoryRegion, TransportCaps, WriteDraft
+from .cargo import FabricPeerLost, FabricStep, News, WriteArrived, WriteEnd
 from .endpoint import InstanceDescription
 from .fabric import Fabric
 from .links import InFlightWrite, TransportLink
-from .write_records import Ledger
+from .write_records import WriteRecords
 
 __all__ = ["Fabric", "FabricStep", "MemoryTransport"]
 
 MAX_TAG = 8192
 
 
-class MemoryTransport(Ledger[InFlightWrite]):
+class MemoryTransport(WriteRecords[InFlightWrite]):
     """One instance on a fabric. Names are given in order (`memory-0`, `memory-1`, ...) unless `instance` is."""
 
     def __init__(self, fabric: Fabric, instance: str | None = None, *, max_inflight_descs: int = 1 << 20) -> None:
         name = fabric.join(instance)
-        caps = Caps("memory", ("DRAM",), MAX_TAG, 1 << 20, max_inflight_descs, fabric.native_notify, False)
+        caps = TransportCaps("memory", ("DRAM",), MAX_TAG, 1 << 20, max_inflight_descs, fabric.native_notify, False)
         super().__init__(caps, name)
         self.fabric = fabric
 
-    def _attach(self, region: Region) -> None:
+    def _attach(self, region: MemoryRegion) -> None:
         self.fabric.expose(self.instance, region.index, region.addr, region.nbytes)
 
-    def _detach(self, region: Region) -> None:
+    def _detach(self, region: MemoryRegion) -> None:
         self.fabric.hide(self.instance, region.index)
 
     def _blob(self) -> bytes:
@@ -55,7 +55,7 @@ class MemoryTransport(Ledger[InFlightWrite]):
     def _unlink(self, link: TransportLink) -> None:
         pass
 
-    def _post(self, handle: Handle, draft: Draft) -> InFlightWrite:
+    def _post(self, handle: Handle, draft: WriteDraft) -> InFlightWrite:
         self.fabric.launch(self.instance, draft.peer, handle, draft.request, draft.tag)
         return InFlightWrite(handle, draft.peer, draft.request)
 
@@ -64,9 +64,9 @@ class MemoryTransport(Ledger[InFlightWrite]):
             self._hear(news)
 
     def _hear(self, news: News) -> None:
-        if isinstance(news, Tag):
+        if isinstance(news, WriteArrived):
             self._events.append(Arrived(news.peer, news.tag))
-        elif isinstance(news, Lost):
+        elif isinstance(news, FabricPeerLost):
             self._lose(news.peer, news.fault)
         elif isinstance(news, WriteEnd) and (flight := self._flights.get(news.handle)) is not None:
             if news.fault is None:

@@ -30,20 +30,20 @@ from typing import Any
 from .base import (
     BackendUnavailable,
     BadEndpoint,
-    Caps,
-    Draft,
     Fault,
     Handle,
     Kind,
+    MemoryRegion,
     PeerGone,
     PeerId,
-    Region,
+    TransportCaps,
     UsageError,
+    WriteDraft,
 )
 from .endpoint import InstanceDescription
 from .links import InFlightWrite, TransportLink
 from .regions import Request
-from .write_records import Ledger
+from .write_records import WriteRecords
 
 MAX_TAG = 8192
 MAX_DESCS = 1 << 17
@@ -92,7 +92,7 @@ def _load() -> Any:
     return engine
 
 
-class MooncakeTransport(Ledger[_MooncakeWrite]):
+class MooncakeTransport(WriteRecords[_MooncakeWrite]):
     """`host` is the address peers reach this process by. Raises BackendUnavailable, also for a second engine."""
 
     def __init__(self, host: str, instance: str | None = None, protocol: str = "tcp", device: str = "") -> None:
@@ -100,7 +100,7 @@ class MooncakeTransport(Ledger[_MooncakeWrite]):
         if not _running.acquire(blocking=False):
             raise BackendUnavailable("this process has a Mooncake engine already: one a process, close it first")
         kinds: tuple[Kind, ...] = ("DRAM", "VRAM") if getattr(library, "SUPPORT_CUDA", False) else ("DRAM",)
-        caps = Caps("mooncake", kinds, MAX_TAG, MAX_DESCS, MAX_INFLIGHT_DESCS, False, False)
+        caps = TransportCaps("mooncake", kinds, MAX_TAG, MAX_DESCS, MAX_INFLIGHT_DESCS, False, False)
         super().__init__(caps, PeerId(instance or uuid.uuid4().hex))
         self._engine: Any = library.TransferEngine()
         status = self._engine.initialize(host, "P2PHANDSHAKE", protocol, device)
@@ -110,12 +110,12 @@ class MooncakeTransport(Ledger[_MooncakeWrite]):
         self.address = f"{host}:{self._engine.get_rpc_port()}"
         self._tasks: dict[PeerId, int] = {}
 
-    def _attach(self, region: Region) -> None:
+    def _attach(self, region: MemoryRegion) -> None:
         status = self._engine.register_memory(region.addr, region.nbytes)
         if status != 0:
             raise UsageError(f"Mooncake cannot register {region}: status {status}")
 
-    def _detach(self, region: Region) -> None:
+    def _detach(self, region: MemoryRegion) -> None:
         self._engine.unregister_memory(region.addr)
 
     def _blob(self) -> bytes:
@@ -141,7 +141,7 @@ class MooncakeTransport(Ledger[_MooncakeWrite]):
 
     # -- writes
 
-    def _post(self, handle: Handle, draft: Draft) -> _MooncakeWrite:
+    def _post(self, handle: Handle, draft: WriteDraft) -> _MooncakeWrite:
         write = _MooncakeWrite(handle, draft.peer, draft.request)
         self._submit(draft.link, write, SUBMITS_A_POLL)
         return write

@@ -37,23 +37,23 @@ from .base import (
     Arrived,
     BackendUnavailable,
     BadEndpoint,
-    Caps,
-    Draft,
     Fault,
     FaultKind,
     Handle,
     Kind,
+    MemoryRegion,
     PeerGone,
     PeerId,
-    Region,
     StaleEndpoint,
+    TransportCaps,
     UsageError,
+    WriteDraft,
 )
 from .endpoint import InstanceDescription
 from .links import InFlightWrite, TransportLink
 from .nixl_load import load
 from .regions import Request
-from .write_records import Ledger
+from .write_records import WriteRecords
 
 MAX_TAG = 8192  # one eager fragment
 MAX_DESCS = 1 << 20
@@ -85,7 +85,7 @@ class _NixlWrite(InFlightWrite):
         self.error = error  # what posting it raised
 
 
-class NixlTransport(Ledger[_NixlWrite]):
+class NixlTransport(WriteRecords[_NixlWrite]):
     """`instance` names the agent and must be new with every life (default: a UUID); `params` are NIXL's parameters of
     the UCX backend. Raises BackendUnavailable."""
 
@@ -107,7 +107,7 @@ class NixlTransport(Ledger[_NixlWrite]):
             raise BackendUnavailable(f"NIXL's UCX backend does not start here: {error!r}") from error
         mems = agent.get_backend_mem_types("UCX")
         kinds: tuple[Kind, ...] = tuple(k for k in _MEMORY if f"{k}_SEG" in mems)
-        super().__init__(Caps("nixl", kinds, MAX_TAG, MAX_DESCS, MAX_INFLIGHT_DESCS, True, True), name)
+        super().__init__(TransportCaps("nixl", kinds, MAX_TAG, MAX_DESCS, MAX_INFLIGHT_DESCS, True, True), name)
         self._agent: Any = agent
         self._raw: Any = agent.agent
         self._mems = {"DRAM": self._nixl.DRAM_SEG, "VRAM": self._nixl.VRAM_SEG}
@@ -115,14 +115,14 @@ class NixlTransport(Ledger[_NixlWrite]):
 
     # -- regions
 
-    def _attach(self, region: Region) -> None:
+    def _attach(self, region: MemoryRegion) -> None:
         row = [(region.addr, region.nbytes, region.dev, "")]
         try:
             self._regs[region.index] = self._agent.register_memory(row, region.kind)
         except self._errors as error:
             raise UsageError(f"NIXL cannot register {region}: {error!r}") from error
 
-    def _detach(self, region: Region) -> None:
+    def _detach(self, region: MemoryRegion) -> None:
         self._agent.deregister_memory(self._regs.pop(region.index))
 
     def _blob(self) -> bytes:
@@ -175,7 +175,7 @@ class NixlTransport(Ledger[_NixlWrite]):
 
     # -- writes
 
-    def _draft(self, draft: Draft) -> int | Fault:
+    def _draft(self, draft: WriteDraft) -> int | Fault:
         """NIXL's handle, or why there cannot be one."""
         try:
             return self._make(self._raw, draft.peer, draft.request, draft.tag)
@@ -190,7 +190,7 @@ class NixlTransport(Ledger[_NixlWrite]):
         if not isinstance(raw, Fault):
             self._free(raw)
 
-    def _post(self, handle: Handle, draft: Draft) -> _NixlWrite:
+    def _post(self, handle: Handle, draft: WriteDraft) -> _NixlWrite:
         made = self._draft(draft) if draft.raw is None else draft.raw
         draft.raw = None
         if isinstance(made, Fault):

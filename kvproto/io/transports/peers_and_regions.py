@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from .base import Busy, Caps, Kind, Owner, PeerId, Region, RemoteRegion, StaleEndpoint, UsageError
+from .base import Busy, Kind, MemoryRegion, Owner, PeerId, RemoteRegion, StaleEndpoint, TransportCaps, UsageError
 from .endpoint import VERSION, InstanceDescription, decode, encode
 from .links import TransportLink, TransportLinks
 from .regions import RegionTable
 
 
-class Books(ABC):
+class PeersAndRegions(ABC):
     """Regions and peers of one transport."""
 
-    def __init__(self, caps: Caps, instance: PeerId) -> None:
+    def __init__(self, caps: TransportCaps, instance: PeerId) -> None:
         self.caps = caps
         self.instance = instance
         self.closed = False
@@ -29,14 +29,14 @@ class Books(ABC):
     def adopt(self) -> None:
         self._owner.adopt()
 
-    def register(self, addr: int, nbytes: int, kind: Kind = "DRAM", dev: int = 0) -> Region:
+    def register(self, addr: int, nbytes: int, kind: Kind = "DRAM", dev: int = 0) -> MemoryRegion:
         self._check_open()
         region = self._table.plan(addr, nbytes, kind, dev)
         self._attach(region)
         self._table.add(region)
         return region
 
-    def deregister(self, region: Region) -> None:
+    def deregister(self, region: MemoryRegion) -> None:
         self._check_open()
         self._table.check(region)
         if self._reads(region):
@@ -94,13 +94,13 @@ class Books(ABC):
     # -- hooks
 
     @abstractmethod
-    def _reads(self, region: Region) -> bool:
+    def _reads(self, region: MemoryRegion) -> bool:
         """Whether a write that has not come to rest reads this region."""
 
     @abstractmethod
-    def _attach(self, region: Region) -> None: ...
+    def _attach(self, region: MemoryRegion) -> None: ...
     @abstractmethod
-    def _detach(self, region: Region) -> None: ...
+    def _detach(self, region: MemoryRegion) -> None: ...
     @abstractmethod
     def _blob(self) -> bytes:
         """The backend's part of the endpoint. Any thread."""

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from .base import Caps, Descs, Kind, Part, PeerId, Region, RemoteRegion, StaleEndpoint, UsageError
+from .base import Descs, Kind, MemoryRegion, PeerId, RemoteRegion, StaleEndpoint, TransportCaps, UsageError, WritePart
 from .endpoint import RegionEntry
 
 Column: TypeAlias = npt.NDArray[np.uint64]
@@ -45,11 +45,11 @@ class RegionTable:
 
     def __init__(self, kinds: tuple[Kind, ...]) -> None:
         self._kinds = kinds
-        self._regions: dict[int, Region] = {}
+        self._regions: dict[int, MemoryRegion] = {}
         self._next = 0
         self.serial = 0
 
-    def plan(self, addr: int, nbytes: int, kind: Kind, dev: int) -> Region:
+    def plan(self, addr: int, nbytes: int, kind: Kind, dev: int) -> MemoryRegion:
         """The region these numbers would become. Raises UsageError if they cannot."""
         if kind not in self._kinds:
             raise UsageError(f"memory kind {kind!r} is not supported here; supported: {', '.join(self._kinds)}")
@@ -59,23 +59,23 @@ class RegionTable:
             apart = other.addr + other.nbytes <= addr or addr + nbytes <= other.addr
             if (other.kind, other.dev) == (kind, dev) and not apart:
                 raise UsageError(f"{addr:#x}+{nbytes} overlaps region {other.index} ({other.addr:#x}+{other.nbytes})")
-        return Region(self._next, addr, nbytes, kind, dev)
+        return MemoryRegion(self._next, addr, nbytes, kind, dev)
 
-    def add(self, region: Region) -> None:
+    def add(self, region: MemoryRegion) -> None:
         self._regions[region.index] = region
         self._next = region.index + 1
         self.serial += 1
 
-    def remove(self, region: Region) -> None:
+    def remove(self, region: MemoryRegion) -> None:
         self.check(region)
         del self._regions[region.index]
         self.serial += 1
 
-    def check(self, region: Region) -> None:
+    def check(self, region: MemoryRegion) -> None:
         if self._regions.get(region.index) != region:
             raise UsageError(f"region {region.index} is not registered with this transport (or not any more)")
 
-    def regions(self) -> tuple[Region, ...]:
+    def regions(self) -> tuple[MemoryRegion, ...]:
         return tuple(self._regions.values())
 
     def entries(self) -> tuple[RegionEntry, ...]:
@@ -116,7 +116,7 @@ def joined(src: Column, dst: Column, length: Column) -> tuple[Column, Column, Co
 
 
 def request(
-    parts: Sequence[Part], tag: bytes, table: RegionTable, remotes: Mapping[int, RemoteRegion], caps: Caps
+    parts: Sequence[WritePart], tag: bytes, table: RegionTable, remotes: Mapping[int, RemoteRegion], caps: TransportCaps
 ) -> Request:
     """Check a write and turn it into addresses. Raises UsageError, or StaleEndpoint if a target region is not in
     the peer's current endpoint."""
@@ -128,14 +128,14 @@ def request(
     first = parts[0]
     if any((p.src.kind, p.dst.kind) != (first.src.kind, first.dst.kind) for p in parts[1:]):
         raise UsageError("one write cannot mix memory kinds: split it by the kinds of source and target")
-    local, remote = (rows[0] if len(rows) == 1 else (np.concatenate(side) for side in zip(*rows, strict=True)))
+    local, remote = rows[0] if len(rows) == 1 else (np.concatenate(side) for side in zip(*rows, strict=True))
     if len(local) > caps.max_descs:
         raise UsageError(f"{len(local)} descriptors; {caps.backend} takes at most {caps.max_descs} a write: split it")
     sources = tuple({part.src.index: None for part in parts})
     return Request(local, remote, first.src.kind, first.dst.kind, sources)
 
 
-def _rows(part: Part, table: RegionTable, remotes: Mapping[int, RemoteRegion]) -> tuple[Descs, Descs]:
+def _rows(part: WritePart, table: RegionTable, remotes: Mapping[int, RemoteRegion]) -> tuple[Descs, Descs]:
     src, dst = part.src, part.dst
     table.check(src)
     if remotes.get(dst.index) != dst:

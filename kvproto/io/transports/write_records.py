@@ -22,22 +22,22 @@ import numpy.typing as npt
 
 from .base import (
     Busy,
-    Caps,
     Completed,
-    Draft,
     Failed,
     Fault,
     Handle,
-    Part,
+    MemoryRegion,
     PeerId,
     PeerLost,
-    Region,
     RemoteRegion,
+    TransportCaps,
     TransportEvent,
     UsageError,
+    WriteDraft,
+    WritePart,
 )
 from .links import InFlightWrite
-from .peers_and_regions import Books
+from .peers_and_regions import PeersAndRegions
 from .regions import as_descs, request
 
 _DRAIN_TICK_S = 0.0005
@@ -45,10 +45,10 @@ _DRAIN_TICK_S = 0.0005
 F = TypeVar("F", bound=InFlightWrite)
 
 
-class Ledger(Books, Generic[F]):
-    """Implements `Transport` on top of the hooks here and in `Books`."""
+class WriteRecords(PeersAndRegions, Generic[F]):
+    """Implements `Transport` on top of the hooks here and in `PeersAndRegions`."""
 
-    def __init__(self, caps: Caps, instance: PeerId) -> None:
+    def __init__(self, caps: TransportCaps, instance: PeerId) -> None:
         super().__init__(caps, instance)
         self._flights: dict[Handle, F] = {}
         self._strays: deque[F] = deque()  # writes that another thread left in flight, for the owner to take over
@@ -57,21 +57,21 @@ class Ledger(Books, Generic[F]):
 
     # -- writes
 
-    def write(self, peer: PeerId, src: Region, dst: RemoteRegion, descs: npt.ArrayLike, tag: bytes) -> Handle:
-        return self.write_many(peer, (Part(src, dst, as_descs(descs)),), tag)
+    def write(self, peer: PeerId, src: MemoryRegion, dst: RemoteRegion, descs: npt.ArrayLike, tag: bytes) -> Handle:
+        return self.write_many(peer, (WritePart(src, dst, as_descs(descs)),), tag)
 
-    def write_many(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Handle:
+    def write_many(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> Handle:
         draft = self._checked(peer, parts, tag)
         self._room(draft)
         return self._launch(draft)
 
-    def prepare(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Draft:
+    def prepare(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> WriteDraft:
         draft = self._checked(peer, parts, tag)
         if draft.link.lost is None:
             draft.raw = self._draft(draft)
         return draft
 
-    def post(self, draft: Draft) -> Handle:
+    def post(self, draft: WriteDraft) -> Handle:
         self._check_open()
         link = self._links.get(draft.peer)
         if link is not draft.link or draft.tables != (link.regions, self._table.serial):
@@ -80,24 +80,24 @@ class Ledger(Books, Generic[F]):
         self._room(draft)
         return self._launch(draft)
 
-    def drop(self, draft: Draft) -> None:
+    def drop(self, draft: WriteDraft) -> None:
         self._owner.check()
         if draft.raw is not None and not self.closed:
             self._undraft(draft.raw)
         draft.raw = None
 
-    def _checked(self, peer: PeerId, parts: Sequence[Part], tag: bytes) -> Draft:
+    def _checked(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> WriteDraft:
         self._check_open()
         link = self._links.known(peer)
         checked = request(parts, tag, self._table, link.regions, self.caps)
-        return Draft(peer, parts, tag, link, checked, (link.regions, self._table.serial))
+        return WriteDraft(peer, parts, tag, link, checked, (link.regions, self._table.serial))
 
-    def _room(self, draft: Draft) -> None:
+    def _room(self, draft: WriteDraft) -> None:
         link, most = draft.link, self.caps.max_inflight_descs
         if link.writes and link.count + draft.request.count > most:
             raise Busy(f"{link.count} pieces are in flight to peer {link.peer}: at most {most}")
 
-    def _launch(self, draft: Draft) -> Handle:
+    def _launch(self, draft: WriteDraft) -> Handle:
         link, handle = draft.link, Handle(self._next)
         if link.lost is None:
             flight = self._post(handle, draft)
@@ -151,7 +151,7 @@ class Ledger(Books, Generic[F]):
 
     # -- for backends
 
-    def _reads(self, region: Region) -> bool:
+    def _reads(self, region: MemoryRegion) -> bool:
         self._gather()
         return any(region.index in flight.sources for flight in self._flights.values())
 
@@ -198,7 +198,7 @@ class Ledger(Books, Generic[F]):
 
     # -- hooks
 
-    def _draft(self, draft: Draft) -> Any:  # noqa: ARG002
+    def _draft(self, draft: WriteDraft) -> Any:  # noqa: ARG002
         """What the library can make of a write before it is posted; None: nothing."""
         return None
 
@@ -206,7 +206,7 @@ class Ledger(Books, Generic[F]):
         """Free what `_draft` made."""
 
     @abstractmethod
-    def _post(self, handle: Handle, draft: Draft) -> F:
+    def _post(self, handle: Handle, draft: WriteDraft) -> F:
         """Post, or raise if nothing was posted. A failure after that is for `_progress` to report."""
 
     @abstractmethod

@@ -261,7 +261,7 @@ ignore(S.SCATTERING, (StagingRequested, PagesRequested), "a late request: every 
 ignore(S.SCATTERING, (RoomStopped, RoomDrained), "every byte is there; the scatter ends by itself")
 ignore(S.QUARANTINED, (StagingRequested, PagesRequested, PartArrived), "the room has failed; the writer is told")
 ignore((S.FILLING, S.SCATTERING, S.QUARANTINED), SpaceUsable, "no writer waits for the watermark")
-ignore((S.NEW, S.FILLING_PAGES), SpaceUsable, "its region was given back")
+ignore(S.NEW,        SpaceUsable,      "its region was given back")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
 refuse((S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES), PartArrived, "not the way that was agreed for this writer")

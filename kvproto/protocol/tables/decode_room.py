@@ -47,7 +47,7 @@ from kvproto.protocol.states import Cause
 from kvproto.protocol.states import DRoom as S
 
 
-class Work(msgspec.Struct, frozen=True, gc=False):
+class DecodeWork(msgspec.Struct, frozen=True, gc=False):
     """What a room needs once something of it has moved or was asked for again, or once it has failed."""
 
     #: chunks (mask) that are in their pages
@@ -70,14 +70,14 @@ class DRoomValue(Value, frozen=True, gc=False):
     prefix: int = 0
     #: prefill ranks (mask) that have confirmed the room; when it has failed: that can still write
     peers: int = 0
-    work: Work | None = None
+    work: DecodeWork | None = None
 
 
 V = DRoomValue
-IDLE = Work()
+IDLE = DecodeWork()
 
 
-def _work(v: V) -> Work:
+def _work(v: V) -> DecodeWork:
     return v.work or IDLE
 
 
@@ -403,16 +403,14 @@ ignore(S.DONE,     ChunkRequested, "a late request: the chunk is in place")
 ignore((S.DRAINING, S.SETTLING), (EngineAborted, RoomFailed), "the first cause counts")
 ignore(OVER,       EngineAborted,  "the room is over; the engine has been told")
 ignore((S.UNKNOWN, S.OPEN, S.DRAINING, S.SETTLING, *OVER), PeerReady, "a repeated answer")
-ignore((S.UNKNOWN, S.OPEN, S.SETTLING, *OVER), LinkCameUp, "nobody is to be told anything")
-ignore((S.UNKNOWN, S.DRAINING, S.SETTLING, *OVER), LinkWentDown, "the link tells when nothing can land any more")
-ignore((S.UNKNOWN, *LIVE, S.SETTLING, *OVER), PeerQuiet, "nothing of the room was in doubt")
+ignore((S.UNKNOWN, S.OPEN, S.SETTLING, *FAILED), LinkCameUp, "nobody is to be told anything")
+ignore((S.UNKNOWN, S.DRAINING, S.SETTLING, *FAILED), LinkWentDown, "the link tells when nothing can land any more")
+ignore((*LIVE, S.SETTLING), PeerQuiet, "nothing of the room was in doubt")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
 refuse(LIVE,       ChunkRequested, "not a chunk, or not a writer, of the plan")
 refuse((*LIVE, S.DONE), ChunkNotified, "the chunk was never granted")
 refuse((*LIVE, S.DRAINING, S.SETTLING, *OVER), RoomOpened, "the room is open: a new attempt needs a new gen")
 refuse(S.UNKNOWN,  (EngineAborted, RoomFailed), "the engine has not opened the room")
-refuse((S.UNKNOWN, *OVER), (ChunkLanded, GrantClosed), "no grant is under way")
-refuse(LIVE,       GrantClosed,    "a grant ends early only with its room")
 refuse(OVER,       RoomFailed,     "the room is over")
 # fmt: on

@@ -15,7 +15,7 @@ over (`DRAINING`) are the pages released and the decode ranks told that nothing 
 (`AWAIT_NOTED`), or their link is lost, or the tries are used up.  What is final stays as a tombstone that
 answers late messages.
 
-The value is small because idle rooms are many: what only a room at work needs lies in `Work`.
+The value is small because idle rooms are many: what only a room at work needs lies in `PrefillWork`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from kvproto.protocol.states import Cause
 from kvproto.protocol.states import PRoom as S
 
 
-class Work(msgspec.Struct, frozen=True, gc=False):
+class PrefillWork(msgspec.Struct, frozen=True, gc=False):
     """What a room needs once its engine is at work on it, or once it has failed."""
 
     #: the first chunk that is not yet opened
@@ -75,14 +75,14 @@ class PRoomValue(Value, frozen=True, gc=False):
     prefix: int = 0
     #: decode ranks (mask) that have opened the room; when it has failed: that are still to be told
     peers: int = 0
-    work: Work | None = None
+    work: PrefillWork | None = None
 
 
 V = PRoomValue
-IDLE = Work()
+IDLE = PrefillWork()
 
 
-def _work(v: V) -> Work:
+def _work(v: V) -> PrefillWork:
     return v.work or IDLE
 
 
@@ -495,7 +495,6 @@ row(S.DRAINING,      SendsStopped,     S.AWAIT_NOTED,   do=(tell_drained, releas
 row(S.DRAINING,      PeerOpened,                        let=owe)
 row(S.DRAINING,      LinkWentDown,                      let=drop)
 row(S.DRAINING,      PeerForgot,                        let=drop)
-row(S.DRAINING,      EngineOpened,                      when=unowned, let=own, do=(announce,))
 ignore(S.DRAINING,   AbortAsked,       "the asker is told when all is drained")
 row(S.AWAIT_NOTED,   PeerNoted,        S.ABORTED,       when=last_noted_aborted, let=drop)
 row(S.AWAIT_NOTED,   PeerNoted,        S.FAILED,        when=last_noted, let=drop)
@@ -526,8 +525,9 @@ ignore((S.AWAIT_ENGINE, *LIVE), LinkWentDown, "that peer has not opened the room
 ignore((S.DRAINING, S.AWAIT_NOTED, *OVER), (*WORK, EngineAborted), "the room is over; the engine has been told")
 ignore((S.DRAINING, S.AWAIT_NOTED), RoomFailed, "the first cause counts")
 ignore(S.DRAINING,   PeerNoted,        "an older room's confirmation")
-ignore(OVER,         (PeerNoted, PeerForgot, LinkWentDown), "nobody is to be told any more")
-ignore(S.UNKNOWN,    (PeerNoted, PeerForgot, LinkWentDown), "the room's tombstone is gone")
+ignore(OVER,         (PeerNoted, PeerForgot), "nobody is to be told any more")
+ignore(S.UNKNOWN,    (PeerNoted, PeerForgot), "the room's tombstone is gone")
+ignore(S.AWAIT_NOTED, SendsStopped,    "the last send has ended")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
 refuse((*LIVE, S.DRAINING, S.AWAIT_NOTED, *OVER), EngineOpened, "the room is open: a new attempt needs a new gen")
@@ -535,7 +535,4 @@ refuse((S.UNKNOWN, S.AWAIT_ENGINE), (*WORK, EngineAborted), "the engine has not 
 refuse((S.AWAIT_ENGINE, *LIVE), PeerNoted, "nothing was told")
 refuse(S.AWAIT_ENGINE, PeerForgot,     "nothing was asked")
 refuse((S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD, *OVER), RoomFailed, "no send is under way")
-refuse((S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD, S.AWAIT_NOTED, *OVER), SendFinished, "no send is under way")
-ignore((S.AWAIT_NOTED, *FAILED), SendsStopped, "the last send has ended")
-refuse((S.UNKNOWN, S.AWAIT_ENGINE, *LIVE, S.DONE), SendsStopped, "no send was told to stop")
 # fmt: on

@@ -37,10 +37,10 @@ from kvproto.protocol.events import (
     PagesBegun,
     PagesGranted,
     RoomFailed,
-    Route,
     SendEvent,
     SendFinished,
     SendOpened,
+    SendRoute,
     SendStopped,
     SlotTaken,
     StagingDenied,
@@ -88,12 +88,12 @@ On = SendEvent | TimerFired
 # ------------------------------------------------------------------------------------------- guards
 def staged(v: V, e: SendOpened, now: float) -> bool:
     """It travels through the ring."""
-    return e.route is Route.STAGED
+    return e.route is SendRoute.STAGED
 
 
 def paged(v: V, e: SendOpened, now: float) -> bool:
     """It travels page to page."""
-    return e.route is Route.PAGES
+    return e.route is SendRoute.PAGES
 
 
 def aux_ready(v: V, e: SendOpened, now: float) -> bool:
@@ -409,22 +409,16 @@ ignore(S.DRAINING,     SendStopped,      "it is draining")
 ignore((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), StagingGranted, "a repeated answer")
 ignore(LATER,          StagingDenied,    "a repeated answer")
 ignore((S.AWAIT_PAGES_KV, S.SLICING, S.AWAIT_ACK, S.DRAINING), PagesGranted, "a repeated answer")
-ignore((S.AWAIT_GRANT, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), WatermarkReached, "it no longer waits for the watermark")
-ignore((S.AWAIT_SLOT, S.GATHERING, *FLYING, S.AWAIT_ACK, S.DRAINING), KvProduced, "the KV is there")
-ignore(S.AWAIT_AUX_ACK, AuxReady,        "the row was sent")
+ignore((S.AWAIT_GRANT, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), WatermarkReached, "it does not wait for this watermark")
 ignore(S.DRAINING,     ChunkAcked,       "the room is over")
 
 ignore(S.NEW, (StagingGranted, StagingDenied, PagesGranted, ChunkAcked), "a late answer: the send is over")
-ignore(S.NEW, (WatermarkReached, KvProduced, AuxReady, SendStopped), "the send is over")
+ignore(S.NEW, (WatermarkReached, SendStopped), "the send is over")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
-refuse(AUX,            (StagingGranted, StagingDenied, PagesGranted, WatermarkReached, KvProduced), "nothing of the kind was asked for")
 refuse((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING), StagingDenied, "the region was granted")
 refuse(STAGED,         PagesGranted,     "no pages were asked for")
 refuse((*STAGED, *PAGES, S.SLICING, S.AWAIT_AUX), ChunkAcked, "nothing was notified")
-refuse((*STAGED, *LATER), AuxReady, "it is not the aux row")
-refuse((*STAGED, *LATER, *AUX), SendOpened, "it is open")
-refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.GATHERING, S.WRITING, *LATER, *AUX), SlotTaken, "it does not queue for a slot")
 refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, *FLYING, *PAGES, S.AWAIT_ACK, *AUX), (Gathered, GatherFailed), "nothing is being gathered")
-refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, *PAGES, S.AWAIT_ACK, *AUX), (WriteCompleted, WriteFailed), "nothing was posted")
+refuse(S.NEW,          WriteFailed,      "the send is over")
 # fmt: on

@@ -189,10 +189,9 @@ row(S.IN_DOUBT,  BatchSettled,                let=one_fewer)
 
 # --------------------------------------------------------------------------------------- what means nothing
 ignore((S.NEW, *GIVEN_UP), (BatchReady, BatchUnmade), "the write was given up meanwhile")
-ignore((S.NEW, *GIVEN_UP), WriteStopped, "the write is over, or ends")
+ignore(S.ENDING, WriteStopped,   "it ends")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
-refuse((*POSTED, *GIVEN_UP), (WriteBegun, PagesBegun), "it has begun")
 refuse(S.IN_FLIGHT, (BatchReady, BatchUnmade), "all of it is posted")
 refuse(S.NEW,    (BatchDeferred, BatchRefused, BatchCompleted, BatchFailed), "nothing was posted")
 refuse((S.NEW, *POSTED, S.ENDING), BatchSettled, "no batch is in doubt")

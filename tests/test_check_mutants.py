@@ -1,4 +1,4 @@
-"""The exam: every hazard that is planted is noticed, by a property that was expected to notice it."""
+"""Mutants: every hazard that is planted is noticed, by a property that was expected to notice it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kvproto.check import report
-from kvproto.check.mutations.registry import EXAM
-from kvproto.fsm.table_patching import Bench
+from kvproto.check.mutations.registry import MUTANTS
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.protocol.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
@@ -16,14 +16,14 @@ TABLE = ROOT / "spec" / "kill-table.md"
 KILLS: dict[str, report.Kill] = {}
 
 
-@pytest.mark.parametrize("name", EXAM)
+@pytest.mark.parametrize("name", MUTANTS)
 def test_the_hazard_is_noticed(name: str) -> None:
-    kill = KILLS[name] = report.sit(name)
+    kill = KILLS[name] = report.try_mutant(name)
     assert kill.caught, f"{kill.property or 'nothing'} failed, {kill.expected} should: {kill.text}"
 
 
 def test_the_kill_table_is_fresh() -> None:
-    kills = [KILLS[name] if name in KILLS else report.sit(name) for name in EXAM]
+    kills = [KILLS[name] if name in KILLS else report.try_mutant(name) for name in MUTANTS]
     stale = "stale: kvproto check --mutants --table spec/kill-table.md"
     assert TABLE.read_text() == report.kill_table(kills), stale
 
@@ -34,7 +34,7 @@ def test_tests_that_the_table_names_exist() -> None:
 
 def test_a_bench_leaves_everything_as_it_was() -> None:
     before = [list(table.rows) for table in TABLES]
-    for mutation in EXAM.values():
-        with Bench() as bench:
+    for mutation in MUTANTS.values():
+        with TablePatch() as bench:
             mutation.apply(bench)
         assert [list(table.rows) for table in TABLES] == before, mutation.name

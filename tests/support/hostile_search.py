@@ -1,0 +1,219 @@
+"""The search for what somebody who breaks the contract can bring about (see `hostile`).
+
+States come from the checker's worlds, in which everybody keeps to the protocol.  Everything is tried in each, and what
+comes of it is gone on from, as long as two machines are together as no two have been before: a state of each, with what
+guards ask of it.  So the search ends, and it finds nearly all that a full one would.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import combinations
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kvproto.check.config import GRID
+from kvproto.check.node import LAST, MORE, NOW
+from kvproto.check.search import RankSearch
+from kvproto.check.snapshot import Frozen, plain
+from kvproto.check.state_encoding import DEAD
+from kvproto.fsm.vocabulary import Effect
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.events import Terms
+from kvproto.protocol.states import Cause
+from kvproto.rank.settings import DECODE_GROUP
+from kvproto.sim.world import Side, SimulatedWorld
+from support.hostile import THEIR_LINK, Suspect, SuspectPrefill, Thing
+from support.stories import QUICK, chances
+
+#: what no guard asks of a machine by itself: it is compared with what an event says
+COMPARED = {"due", "session", "epoch", "place", "address", "why", "asked", "pages", "mark_round", "mark_tail", "slot"}
+GIVEN_UP = (Cause.STALLED, Cause.PREFILL_ABORTED)
+Act = Callable[[], list[Effect]]
+
+
+class Found(NamedTuple):
+    """What a search has done: values in which everything was tried, things tried, and values in which nothing was."""
+
+    values: int
+    things: int
+    left: int
+
+
+def checked_values(suspect: Suspect) -> list[Frozen]:
+    """Every value that the suspect's rank has in the checker's world of its configuration."""
+    config = suspect.config
+    at = suspect.node.index + (0 if isinstance(suspect, SuspectPrefill) else config.prefills)
+    search = RankSearch("honest", msgspec.structs.replace(config, live=False))
+    result = search.run()
+    assert result.ended == "exhausted", result.ended
+    values = (value.rank for value in search.world.parts[at].values if value[0] is not DEAD)
+    return [suspect.padded(value) for value in dict.fromkeys(values)]
+
+
+def simulated_values(suspect: Suspect, seeds: Iterable[int]) -> list[Frozen]:
+    """Values that the suspect's rank has in simulated worlds: a seed, a story with every kind of trouble."""
+    config = suspect.config
+    found: dict[Frozen, None] = {}
+    name: tuple[Side, int] = "P" if isinstance(suspect, SuspectPrefill) else "D", suspect.node.index
+    settings = msgspec.structs.replace(config.settings, timing=QUICK)
+    for seed in seeds:
+        random = Random(seed)
+        world = SimulatedWorld(
+            seed, config.prefill_layout, config.decode_layout, grid=GRID, settings=settings, tells=config.tells,
+            chances=chances(random),
+        )  # fmt: skip
+
+        def live(world: SimulatedWorld = world, random: Random = random) -> None:
+            for _ in range(random.randint(0, 40)):
+                world.step()
+                rank = world.nodes[name].rank
+                if all(peer.rank == link - 1 for link, peer in rank.peers.items()):
+                    found[suspect.freeze(rank)] = None
+
+        for room in config.keys:
+            live()
+            world.open_all(room, config.tokens, config.prefix)
+            live()
+            world.produce_all(room, random.choice((config.prefix, config.prefix + GRID, config.tokens)))
+            live()
+            if random.random() < 0.5:
+                world.raise_event(*name, ev.EngineAborted(room, random.choice(GIVEN_UP)))
+        live()
+    return list(found)
+
+
+def idle_value(suspect: Suspect) -> list[Frozen]:
+    """The value in which every peer of the checker's world has called, and no room was opened."""
+    found = [value for value in checked_values(suspect) if not value[0] and not value[1] and _all_up(value[2])]
+    return found[-1:]
+
+
+def _all_up(links: Iterable[Any]) -> bool:
+    return all(link is None or link.state.name == "UP" for link in links)
+
+
+def used_again(suspect: Suspect) -> list[Frozen]:
+    """A prefill rank whose first room was forgotten and is open again, while what waited for its chunks still does.
+
+    The engine opens room A, gives it up before its watermark is reached, opens B and gives it up, so that the one
+    tombstone that is kept is B's, and opens A again.
+    """
+    config, rank = suspect.config, suspect.rank
+    first, second = config.keys
+    suspect.thaw(suspect.start)
+    call = msg.Hello(msg.VERSION, tables_digest(), 3, DECODE_GROUP, 0, config.decode_layout, GRID, rank.lease, b"")
+    rank.next_link = 1
+    rank.hello(call, NOW, b"here1")
+    rank.handle(ev.WiredUp(1, 3, "here1"), NOW)
+
+    def say(body: msg.RoomBody) -> None:
+        rank.receive(1, rank.links[1].epoch, first, body, NOW)
+
+    def open_first() -> None:
+        rank.handle(ev.EngineOpened(first, config.tokens), NOW)
+        say(msg.Open(config.tokens, config.prefix))
+        rank.handle(ev.ForwardScheduled(first), NOW)
+
+    open_first()
+    for chunk in range(config.chunks):
+        say(msg.StagingRsp(chunk, chunk + 1, 0, 1, 256, 0, 0))
+    rank.handle(ev.EngineAborted(first, Cause.PREFILL_ABORTED), NOW)
+    say(msg.Noted())
+    rank.handle(ev.EngineOpened(second, GRID), NOW)
+    rank.handle(ev.EngineAborted(second, Cause.PREFILL_ABORTED), NOW)
+    open_first()
+    assert rank.watch[1], "nothing waits for the old room's chunks"
+    return [suspect.freeze()]
+
+
+class HostileSearch:
+    """One search at one suspect."""
+
+    def __init__(self, suspect: Suspect, starts: Iterable[Frozen], *, strength: int = 2) -> None:
+        """`strength`: how many machines have to be together as never before."""
+        self.suspect, self.strength = suspect, strength
+        self.todo: deque[Frozen] = deque()
+        self.seen: set[Frozen] = set()
+        self.together: set[Any] = set()
+        #: how a value came about: the one before, and what happened
+        self.ways: dict[Frozen, tuple[Frozen | None, str]] = {}
+        for start in starts:
+            suspect.thaw(start)
+            self._offer(start, None, "")
+
+    def run(self, limit: int) -> Found:
+        """Go on for so many values at most.  AssertionError: what does not hold, and the way there."""
+        tried = values = 0
+        while self.todo and values < limit:
+            value = self.todo.popleft()
+            values += 1
+            self.suspect.thaw(value)
+            for act, thing, words in self._all():
+                self.suspect.thaw(value)
+                tried += 1
+                try:
+                    after = self.suspect.judge(thing, act(), value)
+                except Exception as error:
+                    story = "\n".join([*self._way(value), words()])
+                    raise AssertionError(f"{type(error).__name__}: {error}\n{story}") from error
+                if after not in self.seen:
+                    self._offer(after, value, words())
+        return Found(values, tried, len(self.todo))
+
+    def _all(self) -> Iterator[tuple[Act, Thing | None, Callable[[], str]]]:
+        suspect = self.suspect
+        for thing in suspect.things:
+            yield partial(suspect.do, thing), thing, partial(self._words, thing)
+        for store, key in suspect.timers():
+            for tries, left in ((MORE, "tries are left"), (LAST, "no tries are left")):
+                words = f"the timer of {store.table.name} {key} ends, {left}"
+                yield partial(suspect.rank.expire, store, key, NOW, tries), None, partial(str, words)
+
+    def _words(self, thing: Thing) -> str:
+        """What the thing is, as the rank is now."""
+        return f"{thing.sender}, room {thing.room}, at {thing.now:g} s: {thing.make(self.suspect.rank, thing.link)}"
+
+    def _offer(self, value: Frozen, before: Frozen | None, what: str) -> None:
+        self.seen.add(value)
+        marks = self._marks()
+        new = {*combinations(marks, min(self.strength, len(marks)))} - self.together
+        if new:
+            self.together |= new
+            self.ways[value] = before, what
+            self.todo.append(value)
+
+    def _marks(self) -> list[Any]:
+        rank = self.suspect.rank
+        machines = [
+            (store.store, key, mark(value))
+            for store in rank.stores.values()
+            for key, value in store.items()
+            if key != THEIR_LINK
+        ]
+        over = [("over", key, value.state) for key, value in rank.tombs.items()]
+        return ["rank", *machines, *over, *self.suspect.held()]
+
+    def _way(self, value: Frozen) -> list[str]:
+        found: list[str] = []
+        at: Frozen | None = value
+        while at is not None:
+            at, words = self.ways[at]
+            found.append(words)
+        return found[::-1]
+
+
+def mark(value: Any) -> Any:
+    """A value without what only its comparison with an event can tell; counts below none and beyond two are alike."""
+    if isinstance(value, Terms):
+        return None
+    if isinstance(value, msgspec.Struct):
+        kept = plain(value) if hasattr(value, "due") else value
+        return tuple(mark(getattr(kept, name)) for name in kept.__struct_fields__ if name not in COMPARED)
+    return max(-1, min(value, 2)) if type(value) is int else value

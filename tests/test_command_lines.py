@@ -1,0 +1,212 @@
+"""Command lines that are wrong: each ends with 2, without a traceback, and its last line says what is wrong.
+
+And how a command ends when it is not the command line's fault: interrupted, unread, or by a defect of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproto import cli
+from kvproto.cli import ending, lint_command
+from kvproto.cli.bench_command import BENCHES
+from kvproto.draw.scenes import SCENES
+from kvproto.trace import lines
+
+ROOT = Path(__file__).parent.parent
+#: what is asked, with {} for a directory that has `t.jsonl` (a trace) and `bad.json`; and what the last line says
+WRONG = [
+    ("fly", "there is no command 'fly'"),
+    ("lint nonsense", "there is no machine 'nonsense'"),
+    ("lint --tables nothing", "write MODULE:NAME"),
+    ("lint --tables no.such:MODULE", "No module named"),
+    ("lint --tables kvproto.errors:ArgumentError", "not a Protocol"),
+    ("lint --tables broken:X", "broken.py:1"),
+    ("check abrot", "is it abort"),
+    ("check smoke --jobs 0", "--jobs: '0' is not from 1"),
+    ("check smoke --jobs many", "--jobs: 'many' is no whole number"),
+    ("check smoke --memory 0", "--memory: '0' is not from 1"),
+    ("check smoke --limit -3", "--limit: '-3' is not from 1"),
+    (f"check smoke --limit {10**50}", "is not from 1"),
+    ("check smoke --rows /nonexist/x", "--rows: there is no directory /nonexist"),
+    ("check smoke --counts /nonexist/x", "--counts: there is no directory /nonexist"),
+    ("check smoke --counts {}", "is a directory: name a file"),
+    ("check smoke --counts {}/bad.json", "no golden counts"),
+    ("check smoke --save /proc/nope", "--save: /proc/nope cannot be made"),
+    ("check --mutants --table /nonexist/x", "--table: there is no directory"),
+    ("check --mutants nobody", "no mutation 'nobody'"),
+    ("check --gate nobody", "no table 'nobody'"),
+    ("check --plant nobody", "no planted bug"),
+    ("check --replay nofile", "No such file or directory: nofile"),
+    ("check --replay {}", "Is a directory"),
+    ("check --replay {}/bad.json", "not a recorded counterexample"),
+    ("check --replay {}/t.jsonl", "not a recorded counterexample: line 1"),
+    ("draw nonsense", "there is no machine 'nonsense'"),
+    ("draw --scene nowhere", "there is no scene 'nowhere'"),
+    ("draw --out /proc/nope", "--out: /proc/nope cannot be made"),
+    ("draw --coverage nofile", "nofile: no coverage can be read"),
+    ("draw --coverage {}/bad.json", "coverage of format"),
+    ("export --out /nonexist/x.json", "--out: there is no directory /nonexist"),
+    ("trace nofile", "nofile: cannot be read"),
+    ("trace {}", "cannot be read"),
+    ("trace {}/t.jsonl --room 8", "room 8 gen 0 is not in these traces"),
+    ("trace {}/t.jsonl --room x", "is no room"),
+    (f"trace {{}}/t.jsonl --room {'9' * 5000}", "is no room"),
+    ("trace {}/t.jsonl --out /nonexist/x", "--out: there is no directory /nonexist"),
+    ("trace {}/bad.json", "bad.json:1: "),
+    ("replay nofile", "No such file or directory: nofile"),
+    ("replay {}", "Is a directory"),
+    ("replay {}/bad.json", "not a recorded counterexample"),
+    ("inspect nofile", "nofile: cannot be read"),
+    ("inspect {}/t.jsonl --out /nonexist/x", "--out: there is no directory /nonexist"),
+    ("inspect {}/t.jsonl --out {}", "is a directory: name a file"),
+    ("coverage nofile", "nofile: cannot be read"),
+    ("coverage a=nofile.json", "nofile.json: no coverage can be read"),
+    ("coverage {}/bad.json", "coverage of format"),
+    ("coverage a={} --html /nonexist/x", "--html: there is no directory /nonexist"),
+    ("doctor --need", "--need: expected one argument"),
+    ("demo --trace /proc/nope", "--trace: /proc/nope cannot be made"),
+    ("demo --passes nope", "passes are some of"),
+    (f"demo --rooms {2**70}", "--rooms: "),
+    ("demo --tokens -1", "--tokens: '-1' is not from 1"),
+    ("demo --prefill-tp 513", "--prefill-tp: '513' is not from 1 to 512"),
+    ("demo --least nan", "--least: 'nan' is not from 0 to 1"),
+    ("demo --page-size 0", "--page-size: '0' is not from 1"),
+    ("demo --ring x", "--ring: 'x' is no number"),
+    ("demo --patience inf", "--patience: 'inf' is not from"),
+    ("bench nonsense", "there is no benchmark 'nonsense'"),
+    ("bench figures --results nofile", "No such file or directory: nofile"),
+    ("bench figures --results {}/bad.json", "run 1: Object missing required field"),
+    ("bench figures --into {}/bad.json", "there is no <!-- figures -->"),
+    ("bench figures --add nofile", "No such file or directory: nofile"),
+    ("bench figures --plot {}/x.txt", "a plot is written as"),
+    ("bench suggest --results nofile", "No such file or directory: nofile"),
+    ("bench suggest --pair 9->9", "no curve of this pair was measured"),
+    ("bench suggest --pages 0:0", "--pages: '0' is not from 1"),
+    ("bench suggest --layers 0", "--layers: '0' is not from 1"),
+    ("bench step --rooms 0", "--rooms: '0' is not from 1"),
+    ("bench step --theirs -1", "--theirs: '-1' is not from 0"),
+    ("bench control --pace -1", "--pace: '-1' is not from 0"),
+    ("bench transport --sizes 0", "--sizes: '0' is not from"),
+    ("bench transport --json /nonexist/x", "--json: there is no directory /nonexist"),
+    ("bench pipeline --pairs 9-9", "--pairs '9-9': there are"),
+    ("bench kernels --mib 0", "--mib: '0' is not from 1"),
+    ("bench pinned --repeats 0", "--repeats: '0' is not from 1"),
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a trace, a file that is none of what a command wants, and a module that cannot be loaded."""
+    (tmp_path / "t.jsonl").write_text("".join(line + "\n" for line in lines(SCENES[0].logs()[0])))
+    (tmp_path / "bad.json").write_text('{"property": 3}')
+    (tmp_path / "broken.py").write_text("1 / 0")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
+    return tmp_path
+
+
+@pytest.mark.parametrize(("asked", "says"), WRONG, ids=[asked[:60] for asked, _ in WRONG])
+def test_what_is_wrong_is_said(asked: str, says: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = asked.replace("{}", str(place)).split()
+    if words[0] in {"bench", "demo"} and not all(map(find_spec, ("torch", "tabulate", "rich"))):
+        pytest.skip("what a benchmark needs is not installed")
+    if "figures" in words or "suggest" in words:
+        words += [] if "--results" in words else ["--results", str(ROOT / "examples" / "results" / "h200.json")]
+    try:
+        code: Any = cli.main(words)
+    except SystemExit as stop:
+        code = stop.code
+    end = capsys.readouterr()
+    assert code == 2, end
+    assert "Traceback" not in end.err and end.out == ""
+    if words[0] in cli.COMMANDS and "usage:" not in end.err:
+        assert end.err.startswith(f"kvproto {words[0]}: ") and end.err.count("\n") == 1
+    assert says in end.err.splitlines()[-1]
+
+
+def test_every_command_is_asked_something_wrong() -> None:
+    asked = [shlex.split(line) for line, _ in WRONG]
+    assert {words[0] for words in asked} >= set(cli.COMMANDS)
+    assert {words[1] for words in asked if words[0] == "bench"} >= set(BENCHES)
+
+
+def test_nothing_is_searched_when_its_counts_cannot_be_read(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "counts.toml").write_text("[smoke]\nstates = -1\n")
+    assert cli.main(["check", "smoke", "--counts", str(place / "counts.toml")]) == 2
+    end = capsys.readouterr()
+    assert end.out == "" and "counts.toml: smoke: Expected `int` >= 0" in end.err
+
+
+# --------------------------------------------------------------------------------------------- how else it ends
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (ValueError("a slip"), ending.DEFECT, "ValueError: a slip"),
+        (KeyError("a slip"), ending.DEFECT, "Traceback"),
+        (KeyboardInterrupt(), ending.INTERRUPTED, "kvproto lint: interrupted\n"),
+        (MemoryError(), ending.WRONG, "kvproto lint: there is not enough memory"),
+        (OSError(28, "No space left on device", "/a/b"), ending.WRONG, "kvproto lint: No space left on device: /a/b\n"),
+        (ConnectionRefusedError(111, "Connection refused"), ending.WRONG, "kvproto lint: Connection refused\n"),
+        (BrokenPipeError(32, "Broken pipe"), ending.WRONG, "Broken pipe"),  # another pipe than the output
+    ],
+)
+def test_each_error_has_its_end(
+    error: BaseException, code: int, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_: Any) -> Callable[[], int]:
+        raise error
+
+    monkeypatch.setattr(lint_command, "main", broken)
+    assert cli.main(["lint"]) == code
+    end = capsys.readouterr()
+    assert says in end.err
+    assert ("Traceback" in end.err) == (code == ending.DEFECT)
+
+
+def shell(line: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """What a shell sees of `kvproto ...`."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        ["bash", "-c", line.replace("kvproto", f"{sys.executable} -m kvproto")], capture_output=True, text=True,
+        timeout=100, check=False, cwd=ROOT, env=environment, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["export", "draw --guards --effects", "check --list", "--help"])
+def test_an_output_that_nobody_reads_ends_quietly(command: str) -> None:
+    done = shell(f"{{ sleep 1; kvproto {command}; echo $? >&2; }} | true")
+    assert done.stderr.split() == [str(ending.UNREAD)]
+
+
+def test_a_full_disk_is_told_in_a_line() -> None:
+    done = shell("kvproto export > /dev/full")
+    assert (done.returncode, done.stderr) == (2, "kvproto export: No space left on device\n")
+
+
+def test_an_interrupt_ends_with_130() -> None:
+    code = (
+        "import os, signal, sys; signal.signal(2, signal.default_int_handler); from kvproto import cli; "
+        "from kvproto.cli import lint_command; lint_command.main = lambda argv: os.kill(os.getpid(), 2) or 0; "
+        "sys.exit(cli.main(['lint']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "kvproto lint: interrupted\n")
+
+
+def test_the_help_and_the_readme_have_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    said, readme = capsys.readouterr().out, (ROOT / "README.md").read_text()
+    for code, meaning in ending.MEANINGS.items():
+        assert any(line.split(maxsplit=1) == [str(code), meaning] for line in said.splitlines())
+        assert f"| {code} | {meaning} |" in readme
