@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvproto.engine.decode_endpoint import DecodeEndpoint
+    from kvproto.engine.exporter import MetricsExporter
     from kvproto.engine.prefill_endpoint import PrefillEndpoint
     from kvproto.engine.room import Outcome, Room, Status
     from kvproto.errors import (
@@ -40,15 +41,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "TABLES", "ArgumentError", "Cause", "DecodeEndpoint", "EndpointError", "Fabric", "Keys", "KvprotoError", "Layout",
-    "LayoutError", "LinkError", "MemoryTransport", "MissingExtraError", "MooncakeTransport", "NixlTransport",
-    "NotFoundError", "Outcome", "Plan", "Pool", "PrefillEndpoint", "Room", "Settings", "Status", "Timer", "Timing",
-    "TransportError",
+    "LayoutError", "LinkError", "MemoryTransport", "MetricsExporter", "MissingExtraError", "MooncakeTransport",
+    "NixlTransport", "NotFoundError", "Outcome", "Plan", "Pool", "PrefillEndpoint", "Room", "Settings", "Status",
+    "Timer", "Timing", "TransportError",
 ]  # fmt: skip
 
 #: where each name is
 _HOME = {
     "DecodeEndpoint": "engine.decode_endpoint", "PrefillEndpoint": "engine.prefill_endpoint",
-    "Outcome": "engine.room", "Room": "engine.room", "Status": "engine.room",
+    "MetricsExporter": "engine.exporter", "Outcome": "engine.room", "Room": "engine.room", "Status": "engine.room",
     "ArgumentError": "errors", "EndpointError": "errors", "KvprotoError": "errors", "LinkError": "errors",
     "MissingExtraError": "errors", "NotFoundError": "errors", "TransportError": "io.transports.base",
     "Timer": "fsm.timing", "Timing": "protocol.timing", "Settings": "rank.settings", "Cause": "protocol.states",
@@ -60,7 +61,8 @@ _HOME = {
 #: the extras that bring what a name needs, for those that need more than the core
 _EXTRAS = {
     "DecodeEndpoint": "nixl,gpu", "PrefillEndpoint": "nixl,gpu", "Pool": "gpu", "Fabric": "nixl", "Keys": "nixl",
-    "MemoryTransport": "nixl", "MooncakeTransport": "mooncake-cpu", "NixlTransport": "nixl", "TransportError": "nixl",
+    "MemoryTransport": "nixl", "MetricsExporter": "metrics",
+    "MooncakeTransport": "mooncake-cpu", "NixlTransport": "nixl", "TransportError": "nixl",
 }  # fmt: skip
 
 

@@ -450,14 +450,72 @@ def called_elsewhere() -> SimulatedWorld:
     return at
 
 
+def let_go_of() -> SimulatedWorld:
+    """An engine lets go of a group and wants it back, whatever the link is doing; its rooms end, it is forgotten."""
+    at = world()
+    rank, node, room = at.decode(0), at.nodes["D", 0], iter(range(ROOM, ROOM + 20))
+
+    def leave() -> None:
+        node.interpreter.carry_out(rank.leave(PREFILL_GROUP, at.now), at.now)
+
+    def latest() -> int:
+        return rank.next_link - 1
+
+    def opened() -> Cause:
+        at.open_decode(0, key := next(room), 20)
+        value = rank.value_of(key)
+        return Cause.NONE if value.work is None else Cause(value.work.cause)
+
+    for begin in ("up", "await return", "await welcome"):
+        if begin == "await return":
+            at.raise_event("D", 0, ev.QueueOverflowed(1))
+            at.mail.clear()
+        elif begin == "await welcome":
+            at.mail.clear()
+            at.pass_time(QUICK.return_.period)
+            while rank.links[1].state is DLink.AWAIT_RETURN:
+                at.pass_time(QUICK.return_.period)
+            at.mail.clear()
+        assert opened() is Cause.NONE
+        leave()
+        assert not any(value.state is DRoom.AWAIT_PEERS for value in rank.rooms.values())
+        assert opened() is Cause.DISCONNECTED
+        at.call(0)
+        assert not rank.links[1].leaving and opened() is Cause.NONE, begin
+    leave()
+    at.calm(10.0)
+    assert not rank.rooms and not rank.links and not rank.peers and not node.interpreter.place_of
+
+    at.call(0)
+    at.calm()
+    at.open_all(key := next(room), 20)
+    leave()
+    assert rank.links[latest()].state is DLink.UP and rank.rooms, "it stays until its rooms have drained"
+    at.calm(QUICK.heartbeat.period * 2)
+    assert not rank.rooms and not rank.links and at.prefill(0).links[1].state is PLink.LOST
+    assert at.prefill(0).tombs[key].work.cause is Cause.DISCONNECTED
+
+    for how in ("leave", "wait"):
+        at.call(0)
+        node.interpreter.hear(b"P0", 0, 0, msg.Refusal(rank.links[latest()].session, "no"), at.now)
+        assert {value.state for value in rank.links.values()} == {DLink.REFUSED}
+        if how == "leave":
+            leave()
+        at.mail.clear()
+        at.pass_time(QUICK.forget.period + 1.0 if how == "wait" else 0.0)
+        assert not rank.links
+    ends(at)
+    return at
+
+
 def a_room_of_nobody_s_link() -> SimulatedWorld:
-    """A room of a group that was never called is over when its engine says so; strangers are told to call."""
+    """A room of a group that was never called is over at once; strangers are told to call."""
     at = world()
     rank = at.decode(0)
     at.nodes["D", 0].opened.add(ROOM)
     at.raise_event("D", 0, ev.RoomOpened(ROOM, rank.terms(9, at.plan), 20, 0))
-    at.raise_event("D", 0, ev.EngineAborted(ROOM, Cause.DECODE_ABORTED))
-    assert state(at, "D") is DRoom.ABORTED and ROOM in at.nodes["D", 0].released
+    assert state(at, "D") is DRoom.FAILED and ROOM in at.nodes["D", 0].released
+    assert at.decode(0).tombs[ROOM].work.cause is Cause.REFUSED
     said: list[tuple[bytes, int, msg.Message]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(at, "mail_to", lambda place, sender, epoch, room, body: said.append((place, epoch, body)))
@@ -598,7 +656,7 @@ BY_HAND: list[Callable[[], SimulatedWorld]] = [
     disagreement, opened_again_while_draining, lost_while_draining, kv_after_the_lease, gather_fails_too_late,
     misfit_calls, misfit_answers, fails_before_all_have_confirmed, landed_while_draining, landed_while_settling,
     failed_while_settling, words_about_nobody, gives_up_while_the_ring_is_full, a_lease_that_ends_between_two_batches,
-    wires_that_come_late, called_elsewhere, a_room_of_nobody_s_link,
+    wires_that_come_late, called_elsewhere, let_go_of, a_room_of_nobody_s_link,
 ]  # fmt: skip
 
 

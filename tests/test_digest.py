@@ -52,9 +52,9 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     ),
     "a message's name": ('tag="CHUNK_ACK"', 'tag="CHUNK_OK"', "messages"),
     "the wire version": ("code speaks\nVERSION = 1", "code speaks\nVERSION = 2", "messages"),
-    "a cause's number": ("    FORGOTTEN = 12\n", "    FORGOTTEN = 14\n", "messages"),
+    "a cause's number": ("    FORGOTTEN = 12\n", "    FORGOTTEN = 15\n", "messages"),
     "what a cause means": (
-        "return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED)",
+        "return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED, Cause.DISCONNECTED)",
         "return self is Cause.DECODE_ABORTED", "messages",
     ),
     "what is judged of a frame": (

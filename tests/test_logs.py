@@ -153,6 +153,8 @@ def test_kinds_of_faults_and_what_is_kept_of_them_are_bounded(logs: Logs) -> Non
 
 # --------------------------------------------------------------------------------------------- what is left alone
 def test_nothing_is_installed_and_what_is_switched_off_is_not_made(logs: Logs) -> None:
+    above = logging.getLogger("kvproto")
+    assert [type(each) for each in above.handlers] == [logging.NullHandler] and above.level == logging.NOTSET
     for subject in ("rooms", "links", "transport", "frames", "loop"):
         logger = logging.getLogger(f"kvproto.{subject}")
         assert not logger.handlers and logger.propagate and logger.level == logging.NOTSET

@@ -68,7 +68,7 @@ WORLDS = {
     "D: all is there already": HostileWorld(D, Config(chunks=0, prefix=2), 40),
     "D: more rooms than are remembered": HostileWorld(D, Config(chunks=1, rooms=2, ring=1, tombstones=1), 210),
     "D: simulated": HostileWorld(D, Config(prefills=2, chunks=2, ring=2, rooms=2), 210, lived),
-    "D: a group that has grown": HostileWorld(D, Config(chunks=1), 700, idle_value, wider=True, strength=3),
+    "D: a group that has grown": HostileWorld(D, Config(chunks=1), 1200, idle_value, wider=True, strength=3),
 }
 
 

@@ -24,7 +24,7 @@ from kvproto.protocol.events import room_key
 from kvproto.rank.settings import Settings
 
 #: faults after which long timers may end by themselves when nothing else moves
-HARD = frozenset({"crash", "link"})
+HARD = frozenset({"crash", "link", "leave"})
 
 UNIT = 256  #: bytes of a ring unit: one head of one chunk
 GRID = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, so that nothing goes page to page
@@ -55,6 +55,8 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernel: Few = 0
     doubt: Few = 0
     slow: Few = 0
+    #: a decode engine lets go of the prefill group
+    leave: Few = 0
 
 
 #: what a budget can be spent on

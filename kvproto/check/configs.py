@@ -44,7 +44,7 @@ _GATE = (
     "window", "kernel-duplicate", "kernel-timeout", "slow-duplicate", "other-tables", "other-length",
     "other-secret",
     "death-abort", "smoke-tells", "drop-tells", "abort-tells", "writes-tells", "timeout-tells", "prepare",
-    "prepare-pages", "batches", "batches-doubt",
+    "prepare-pages", "batches", "batches-doubt", "leave", "leave-link", "fan-in-leave",
 )  # fmt: skip
 _HEAVY = (
     "link", "doubt", "queue", "restart", "late", "fan-in", "fan-in-abort", "fan-in-kernel", "fan-in-link",

@@ -118,6 +118,8 @@ HARMLESS: dict[str, str] = {
     "- announce_up": ENGINE,
     "- announce_lost": ENGINE,
     "- announce_refused": ENGINE,
+    "- say_over": "the other end's own silence ends the link: it comes later",
+    "- forget": "the connection's own: what comes over it finds no link",
     "- disconnect": "the transport's own; the model of a link has no connections to take down",
     **{f"- {message}": DELAY for message in AGAIN},
 }

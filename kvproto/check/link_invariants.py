@@ -28,7 +28,9 @@ def judge_pair(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> tupl
     if not isinstance(p, PNode) or not isinstance(d, DNode):
         return None
     ours, theirs = p.rank[2][at_d], d.rank[2][at_p]
-    if ours is None or ours.state is not PLink.UP or theirs.state is not DLink.UP or ours.epoch != theirs.epoch:
+    if ours is None or theirs is None or ours.epoch != theirs.epoch:
+        return None
+    if ours.state is not PLink.UP or theirs.state is not DLink.UP:
         return None
     true = _mark(d)
     if (ours.mark_round, ours.mark_tail) > true:

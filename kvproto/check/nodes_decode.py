@@ -36,6 +36,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.events import ROOM_CHUNK, TimerFired
 from kvproto.protocol.messages import Hello, Message, StagingRsp, StgNotify
 from kvproto.protocol.states import Cause, DLink, DRoom
+from kvproto.rank.base import LinkPeer
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 
@@ -49,6 +50,8 @@ class DecodeNode(DecodeMemory):
         super().__init__(config, index)
         self.peers = self.plan.linked_to(index)
         self.lives: dict[int, tuple[DecodeRank, Watched]] = {}
+        #: by life and link: who is at its other end, and where
+        self.called: dict[int, tuple[dict[int, LinkPeer], dict[int, bytes]]] = {}
         self._begin(0)
 
     def _begin(self, life: int) -> None:
@@ -76,6 +79,7 @@ class DecodeNode(DecodeMemory):
             self.rank.next_link = p + 1
             _, effects = self.rank.call(PREFILL_GROUP, p, self.plan, NOW, self.place(p).decode())
             self.interpreter.carry_out(effects, NOW)
+        self.called[life] = dict(self.rank.peers), dict(self.interpreter.place_of)
         return self._frozen(), self.outs
 
     # ------------------------------------------------------------------------------------------- moves
@@ -87,6 +91,8 @@ class DecodeNode(DecodeMemory):
                 found.append(Move("plain", "", -1, k, ("open", k)))
             elif at == 1 and v.outcome[k] == SILENT:
                 found.append(Move("plain", "abort", -1, k, ("abort", k)))
+        if any(link is not None and not link.leaving for link in v.rank[2]):
+            found.append(Move("plain", "leave", -1, -1, ("leave",)))
         for job in v.scatters:
             found.append(Move("plain", "", -1, job[0], ("scattered", job)))
             found.append(Move("plain", "kernel", -1, job[0], ("scatter failed", job)))
@@ -114,6 +120,10 @@ class DecodeNode(DecodeMemory):
                 found.append(Move(kind, "timeout", -1, k, ("room timer", k, LAST)))
         for p in self.peers:
             link = v.rank[2][p]
+            if link is None:
+                continue
+            if link.leaving:
+                found.append(Move("short", "early", p, -1, ("link timer", p, MORE)))
             if link.state is DLink.UP:
                 found += [Move("beat", "", p, -1, ("beat", p)), Move("beat", "", p, -1, ("silence", p))]
                 found.append(Move("plain", "link", p, -1, ("overflowed", p)))
@@ -131,11 +141,21 @@ class DecodeNode(DecodeMemory):
             return self.memory(v, what, self.outs), self.outs
         rank, _ = self.rank, self.interpreter = self.lives[v.life]
         thaw_decode(rank, self.names, v.rank)
+        self._thaw_links(v.life)
         before = rank.ring.mark
         self._drive(what)
         self.judge_ends(rank)
         judge("S7", rank.ring.mark >= before, f"the watermark falls from {before} to {rank.ring.mark}")
         return self.tidy(self._frozen()), self.outs
+
+    def _thaw_links(self, life: int) -> None:
+        """Those that the rank has not forgotten lead where they led when it called."""
+        rank, it = self.rank, self.interpreter
+        peers, places = self.called[life]
+        rank.peers = {link: peers[link] for link in rank.links}
+        rank.link_of = {(peer.group, peer.rank): link for link, peer in rank.peers.items()}
+        it.place_of = {link: place for link, place in places.items() if link in rank.links}
+        it.link_at = {place: link for link, place in it.place_of.items()}
 
     def _frozen(self) -> DNode:
         v: DNode = self.current
@@ -151,6 +171,9 @@ class DecodeNode(DecodeMemory):
                 self.current = self.current._replace(script=put(self.current.script, k, 1))
                 secret = b"a guess" if cfg.misfit == "secret" else b""
                 self._handle(ev.RoomOpened(keys[k], self.terms, cfg.tokens, cfg.prefix, secret))
+            case "leave":
+                it = self.interpreter
+                it.carry_out(it.ask(self.rank.leave, PREFILL_GROUP, NOW), NOW)
             case "abort":
                 self._handle(ev.EngineAborted(keys[what[1]], Cause.DECODE_ABORTED))
             case "scattered" | "scatter failed":
@@ -173,16 +196,19 @@ class DecodeNode(DecodeMemory):
             case "overflowed":
                 self._handle(ev.QueueOverflowed(what[1] + 1))
             case "beat" | "silence":
-                self._handle(TimerFired(0, ROOM_CHUNK, what[1] + 1, MORE if what[0] == "beat" else LAST))
+                self._end_link_timer(what[1], MORE if what[0] == "beat" else LAST)
             case "link timer":
                 _, p, tries = what
                 if tries == LAST:
                     self.outs.append(("age", p, self.rank.links[p + 1].session))
-                self._handle(TimerFired(0, ROOM_CHUNK, p + 1, tries))
+                self._end_link_timer(p, tries)
             case "room timer":
                 self._handle(TimerFired(self.names.keys[what[1]], ROOM_CHUNK, 0, what[2]))
             case _:
                 raise ValueError(what)
+
+    def _end_link_timer(self, p: int, tries: int) -> None:
+        self._handle(TimerFired(0, ROOM_CHUNK, p + 1, tries, busy=bool(self.rank.rooms)))
 
     def _hear(self, p: int, epoch: int, k: int, body: Message) -> None:
         if isinstance(body, StgNotify) and body.grant:
@@ -243,6 +269,8 @@ class DecodeNode(DecodeMemory):
         rooms, _, _, grants, _, live, queue = v.rank
         if live or queue:
             return "L2", f"a region of decode {self.index}'s ring is never freed"
+        if any(link is not None and link.leaving for link in v.rank[2]):
+            return "S8", f"decode {self.index} keeps a link that its engine has let go of"
         if rooms or grants:
             return "S8", f"decode {self.index} keeps state of rooms that are over"
         return ("L1", "kernels or writes are under way") if v.scatters or v.writes else None

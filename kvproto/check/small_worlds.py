@@ -93,6 +93,14 @@ SMALL: dict[str, Config] = {
     "unordered-abort": Config(
         net="unordered", budget=Budget(abort=1), about="messages overtake each other, engines give up"
     ),
+    "leave": Config(ring=1, budget=Budget(leave=1), about="the decode engine lets go of the prefill group"),
+    "leave-link": Config(
+        ring=1, chunks=1, engine=AT_ONCE, budget=Budget(leave=1, link=1), about="it lets go, and a link is lost"
+    ),
+    "leave-unordered": Config(
+        chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(leave=1, duplicate=1),
+        about="it lets go, and what is said comes twice, in any order",
+    ),
     "abort-link": Config(
         ring=1, chunks=1, engine=AT_ONCE, budget=Budget(abort=1, link=1), about="an engine gives up, a link is lost"
     ),
@@ -158,6 +166,9 @@ SMALL: dict[str, Config] = {
     "fan-in-link": Config(
         prefills=2, chunks=1, engine=AT_ONCE, swift=True, budget=Budget(abort=1, link=1),
         about="a room ends while one of two links is down",
+    ),
+    "fan-in-leave": Config(
+        prefills=2, chunks=1, engine=AT_ONCE, budget=Budget(leave=1), about="it lets go of two writers"
     ),
     "fan-out-kernel": Config(
         decodes=2, chunks=1, engine=AT_ONCE, budget=Budget(kernel=1, link=1), about="a room fails, and a link is lost"

@@ -22,7 +22,7 @@ UNSAID = ("data", "secret")
 COSTS = {
     "drop": "the network loses it", "duplicate": "and it will arrive again", "early": "although its link is busy",
     "late": "too late for its lease", "timeout": "a fault: too slow", "link": "a fault", "crash": "a fault",
-    "abort": "of its own", "write": "a fault", "kernel": "a fault", "doubt": "a fault",
+    "abort": "of its own", "leave": "of its own", "write": "a fault", "kernel": "a fault", "doubt": "a fault",
     "slow": "everything else goes first",
 }  # fmt: skip
 
@@ -114,7 +114,7 @@ def deed(config: Config, event: WorldEvent) -> str:
     if kind == "hello":
         return f"is called by {other} (session {what[2][2].session})"
     words = {
-        "open": "its engine opens {0}",
+        "open": "its engine opens {0}", "leave": "its engine lets go of the prefill group",
         "abort": "its engine gives {0} up", "failed": "{0} fails", "crash": "crashes", "restart": "starts anew",
         "age": "has no lease left", "peer crashed": "loses a peer's writes",
     }  # fmt: skip

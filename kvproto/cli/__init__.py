@@ -21,12 +21,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("kvproto.cli.replay_command", "check a trace against the tables; show the first difference"),
     "inspect": ("kvproto.cli.inspect_command", "a trace as one web page, to step through"),
     "coverage": ("kvproto.cli.coverage_command", "what the checker, tests and real runs have seen of the tables"),
+    "top": ("kvproto.cli.top_command", "running ranks on one screen, from their metrics"),
     "doctor": ("kvproto.cli.doctor", "which transports, devices and tools work here, and why not"),
     "keys": ("kvproto.cli.keys_command", "make a pair of keys for the control plane"),
     "demo": ("kvproto.cli.demo_command", "move a real model's KV cache between processes"),
     "torture": ("kvproto.cli.torture_command", "engines that are killed, stopped, cut off and given up, byte by byte"),
     "bench": ("kvproto.cli.bench_command", "measure the step, the kernels and the transports"),
 }
+
+#: the extras that a command needs, where they are not the demonstration's
+EXTRAS = {"top": "metrics"}
 
 
 def usage() -> str:
@@ -55,4 +59,4 @@ def main(argv: list[str] | None = None) -> int:
     name, *rest = asked or [""]
     if name not in COMMANDS:
         return ended("kvproto", lambda: _no_command(name))
-    return ended(f"kvproto {name}", lambda: run(COMMANDS[name][0], rest, extras="demo"))
+    return ended(f"kvproto {name}", lambda: run(COMMANDS[name][0], rest, extras=EXTRAS.get(name, "demo")))

@@ -28,7 +28,7 @@ from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import SendRoute
 from kvproto.protocol.states import Cause
 from kvproto.protocol.tables import TABLES
-from kvproto.protocol.timing import Timing
+from kvproto.protocol.timing import DERIVED, Timing
 
 Json = dict[str, Any]
 FORMAT = 1
@@ -49,7 +49,7 @@ def spec() -> Json:
                    for cls in concrete(events, Event)],
         "effects": [{"name": cls.__name__, "internal": issubclass(cls, Internal), "doc": sentence(cls),
                      "fields": _fields(cls)} for cls in concrete(effects, Effect)],
-        "timers": [_timer(name, timing) for name in (*Timing.__struct_fields__, "return")],
+        "timers": [_timer(name, timing) for name in (*Timing.__struct_fields__, *DERIVED)],
         "machines": [_machine(table) for table in TABLES],
     }  # fmt: skip
 

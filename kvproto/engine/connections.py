@@ -24,6 +24,8 @@ class Connections:
         self.control, self.counts, self.lost = control, counts, lost
         self.peer_of: dict[int, Peer] = {}
         self.link_at: dict[Peer, int] = {}
+        #: messages that were sent, by kind
+        self.said: Counter[type[Message]] = Counter()
 
     def bind(self, link: int, peer: Peer) -> None:
         """This link's messages go to this peer from now on."""
@@ -39,12 +41,19 @@ class Connections:
             self.link_at.pop(peer, None)
             self.control().disconnect(peer)
 
+    def clear(self, link: int) -> None:
+        """Give up what waits for this link's peer: something newer says all that it did."""
+        peer = self.peer_of.get(link)
+        if peer is not None:
+            self.control().outboxes.forget(peer)
+
     def send(self, link: int, epoch: int, room: int, body: Message) -> None:
         """Put this message on this link."""
         peer = self.peer_of.get(link)
         if peer is None:
             self.counts["messages to nobody"] += 1
             return
+        self.said[type(body)] += 1
         if self.control().send(peer, encode(epoch, room, body)) is Sent.FULL:
             self.counts["queue full"] += 1
             self.control().outboxes.forget(peer)

@@ -3,10 +3,14 @@
 Connecting a transport may take milliseconds, or seconds if the peer is slow, and so may compiling the kernels that a
 link needs, so both happen on one helper thread and come back to the loop as an event.  The peer's own loop has to
 poll meanwhile, which it does.
+
+Of a link only its latest call is worth an answer: one that comes while an earlier one waits for the thread takes its
+place, so what waits is bounded by the links, however often a peer calls.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,13 +27,22 @@ class WireUp:
         """`answer` is called on the helper thread with the event."""
         self._transport = transport
         self._answer = answer
+        #: by link: the call that waits for the thread; both threads change it
+        self._lock = threading.Lock()
+        self._waiting: dict[int, tuple[int, bytes, Callable[[], None]]] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvproto-wire-up")
 
     def connect(self, link: int, session: int, endpoint: bytes, prepare: Callable[[], None]) -> None:
         """Connect to this endpoint for this call; `prepare` what else the link needs first."""
-        self._pool.submit(self._connect, link, session, endpoint, prepare)
+        with self._lock:
+            waits = link in self._waiting
+            self._waiting[link] = session, endpoint, prepare
+        if not waits:
+            self._pool.submit(self._connect, link)
 
-    def _connect(self, link: int, session: int, endpoint: bytes, prepare: Callable[[], None]) -> None:
+    def _connect(self, link: int) -> None:
+        with self._lock:
+            session, endpoint, prepare = self._waiting.pop(link)
         try:
             prepare()
             peer = self._transport.connect(endpoint)

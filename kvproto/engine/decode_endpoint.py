@@ -1,7 +1,8 @@
 """The decode engine's endpoint.
 
-`connect` names a prefill group once: its layout and where its ranks listen.  For a room: `open` when its pages are
-allocated; then `finished` and `released` tell the rest, and `aux` has the aux row of one that succeeded.
+`connect` names a prefill group once: its layout and where its ranks listen; `disconnect` lets go of it.  For a room:
+`open` when its pages are allocated; then `finished` and `released` tell the rest, and `aux` has the aux row of one that
+succeeded.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from kvproto.engine.decode_effects import DecodeData
 from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.grant_ages import GrantAges
 from kvproto.engine.room import Room, Status
 from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import check_pool, make_control, need_room, need_secret, new_incarnation
@@ -61,13 +63,19 @@ class DecodeEndpoint(Endpoint):
         super().__init__(rank, pool, make_control(None, keys, insecure=insecure), clock or SteadyClock(STALL_S))
         kernels = self._kernels(kernels, digests=digests)
         self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging)
+        self._ages = GrantAges(rank.ring)
+        self._loop.every_second.append(self._ages.look)
         #: calls (group, rank) that the loop has yet to take, and those that it could not
         self._calling: Counter[tuple[int, int]] = Counter()
         self._uncalled: dict[tuple[int, int], str] = {}
-        #: by link: the address that its connection leads to
+        #: by link: the address that its connection leads to, and the rank there
         self._dialled: dict[int, str] = {}
+        self._called: dict[int, tuple[int, int]] = {}
+        #: groups that the engine has let go of, until their last link is forgotten
+        self._left: set[int] = set()
         self._loop.handlers |= {
-            do.Dial: self._dial, do.SayHello: self._say_hello, do.DeliverAux: self._deliver_aux,
+            do.Dial: self._dial, do.ForgetLink: self._forget_link, do.SayHello: self._say_hello,
+            do.DeliverAux: self._deliver_aux,
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------ the engine's calls
@@ -76,12 +84,12 @@ class DecodeEndpoint(Endpoint):
 
         The kernels for it are compiled first, which may take seconds on a GPU.  LayoutError: the two layouts cannot
         work together.  Whether the ranks answer shows in `ready`.  Again, it calls those that are not there: at their
-        new addresses, if they have others.
+        new addresses, if they have others.  A link that nobody has answered for `Timing.forget`, and that no room
+        needs, is forgotten, and so is one that was refused: `ready` says so.
         """
         if len(addresses) != layout.ranks:
             raise ArgumentError(f"{len(addresses)} addresses for {layout.ranks} prefill ranks")
         plan = Plan(layout, self._rank.layout, self._rank.grid)
-        self._data.plans[group] = plan
         shares = plan.writers(self._rank.index)
         if not all(plan.direct(share) for share in shares):
             self._data.kernels.prepare(self.pool, "scatter", shares)
@@ -89,17 +97,32 @@ class DecodeEndpoint(Endpoint):
         for index in plan.linked_to(self._rank.index):
             self._calling[group, index] += 1
             self._uncalled.pop((group, index), None)
+        self._left.discard(group)
+        self._data.plans[group] = plan
         self._loop.call(lambda: self._call(group, plan, addresses))
 
     def _call(self, group: int, plan: Plan, addresses: Sequence[str]) -> None:
+        self._data.plans[group] = plan
         for index in plan.linked_to(self._rank.index):
             self._calling[group, index] -= 1
             try:
-                _, effects = self._rank.call(group, index, plan, self._loop.now, addresses[index])
+                link, effects = self._rank.call(group, index, plan, self._loop.now, addresses[index])
             except ArgumentError as error:
                 self._uncalled[group, index] = f"refused: {error}"
             else:
+                self._called[link] = group, index
+                self._uncalled.pop((group, index), None)
                 self._loop.submit(effects)
+
+    def disconnect(self, group: int = PREFILL_GROUP) -> None:
+        """Let go of a prefill group; NotFoundError: it is not connected.
+
+        Its rooms that are not over end as `Cause.DISCONNECTED`, and are released as ever: when nothing of them can land
+        any more.  Then its links are forgotten, and their room is free for others.
+        """
+        self._plan(group)
+        self._left.add(group)
+        self._loop.call(lambda: self._loop.submit(self._rank.leave(group, self._loop.now)))
 
     def ready(self, group: int = PREFILL_GROUP) -> bool:
         """Whether every link to the group is up; LinkError names the link that was refused, and why."""
@@ -117,7 +140,7 @@ class DecodeEndpoint(Endpoint):
         return not waits
 
     def _plan(self, group: int) -> Plan:
-        if group not in self._data.plans:
+        if group not in self._data.plans or group in self._left:
             raise NotFoundError(f"prefill group {group} is not connected: call connect first")
         return self._data.plans[group]
 
@@ -163,7 +186,24 @@ class DecodeEndpoint(Endpoint):
         self._dialled[effect.link] = effect.address
         self._loop.connections.bind(effect.link, peer)
 
+    def _forget_link(self, effect: do.ForgetLink) -> None:
+        """Its connection goes; so does what is known of its group, with the last link of one that was let go."""
+        group, index = self._called.pop(effect.link)
+        self._dialled.pop(effect.link, None)
+        self._loop.connections.forget(effect.link)
+        name = f"link {effect.link} to rank {index} of group {group}"
+        if group not in self._left:
+            self._uncalled[group, index] = "forgotten: it was refused, or did not answer, for long: call connect again"
+            self._loop.logs.link(name, "forgotten")
+            return
+        self._loop.logs.left(name)
+        if group not in {other for other, _ in self._called.values()}:
+            self._left.discard(group)
+            self._data.plans.pop(group, None)
+
     def _say_hello(self, effect: do.SayHello) -> None:
+        """Of what is queued for one who is away, the last call alone counts."""
+        self._loop.connections.clear(effect.link)
         self._loop.connections.send(effect.link, 0, 0, self._rank.hello(effect.session))
 
     def _deliver_aux(self, effect: do.DeliverAux) -> None:

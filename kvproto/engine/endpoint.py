@@ -20,11 +20,12 @@ checked, entries made and kept until the engine has been told everything.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from kvproto.engine.durations import ROOM_BOUNDS, Durations
 from kvproto.engine.failure_traces import FailureTraces
 from kvproto.engine.loop import Loop
 from kvproto.engine.reasons import reason
@@ -67,6 +68,9 @@ class Endpoint:
         #: where the trace is written when a room fails (None: nowhere), for the first 64 failures
         self.trace_dir: Path | None = None
         self._traces = FailureTraces(rank)
+        #: how rooms ended, and what they took
+        self._ends: Counter[Cause] = Counter()
+        self._phases = {phase: Durations(ROOM_BOUNDS) for phase in ("open", "transfer", "release")}
         self._loop.handlers |= {
             do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release, do.AnnounceLink: self._link,
         }  # fmt: skip
@@ -110,6 +114,13 @@ class Endpoint:
         """
         return list(self._loop.reports)
 
+    def rooms(self) -> dict[str, list[Room]]:
+        """By state: the rooms that are not over here; any thread."""
+        found: dict[str, list[Room]] = {}
+        for key, value in list(self._rank.rooms.items()):
+            found.setdefault(value.state.name, []).append(Room(*room_of(key)))
+        return found
+
     def save_trace(self, path: Path) -> None:
         """Write what the trace holds now (its newest `Settings.trace` entries), as `kvproto trace` reads it."""
         save(self._rank, path)
@@ -129,6 +140,7 @@ class Endpoint:
         if room.key in self._entries or (self._rank.value_of(room.key) is not None and self._knows_room(room.key)):
             raise ArgumentError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
         self._loop.check()
+        entry.opened = self._loop.clock.real()
         self._entries[room.key] = entry
         self._do(event)
 
@@ -240,6 +252,7 @@ class Endpoint:
         entry = self._entries.get(effect.room)
         if entry is not None and entry.cause is None:
             entry.cause = effect.cause
+            self._time_outcome(entry, effect.cause)
             why = reason(self._rank, effect, entry.fault)
             self._finished.append(Outcome(Room(*room_of(effect.room)), effect.cause, entry.aux or b"", why))
             self._news.set()
@@ -247,10 +260,18 @@ class Endpoint:
             if effect.cause and self.trace_dir is not None:
                 self._traces.save(self.trace_dir, effect.room)
 
+    def _time_outcome(self, entry: RoomEntry, cause: Cause) -> None:
+        entry.ended = self._loop.clock.real()
+        self._ends[cause] += 1
+        self._phases["open"].note(entry.ended - entry.opened)
+        if entry.computed:
+            self._phases["transfer"].note(entry.ended - entry.computed)
+
     def _release(self, effect: do.AnnounceReleased) -> None:
         entry = self._entries.get(effect.room)
         if entry is not None and not entry.released:
             entry.released = True
+            self._phases["release"].note(self._loop.clock.real() - entry.ended)
             self._released.append(Room(*room_of(effect.room)))
             self._news.set()
 

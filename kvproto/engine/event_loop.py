@@ -6,6 +6,9 @@ in order.  What an effect raises at once is queued as an event and handled in th
 frames looks at the other sources in between, `EVERY` so many: what has finished elsewhere waits for few of them, not
 for all.  Such a pass takes its time, and a lease may end in it: each call, frame and queued event has its own time.
 
+The bound of calls and frames is a count and a cost: a pass that has taken `PASS_S` takes at most `EVERY` more of each,
+and the next one begins with the rest.  So however dear those of a burst are, timers fire and answers leave in between.
+
 Nothing of a protocol is here: an effect is looked up by its type and carried out, whatever the state.  What frames say,
 and what a fault of a handler comes to, a subclass knows.
 
@@ -20,6 +23,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
+from kvproto.engine.durations import PASS_BOUNDS, Durations
 from kvproto.engine.loop_thread import LoopThread, Source
 from kvproto.fsm.driver import Driver
 from kvproto.fsm.vocabulary import Effect, Event
@@ -29,6 +33,8 @@ from kvproto.io.control.control import STALL_S, Control, Peer
 FAST, SLOW = 50e-6, 250e-6
 LIMIT = 256
 EVERY = 4
+#: seconds of a pass after which it takes no more calls and frames than it must
+PASS_S = 0.01
 LONGEST_WAIT = 1.0
 
 
@@ -43,8 +49,13 @@ class EventLoop(LoopThread):
         #: the time that the party is told, and how many passes there were
         self.now, self.turns = clock.now(), 0
         self._inbox: deque[Callable[[], None]] = deque()
+        #: frames that a pass had no time for, and when this one began
+        self._arrived: deque[tuple[Peer, bytes]] = deque()
+        self._began = 0.0
         self._events: deque[Event] = deque()
         self._pace = FAST
+        #: what passes have taken in which something happened
+        self.passes = Durations(PASS_BOUNDS)
 
     # ------------------------------------------------------------------------------- what a subclass knows
     def hear(self, peer: Peer, frame: bytes) -> None:
@@ -84,7 +95,7 @@ class EventLoop(LoopThread):
         """One bounded pass; whether anything happened."""
         self.claim()
         self.turns += 1
-        self.now = self.clock.now()
+        self.now, self._began = self.clock.now(), self.clock.real()
         moved = self._take_calls()
         moved |= self._take_sources()
         moved |= self._take_frames()
@@ -93,6 +104,8 @@ class EventLoop(LoopThread):
             moved = True
         self.passed()
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
+        if moved:
+            self.passes.note(self.clock.real() - self._began)
         return moved
 
     def wait(self, timeout: float = LONGEST_WAIT) -> None:
@@ -105,9 +118,14 @@ class EventLoop(LoopThread):
         self.control.wait(left)
 
     @property
+    def backlog(self) -> tuple[int, int]:
+        """Calls and frames that wait for the next pass."""
+        return len(self._inbox), len(self._arrived)
+
+    @property
     def due(self) -> float:
         """Seconds from the last pass until the next one should come, if nothing arrives before; infinity: never."""
-        if self._inbox:
+        if self._inbox or self._arrived:
             return 0.0
         left = self.party.next_deadline - self.now
         if self.control.outboxes:
@@ -119,8 +137,8 @@ class EventLoop(LoopThread):
     def _take_calls(self) -> bool:
         count = min(len(self._inbox), LIMIT)
         for turn in range(count):
-            if turn % EVERY == EVERY - 1:
-                self._take_sources()
+            if turn % EVERY == EVERY - 1 and self._interlude():
+                break
             action = self._inbox.popleft()
             self.now = self.clock.again()
             try:
@@ -146,12 +164,18 @@ class EventLoop(LoopThread):
         return moved
 
     def _take_frames(self) -> bool:
-        frames = self.control.receive(LIMIT)
-        for turn, (peer, frame) in enumerate(frames):
-            if turn % EVERY == EVERY - 1:
-                self._take_sources()
-            self.hear(peer, frame)
-        return bool(frames)
+        self._arrived += self.control.receive(LIMIT - len(self._arrived))
+        count = len(self._arrived)
+        for turn in range(count):
+            if turn % EVERY == EVERY - 1 and self._interlude():
+                break
+            self.hear(*self._arrived.popleft())
+        return count > 0
+
+    def _interlude(self) -> bool:
+        """Look at the other sources; whether the pass has taken its time."""
+        self._take_sources()
+        return self.clock.real() - self._began > PASS_S
 
     # ---------------------------------------------------------------------------------------- effects
     def _carry_out(self, effects: list[Effect]) -> None:

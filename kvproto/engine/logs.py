@@ -1,10 +1,10 @@
 """What goes wrong, in words: for the engine's log, and for whoever looks later (`reports`, the newest 256).
 
-Six loggers of the standard library, each with one subject; nothing is installed on them, and a logger that is
-switched off costs a look-up.
+Six loggers of the standard library, each with one subject.  Nothing is installed on them (on `kvproto` above them only
+what a library has to have: a handler that does nothing), and a logger that is switched off costs a look-up.
 
     kvproto.rooms       how a room ended: INFO; by no engine's wish: WARNING
-    kvproto.links       a link is up: INFO; lost, or refused: WARNING
+    kvproto.links       a link is up, or let go of: INFO; lost, refused, or forgotten: WARNING
     kvproto.transport   a write, a gather, a scatter or a wire-up has failed: WARNING
     kvproto.frames      what a peer should not have sent: WARNING; messages that nobody hears, counted: INFO
     kvproto.security    connections that were turned away, counted once a second, and insecure=True: WARNING
@@ -23,6 +23,7 @@ from collections.abc import Callable
 from kvproto.protocol.events import room_name
 from kvproto.protocol.states import Cause
 
+logging.getLogger("kvproto").addHandler(logging.NullHandler())
 ROOMS = logging.getLogger("kvproto.rooms")
 SECURITY = logging.getLogger("kvproto.security")
 #: lines of one subject that are written at once
@@ -120,9 +121,13 @@ class Logs:
         self.frames.say(logging.WARNING, "%s: a message from %s, to which no link is bound", self.name, place)
 
     def link(self, what: str, why: str) -> None:
-        """A link is up (`why` empty), lost, or refused."""
+        """A link is up (`why` empty), lost, refused, or forgotten."""
         level = logging.WARNING if why else logging.INFO
         self.links.say(level, "%s: %s is %s", self.name, what, why or "up")
+
+    def left(self, what: str) -> None:
+        """A link is forgotten, as the engine has asked."""
+        self.links.say(logging.INFO, "%s: %s is forgotten: the engine has let go of it", self.name, what)
 
     def wire(self, what: str, why: str) -> None:
         """The transport could not be connected to a peer."""

@@ -6,6 +6,9 @@ same for both and is here.  How a pass goes is `event_loop`.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 from kvproto.engine.connections import Connections
 from kvproto.engine.event_loop import EventLoop
 from kvproto.engine.logs import Logs, named
@@ -33,6 +36,9 @@ class Loop(EventLoop):
         }  # fmt: skip
         self.logs = Logs(f"{rank.side} rank {rank.index}", rank.counts)
         self.reports = self.logs.reports
+        #: messages that came, by kind; and what is done once a second
+        self.heard: Counter[type[Message]] = Counter()
+        self.every_second: list[Callable[[float], None]] = [self.logs.sum_up, self._tell_away]
         self.connections = Connections(
             lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link))
         )
@@ -59,6 +65,7 @@ class Loop(EventLoop):
             self.control.send(peer, encode(0, 0, Refusal(call.session, why[:1024])))
 
     def _receive(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
+        self.heard[type(body)] += 1
         link = self.connections.link_at.get(peer, 0)
         self.now = self.clock.again()
         unheard = 0 if link else self.rank.counts.total()
@@ -91,8 +98,12 @@ class Loop(EventLoop):
             self.logs.blame(room, Cause.KERNEL_FAILED, f"{type(effect).__name__}: {named(error)}")
             self.raise_event(ev.RoomFailed(room, Cause.KERNEL_FAILED))
 
+    def _tell_away(self, _now: float) -> None:
+        """Say who was turned away at the door."""
+        self.logs.away(self.control.counts.away, self.control.last_away)
+
     def passed(self) -> None:
-        """Once a second the log sums up."""
+        """Once a second the log sums up, and so do others."""
         if self.logs.second <= self.now:
-            self.logs.sum_up(self.now)
-            self.logs.away(self.control.counts.away, self.control.last_away)
+            for each in self.every_second:
+                each(self.now)

@@ -60,6 +60,11 @@ class LoopThread:
         if self.broken is not None:
             raise EndpointError(f"the loop has stopped, by {self.broken!r}: close this endpoint") from self.broken
 
+    @property
+    def mine(self) -> bool:
+        """Whether the calling thread is the one that polls."""
+        return self._owner == threading.get_ident()
+
     def rouse(self) -> None:
         """End the owner's sleep, if another thread calls."""
         if self._owner not in (None, threading.get_ident()):

@@ -101,6 +101,8 @@ class PrefillEndpoint(Endpoint):
         tokens = operator.index(tokens)
         if not 0 <= tokens <= entry.tokens:
             raise ArgumentError(f"{tokens} tokens produced of {entry.tokens}")
+        if tokens == entry.tokens and not entry.computed:
+            entry.computed = self._loop.clock.real()
 
         def begin() -> None:
             entry.after = after if after is not None else entry.after

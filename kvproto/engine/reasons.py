@@ -29,6 +29,7 @@ WORDS = {
     Cause.KERNEL_FAILED: "a gather or a scatter failed or did not end in time",
     Cause.FORGOTTEN: "the other side no longer knew the room",
     Cause.NOT_ENTITLED: "the prefill engine opened the room for another group, or with another secret",
+    Cause.DISCONNECTED: "the decode engine let go of the prefill group",
 }
 #: where the rank that it was about is known; {why}: of its link
 ABOUT = {

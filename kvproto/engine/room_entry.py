@@ -39,6 +39,10 @@ class RoomEntry:
     placed: Any = None
     #: what went wrong first on this rank: the cause that it would be, and the sentence
     fault: tuple[Cause, str] | None = None
+    #: when (by `Clock.real`) it was opened, all of its KV was produced (0: not yet), and its outcome was told
+    opened: float = 0.0
+    computed: float = 0.0
+    ended: float = 0.0
 
 
 def as_table(pages: Any) -> torch.Tensor:

@@ -17,7 +17,7 @@ wants to see *every* entry has drivers made with another kind of trace (`make_tr
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -32,6 +32,8 @@ from kvproto.fsm.vocabulary import Effect, Event, TimerFired
 #: (when, row, event, value before, value after)
 Step = tuple[float, Row | None, Event, Any, Any]
 STEP = 5
+#: in the place of a state: the machine has ended
+OVER = "over"
 #: a message that came: (when, what the party was told of it, the route that took it)
 Heard = tuple[float, tuple[Any, ...], Route]
 #: steps, messages that came, and messages that left
@@ -50,6 +52,8 @@ class Driver:
         self.inner: dict[type[Output], Callable[[Any], None]] = {}
         self.stores: dict[str, MachineStore] = {}
         self._timed: list[MachineStore] = []
+        #: how often a timer of this store has ended in this state, and what came of it (`OVER`: the machine's end)
+        self.timer_ends: Counter[tuple[str, str, str]] = Counter()
         self._route: dict[type[Event], On] = {}
         self._queue: deque[Event] = deque()
         self._out: list[Any] = []  # effects alone: events are queued
@@ -100,12 +104,15 @@ class Driver:
 
     def expire(self, store: MachineStore, key: Any, now: float, tries: int | None = None) -> list[Effect]:
         """End the timer of this machine (a part's key is `(whole, key)`); `tries`: as its state has it."""
+        before = store.get(key).state
         if tries is None:
-            tries = store.machine.timers[store.get(key).state].tries
+            tries = store.machine.timers[before].tries
         event: Event = store.timer_of(key, tries)
         out: list[Any] = []
         self._out = out
         store.take[type(event)](event, now)
+        after = store.get(key)
+        self.timer_ends[store.store, before.name, OVER if after is None else after.state.name] += 1
         while self._queue:
             event = self._queue.popleft()
             self._route[type(event)](event, now)

@@ -45,6 +45,10 @@ class Clock(Protocol):
         """Hear that a wait of up to so many seconds is meant."""
         ...
 
+    def real(self) -> float:
+        """Seconds that leave nothing out: how long a pass has taken."""
+        ...
+
 
 class MonotonicClock:
     """The system's monotonic clock as it is; `source` is real time."""
@@ -56,7 +60,7 @@ class MonotonicClock:
         """Seconds of the source."""
         return self._source()
 
-    again = now
+    again = real = now
 
     def allow(self, seconds: float) -> None:
         """Nothing: it counts all."""
@@ -97,7 +101,7 @@ class SteadyClock:
         self._allowed = max(self._allowed, seconds)
 
     def real(self) -> float:
-        """Seconds of the source, stalls included: for "may I still?"."""
+        """Seconds of the source, stalls included: for "may I still?", and for what a pass takes."""
         return self._source()
 
     @property
@@ -116,7 +120,7 @@ class ManualClock:
         """Seconds set so far."""
         return self._now
 
-    again = now
+    again = real = now
 
     def allow(self, seconds: float) -> None:
         """Nothing: it stands."""

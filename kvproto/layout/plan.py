@@ -12,19 +12,21 @@ The aux row of a reader comes from its *lead*. Its content (the first token) is 
 lead is on the last stage that writes to the reader. If the decode side has stages too, its early readers may hear
 only from early writers; the engine then hands the content to these leads.
 
-A plan is built once a pair of groups, at the handshake, and is then read from dictionaries.
+A plan is made once a pair of groups, at the handshake, which costs nothing: what a rank owes or gets is worked out when
+it is first asked for (`kvproto.layout.contacts`), and read from dictionaries from then on.  So a call costs a rank the
+ranks that it meets, however large the layout that a caller names.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, TypeVar
 
-import msgspec
+from kvproto.layout.contacts import Contacts, Share
+from kvproto.layout.sharding import Layout, LayoutError, Reason, chunks
 
-from kvproto.layout.sharding import Interval, Layout, LayoutError, Reason, chunks
+__all__ = ["Plan", "Share", "Sizes", "plan_between"]
 
 PART_ALIGNMENT: Final = 256  #: bytes; every part of a grant starts at a multiple, so every grant does
 _AGREED: Final[tuple[tuple[str, Reason], ...]] = (
@@ -36,81 +38,79 @@ _AGREED: Final[tuple[tuple[str, Reason], ...]] = (
     ("dtype", "dtype-differs"),
 )
 
-Holding = tuple[Interval, Interval]  #: (heads, layers) of one rank
-Sizes = tuple[tuple[int, int], ...]  #: parts as (bytes a token, how many such parts)
 T = TypeVar("T")
-
-
-class Share(msgspec.Struct, frozen=True, cache_hash=True):
-    """What one writer (a P rank) writes for one reader (a D rank); offsets count in each rank's own pool."""
-
-    writer: int
-    reader: int
-    src_head: int
-    dst_head: int
-    heads: int
-    src_layer: int
-    dst_layer: int
-    layers: int
+Sizes = tuple[tuple[int, int], ...]  #: parts as (bytes a token, how many such parts)
 
 
 class Plan:
     """All shares between a prefill and a decode group: every (reader, head, layer) exactly once.
 
-    Both sides build it, once, and from then on only look up. Sizes are bytes, tokens are counts.
+    Both sides make it, once, and each works out only what it asks for. Sizes are bytes, tokens are counts. Any thread.
     Raises `LayoutError` if the two layouts, or the grid (tokens a cell), do not go together.
     """
 
-    __slots__ = ("_before", "_duties", "_lead", "_linked", "_linked_to", "_share", "_sizes", "_whole_rows", "_writers",
-                 "decode", "grid", "prefill", "shares")  # fmt: skip
+    __slots__ = ("_before", "_contacts", "_duties", "_share", "_sizes", "_whole_rows", "_writers",
+                 "decode", "grid", "prefill")  # fmt: skip
 
     def __init__(self, prefill: Layout, decode: Layout, grid: int) -> None:
         _agree(prefill, decode, grid)
         self.prefill, self.decode, self.grid = prefill, decode, grid
-        contacts = sorted(_contacts(prefill, decode), key=lambda contact: (contact[0].reader, contact[0].writer))
-        self.shares: tuple[Share, ...] = tuple(share for share, _ in contacts)
-        self._share = {(share.writer, share.reader): share for share in self.shares}
-        ours, theirs = range(prefill.ranks), range(decode.ranks)
-        pairs = [(writer, share.reader) for share, replicas in contacts for writer in replicas]
-        self._duties = _index(ours, ((share.writer, share) for share in self.shares))
-        self._writers = _index(theirs, ((share.reader, share) for share in self.shares))
-        self._linked = _index(ours, pairs)
-        self._linked_to = _index(theirs, ((reader, writer) for writer, reader in pairs))
-        self._lead = {rank: self._leader(owed) for rank, owed in self._writers.items()}
+        self._contacts = Contacts(prefill, decode)
+        #: what was asked for: shares by writer, by reader and by both; what lies before a part, and in all of a grant
+        self._duties: dict[int, tuple[Share, ...]] = {}
+        self._writers: dict[int, tuple[Share, ...]] = {}
+        self._share: dict[tuple[int, int], Share] = {}
         self._before: dict[tuple[int, int], Sizes] = {}
-        self._sizes = {rank: self._lay_out(rank) for rank in self._writers}
+        self._sizes: dict[int, Sizes] = {}
         same_page = prefill.page_size == decode.page_size and prefill.local_heads == decode.local_heads
         one_order = prefill.order == decode.order or prefill.page_size == 1 or prefill.local_heads == 1
         self._whole_rows = prefill.local_heads if same_page and one_order else 0
 
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """All of them, by reader and writer: as many as pairs of ranks that meet."""
+        return tuple(share for reader in range(self.decode.ranks) for share in self.writers(reader))
+
     def duties(self, writer: int) -> tuple[Share, ...]:
         """What the writer writes, by reader."""
-        return _of_rank(self._duties, writer, "writer")
+        known = self._duties.get(writer)
+        if known is None:
+            known = tuple(self._contacts.owed_by(_known(self.prefill, writer, "writer")))
+            self._share |= {(writer, share.reader): share for share in known}
+            self._duties[writer] = known
+        return known
 
     def writers(self, reader: int) -> tuple[Share, ...]:
         """What the reader receives, by writer: the fan-in of each of its grants, in the order of the parts."""
-        return _of_rank(self._writers, reader, "reader")
+        known = self._writers.get(reader)
+        if known is None:
+            known = tuple(self._contacts.owed_to(_known(self.decode, reader, "reader")))
+            self._writers[reader] = known
+        return known
 
     def linked(self, writer: int) -> tuple[int, ...]:
         """The readers that hold something the writer holds, whichever replica has the duty."""
-        return _of_rank(self._linked, writer, "writer")
+        return tuple(self._contacts.readers(_known(self.prefill, writer, "writer")))
 
     def linked_to(self, reader: int) -> tuple[int, ...]:
         """The writers that hold something the reader holds, replicas without a duty included."""
-        return _of_rank(self._linked_to, reader, "reader")
+        return tuple(self._contacts.writers(_known(self.decode, reader, "reader")))
 
     def lead(self, reader: int) -> int:
         """The writer that sends the aux row: the lowest with a duty on the last stage that writes to the reader."""
-        return _of_rank(self._lead, reader, "reader")
+        return self._contacts.lead(_known(self.decode, reader, "reader"))
 
     def share(self, writer: int, reader: int) -> Share:
         """What the writer writes for the reader; `LayoutError` no-duty if that is nothing."""
+        self.duties(writer)
         return _owed(self._share, writer, reader)
 
     def overlap(self, writer: int, reader: int) -> Share | None:
         """What the two hold in common, whoever has the duty to write it; None if they are not linked."""
-        meeting = _meet(_holding(self.prefill, writer), _holding(self.decode, reader))
-        return meeting and Share(writer, reader, *meeting)
+        _known(self.prefill, writer, "writer")
+        if _known(self.decode, reader, "reader") not in self._contacts.readers(writer):
+            return None
+        return self._contacts.meet(writer, reader)
 
     def part_bytes(self, share: Share, tokens: int) -> int:
         """Bytes of the share's part for so many tokens: [K of each layer | V of each], each [token, head, dim]."""
@@ -118,11 +118,12 @@ class Plan:
 
     def part_offset(self, reader: int, writer: int, tokens: int) -> int:
         """Where the writer's part begins in the reader's grant for a cell of so many tokens."""
+        self._lay_out(reader)
         return _aligned(_owed(self._before, writer, reader), tokens)
 
     def grant_bytes(self, reader: int, tokens: int) -> int:
         """Bytes of the reader's grant for a cell of so many tokens, all parts aligned."""
-        return _aligned(_of_rank(self._sizes, reader, "reader"), tokens)
+        return _aligned(self._lay_out(reader), tokens)
 
     def direct(self, share: Share) -> bool:
         """Whether the share can go page to page: whole rows on both sides, and pages of the same bytes."""
@@ -138,22 +139,21 @@ class Plan:
             raise LayoutError("prefix-off-page", f"prefix {prefix} is not whole pages of {size}: shorten it")
         return chunks(tokens, prefix, self.grid)
 
-    def _leader(self, owed: tuple[Share, ...]) -> int:
-        last = max(share.writer // self.prefill.tp for share in owed)
-        return min(share.writer for share in owed if share.writer // self.prefill.tp == last)
-
     def _lay_out(self, reader: int) -> Sizes:
         """Note what lies before each part; parts of one size are counted: a look-up costs the sizes."""
-        sizes: Counter[int] = Counter()
-        for share in self._writers[reader]:
-            self._before[share.writer, reader] = tuple(sizes.items())
-            sizes[self.part_bytes(share, 1)] += 1
-        return tuple(sizes.items())
+        known = self._sizes.get(reader)
+        if known is None:
+            sizes: Counter[int] = Counter()
+            for share in self.writers(reader):
+                self._before[share.writer, reader] = tuple(sizes.items())
+                sizes[self.part_bytes(share, 1)] += 1
+            known = self._sizes[reader] = tuple(sizes.items())
+        return known
 
 
 @lru_cache(maxsize=16)
 def plan_between(prefill: Layout, decode: Layout, grid: int) -> Plan:
-    """The plan of these two layouts, made once: large ones take a tenth of a second, and every rank calls."""
+    """The plan of these two layouts, made once: every rank of a group calls, and each asks for the same."""
     return Plan(prefill, decode, grid)
 
 
@@ -169,42 +169,6 @@ def _agree(prefill: Layout, decode: Layout, grid: int) -> None:
         raise LayoutError("grid-not-whole-pages", f"a grid of {grid} tokens is not whole {pages}; use grid_tokens()")
 
 
-def _contacts(prefill: Layout, decode: Layout) -> Iterator[tuple[Share, list[int]]]:
-    """Each share, with all the writers that could have written it: replicas take turns, by reader."""
-    replicas: dict[Holding, list[int]] = {}
-    for writer in range(prefill.ranks):
-        replicas.setdefault(_holding(prefill, writer), []).append(writer)
-    turns = dict.fromkeys(replicas, 0)
-    for reader in range(decode.ranks):
-        wanted = _holding(decode, reader)
-        for held, group in replicas.items():
-            if meeting := _meet(held, wanted):
-                yield Share(group[turns[held] % len(group)], reader, *meeting), group
-                turns[held] += 1
-
-
-def _holding(layout: Layout, rank: int) -> Holding:
-    return layout.heads_of(rank), layout.layers_of(rank)
-
-
-def _meet(held: Holding, wanted: Holding) -> tuple[int, int, int, int, int, int] | None:
-    """(source, target, count) of the heads and of the layers in common, offsets local to each side."""
-    heads, layers = (_common(ours, theirs) for ours, theirs in zip(held, wanted, strict=True))
-    return heads + layers if heads[2] > 0 and layers[2] > 0 else None
-
-
-def _common(ours: Interval, theirs: Interval) -> tuple[int, int, int]:
-    first = max(ours[0], theirs[0])
-    return first - ours[0], first - theirs[0], min(sum(ours), sum(theirs)) - first
-
-
-def _index(keys: range, pairs: Iterable[tuple[int, T]]) -> dict[int, tuple[T, ...]]:
-    table: dict[int, list[T]] = {key: [] for key in keys}
-    for key, value in pairs:
-        table[key].append(value)
-    return {key: tuple(values) for key, values in table.items()}
-
-
 def _aligned(sizes: Sizes, tokens: int) -> int:
     _counted(tokens)
     return sum(-(size * tokens // -PART_ALIGNMENT) * PART_ALIGNMENT * parts for size, parts in sizes)
@@ -216,11 +180,10 @@ def _counted(tokens: int) -> int:
     return tokens
 
 
-def _of_rank(table: dict[int, T], rank: int, side: str) -> T:
-    try:
-        return table[rank]
-    except KeyError:
-        raise LayoutError("no-such-rank", f"{side} {rank!r}; the group has {len(table)} ranks, from 0") from None
+def _known(side: Layout, rank: int, name: str) -> int:
+    if not 0 <= rank < side.ranks:
+        raise LayoutError("no-such-rank", f"{name} {rank!r}; the group has {side.ranks} ranks, from 0")
+    return rank
 
 
 def _owed(table: dict[tuple[int, int], T], writer: int, reader: int) -> T:

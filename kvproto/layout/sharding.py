@@ -52,7 +52,7 @@ Reason = Literal[
 
 DEFAULT_GRID_TOKENS: Final = 8192  #: tokens a cell aims at when the prefill side is not chunked
 MAX_NAME: Final = 64  #: characters of a dtype's name
-MAX_RANKS: Final = 512  #: ranks in a group; a plan costs at most the product of two groups
+MAX_RANKS: Final = 512  #: ranks in a group; what a rank works out of a plan costs as many at most
 
 _BOUNDS: Final = (
     ("layers", 1, 1 << 16),

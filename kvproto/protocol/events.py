@@ -94,8 +94,9 @@ ROOM_CHUNK = -2
 class TimerFired(vocabulary.TimerFired, frozen=True):
     """The timer of the machine's state ended; it may be started `tries` times in all.
 
-    A room's and a link's have `ROOM_CHUNK` for a chunk, and a link's its number for a peer (a room's: 0).  `busy`: a
-    write to the link's peer is in flight (links of a prefill rank).
+    A room's and a link's have `ROOM_CHUNK` for a chunk, and a link's its number for a peer (a room's: 0).  `busy`, of
+    a link: it is still needed.  On a prefill rank, a write to its peer is in flight; on a decode rank, where the link
+    might be forgotten, a room of its group is not over.
     """
 
     room: int
@@ -517,6 +518,10 @@ class CallAsked(LinkEvent, frozen=True):
 
     session: int
     address: str
+
+
+class DisconnectAsked(LinkEvent, frozen=True):
+    """The decode engine has let go of the prefill group: no new room will be opened at it."""
 
 
 class DialFailed(LinkEvent, frozen=True):

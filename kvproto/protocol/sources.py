@@ -17,7 +17,7 @@ from kvproto.protocol.tables import TABLES
 
 ENGINE = (
     ev.EngineOpened, ev.ForwardScheduled, ev.TokensProduced, ev.AuxProvided, ev.EngineAborted, ev.RoomOpened,
-    ev.CallAsked,
+    ev.CallAsked, ev.DisconnectAsked,
 )  # fmt: skip
 #: a fault in any handler of an effect that names a room ends the room
 ANSWERS: dict[type[Effect], tuple[type[Event], ...]] = {

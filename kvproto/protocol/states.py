@@ -167,6 +167,8 @@ class DLink(State):
     AWAIT_RETURN = 3
     #: the peers cannot work together, and know why
     REFUSED = 4
+    #: the engine has let go of it, or nobody has answered for long: forgotten
+    FORGOTTEN = 5
 
 
 class Cause(IntEnum):
@@ -200,8 +202,10 @@ class Cause(IntEnum):
     FORGOTTEN = 12
     #: the prefill engine opened the room for another group, or with another secret
     NOT_ENTITLED = 13
+    #: the decode engine let go of the prefill group
+    DISCONNECTED = 14
 
     @property
     def aborted(self) -> bool:
         """True where an engine asked for the end, false where something went wrong."""
-        return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED)
+        return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED, Cause.DISCONNECTED)

@@ -17,6 +17,9 @@ import msgspec
 from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
 
+#: names of timers that follow from others
+DERIVED = ("return", "welcome")
+
 
 class Timing(msgspec.Struct, frozen=True, gc=False):
     """Every timer of the protocol."""
@@ -43,7 +46,7 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     wire: Timer = Timer(30.0)
     #: beats, and how many may be missed
     heartbeat: Timer = Timer(1.0, 5)
-    #: a link that is down is forgotten
+    #: a link that is down is forgotten; by a decode rank: one that nobody answers, and that no room needs
     forget: Timer = Timer(600.0)
 
     def __post_init__(self) -> None:
@@ -65,8 +68,13 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
         """Calls after a loss: as many as make up the lease and the longest write."""
         return Timer(self.call.period, math.ceil((self.lease.period + self.write.period) / self.call.period))
 
+    @property
+    def welcome_(self) -> Timer:
+        """Calls of a rank that does not answer: as many as make up `forget`."""
+        return Timer(self.call.period, math.ceil(self.forget.period / self.call.period))
+
     def named(self, name: str) -> Timer:
         """The timer of this name, as the tables have it."""
-        timer = self.return_ if name == "return" else getattr(self, name)
+        timer = getattr(self, f"{name}_" if name in DERIVED else name)
         assert isinstance(timer, Timer)
         return timer

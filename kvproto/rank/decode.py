@@ -79,6 +79,19 @@ class DecodeRank(Rank):
         session = old.session + 1 if old is not None else self.incarnation << 16
         return link, self.handle(ev.CallAsked(link, session, address), now)
 
+    def leave(self, group: int, now: float) -> list[Effect]:
+        """Let go of this prefill group: of each link to it."""
+        effects: list[Effect] = []
+        for link in [link for (other, _), link in self.link_of.items() if other == group]:
+            effects += self.handle(ev.DisconnectAsked(link), now)
+        return effects
+
+    def _link_timer(self, link: int, tries: int) -> ev.TimerFired:
+        """Whether a room of its group is left: looked for only where the link might be forgotten."""
+        at, group = self.links[link], self.peers[link].group
+        busy = (at.leaving or at.silent >= tries) and any(self._group_of(room) == group for room in self.rooms)
+        return ev.TimerFired(0, ev.ROOM_CHUNK, link, tries, busy=busy)
+
     def reached(self, group: int, rank: int) -> tuple[bool, str]:
         """Whether the link to this prefill rank is up, and why it was refused, if it was.  Any thread."""
         value = self.links.get(self.link_of.get((group, rank), 0), self.link_machine.initial)

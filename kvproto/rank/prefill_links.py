@@ -3,6 +3,10 @@
 A decode rank calls with a HELLO, and the first one of a rank makes its link; from its layout come the plan (who writes
 what to whom) and the terms of every room of its group.
 
+Links are bounded (`Settings.links`).  A caller beyond the bound takes the room of a link that is lost or refused and
+has no write in flight, the newest of them: that one is forgotten at once, as it would be later.  So peers that left,
+and calls that came to nothing, hold nobody up, and of those the latest strangers go first.
+
 A room that a decode rank opens before this rank's engine does is kept, but of those at most `Settings.early`: more are
 dropped and counted, and the decode rank repeats its OPEN.
 """
@@ -58,7 +62,7 @@ class PrefillLinks(Rank):
         """The call as an event of the caller's link, which is made if there is none; None: there are too many."""
         link = self.link_of.get((said.group, said.rank))
         if link is None:
-            if len(self.links) >= self.settings.links:
+            if len(self.links) >= self.settings.links and not self._make_room():
                 self.counts["calls beyond the bound"] += 1
                 return None
             link, self.next_link = self.next_link, self.next_link + 1
@@ -69,6 +73,15 @@ class PrefillLinks(Rank):
         self._call, self._heard.link = (said, plan), link
         quiet = not self._writes_to(link)
         return ev.HelloReceived(link, said.session, self.next_epoch, fault, quiet, place)
+
+    def _make_room(self) -> bool:
+        """Have a link that can be forgotten end its timer now; whether there is one."""
+        apart = (link for link in reversed(self.links) if self.links[link].state in self.LINK.apart)
+        link = next((link for link in apart if not self._writes_to(link)), 0)
+        if link:
+            self.counts["links that gave way"] += 1
+            self._queue.append(self._link_timer(link, 0))
+        return link > 0
 
     def _plan(self, other: Layout) -> Plan:
         return plan_between(self.layout, other, self.grid)

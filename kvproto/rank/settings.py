@@ -39,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True):
     tombstones: int = 4096
     #: rooms that only the other side has opened
     early: int = 4096
-    #: links of a rank
+    #: links of a rank; on a prefill rank, one that is lost or refused gives way to a new caller
     links: int = 1024
     #: entries that the trace keeps, steps and messages; with 8,192, which leave the cache, a step takes a tenth longer
     trace: int = 512

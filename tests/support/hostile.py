@@ -244,11 +244,15 @@ class SuspectDecode(Suspect):
         layout = config.prefill_layout
         said = msg.Welcome(msg.VERSION, tables_digest(), session, 77, OTHERS, 0, layout, GRID, rank.lease)
         rank.receive(THEIR_LINK, 0, 0, said, NOW, b"theirs")
+        self.everyone = dict(rank.peers)
         return rank.links[THEIR_LINK]
 
     def thaw(self, value: Frozen) -> None:
-        thaw_decode(self.rank, self.node.names, value)
-        self.rank.links[THEIR_LINK] = self.theirs[0]
+        rank = self.rank
+        thaw_decode(rank, self.node.names, value)
+        rank.peers = dict(self.everyone)  # a step may have forgotten one
+        rank.link_of = {(peer.group, peer.rank): link for link, peer in rank.peers.items()}
+        rank.links[THEIR_LINK] = self.theirs[0]
 
     def freeze(self, rank: Any = None) -> Frozen:
         return freeze_decode(rank or self.rank, self.node.names, len(self.peers))

@@ -54,6 +54,7 @@ __all__ = ["LOOPBACK", "Control", "ControlError", "Counts", "Peer", "Sent"]
 MAX_QUEUE = 65536  # frames in the outbox of one peer
 MAX_BYTES = 64 << 20  # bytes in the outbox of one peer
 MAX_FRAME = 256 << 10  # bytes of one frame, either way
+LAST_WORD_S = 0.1  # what was said to a peer before it is forgotten may leave for so long; nobody waits
 STALL_S = 0.01  # the longest sleep while an outbox waits for room
 
 
@@ -112,14 +113,14 @@ class Control:
         return "" if self._gate is None else self._gate.last
 
     def disconnect(self, peer: Peer) -> None:
-        """Forget the peer and what waits for it; the connection of one that connected to us is its own."""
+        """Forget the peer and what waits in its outbox; the connection of one that connected to us is its own."""
         self._check_open()
         self.outboxes.forget(peer)
         if peer.link and peer.link in self._sockets:
             socket = self._sockets.pop(peer.link)
             del self._by_fd[socket.fd]
             self._hot.pop(socket.number, None)
-            socket.close()
+            socket.close(LAST_WORD_S)
 
     def send(self, peer: Peer, data: bytes) -> Sent:
         """Queue one frame, in order with the others to this peer. ControlError: longer than `max_frame`."""

@@ -82,6 +82,11 @@ class Outboxes:
         if box is not None:
             self._counts.lost += len(box.frames)
 
+    def waiting(self) -> tuple[int, int]:
+        """Return frames and bytes that wait for all peers together."""
+        boxes = self._boxes.values()
+        return sum(len(box.frames) for box in boxes), sum(box.nbytes for box in boxes)
+
     def depth(self, peer: Peer) -> tuple[int, int]:
         """Return frames and bytes that wait for `peer`."""
         box = self._boxes.get(peer)

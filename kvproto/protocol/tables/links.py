@@ -14,6 +14,11 @@ flight (`quiet`).  So when it answers again, nothing of the lost link can land, 
 it had quarantined; until then it waits (`AWAIT_RETURN`) for the return, or for the lease and the longest write
 to pass, which is what its tries there amount to.
 
+A decode engine may let go of a group (`DisconnectAsked`).  Its rooms end at once, and the link stays as it is, so that
+they can drain over it; when none is left (`busy`, of a decode link: a room of its group is not over), the other end is
+told that the epoch is over, and the link is forgotten.  So is one that nobody has answered for as long as `forget`, if
+no room needs it, and one that was refused so long ago: a fleet whose prefill groups come and go keeps no trace of them.
+
 The transport's connection outlives a loss: a peer that was only silent finds it as it was, one that comes back as
 another gets its own.  It is taken down when the link is forgotten.
 """
@@ -27,6 +32,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
     CallAsked,
     DialFailed,
+    DisconnectAsked,
     HeartbeatReceived,
     HelloReceived,
     LinkEvent,
@@ -45,7 +51,7 @@ from kvproto.protocol.events import (
     WiredUp,
     WireFailed,
 )
-from kvproto.protocol.messages import Heartbeat
+from kvproto.protocol.messages import Heartbeat, Reset
 from kvproto.protocol.states import Cause, DLink, PLink
 
 
@@ -75,6 +81,8 @@ class DLinkValue(Value, frozen=True, gc=False):
     why: str = ""
     #: where the prefill rank listens
     address: str = ""
+    #: the engine has let go of it
+    leaving: bool = False
 
 
 P = PLinkValue
@@ -116,6 +124,26 @@ def elsewhere(v: P, e: HelloReceived, now: float) -> bool:
 def same_address(v: D, e: CallAsked, now: float) -> bool:
     """The prefill rank is where it was."""
     return e.address == v.address
+
+
+def left(v: D, e: OpenAsked, now: float) -> bool:
+    """The engine has let go of the group."""
+    return v.leaving
+
+
+def wanted_again(v: D, e: CallAsked, now: float) -> bool:
+    """The engine had let go of it, and wants it back; the prefill rank is where it was."""
+    return v.leaving and same_address(v, e, now)
+
+
+def let_go(v: D, e: TimerFired, now: float) -> bool:
+    """The engine has let go of it, and no room of its group is left."""
+    return v.leaving and not e.busy
+
+
+def unneeded(v: D, e: TimerFired, now: float) -> bool:
+    """The engine has let go of it, or nobody has answered for long; and no room of its group is left."""
+    return (v.leaving or v.silent >= e.tries) and not e.busy
 
 
 def unquiet(v: P, e: HelloReceived, now: float) -> bool:
@@ -191,7 +219,17 @@ def call(v: D, e: CallAsked, now: float) -> D:
 
 def move(v: D, e: CallAsked, now: float) -> D:
     """The prefill rank is at another address."""
-    return replace(v, address=e.address, why="")
+    return replace(v, address=e.address, why="", leaving=False)
+
+
+def leave(v: D, e: DisconnectAsked, now: float) -> D:
+    """The engine has let go of it."""
+    return replace(v, leaving=True)
+
+
+def stay(v: D, e: CallAsked, now: float) -> D:
+    """The engine wants it again."""
+    return replace(v, leaving=False)
 
 
 def move_again(v: D, e: CallAsked, now: float) -> D:
@@ -201,7 +239,7 @@ def move_again(v: D, e: CallAsked, now: float) -> D:
 
 def call_again(v: D, e: LinkEvent | TimerFired, now: float) -> D:
     """The next session; the epoch is over."""
-    return DLinkValue(v.state, session=v.session + 1, address=v.address)
+    return DLinkValue(v.state, session=v.session + 1, address=v.address, leaving=v.leaving)
 
 
 def agree(v: D, e: WelcomeReceived, now: float) -> D:
@@ -255,7 +293,7 @@ def disconnect(v: P, e: TimerFired | TransportLost) -> Output:
     return do.Disconnect(e.peer)
 
 
-def forget(v: P, e: TimerFired) -> Output:
+def forget(v: Both, e: LinkEvent | TimerFired) -> Output:
     """Nothing is said on it any more."""
     return do.ForgetLink(e.peer)
 
@@ -295,6 +333,11 @@ def say_reset(v: Both, e: HeartbeatReceived) -> Output:
     return do.SayReset(e.place, e.epoch)
 
 
+def say_over(v: D, e: TimerFired) -> Output:
+    """The epoch is over: no room is opened on it any more."""
+    return do.Transmit(e.peer, v.epoch, 0, Reset())
+
+
 def say_watermark(v: D, e: WatermarkAsked) -> Output:
     """Tell the watermark."""
     return do.ReplyWatermark()
@@ -315,6 +358,11 @@ def raise_down(v: Both, e: LinkEvent | TimerFired) -> Output:
     return do.RaiseLinkDown(e.peer, Cause.LINK_LOST)
 
 
+def raise_left(v: D, e: DisconnectAsked) -> Output:
+    """Tell the rooms that the engine has let go of their group."""
+    return do.RaiseLinkDown(e.peer, Cause.DISCONNECTED)
+
+
 def raise_refused(v: Both, e: LinkEvent) -> Output:
     """Tell the rooms that there will be no link."""
     return do.RaiseLinkDown(e.peer, Cause.REFUSED)
@@ -328,6 +376,11 @@ def raise_quiet(v: D, e: LinkEvent | TimerFired) -> Output:
 def refuse_room(v: D, e: OpenAsked) -> LinkWentDown:
     """Tell the room that there will be no link."""
     return LinkWentDown(e.room, e.rank, Cause.REFUSED)
+
+
+def end_room(v: D, e: OpenAsked) -> LinkWentDown:
+    """Tell the room that the engine has let go of its group."""
+    return LinkWentDown(e.room, e.rank, Cause.DISCONNECTED)
 
 
 def count_quiet(v: D, e: QuietAsked) -> PeerQuiet:
@@ -408,14 +461,16 @@ ignore((S.AWAIT_WIRE_UP, *AWAY), QueueOverflowed, "the link is down")
 # fmt: on
 
 decode_link = Table(
-    "decode_link", DLinkValue, DLink, initial=DLink.NEW,
+    "decode_link", DLinkValue, DLink, initial=DLink.NEW, final=(DLink.FORGOTTEN,),
     events=(
-        CallAsked, DialFailed, WelcomeReceived, RefusalReceived, HeartbeatReceived, WatermarkAsked, ResetReceived,
+        CallAsked, DisconnectAsked, DialFailed, WelcomeReceived, RefusalReceived, HeartbeatReceived, WatermarkAsked, ResetReceived,
         QueueOverflowed, OpenAsked, QuietAsked, TimerFired,
     ),
-    timers={DLink.AWAIT_WELCOME: "call", DLink.UP: "heartbeat", DLink.AWAIT_RETURN: "return"},
+    timers={
+        DLink.AWAIT_WELCOME: "welcome", DLink.UP: "heartbeat", DLink.AWAIT_RETURN: "return", DLink.REFUSED: "forget",
+    },
     well=(DLink.NEW, DLink.AWAIT_WELCOME, DLink.UP),
-    apart=(DLink.AWAIT_RETURN, DLink.REFUSED),
+    apart=(DLink.AWAIT_RETURN, DLink.REFUSED, DLink.FORGOTTEN),
 )  # fmt: skip
 opens_d, row_d, ignore_d = decode_link.opens, decode_link.row, decode_link.ignore
 T = DLink
@@ -427,9 +482,11 @@ row_d(T.REFUSED,       CallAsked,          T.AWAIT_WELCOME, let=call, do=(dial, 
 row_d(T.AWAIT_WELCOME, WelcomeReceived,    T.REFUSED,       when=same_call_misfit, let=misfit_why, do=(raise_refused, announce_refused))
 row_d(T.AWAIT_WELCOME, WelcomeReceived,    T.UP,            when=same_call, let=agree, do=(raise_up, announce_up))
 row_d(T.AWAIT_WELCOME, RefusalReceived,    T.REFUSED,       when=same_call, let=refusal_why, do=(raise_refused, announce_refused))
-row_d(T.AWAIT_WELCOME, TimerFired,                          do=(say_hello,))
+row_d(T.AWAIT_WELCOME, TimerFired,         T.FORGOTTEN,     when=unneeded, do=(forget,))
+row_d(T.AWAIT_WELCOME, TimerFired,                          let=beat_d, do=(say_hello,))
 row_d(T.UP,            HeartbeatReceived,                   when=same_epoch, let=hear_d)
 row_d(T.UP,            WatermarkAsked,                      do=(say_watermark,))
+row_d(T.UP,            TimerFired,         T.FORGOTTEN,     when=let_go, do=(say_over, forget))
 row_d(T.UP,            TimerFired,                          when=heard, let=beat_d, do=(send_beat,))
 row_d(T.UP,            TimerFired,         T.AWAIT_RETURN,  let=call_again, do=(raise_down, announce_lost, say_hello))
 row_d(T.UP,            ResetReceived,      T.AWAIT_RETURN,  when=same_epoch, let=call_again, do=(raise_down, announce_lost, say_hello))
@@ -440,14 +497,20 @@ row_d(T.AWAIT_RETURN,  RefusalReceived,    T.REFUSED,       when=same_call, let=
 row_d(T.AWAIT_RETURN,  TimerFired,                          when=tries_left, let=beat_d, do=(say_hello,))
 row_d(T.AWAIT_RETURN,  TimerFired,         T.AWAIT_WELCOME, let=peers_calm, do=(raise_quiet, say_hello))
 
+# ------------------------------------------------------------------------------------- what the engine wants
+row_d((T.UP, *CALLED), DisconnectAsked,                     let=leave, do=(raise_left,))
+row_d(T.REFUSED,       DisconnectAsked,    T.FORGOTTEN,     do=(forget,))
+row_d(T.REFUSED,       TimerFired,         T.FORGOTTEN,     do=(forget,))
+row_d((T.UP, *CALLED), CallAsked,                           when=wanted_again, let=stay)
 ignore_d((T.UP, *CALLED), CallAsked,       "the link is there, or called", when=same_address)
 row_d(CALLED,          CallAsked,                           let=move, do=(dial, say_hello))
 row_d(T.UP,            CallAsked,          T.AWAIT_RETURN,  let=move_again, do=(raise_down, announce_lost, dial, say_hello))
 row_d(CALLED,          DialFailed,                          let=undialled_why, do=(announce_undialled,))
 
 # ------------------------------------------------------------------------------------- what rooms ask of a link
-row_d(T.REFUSED,       OpenAsked,                           do=(refuse_room,))
-ignore_d((T.NEW, T.UP, *CALLED), OpenAsked,       "the room is opened there, now or when the link comes up")
+row_d((T.NEW, T.REFUSED), OpenAsked,                        do=(refuse_room,))
+row_d((T.UP, *CALLED), OpenAsked,                           when=left, do=(end_room,))
+ignore_d((T.UP, *CALLED), OpenAsked,       "the room is opened there, now or when the link comes up")
 row_d((T.NEW, T.AWAIT_WELCOME, T.REFUSED), QuietAsked,             do=(count_quiet,))
 ignore_d((T.UP, T.AWAIT_RETURN), QuietAsked, "writes may still land")
 
@@ -457,4 +520,5 @@ ignore_d((T.UP, T.REFUSED, *CALLED), (WelcomeReceived, RefusalReceived), "an old
 ignore_d((T.UP, T.REFUSED, *CALLED), ResetReceived, "an older epoch's")
 ignore_d((T.NEW, T.REFUSED, *CALLED), QueueOverflowed, "the link is down")
 ignore_d((T.NEW, T.UP, T.REFUSED), DialFailed,    "an older address")
+ignore_d(T.NEW,        DisconnectAsked,    "the link was forgotten")
 # fmt: on

@@ -1,0 +1,36 @@
+"""How old the oldest region of a ring is.
+
+Nothing is written down when a region is given: ids count upwards, so a look at the next id once a second says of every
+region between which two looks it was given.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kvproto.protocol.ring import Ring
+
+
+class GrantAges:
+    """Looks at one ring; what is told of its regions' ages is right to a second, and never too much."""
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        #: (the next id, when): as many as there were seconds in which the oldest region was there
+        self._looks: deque[tuple[int, float]] = deque()
+
+    def look(self, now: float) -> None:
+        """Once a second."""
+        looks = self._looks
+        if not looks or looks[-1][0] != self.ring.next_grant:
+            looks.append((self.ring.next_grant, now))
+        while looks and looks[0][0] <= self._oldest():
+            looks.popleft()
+
+    def oldest(self, now: float) -> float:
+        """Seconds since the oldest region was given; 0: there is none, or it was given since the last look."""
+        seen = next((when for next_id, when in self._looks if next_id > self._oldest()), now)
+        return max(0.0, now - seen) if self.ring.live else 0.0
+
+    def _oldest(self) -> int:
+        return next(iter(self.ring.live), self.ring.next_grant)

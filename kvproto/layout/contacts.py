@@ -1,0 +1,133 @@
+"""Which ranks meet, by arithmetic: what one rank owes or gets costs the ranks that it meets, whatever the groups.
+
+Ranks hold blocks of heads and blocks of layers, both consecutive and regular.  So whoever meets an interval of heads
+and one of layers is a rectangle: some consecutive places in some consecutive stages (`Group.meeting`).  No rank is
+looked at that does not belong to it, and nothing is made for pairs of which the asking rank is no part: a plan between
+two groups of 512 ranks has up to 262,144 contacts, and a rank of it at most 512.
+
+Replicas take turns over the readers of what they hold, in reader order; a reader's turn is its place in that rectangle,
+so it is known without having counted the readers before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from kvproto.layout.sharding import Interval, Layout
+
+
+class Share(msgspec.Struct, frozen=True, cache_hash=True):
+    """What one writer (a P rank) writes for one reader (a D rank); offsets count in each rank's own pool."""
+
+    writer: int
+    reader: int
+    src_head: int
+    dst_head: int
+    heads: int
+    src_layer: int
+    dst_layer: int
+    layers: int
+
+
+class Rectangle(msgspec.Struct, frozen=True):
+    """Ranks of consecutive places in consecutive stages, in the order of their indices."""
+
+    #: ranks of a whole stage
+    tp: int
+    stages: range
+    places: range
+
+    def __iter__(self) -> Iterator[int]:
+        for stage in self.stages:
+            yield from range(stage * self.tp + self.places.start, stage * self.tp + self.places.stop)
+
+    def __contains__(self, rank: int) -> bool:
+        stage, place = divmod(rank, self.tp)
+        return stage in self.stages and place in self.places
+
+    def turn(self, rank: int) -> int:
+        """How many of the rectangle's ranks come before this one."""
+        stage, place = divmod(rank, self.tp)
+        return (stage - self.stages.start) * len(self.places) + place - self.places.start
+
+
+class Group:
+    """The ranks of a layout, by what they hold."""
+
+    __slots__ = ("copies", "layout")
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        #: replicas of each block of heads: they have consecutive places
+        self.copies = max(1, layout.tp // layout.heads)
+
+    def meeting(self, heads: Interval, layers: Interval) -> Rectangle:
+        """The ranks that hold any of these heads in any of these layers."""
+        each, copies = self.layout.local_heads, self.copies
+        first, last = heads[0] // each, (sum(heads) - 1) // each
+        stages = range(self._stage(layers[0]), self._stage(sum(layers) - 1) + 1)
+        return Rectangle(self.layout.tp, stages, range(first * copies, (last + 1) * copies))
+
+    def holding(self, rank: int) -> tuple[Interval, Interval]:
+        """(heads, layers) that the rank holds."""
+        return self.layout.heads_of(rank), self.layout.layers_of(rank)
+
+    def first_copy(self, rank: int) -> int:
+        """The first of the rank's replicas."""
+        return rank - rank % self.layout.tp % self.copies
+
+    def _stage(self, layer: int) -> int:
+        each, more = divmod(self.layout.layers, self.layout.pp)
+        small = self.layout.pp - more
+        late = layer - small * each
+        return layer // each if late < 0 else small + late // (each + 1)
+
+
+class Contacts:
+    """Who of a prefill group meets whom of a decode group, and whose turn it is to write."""
+
+    __slots__ = ("decode", "prefill")
+
+    def __init__(self, prefill: Layout, decode: Layout) -> None:
+        self.prefill, self.decode = Group(prefill), Group(decode)
+
+    def readers(self, writer: int) -> Rectangle:
+        """Who holds something that the writer holds."""
+        return self.decode.meeting(*self.prefill.holding(writer))
+
+    def writers(self, reader: int) -> Rectangle:
+        """Who holds something that the reader holds, replicas included."""
+        return self.prefill.meeting(*self.decode.holding(reader))
+
+    def owed_by(self, writer: int) -> Iterator[Share]:
+        """What the writer writes, by reader."""
+        readers, copies = self.readers(writer), self.prefill.copies
+        mine = writer - self.prefill.first_copy(writer)
+        return (self.meet(writer, reader) for turn, reader in enumerate(readers) if turn % copies == mine)
+
+    def owed_to(self, reader: int) -> Iterator[Share]:
+        """What the reader gets, by writer: one replica of each holding has the turn."""
+        copies = self.prefill.copies
+        for first in self.writers(reader):
+            if first == self.prefill.first_copy(first):
+                yield self.meet(first + self.readers(first).turn(reader) % copies, reader)
+
+    def lead(self, reader: int) -> int:
+        """Of those that write to the reader, the lowest on the last stage."""
+        writers = self.writers(reader)
+        first = writers.stages[-1] * writers.tp + writers.places.start
+        return first + self.readers(first).turn(reader) % self.prefill.copies
+
+    def meet(self, writer: int, reader: int) -> Share:
+        """What the two have in common, as a share; of nothing if they do not meet."""
+        ours, theirs = self.prefill.holding(writer), self.decode.holding(reader)
+        heads, layers = (_common(*pair) for pair in zip(ours, theirs, strict=True))
+        return Share(writer, reader, *heads, *layers)
+
+
+def _common(ours: Interval, theirs: Interval) -> tuple[int, int, int]:
+    """(source, target, count) of what two intervals have in common, offsets local to each."""
+    first = max(ours[0], theirs[0])
+    return first - ours[0], first - theirs[0], min(sum(ours), sum(theirs)) - first

@@ -1,0 +1,280 @@
+"""Links that nobody needs: an engine lets go of a group, peers leave for good, callers come to nothing.
+
+What they held is free for others, and nothing that might still be written is given back early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.stories import layout
+from test_foreign_groups import GRID, OURS, hello
+
+from kvproto import DecodeEndpoint, LinkError, NotFoundError, PrefillEndpoint
+from kvproto.check.configs import CONFIGS
+from kvproto.check.search import check
+from kvproto.engine.room import Room
+from kvproto.fsm.table_patching import TablePatch
+from kvproto.fsm.timing import Timer
+from kvproto.io.clock import ManualClock
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.plan import Plan
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.states import Cause, DLink, PLink
+from kvproto.protocol.tables.links import DLinkValue, decode_link
+from kvproto.protocol.timing import Timing
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.settings import Settings
+from kvproto.testing import inside
+from kvproto.testing.pair import Pair
+from kvproto.testing.pools import noise
+
+LINKS = 4
+TIMING = Timing()
+#: seconds by which 1,200 calls may come late: each by a slot of the wheel
+LAG = 30.0
+
+
+# ------------------------------------------------------------------------------ the prefill rank's callers
+def called(rank: PrefillRank, group: int, now: float, *, fits: bool = True) -> PLink | None:
+    """A decode rank of this group calls; what its link is then (None: there is none)."""
+    said = hello(group) if fits else msg.Hello(*(*[getattr(hello(group), f) for f in FIELDS], 2 * GRID, 1.0, b""))
+    link, _ = rank.hello(said, now, group.to_bytes(8, "big"))
+    return PLink(rank.links[link].state) if link else None
+
+
+FIELDS = ("version", "digest", "session", "group", "rank", "layout")
+
+
+def full_prefill(*, wired: int) -> PrefillRank:
+    """A prefill rank all of whose links are taken: so many are up, the others are refused."""
+    rank = PrefillRank(OURS, 0, group=1, grid=GRID, incarnation=3, settings=Settings(links=LINKS))
+    for group in range(10, 10 + LINKS):
+        fits = group < 10 + wired
+        called(rank, group, 0.0, fits=fits)
+        if fits:
+            rank.handle(ev.WiredUp(rank.link_of[group, 0], 1, f"wire {group}"), 0.0)
+    return rank
+
+
+def test_callers_that_came_to_nothing_give_way() -> None:
+    rank = full_prefill(wired=1)
+    for group in range(100, 1500):
+        assert called(rank, group, 0.0, fits=False) is PLink.REFUSED
+        assert len(rank.links) == len(rank.peers) == len(rank.link_of) == LINKS
+    assert called(rank, 2000, 0.0) is PLink.AWAIT_WIRE_UP
+    assert rank.links[rank.link_of[10, 0]].state is PLink.UP
+    assert rank.counts["links that gave way"] == 1401
+
+
+def test_the_newest_of_those_that_are_not_up_gives_way() -> None:
+    rank = full_prefill(wired=LINKS - 1)
+    rank.handle(ev.TransportLost(rank.link_of[10, 0]), 0.0)
+    called(rank, 100, 0.0, fits=False)
+    called(rank, 101, 0.0, fits=False)
+    assert {group for group, _ in rank.link_of} == {10, 11, 12, 101}
+
+
+def test_links_that_are_up_or_coming_up_give_way_to_nobody() -> None:
+    rank = full_prefill(wired=LINKS)
+    assert called(rank, 100, 0.0) is None
+    assert rank.counts["calls beyond the bound"] == 1
+    assert {group for group, _ in rank.link_of} == {10, 11, 12, 13}
+
+
+def test_a_link_with_a_write_in_flight_does_not_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = full_prefill(wired=LINKS)
+    rank.handle(ev.TransportLost(rank.link_of[10, 0]), 0.0)
+    monkeypatch.setattr(rank, "_writes_to", lambda link: link == rank.link_of[10, 0])
+    assert called(rank, 100, 0.0) is None and (10, 0) in rank.link_of
+    monkeypatch.undo()
+    assert called(rank, 100, 0.0) is PLink.AWAIT_WIRE_UP and (10, 0) not in rank.link_of
+
+
+# ------------------------------------------------------------------------------- the decode rank's links
+def decode() -> tuple[DecodeRank, Plan]:
+    rank = DecodeRank(OURS, 0, group=2, grid=GRID, incarnation=3, settings=Settings(links=LINKS))
+    return rank, Plan(OURS, OURS, GRID)
+
+
+def passes(rank: DecodeRank, seconds: float, now: float = 0.0) -> float:
+    """Let so much time pass, timer by timer."""
+    end = now + seconds
+    while rank.next_deadline <= end:
+        rank.tick(max(now, rank.next_deadline))
+    return end
+
+
+def test_a_link_that_nobody_answers_is_forgotten_in_time() -> None:
+    rank, plan = decode()
+    rank.call(1, 0, plan, 0.0, "somewhere")
+    now = passes(rank, TIMING.forget.period - 2.0)
+    assert rank.links[1].state is DLink.AWAIT_WELCOME
+    passes(rank, LAG, now)
+    assert not rank.links and not rank.peers and not rank.link_of
+    assert rank.next_deadline == float("inf"), "nothing is said to it any more"
+
+
+def test_a_link_that_a_room_waits_for_is_not_forgotten() -> None:
+    rank, plan = decode()
+    rank.call(1, 0, plan, 0.0, "somewhere")
+    now = passes(rank, TIMING.forget.period - 20.0)
+    rank.handle(ev.RoomOpened(7, rank.terms(1, plan), 64, 0), now)
+    now = passes(rank, 40.0, now)
+    assert rank.rooms and rank.links
+    passes(rank, 60.0, now)
+    assert not rank.rooms and not rank.links
+
+
+def test_a_refused_link_is_forgotten_in_time() -> None:
+    rank, plan = decode()
+    rank.call(1, 0, plan, 0.0, "somewhere")
+    rank.handle(ev.RefusalReceived(1, rank.links[1].session, "no"), 0.0)
+    now = passes(rank, TIMING.forget.period - 2.0)
+    assert rank.links[1].state is DLink.REFUSED
+    passes(rank, 4.0, now)
+    assert not rank.links
+
+
+def test_a_room_at_a_group_that_was_forgotten_ends_at_once() -> None:
+    rank, plan = decode()
+    rank.call(1, 0, plan, 0.0, "somewhere")
+    terms = rank.terms(1, plan)
+    passes(rank, TIMING.forget.period + LAG)
+    rank.handle(ev.RoomOpened(7, terms, 64, 0), 1000.0)
+    assert not rank.rooms and rank.tombs[7].work.cause is Cause.REFUSED
+
+
+# ------------------------------------------------------------------------------------------- endpoints
+def test_a_refused_group_that_is_let_go_and_called_in_one_breath_is_called() -> None:
+    with Pair(layout(1), layout(1), grid=8, ready=False) as pair:
+        decode = pair.decodes[0]
+        pair.pump(lambda: bool(inside(decode).rank.links))
+        rank = inside(decode).rank
+        inside(decode).loop.submit(rank.handle(ev.RefusalReceived(1, rank.links[1].session, "no"), 0.0))
+        with pytest.raises(LinkError, match="refused: no"):
+            decode.ready()
+        decode.disconnect()
+        pair.connect(0)
+        pair.pump(decode.ready)
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Pair(layout(2), layout(1), grid=8) as pair:
+        yield pair
+
+
+def test_a_group_that_is_let_go_ends_its_rooms_and_leaves_nothing(pair: Pair) -> None:
+    decode, room, done = pair.decodes[0], pair.open(20), pair.open(20)
+    pair.finish(done)
+    pair.produce(room, 10, aux=None)
+    for _ in range(20):
+        pair.turn()
+    decode.disconnect()
+    pair.pump(lambda: pair.over(room))
+    assert pair.causes(room) == {Cause.DISCONNECTED} and pair.causes(done) == {Cause.NONE}
+    reasons = {outcome.reason for (side, _, name), outcome in pair.outcomes.items() if (side, name) == ("D", room)}
+    assert reasons == {"the decode engine let go of the prefill group"}
+    pair.pump(lambda: not inside(decode).rank.links)
+    pair.rest()
+    loop = inside(decode).loop
+    assert not (inside(decode).rank.peers or loop.connections.peer_of or decode._data.plans or decode._dialled)
+    assert not (decode._called or decode._left or decode._uncalled) and len(loop.control._sockets) == 0
+    for call in (decode.ready, decode.disconnect, lambda: decode.open(Room(99), 8, [0])):
+        with pytest.raises(NotFoundError, match="call connect first"):
+            call()
+    ends = [inside(each).rank.links.values() for each in pair.prefills]
+    pair.pump(lambda: all(link.state is PLink.LOST for links in ends for link in links), 3.0)
+
+
+def test_a_group_that_was_let_go_can_be_called_again(pair: Pair) -> None:
+    decode = pair.decodes[0]
+    for _ in range(3):
+        decode.disconnect()
+        pair.connect(0)
+        pair.pump(decode.ready)
+        pair.finish(room := pair.open(20))
+        assert pair.causes(room) == {Cause.NONE}
+    decode.disconnect()
+    pair.pump(lambda: not inside(decode).rank.links)
+    pair.connect(0)
+    pair.pump(decode.ready)
+    pair.finish(room := pair.open(20))
+    assert pair.causes(room) == {Cause.NONE}
+    pair.rest()
+
+
+def test_a_fleet_whose_prefill_groups_come_and_go() -> None:
+    """Five times as many groups as there may be links, one after another."""
+    settings = Settings(ring_bytes=1 << 16, slot_bytes=1 << 12, links=LINKS, timing=Timing(heartbeat=Timer(0.05, 40)))
+    held, fabric = layout(1), Fabric(auto=True)
+    decode = DecodeEndpoint(held, 0, noise(held, 0, 8, 2), MemoryTransport(fabric), grid=8, settings=settings)
+    with decode:
+        for group in range(100, 100 + 5 * LINKS):
+            with PrefillEndpoint(
+                held, 0, noise(held, 0, 8, 1), MemoryTransport(fabric), grid=8, group=group, settings=settings
+            ) as prefill:
+                ends: tuple[PrefillEndpoint | DecodeEndpoint, ...] = (prefill, decode)
+                decode.connect(held, [prefill.address], group=group)
+                while not decode.ready(group):
+                    prefill.poll(), decode.poll()
+                room, over = Room(group), 0
+                decode.open(room, 8, [1, 2], group=group)
+                prefill.open(room, 8, [1, 2])
+                prefill.produced(room, 8)
+                prefill.aux(room, b"x")
+                while over < len(ends):
+                    for end in ends:
+                        end.poll()
+                        assert all(outcome.ok for outcome in end.finished())
+                        over += len(end.released())
+                decode.disconnect(group)
+                while inside(decode).rank.links:
+                    prefill.poll(), decode.poll()
+        assert not decode._data.plans
+
+
+def test_the_engine_hears_of_a_link_that_was_forgotten() -> None:
+    clock = ManualClock(100.0)
+    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock, ready=False) as pair:
+        pair.prefills.pop().close()
+        decode = pair.decodes[0]
+        for _ in range(1300):
+            clock.advance(1.0)
+            decode.poll()
+        assert not inside(decode).rank.links
+        with pytest.raises(LinkError, match=r"forgotten: .* call connect again"):
+            decode.ready()
+        pair.prefills.append(pair.make_prefill(0))
+        pair.connect(0)
+        pair.pump(decode.ready)
+
+
+def test_of_the_calls_to_one_who_is_away_one_alone_waits() -> None:
+    clock = ManualClock(100.0)
+    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+        pair.prefills.pop().close()
+        decode = pair.decodes[0]
+        for _ in range(200):
+            clock.advance(0.5)
+            decode.poll()
+        loop = inside(decode).loop
+        (peer,) = loop.connections.peer_of.values()
+        assert loop.control.outboxes.depth(peer)[0] == 1
+
+
+# --------------------------------------------------------------------------------------------- the checker
+def test_a_link_that_is_forgotten_before_its_rooms_have_drained_is_found() -> None:
+    def at_once(v: DLinkValue, e: ev.TimerFired, now: float) -> bool:
+        del e, now
+        return v.leaving
+
+    with TablePatch() as bench:
+        bench.change(decode_link, bench.rows(decode_link, DLink.UP, ev.TimerFired, "let_go"), when=at_once)
+        found = check("fan-in-leave", CONFIGS["fan-in-leave"])
+    assert found.violations

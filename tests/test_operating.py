@@ -1,0 +1,317 @@
+"""What an operator sees: the numbers are right, asking costs a loop nothing, and docs/operating.md can be followed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from prometheus_client.parser import text_string_to_metric_families
+from support.stories import layout
+
+from kvproto import MetricsExporter
+from kvproto.cli import COMMANDS, main
+from kvproto.cli.top_command import Ranks, ValueNumbers, read, screen
+from kvproto.engine import snapshots
+from kvproto.engine.durations import Durations
+from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.grant_ages import GrantAges
+from kvproto.engine.metrics import METRICS, Measured, measure
+from kvproto.fsm.vocabulary import State
+from kvproto.io.clock import ManualClock
+from kvproto.protocol import states
+from kvproto.protocol.events import QueueOverflowed
+from kvproto.protocol.ring import Ring
+from kvproto.protocol.timing import Timing
+from kvproto.testing import inside
+from kvproto.testing.pair import Pair
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "operating.md").read_text()
+RULES = yaml.safe_load((ROOT / "docs" / "prometheus.rules.yml").read_text())["groups"][0]["rules"]
+#: what a name may have behind it where it is served
+SUFFIX = re.compile(r"_(total|bucket|count|sum)$")
+SERVED = {*METRICS, "kvproto_up", "kvproto_snapshot_age_seconds"}
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Pair(layout(2), layout(1), grid=8) as pair:
+        yield pair
+
+
+def numbers(*endpoints: Endpoint) -> list[ValueNumbers]:
+    """What is served of these endpoints, each its own; they are this thread's."""
+    found = []
+    for endpoint in endpoints:
+        told: ValueNumbers = {}
+        for family in MetricsExporter(endpoint).collect():
+            for sample in family.samples:
+                rest = tuple(value for name, value in sample.labels.items() if name not in ("side", "group", "rank"))
+                told[sample.name.removeprefix("kvproto_"), rest] = sample.value
+        found.append(told)
+    return found
+
+
+# --------------------------------------------------------------------------------------------- the numbers
+def test_rooms_outcomes_and_parts_are_counted(pair: Pair) -> None:
+    done, aborted, waiting = pair.open(20), pair.open(20), pair.open(20)
+    pair.decodes[0].abort(aborted)
+    pair.finish(done)
+    pair.pump(lambda: pair.over(aborted))
+    for _ in range(20):
+        pair.turn()
+    prefill, decode = numbers(pair.prefills[0], pair.decodes[0])
+    for told, endpoint in ((prefill, pair.prefills[0]), (decode, pair.decodes[0])):
+        assert told["rooms", ("OPEN",)] == 1 == told["entries", ()]
+        assert told["outcomes_total", ("NONE",)] == 1 == told["outcomes_total", ("DECODE_ABORTED",)]
+        assert told["room_seconds_count", ("open",)] == 2 == told["room_seconds_count", ("release",)]
+        assert 0 < told["pass_seconds_count", ()] <= inside(endpoint).loop.turns
+    assert prefill["room_seconds_count", ("transfer",)] == 1
+    assert prefill["parts_total", ("staged",)] == 3 and prefill["parts_total", ("slices",)] == 0
+    assert prefill["sends", ("AWAIT_KV",)] == 3
+    assert prefill["links", ("UP",)] == 1 and decode["links", ("UP",)] == 2
+    assert prefill["messages_received_total", ("AUX_ACK",)] == 1 == decode["messages_sent_total", ("AUX_ACK",)]
+    assert pair.prefills[0].rooms() == {"OPEN": [waiting]} == pair.decodes[0].rooms()
+
+
+def test_what_the_ring_holds_and_what_is_in_doubt() -> None:
+    clock = ManualClock(100.0)
+    with Pair(layout(2), layout(1), grid=8, clock=lambda: clock) as pair:
+        decode, _ = pair.decodes[0], pair.open(20)
+        pair.pump(lambda: len(inside(decode).rank.ring.live) == 3)
+        (told,) = numbers(decode)
+        size = sum(region.end - region.offset for region in inside(decode).rank.ring.live.values())
+        assert told["ring_bytes", ("used",)] == size == told["ring_lag_bytes", ()]
+        assert told["ring_bytes", ("size",)] == pair.settings.ring_bytes
+        assert told["ring_bytes", ("quarantined",)] == told["ring_bytes", ("promised",)] == 0
+        for _ in range(4):
+            clock.advance(1.0)
+            pair.pump(lambda: not pair.turn())
+        (told,) = numbers(decode)
+        assert 2.0 <= told["oldest_grant_seconds", ()] <= 4.0
+        rank, loop, _, _ = inside(decode)
+        loop.raise_event(QueueOverflowed(1))
+        loop.submit([])
+        (told,) = numbers(decode)
+        assert told["ring_bytes", ("quarantined",)] == size and told["links", ("AWAIT_RETURN",)] == 1
+        assert told["outcomes_total", ("LINK_LOST",)] == 1 and rank.rooms
+
+
+def test_ends_of_timers_tell_repeats_from_fallbacks() -> None:
+    clock = ManualClock(100.0)
+    with Pair(layout(2), layout(1), grid=8, clock=lambda: clock) as pair:
+        prefill = pair.prefills[0]
+        ring = inside(pair.decodes[0]).rank.ring
+        while ring.reserve(ring.size // 4) is not None:
+            pass
+        room = pair.open(8)
+        pair.produce(room)
+        for _ in range(40):
+            clock.advance(0.1)
+            for _ in range(20):
+                pair.turn()
+        pair.pump(lambda: ("D", 0, room) in pair.outcomes)
+        (told,) = numbers(prefill)
+    ends = {labels[1:]: count for (name, labels), count in told.items()
+            if name == "timer_ends_total" and labels[0] == "sends"}  # fmt: skip
+    assert ends["AWAIT_GRANT", "AWAIT_GRANT"] == Timing().patience.tries and ends["AWAIT_GRANT", "AWAIT_PAGES"] == 1
+    assert told["parts_total", ("slices",)] == 1 and told["parts_total", ("staged",)] == 0
+
+
+def test_the_age_of_the_oldest_region_is_right_to_a_second() -> None:
+    ring = Ring(1000)
+    ages, given = GrantAges(ring), dict[int, float]()
+    for second in range(200):
+        ages.look(second)
+        if second % 7 == 0:
+            region = ring.reserve(10)
+            assert region is not None
+            given[region.grant] = second + 0.5
+        if second % 11 == 10 and given:
+            oldest = min(given)
+            ring.free(oldest)
+            del given[oldest]
+        true = second + 0.9 - given[min(given)] if given else 0.0
+        assert true - 1.0 <= ages.oldest(second + 0.9) <= true + 1e-9
+        assert len(ages._looks) <= 1 + len(given)
+
+
+def test_a_histogram_counts_what_was_not_longer() -> None:
+    durations = Durations((0.1, 1.0))
+    for seconds in (0.05, 0.1, 0.5, 7.0):
+        durations.note(seconds)
+    assert durations.buckets() == [("0.1", 2.0), ("1.0", 3.0), ("+Inf", 4.0)]
+    assert durations.total == pytest.approx(7.65)
+
+
+# ---------------------------------------------------------------------------------------------- what it costs
+def test_nothing_is_measured_until_somebody_asks(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[Endpoint]()
+
+    def noted(endpoint: Endpoint) -> Iterator[Measured]:
+        asked.append(endpoint)
+        return measure(endpoint)
+
+    monkeypatch.setattr(snapshots, "measure", noted)
+    exporter = MetricsExporter(*pair.endpoints)
+    exporter.serve()
+    pair.finish(pair.open(20))
+    exporter.close()
+    assert not asked
+    list(exporter.collect())
+    assert asked == pair.endpoints
+
+
+def test_a_loop_that_nobody_polls_has_its_last_numbers_told_and_is_asked_once(pair: Pair) -> None:
+    decode = pair.decodes[0]
+    exporter = MetricsExporter(decode, timeout=0.2)
+    list(exporter.collect())
+    time.sleep(0.05)
+    served = list[Any]()
+    threads = [threading.Thread(target=lambda: served.append(list(exporter.collect()))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert inside(decode).loop.backlog[0] == 1, "four asked, and it has one thing to do"
+    for families in served:
+        (age,) = next(family.samples for family in families if family.name == "kvproto_snapshot_age_seconds")
+        assert age.value >= 0.05
+    decode.poll()
+    assert inside(decode).loop.backlog[0] == 0
+
+
+def test_an_endpoint_that_was_closed_is_down(pair: Pair) -> None:
+    decode = pair.decodes[0]
+    exporter = MetricsExporter(decode)
+    (up, *_) = exporter.collect()
+    assert [sample.value for sample in up.samples] == [1.0]
+    decode.close()
+    (up, *_) = exporter.collect()
+    assert [sample.value for sample in up.samples] == [0.0]
+
+
+# ------------------------------------------------------------------------------------------------ kvproto top
+def test_top_shows_running_ranks(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    room = pair.open(20)
+    pair.finish(room)
+    pair.open(20)
+    pair.start()
+    exporter = MetricsExporter(*pair.endpoints)
+    url = f"http://127.0.0.1:{exporter.serve()}/metrics"
+    try:
+        assert main(["top", url, "--once"]) == 0
+        former = read(url)
+    finally:
+        exporter.close()
+    said = capsys.readouterr().out
+    for words in ("decode rank 0 of group 2\n", "prefill rank 1 of group 1\n", "outcomes      NONE 1\n",
+                  "UP 2; most beats missed 0", "used 0 %", "held 0, free 4; queue 0", "99 % within"):  # fmt: skip
+        assert words in said, said
+    assert "closed" not in said and "as of" not in said
+    later: Ranks = {who: {key: value + 6.0 for key, value in told.items()} for who, told in former.items()}
+    assert "NONE 7 (3.0/s)" in screen(later, former, 2.0)
+    assert main(["top", url, "--once"]) == 2, "nobody is there any more"
+    assert "127.0.0.1" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------------- the page can be followed
+def named(text: str) -> set[str]:
+    """The metrics that a text names, as they are called without what Prometheus puts behind them."""
+    names = set(re.findall(r"\bkvproto_[a-z_]+\b", text))
+    return {name if name in SERVED else SUFFIX.sub("", name) for name in names}
+
+
+def test_every_metric_on_the_page_is_served_and_the_other_way_round(pair: Pair) -> None:
+    rules = " ".join(rule["expr"] for rule in RULES)
+    assert named(PAGE) | named(rules) <= SERVED
+    untold = SERVED - named(PAGE) - {"kvproto_entries", "kvproto_ring_lag_bytes", "kvproto_messages_sent",
+                                     "kvproto_messages_received", "kvproto_watermark_waits"}  # fmt: skip
+    assert not untold
+    exporter = MetricsExporter(*pair.endpoints)
+    assert {family.name for family in exporter.collect()} == SERVED
+
+
+def test_what_is_served_is_prometheus_own_format(pair: Pair) -> None:
+    from urllib.request import urlopen
+
+    pair.finish(pair.open(20))
+    pair.start()
+    exporter = MetricsExporter(*pair.endpoints)
+    with urlopen(f"http://127.0.0.1:{exporter.serve()}/metrics") as answer:
+        families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+    exporter.close()
+    assert set(families) == SERVED
+    for name, metric in METRICS.items():
+        for sample in families[name].samples:
+            wanted = {"side", "group", "rank", *metric.labels}
+            assert set(sample.labels) - {"le"} == wanted, sample
+
+
+def test_the_rules_ask_for_labels_that_there_are() -> None:
+    labels = {"side", "group", "rank", "le"} | {label for metric in METRICS.values() for label in metric.labels}
+    recorded = {rule["record"] for rule in RULES if "record" in rule}
+    for rule in RULES:
+        assert set(re.findall(r"(\w+)!?[=~]+\"", rule["expr"])) <= labels, rule
+        for group in re.findall(r"by \(([^)]*)\)", rule["expr"]):
+            assert {word.strip() for word in group.split(",")} <= labels, rule
+        assert set(re.findall(r"\bkvproto:\w+", rule["expr"])) <= recorded, rule
+        assert "record" in rule or rule["annotations"]["summary"]
+
+
+def test_every_state_on_the_page_is_one_of_the_tables() -> None:
+    known = {state.name for kind in vars(states).values() if isinstance(kind, type) and issubclass(kind, State)
+             for state in kind}  # fmt: skip
+    told = set(re.findall(r"`([A-Z_]{4,})`", PAGE))
+    assert told <= known
+    sends = {state.name for state in states.PSend} - {"NEW", "DONE", "STOPPED", "DRAINING"}
+    rooms = {state.name for kind in (states.PRoom, states.DRoom) for state in kind}
+    assert sends | rooms - {"UNKNOWN", "DONE", "FAILED", "ABORTED"} <= told
+
+
+def test_the_commands_on_the_page_work(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are run as they stand, on the traces of a room that failed."""
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    for endpoint in pair.endpoints:
+        endpoint.trace_dir = traces
+    room = pair.open(20, room_id=7)
+    pair.decodes[0].abort(room)
+    pair.pump(lambda: pair.over(room))
+    pair.pump(lambda: sum(path.stat().st_size > 0 for path in traces.iterdir()) == len(pair.endpoints))
+    pair.start()
+    exporter = MetricsExporter(*pair.endpoints)
+    monkeypatch.chdir(tmp_path)
+    found = [line.split("#")[0] for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+             for line in block.splitlines()]  # fmt: skip
+    assert len(found) == 4
+    port = exporter.serve()
+    try:
+        for line in found:
+            words = shlex.split(line.replace("9400", str(port)))
+            files = {word: sorted(map(str, tmp_path.glob(word))) for word in words if "*" in word}
+            argv = [each for word in words[1:] for each in files.get(word, [word])]
+            assert words[0] == "kvproto" and argv[0] in COMMANDS
+            if argv[0] == "top" and "--once" not in argv:
+                argv.append("--once")
+            assert main(argv) == 0, line
+    finally:
+        exporter.close()
+    said = capsys.readouterr().out
+    assert "OPEN tokens 20" in said and "as the tables say" in said
+
+
+def test_the_python_on_the_page_works(pair: Pair) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {"prefill": pair.prefills[0], "decode": pair.decodes[0]}
+    exec(code.replace("9400", "0"), names)  # noqa: S102  # the page's own
+    names["exporter"].close()
