@@ -36,7 +36,8 @@ POOL: dict[str, tuple[Any, ...]] = {
     "silent": (0, 1, 2, 3), "mark_round": (0, 1), "mark_tail": (0, 256), "window": (1, 2),
     "tells": (False, True), "acked": (False, True), "until": (50.0, 200.0), "flying": (0, 1, 2), "last": (False, True),
     "place": (b"", b"here"), "address": ("", "here"), "wire": ("", "wire"), "rank": (0, 1),
-    "claim": (Claim(), Claim(2, b"word"), Claim(3)), "secret": (b"", b"word"),
+    "claim": (*[Claim()] * 6, Claim(2, b"word"), Claim(3)), "secret": (b"", b"", b"", b"word"),
+    "leaving": (False, True),
 }  # fmt: skip
 NOW = 100.0
 #: states in which a room's terms may be unknown
