@@ -57,7 +57,7 @@ WRONG = [
     ("draw --coverage nofile", "nofile: no coverage can be read"),
     ("draw --coverage {}/bad.json", "coverage of format"),
     ("export --out /nonexist/x.json", "--out: there is no directory /nonexist"),
-    ("top", "required: address"),
+    ("top", "required: url"),
     ("keys {}/bad.json", "File exists"),
     ("torture --rooms 0", "--rooms: '0' is not from 1"),
     ("torture --seed many", "--seed: 'many' is no whole number"),

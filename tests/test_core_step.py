@@ -22,7 +22,7 @@ from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
 from kvproto.protocol.timing import Timing
 
 TIMING = Timing()
-SAMPLES = 400
+SAMPLES = 1500
 
 
 def pairs(table: Table[Any]) -> list[tuple[Any, type[Event]]]:
