@@ -19,7 +19,7 @@ from kvproto.fsm.table import Row, Table, Value
 from kvproto.fsm.timer_wheel import QUANTUM
 from kvproto.fsm.trace.plain_json import hints
 from kvproto.fsm.vocabulary import Event
-from kvproto.protocol.events import Terms
+from kvproto.protocol.events import Claim, Terms
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 
@@ -49,6 +49,8 @@ class Dice:
         }  # fmt: skip
         if name in named:
             return named[name]()
+        if hint is Claim:
+            return Claim()
         if hint is Terms:
             return pick(TERMS)
         if isinstance(hint, type) and issubclass(hint, Enum):

@@ -204,7 +204,7 @@ def test_a_row_on_a_message_that_never_comes_in_its_state_is_found() -> None:
 def test_an_event_without_a_source_and_one_without_a_table_are_found() -> None:
     bare = Sources(TABLES, SOURCES.routes, engine=(), answers=SOURCES.answers, raised=SOURCES.raised, states=())
     found = [finding for table in TABLES for finding in lint(table, Timing(), bare)]
-    assert "EngineOpened comes from nowhere" in {finding.text for finding in found if finding.kind == "nobody-raises"}
+    assert "RoomOpened comes from nowhere" in {finding.text for finding in found if finding.kind == "nobody-raises"}
     more = Sources(TABLES, SOURCES.routes, engine=(Unheard,), answers={}, raised={}, states=())
     assert any("Unheard is raised" in finding.text for finding in lint_edge(more))
 

@@ -54,9 +54,9 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     write: Few = 0
     kernel: Few = 0
     doubt: Few = 0
-    slow: Few = 0
     #: a decode engine lets go of the prefill group
     leave: Few = 0
+    slow: Few = 0
 
 
 #: what a budget can be spent on

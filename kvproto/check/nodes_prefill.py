@@ -26,7 +26,7 @@ from kvproto.check.prefill_slots import DOWN, PrefillSlots
 from kvproto.check.snapshot import LONG_AGO, freeze_prefill, thaw_prefill
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import events as ev
-from kvproto.protocol.events import ROOM_CHUNK, TimerFired
+from kvproto.protocol.events import DEFAULT, ROOM_CHUNK, Claim, TimerFired
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause, PLink
 from kvproto.rank.settings import DECODE_GROUP
@@ -148,7 +148,8 @@ class PrefillNode(PrefillSlots):
             event: Event
             match word:
                 case "open":
-                    event = ev.EngineOpened(key, tokens)
+                    claim = Claim(secret=b"a secret") if cfg.misfit == "secret" else DEFAULT
+                    event = ev.EngineOpened(key, tokens, claim)
                 case "schedule":
                     event = ev.ForwardScheduled(key)
                 case "produce":

@@ -89,7 +89,7 @@ class TortureEngine:
             self.memory.fill(room, 0, room.prefix)
             endpoint.open(room.room, tokens, table, prefix=room.prefix, group=room.way[0])
         else:
-            endpoint.open(room.room, tokens, table)
+            endpoint.open(room.room, tokens, table, group=room.way[1])
             if room.trouble == "intruded":
                 self._claimed.append(room)
 

@@ -30,7 +30,7 @@ CAUSES: dict[Trouble, frozenset[str]] = {
     "gather-fails": frozenset({"KERNEL_FAILED"}),
     "scatter-fails": frozenset({"KERNEL_FAILED"}),
     "mismatch": frozenset({"PLAN_MISMATCH"}),
-    "intruder": frozenset({"PLAN_MISMATCH"}),
+    "intruder": frozenset({"NOT_ENTITLED"}),
 }
 Outcomes = Mapping[str, tuple[str, str]]  #: by rank: cause, and the reason in words
 

@@ -113,9 +113,10 @@ def hidden(secret: bytes) -> str:
 
 def hidden_from(data: object, where: str) -> bytes:
     """What stood for a secret, as bytes."""
-    if not isinstance(data, str):
-        raise PlainError(f"{where}: {data!r} is no digest of a secret")
-    return bytes.fromhex(data)
+    try:
+        return bytes.fromhex(data)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise PlainError(f"{where}: {str(data)[:40]!r} is no digest of a secret") from None
 
 
 class RankTelling(Telling):
