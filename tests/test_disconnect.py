@@ -23,7 +23,7 @@ from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.plan import Plan
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.states import Cause, DLink, PLink
+from kvproto.protocol.states import Cause, DLink, DRoom, PLink
 from kvproto.protocol.tables.links import DLinkValue, decode_link
 from kvproto.protocol.timing import Timing
 from kvproto.rank.decode import DecodeRank
@@ -147,6 +147,46 @@ def test_a_room_at_a_group_that_was_forgotten_ends_at_once() -> None:
     passes(rank, TIMING.forget.period + LAG)
     rank.handle(ev.RoomOpened(7, terms, 64, 0), 1000.0)
     assert not rank.rooms and rank.tombs[7].work.cause is Cause.REFUSED
+
+
+def decode_with_link(state: DLink) -> tuple[DecodeRank, msg.Welcome]:
+    """A decode rank whose one link, to rank 0 of group 1, is in this state."""
+    rank, plan = decode()
+    rank.call(1, 0, plan, 0.0, "somewhere")
+    said = msg.Welcome(msg.VERSION, rank.digest, rank.links[1].session, 5, 1, 0, OURS, GRID, rank.lease)
+    if state is not DLink.AWAIT_WELCOME:
+        rank.receive(1, 0, 0, said, 0.0, b"there")
+    if state is DLink.AWAIT_RETURN:
+        rank.handle(ev.ResetReceived(1, 5), 0.0)
+    assert rank.links[1].state is state
+    return rank, said
+
+
+CALLED_OR_UP = (DLink.AWAIT_WELCOME, DLink.UP, DLink.AWAIT_RETURN)
+
+
+@pytest.mark.parametrize("state", CALLED_OR_UP)
+def test_rooms_of_a_group_that_is_let_go_end_whatever_its_link_is(state: DLink) -> None:
+    rank, _ = decode_with_link(state)
+    terms = rank.terms(1, Plan(OURS, OURS, GRID))
+    rank.handle(ev.RoomOpened(7, terms, 64, 0), 0.0)
+    assert rank.value_of(7).state is DRoom.AWAIT_PEERS
+    rank.leave(1, 0.0)
+    rank.handle(ev.RoomOpened(8, terms, 64, 0), 0.0)
+    for room in (7, 8):
+        assert rank.value_of(room).state is not DRoom.AWAIT_PEERS
+        assert rank.value_of(room).work.cause is Cause.DISCONNECTED
+
+
+@pytest.mark.parametrize("state", CALLED_OR_UP)
+def test_a_group_that_is_let_go_and_called_in_one_breath_stays(state: DLink) -> None:
+    rank, _ = decode_with_link(state)
+    plan = Plan(OURS, OURS, GRID)
+    rank.leave(1, 0.0)
+    rank.call(1, 0, plan, 0.0, "somewhere")
+    assert not rank.links[1].leaving
+    rank.handle(ev.RoomOpened(7, rank.terms(1, plan), 64, 0), 0.0)
+    assert rank.value_of(7).state is DRoom.AWAIT_PEERS
 
 
 # ------------------------------------------------------------------------------------------- endpoints

@@ -39,14 +39,14 @@ PLACES = (
 GROWN = "no group comes back with more ranks in these worlds: misbehaving groups are tests"
 SLOWER = "the chunk goes over pages instead: slower"
 CALLED = "in these worlds a link is called once, at its one address: tests of the endpoints call again"
-LEFT = "in these worlds a group is let go of only while its link is up, and no room is opened to it afterwards"
+LEFT = "in these worlds a group is let go of only while its link is up, and no room opens afterwards: tests do it"
 CLAIMS = "in these worlds one group opens a room, of which the engine then names another secret: tests have the orders"
 
 HARMLESS: dict[str, str] = {
     "EngineOpened [ended_for_another] - row": CLAIMS,
     "PeerNoted [secret] - row": CLAIMS,
     "TimerFired [unneeded] - row": LEFT,
-    "DisconnectAsked - raise_left": "the rooms end with the link, by their own timers: later",
+    "DisconnectAsked - raise_left": LEFT,
     "CallAsked [wanted_again] - row": LEFT,
     "OpenAsked [left] - ": LEFT,
     "NEW OpenAsked - refuse_room": LEFT,
