@@ -16,6 +16,7 @@ from msgspec import structs
 
 from kvproto.check import deletion_mutants
 from kvproto.check.deletion_mutants import questions
+from kvproto.check.equivalent_mutants import HARMLESS
 from kvproto.check.mutations import MUTANTS
 from kvproto.cli import main as kvproto_main
 from kvproto.cli.check_command import main
@@ -87,6 +88,12 @@ def test_what_was_found_so_far_when_it_is_interrupted(jobs: int) -> None:
 def test_the_gate_asks_of_every_row_effect_and_guard() -> None:
     rows = [row for table in TABLES for row in table.rows]
     assert len(questions([])) == sum(1 + len(row.do) + (row.when is not None) for row in rows)
+
+
+def test_every_reason_is_some_survivors() -> None:
+    names = [deletion_mutants.name_of(question) for question in questions([])]
+    used = {next((part for part in HARMLESS if part in name), "") for name in names}
+    assert HARMLESS.keys() - used == set()
 
 
 def test_the_gate_tells_what_is_missed_from_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

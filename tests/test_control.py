@@ -35,20 +35,6 @@ PATIENCE_MS = 20_000
 SPAWN = multiprocessing.get_context("spawn")
 
 
-@pytest.fixture
-def opened() -> Iterator[Callable[..., Control]]:
-    """Make Controls that are closed at the end."""
-    controls: list[Control] = []
-
-    def make(*args: Any, **options: Any) -> Control:
-        controls.append(Control(*args, **options))
-        return controls[-1]
-
-    yield make
-    for control in controls:
-        control.close()
-
-
 def collect(control: Control, count: int) -> list[tuple[Peer, bytes]]:
     """Receive `count` frames, sleeping in between as a loop does."""
     frames: list[tuple[Peer, bytes]] = []

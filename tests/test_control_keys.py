@@ -8,7 +8,7 @@ import socket
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +42,6 @@ def three(tmp_path: Path) -> dict[str, Keys]:
     (listener.parent / "friend.key").write_bytes(friend.with_suffix(".key").read_bytes())
     secrets = {"listener": listener.with_suffix(".key_secret"), "friend": friend, "stranger": stranger}
     return {name: Keys.load(path) for name, path in secrets.items()}
-
-
-@pytest.fixture
-def opened() -> Iterator[Callable[..., Control]]:
-    controls: list[Control] = []
-
-    def make(*args: Any, **options: Any) -> Control:
-        controls.append(Control(*args, **options))
-        return controls[-1]
-
-    yield make
-    for control in controls:
-        control.close()
 
 
 def polled(done: Callable[[], bool], *controls: Control) -> list[bytes]:

@@ -137,9 +137,6 @@ class DecodeRank(Rank):
         return ""
 
     # ------------------------------------------------------------------------------------------ grants
-    def _grant(self, room: int, chunk: int) -> DGrantValue | None:
-        return self.grants.get(room, {}).get(chunk)
-
     def _stop_grants(self, effect: do.StopGrants) -> None:
         self._queue += [ev.RoomStopped(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
 

@@ -21,7 +21,7 @@ import msgspec
 from kvproto.fsm.errors import KvprotoError
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
-CollectorByKind = Mapping[str, type[msgspec.Struct]]
+StructByName = Mapping[str, type[msgspec.Struct]]
 #: by field name: the least and the most that a number may be
 Bounds = Mapping[str, tuple[float, float]]
 #: of any other number: as large as a mask that can be written, and a time that can be added to
@@ -61,7 +61,7 @@ class PlainJson:
     """Writes and reads the structs of one protocol."""
 
     def __init__(
-        self, kinds: dict[type, CollectorByKind], forms: Mapping[str, FieldForm], bounds: Bounds | None = None
+        self, kinds: dict[type, StructByName], forms: Mapping[str, FieldForm], bounds: Bounds | None = None
     ) -> None:  # fmt: skip
         """`kinds`: by base, the structs of which only one's `type` tells which it is; the rest by field name."""
         self.kinds, self.forms, self.bounds = kinds, forms, bounds or {}

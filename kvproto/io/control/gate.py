@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from kvproto.io.control.keys import KEY_BYTES, Keys
+from kvproto.io.control.polled_socket import PolledSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,13 +46,8 @@ HASTY = "connections put off, too many a second"
 _ENDED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 
 
-class _Served:
-    """A socket that the control plane polls beside those that carry frames; it yields none."""
-
-    def __init__(self, number: int, socket: zmq.Socket[bytes]) -> None:
-        self.number = number
-        self.fd = int(socket.get(zmq.FD))
-        self._socket = socket
+class _Served(PolledSocket):
+    """A socket that is polled beside those that carry frames; it yields none."""
 
     def take(self, limit: int, frames: list[tuple[Peer, bytes]]) -> bool:
         """Serve what is here, up to a bound: True, there may be more."""
@@ -62,10 +58,6 @@ class _Served:
         except zmq.Again:
             return False
         return True
-
-    def readable(self) -> bool:
-        """Whether something is here; after False the descriptor tells of the next."""
-        return bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
     def close(self, drain_s: float = 0.0) -> None:
         """Close at once."""

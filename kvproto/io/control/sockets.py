@@ -37,6 +37,7 @@ import zmq
 from kvproto.errors import KvprotoError
 from kvproto.io.control.gate import HANDSHAKE_S, Handshakes
 from kvproto.io.control.keys import MARK, Keys, beyond_loopback, split_key, with_key
+from kvproto.io.control.polled_socket import PolledSocket
 
 LOOPBACK = "tcp://127.0.0.1:*"
 WINDOW = 64  # frames in the pipe of one peer, each way
@@ -87,15 +88,13 @@ class Peer(NamedTuple):
         return cls(int.from_bytes(place[:8], "big"), place[8:])
 
 
-class ControlSocket:
+class ControlSocket(PolledSocket):
     """A socket and the calls the control plane makes on it. None of them waits."""
 
-    __slots__ = ("_peer", "_socket", "fd", "number")
+    __slots__ = ("_peer",)
 
     def __init__(self, number: int, socket: zmq.Socket[bytes], peer: Peer | None) -> None:
-        self.number = number
-        self.fd = int(socket.get(zmq.FD))  #: edge-triggered: see `control`
-        self._socket = socket
+        super().__init__(number, socket)
         self._peer = peer  # None: a ROUTER, where each message names its sender
 
     def post(self, name: bytes, data: bytes) -> Sent:
@@ -122,10 +121,6 @@ class ControlSocket:
         except zmq.Again:
             return False
         return True
-
-    def readable(self) -> bool:
-        """Whether something is here; after False the descriptor tells of the next."""
-        return bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
     def close(self, drain_s: float = 0.0) -> None:
         """Close; what libzmq holds of it may leave for `drain_s` seconds more while the context lives."""
@@ -200,9 +195,7 @@ def _agree(address: str, keys: Keys | None) -> tuple[str, Options]:
     raise ControlError(msg)
 
 
-def _open(
-    context: zmq.Context[zmq.Socket[bytes]], kind: int, options: Options, max_frame: int
-) -> zmq.Socket[bytes]:
+def _open(context: zmq.Context[zmq.Socket[bytes]], kind: int, options: Options, max_frame: int) -> zmq.Socket[bytes]:
     try:
         socket = context.socket(kind)
     except zmq.ZMQError as error:
