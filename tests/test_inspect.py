@@ -101,7 +101,7 @@ def test_a_browser_lights_the_state_the_row_and_the_cause(tmp_path: Path) -> Non
     assert str(entry.row) in (edge["data-rows"] or "").split()
     assert [each["data-index"] for each in seen.having("moment", "lit")] == [str(at)]
     assert [each["data-index"] for each in seen.having("moment", "because")] == [str(story[at].cause)]
-    assert len(seen.having("track")) == 5  # two rooms, two sends, one grant
+    assert len(seen.having("track")) == 6  # two rooms, two sends, a write, a grant
     assert seen.having("slice", "lit")
 
 

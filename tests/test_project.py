@@ -20,7 +20,9 @@ HEAVY = ("torch", "triton", "transformers", "zmq", "nixl", "nixl_cu12", "nixl_cu
 # What may use them: sockets and devices, what puts them together for an engine, and what runs engines.
 WITH_SIDE_EFFECTS = (
     "io", "engine", "demo", "bench", "testing", "torture", "layout/byte_runs_numpy.py", "cli/demo_command.py",
-    "cli/simulate_command.py", "cli/torture_command.py",
+    "adapters/geometry.py", "adapters/worker.py", "adapters/prefill_worker.py", "adapters/decode_worker.py",
+    "adapters/vllm", "adapters/sglang",
+    "cli/simulate_command.py", "cli/torture_command.py", "cli/fuzz_command.py",
 )  # fmt: skip
 
 LOADED = """
@@ -132,6 +134,6 @@ def test_the_build_machine_has_every_backend(module: str) -> None:
 
 
 @pytest.mark.skipif(not os.environ.get("CI"), reason="a machine of one's own need not have every program")
-@pytest.mark.parametrize("program", ["spin", "rumur", "gcc", "dot"])
+@pytest.mark.parametrize("program", ["spin", "rumur", "gcc", "dot", "chromium"])
 def test_the_build_machine_has_every_program(program: str) -> None:
     assert shutil.which(program) is not None
