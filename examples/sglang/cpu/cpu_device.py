@@ -1,0 +1,170 @@
+"""What SGLang 0.5.23 asks of a GPU while it serves on a CPU, answered by the CPU.
+
+Its CPU build serves models, but the disaggregation of prefill and decode was written for GPUs: it pins memory, records
+events and makes streams without asking for which device.  On a CPU a kernel is over when its call returns, so an event
+is passed as soon as it is recorded and a stream orders nothing.  Four kinds of stand-ins:
+
+* `torch.cuda` streams and events that have nothing to wait for; memory is not pinned;
+* `torchvision`, which some processors of images import, and which no text model uses: a package of names that stand for
+  nothing (the one from PyPI is built against another torch, and breaks the import of transformers);
+* the module of rotary embeddings is told that it is on a CPU: it would look for another engine's kernel;
+* where SGLang's own staging is measured: its two modules are compiled without their assertions (they say that a device
+  is one with an index, which a CPU has not), and "cpu" is added to the devices that they know.
+
+Nothing of this is needed on a GPU, and nothing in kvproto knows of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, Self
+
+STAGING = "sglang.srt.disaggregation.common.staging_buffer", "sglang.srt.disaggregation.common.staging_handler"
+#: by module: names that mean something else here
+KNOWN: dict[str, dict[str, Any]] = {
+    STAGING[0]: {"_STAGING_SUPPORTED_DEVICE_TYPES": ("cuda", "xpu", "cpu")},
+    STAGING[1]: {},
+    "sglang.srt.layers.rotary_embedding.base": {"_is_cpu": True},
+}
+
+
+class Passed:
+    """An event of a device that does everything at once."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+    def record(self, *_: Any) -> None: ...
+    def wait(self, *_: Any) -> None: ...
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _: Any) -> float:
+        return 0.0
+
+
+class Straight:
+    """A stream of such a device; also the context in which it is the current one."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        import torch
+
+        self.device = torch.device("cpu")
+
+    def synchronize(self) -> None: ...
+    def wait_stream(self, *_: Any) -> None: ...
+    def wait_event(self, *_: Any) -> None: ...
+
+    def record_event(self, *_: Any) -> Passed:
+        return Passed()
+
+    def query(self) -> bool:
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class CpuDevice:
+    """`torch.get_device_module("cpu")`, with what SGLang's staging expects of a GPU's."""
+
+    Event, Stream = Passed, Straight
+    set_device = synchronize = staticmethod(lambda *_: None)
+    current_stream = staticmethod(lambda *_: Straight())
+    stream = staticmethod(lambda _: contextlib.nullcontext())
+
+    def __init__(self, real: ModuleType) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+class Nothing:
+    """Whatever is asked of it, called or looked up, it is again nothing."""
+
+    def __getattr__(self, _: str) -> Nothing:
+        return Nothing()
+
+    def __call__(self, *_: Any, **__: Any) -> Nothing:
+        return Nothing()
+
+
+class Hollow(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds torchvision and all of its modules, and makes them of nothing."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
+        del path, target
+        hollow = name.partition(".")[0] == "torchvision"
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if hollow else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        def lookup(name: str) -> Nothing:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return Nothing()
+
+        vars(module).update(__version__="0.0", __getattr__=lookup)
+
+
+class OnCpu(importlib.machinery.SourceFileLoader):
+    """A module of SGLang that takes some names for other than they are, and may be compiled without its assertions."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        bare = fullname in STAGING
+        code: CodeType = compile(Path(self.path).read_bytes(), self.path, "exec", dont_inherit=True, optimize=int(bare))
+        return code
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        vars(module).update(KNOWN[module.__name__])
+
+
+class FindsOnCpu(importlib.abc.MetaPathFinder):
+    """Finds those modules."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
+        del target
+        if name not in KNOWN or path is None:
+            return None
+        file = str(Path(next(iter(path))) / f"{name.rpartition('.')[2]}.py")
+        return importlib.util.spec_from_file_location(name, file, loader=OnCpu(name, file))
+
+
+def install() -> None:
+    """Put the stand-ins in their places."""
+    sys.meta_path[:0] = [Hollow(), FindsOnCpu()]
+    import torch
+
+    def unpinned(make: Any) -> Any:
+        @functools.wraps(make)
+        def made(*args: Any, **options: Any) -> Any:
+            options.pop("pin_memory", None)
+            return make(*args, **options)
+
+        return made
+
+    for name in ("empty", "zeros", "ones", "full", "tensor"):
+        setattr(torch, name, unpinned(getattr(torch, name)))
+    own: Any = torch
+    own.Tensor.pin_memory = lambda tensor, *_, **__: tensor
+    own.cuda.Event, own.cuda.Stream = Passed, Straight
+    own.cuda.current_stream, own.cuda.stream = CpuDevice.current_stream, CpuDevice.stream
+    own.cuda.synchronize = CpuDevice.synchronize
+    if os.environ.get("SGLANG_DISAGG_STAGING_BUFFER"):
+        module_of = torch.get_device_module
+        cpu = CpuDevice(module_of("cpu"))
+        own.get_device_module = lambda device=None: (
+            cpu if str(getattr(device, "type", device)).startswith("cpu") else module_of(device)
+        )

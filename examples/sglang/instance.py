@@ -1,0 +1,191 @@
+"""An instance of SGLang in processes of its own, asked through a pipe.
+
+What is asked is answered in any order: many requests are under way at a time, and any of them may be aborted.  The
+child runs SGLang's own loop, in which the pipe is one more thing to read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+HERE = Path(__file__).parent
+START_S, ANSWER_S = 1200.0, 300.0
+#: of both sides: small, on a CPU, nothing that the runs do not need
+OPTIONS: dict[str, Any] = {
+    "device": "cpu", "attention_backend": "torch_native", "sampling_backend": "pytorch", "skip_tokenizer_init": True,
+    "disable_cuda_graph": True, "disable_overlap_schedule": True, "disable_custom_all_reduce": True, "dtype": "float32",
+    "mem_fraction_static": 0.3, "max_total_tokens": 8192, "context_length": 1024, "max_running_requests": 16,
+    "skip_server_warmup": True, "disable_radix_cache": True, "chunked_prefill_size": 64, "host": "127.0.0.1",
+}  # fmt: skip
+
+
+class Start(msgspec.Struct):
+    """How one is started."""
+
+    side: str
+    tp: int
+    port: int
+    backend: str
+    bootstrap: int
+    model: str
+    folder: str
+    page_size: int = 16
+    environment: dict[str, str] = {}
+
+
+class Request(msgspec.Struct):
+    """What is asked: a prompt to be continued."""
+
+    rid: str
+    prompt: list[int]
+    tokens: int
+    room: int
+    bootstrap: int
+
+
+class Answer(msgspec.Struct):
+    """`error`: why there are not all tokens."""
+
+    rid: str
+    tokens: list[int] = []
+    error: str = ""
+    seconds: float = 0.0
+
+
+def serve(start: Start, line: Connection) -> None:
+    """The child.  What it starts has its path, and that of the parent is not PYTHONPATH's."""
+    sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
+    import sglang
+
+    options = OPTIONS | {
+        "model_path": start.model, "tp_size": start.tp, "port": start.port, "page_size": start.page_size,
+        "disaggregation_mode": start.side, "disaggregation_transfer_backend": start.backend,
+        "disaggregation_bootstrap_port": start.bootstrap, "disaggregation_decode_retraction_backup": "none",
+        "log_level": os.environ.get("LEVEL", "warning"),
+    }  # fmt: skip
+    engine = sglang.Engine(**options)
+    line.send("ready")
+    engine.loop.run_until_complete(_answer(engine, line))
+    engine.shutdown()
+
+
+async def _answer(engine: Any, line: Connection) -> None:
+    loop, tasks = asyncio.get_running_loop(), set()
+    while True:
+        asked = await loop.run_in_executor(None, line.recv)
+        if asked is None:
+            return
+        if isinstance(asked, Request):
+            task = loop.create_task(_generate(engine, asked, line))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        elif asked == "flush":
+            done = await engine.tokenizer_manager.flush_cache()
+            line.send(Answer("flush", error="" if done.success else f"not flushed: {done}"))
+        else:
+            engine.tokenizer_manager.abort_request(asked)
+
+
+async def _generate(engine: Any, asked: Request, line: Connection) -> None:
+    start, answer = time.monotonic(), Answer(asked.rid)
+    try:
+        said = await engine.async_generate(
+            input_ids=asked.prompt, rid=asked.rid, bootstrap_host="127.0.0.1", bootstrap_port=asked.bootstrap,
+            bootstrap_room=asked.room,
+            sampling_params={"max_new_tokens": asked.tokens, "temperature": 0, "ignore_eos": True},
+        )  # fmt: skip
+        answer.tokens, reason = list(said["output_ids"]), said["meta_info"].get("finish_reason") or {}
+        if reason.get("type") == "abort":
+            answer.error = reason.get("message") or "aborted"
+    except Exception as error:  # noqa: BLE001  # SGLang raises what it likes; the parent wants to read it
+        answer.error = f"{type(error).__name__}: {error}"
+    answer.seconds = time.monotonic() - start
+    line.send(answer)
+
+
+class Instance:
+    """The parent's end."""
+
+    def __init__(self, start: Start) -> None:
+        self.start, self.answers = start, {}  # type: Start, dict[str, Answer]
+        context = multiprocessing.get_context("spawn")
+        self._line, other = context.Pipe()
+        before = dict(os.environ)
+        os.environ.update(_environment(start))
+        try:
+            self.process = context.Process(target=serve, args=(start, other), daemon=False)
+            self.process.start()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        other.close()
+
+    def ready(self) -> None:
+        """Wait until it serves; RuntimeError: it does not."""
+        if not self._line.poll(START_S) or self._line.recv() != "ready":
+            raise RuntimeError(f"{self.start.side} did not start within {START_S} s")
+
+    def ask(self, request: Request) -> None:
+        """Have a prompt continued."""
+        self._line.send(request)
+
+    def abort(self, rid: str) -> None:
+        """Abort it."""
+        self._line.send(rid)
+
+    def wait(self, *rids: str, seconds: float = ANSWER_S) -> list[Answer]:
+        """The answers; one that does not come is an error that says so."""
+        end = time.monotonic() + seconds
+        while any(rid not in self.answers for rid in rids) and (left := end - time.monotonic()) > 0:
+            if self._line.poll(left):
+                answer = self._line.recv()
+                self.answers[answer.rid] = answer
+        return [self.answers.pop(rid, Answer(rid, error=f"no answer within {seconds} s")) for rid in rids]
+
+    def flush(self) -> str:
+        """Empty its caches: only an instance of which nothing holds pages can; why it cannot."""
+        why = ""
+        for _ in range(40):
+            self._line.send("flush")
+            (answer,) = self.wait("flush")
+            if not (why := answer.error):
+                return ""
+            time.sleep(1.0)
+        return why
+
+    def close(self) -> None:
+        """End it, and all that it has started."""
+        import psutil
+
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = psutil.Process(self.process.pid).children(recursive=True)
+            with contextlib.suppress(OSError):
+                self._line.send(None)
+            self.process.join(8.0)
+            for one in [*family, psutil.Process(self.process.pid)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+
+
+def _environment(start: Start) -> dict[str, str]:
+    folder = Path(start.folder)
+    cores = os.cpu_count() or 1
+    own = {
+        "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{HERE / 'cpu'}:{HERE / 'probe'}", "OMP_NUM_THREADS": "1",
+        "MOONCAKE_PROTOCOL": "tcp", "MC_LOG_LEVEL": "ERROR", "SGLANG_HOST_IP": "127.0.0.1",
+        "SGLANG_LOCAL_IP_NIC": "lo", "PROBE": str(folder), "PROBE_SIDE": start.side, "PYTHONWARNINGS": "ignore",
+        "KVPROTO_SGLANG": msgspec.json.encode({"digests": str(folder), "ring_bytes": 1 << 26}).decode(),
+    }  # fmt: skip
+    if start.tp > 1:
+        own["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(start.tp))
+    return own | start.environment

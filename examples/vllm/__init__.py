@@ -1,0 +1,1 @@
+"""vLLM carried by kvproto: a router, and scenarios that are run in the real engine."""

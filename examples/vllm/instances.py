@@ -1,0 +1,124 @@
+"""Instances of vLLM in processes of their own, and how they are asked; this process is the router."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import psutil
+
+Side = Literal["P", "D"]
+Carrier = Literal["kvproto", "nixl"]
+BLOCK = 32
+#: the prefill instance computes so many tokens a step; seconds that vLLM may take for one answer
+CHUNK, LIMIT = 64, 120.0
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "UCX_TLS": "tcp,self,sm",
+    "UCX_LOG_LEVEL": "error", "NIXL_LOG_LEVEL": "ERROR", "VLLM_HOST_IP": "127.0.0.1", "TORCH_NUM_THREADS": "1",
+}  # fmt: skip
+
+
+class Answer(msgspec.Struct):
+    """Tokens, how many of the prompt were not computed there, when the first one came, and when it was over."""
+
+    tokens: list[int]
+    cached: int
+    first: float
+    over: float
+    params: dict[str, Any]
+
+
+class Instance:
+    """A prefill or a decode instance."""
+
+    serial = itertools.count()
+
+    def __init__(
+        self, side: Side, tp: int, model: Path, out: Path, carrier: Carrier, *, blocks: int | None = None,
+        ttl: float = 60.0,
+    ) -> None:  # fmt: skip
+        """`blocks`: so many in all, to have requests preempted; `ttl`: how long finished KV is kept."""
+        os.environ.update(ENVIRONMENT)
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+        from vllm.config import KVTransferConfig
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        self.side, self.tp, self.carrier, self.out = side, tp, carrier, out
+        mine = {child.pid for child in psutil.Process().children(recursive=True)}
+        if carrier == "kvproto":
+            how = {
+                "kv_connector": "RecordingConnector", "kv_connector_module_path": "examples.vllm.recording",
+            }  # fmt: skip
+            extra = {
+                "record": str(out), "digests": True, "ttl": ttl, "grid": 4 * BLOCK, "ring_bytes": 8 << 20,
+                "card": str(out / "card.json"),
+            }  # fmt: skip
+        else:
+            os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = {"P": "5600", "D": "5650"}[side]
+            how, extra = {"kv_connector": "NixlConnector"}, {"kv_lease_duration": int(ttl)}
+        transfer = KVTransferConfig(
+            engine_id=side, kv_load_failure_policy="recompute", kv_connector_extra_config=extra,
+            kv_role={"P": "kv_producer", "D": "kv_consumer"}[side], kv_buffer_device="cpu", **how,
+        )  # fmt: skip
+        args = AsyncEngineArgs(
+            model=str(model), skip_tokenizer_init=True, enforce_eager=True, max_model_len=512, dtype="float32",
+            max_num_seqs=8, block_size=BLOCK, seed=0, enable_prefix_caching=True, tensor_parallel_size=tp,
+            disable_custom_all_reduce=True, max_num_batched_tokens=CHUNK if side == "P" else 512,
+            enable_chunked_prefill=True, kv_transfer_config=transfer, num_gpu_blocks_override=blocks,
+            disable_hybrid_kv_cache_manager=True,
+        )  # fmt: skip
+        self.engine = AsyncLLM.from_engine_args(args)
+        found = psutil.Process().children(recursive=True)
+        self.processes = [child for child in found if child.pid not in mine]
+
+    @property
+    def card(self) -> str:
+        """Of a prefill instance."""
+        return (self.out / "card.json").read_text()
+
+    async def ask(self, prompt: list[int], count: int, params: dict[str, Any] | None = None, name: str = "") -> Answer:
+        """Greedy tokens."""
+        from vllm import SamplingParams
+
+        more = {"kv_transfer_params": params} if params else None
+        sampling = SamplingParams(max_tokens=count, temperature=0, ignore_eos=True, detokenize=False, extra_args=more)
+        name, first, last = name or f"r{next(self.serial)}", 0.0, None
+        async for said in self.engine.generate({"prompt_token_ids": prompt}, sampling, name):
+            first, last = first or time.perf_counter(), said
+        assert last is not None
+        tokens = list(last.outputs[0].token_ids)
+        return Answer(tokens, last.num_cached_tokens or 0, first, time.perf_counter(), last.kv_transfer_params or {})
+
+    async def free(self, limit: float = 20.0) -> float:
+        """Seconds until no block is held by any request; TimeoutError: some are."""
+        begun = time.perf_counter()
+        while not await self.engine.reset_prefix_cache():
+            if time.perf_counter() - begun > limit:
+                raise TimeoutError(f"{self.side} holds blocks {limit} s after everything has ended")
+            await asyncio.sleep(0.1)
+        return time.perf_counter() - begun
+
+    def kill(self) -> None:
+        """Its processes die at once."""
+        for process in self.processes:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+
+    def close(self) -> None:
+        """Shut down, by force where it does not."""
+        try:
+            self.engine.shutdown()
+        finally:
+            _, alive = psutil.wait_procs(self.processes, timeout=10)
+            for process in alive:
+                process.kill()

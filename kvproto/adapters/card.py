@@ -1,0 +1,115 @@
+"""The card: what a decode instance has to know of a prefill instance before it can call it.
+
+It travels outside the protocol, whichever way the engine has: in a request's parameters, from a bootstrap server, in a
+file.  So it is text (`encode`, JSON) or plain values (`to_dict`), it comes from outside (`decode` and `from_dict`
+refuse by name what they cannot use), and a field that this version does not know is passed over: a later one may say
+more.  What both ends must *agree* on, they still ask of each other in the handshake; the card only spares a call that
+cannot succeed, and tells why.
+
+    group         the instance's number (u64); one that starts anew keeps its group
+    incarnation   a number of this start, higher than those of earlier ones: a card with another one is of another life,
+                  and its addresses replace those that are known
+    layout        how the instance cuts its cache
+    grid          tokens a chunk: the prefill instance's choice, which the decode side takes over
+    addresses     where its ranks listen, in their order
+    protocol      (lowest, highest) version of the wire that it speaks
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Self
+
+import msgspec
+
+from kvproto.errors import ArgumentError, KvprotoError
+from kvproto.layout.sharding import Layout, LayoutError
+from kvproto.protocol.messages import VERSION
+
+#: what this build speaks
+PROTOCOL = VERSION, VERSION
+#: characters of an encoded card, of an address
+MAX_TEXT, MAX_ADDRESS = 1 << 18, 512
+U64 = 1 << 64
+
+
+class CardError(KvprotoError, ValueError):
+    """What came as a card is none, or is one of an instance that this build cannot call; the sentence says which."""
+
+
+class Card(msgspec.Struct, frozen=True):
+    """A prefill instance, for those who call it; ArgumentError: it contradicts itself."""
+
+    group: int
+    incarnation: int
+    layout: Layout
+    grid: int
+    addresses: tuple[str, ...]
+    protocol: tuple[int, int] = PROTOCOL
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("group", 0, U64), ("incarnation", 0, U64), ("grid", 1, 1 << 32)):
+            value = getattr(self, name)
+            if not low <= value < high:
+                raise ArgumentError(f"card: {name} is {value}: it is a number from {low} to {high - 1}")
+        if self.grid % self.layout.page_size:
+            page = self.layout.page_size
+            raise ArgumentError(
+                f"card: grid {self.grid} is not whole pages of {page} tokens: take a multiple of {page}"
+            )
+        if len(self.addresses) != self.layout.ranks:
+            raise ArgumentError(f"card: {len(self.addresses)} addresses for {self.layout.ranks} ranks: one a rank")
+        for address in self.addresses:
+            if not address.isprintable() or not 0 < len(address) <= MAX_ADDRESS:
+                raise ArgumentError(f"card: address {address[:40]!r}: 1 to {MAX_ADDRESS} printable characters")
+        if self.protocol[0] > self.protocol[1]:
+            raise ArgumentError(f"card: protocol {self.protocol}: the lowest version comes first")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON knows."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+    def encode(self) -> str:
+        """As JSON text."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_dict(cls, plain: Any) -> Self:
+        """The card of these values; CardError names what is wrong with them."""
+        try:
+            card = msgspec.convert(plain, cls)
+        except (msgspec.ValidationError, ArgumentError, LayoutError) as error:
+            raise CardError(f"this is no card: {error}") from error
+        card.check()
+        return card
+
+    @classmethod
+    def decode(cls, text: str | bytes) -> Self:
+        """The card of this text; CardError names what is wrong with it."""
+        if len(text) > MAX_TEXT:
+            raise CardError(f"this is no card: {len(text)} characters, more than {MAX_TEXT}")
+        try:
+            plain = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise CardError(f"this is no card: {error}") from error
+        return cls.from_dict(plain)
+
+    def check(self) -> None:
+        """CardError unless there is a version of the protocol that both speak."""
+        (low, high), (ours, newest) = self.protocol, PROTOCOL
+        if low > newest or high < ours:
+            older, which = ("this side", "here") if low > newest else ("the prefill instance", "there")
+            raise CardError(
+                f"group {self.group} speaks protocol {low} to {high}, this side {ours} to {newest}: "
+                f"{older} is the older one; install a kvproto of the same version {which}"
+            )
+
+    def replaces(self, known: Card | None) -> bool:
+        """Whether what is known of the group is no longer so: nothing is, or it has started anew since."""
+        return known is None or self.incarnation > known.incarnation
+
+
+def group_of(name: str) -> int:
+    """A number for an instance that its engine knows by a name: the same in every process and at every start."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,59 @@
+"""A prefill rank's worker: rooms are opened without pages, which come with what each forward computes."""
+
+from __future__ import annotations
+
+import time
+
+from kvproto.adapters.card import group_of
+from kvproto.adapters.geometry import Geometry
+from kvproto.adapters.request_words import GiveBlocks, GiveUp, OpenRoom, Withdraw
+from kvproto.adapters.worker import Worker, room_of
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.protocol.states import Cause
+
+#: seconds that a withdrawal may take at most, and between two looks
+WITHDRAW_S, PAUSE_S = 10.0, 50e-6
+
+
+class PrefillWorker(Worker[PrefillEndpoint]):
+    """A prefill rank."""
+
+    side = "prefill"
+
+    def __init__(self, endpoint: PrefillEndpoint, geometry: Geometry) -> None:
+        super().__init__(endpoint, geometry)
+        self.carry = {OpenRoom: self._open, GiveBlocks: self._give, Withdraw: self._withdraw, GiveUp: self._give_up}
+
+    def _open(self, order: OpenRoom) -> None:
+        self._tickets[order.request] = order.ticket
+        room, ticket = self._room(order.request), order.ticket
+        tokens = self._units(ticket.tokens, ticket.tokens)
+        self.endpoint.open(room, tokens, group=group_of(ticket.peer), secret=ticket.secret)
+        self._enter(order.request)
+        self.endpoint.prefetch(room)
+
+    def _give(self, order: GiveBlocks) -> None:
+        if not self._holds(order.request):
+            return
+        room, tokens = self._room(order.request), self._tickets[order.request].tokens
+        self.endpoint.produced(room, self._units(order.upto, tokens), self._after, pages=order.blocks)
+        if order.upto >= tokens:
+            self.endpoint.aux(room, b"")
+
+    def _withdraw(self, order: Withdraw) -> None:
+        """The one order that waits, for what is being read: when it returns, others write to the blocks."""
+        if not self._holds(order.request):
+            return
+        room, end = self._room(order.request), time.monotonic() + WITHDRAW_S
+        self.endpoint.withdraw(room, 0)
+        while not self.endpoint.withdrawn(room):
+            if time.monotonic() > end:
+                raise TimeoutError(
+                    f"{room} still reads blocks that were taken away {WITHDRAW_S} s ago: its loop stands"
+                )
+            time.sleep(PAUSE_S)
+
+    def _give_up(self, order: GiveUp) -> None:
+        room = room_of(order.ticket)
+        if self._requests.get(room, order.request) == order.request:
+            self.endpoint.refuse(room, Cause.PREFILL_ABORTED)

@@ -1,0 +1,151 @@
+"""What happens to a request, and what is to be done about it.
+
+The engine speaks to its scheduler's machines (`Arrived` ... `Finished`), the ranks report; a rank's machines hear the
+scheduler's orders, each as an event of its own, and what the endpoint tells of the room.
+"""
+
+from __future__ import annotations
+
+from kvproto.adapters.request_words import GiveUp, Order, Ticket
+from kvproto.fsm.timing import Timers
+from kvproto.fsm.vocabulary import Effect, Event
+
+
+# ------------------------------------------------------------------------------------- what the engine says
+class Arrived(Event, frozen=True):
+    """The engine has accepted a request that hands KV over, or awaits it; `ranks`: a mask of those that report it."""
+
+    request: str
+    ticket: Ticket
+    ranks: int
+
+
+class Scheduled(Event, frozen=True):
+    """The next step computes the prompt up to `upto` tokens; `blocks` are all that the request has for them."""
+
+    request: str
+    blocks: tuple[int, ...]
+    upto: int
+
+
+class Preempted(Event, frozen=True):
+    """Its blocks were taken away; it will be scheduled again, from the beginning."""
+
+    request: str
+
+
+class Allocated(Event, frozen=True):
+    """It has blocks for its whole prompt; the KV of the first `prefix` tokens is in them already."""
+
+    request: str
+    blocks: tuple[int, ...]
+    prefix: int
+
+
+class Finished(Event, frozen=True):
+    """The engine has ended it; `well`: not because somebody gave it up."""
+
+    request: str
+    well: bool
+
+
+class RankReported(Event, frozen=True):
+    """A rank has reported it; `failed`: what was to be loaded is not all there."""
+
+    request: str
+    rank: int
+    failed: bool
+
+
+# ------------------------------------------------------------------------------ what a rank hears
+class Ordered(Event, frozen=True):
+    """The scheduler has said what is to be done."""
+
+    request: str
+    order: Order
+
+
+class OpenOrdered(Ordered, frozen=True):
+    """The room is to be opened."""
+
+
+class BlocksOrdered(Ordered, frozen=True):
+    """More of the prompt is computed."""
+
+
+class WithdrawOrdered(Ordered, frozen=True):
+    """The blocks are somebody else's."""
+
+
+class PromiseOrdered(Ordered, frozen=True):
+    """The scheduler waits for the release."""
+
+
+class AnnounceOrdered(Ordered, frozen=True):
+    """The prefill instance is to be told."""
+
+
+class LoadOrdered(Ordered, frozen=True):
+    """There are blocks for it."""
+
+
+class SkipOrdered(Ordered, frozen=True):
+    """There is nothing to load."""
+
+
+class GiveUpOrdered(Ordered, frozen=True):
+    """It is given up."""
+
+    order: GiveUp
+
+
+class RoomEnded(Event, frozen=True):
+    """Its room has an outcome."""
+
+    request: str
+    well: bool
+
+
+class RoomReleased(Event, frozen=True):
+    """The transfer touches its blocks no more."""
+
+    request: str
+
+
+# --------------------------------------------------------------------------------------------- effects
+class FreeBlocks(Effect, frozen=True):
+    """Of a request that has ended: its blocks may be used for another one."""
+
+    request: str
+
+
+class HandOver(Effect, frozen=True):
+    """Answer the request with what the decode instance needs."""
+
+    request: str
+    ticket: Ticket
+
+
+class Resume(Effect, frozen=True):
+    """A load is over: run the request; `recompute`: its KV is not all there."""
+
+    request: str
+    recompute: bool
+
+
+class CarryOut(Effect, frozen=True):
+    """Have the endpoint do what the order says."""
+
+    request: str
+    order: Order
+
+
+class Forget(Effect, frozen=True):
+    """The request is over at this rank; `told`: the scheduler was told."""
+
+    request: str
+    told: bool
+
+
+class Timing(Timers, frozen=True):
+    """There are no timers: the rooms have them, and the engine has its own."""

@@ -1,0 +1,1 @@
+"""The backend for SGLang: `--disaggregation-transfer-backend kvproto`, once both are installed (see `install`)."""

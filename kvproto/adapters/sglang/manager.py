@@ -1,0 +1,140 @@
+"""SGLang's KV manager: one a rank, in the scheduler's process; it holds the endpoint and knows the instances it called.
+
+The endpoint's loop has a thread of its own, and SGLang's scheduler never waits for it: it asks, and `advance` tells the
+requests (`requests`) what has become of their rooms.  A decode rank finds a prefill instance by its card (`bootstrap`),
+and asks for the card again while a link is not up, for an instance that starts anew listens elsewhere.
+
+Nothing of SGLang is imported: `install` gives the class its base, and what it asks of SGLang and gives to it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kvproto.adapters.card import Card, group_of
+from kvproto.adapters.sglang import tables as t
+from kvproto.adapters.sglang.bootstrap import Cards, Rank, announce
+from kvproto.adapters.sglang.options import Options
+from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.validation import new_incarnation
+from kvproto.errors import LinkError
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.table import Table
+from kvproto.fsm.timing import Timer
+from kvproto.io.transports.base import Transport
+from kvproto.protocol.messages import MAX_AUX
+from kvproto.protocol.timing import Timing
+
+if TYPE_CHECKING:
+    from kvproto.adapters.sglang.requests import Request
+
+log = logging.getLogger("kvproto.sglang")
+#: seconds that a scheduler waits for a card that it asks for for the first time
+GLANCE = 0.02
+
+
+class Prefill:
+    """A prefill instance, as SGLang's decode scheduler asks for it: it has one group of ranks."""
+
+    dp_size, follow_bootstrap_room = 1, True
+
+
+class Manager:
+    """SGLang's KV manager.  ArgumentError: the instance does what cannot be carried, or an option is wrong."""
+
+    enable_deferred_decode_kv_release = supports_deferred_decode_kv_release = True
+    supports_host_destination = supports_role_switch = enable_all_cp_ranks_for_transfer = False
+    #: what SGLang says of this rank, from (server_args, mla); and what it raises for a failed request
+    look: ClassVar[Callable[..., Instance]]
+    failure: ClassVar[Callable[..., Exception]]
+    metric: ClassVar[Callable[..., Any]]
+
+    def __init__(self, args: Any, disaggregation_mode: Any, server_args: Any, is_mla_backend: Any = None) -> None:
+        self.kv_args, self.options, mla = args, Options.read(), bool(is_mla_backend)
+        self.instance, self.prefill = type(self).look(server_args, mla=mla), disaggregation_mode.value == "prefill"
+        self.layout, self.aux = layout_of(args, self.instance, mla=mla), AuxRows(args, MAX_AUX)
+        #: by room: the requests whose room is not released
+        self.tasks: dict[int, Request] = {}
+        #: by the address of a bootstrap server: the instance for SGLang, and the card by which it was called
+        self.prefill_info_table: dict[str, Prefill] = {}
+        self.cards, self.called = Cards(), {}  # type: Cards, dict[str, Card]
+        self.endpoint: Any = self._make(new_incarnation())
+        self.endpoint.start()
+
+    def _make(self, incarnation: int) -> PrefillEndpoint | DecodeEndpoint:
+        mine, layout, options = self.instance, self.layout, self.options
+        waits = Timing(engine=Timer(mine.bootstrap), bootstrap=Timer(mine.bootstrap), stall=Timer(mine.waiting))
+        group = group_of(options.name or mine.name)
+        parts = layout, mine.rank, pool_of(self.kv_args, layout, mine), self.make_transport()
+        choices: dict[str, Any] = {
+            "group": group, "incarnation": incarnation, "settings": options.settings(waits),
+            "keys": options.keys or None, "insecure": options.insecure, "digests": bool(options.digests),
+        }  # fmt: skip
+        if not self.prefill:
+            return DecodeEndpoint(*parts, **choices)
+        grid = options.grid_of(layout.page_size, mine.chunk)
+        endpoint = PrefillEndpoint(*parts, **choices, grid=grid, bind=f"tcp://{mine.host}:*")
+        announce(mine.bootstrap_server, Rank(mine.rank, endpoint.address, group, incarnation, layout, grid), log)
+        return endpoint
+
+    def make_transport(self) -> Transport:
+        """One of its own for this rank."""
+        return self.options.make_transport(self.instance.host)
+
+    def register_to_bootstrap(self) -> None:
+        """A prefill rank announces itself when it is made."""
+
+    @cached_property
+    def machine(self) -> Machine[t.Request]:
+        """The table of this side's requests, made fast."""
+        table: Table[t.Request] = t.sender if self.prefill else t.receiver
+        return Machine(table, t.Timing(Timer(self.instance.bootstrap), Timer(self.instance.waiting)))
+
+    def advance(self) -> None:
+        """Tell the requests what has become of their rooms.  EndpointError: the endpoint's loop has broken."""
+        for outcome in self.endpoint.finished():
+            self.options.keep_digests(self.endpoint, outcome, f"{'PD'[not self.prefill]}{self.instance.rank}")
+            self.tasks[outcome.room.id].end(outcome)
+        for room in self.endpoint.released():
+            self.tasks.pop(room.id).hear(t.Released())
+
+    # ------------------------------------------------------------------------------- what decode asks of it
+    def try_ensure_parallel_info(self, bootstrap_addr: str) -> bool:
+        """Whether the card of this prefill instance is here; else it is on its way."""
+        if isinstance(self.cards.get(bootstrap_addr, wait=GLANCE), Card):
+            self.prefill_info_table.setdefault(bootstrap_addr, Prefill())
+        return bootstrap_addr in self.prefill_info_table
+
+    def reached(self, address: str) -> Card | None:
+        """This prefill instance, if all links to it are up; KvprotoError says why they never will be."""
+        card, called = self.cards.get(address, again=True), self.called.get(address)
+        if isinstance(card, Card) and card != called:
+            self.endpoint.connect(card.layout, card.addresses, group=card.group, grid=card.grid)
+            called = self.called[address] = card
+        try:
+            return called if called is not None and self.endpoint.ready(called.group) else None
+        except LinkError:
+            del self.called[address]  # the next request calls anew
+            raise
+
+    def is_abort_release_safe(self, room: int, _required_acks: int = 0) -> bool:
+        """Whether nothing can land in the pages of a request that has failed."""
+        self.advance()
+        return room not in self.tasks
+
+    def clear_deferred_abort_state(self, room: int) -> None:
+        """The room's release is all there is."""
+
+    def should_verify_kv_checksum(self, bootstrap_addr: str) -> bool:
+        """SGLang's own digest is one of a rank's bytes: of another cut it says nothing."""
+        called = self.called.get(bootstrap_addr)
+        return called is not None and called.layout == self.layout
+
+    def submit_prefill_recompute(self, receiver: Any, _payload: Any) -> None:
+        """A room has one life."""
+        receiver.give_up("a request that was retracted for new weights is not computed again: send it anew")

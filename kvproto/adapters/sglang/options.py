@@ -1,0 +1,75 @@
+"""What whoever starts SGLang may choose of kvproto: JSON in `KVPROTO_SGLANG`, for SGLang has no options for it.
+
+    KVPROTO_SGLANG='{"transport": "mooncake", "ring_bytes": 268435456}'
+
+A decode instance takes the grid from the card of the prefill instance that it calls.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import msgspec
+
+from kvproto.engine.room import Outcome
+from kvproto.errors import ArgumentError
+from kvproto.io.transports.base import Transport
+from kvproto.layout.sharding import DEFAULT_GRID_TOKENS
+from kvproto.protocol.timing import Timing
+from kvproto.rank.settings import Settings
+
+NAME = "KVPROTO_SGLANG"
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every choice, with what holds where nothing is said."""
+
+    transport: Literal["nixl", "mooncake"] = "nixl"
+    #: prefill: tokens a chunk, whole pages of both sides (0: as many as SGLang computes of a prompt at a time)
+    grid: int = 0
+    ring_bytes: int = 1 << 30
+    slots: int = 4
+    #: the secret file of this process (`kvproto keys`), and whether to do without one beyond loopback
+    keys: str = ""
+    insecure: bool = False
+    #: the instance's name, the same on all of its ranks and no other instance's (empty: its host and port)
+    name: str = ""
+    #: folders: for the traces of rooms that fail, for the digests of what is moved (for tests: it waits for the device)
+    traces: str = ""
+    digests: str = ""
+
+    @classmethod
+    def read(cls) -> Self:
+        """From the environment; ArgumentError names what is wrong with it."""
+        try:
+            return msgspec.json.decode(os.environ.get(NAME, "{}"), type=cls)
+        except msgspec.MsgspecError as error:
+            known = ", ".join(cls.__struct_fields__)
+            raise ArgumentError(f"{NAME}: {error}; it is JSON with any of {known}") from error
+
+    def grid_of(self, page_size: int, chunk: int) -> int:
+        """Tokens a chunk, for pages of so many tokens and forwards of at most `chunk` tokens of a prompt (0: any)."""
+        return self.grid or max(1, (chunk if chunk > 0 else DEFAULT_GRID_TOKENS) // page_size) * page_size
+
+    def settings(self, timing: Timing) -> Settings:
+        """Of a rank."""
+        return Settings(timing=timing, ring_bytes=self.ring_bytes, slots=self.slots)
+
+    def make_transport(self, host: str) -> Transport:
+        """A transport of its own for this rank; BackendUnavailable: the library is not there, or does not start."""
+        if self.transport == "mooncake":
+            from kvproto.io.transports.mooncake import MooncakeTransport
+
+            return MooncakeTransport(host, protocol=os.environ.get("MOONCAKE_PROTOCOL", "rdma"))
+        from kvproto.io.transports.nixl import NixlTransport
+
+        return NixlTransport()
+
+    def keep_digests(self, endpoint: Any, outcome: Outcome, rank: str) -> None:
+        """Append what this rank moved of a room to its file, if that is wanted."""
+        if self.digests and outcome.ok:
+            made = [[*place, number] for place, number in endpoint.digests(outcome.room).items()]
+            with (Path(self.digests) / f"{rank}.jsonl").open("ab") as file:
+                file.write(msgspec.json.encode({"room": outcome.room.id, "digests": made}) + b"\n")

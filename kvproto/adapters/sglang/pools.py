@@ -1,0 +1,130 @@
+"""SGLang's KV cache as a pool and a layout, from what it tells a transfer: addresses.
+
+A backend of SGLang is given `KVArgs`: for every tensor of a rank an address, a length and a page's bytes; the K
+tensors of all layers, then the V tensors (of MLA: one tensor a layer, and no V).  A page of a tensor is its tokens
+in order, a token its heads in order.  That is a dense NHD pool, whatever the elements are: an element here is a byte,
+and the dtype is the name that SGLang has for it, which both sides have to share.  So nothing of the engine's objects is
+needed, nor torch's dtypes, nor a patch that hands tensors over.
+
+What this cannot be said of is refused by name: draft models and states beside the KV (`state_types`), layers that are
+not alike, a page that is not whole heads, stages and shards of other kinds than tensor parallelism.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import torch
+
+from kvproto.errors import ArgumentError
+from kvproto.io.kernels.pool import Pool
+from kvproto.layout.sharding import Layout
+
+
+class Instance(msgspec.Struct, frozen=True):
+    """What this rank's SGLang says of itself; `heads`: KV heads of the whole model (1: MLA)."""
+
+    name: str
+    tp: int
+    rank: int
+    heads: int
+    host: str = "127.0.0.1"
+    bootstrap_server: str = ""
+    #: where its pools are
+    device: str = "cpu"
+    #: tokens that a forward computes of a prompt at most; 0: all of it
+    chunk: int = 0
+    #: seconds that it waits for the other side, as prefill and as decode
+    bootstrap: float = 300.0
+    waiting: float = 300.0
+    #: what it does that cannot be carried yet, in words
+    foreign: tuple[str, ...] = ()
+
+
+def layout_of(args: Any, instance: Instance, *, mla: bool) -> Layout:
+    """How the instance cuts its cache; ArgumentError names what of it cannot be carried.  `args`: SGLang's KVArgs."""
+    foreign = [*instance.foreign, *(f"{state.value} states beside the KV" for state in args.state_types)]
+    if getattr(args, "num_draft_entries", 0):
+        foreign.append("the KV of a draft model")
+    kinds = 1 if mla else 2
+    items = list(args.kv_item_lens)
+    layers, rest = divmod(len(items), kinds)
+    if not layers or rest or any(len(set(items[k * layers : (k + 1) * layers])) > 1 for k in range(kinds)):
+        foreign.append(f"layers that are not alike ({sorted(set(items))} bytes a page)")
+    if foreign:
+        raise ArgumentError(
+            f"kvproto does not carry {', '.join(foreign)}: serve without, or choose another transfer backend"
+        )
+    heads = 1 if mla else instance.heads
+    local = max(1, heads // instance.tp)
+    k, v = (items[k * layers] if k < kinds else 0 for k in range(2))
+    for nbytes in (k, v):
+        if nbytes % (args.page_size * local):
+            raise ArgumentError(
+                f"a page of {nbytes} bytes is not {args.page_size} tokens of {local} heads: the pool is of another form"
+            )
+    return Layout(
+        layers=layers, heads=heads, k_dim=k // args.page_size // local, v_dim=v // args.page_size // local, itemsize=1,
+        dtype=args.kv_cache_dtype_str, page_size=args.page_size, tp=instance.tp,
+    )  # fmt: skip
+
+
+def pool_of(args: Any, layout: Layout, instance: Instance) -> Pool:
+    """This rank's pool: views of SGLang's own memory, [page, token, head, byte]."""
+    _, heads = layout.heads_of(instance.rank)
+    views = []
+    for index, (address, nbytes) in enumerate(zip(args.kv_data_ptrs, args.kv_data_lens, strict=True)):
+        dim = layout.k_dim if index < layout.layers else layout.v_dim
+        shape = (nbytes // (layout.page_size * heads * dim), layout.page_size, heads, dim)
+        views.append(view(address, shape, instance.device))
+    return Pool(views[: layout.layers], views[layout.layers :], "NHD", layout.page_size)
+
+
+def view(address: int, shape: Sequence[int], device: str) -> torch.Tensor:
+    """Bytes that are there already, as a tensor; whoever owns them must keep them."""
+    if device.startswith("cuda"):
+        return torch.as_tensor(_Foreign(address, tuple(shape)), device=device)
+    size = torch.Size(shape).numel()
+    return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8).view(*shape)
+
+
+class _Foreign:
+    """Memory of a GPU, for torch to make a tensor of."""
+
+    def __init__(self, address: int, shape: tuple[int, ...]) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": shape, "typestr": "|u1", "data": (address, False), "version": 3, "strides": None,
+        }  # fmt: skip
+
+
+class AuxRows:
+    """SGLang's metadata of requests: one row a request in each of its buffers, which travel as one."""
+
+    def __init__(self, args: Any, most: int) -> None:
+        """ArgumentError: a row is larger than `most` bytes."""
+        self._rows = list(zip(args.aux_data_ptrs, args.aux_item_lens, strict=True))
+        self.nbytes = sum(size for _, size in self._rows)
+        if self.nbytes > most:
+            raise ArgumentError(
+                f"SGLang's metadata of a request has {self.nbytes} bytes, more than the {most} of an aux row: lower "
+                "--sampling-mask-max-tokens"
+            )
+
+    def read(self, index: int) -> bytes:
+        """The row of this number."""
+        return b"".join(ctypes.string_at(address + index * size, size) for address, size in self._rows)
+
+    def write(self, index: int, row: bytes) -> None:
+        """Put the row there; ArgumentError: it is one of other buffers."""
+        if len(row) != self.nbytes:
+            raise ArgumentError(
+                f"the prefill instance's metadata has {len(row)} bytes a request, this one's {self.nbytes}: start both "
+                "with the same model and options"
+            )
+        at = 0
+        for address, size in self._rows:
+            ctypes.memmove(address + index * size, row[at : at + size], size)
+            at += size

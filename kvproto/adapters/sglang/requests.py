@@ -1,0 +1,271 @@
+"""A request on one rank, as SGLang asks for it: a sender where it is computed, a receiver where it goes on.
+
+SGLang's calls become events of the request's table (`tables`), the table's effects become calls of the endpoint, and
+`poll` tells the state.  Nothing waits: what is not there yet is there at a later poll.
+
+Tokens here are whole pages.  SGLang names pages and not tokens, and the two instances may have pages of different
+sizes, so a room is as long as the prompt is in units that are whole pages of both sides; what a side's own pages lack
+of that is its page 0, which SGLang keeps for what nobody reads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from math import lcm
+from typing import Any, ClassVar
+
+import torch
+
+from kvproto.adapters.card import Card
+from kvproto.adapters.sglang import tables as t
+from kvproto.adapters.sglang.manager import Manager, log
+from kvproto.engine.room import Caller, Outcome, Room
+from kvproto.errors import ArgumentError, KvprotoError
+from kvproto.fsm.table import Output
+from kvproto.fsm.vocabulary import Event, Report
+
+
+def padded(tokens: int, *pages: int) -> int:
+    """As many tokens, rounded up to whole pages of all these sizes."""
+    unit = lcm(*pages)
+    return -(-tokens // unit) * unit
+
+
+class Request:
+    """What a sender and a receiver have in common: one request on one rank."""
+
+    polls: ClassVar[dict[Any, int]]
+
+    def __init__(self, mgr: Manager, bootstrap_addr: str, bootstrap_room: int, *_: Any, **__: Any) -> None:
+        self.kv_mgr, self.bootstrap_addr, self.bootstrap_room = mgr, bootstrap_addr, bootstrap_room
+        self.room, self.endpoint, self.value = Room(bootstrap_room or 0), mgr.endpoint, mgr.machine.initial
+        #: why it has failed; the row of its metadata; tokens that decode had before, and of the whole room
+        self.why, self.aux_index, self.prefix, self.tokens = "", -1, 0, 0
+        self.hear(t.Made())
+
+    def hear(self, event: Event) -> None:
+        """A step of the table, and what comes of it; what the endpoint refuses fails the request."""
+        self.value, effects = self.kv_mgr.machine.step(self.value, event, time.monotonic())
+        for effect in effects:
+            self.carry_out(effect)
+
+    def carry_out(self, effect: Output) -> None:
+        """What both may ask for."""
+        if isinstance(effect, Report):
+            log.warning("%s: %s: %s", self.room, effect.what, effect.why)
+        elif isinstance(effect, t.Abort):
+            self.endpoint.abort(self.room)
+
+    def open(self, tokens: int, pages: Sequence[int], **more: Any) -> None:
+        """Open the room; what the endpoint refuses fails the request."""
+        tasks = self.kv_mgr.tasks
+        try:
+            if tasks.setdefault(self.bootstrap_room, self) is not self:
+                raise ArgumentError(f"{self.room} is in use: two requests have the same bootstrap_room")
+            self.endpoint.open(self.room, tokens, pages, **more)
+        except KvprotoError as error:
+            if tasks[self.bootstrap_room] is self:
+                del tasks[self.bootstrap_room]
+            self.why = str(error)
+            self.hear(t.Ended(well=False))
+            self.hear(t.Released())
+
+    def end(self, outcome: Outcome) -> None:
+        """The room has its outcome."""
+        self.why = self.why or outcome.reason
+        self.hear(t.Ended(outcome.ok))
+
+    def poll(self) -> int:
+        """SGLang's KVPoll of this rank: never lower than before, but for 0, which is final."""
+        self.kv_mgr.advance()
+        self.look_around()
+        if time.monotonic() >= self.value.due:
+            self.why = "the other side was not there within SGLang's timeout for it (bootstrap, or waiting)"
+            self.hear(t.TimerFired())
+        return self.polls[self.value.state]
+
+    def look_around(self) -> None:
+        """Whether the other side is there."""
+        raise NotImplementedError
+
+    poll_pp_consensus = poll
+
+    def give_up(self, why: str) -> None:
+        """SGLang gives it up."""
+        self.why = self.why or why
+        self.hear(t.GivenUp())
+
+    def abort(self) -> None:
+        """SGLang aborts the request."""
+        self.give_up("aborted by SGLang")
+
+    def clear(self) -> None:
+        """SGLang has ended the request here."""
+        self.give_up("ended by SGLang")
+
+    def failure_exception(self) -> None:
+        """Raise SGLang's error, with the reason; where another rank has failed, this one gives up."""
+        elsewhere = not self.why
+        self.give_up("it has failed on another rank")
+        raise type(self.kv_mgr).failure(self.bootstrap_room, self.why, elsewhere)
+
+
+class Sender(Request):
+    """A request on a prefill rank."""
+
+    polls = t.POLL
+    #: of a prefix that SGLang sends before the forward: the event after which it is in the pages
+    _early_send_wait_event: Any = None
+    caller: Caller | None = None
+
+    def look_around(self) -> None:
+        """Whether a decode instance waits for the room, or does so no longer."""
+        if self.value.state not in t.EARLY:
+            return
+        self.caller = self.endpoint.caller(self.room) or self.caller
+        if self.caller is not None and self.caller.cause:
+            self.why = f"the decode instance has given it up: {self.caller.cause.name}"
+            self.hear(t.Unmet())
+        elif self.caller is not None:
+            self.hear(t.Met())
+
+    def pop_decode_prefix_len(self) -> int:
+        """Tokens that the decode instance has already."""
+        return self.caller.prefix if self.caller is not None else 0
+
+    def init(self, num_kv_indices: int, aux_index: int | None = None) -> None:
+        """So many pages will be sent, and this row of the metadata."""
+        self.aux_index = -1 if aux_index is None else aux_index
+        self.hear(t.Started(int(num_kv_indices)))
+
+    def scheduled(self) -> None:
+        """A forward of the request comes next."""
+        self.hear(t.Scheduled())
+
+    def should_send_kv_chunk(self, num_pages: int, last_chunk: bool) -> bool:  # noqa: FBT001  # SGLang's signature
+        """The last one has the metadata, pages or none."""
+        return num_pages > 0 or last_chunk
+
+    def get_max_transfer_tokens(self) -> int | None:
+        """Any number: a room has chunks of its own."""
+        return None
+
+    def mark_prefill_complete(self) -> None:
+        """Decode gives pages before the prompt is computed."""
+
+    def send(self, kv_indices: Any, _state_indices: Any = None, _num_kv_tokens: int | None = None, **_: Any) -> None:
+        """The KV of the request's next pages is computed, or will be when what was launched has run."""
+        pages = tuple(int(page) for page in kv_indices)
+        self.hear(t.Given(pages, last=self.value.given + len(pages) >= self.value.total))
+
+    def carry_out(self, effect: Output) -> None:
+        """As the table says."""
+        page, mine = self.kv_mgr.layout.page_size, self.endpoint
+        if isinstance(effect, t.OpenRoom):
+            assert self.caller is not None
+            self.prefix = self.caller.prefix
+            self.tokens = padded(self.prefix + self.value.total * page, page, self.caller.page_size)
+            self.open(self.tokens, [0] * (self.prefix // page), group=self.caller.group)
+        elif isinstance(effect, t.Prefetch):
+            mine.prefetch(self.room)
+        elif isinstance(effect, t.HandOver):
+            upto, lacking = self.prefix + self.value.given * page, 0
+            if effect.last:
+                upto, lacking = self.tokens, -(-(self.tokens - upto) // page)
+            mine.produced(self.room, upto, self._event(), pages=[*effect.pages, *[0] * lacking])
+            if effect.last:
+                mine.aux(self.room, self.kv_mgr.aux.read(self.aux_index))
+        elif isinstance(effect, t.Refuse):
+            mine.refuse(self.room)
+        else:
+            super().carry_out(effect)
+
+    def _event(self) -> Any:
+        event, self._early_send_wait_event = self._early_send_wait_event, None
+        if event is None and self.endpoint.pool.device.type == "cuda":
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()
+        return event
+
+    def get_transfer_metric(self) -> Any:
+        """Bytes that were sent of this rank's cache."""
+        nbytes = self.value.given * sum(self.kv_mgr.kv_args.kv_item_lens)
+        return type(self.kv_mgr).metric(transfer_total_bytes=nbytes)
+
+
+class Receiver(Request):
+    """A request on a decode rank."""
+
+    polls = t.POLL_RECEIVER
+    require_staging, supports_host_destination, conclude_state = False, False, None
+    #: SGLang counts its prefill ranks' acknowledgements; here one release is all
+    bootstrap_infos = (None,)
+    card: Card | None = None
+    known = False
+
+    @property
+    def abort_notified(self) -> bool:
+        """Whether something may still land in the pages."""
+        return self.kv_mgr.tasks.get(self.bootstrap_room) is self
+
+    def ensure_abort_notified(self, *, force_arm: bool = False) -> None:
+        """The request is given up here, too."""
+        del force_arm
+        self.give_up("it has failed on another rank")
+
+    def init(self, prefill_dp_rank: int) -> None:
+        """The prefill instance is known."""
+        del prefill_dp_rank
+        self.known = True
+        self.look_around()
+
+    def look_around(self) -> None:
+        """Whether the prefill instance is there."""
+        if not self.known or self.value.state is not t.R.AWAIT_LINKS:
+            return
+        try:
+            self.card = self.kv_mgr.reached(self.bootstrap_addr)
+            if self.card is not None:
+                self.hear(t.Met())
+        except KvprotoError as error:
+            self.why = str(error)
+            self.hear(t.Unmet())
+
+    def send_metadata(
+        self, kv_indices: Any, aux_index: int | None = None, _state_indices: Any = None,
+        decode_prefix_len: int | None = None, _destination: Any = None, **_: Any,
+    ) -> None:  # fmt: skip
+        """There are pages: for what follows the prefix, which is there."""
+        self.aux_index, self.prefix = -1 if aux_index is None else aux_index, decode_prefix_len or 0
+        self.hear(t.Given(tuple(int(page) for page in kv_indices)))
+
+    def carry_out(self, effect: Output) -> None:
+        """As the table says."""
+        if isinstance(effect, t.OpenRoom):
+            self._open(list(effect.pages), self.prefix)
+        elif isinstance(effect, t.Decline):
+            self._open([0], 0)
+            self.endpoint.abort(self.room)
+        else:
+            super().carry_out(effect)
+
+    def _open(self, pages: list[int], prefix: int) -> None:
+        """The room is whole units long, and its prefix too: what lies between is rewritten, in page 0."""
+        assert self.card is not None
+        page, sizes = self.kv_mgr.layout.page_size, (self.kv_mgr.layout.page_size, self.card.layout.page_size)
+        self.tokens = padded(prefix + len(pages) * page, *sizes)
+        table = [*[0] * (prefix // page), *pages]
+        table += [0] * (self.tokens // page - len(table))
+        self.open(self.tokens, table, prefix=prefix // lcm(*sizes) * lcm(*sizes), group=self.card.group)
+
+    def end(self, outcome: Outcome) -> None:
+        """The room has its outcome; of one that succeeded, the metadata is put where SGLang looks for it."""
+        try:
+            if outcome.ok:
+                self.kv_mgr.aux.write(self.aux_index, outcome.aux)
+        except ArgumentError as error:
+            self.why = str(error)
+            self.hear(t.Ended(well=False))
+        else:
+            super().end(outcome)

@@ -1,0 +1,1 @@
+"""vLLM: its connector interface, translated."""

@@ -1,0 +1,236 @@
+"""vLLM's connector: what its scheduler and its workers say, as a request's events and orders.  Translation only.
+
+    KVTransferConfig(kv_connector="KVProtoConnector", kv_connector_module_path="kvproto.adapters.vllm.connector",
+                     kv_role="kv_producer" or "kv_consumer", engine_id=..., kv_connector_extra_config={...},
+                     kv_load_failure_policy="recompute")
+
+vLLM makes one connector in its scheduler and one in each worker.  The scheduler's feeds the request's table, the orders
+travel with its steps; a worker's carries them out and says what is over.  vLLM adds the ranks' reports up itself, so
+that to the table all ranks are one.
+
+`kv_transfer_params` of a request, to a prefill instance: `do_remote_decode`; `room` (u64, unique among the requests of
+all instances that share a prefill instance; none: one is drawn), `decode_group` (the `group` of the decode instance,
+if that has one), `secret` (hex).  It is answered with those for the decode instance: `do_remote_prefill`, `room`,
+`secret`, `card`.  A router that chooses the room and has the card can ask both at once.
+
+`kv_connector_extra_config`: `group` (of a decode instance: its name among several), `grid` (tokens a chunk), `ttl`
+(seconds that finished KV is kept for a decode instance that does not come), `ring_bytes`, `bind` (where a prefill rank
+listens), `keys` (a secret file), `card` (a file in which a prefill instance leaves its card).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    KVConnectorTransferResults,
+)
+from vllm.logger import init_logger
+from vllm.v1.request import RequestStatus
+
+from kvproto.adapters.card import Card, group_of
+from kvproto.adapters.request_events import (
+    Allocated,
+    Arrived,
+    Finished,
+    FreeBlocks,
+    HandOver,
+    Preempted,
+    Scheduled,
+)
+from kvproto.adapters.request_parties import ALL, everyone, scheduler
+from kvproto.adapters.request_words import Order, P, Received, Sent
+from kvproto.adapters.vllm.params import answer_of, ticket_of
+from kvproto.adapters.vllm.ranks import RankCard, make_worker
+from kvproto.adapters.vllm.stats import Counts, TransferPromMetrics, TransferStats
+from kvproto.adapters.vllm.versions import check
+from kvproto.errors import ArgumentError
+from kvproto.fsm.vocabulary import Effect, Event, Report, Transmit
+
+LOG = init_logger("vllm.kvproto")
+ENDED_WELL = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
+TO_COMPUTE = (P.ADMITTED, P.OPEN, P.PREEMPTED)
+
+
+@dataclass
+class Step(KVConnectorMetadata):  # type: ignore[misc]  # vLLM's own are untyped here
+    """What the scheduler tells the workers with a step."""
+
+    orders: list[Order]
+
+
+class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own are untyped here
+    """Either half, by `role`."""
+
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
+        check()
+        super().__init__(vllm_config, role, kv_cache_config)
+        transfer = vllm_config.kv_transfer_config
+        if transfer.kv_role not in ("kv_producer", "kv_consumer"):
+            raise ArgumentError(f"kv_role is {transfer.kv_role}: an instance is a kv_producer or a kv_consumer")
+        self.extra, self.engine_id = transfer.kv_connector_extra_config, transfer.engine_id
+        self.produces: bool = transfer.is_kv_producer
+        if role is KVConnectorRole.SCHEDULER:
+            self.requests = scheduler("prefill" if self.produces else "decode")
+            self.orders: list[Order] = []
+            self.card = ""
+        else:
+            self.counts = Counts()
+
+    # ----------------------------------------------------------------------------------------- scheduler
+    def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], RankCard]) -> None:
+        """Of all prefill ranks, by stage and place; decode ranks have none."""
+        if not metadata:
+            return
+        ranks = [metadata[place] for place in sorted(metadata)]
+        layout, incarnation = ranks[0].layout, max(rank.incarnation for rank in ranks)
+        group, addresses = group_of(self.engine_id), tuple(rank.address for rank in ranks)
+        self.card = Card(group, incarnation, layout, ranks[0].grid, addresses).encode()
+        if "card" in self.extra:
+            Path(self.extra["card"]).write_text(self.card)
+
+    def on_new_request(self, request: Any) -> None:
+        """A request that hands KV over, or awaits it, is accepted."""
+        params, what = request.kv_transfer_params, "do_remote_decode" if self.produces else "do_remote_prefill"
+        if not isinstance(params, dict) or not params.get(what):
+            return
+        try:
+            ticket = ticket_of(params, request.num_prompt_tokens, produces=self.produces)
+        except ValueError as error:
+            LOG.warning("request %s: kv_transfer_params that cannot be used: %s", request.request_id, error)
+            return
+        self._hear(Arrived(request.request_id, ticket, everyone()))
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+        """What is to be loaded: all that is not here."""
+        if self.produces or request.request_id not in self._known:
+            return 0, False
+        lacking = request.num_prompt_tokens - num_computed_tokens
+        return max(lacking, 0), lacking > 0
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        """A request of a decode instance has its blocks."""
+        if not self.produces and request.request_id in self._known:
+            prefix = request.num_prompt_tokens - num_external_tokens
+            self._hear(Allocated(request.request_id, tuple(blocks.get_block_ids()[0]), prefix))
+
+    def build_connector_meta(self, scheduler_output: Any) -> Step:
+        """The orders of this step."""
+        for name in scheduler_output.preempted_req_ids or ():
+            if self.produces and name in self._known:
+                self._hear(Preempted(name))
+        if self.produces and self._known:
+            self._schedule(scheduler_output)
+        step, self.orders = Step(self.orders), []
+        return step
+
+    def _schedule(self, step: Any) -> None:
+        cached = step.scheduled_cached_reqs
+        computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        computed |= {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}
+        for name in step.num_scheduled_tokens.keys() & self._known.keys():
+            if self._known[name].state in TO_COMPUTE:
+                blocks = step.kv_connector_block_state.get_block_ids(name)[0]
+                self._hear(Scheduled(name, tuple(blocks), computed[name] + step.num_scheduled_tokens[name]))
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        """Whether its blocks have to stay, and what the decode instance needs."""
+        del block_ids
+        effects = self._hear(Finished(request.request_id, request.status in ENDED_WELL))
+        stays = not any(isinstance(effect, FreeBlocks) for effect in effects)
+        tickets = [effect.ticket for effect in effects if isinstance(effect, HandOver)]
+        return stays, answer_of(tickets[0], self.card) if tickets else None
+
+    def has_pending_push_work(self) -> bool:
+        """Orders that no step has taken along: an engine without requests would not step for them."""
+        return bool(self.orders)
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """All ranks have reported these."""
+        for name in connector_output.finished_sending or ():
+            self._settle(self.requests.receive(ALL, Sent(name), 0.0))
+        for name in connector_output.finished_recving or ():
+            failed = name in (connector_output.failed_recving or ())
+            self._settle(self.requests.receive(ALL, Received(name, failed), 0.0))
+
+    @property
+    def _known(self) -> dict[str, Any]:
+        known: dict[str, Any] = self.requests.requests  # type: ignore[attr-defined]  # the store of this name
+        return known
+
+    def _hear(self, event: Event) -> list[Effect]:
+        return self._settle(self.requests.handle(event, 0.0))
+
+    def _settle(self, effects: list[Effect]) -> list[Effect]:
+        for effect in effects:
+            if isinstance(effect, Transmit):
+                self.orders.append(effect.body)
+            elif isinstance(effect, Report):
+                LOG.warning("%s: %s", effect.what, effect.why)
+        return effects
+
+    # -------------------------------------------------------------------------------------------- worker
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        """The endpoint of this rank, on its thread."""
+        self.worker, self.rank_card = make_worker(self._vllm_config, kv_caches)
+        well = "sent" if self.produces else "received"
+        self.worker.on_outcome = lambda _, outcome: self.counts.outcome(outcome, well)
+        self.worker.start()
+
+    def get_handshake_metadata(self) -> RankCard | None:
+        """Of a prefill rank: where it listens."""
+        return self.rank_card
+
+    def handle_preemptions(self, kv_connector_metadata: Step) -> None:
+        """The first hook of a step: whatever comes before its forward."""
+        self.worker.before(kv_connector_metadata.orders)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Loads were begun before the forward, and no forward waits for them."""
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """A request is not scheduled until its load is over."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
+        """KV leaves by chunks of tokens, not by layers."""
+
+    def wait_for_save(self) -> None:
+        """The forward is queued: what it computes is there after an event."""
+        orders, after = self._get_connector_metadata().orders, None
+        if orders and self.worker.endpoint.pool.device.type == "cuda":
+            after = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            after.record()
+        self.worker.after(orders, after)
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        """What is over at this rank."""
+        del finished_req_ids
+        found = self.worker.results()
+        return KVConnectorTransferResults(found.sent, found.received, found.failed)
+
+    def get_kv_connector_stats(self) -> TransferStats | None:
+        """What has happened since the last look."""
+        return self.counts.take(self.worker.endpoint.metrics()) if self.role is KVConnectorRole.WORKER else None
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> TransferStats:
+        """As `get_kv_connector_stats` gave it, come from another process."""
+        return TransferStats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(
+        cls, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: dict[int, list[object]]
+    ) -> TransferPromMetrics:  # fmt: skip
+        """The counts for Prometheus."""
+        return TransferPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+    def shutdown(self) -> None:
+        """Let go of the endpoint."""
+        if self.role is KVConnectorRole.WORKER and hasattr(self, "worker"):
+            self.worker.close()

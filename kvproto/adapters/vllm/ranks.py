@@ -1,0 +1,91 @@
+"""A vLLM worker's endpoint: made from vLLM's configuration when its KV cache is there.
+
+vLLM has one tensor a layer, logically [blocks, heads, tokens, content], where the content of a token in a head is its K
+and V side by side; in which order the dimensions lie in memory is the attention backend's choice, and read from the
+strides.  Copies are bit copies, and K and V of a token travel together, so the content is one row.  Attention on a CPU
+keeps K transposed inside a block, so there a block is moved as it is.  Every block of vLLM is a page.
+
+    grid         `grid` of a prefill instance's extra configuration, in vLLM's tokens, cut to whole blocks
+    group        of a prefill instance: its engine_id; of a decode instance: `group` of the extra configuration
+    index        the worker's place: pipeline stages first, as the layout counts them
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata
+from vllm.distributed.parallel_state import get_pp_group, get_tp_group
+from vllm.distributed.utils import get_pp_indices
+from vllm.model_executor.models.utils import extract_layer_index
+
+from kvproto.adapters.card import group_of
+from kvproto.adapters.decode_worker import DecodeWorker
+from kvproto.adapters.geometry import Geometry, Shards, geometry
+from kvproto.adapters.prefill_worker import PrefillWorker
+from kvproto.adapters.worker import Worker
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.validation import new_incarnation
+from kvproto.fsm.timing import Timer
+from kvproto.io.transports.nixl import NixlTransport
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.timing import Timing
+from kvproto.rank.settings import Settings
+
+#: of a layer's tensor, as `adapters.geometry` names dimensions
+FORM = "BHNC"
+#: what is taken where the extra configuration says nothing: tokens a chunk, seconds that finished KV is kept, bytes
+GRID, TTL, RING = 512, 60.0, 1 << 30
+
+
+@dataclass
+class RankCard(KVConnectorHandshakeMetadata):  # type: ignore[misc]  # vLLM's own are untyped here
+    """What a prefill rank tells its scheduler: a card with its own address alone."""
+
+    layout: Layout
+    grid: int
+    incarnation: int
+    address: str
+
+
+def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[Any], RankCard | None]:
+    """This worker's rank, not started, and (of a prefill rank) its part of the card.
+
+    GeometryError names a cache that cannot be moved, and why.
+    """
+    transfer, extra = config.kv_transfer_config, config.kv_transfer_config.kv_connector_extra_config
+    shards = _shards(config, len(caches))
+    form, ttl = _geometry(caches, shards), Timer(extra.get("ttl", TTL))
+    settings = Settings(
+        ring_bytes=extra.get("ring_bytes", RING), timing=Timing(bootstrap=ttl), trace=extra.get("trace", 512)
+    )
+    more = {"settings": settings, "keys": extra.get("keys"), "digests": extra.get("digests", False)}
+    mine = form.layout, shards.rank, form.pool, NixlTransport()
+    if not transfer.is_kv_producer:
+        return DecodeWorker(DecodeEndpoint(*mine, group=group_of(extra.get("group", "decode")), **more), form), None
+    more |= {"bind": extra["bind"]} if "bind" in extra else {}
+    block = config.cache_config.block_size
+    grid = max(1, extra.get("grid", GRID) // block) * block // form.unit
+    sender = PrefillEndpoint(*mine, grid=grid, group=group_of(transfer.engine_id), **more)
+    return PrefillWorker(sender, form), RankCard(form.layout, grid, new_incarnation(), sender.address)
+
+
+def _shards(config: Any, layers: int) -> Shards:
+    """How the instance cuts its model; `layers`: those of this worker."""
+    model, parallel = config.model_config, config.parallel_config
+    tp, pp = parallel.tensor_parallel_size, parallel.pipeline_parallel_size
+    index = get_pp_group().rank_in_group * tp + get_tp_group().rank_in_group
+    heads = 1 if model.use_mla else model.get_total_num_kv_heads()
+    if pp == 1:
+        return Shards(heads, layers, tp, rank=index)
+    total = model.get_total_num_hidden_layers()
+    stages = [get_pp_indices(total, stage, pp) for stage in range(pp)]
+    return Shards(heads, total, tp, pp, tuple(end - first for first, end in stages), index)
+
+
+def _geometry(caches: dict[str, torch.Tensor], shards: Shards) -> Geometry:
+    tensors = [caches[name] for name in sorted(caches, key=extract_layer_index)]
+    return geometry(tensors, FORM, shards, opaque="vllm-cpu" if tensors[0].device.type == "cpu" else "")

@@ -1,0 +1,259 @@
+"""The little of vLLM that the connector touches, and a scheduler with workers that keeps vLLM's side of the contract.
+
+`install` puts the modules in place; none of vLLM is needed.  `FakeEngine` is one instance: requests with blocks, steps
+with hooks in vLLM's order, results of ranks added up.  What would end a real engine ends a test here: a report of a
+request that is not known, a report twice by a rank, a block used by two.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
+METRICS = "vllm.distributed.kv_transfer.kv_connector.v1.metrics"
+BLOCK = 4
+
+
+class Role(enum.Enum):
+    SCHEDULER = 0
+    WORKER = 1
+
+
+class Status(enum.Enum):
+    FINISHED_STOPPED = 1
+    FINISHED_LENGTH_CAPPED = 2
+    FINISHED_ABORTED = 3
+
+
+@dataclass
+class Results:
+    finished_sending: set[str] = field(default_factory=set)
+    finished_recving: set[str] = field(default_factory=set)
+    failed_recving: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Stats:
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class Connector:
+    def __init__(self, vllm_config: Any, role: Role, kv_cache_config: Any) -> None:
+        self._vllm_config, self.role = vllm_config, role
+        self._metadata: Any = None
+
+    def bind_connector_metadata(self, connector_metadata: Any) -> None:
+        self._metadata = connector_metadata
+
+    def _get_connector_metadata(self) -> Any:
+        return self._metadata
+
+
+class PromMetrics:
+    pass
+
+
+def install(place: Callable[[int], tuple[int, int]]) -> None:
+    """Put the modules where imports find them; `place` gives (stage, place in it) of a worker that is being made."""
+    group = SimpleNamespace
+    modules: dict[str, dict[str, Any]] = {
+        BASE: {
+            "KVConnectorBase_V1": Connector, "KVConnectorHandshakeMetadata": object, "KVConnectorMetadata": object,
+            "KVConnectorRole": Role, "KVConnectorTransferResults": Results,
+        },
+        METRICS: {"KVConnectorStats": Stats, "KVConnectorPromMetrics": PromMetrics},
+        "vllm.v1.metrics.utils": {"create_metric_per_engine": lambda metric, values: metric},
+        "vllm.distributed.utils": {"get_pp_indices": None},
+        "vllm.logger": {"init_logger": __import__("logging").getLogger},
+        "vllm.model_executor.models.utils": {"extract_layer_index": lambda name: int(name.split(".")[1])},
+        "vllm.v1.request": {"RequestStatus": Status},
+        "vllm.distributed.parallel_state": {
+            "get_pp_group": lambda: group(rank_in_group=place(0)[0]),
+            "get_tp_group": lambda: group(rank_in_group=place(0)[1]),
+        },
+    }  # fmt: skip
+    for name, values in modules.items():
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            sys.modules.setdefault(".".join(parts[:end]), ModuleType(".".join(parts[:end])))
+        vars(sys.modules[name]).update(values)
+
+
+@dataclass
+class Request:
+    request_id: str
+    num_prompt_tokens: int
+    kv_transfer_params: dict[str, Any] | None
+    status: Status | None = None
+    blocks: list[int] = field(default_factory=list)
+    computed: int = 0
+    #: waits for remote KV, computes, is over and keeps its blocks, is over
+    at: str = "waits"
+    again: bool = False
+
+
+class FakeEngine:
+    """One instance; `make` makes a connector of a role, in a worker's place."""
+
+    def __init__(self, make: Callable[[Role, int], Any], ranks: int, blocks: int, *, chunk: int) -> None:
+        self.connector = make(Role.SCHEDULER, 0)
+        self.workers = [make(Role.WORKER, rank) for rank in range(ranks)]
+        self.free, self.chunk = list(range(blocks)), chunk
+        self.requests: dict[str, Request] = {}
+        self.preempted: set[str] = set()
+        self.finished: set[str] = set()
+        self.reports: Counter[tuple[str, int]] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.failing: set[str] = set()
+        self.answers: dict[str, dict[str, Any] | None] = {}
+        #: how requests that awaited KV went on: computed here, or not
+        self.resumed: dict[str, bool] = {}
+        #: tokens of a request that its prefix cache has; told when its blocks are there, and when its load has landed
+        self.hits: dict[str, int] = {}
+        self.cached: Callable[[str, int, list[int]], None] = lambda name, tokens, blocks: None
+        self.landed: Callable[[str, list[int]], None] = lambda name, blocks: None
+
+    # ------------------------------------------------------------------------------------- what is asked of it
+    def add(self, name: str, tokens: int, params: dict[str, Any] | None) -> None:
+        self.requests[name] = request = Request(name, tokens, params)
+        self.connector.on_new_request(request)
+
+    def abort(self, name: str) -> None:
+        request = self.requests.get(name)
+        if request is not None and request.status is None:
+            self._finish(request, Status.FINISHED_ABORTED)
+
+    def preempt(self, name: str) -> None:
+        request = self.requests.get(name)
+        if request is not None and request.at == "computes" and request.blocks:
+            self.free += request.blocks
+            request.blocks, request.computed, request.at = [], 0, "waits"
+            request.again = True
+            self.preempted.add(name)
+
+    # --------------------------------------------------------------------------------------------------- a step
+    def step(self, write: Callable[[str, int, int, list[int]], None] = lambda *_: None) -> None:
+        """Schedule, run the workers' hooks, take their results; `write` is the forward."""
+        scheduled = self._schedule()
+        cached = SimpleNamespace(req_ids=[], num_computed_tokens=[])
+        new = [SimpleNamespace(req_id=name, num_computed_tokens=self.requests[name].computed) for name in scheduled]
+        state = SimpleNamespace(get_block_ids=lambda name: (list(self.requests[name].blocks),))
+        output = SimpleNamespace(
+            scheduled_new_reqs=new, scheduled_cached_reqs=cached, num_scheduled_tokens=scheduled,
+            preempted_req_ids=self.preempted, finished_req_ids=self.finished, kv_connector_block_state=state,
+        )  # fmt: skip
+        meta = self.connector.build_connector_meta(output)
+        self.preempted, finished, self.finished = set(), self.finished, set()
+        for name, count in scheduled.items():
+            request = self.requests[name]
+            write(name, request.computed, request.computed + count, request.blocks)
+            request.computed += count
+        for rank, worker in enumerate(self.workers):
+            worker.handle_preemptions(meta)
+            worker.bind_connector_metadata(meta)
+            worker.wait_for_save()
+            self._take(rank, worker.get_transfer_results(finished))
+        for name in scheduled:
+            request = self.requests[name]
+            if request.computed >= request.num_prompt_tokens and request.status is None:
+                self._finish(request, Status.FINISHED_LENGTH_CAPPED)
+
+    def _schedule(self) -> dict[str, int]:
+        scheduled = {}
+        for request in list(self.requests.values()):
+            if request.status is not None or request.at == "remote":
+                continue
+            if request.at == "waits" and not self._admit(request):
+                continue
+            count = min(self.chunk, request.num_prompt_tokens - request.computed)
+            need = -(-(request.computed + count) // BLOCK) - len(request.blocks)
+            if count > 0 and need <= len(self.free):
+                request.blocks += [self.free.pop(0) for _ in range(need)]
+                scheduled[request.request_id] = count
+        return scheduled
+
+    def _admit(self, request: Request) -> bool:
+        hit = self.hits.get(request.request_id, 0)
+        external, later = self.connector.get_num_new_matched_tokens(request, hit)
+        need = -(-request.num_prompt_tokens // BLOCK) if external else 0
+        if need > len(self.free):
+            return False
+        request.blocks = [self.free.pop(0) for _ in range(need)]
+        self.cached(request.request_id, hit, request.blocks)
+        blocks = SimpleNamespace(get_block_ids=lambda: (request.blocks,))
+        self.connector.update_state_after_alloc(request, blocks, external)
+        request.at = "remote" if later else "computes"
+        return not later
+
+    def _take(self, rank: int, results: Results) -> None:
+        assert results.failed_recving <= results.finished_recving
+        self.failing |= results.failed_recving
+        done: dict[str, set[str]] = {"sent": set(), "received": set()}
+        for kind, names in (("sent", results.finished_sending), ("received", results.finished_recving)):
+            for name in names:
+                assert name in self.requests, f"{name} is reported, and not known: this ends an engine"
+                self.reports[name, rank] += 1
+                assert self.reports[name, rank] == 1, f"rank {rank} reports {name} twice"
+                self.counts[name] += 1
+                if self.counts[name] == len(self.workers):
+                    done[kind].add(name)
+        failed = done["received"] & self.failing
+        if done["sent"] or done["received"]:
+            output = SimpleNamespace(
+                finished_sending=done["sent"], finished_recving=done["received"], failed_recving=failed
+            )  # fmt: skip
+            self.connector.update_connector_output(output)
+        for name in done["sent"] | done["received"]:
+            request = self.requests[name]
+            if request.status is not None:
+                self._free(request)
+            else:
+                assert name in done["received"]
+                request.at, self.resumed[name] = "computes", name in failed
+                if name not in failed:
+                    self.landed(name, request.blocks)
+                request.computed = 0 if name in failed else request.num_prompt_tokens - 1
+
+    def _finish(self, request: Request, status: Status) -> None:
+        delayed = request.at == "remote"
+        request.status = status
+        stays, answer = self.connector.request_finished(request, request.blocks)
+        self.finished.add(request.request_id)
+        self.answers[request.request_id] = answer
+        if not (delayed or stays):
+            self._free(request)
+
+    def _free(self, request: Request) -> None:
+        assert not set(self.free) & set(request.blocks)
+        self.free += request.blocks
+        del self.requests[request.request_id]
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.shutdown()
+
+
+def config(role: str, tp: int, extra: dict[str, Any], engine_id: str) -> Any:
+    """What a connector reads of vLLM's configuration."""
+    transfer = SimpleNamespace(
+        kv_role=role, kv_connector_extra_config=extra, engine_id=engine_id, is_kv_producer=role == "kv_producer"
+    )
+    parallel = SimpleNamespace(tensor_parallel_size=tp, pipeline_parallel_size=1)
+    model = SimpleNamespace(use_mla=False, get_total_num_kv_heads=lambda: 4, get_total_num_hidden_layers=lambda: 2)
+    cache = SimpleNamespace(block_size=BLOCK)
+    return SimpleNamespace(
+        kv_transfer_config=transfer, parallel_config=parallel, model_config=model, cache_config=cache
+    )  # fmt: skip
+
+
+def caches(tp: int, blocks: int) -> dict[str, torch.Tensor]:
+    """A worker's KV cache: two layers, [blocks, heads, tokens, content]."""
+    return {f"layers.{layer}": torch.zeros(blocks, 4 // tp, BLOCK, 16) for layer in range(2)}

@@ -1,0 +1,312 @@
+"""SGLang as a script: what its two schedulers do with a backend, without SGLang.
+
+An instance has ranks that do the same in the same order: all poll, and the lowest answer counts for all.  Pages are
+taken when SGLang takes them and are free when it frees them; a free page is filled with noise, and noise it must still
+be when it is taken again: a write that lands too late is found.  The KV of a request is a number of its own in every
+byte, so what a decode rank has in its pages is compared with what should be there, and so is the row of metadata.
+"""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, Self
+
+import torch
+
+from kvproto.adapters.sglang import manager, requests
+from kvproto.adapters.sglang.bootstrap import KVProtoBootstrapServer
+from kvproto.adapters.sglang.pools import Instance
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+
+LAYERS, DIM, PAGES, ROWS, AUX = 2, 8, 40, 16, (24, 8)
+FAILED, BOOTSTRAPPING, WAITING, TRANSFERRING, SUCCESS = range(5)
+
+
+class TransferError(Exception):
+    def __init__(self, room: int, why: str, elsewhere: bool) -> None:
+        super().__init__(why)
+        self.room, self.why, self.elsewhere = room, why, elsewhere
+
+
+class Manager(manager.Manager):
+    fabric: Fabric
+    look = staticmethod(lambda server_args, *, mla: server_args.instance)
+    failure = TransferError
+    metric = SimpleNamespace
+
+    def make_transport(self) -> Any:
+        return MemoryTransport(type(self).fabric)
+
+
+class Request:
+    """One on one instance; both instances have one of the same room."""
+
+    def __init__(self, room: int, tokens: int, prefix: int = 0) -> None:
+        self.room, self.tokens, self.prefix = room, tokens, prefix
+        self.parts: list[Any] = []
+        self.pages: list[int] = []
+        self.row, self.sent, self.at = -1, 0, "queued"
+        self.why = ""
+
+
+class SGLang:
+    """One instance with `tp` ranks."""
+
+    def __init__(
+        self, fabric: Fabric, side: str, tp: int, heads: int, page: int, server: str, *, mla: bool = False
+    ) -> None:
+        self.side, self.page, self.server, self.mla = side, page, server, mla
+        self.free, self.rows = list(range(1, PAGES)), list(range(ROWS))
+        self.live: list[Request] = []
+        self.ended: dict[int, str] = {}
+        self.ranks: list[Any] = []
+        cls = type("OneManager", (Manager,), {"fabric": fabric})
+        for rank in range(tp):
+            local = 1 if mla else max(1, heads // tp)
+            pools = [torch.full((PAGES, page, local, DIM), 0xEE, dtype=torch.uint8) for _ in range(LAYERS * (2 - mla))]
+            aux = [torch.zeros((ROWS, size), dtype=torch.uint8) for size in AUX]
+            args = SimpleNamespace(
+                kv_data_ptrs=[p.data_ptr() for p in pools], kv_data_lens=[p.nbytes for p in pools], page_size=page,
+                kv_item_lens=[p[0].nbytes for p in pools], aux_data_ptrs=[a.data_ptr() for a in aux], state_types=[],
+                aux_item_lens=list(AUX), kv_cache_dtype_str="uint8", num_draft_entries=0,
+            )  # fmt: skip
+            instance = Instance(f"{side} {server}", tp, rank, heads, bootstrap_server=server, chunk=32)
+            mode = SimpleNamespace(value=side)
+            manager = cls(args, mode, SimpleNamespace(instance=instance), is_mla_backend=mla)
+            self.ranks.append(SimpleNamespace(rank=rank, local=local, pools=pools, aux=aux, manager=manager))
+
+    # ------------------------------------------------------------------------------------------- memory
+    def bytes_of(self, rank: Any, room: int, layer: int, first: int, tokens: int) -> torch.Tensor:
+        """The KV of these tokens: [token, head, dim] of one tensor of a rank."""
+        layout = rank.manager.layout
+        head = layout.heads_of(rank.rank)[0]
+        t = torch.arange(first, first + tokens).view(-1, 1, 1)
+        h = torch.arange(head, head + rank.local).view(1, -1, 1)
+        return ((room * 37 + layer * 5 + t * 11 + h * 53 + torch.arange(DIM)) % 251).to(torch.uint8)
+
+    def take(self, count: int) -> list[int] | None:
+        if len(self.free) < count:
+            return None
+        pages = [self.free.pop() for _ in range(count)]
+        for rank in self.ranks:
+            for pool in rank.pools:
+                assert (pool[pages] == 0xEE).all(), f"{self.side}: something was written into a free page"
+        return pages
+
+    def give_back(self, request: Request) -> None:
+        for rank in self.ranks:
+            for pool in rank.pools:
+                pool[request.pages] = 0xEE
+        self.free += request.pages
+        if request.row >= 0:
+            for rank in self.ranks:
+                for aux in rank.aux:
+                    aux[request.row] = 0
+            self.rows.append(request.row)
+        request.pages, request.row = [], -1
+
+    # ---------------------------------------------------------------------------------------- scheduler
+    def add(self, request: Request) -> None:
+        kind = requests.Sender if self.side == "prefill" else requests.Receiver
+        request.parts = [kind(r.manager, self.server, request.room) for r in self.ranks]
+        self.live.append(request)
+        if self.side == "decode" and all(self.server in rank.manager.prefill_info_table for rank in self.ranks):
+            self.decode_queued(request)  # of an instance that it knows SGLang makes use in the same call
+
+    def poll(self, request: Request) -> int:
+        return min(int(part.poll()) for part in request.parts)
+
+    def abort(self, room: int) -> None:
+        for request in self.live:
+            if request.room == room:
+                for part in request.parts:
+                    part.abort()
+
+    def fail(self, request: Request) -> None:
+        for part in request.parts:
+            try:
+                part.failure_exception()
+            except TransferError as error:
+                request.why = request.why or ("" if error.elsewhere else error.why)
+
+    def end(self, request: Request, how: str) -> None:
+        request.at = how
+        self.ended[request.room] = request.why if how == "failed" else "well"
+        self.live.remove(request)
+        for part in request.parts:
+            part.clear()
+
+    def turn(self) -> None:
+        """One pass of the scheduler."""
+        for request in list(self.live):
+            getattr(self, f"{self.side}_{request.at}")(request)
+
+    # ------------------------------------------------------------------------------------------ prefill
+    def prefill_queued(self, request: Request) -> None:
+        poll = self.poll(request)
+        assert poll in {FAILED, BOOTSTRAPPING, WAITING}, "SGLang raises on any other answer here"
+        if poll == FAILED:
+            self.fail(request)
+            self.end(request, "failed")
+        elif poll == WAITING and self.rows:
+            request.prefix = request.sent = request.parts[0].pop_decode_prefix_len()
+            request.row = self.rows.pop()
+            for part in request.parts:
+                part.init(-(-(request.tokens - request.prefix) // self.page), request.row)
+            request.at = "waiting"
+
+    def prefill_waiting(self, request: Request) -> None:
+        if self.poll(request) == FAILED:
+            self.fail(request)
+            self.give_back(request)
+            self.end(request, "failed")
+        elif (pages := self.take(-(-(request.tokens - request.prefix) // self.page))) is not None:
+            request.pages = pages
+            request.at = "computing"
+
+    def prefill_computing(self, request: Request) -> None:
+        """One forward: a chunk of 32 tokens; whole pages of it are sent."""
+        upto = min(request.tokens, (request.sent // 32 + 1) * 32)
+        last = upto == request.tokens
+        for part in request.parts:
+            part.scheduled()
+        first, count = request.sent, upto - request.sent
+        whole = -(-count // self.page) if last else count // self.page
+        at = (request.sent - request.prefix) // self.page
+        for rank, part in zip(self.ranks, request.parts, strict=True):
+            self.fill(rank, request, first, upto)
+            if last:
+                for aux, size in zip(rank.aux, AUX, strict=True):
+                    aux[request.row] = torch.full((size,), request.room % 200 + 1, dtype=torch.uint8)
+            if whole or part.should_send_kv_chunk(whole, last):
+                part.send(request.pages[at : at + whole], None, num_kv_tokens=count)
+        request.sent = upto if last else request.sent + whole * self.page
+        if last:
+            request.at = "inflight"
+
+    def fill(self, rank: Any, request: Request, first: int, upto: int) -> None:
+        at = torch.arange(first, upto) - request.prefix
+        pages = torch.tensor(request.pages, dtype=torch.int64)[at // self.page]
+        for layer, pool in enumerate(rank.pools):
+            pool[pages, at % self.page] = self.bytes_of(rank, request.room, layer, first, upto - first)
+
+    def prefill_inflight(self, request: Request) -> None:
+        poll = self.poll(request)
+        assert poll != BOOTSTRAPPING, "SGLang raises on this answer here"
+        if poll == FAILED:
+            self.fail(request)
+        if poll in {FAILED, SUCCESS}:
+            self.give_back(request)
+            self.end(request, "failed" if poll == FAILED else "well")
+
+    # ------------------------------------------------------------------------------------------- decode
+    def decode_queued(self, request: Request) -> None:
+        if all(rank.manager.try_ensure_parallel_info(self.server) for rank in self.ranks):
+            for part in request.parts:
+                part.init(0)
+            request.at = "reaching"
+
+    def decode_reaching(self, request: Request) -> None:
+        poll = self.poll(request)
+        assert poll in {FAILED, BOOTSTRAPPING, WAITING}, "SGLang raises on any other answer here"
+        if poll == FAILED:
+            self.fail(request)
+            self.end(request, "failed")
+        elif poll == WAITING and self.rows and (pages := self.take(-(-request.tokens // self.page))) is not None:
+            request.pages, request.row = pages, self.rows.pop()
+            for rank in self.ranks:
+                self.fill_prefix(rank, request)
+            for part in request.parts:
+                suffix = request.pages[request.prefix // self.page :]
+                part.send_metadata(suffix, request.row, None, decode_prefix_len=request.prefix)
+            request.at = "transfer"
+
+    def fill_prefix(self, rank: Any, request: Request) -> None:
+        mine = request.prefix
+        request.prefix = 0
+        self.fill(rank, request, 0, mine)
+        request.prefix = mine
+
+    def decode_transfer(self, request: Request) -> None:
+        poll = self.poll(request)
+        if poll == FAILED:
+            self.fail(request)
+            for part in request.parts:
+                part.ensure_abort_notified(force_arm=True)
+            request.at = "held"
+        elif poll == SUCCESS:
+            self.check(request)
+            self.give_back(request)
+            self.end(request, "well")
+
+    def decode_held(self, request: Request) -> None:
+        if all(rank.manager.is_abort_release_safe(request.room, 1) for rank in self.ranks):
+            self.give_back(request)
+            self.end(request, "failed")
+
+    def check(self, request: Request) -> None:
+        """The KV of the whole prompt, and the metadata."""
+        request.prefix, prefix = 0, request.prefix
+        for rank in self.ranks:
+            for layer, pool in enumerate(rank.pools):
+                kv = self.bytes_of(rank, request.room, layer, 0, request.tokens)
+                found = pool[request.pages].reshape(-1, rank.local, DIM)[: request.tokens]
+                assert torch.equal(found, kv), f"room {request.room}, rank {rank.rank}, tensor {layer}: other bytes"
+            for aux in rank.aux:
+                assert (aux[request.row] == request.room % 200 + 1).all(), "the metadata is another's"
+        request.prefix = prefix
+
+    def close(self) -> None:
+        for rank in self.ranks:
+            rank.manager.endpoint.close()
+
+
+class Stage:
+    """A prefill and a decode instance on one fabric, with a bootstrap server."""
+
+    def __init__(self, p: int, d: int, *, heads: int = 4, pages: tuple[int, int] = (8, 8), mla: bool = False) -> None:
+        self.fabric, self.http = Fabric(auto=True), KVProtoBootstrapServer("127.0.0.1", 0)
+        server = f"127.0.0.1:{self.http.port}"
+        self.prefill = SGLang(self.fabric, "prefill", p, heads, pages[0], server, mla=mla)
+        self.decode = SGLang(self.fabric, "decode", d, heads, pages[1], server, mla=mla)
+
+    def ask(self, room: int, tokens: int, prefix: int = 0, *, prefill: bool = True, decode: bool = True) -> None:
+        if prefill:
+            self.prefill.add(Request(room, tokens))
+        if decode:
+            self.decode.add(Request(room, tokens, prefix))
+
+    def run(self, *, seconds: float = 20.0, until: Any = None) -> None:
+        """Both schedulers, until nothing is under way (or as the caller says)."""
+        end = time.monotonic() + seconds
+        done = until or (lambda: not self.prefill.live and not self.decode.live)
+        while not done():
+            self.prefill.turn()
+            self.decode.turn()
+            live = [(r.room, r.at) for side in (self.prefill, self.decode) for r in side.live]
+            assert time.monotonic() < end, f"not over after {seconds} s: {live}"
+            time.sleep(1e-4)
+
+    def idle(self) -> None:
+        """Every page and every row is back."""
+        for side in (self.prefill, self.decode):
+            assert sorted(side.free) == list(range(1, PAGES)), f"{side.side} lacks pages"
+            assert sorted(side.rows) == list(range(ROWS)), f"{side.side} lacks rows"
+            end = time.monotonic() + 10.0
+            while any(rank.manager.tasks for rank in side.ranks):  # a room that was declined has no scheduler to ask
+                assert time.monotonic() < end, f"{side.side} holds rooms"
+                for rank in side.ranks:
+                    rank.manager.advance()
+
+    def close(self) -> None:
+        self.http.close()
+        self.prefill.close()
+        self.decode.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,85 @@
+"""The card: there and back, and what is said of one that is none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvproto import ArgumentError, KvprotoError, Layout
+from kvproto.adapters.card import MAX_TEXT, PROTOCOL, Card, CardError, group_of
+
+LAYOUT = Layout(layers=4, heads=4, k_dim=64, v_dim=64, itemsize=2, dtype="bfloat16", page_size=16, tp=2)
+CARD = Card(7, 1, LAYOUT, 64, ("tcp://10.0.0.1:5000", "tcp://10.0.0.2:5000"))
+
+
+@given(st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1), st.integers(1, 64))
+def test_there_and_back(group: int, incarnation: int, pages: int) -> None:
+    card = Card(group, incarnation, LAYOUT, 16 * pages, CARD.addresses)
+    assert Card.decode(card.encode()) == card
+    assert Card.from_dict(json.loads(json.dumps(card.to_dict()))) == card
+
+
+def test_what_a_later_version_adds_is_passed_over() -> None:
+    assert Card.from_dict(CARD.to_dict() | {"colour": "blue"}) == CARD
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"group": -1}, "group is -1"),
+        ({"group": "seven"}, "group"),
+        ({"grid": 24}, "not whole pages of 16"),
+        ({"addresses": ["tcp://10.0.0.1:5000"]}, "1 addresses for 2 ranks"),
+        ({"addresses": ["", "x"]}, "address ''"),
+        ({"protocol": [2, 1]}, "the lowest version comes first"),
+        ({"layout": {"tp": 3}}, "layout"),
+        ({"layout": "NHD"}, "layout"),
+        ({"protocol": [PROTOCOL[1] + 1, PROTOCOL[1] + 2]}, "this side is the older one"),
+    ],
+)
+def test_what_is_wrong_is_named(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(CardError, match=said):
+        Card.from_dict(CARD.to_dict() | change)
+
+
+def test_a_layout_that_cannot_be_is_named() -> None:
+    plain = CARD.to_dict()
+    plain["layout"]["tp"] = 3
+    with pytest.raises(CardError, match=r"heads-do-not-divide.*tp must divide"):
+        Card.from_dict(plain)
+
+
+def test_an_older_peer_is_named() -> None:
+    with pytest.raises(CardError, match="the prefill instance is the older one"):
+        msgspec.structs.replace(CARD, protocol=(PROTOCOL[0] - 1, PROTOCOL[0] - 1)).check()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"group": 1}', b"\xff", "x" * (MAX_TEXT + 1)])
+def test_what_is_no_card_is_an_error_of_ours(text: str | bytes) -> None:
+    with pytest.raises(CardError) as raised:
+        Card.decode(text)
+    assert isinstance(raised.value, KvprotoError)
+    assert isinstance(raised.value, ValueError)
+
+
+def test_a_card_that_contradicts_itself_is_not_made() -> None:
+    with pytest.raises(ArgumentError, match="2 addresses for 4 ranks"):
+        Card(7, 1, msgspec.structs.replace(LAYOUT, tp=4), 64, CARD.addresses)
+
+
+def test_a_card_of_a_later_life_replaces_what_is_known() -> None:
+    later = msgspec.structs.replace(CARD, incarnation=2)
+    assert later.replaces(CARD)
+    assert CARD.replaces(None)
+    assert not CARD.replaces(CARD)
+    assert not CARD.replaces(later)
+
+
+def test_a_group_has_the_same_number_everywhere() -> None:
+    assert group_of("prefill-0") == 1105085501571659358
+    assert group_of("prefill-0") != group_of("prefill-1")

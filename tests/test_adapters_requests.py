@@ -1,0 +1,110 @@
+"""A request's four tables: linted, searched with a scripted engine; the bugs that adapters are known for are found."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from kvproto.adapters import request_parties
+from kvproto.adapters.request_events import Arrived, Finished, Preempted, RankReported, Scheduled
+from kvproto.adapters.request_parties import REQUESTS, TABLES, Side, everyone, scheduler
+from kvproto.adapters.request_words import GiveBlocks, GiveUp, OpenRoom, Promise, Sent, Ticket, Withdraw
+from kvproto.adapters.request_worlds import CHECKER, SCENARIOS
+from kvproto.adapters.scripted_engine import Serving
+from kvproto.fsm.hypothesis_machine import world_machine
+from kvproto.fsm.scenario import Chances
+from kvproto.fsm.search import label
+from kvproto.fsm.vocabulary import Effect, Report, Transmit
+
+#: how much there is of each world: a change of meaning is seen in review
+COUNTS = {
+    "prefill": (20_179, 64_085), "prefill-long": (2_009, 4_693), "decode": (1_284, 3_625), "decode-two": (3_435, 9_804),
+}  # fmt: skip
+TICKET, MEMORY = Ticket(7, 100), 4096
+
+
+def test_the_tables_have_no_errors() -> None:
+    assert REQUESTS.lint([]) == []
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_every_interleaving_of_a_small_world(name: str) -> None:
+    found = CHECKER.search(name, limit=None, memory=MEMORY, report=None)
+    assert (found.ended, found.violations) == ("exhausted", [])
+    assert (found.states, found.transitions) == COUNTS[name]
+
+
+@pytest.mark.parametrize("name", CHECKER.planted)
+def test_a_planted_bug_is_found(name: str) -> None:
+    planted = CHECKER.planted[name]
+    with CHECKER.planting(name):
+        found = CHECKER.search(planted.world, limit=None, memory=MEMORY, report=None)
+    assert found.violations and found.violations[0].property in planted.expect
+
+
+def test_every_row_that_does_something_is_fired() -> None:
+    fired = {row for name in COUNTS for row in CHECKER.search(name, limit=None, memory=MEMORY, report=None).rows}
+    left = [label(row) for table in TABLES for row in table.rows if row.verb == "row" and label(row) not in fired]
+    assert left == []
+
+
+@pytest.mark.parametrize("side", ["prefill", "decode"])
+def test_any_way_through_a_larger_world(side: Side) -> None:
+    brief = settings(
+        max_examples=25, stateful_step_count=50, derandomize=True, database=None, deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    machine = world_machine(lambda: Serving(side, Chances("fifo"), ranks=2, requests="ABC", blocks=3))
+    run_state_machine_as_test(machine, settings=brief)
+
+
+def test_the_worlds_are_those_that_are_named() -> None:
+    assert set(COUNTS) | {"prefill-two"} == set(SCENARIOS)
+
+
+# ---------------------------------------------------------------------------------------------- by hand
+def said(effects: list[Effect]) -> list[object]:
+    """What leaves the scheduler: orders, and effects."""
+    return [effect.body if isinstance(effect, Transmit) else effect for effect in effects]
+
+
+def test_blocks_come_bit_by_bit_and_anew_after_they_were_taken_away() -> None:
+    party = scheduler("prefill")
+    assert said(party.handle(Arrived("a", TICKET, everyone()), 0.0)) == []
+    assert said(party.handle(Scheduled("a", (5, 6), 32), 0.0)) == [OpenRoom("a", TICKET), GiveBlocks("a", (5, 6), 32)]
+    assert said(party.handle(Scheduled("a", (5, 6, 9), 48), 0.0)) == [GiveBlocks("a", (9,), 48)]
+    assert said(party.handle(Preempted("a"), 0.0)) == [Withdraw("a")]
+    assert said(party.handle(Scheduled("a", (1, 2, 3), 48), 0.0)) == [GiveBlocks("a", (1, 2, 3), 48)]
+    assert said(party.handle(Scheduled("a", (1, 2, 3, 4, 5, 6, 7), 101), 0.0)) == [GiveBlocks("a", (4, 5, 6, 7), 100)]
+
+
+def test_a_request_that_ended_well_is_handed_over_and_kept_until_all_have_reported() -> None:
+    party = scheduler("prefill", ranks=2)
+    party.handle(Arrived("a", TICKET, everyone(2)), 0.0)
+    party.handle(Scheduled("a", (1, 2), 100), 0.0)
+    ended = said(party.handle(Finished("a", well=True), 0.0))
+    assert [type(each).__name__ for each in ended] == ["HandOver", "Promise", "Promise"]
+    assert ended[1] == Promise("a")
+    assert said(party.receive(1, Sent("a"), 0.0)) == []
+    assert [type(each) for each in said(party.receive(1, Sent("a"), 0.0))] == [Report]
+    assert [type(each).__name__ for each in said(party.receive(2, Sent("a"), 0.0))] == ["FreeBlocks"]
+
+
+def test_given_up_before_it_has_blocks_the_other_side_is_told() -> None:
+    party = scheduler("prefill")
+    party.handle(Arrived("a", TICKET, everyone()), 0.0)
+    told, freed = said(party.handle(Finished("a", well=False), 0.0))
+    assert told == GiveUp("a", TICKET, report=False)
+    assert type(freed).__name__ == "FreeBlocks"
+
+
+def test_a_request_that_hands_nothing_over_is_nobodys_matter() -> None:
+    party = scheduler("prefill")
+    assert [type(each).__name__ for each in party.handle(Finished("b", well=True), 0.0)] == ["FreeBlocks"]
+    assert [type(each) for each in party.handle(RankReported("b", 1, failed=False), 0.0)] == [Report]
+
+
+def test_scheduler_and_ranks_have_one_digest() -> None:
+    assert request_parties.said() == request_parties.said()
+    assert len(request_parties.said()) > 16

@@ -1,0 +1,312 @@
+"""vLLM's connector between two scripted instances of different tensor parallelism: real endpoints, a fabric for NIXL.
+
+The instances keep vLLM's side of the contract (`support.fake_vllm`), so that what would end a real engine fails here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import fake_vllm
+from support.fake_vllm import BLOCK, FakeEngine, Role
+
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+
+PLACE = [0]
+fake_vllm.install(lambda _: (0, PLACE[0]))
+
+from kvproto.adapters.vllm import connector, ranks, stats, versions
+from kvproto.adapters.vllm.versions import RECORD, VersionError
+
+BLOCKS, TTL = 24, 3.0
+EXTRA = {"grid": 2 * BLOCK, "ttl": TTL, "ring_bytes": 1 << 20}
+NAMES = map(str, itertools.count())
+
+
+def row(name: str, layer: int, head: int, token: int) -> float:
+    """What the forward computes for a token, in a head of a layer."""
+    return float(hash((name.split("/", maxsplit=1)[0], layer, head, token)) % 8191)
+
+
+class Instances:
+    """A prefill instance of one rank, a decode instance of two, and a router."""
+
+    def __init__(self) -> None:
+        self.caches: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
+        self.prefill, self.decode = self.engine("kv_producer", 1), self.engine("kv_consumer", 2)
+        cards = {(0, rank): worker.get_handshake_metadata() for rank, worker in enumerate(self.prefill.workers)}
+        self.tokens: dict[str, int] = {}
+        self.rooms: dict[str, int] = {}
+        self.decode.cached, self.decode.landed = self.cached, self.landed
+        self.prefill.connector.set_xfer_handshake_metadata_pp_aware(cards)
+        self.decode.connector.set_xfer_handshake_metadata_pp_aware({})
+
+    def engine(self, role: str, tp: int) -> FakeEngine:
+        def make(kind: Role, rank: int) -> Any:
+            PLACE[0] = rank
+            made = connector.KVProtoConnector(fake_vllm.config(role, tp, EXTRA, role), kind, None)
+            if kind is Role.WORKER:
+                self.caches[role, rank] = fake_vllm.caches(tp, BLOCKS)
+                made.register_kv_caches(self.caches[role, rank])
+            return made
+
+        return FakeEngine(make, tp, BLOCKS, chunk=2 * BLOCK)
+
+    def close(self) -> None:
+        self.prefill.close()
+        self.decode.close()
+
+    # --------------------------------------------------------------------------------------------- the router
+    def both(self, tokens: int, *, prefill: bool = True, decode: bool = True, hit: int = 0) -> str:
+        """A request at both instances, or at one of them; the decode instance has `hit` blocks of it cached."""
+        name, room, secret = next(NAMES), secrets.randbits(63), secrets.token_hex(8)
+        self.rooms[name] = room
+        self.tokens[name], self.decode.hits[f"{name}/D"] = tokens, hit * BLOCK
+        if decode:
+            theirs = {"do_remote_prefill": True, "room": room, "secret": secret, "card": self.prefill.connector.card}
+            self.decode.add(f"{name}/D", tokens, theirs)
+        if prefill:
+            self.prefill.add(f"{name}/P", tokens, {"do_remote_decode": True, "room": room, "secret": secret})
+        return name
+
+    def turn(self) -> None:
+        """A step of both."""
+        self.prefill.step(self.compute)
+        self.decode.step()
+
+    def until(self, done: Callable[[], bool], seconds: float = 30.0) -> None:
+        end = time.monotonic() + seconds
+        while not done():
+            self.turn()
+            time.sleep(1e-3)
+            assert time.monotonic() < end, self.explain()
+
+    def explain(self) -> list[str]:
+        found = []
+        for engine in (self.prefill, self.decode):
+            for worker in engine.workers:
+                inner = worker.worker
+                found += [inner.endpoint.explain(room) for room in inner._requests] + inner.endpoint.reports()[-5:]
+        return found
+
+    def quiet(self) -> bool:
+        """All requests are over, all blocks are free, and no rank keeps anything."""
+        engines = (self.prefill, self.decode)
+        workers = [worker.worker for engine in engines for worker in engine.workers]
+        kept = [worker for worker in workers if worker._requests or worker._tickets or worker.rank.requests]
+        return not kept and all(not engine.requests and len(engine.free) == BLOCKS for engine in engines)
+
+    def compute(self, name: str, first: int, upto: int, blocks: list[int]) -> None:
+        """The forward of the prefill instance."""
+        for layer in range(2):
+            cache = self.caches["kv_producer", 0][f"layers.{layer}"]
+            for token in range(first, upto):
+                for head in range(4):
+                    cache[blocks[token // BLOCK], head, token % BLOCK] = row(name, layer, head, token)
+
+    def places(self, tokens: int, blocks: list[int]) -> Iterator[tuple[torch.Tensor, tuple[int, int, int]]]:
+        """Of a prompt at the decode instance: each row of its cache, and (layer, head of the model, token)."""
+        for rank, layer, head, token in itertools.product(range(2), range(2), range(2), range(tokens)):
+            cache = self.caches["kv_consumer", rank][f"layers.{layer}"]
+            yield cache[blocks[token // BLOCK], head, token % BLOCK], (layer, 2 * rank + head, token)
+
+    def cached(self, name: str, tokens: int, blocks: list[int]) -> None:
+        """The prefix cache has these tokens; whatever else lies in the blocks is somebody else's."""
+        for part, place in self.places(len(blocks) * BLOCK, blocks):
+            part.fill_(row(name, *place) if place[2] < tokens else -1.0)
+
+    def landed(self, name: str, blocks: list[int]) -> None:
+        """What has landed is what was computed."""
+        for part, place in self.places(self.tokens[name.split("/", maxsplit=1)[0]], blocks):
+            assert bool((part == row(name, *place)).all()), (name, place)
+
+
+@pytest.fixture(scope="module")
+def instances() -> Iterator[Instances]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connector, "check", lambda: None)
+        fabric = Fabric(auto=True)
+        patch.setattr(ranks, "NixlTransport", lambda: MemoryTransport(fabric))
+        made = Instances()
+        yield made
+        made.close()
+
+
+def carried(instances: Instances, name: str) -> None:
+    """The request comes to run at the decode instance, with the KV that the other one has computed (see `landed`)."""
+    instances.until(lambda: f"{name}/D" in instances.decode.resumed)
+    assert instances.decode.resumed[f"{name}/D"] is False
+
+
+@pytest.mark.parametrize("tokens", [1, BLOCK, 2 * BLOCK, 5 * BLOCK + 1, 37])
+def test_a_prompt_is_carried(instances: Instances, tokens: int) -> None:
+    carried(instances, instances.both(tokens))
+    instances.until(instances.quiet)
+
+
+@pytest.mark.parametrize("hit", [1, 3, 9])
+def test_what_the_decode_instance_has_is_not_carried(instances: Instances, hit: int) -> None:
+    carried(instances, instances.both(9 * BLOCK + 2, hit=hit))
+    instances.until(instances.quiet)
+
+
+def test_one_after_another(instances: Instances) -> None:
+    name = instances.both(30, decode=False)
+    instances.until(lambda: f"{name}/P" in instances.prefill.answers)
+    params = instances.prefill.answers[f"{name}/P"]
+    assert params is not None and params["do_remote_prefill"]
+    instances.decode.add(f"{name}/D", 30, json.loads(json.dumps(params)))
+    carried(instances, name)
+    instances.until(instances.quiet)
+
+
+def test_given_up_before_it_has_blocks_and_the_decode_instance_is_told_at_once(instances: Instances) -> None:
+    begun = time.monotonic()
+    name = instances.both(20)
+    for _ in range(5):
+        instances.decode.step()
+    instances.prefill.abort(f"{name}/P")
+    instances.until(lambda: f"{name}/D" in instances.decode.resumed)
+    assert instances.decode.resumed[f"{name}/D"] is True
+    assert time.monotonic() - begun < TTL
+    instances.until(instances.quiet)
+
+
+def test_blocks_that_are_taken_away_half_way(instances: Instances) -> None:
+    name = instances.both(40)
+    instances.turn()
+    instances.prefill.preempt(f"{name}/P")
+    carried(instances, name)
+    instances.until(instances.quiet)
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_room_that_is_taken_is_the_second_requests_trouble_alone(instances: Instances, given_up: bool) -> None:
+    name = instances.both(40)
+    instances.turn()
+    taken = {"do_remote_decode": True, "do_remote_prefill": True, "room": instances.rooms[name]}
+    second = next(NAMES)
+    instances.prefill.add(f"{second}/P", 40, taken)
+    if given_up:
+        instances.prefill.abort(f"{second}/P")
+    instances.decode.add(f"{second}/D", 40, {**taken, "card": instances.prefill.connector.card})
+    carried(instances, name)
+    instances.until(instances.quiet)
+    assert instances.decode.resumed[f"{second}/D"] is True
+
+
+def test_nobody_fetches(instances: Instances) -> None:
+    instances.both(20, decode=False)
+    instances.until(instances.quiet)
+
+
+def test_a_request_that_hands_nothing_over(instances: Instances) -> None:
+    instances.prefill.add("alone", 20, None)
+    instances.decode.add("alone too", 20, {})
+    instances.until(instances.quiet)
+    assert instances.prefill.answers["alone"] is None
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"room": 1}, {"room": 1, "card": "{}"}, {"card": "x", "room": "y"}, {"room": -1, "card": "x"}, {"card": {}},
+     {"room": 1, "card": 7}, {"room": 1 << 64, "card": "x"}, {"secret": 5}, {"secret": "00" * 65}, {"secret": "x"}],
+)  # fmt: skip
+def test_parameters_that_cannot_be_used_are_said_and_the_prompt_is_computed(
+    instances: Instances, params: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        instances.decode.add(name := next(NAMES), 10, {"do_remote_prefill": True, **params})
+        instances.prefill.add(next(NAMES), 10, {"do_remote_decode": True, "room": 1, "decode_group": 5, **params})
+    assert caplog.text.count("cannot be used") == 2
+    instances.until(instances.quiet)
+    assert name not in instances.decode.resumed
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["ask", "prefill", "decode", "turn", "abort P", "abort D", "preempt"]), st.integers(0, 40)
+    ), min_size=5, max_size=30,
+)  # fmt: skip
+
+
+@given(STEPS)
+@settings(
+    max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)  # fmt: skip
+def test_whatever_happens_every_block_comes_back_and_each_report_once(instances: Instances, steps: Any) -> None:
+    names: list[str] = []
+    for what, number in steps:
+        name = names[number % len(names)] if names else ""
+        match what:
+            case "ask":
+                names.append(instances.both(number + 1, hit=number % 3 if number > 3 * BLOCK else 0))
+            case "prefill":
+                instances.prefill.step(instances.compute)
+            case "decode":
+                instances.decode.step()
+            case "turn":
+                instances.turn()
+            case "abort P":
+                instances.prefill.abort(f"{name}/P")
+            case "abort D":
+                instances.decode.abort(f"{name}/D")
+            case "preempt":
+                instances.prefill.preempt(f"{name}/P")
+    instances.until(instances.quiet, 60.0)
+
+
+# ---------------------------------------------------------------------------------------------- signatures
+def test_the_record_is_of_all_that_is_relied_on() -> None:
+    recorded = json.loads(RECORD.read_text())
+    assert set(recorded) == {f"{module}:{name}" for module, names in versions.NAMES.items() for name in names}
+    assert "missing" not in recorded.values()
+
+
+def test_what_is_overridden_has_the_recorded_parameters() -> None:
+    recorded = json.loads(RECORD.read_text())
+    for place, parameters in recorded.items():
+        owner, _, name = place.split(":")[1].partition(".")
+        kinds = {
+            "KVConnectorBase_V1": connector.KVProtoConnector, "KVConnectorStats": stats.TransferStats,
+            "KVConnectorPromMetrics": stats.TransferPromMetrics,
+        }  # fmt: skip
+        if owner in kinds and name in vars(kinds[owner]) and name != "__init__":
+            assert ", ".join(inspect.signature(getattr(kinds[owner], name)).parameters) == parameters, place
+
+
+def test_another_release_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "installed", lambda: "0.9.1")
+    with pytest.raises(VersionError, match=r"vLLM 0\.9\.1 is installed; this connector is for 0\.32.*pip install"):
+        versions.check.__wrapped__()
+
+
+def test_a_release_whose_interface_has_changed_is_refused_by_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "installed", lambda: "0.32.7")
+    recorded = json.loads(RECORD.read_text())
+    place = next(iter(recorded))
+    monkeypatch.setattr(versions, "signatures", lambda: {**recorded, place: "self, less"})
+    with pytest.raises(VersionError, match=r"0\.32\.7 is not as it was recorded: .* has \(self, less\)"):
+        versions.check.__wrapped__()
+
+
+def test_no_vllm_at_all_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    with pytest.raises(VersionError, match="not installed: pip install"):
+        versions.check.__wrapped__()

@@ -1,0 +1,51 @@
+"""docs/embedding.md is true: its commands print what it shows, its code runs, and what it names is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from support.pages import commands, compare, run
+
+from kvproto import DecodeEndpoint, PrefillEndpoint
+from kvproto.fsm.vocabulary import Transmit
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "embedding.md").read_text()
+
+
+def test_what_the_page_shows_is_what_happens(tmp_path: Path) -> None:
+    (console,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    for command, shown in commands(console):
+        compare([line for line in shown if line != "…"], run(command, tmp_path, ROOT))
+
+
+def test_the_code_of_the_page_runs_and_says_what_it_says() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    found: dict[str, list[object]] = {}
+    exec(code, found)  # noqa: S102  # the page's own
+    said = [type(each.body).__name__ for each in found["orders"] if isinstance(each, Transmit)]
+    assert said == ["OpenRoom", "GiveBlocks"]
+    assert "FreeBlocks" not in {type(each).__name__ for each in found["ended"]}
+
+
+def test_every_link_leads_somewhere() -> None:
+    for path in re.findall(r"\]\((?!#|http)([^)]+)\)", PAGE):
+        assert (ROOT / "docs" / path).exists(), path
+
+
+def test_every_call_of_the_page_is_one() -> None:
+    table = PAGE[PAGE.index("| | prefill | decode |") : PAGE.index("**Who polls.**")]
+    for line in table.strip().splitlines()[2:]:
+        cells = line.split("|")[2:4]
+        for cell, endpoint in zip(cells, (PrefillEndpoint, DecodeEndpoint), strict=True):
+            for name in re.findall(r"`(\w+)", cell):
+                assert hasattr(endpoint, name), f"{endpoint.__name__}.{name}"
+
+
+def test_the_extra_configuration_of_the_page_is_what_is_read() -> None:
+    folder = ROOT / "kvproto" / "adapters" / "vllm"
+    source = "".join(path.read_text() for path in sorted(folder.glob("*.py")))
+    read = set(re.findall(r"extra(?:\.get\(|\[)\"(\w+)\"", source))
+    (told,) = re.findall(r"`kv_connector_extra_config`: (.*?)\n\n", PAGE, re.DOTALL)
+    assert read - {"digests", "trace"} == set(re.findall(r"`(\w+)`", told)) - {"kvproto"}

@@ -1,0 +1,293 @@
+"""The parts of SGLang's backend, without SGLang: tables, signatures, pools, cards, options, the plug-in."""
+
+from __future__ import annotations
+
+import enum
+import http.client
+import inspect
+import json
+import sys
+import time
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from kvproto.adapters.card import Card
+from kvproto.adapters.sglang import install, manager, requests, tables
+from kvproto.adapters.sglang.bootstrap import Cards, KVProtoBootstrapServer, Rank, announce
+from kvproto.adapters.sglang.options import NAME, Options
+from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
+from kvproto.engine.room import Caller, Room
+from kvproto.errors import ArgumentError
+from kvproto.fsm.lint import lint
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.table import Table
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.states import Cause
+from kvproto.rank.settings import DECODE_GROUP, Settings
+from kvproto.testing.pair import Pair
+
+SIDES = [(tables.sender, tables.POLL), (tables.receiver, tables.POLL_RECEIVER)]
+
+
+# --------------------------------------------------------------------------------------------- tables
+@pytest.mark.parametrize("table", tables.TABLES, ids=lambda table: table.name)
+def test_nothing_is_left_undecided(table: Table[Any]) -> None:
+    assert lint(table, tables.Timing()) == []
+
+
+def steps(table: Table[Any]) -> Iterator[tuple[Any, Any, Any, tuple[Any, ...]]]:
+    """Every step that any order of calls leads to: value, event, new value, effects."""
+    machine: Machine[Any] = Machine(table, tables.Timing())
+    events = [
+        tables.Made(), tables.Met(), tables.Started(2), tables.Scheduled(), tables.Given((1,), last=False),
+        tables.Given((2,)), tables.GivenUp(), tables.Unmet(), tables.Ended(well=True), tables.Ended(well=False),
+        tables.Released(), tables.TimerFired(),
+    ]  # fmt: skip
+    known, new = {machine.initial}, [machine.initial]
+    while new:
+        value = new.pop()
+        for event in events:
+            if type(event) not in table.events or (type(event) is tables.TimerFired and value.due == float("inf")):
+                continue
+            after, effects = machine.step(value, event, 0.0)
+            yield value, event, after, effects
+            after = msgspec.structs.replace(after, given=min(after.given, 2))
+            if after not in known:
+                known.add(after)
+                new.append(after)
+
+
+@pytest.mark.parametrize(("table", "poll"), SIDES, ids=["sender", "receiver"])
+def test_in_every_order_of_calls_the_answers_are_what_sglang_relies_on(table: Table[Any], poll: dict[Any, int]) -> None:
+    seen = set()
+    for value, event, after, effects in steps(table):
+        before, now = poll[value.state], poll[after.state]
+        seen.add(after.state)
+        assert now >= before or now == 0, f"{value} {event} goes back"
+        assert before not in {0, 4} or now == before, f"{value} {event}: an end is an end"
+        opened = value.state.name in {"OPEN", "SENT"}
+        if table is tables.sender and now in {0, 4} and now != before and value.state.name in {"LANDED", "STOPPED"}:
+            assert type(event) is tables.Released, "the pages are SGLang's again only when they are read no more"
+        assert not (table is tables.sender and opened and now in {0, 4}), "an open room ends by its release"
+        told = {type(effect) for effect in effects} & {tables.Refuse, tables.Decline, tables.Abort}
+        if (
+            type(event) is tables.GivenUp
+            and before not in {0, 4}
+            and value.state.name not in {"LANDED", "STOPPED", "NEW"}
+        ):
+            assert told or value.state is tables.R.AWAIT_LINKS, f"{value}: nobody is told that it is given up"
+    assert seen == set(table.states)
+
+
+# ----------------------------------------------------------------------------------------- signatures
+RECORDED: dict[str, dict[str, str]] = json.loads(install.RECORDED.read_text())
+OURS = {"BaseKVManager": manager.Manager, "BaseKVSender": requests.Sender, "BaseKVReceiver": requests.Receiver,
+        "BaseKVBootstrapServer": KVProtoBootstrapServer}  # fmt: skip
+
+
+def test_every_version_that_is_declared_was_recorded() -> None:
+    names = {f"{module}.{name}" for module, group in install.USED.items() for name in group}
+    assert set(RECORDED) == set(install.VERSIONS)
+    assert all(set(found) == names and "missing" not in found.values() for found in RECORDED.values())
+
+
+@pytest.mark.parametrize("name", [name for name in RECORDED["0.5.23"] if ".BaseKV" in name])
+def test_ours_can_be_called_as_sglang_declares_it(name: str) -> None:
+    _, base, method = name.rsplit(".", 2)
+    names = RECORDED["0.5.23"][name].split(", ")
+    ours = inspect.signature(getattr(OURS[base], method))
+    ours.bind(*names)
+    ours.bind("self", **dict.fromkeys(names[1:]))
+
+
+def test_another_sglang_is_refused_with_what_to_install() -> None:
+    good = RECORDED["0.5.23"]
+    assert install.differing("0.5.23", good) == ""
+    assert "sglang==0.5.23" in install.differing("0.5.24", good)
+    name = "sglang.srt.disaggregation.base.conn.BaseKVSender.send"
+    changed = install.differing("0.5.23", good | {name: "self, everything"})
+    assert name in changed and "everything" in changed and "pip install" in changed
+    assert "missing" in install.differing("0.5.23", {k: v for k, v in good.items() if k != name})
+
+
+# ---------------------------------------------------------------------------------------------- pools
+def args_of(pools: list[torch.Tensor], **other: Any) -> Any:
+    known = {
+        "kv_data_ptrs": [p.data_ptr() for p in pools], "kv_data_lens": [p.nbytes for p in pools], "page_size": 4,
+        "kv_item_lens": [p[0].nbytes for p in pools], "state_types": [], "kv_cache_dtype_str": "bfloat16",
+        "num_draft_entries": 0,
+    }  # fmt: skip
+    return SimpleNamespace(**known | other)
+
+
+def test_a_pool_is_a_view_of_sglangs_memory() -> None:
+    pools = [torch.zeros((5, 4, 2, 6), dtype=torch.bfloat16) for _ in range(4)]
+    args, instance = args_of(pools), Instance("one", tp=2, rank=1, heads=4)
+    layout = layout_of(args, instance, mla=False)
+    assert (layout.layers, layout.heads, layout.k_dim, layout.v_dim, layout.tp) == (2, 4, 12, 12, 2)
+    pool = pool_of(args, layout, instance)
+    pool.v[1][3, 2, 1, :2] = torch.tensor([0x80, 0x3F], dtype=torch.uint8)
+    assert pools[3][3, 2, 1, 0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        ({"state_types": [SimpleNamespace(value="mamba")]}, "mamba"),
+        ({"num_draft_entries": 2}, "draft"),
+        ({"kv_item_lens": [96, 96, 96, 48]}, "not alike"),
+        ({"kv_item_lens": [100, 100, 96, 96]}, "of another form"),
+    ],
+)
+def test_what_cannot_be_carried_is_refused_by_name(other: dict[str, Any], what: str) -> None:
+    pools = [torch.zeros((5, 4, 2, 6), dtype=torch.bfloat16) for _ in range(4)]
+    with pytest.raises(ArgumentError, match=what):
+        layout_of(args_of(pools, **other), Instance("one", tp=3, rank=0, heads=21), mla=False)
+
+
+def test_what_an_instance_says_of_itself_is_refused_with_a_remedy() -> None:
+    pools = [torch.zeros((5, 4, 2, 6), dtype=torch.bfloat16) for _ in range(4)]
+    with pytest.raises(ArgumentError, match="pipeline stages: serve without"):
+        layout_of(args_of(pools), Instance("one", 1, 0, 2, foreign=("pipeline stages",)), mla=False)
+
+
+def test_metadata_travels_as_one_row() -> None:
+    here, there = ([torch.zeros((3, size), dtype=torch.uint8) for size in (8, 24)] for _ in range(2))
+    rows = [AuxRows(SimpleNamespace(aux_data_ptrs=[b.data_ptr() for b in buffers], aux_item_lens=[8, 24]), 64)
+            for buffers in (here, there)]  # fmt: skip
+    here[0][2], here[1][2] = 7, 9
+    rows[1].write(1, rows[0].read(2))
+    assert there[0][1].tolist() == [7] * 8 and there[1][1].tolist() == [9] * 24 and not there[0][[0, 2]].any()
+    with pytest.raises(ArgumentError, match="the same model"):
+        rows[1].write(1, b"short")
+    with pytest.raises(ArgumentError, match="more than"):
+        AuxRows(SimpleNamespace(aux_data_ptrs=[0], aux_item_lens=[65]), 64)
+
+
+# ---------------------------------------------------------------------------------------------- cards
+LAYOUT = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=1, dtype="bf16", page_size=16, tp=2)
+
+
+@pytest.fixture
+def server() -> Iterator[KVProtoBootstrapServer]:
+    made = KVProtoBootstrapServer("127.0.0.1", 0)
+    yield made
+    made.close()
+
+
+def rank(index: int, incarnation: int = 1, grid: int = 64) -> Rank:
+    return Rank(index, f"tcp://127.0.0.1:{5000 + index + incarnation}", 77, incarnation, LAYOUT, grid)
+
+
+def found(cards: Cards, address: str, wanted: type) -> Any:
+    end = time.monotonic() + 10.0
+    while not isinstance(card := cards.get(address, again=True), wanted):
+        assert time.monotonic() < end, card
+        time.sleep(0.02)
+    return card
+
+
+def test_a_card_is_there_when_every_rank_has_announced_itself(server: KVProtoBootstrapServer) -> None:
+    address, cards = f"127.0.0.1:{server.port}", Cards()
+    announce(address, rank(1), None).join(10.0)
+    assert "has not announced itself" in found(cards, address, str)
+    announce(address, rank(0), None).join(10.0)
+    card = found(cards, address, Card)
+    assert card.addresses == ("tcp://127.0.0.1:5001", "tcp://127.0.0.1:5002") and card.group == 77
+    for index in (0, 1):
+        announce(address, rank(index, incarnation=9), None).join(10.0)
+    end = time.monotonic() + 10.0
+    while found(cards, address, Card).incarnation != 9:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_an_instance_with_other_options_replaces_the_one_before(server: KVProtoBootstrapServer) -> None:
+    for each in (rank(0), rank(1), rank(0, 2, grid=128)):
+        server.ranks.put(msgspec.json.encode(each))
+    assert server.ranks.card() is None
+    server.ranks.put(msgspec.json.encode(rank(1, 2, grid=128)))
+    card = server.ranks.card()
+    assert card is not None and card.grid == 128
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"rank": 1}', msgspec.json.encode(rank(2))])
+def test_what_is_no_rank_is_refused(server: KVProtoBootstrapServer, body: bytes) -> None:
+    line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5.0)
+    line.request("PUT", "/rank", body)
+    assert line.getresponse().status == 400
+    assert server.ranks.card() is None
+
+
+def test_nobody_at_an_address_is_told_in_words() -> None:
+    assert "127.0.0.1:9" in found(Cards(), "127.0.0.1:9", str)
+
+
+# ------------------------------------------------------------------------------- options, the plug-in
+def test_options_are_json_and_their_mistakes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, '{"grid": 128, "ring_bytes": 4096}')
+    assert Options.read().grid_of(16, 64) == 128 and Options.read().settings(Settings().timing).ring_bytes == 4096
+    assert Options().grid_of(16, 100) == 96 and Options().grid_of(16, -1) == 8192 and Options().grid_of(64, 16) == 64
+    for wrong in ("{", '{"girth": 1}', '{"transport": "pigeon"}'):
+        monkeypatch.setenv(NAME, wrong)
+        with pytest.raises(ArgumentError, match="it is JSON with any of transport"):
+            Options.read()
+
+
+def test_the_plugin_makes_a_backend_of_this_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    class TransferBackend(enum.Enum):
+        NIXL = "nixl"
+
+    hooks: dict[str, Any] = {}
+    choices: list[str] = []
+    stand_ins: dict[str, dict[str, Any]] = {
+        "sglang.srt.arg_groups.choices": {"add_disagg_transfer_backend_choices": choices.extend},
+        "sglang.srt.disaggregation.utils": {"TransferBackend": TransferBackend},
+        "sglang.srt.plugins.hook_registry": {
+            "HookRegistry": SimpleNamespace(register=lambda target, hook, kind: hooks.update({target: (hook, kind)})),
+            "HookType": SimpleNamespace(AROUND="around", BEFORE="before"),
+        },
+    }  # fmt: skip
+    for name, members in stand_ins.items():
+        module = ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setenv(install.HELD, "")
+    monkeypatch.delenv(install.HELD)
+    install.plugin()
+    install.plugin()
+    assert choices == ["kvproto"] and TransferBackend("kvproto").name == "KVPROTO"
+    hook, kind = hooks["sglang.srt.disaggregation.utils.get_kv_class"]
+    assert kind == "around"
+    assert hook(lambda backend, kind: (backend, kind), TransferBackend.NIXL, "sender") == (
+        TransferBackend.NIXL,
+        "sender",
+    )
+    monkeypatch.setattr(install, "classes", lambda: {"manager": Card})
+    assert hook(None, TransferBackend("kvproto"), SimpleNamespace(value="manager")) is Card
+
+
+def test_sglang_itself_where_it_is_installed() -> None:
+    pytest.importorskip("sglang", reason="no SGLang here: the engines' own environment has it")
+    assert set(install.classes()) == {"manager", "sender", "receiver", "bootstrap_server", "kvargs"}
+
+
+# ------------------------------------------------------------------------------ who waits for a room
+def test_who_waits_for_a_room_is_named_when_all_of_it_does_and_when_it_has_given_up() -> None:
+    prefill, decode = (msgspec.structs.replace(LAYOUT, tp=tp, page_size=page) for tp, page in ((1, 16), (2, 32)))
+    with Pair(prefill, decode, grid=64) as pair:
+        (asked,), room = pair.prefills, Room(5)
+        assert asked.caller(room) is None
+        pair.decodes[0].open(room, 96, [1, 2, 3], prefix=32)
+        pair.pump(lambda: asked.rooms().get("AWAIT_ENGINE") == [room])
+        assert asked.caller(room) is None
+        pair.decodes[1].open(room, 96, [1, 2, 3], prefix=32)
+        pair.pump(lambda: asked.caller(room) is not None)
+        assert asked.caller(room) == Caller(DECODE_GROUP, tokens=96, prefix=32, page_size=32)
+        pair.decodes[0].abort(room)
+        pair.pump(lambda: (caller := asked.caller(room)) is not None and caller.cause is Cause.DECODE_ABORTED)

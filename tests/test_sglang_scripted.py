@@ -1,0 +1,153 @@
+"""SGLang's backend against a script of SGLang's schedulers, over the fabric, with real endpoints and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.scripted_sglang import Stage
+
+ROOMS = count(1000)
+
+
+@pytest.mark.parametrize(("p", "d"), [(1, 1), (1, 2), (2, 1), (2, 4), (4, 2)])
+def test_prompts_of_all_lengths_arrive(p: int, d: int) -> None:
+    with Stage(p, d) as stage:
+        for room, tokens in enumerate((1, 8, 37, 64, 100), 1):
+            stage.ask(room, tokens)
+        stage.run()
+        assert set(stage.decode.ended.values()) == set(stage.prefill.ended.values()) == {"well"}
+        stage.idle()
+
+
+@pytest.mark.parametrize("pages", [(8, 16), (16, 8), (4, 32)])
+def test_the_two_instances_may_have_pages_of_different_sizes(pages: tuple[int, int]) -> None:
+    with Stage(1, 2, pages=pages) as stage:
+        for room, tokens in enumerate((5, 37, 64, 90), 1):
+            stage.ask(room, tokens)
+        stage.run()
+        assert set(stage.decode.ended.values()) == {"well"}
+        stage.idle()
+
+
+@pytest.mark.parametrize(("p", "d"), [(1, 2), (2, 1)])
+def test_mla_has_one_tensor_a_layer_and_every_rank_all_of_it(p: int, d: int) -> None:
+    with Stage(p, d, heads=1, mla=True) as stage:
+        stage.ask(1, 50)
+        stage.run()
+        assert stage.decode.ended == {1: "well"}
+
+
+def test_more_ranks_than_heads() -> None:
+    with Stage(1, 4, heads=2) as stage:
+        stage.ask(1, 70)
+        stage.run()
+        assert stage.decode.ended == {1: "well"}
+
+
+@pytest.mark.parametrize("prefix", [8, 32, 64])
+def test_what_decode_has_already_is_not_sent(prefix: int) -> None:
+    with Stage(1, 2) as stage:
+        stage.ask(1, 64, prefix)
+        stage.run()
+        assert stage.decode.ended == {1: "well"}
+        assert stage.prefill.ended == {1: "well"}
+        stage.idle()
+
+
+def test_given_up_at_decode_before_prefill_has_heard_of_it() -> None:
+    with Stage(1, 2) as stage:
+        stage.ask(1, 50, prefill=False)
+        stage.run(until=lambda: any(r.at == "transfer" for r in stage.decode.live))
+        stage.decode.abort(1)
+        stage.run()
+        stage.ask(1, 50, decode=False)
+        stage.run(seconds=5.0)
+        assert "given" in stage.prefill.ended[1] or "aborted" in stage.prefill.ended[1].lower()
+        stage.idle()
+
+
+def test_given_up_at_decode_before_it_had_pages() -> None:
+    with Stage(1, 2) as stage:
+        stage.decode.rows.clear()
+        stage.ask(1, 50)
+        stage.run(until=lambda: all(p.poll() >= 2 for r in stage.decode.live for p in r.parts))
+        stage.decode.abort(1)
+        stage.run(seconds=5.0)
+        assert stage.prefill.ended[1] != "well"
+
+
+def test_refused_at_prefill_before_decode_has_heard_of_it() -> None:
+    with Stage(2, 1) as stage:
+        stage.ask(1, 50, decode=False)
+        stage.prefill.turn()
+        stage.prefill.abort(1)
+        stage.run()
+        stage.ask(1, 50, prefill=False)
+        stage.run(seconds=5.0)
+        assert stage.decode.ended[1] not in {"", "well"}
+        stage.idle()
+
+
+def test_a_room_twice_at_a_time_does_not_touch_the_first() -> None:
+    with Stage(1, 1) as stage:
+        stage.ask(1, 60)
+        stage.ask(1, 60)
+        stage.run()
+        assert "in use" in stage.decode.ended[1] or stage.decode.ended[1] == "well"
+        stage.idle()
+
+
+def test_an_instance_that_starts_anew_is_found_under_its_address() -> None:
+    """A request that was under way fails; the first one that comes when the link was missed is carried."""
+    with Stage(1, 1) as stage:
+        stage.ask(1, 40)
+        stage.run()
+        old = stage.prefill
+        old.close()
+        stage.ask(2, 40, prefill=False)
+        stage.run(until=lambda: 2 in stage.decode.ended)
+        assert "lost" in stage.decode.ended[2]
+        stage.prefill = type(old)(stage.fabric, "prefill", 1, 4, 8, old.server)
+        stage.ask(3, 40)
+        stage.run()
+        assert stage.decode.ended[3] == "well"
+        stage.idle()
+
+
+@pytest.fixture(scope="module", params=[(1, 2), (2, 1)], ids=["1-2", "2-1"])
+def lasting(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """One stage for many examples: whatever one leaves behind, the next finds."""
+    with Stage(*request.param) as stage:
+        stage.ask(next(ROOMS), 20)
+        stage.run()
+        yield stage
+
+
+prompts = st.lists(st.tuples(st.integers(1, 100), st.integers(0, 3)), min_size=1, max_size=4)
+cuts = st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 40)), max_size=3)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(prompts=prompts, cuts=cuts)
+def test_whatever_is_aborted_and_when(
+    lasting: Stage, prompts: list[tuple[int, int]], cuts: list[tuple[int, bool, int]]
+) -> None:
+    """No page is lost, none is written while it is free, and what succeeds at decode has its bytes."""
+    rooms = [next(ROOMS) for _ in prompts]
+    for room, (tokens, prefix) in zip(rooms, prompts, strict=True):
+        lasting.ask(room, tokens, min(8 * prefix, tokens // 8 * 8))
+    aborted = {rooms[index] for index, *_ in cuts if index < len(rooms)}
+    for turn in range(41):
+        for index, at_prefill, when in cuts:
+            if when == turn and index < len(rooms):
+                (lasting.prefill if at_prefill else lasting.decode).abort(rooms[index])
+        lasting.prefill.turn()
+        lasting.decode.turn()
+    lasting.run()
+    lasting.idle()
+    untouched = set(rooms) - aborted
+    assert all(lasting.decode.ended[room] == lasting.prefill.ended[room] == "well" for room in untouched)
