@@ -9,8 +9,10 @@ from msgspec.structs import replace
 
 from kvproto.protocol.states import Cause
 from kvproto.torture.fleet import NAMES, SILENCE_S, WAYS, GroupWay
-from kvproto.torture.ledger import STARVED_S, RoomLedger, ways_of
+from kvproto.torture.ledger import HEARSAY_S, STARVED_S, RoomLedger, ways_of
 from kvproto.torture.plan import SIZES, TROUBLES, TorturePlan, TortureRoom, Trouble, make_plan
+from kvproto.torture.report import torture_page
+from kvproto.torture.result import TortureResult, starvation
 from kvproto.torture.verdicts import CAUSES, LOSSES, verdict
 
 PLAN = make_plan(3, SIZES["short"])
@@ -54,6 +56,13 @@ def test_a_trouble_explains_its_own_cause_and_no_other(trouble: Trouble) -> None
         assert (verdict(room, all_say(room, cause), disturbed=True) == []) == (good or cause in LOSSES)
 
 
+@pytest.mark.parametrize("trouble", ["", "gather-slow", "scatter-slow"])
+def test_a_slow_kernel_is_found_too_slow_only_where_a_clock_may_have_jumped(trouble: Trouble) -> None:
+    room = room_in(trouble)
+    assert verdict(room, all_say(room, "KERNEL_FAILED"), disturbed=False)
+    assert (verdict(room, all_say(room, "KERNEL_FAILED"), disturbed=True) == []) == bool(trouble)
+
+
 def test_whoever_takes_the_name_of_another_group_must_not_succeed() -> None:
     room = room_in("intruder")
     assert verdict(room, {"E0": WELL}, disturbed=True) == ["E0 says that it succeeded, but the name is another group's"]
@@ -82,6 +91,7 @@ def test_a_fault_excuses_rooms_of_the_ways_that_it_may_touch_and_no_others(way: 
         ledger.enter(number, ())
         ledger.touch(ways_of(target))
         ended(ledger, number, "LINK_LOST")
+        ledger.settle(now=time.monotonic() + HEARSAY_S)
         groups = {group for group, names in NAMES.items() if set(names) & set(target.split(">"))}
         assert bool(ledger.found) == (not groups <= set(way)), target
         assert ledger.complete == 1
@@ -108,10 +118,22 @@ def test_a_machine_that_keeps_processes_waiting_excuses_losses_alone(cause: str,
     ledger, number, now = RoomLedger(PLAN), calm_number(PLAN, (1, 12)), time.monotonic()
     ledger.enter(number, ())
     half = kept * STARVED_S / 2
-    ledger.late += [("P1", now - half, now), ("P1", now, now + half), ("D0", now - 99, now - SILENCE_S - 1)]
     ended(ledger, number, cause)
+    assert not ledger.settle(now=now + HEARSAY_S / 2) and not ledger.found, "who was kept from running may yet say so"
+    for name, begin, end in (("P1", now - 2 * half, now - half), ("P1", now - half, now),
+                             ("D0", now - 99, now - SILENCE_S - 1), ("D1", now + 1, now + 99)):  # fmt: skip
+        ledger.kept_from(name, begin, end)
+    assert ledger.settle(now=time.monotonic() + HEARSAY_S)
     assert bool(ledger.found) != excused
     assert ledger.starved == excused
+
+
+def test_a_starved_machine_is_called_one() -> None:
+    assert starvation({}, 60.0) == starvation({"P0": 1.0, "proxy": 2.0}, 60.0) == ""
+    said = starvation({"P0": 1.0, "proxy": 7.25}, 60.0)
+    assert "kept proxy from running for 7.2 s of 60 s" in said
+    result = TortureResult(1, "nixl-tcp", starvation=said)
+    assert said in torture_page(result) and "starved" not in torture_page(TortureResult(1, "nixl-tcp"))
 
 
 def test_a_room_that_hangs_is_no_longer_waited_for() -> None:

@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from kvproto.arguments import positive, whole
+from kvproto.arguments import positive, real, whole
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.demo.group import RankError
 from kvproto.torture.conduct import torture
 from kvproto.torture.fleet import CARRIERS
 from kvproto.torture.plan import SIZES, TorturePlan, make_plan
-from kvproto.torture.report import ProgressLine, plan_page, soak_page, torture_page
+from kvproto.torture.report import ProgressLine, attack_page, plan_page, soak_page, torture_page
 
 EPILOG = """\
 Two prefill groups and two decode groups, six processes, with a proxy between their control sockets. Rooms go all ways
@@ -40,8 +40,11 @@ examples:
   kvproto torture --size long --over nixl-shm   20,000 rooms and 2,000 faults
   kvproto torture --seed 1 --seeds 20 --json    twenty seeds, one JSON document a line
   kvproto torture --soak 1000000                rooms without end over one link: is memory flat?
+  kvproto torture --attack --minutes 10         strangers without a key: does anything change but counters?
 
-Exit code 0: nothing was found; 1: something was, and the ranks' traces are in the directory that is named.
+Exit code 0: nothing was found; 1: something was, and the ranks' traces are in the directory that is named; 2: it could
+not be done, for example because the machine keeps the processes from running. Where it did so for a while, the page
+says so, and rooms that nothing else happened to are not blamed for links that were lost then.
 """
 
 
@@ -61,6 +64,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--over", choices=CARRIERS, default="nixl-tcp", help="what moves the bytes (default nixl-tcp)")
     p.add_argument("--plan", action="store_true", help="print what would happen")
     p.add_argument("--soak", type=positive, metavar="ROOMS", help="so many rooms over one link, and RSS")
+    p.add_argument("--attack", action="store_true", help="strangers at the door of ranks with keys, while rooms go on")
+    p.add_argument("--minutes", type=real(0.01, 1e4), default=10.0, metavar="M", help="of --attack (default 10)")
     p.add_argument("--traces", type=Path, default=Path("torture-traces"), metavar="DIR", help="(torture-traces)")
     p.add_argument("--json", action="store_true", help="one JSON document a run, and nothing else")
     return p
@@ -76,6 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if args.soak:
             return _soak(args)
+        if args.attack:
+            return _attack(args)
         runs = [make_plan(each, size) for each in range(seed, seed + args.seeds)]
         if args.plan:
             say("\n".join(plan_page(plan) for plan in runs))
@@ -91,6 +98,16 @@ def _torture(plan: TorturePlan, args: argparse.Namespace) -> int:
     result = torture(plan, args.over, args.traces / f"seed-{plan.seed}", line.torture)
     line.clear()
     say(json.dumps(msgspec.to_builtins(result)) if args.json else torture_page(result))
+    return WELL if result.ok else FOUND
+
+
+def _attack(args: argparse.Namespace) -> int:
+    from kvproto.torture.attack import attack  # as above
+
+    line = ProgressLine(shown=not args.json)
+    result = attack(args.minutes, args.over, line.attack)
+    line.clear()
+    say(json.dumps(msgspec.to_builtins(result)) if args.json else attack_page(result))
     return WELL if result.ok else FOUND
 
 

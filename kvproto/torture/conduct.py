@@ -26,7 +26,7 @@ from kvproto.torture.faults import PROXY, Siege
 from kvproto.torture.fleet import NAMES, WAYS, Carrier
 from kvproto.torture.ledger import RoomLedger, ways_of
 from kvproto.torture.plan import HARMLESS, Episode, TorturePlan
-from kvproto.torture.result import TortureResult, few, told
+from kvproto.torture.result import StarvedError, TortureResult, few, starvation, told
 
 TICK_S = 0.02
 START_S = 120.0  # for processes to start, on a machine that has other things to do
@@ -36,6 +36,8 @@ REST_S = 15.0
 GROWN_MIB = 32.0
 #: Mooncake has a connection for each piece in flight, and keeps them
 POOLED = 64
+#: a wait that takes so many times what it may, though nothing hangs: the machine has other things to do
+STARVED_TIMES = 4
 Watch = Callable[["Torture"], None]
 
 
@@ -45,7 +47,7 @@ def torture(
 ) -> TortureResult:  # fmt: skip
     """Carry out the plan. `traces`: a directory that is made if something is found; `players`: the ranks' program.
 
-    TimeoutError: the processes did not start.
+    TimeoutError: the processes did not start.  StarvedError: the machine kept them from running.
     """
     run = Torture(plan, carrier, traces, watch, players)
     began = time.monotonic()
@@ -115,6 +117,7 @@ class Torture:
                 self.ledger.lost(strike.target)
                 self._rss.pop(strike.target, None)
         self._look_for_hangs()
+        self.ledger.settle()
         if self.ledger.found:
             self._save()
         self.watch(self)
@@ -157,8 +160,15 @@ class Torture:
                 self.ledger.give_up(number)
                 for name in names:
                     self.crew.tell(name, "explain", ([number],))
-                said = self.crew.collect("explain", names, REST_S, self._hear)
-                self._find("hang", number, "; ".join(f"{name}: {said[name][0]}" for name in names))
+                self._find("hang", number, self._explained(names))
+
+    def _explained(self, names: list[str]) -> str:
+        """What these ranks say that a room waits for."""
+        try:
+            said = self.crew.collect("explain", names, REST_S, self._hear)
+        except TimeoutError as error:
+            return str(error)
+        return "; ".join(f"{name}: {said[name][0]}" for name in names)
 
     def _patience(self, since: float) -> float:
         """Seconds since then, less those in which the machine kept some process from running."""
@@ -174,7 +184,7 @@ class Torture:
             case "ports":
                 self.siege.ported(data)
             case "late" if not self.siege.stopped(name, *data):
-                self.ledger.late.append((name, *data))
+                self.ledger.kept_from(name, *data)
             case "holdings":
                 self._answers[name] = data
             case "weighed":
@@ -209,11 +219,14 @@ class Torture:
         self._until(lambda: not self.ledger.open, "the probes to be over", START_S)
 
     def _until(self, done: Callable[[], bool], what: str, seconds: float) -> None:
-        limit = time.monotonic() + seconds
+        began = time.monotonic()
         while not done():
             self._turn()
-            if time.monotonic() > limit:
+            if self._patience(began) > seconds:
                 raise TimeoutError(f"waited {seconds:g} s for {what}; down: {', '.join(self.siege.down()) or 'none'}")
+            if (waited := time.monotonic() - began) > STARVED_TIMES * seconds:
+                kept = self.ledger.kept_waiting(began)
+                raise StarvedError(f"this machine was starved: a process did not run for {kept:.0f} of {waited:.0f} s")
 
     def _hold(self) -> dict[str, Any]:
         """What every rank holds now."""
@@ -227,8 +240,9 @@ class Torture:
 
     def _compare(self) -> None:
         """Everything is as it was at the beginning, once it has come to rest."""
-        limit = time.monotonic() + REST_S
-        while (changed := self._changed()) and time.monotonic() < limit:
+        began = time.monotonic()
+        self._until(self.ledger.settle, "rooms that failed to be judged", START_S)
+        while (changed := self._changed()) and self._patience(began) < REST_S:
             self._turn()
         for text in changed:
             self._find("leak", -1, text)
@@ -280,5 +294,5 @@ class Torture:
             dict(ledger.troubles), dict(self.siege.struck), self.hits,
             {name: (round(a, 1), round(b, 1)) for name, (a, b) in sorted(self._rss.items())}, len(ledger.late),
             ledger.starved, [told(self.plan, each) for each in few(ledger.found)],
-            str(self.traces) if self._saved else "",
+            str(self.traces) if self._saved else "", starvation(ledger.kept, seconds),
         )  # fmt: skip

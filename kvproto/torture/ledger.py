@@ -2,10 +2,16 @@
 
 A room is complete when every rank that has opened it and still lives has been told its outcome and its release; then it
 is judged and forgotten, so that the account does not grow with the run.
+
+*A starved machine.*  A process that the machine kept from running looks to its peers like one that is dead.  So rooms
+that nothing happened to are judged by what they lost only where every process ran: each says when it did not (`late`).
+It says so when it runs again, which may be after others have told how a room ended, so a room that failed is judged a
+while later (`settle`).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
@@ -16,6 +22,8 @@ from kvproto.torture.verdicts import LOSSES, verdict
 
 #: a process that did not run for so many seconds of a room's life may have cost it a link or a write
 STARVED_S = SILENCE_S / 4
+#: a room that failed is judged so much later: whoever was kept from running has said so by then
+HEARSAY_S = 2 * SILENCE_S
 LATEST = 4096
 Found = tuple[str, int, str]  #: (kind, number of a room or -1, what)
 
@@ -48,6 +56,14 @@ class RoomLedger:
         self.causes: Counter[str] = Counter()
         self.troubles: Counter[str] = Counter()
         self.starved = 0
+        #: by process: seconds in all that the machine kept it from running
+        self.kept: dict[str, float] = defaultdict(float)
+        self._doubtful: deque[tuple[float, RoomAccount, list[str]]] = deque()
+
+    def kept_from(self, name: str, begin: float, end: float) -> None:
+        """The machine kept this process from running, by the clock that all of them share."""
+        self.late.append((name, begin, end))
+        self.kept[name] += end - begin
 
     def enter(self, number: int, dead: Iterable[str]) -> list[str]:
         """This room is opened now; by these ranks."""
@@ -101,21 +117,35 @@ class RoomLedger:
         self.causes.update(cause for cause, _ in account.outcomes.values())
         self.troubles[account.room.trouble] += bool(account.room.trouble)
         found = verdict(account.room, account.outcomes, disturbed=account.disturbed)
-        if found and not account.disturbed and self._starving(account):
-            self.starved += 1
+        if found and not account.disturbed:
+            self._doubtful.append((time.monotonic(), account, found))
         else:
-            self.found += [("outcome", number, text) for text in found]
+            self._find(account, found)
 
-    def _starving(self, account: RoomAccount) -> bool:
+    def settle(self, *, now: float | None = None) -> bool:
+        """Judge the rooms that failed long enough ago; whether none is left to be judged."""
+        now = time.monotonic() if now is None else now
+        while self._doubtful and self._doubtful[0][0] + HEARSAY_S <= now:
+            ended, account, found = self._doubtful.popleft()
+            if self._starving(account, ended):
+                self.starved += 1
+            else:
+                self._find(account, found)
+        return not self._doubtful
+
+    def _find(self, account: RoomAccount, found: list[str]) -> None:
+        self.found += [("outcome", account.room.number, text) for text in found]
+
+    def _starving(self, account: RoomAccount, ended: float) -> bool:
         """Whether the room failed by a loss while the machine kept some process from running for long."""
         lost = all(cause in LOSSES | {"NONE"} for cause, _ in account.outcomes.values())
-        return lost and self.kept_waiting(account.since - SILENCE_S) > STARVED_S
+        return lost and self.kept_waiting(account.since - SILENCE_S, ended) > STARVED_S
 
-    def kept_waiting(self, since: float) -> float:
-        """Seconds since then in which the machine kept a process from running: of the one that had to wait longest."""
+    def kept_waiting(self, since: float, until: float = math.inf) -> float:
+        """Seconds in this time in which the machine kept a process from running: of the one that waited longest."""
         kept: dict[str, float] = defaultdict(float)
         for name, begin, end in self.late:
-            if end > since:
+            if end > since and begin < until:
                 kept[name] += end - begin
         return max(kept.values(), default=0.0)
 

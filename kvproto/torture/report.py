@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from kvproto.torture.conduct import Torture
 from kvproto.torture.plan import TorturePlan
 from kvproto.torture.result import SoakResult, TortureResult
+
+if TYPE_CHECKING:
+    from kvproto.torture.attack import AttackResult  # which loads torch: the parent of a torture does not need it
 
 EVERY_S = 1.0
 
@@ -28,6 +32,10 @@ class ProgressLine:
         """How far a soak is."""
         mib = ", ".join(f"{side} {each[-1]:.1f} MiB" for side, each in result.rss.items())
         self._say(f"{result.rooms} rooms, {result.rooms / result.seconds:.0f} a second; {mib}")
+
+    def attack(self, result: AttackResult) -> None:
+        """How far an attack is."""
+        self._say(f"{result.rooms} rooms, {sum(result.attacks.values())} attacks")
 
     def _say(self, text: str) -> None:
         if not self._shown or time.monotonic() < self._next:
@@ -54,6 +62,7 @@ def torture_page(result: TortureResult) -> str:
         f"  undisturbed  {result.undisturbed} rooms: {calm}",
         f"  memory       {', '.join(f'{name} {a:.0f} -> {b:.0f} MiB' for name, (a, b) in result.rss.items())}",
     ]
+    lines += [f"  {result.starvation}"] if result.starvation else []
     lines += [f"FOUND {text}" for text in result.found]
     if result.traces:
         lines += [
@@ -74,6 +83,17 @@ def soak_page(result: SoakResult) -> str:
         for side, mib in result.rss.items()
     ]
     return "\n".join([*lines, *(f"FOUND {text}" for text in result.found)] if result.found else [*lines, "flat"])
+
+
+def attack_page(result: AttackResult) -> str:
+    """An attack's result."""
+    lines = [
+        f"{result.seconds:.0f} s of strangers at the door, {result.carrier}: {result.rooms} rooms went through",
+        f"  came         {_counts(result.attacks)}",
+        f"  turned away  {_counts(result.away)}",
+        f"  memory       {', '.join(f'{side} {a:.0f} -> {b:.0f} MiB' for side, (a, b) in result.rss.items())}",
+    ]
+    return "\n".join([*lines, *([f"FOUND {text}" for text in result.found] or ["nothing changed but counters"])])
 
 
 def plan_page(plan: TorturePlan) -> str:

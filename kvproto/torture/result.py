@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from kvproto.errors import KvprotoError
 from kvproto.torture.ledger import Found
 from kvproto.torture.plan import TorturePlan
 
@@ -32,11 +33,30 @@ class TortureResult(msgspec.Struct):
     starved: int = 0
     found: list[str] = []
     traces: str = ""
+    #: who was kept from running, in words; empty where the machine let all of them run
+    starvation: str = ""
 
     @property
     def ok(self) -> bool:
         """Nothing was found."""
         return not self.found
+
+
+class StarvedError(KvprotoError):
+    """The machine kept processes from running: nothing was learnt from what did not happen in time."""
+
+
+#: a process that was kept from running for more than this share of a run was starved
+STARVED_SHARE = 0.05
+
+
+def starvation(kept: Mapping[str, float], seconds: float) -> str:
+    """Who was kept from running for how long, where it was more than a little; empty: nobody."""
+    most = max(kept, key=lambda name: kept[name], default="")
+    if not most or kept[most] < STARVED_SHARE * seconds:
+        return ""
+    waits = f"it kept {most} from running for {kept[most]:.1f} s of {seconds:.0f} s"
+    return f"this machine was starved: {waits}; run on a quieter one, or with fewer rooms --at-once"
 
 
 class SoakResult(msgspec.Struct):

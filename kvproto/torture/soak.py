@@ -79,7 +79,7 @@ def soak(
 class SoakRank:
     """One of the two processes."""
 
-    def __init__(self, side: str, carrier: Carrier) -> None:
+    def __init__(self, side: str, carrier: Carrier, keys: str | None = None) -> None:
         self.prefill = side == "P"
         layout = HALVES if self.prefill else LAYOUT
         self.truth = noise(LAYOUT, 0, PAGES, 1)
@@ -88,7 +88,7 @@ class SoakRank:
             mark(self.pool)
         make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
         settings = Settings(timing=PATIENT, ring_bytes=8 << 20, slots=16)
-        self.endpoint = make(layout, 0, self.pool, make_transport(carrier), grid=TOKENS, settings=settings)
+        self.endpoint = make(layout, 0, self.pool, make_transport(carrier), grid=TOKENS, settings=settings, keys=keys)
         self.free = list(range(PAGES))
         self.pages: dict[Room, int] = {}
         self.wrong: list[str] = []
@@ -138,6 +138,17 @@ class SoakRank:
             if time.monotonic() > limit:
                 raise TimeoutError("\n".join(self.endpoint.explain(room) for room in self.pages))
         return resident(), holdings(self.endpoint), self.wrong
+
+    def rest(self, seconds: float) -> None:
+        """Nothing, for so long."""
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit:
+            self.idle()
+
+    def look(self) -> dict[str, Any]:
+        """What is held, what was counted, and MiB of memory."""
+        held, counted = holdings(self.endpoint), self.endpoint.metrics()
+        return {"holds": held, "metrics": counted, "rss": round(resident() / (1 << 20), 1)}
 
     def _open(self, number: int) -> None:
         room = Room(number)

@@ -3,7 +3,8 @@
 * A room that nothing happened to succeeds, on every rank that it concerns; so does one whose kernels were only slow,
   and one whose name another group tried to take.
 * One in trouble may fail, by the cause of its trouble and by no other.
-* One that a fault may have touched may fail, by any cause that a lost peer leads to.
+* One that a fault may have touched may fail, by any cause that a lost peer leads to; if its kernels are slow, also
+  since a clock that jumps, or a process that is stopped, lets their timer end.
 * A foreign group that opens a name that is taken does not succeed.
 * Whoever is told of a failure is told why.
 
@@ -32,12 +33,15 @@ CAUSES: dict[Trouble, frozenset[str]] = {
     "mismatch": frozenset({"PLAN_MISMATCH"}),
     "intruder": frozenset({"NOT_ENTITLED"}),
 }
+#: a kernel that takes its time may be found to have taken too long
+SLOW: frozenset[Trouble] = frozenset({"gather-slow", "scatter-slow"})
 Outcomes = Mapping[str, tuple[str, str]]  #: by rank: cause, and the reason in words
 
 
 def verdict(room: TortureRoom, outcomes: Outcomes, *, disturbed: bool) -> list[str]:
     """What is wrong with these outcomes, in words. `disturbed`: a fault may have touched the room."""
     allowed = {"NONE", *CAUSES.get(room.trouble, frozenset()), *(LOSSES if disturbed else ())}
+    allowed |= {"KERNEL_FAILED"} if disturbed and room.trouble in SLOW else set()
     found = []
     for name, (cause, reason) in outcomes.items():
         if cause not in allowed:
