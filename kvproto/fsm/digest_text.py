@@ -172,6 +172,7 @@ def table_says(table: Table[Any]) -> Iterator[object]:
     """What a table says, as the roots of a part."""
     yield from (table.value, table.tombstones, table.initial, table.events)
     yield from ((state, state in table.final, table.timers.get(state)) for state in table.states)
+    yield from table.periods.items()
     for row in table.rows:
         yield tuple(getattr(row, name) for name in row.__struct_fields__ if name not in FOR_READERS)
 

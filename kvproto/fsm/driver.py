@@ -54,6 +54,8 @@ class Driver:
         self._timed: list[MachineStore] = []
         #: how often a timer of this store has ended in this state, and what came of it (`OVER`: the machine's end)
         self.timer_ends: Counter[tuple[str, str, str]] = Counter()
+        #: how often a machine of this store has come from this state, on this event, into one that its table counts
+        self.entered: Counter[tuple[str, str, str, str]] = Counter()
         self._route: dict[type[Event], On] = {}
         self._queue: deque[Event] = deque()
         self._out: list[Any] = []  # effects alone: events are queued

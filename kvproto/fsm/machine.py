@@ -8,7 +8,8 @@ but the pair itself.
 A step is pure: no clock, no I/O, no logging; the same arguments give the same result, which is what makes the
 checker's memory of results sound.  The order within a row: the guard sees the value as it is; `let` makes the new
 value; state and timer are set; the effects are built from the *new* value.  A value that nothing changes is
-returned as it is, the same object.  A timer ends on the wheel's next slot after its period.
+returned as it is, the same object.  A timer ends on the wheel's next slot after its period; one that ends again and
+again in its state, and has a longest period, waits twice as long each time.
 
 An event for which a state has no row at all is refused by name.  The lint proves that this cannot happen for
 events of the table; it is here so that nothing can stop a rank.
@@ -29,15 +30,19 @@ from kvproto.fsm.inline import expression
 from kvproto.fsm.table import Output, Row, Table, Value
 from kvproto.fsm.timer_wheel import INFINITY, QUANTUM
 from kvproto.fsm.timing import NamedTimers, Timer
-from kvproto.fsm.vocabulary import Event, Report
+from kvproto.fsm.vocabulary import Event, Report, TimerFired
 
 V = TypeVar("V", bound=Value)
 Fired = tuple[Row | None, V, tuple[Output, ...]]
 Fire = Callable[[Any, Any, float], Fired[Any]]
-Due = Callable[[float], float]
+Due = Callable[..., float]
+#: of a value: how often its timer has ended
+Tries = Callable[[Any], int] | None
+#: of a value, by state: the period of its own that its timer has
+Periods = tuple[Callable[[Any], float] | None, ...]
 #: what a guard or a change is called with, what an effect is built from, and the names that a step gives itself
 ASKED, BUILT = ("value", "event", "now"), ("new", "event")
-LOCAL = ("value", "event", "now", "new", "fire", "report")
+LOCAL = ("value", "event", "now", "new", "fire", "report", "slot")
 
 
 class Machine(Generic[V]):
@@ -51,6 +56,7 @@ class Machine(Generic[V]):
         self.ends = [state in table.final for state in table.states]
         self._dues = [_due(self.timers.get(state)) for state in table.states]
         self._timed = tuple(due is not None for due in self._dues)
+        self._periods: Periods = tuple(table.periods.get(state) for state in table.states)
         pairs = table.pairs()
         #: by event, then by state: what to call
         events = dict.fromkeys([*table.events, *(event for _, event in pairs)])
@@ -79,8 +85,9 @@ class Machine(Generic[V]):
         return self.undecided(value, event)
 
     def _compile(self, rows: list[Row]) -> Fire:
-        code, names = _code(tuple(rows), self._timed, self.table.name)
+        code, names = _code(tuple(rows), self._timed, self.table.name, self.table.tries, self._periods)
         scope = names | {f"due{i}": self._dues[row.target] for i, row in enumerate(rows)}
+        scope["slot"] = _slot
         scope["report"] = lambda value, event, why: (_report(self.table.name, value, event, why),)
         exec(code, scope)  # noqa: S102
         fire: Fire = scope["fire"]
@@ -88,13 +95,17 @@ class Machine(Generic[V]):
 
 
 @lru_cache(maxsize=8192)
-def _code(rows: tuple[Row, ...], timed: tuple[bool, ...], name: str) -> tuple[CodeType, dict[str, Any]]:
+def _code(
+    rows: tuple[Row, ...], timed: tuple[bool, ...], name: str, tries: Tries, periods: Periods
+) -> tuple[CodeType, dict[str, Any]]:  # fmt: skip
     """The function for one pair, compiled once for all machines of the process."""
-    source, names = _source(rows, timed)
+    source, names = _source(rows, timed, tries, periods)
     return compiled(source, f"{name} {rows[0].source.name} {rows[0].event.__name__}"), names
 
 
-def _source(rows: tuple[Row, ...], timed: tuple[bool, ...]) -> tuple[str, dict[str, Any]]:
+def _source(
+    rows: tuple[Row, ...], timed: tuple[bool, ...], tries: Tries, periods: Periods
+) -> tuple[str, dict[str, Any]]:  # fmt: skip
     """The function for one pair, and the names that it uses."""
     names: dict[str, Any] = {"replace": replace, "INFINITY": INFINITY} | dict.fromkeys(LOCAL, LOCAL)
     lines = ["def fire(value, event, now):"]
@@ -104,22 +115,38 @@ def _source(rows: tuple[Row, ...], timed: tuple[bool, ...]) -> tuple[str, dict[s
         if row.when is not None:
             lines.append(f"    if {ast.unparse(expression(row.when, ASKED, names))}:")
             indent = "        "
-        lines += [indent + line for line in _lines(i, row, names, timed=timed[row.target])]
+        own = periods[row.target] if timed[row.target] else None
+        lines += [indent + line for line in _lines(i, row, names, tries, own, timed=timed[row.target])]
     if rows[-1].when is not None:
         lines.append("    return None, value, report(value, event, 'no row for it')")
     return "\n".join(lines), names
 
 
-def _lines(i: int, row: Row, names: dict[str, Any], *, timed: bool) -> list[str]:
+def _lines(
+    i: int, row: Row, names: dict[str, Any], tries: Tries, own: Callable[[Any], float] | None, *, timed: bool
+) -> list[str]:  # fmt: skip
     if row.verb == "ignore":
         return [f"return row{i}, value, ()"]
     if row.verb == "refuse":
         return [f"return row{i}, value, report(value, event, {row.why!r})"]
     new = expression(row.let, ASKED, names) if row.let else ast.Name("value")
+    lines = []
     if row.target is not row.source or row.again:
-        new = _moved(new, f"target{i}", f"due{i}(now)" if timed else "INFINITY")
+        due = f"due{i}({_since(row, names, tries)})" if timed else "INFINITY"
+        if own is not None:
+            lines.append(f"new = {ast.unparse(new)}")
+            new, period = ast.Name("new"), ast.unparse(expression(own, BUILT[:1], names))
+            due = f"slot(now + {period}) if {period} else {due}"
+        new = _moved(new, f"target{i}", due)
     effects = "".join(f"{ast.unparse(expression(build, BUILT, names))}, " for build in row.do)
-    return [f"new = {ast.unparse(new)}", f"return row{i}, new, ({effects})"]
+    return [*lines, f"new = {ast.unparse(new)}", f"return row{i}, new, ({effects})"]
+
+
+def _since(row: Row, names: dict[str, Any], tries: Tries) -> str:
+    """What a timer's end is worked out of: the time, and for one that ends where it began, how often it has ended."""
+    if tries is None or row.target is not row.source or not issubclass(row.event, TimerFired):
+        return "now"
+    return f"now, {ast.unparse(expression(tries, ASKED[:1], names))} + 1"
 
 
 def _moved(new: ast.expr, state: str, due: str) -> ast.expr:
@@ -131,16 +158,24 @@ def _moved(new: ast.expr, state: str, due: str) -> ast.expr:
     return ast.Call(ast.Name("replace"), [new], more)
 
 
+def _slot(due: float) -> float:
+    """The wheel's next slot after this."""
+    return due // QUANTUM * QUANTUM + QUANTUM
+
+
 def _due(timer: Timer | None) -> Due | None:
     """When a timer that is started now ends; what is started alike shares one number.  None: no timer."""
     if timer is None:
         return None
     period, first, last, end = timer.period, INFINITY, -INFINITY, 0.0
+    backs_off = timer.longest > period
 
-    def due(now: float) -> float:
+    def due(now: float, times: int = 0) -> float:
         nonlocal first, last, end
+        if times and backs_off:
+            return _slot(now + timer.after(times))
         if not first < now < last:
-            end = (now + period) // QUANTUM * QUANTUM + QUANTUM
+            end = _slot(now + period)
             # well within the slot no rounding can change the answer
             first, last = end - QUANTUM - period + QUANTUM / 1024, end - period - QUANTUM / 1024
         return end

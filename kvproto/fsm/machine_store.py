@@ -38,12 +38,12 @@ KeyOf = Callable[[Any], Any]
 
 #: what the generated function is given, and the function
 MAKE = """\
-def make(driver, steps, log, inner, ends, initial, fresh, wakes, bury, end, arm, INFINITY):
+def make(driver, steps, log, inner, ends, initial, fresh, wakes, counted, bury, end, arm, INFINITY):
     def take(event, now):
         {find}
         row, new, effects = steps[old.state](old, event, now)
         log((now, row, event, old, new))
-        if new is not old:
+        if new is not old:{count}
             if ends[new.state]:
                 {end}
             elif new.state is not fresh or old is not initial:
@@ -56,6 +56,9 @@ def make(driver, steps, log, inner, ends, initial, fresh, wakes, bury, end, arm,
                 act(effect)
     return take
 """
+COUNT = """
+if new.state in counted and new.state is not old.state:
+    driver.entered["{store}", old.state.name, type(event).__name__, new.state.name] += 1"""
 FLAT = """\
 key = {key}
 old = driver.{store}.get(key)
@@ -147,6 +150,7 @@ class MachineStore:
         make: Callable[..., On] = names["make"]
         given = (
             driver.log, driver.inner, machine.ends, machine.initial, self.table.initial, self.wakes,
+            self.table.counted,
             self._bury, self._end if flat else self._end_part,
             self.wheel.put if flat and not self.restless else self._arm, INFINITY,
         )  # fmt: skip
@@ -166,6 +170,7 @@ class MachineStore:
             find, keep, arm, end = PART, KEEP_PART, ARM_PART, "end(whole, key)"
         keep += arm if self.table.timers else ""
         parts = {"find": indent(find, 2), "keep": indent(keep, 4), "end": end}
+        parts["count"] = indent(COUNT if self.table.counted else "", 3)
         return MAKE.format(**{name: text.format(**words) for name, text in parts.items()}), names
 
     def _bury(self, key: Any, value: Any) -> None:

@@ -90,10 +90,16 @@ class Table(Generic[V]):
         self, name: str, value: type[V], states: type[State], *, initial: State,
         events: Iterable[type[Event]], timers: dict[State, str], final: tuple[State, ...] = (),
         tombstones: bool = False, well: tuple[State, ...] = (), apart: tuple[State, ...] = (),
+        counted: tuple[State, ...] = (), tries: Callable[[V], int] | None = None,
+        periods: dict[State, Callable[[V], float]] | None = None,
     ) -> None:  # fmt: skip
         """`final`: the states that end the machine; `tombstones`: final values are kept for a while and still answer;
         else they are deleted at once.  For pictures, since rows do not say which way is the usual one: `well`, the
-        states that a life which goes well passes through, in their order; `apart`, those in which it does not.
+        states that a life which goes well passes through, in their order; `apart`, those in which it does not.  For
+        whoever watches: `counted`, the states of which every entry is counted, by where it came from and on what.
+        `tries`: of a value, how often its timer has ended so far; timers with a longest period back off by it.
+        `periods`: of a value, by state: the period (seconds) that this one's timer has instead of the named one's;
+        0: it has none of its own.
         """
         self.name = name
         self.value = value
@@ -103,7 +109,8 @@ class Table(Generic[V]):
         self.timers = timers
         self.final = final
         self.tombstones = tombstones
-        self.well, self.apart = well, apart
+        self.well, self.apart, self.counted = well, apart, counted
+        self.tries, self.periods = tries, periods or {}
         self.rows: list[Row] = []
 
     def pairs(self) -> dict[tuple[State, type[Event]], list[Row]]:

@@ -11,10 +11,12 @@ from kvproto.fsm.errors import ArgumentError
 
 
 class Timer(msgspec.Struct, frozen=True, gc=False):
-    """`period` seconds, at most `tries` times in all."""
+    """`period` seconds, at most `tries` times in all; where the table counts them, each time twice as long as before,
+    up to `longest` seconds (0: no longer than the first)."""
 
     period: float
     tries: int = 1
+    longest: float = 0.0
 
     def __post_init__(self) -> None:
         """ArgumentError: the period is not a time, or the timer could never end."""
@@ -22,6 +24,14 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
             raise ArgumentError(f"a timer's period is {self.period!r}: it is in seconds, finite, and more than 0")
         if type(self.tries) is not int or self.tries < 1:
             raise ArgumentError(f"a timer's tries are {self.tries!r}: a whole number, at least 1")
+        if isinstance(self.longest, bool) or not 0.0 <= self.longest < math.inf:
+            raise ArgumentError(
+                f"a timer's longest period is {self.longest!r}: it is in seconds, finite, and not under 0"
+            )
+
+    def after(self, times: int) -> float:
+        """The period that follows when it has ended so often, in seconds."""
+        return max(self.period, min(self.period * 2.0 ** min(times, 64), self.longest))
 
 
 class Timers(msgspec.Struct, frozen=True):

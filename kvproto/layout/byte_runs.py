@@ -1,54 +1,91 @@
 """The byte runs of one share in one cell, page to page: what the slice and the direct route write.
 
-A pool is one tensor a layer for K and one for V, ``[page, token, head, dim]`` (NHD) or ``[page, head, token, dim]``
-(HND). Its regions are numbered from 1: K of local layer i is ``1 + i``, V of it ``1 + layers + i``, with as many local
-layers as that rank holds; region 0 is the staging ring. Offsets count bytes from the start of a region.
+A pool is rows, the ``dim`` elements of one head at one token, placed by strides (`kvproto.layout.placement`): by itself
+one tensor a layer for K and one for V, ``[page, token, head, dim]`` (NHD) or ``[page, head, token, dim]`` (HND).  Of
+those, regions are numbered from 1: K of local layer i is ``1 + i``, V of it ``1 + layers + i``, with as many local
+layers as that rank holds; region 0 is the staging ring.  Offsets count bytes from the start of a region.
 
-All planes (a layer's K or V) of a share look alike up to the size of a row, the ``dim`` elements of one head at one
-token. So rows are walked and merged once, in units of rows, and the result is scaled for each plane. Two rows join
-when they adjoin on *both* sides. The walk decides which rows can: token by token as a rule; where both sides keep a
-head's tokens together, head by head within the tokens that share a page on both sides. Along the
-tables' order of pages this walk misses no join, and a direct share comes out as whole pages, or runs of them.
+The planes (a layer's K or V) of one kind look alike, so rows are walked and merged once for K and once for V, and the
+result is moved to where each plane begins.  Two rows join when they adjoin on *both* sides.  The walk decides which
+rows can: token by token as a rule; where both sides keep a head's tokens together, head by head within the tokens that
+share a page on both sides.  Along the tables' order of pages this walk misses no join of a dense pool, and a direct
+share comes out as whole pages, or runs of them.  (Where heads lie outside of pages, neighbouring pages are not joined.)
+
+Planes that share a region on both sides, as in a block that holds all layers, are walked together, run by run, so that
+what adjoins from plane to plane joins, too: a block of all layers, K and V, can be one run.
 
 This is the definition, row by row in plain Python. `kvproto.layout.byte_runs_numpy` computes the same with numpy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 
+import msgspec
+
+from kvproto.layout.placement import Placement, Strides, dense, rows
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError
 
 Descriptor = tuple[int, int, int, int, int]  #: (source region, source offset, target region, target offset, bytes)
+Run = tuple[int, int, int]  #: (source offset, target offset, bytes)
+Plane = tuple[int, int, int]  #: where it begins in the source region and in the target region; 0: of K, 1: of V
+
+
+class Form(msgspec.Struct, frozen=True):
+    """How the rows of K, or of V, lie on both sides."""
+
+    row: int
+    source: Strides
+    target: Strides
+
+    def by_head(self, heads: int) -> bool:
+        """Whether a walk over so many heads goes head by head: both sides keep a head's tokens in a page together."""
+        return self.source.token == self.target.token == self.row and (heads == 1 or not self.whole(heads))
+
+    def whole(self, heads: int) -> bool:
+        """Whether both sides keep the heads of a token together."""
+        return heads == 1 or self.source.head == self.target.head == self.row
 
 
 def descriptors(
-    plan: Plan, share: Share, src_table: Sequence[int], dst_table: Sequence[int], first: int, tokens: int
-) -> Iterator[Descriptor]:
+    plan: Plan, share: Share, src_table: Sequence[int], dst_table: Sequence[int], first: int, tokens: int,
+    ours: Placement | None = None, theirs: Placement | None = None,
+) -> Iterator[Descriptor]:  # fmt: skip
     """The byte runs of `share` for the tokens ``[first, first + tokens)``, plane by plane, merged.
 
-    The tables hold the page ids of the whole room on each side: token t lies in page ``table[t // page_size]``.
-    Raises `LayoutError` if a table ends before the tokens or names a negative page.
+    The tables hold the page ids of the whole room on each side: token t lies in page ``table[t // page_size]``.  `ours`
+    and `theirs` say where the writer's and the reader's rows lie (None: `dense`).  Raises `LayoutError` if a table ends
+    before the tokens or names a negative page.
     """
     covered(plan.prefill, src_table, first, tokens)
     covered(plan.decode, dst_table, first, tokens)
-    runs = list(_runs(plan, share, src_table, dst_table, first, tokens))
-    for src_region, dst_region, row in planes(plan, share):
-        for source, target, rows in runs:
-            yield src_region, source * row, dst_region, target * row, rows * row
+    ours, theirs = ours or dense(plan.prefill, share.writer), theirs or dense(plan.decode, share.reader)
+    runs = [list(_joined(_pieces(plan, share, form, src_table, dst_table, first, tokens)))
+            for form in forms(plan, ours, theirs)]  # fmt: skip
+    for (src_region, dst_region), places in planes(plan, share, ours, theirs).items():
+        for source, target, size in _joined(_placed(places, [runs[kind] for _, _, kind in places])):
+            yield src_region, source, dst_region, target, size
 
 
-def planes(plan: Plan, share: Share) -> list[tuple[int, int, int]]:
-    """(source region, target region, bytes a row) of each plane of the share: K of its layers, then V of them."""
-    sizes = [dim * plan.prefill.itemsize for dim in (plan.prefill.k_dim, plan.prefill.v_dim)]
-    ours, theirs = plan.prefill.layers_of(share.writer)[1], plan.decode.layers_of(share.reader)[1]
-    return [
-        (1 + which * ours + share.src_layer + layer, 1 + which * theirs + share.dst_layer + layer, size)
-        for which, size in enumerate(sizes)
-        if size
-        for layer in range(share.layers)
-    ]
+def forms(plan: Plan, ours: Placement, theirs: Placement) -> list[Form]:
+    """Of K and, if there is any, of V."""
+    sides = zip(rows(plan.prefill), ours.strides, theirs.strides, strict=True)
+    return [Form(row, source, target) for row, source, target in sides]
+
+
+def planes(plan: Plan, share: Share, ours: Placement, theirs: Placement) -> dict[tuple[int, int], list[Plane]]:
+    """The share's planes by (source region, target region): K of its layers, then V; in one region, as they lie."""
+    source, target = plan.prefill.layers_of(share.writer)[1], plan.decode.layers_of(share.reader)[1]
+    found: dict[tuple[int, int], list[Plane]] = {}
+    for kind in range(len(ours.strides)):
+        for layer in range(share.layers):
+            src_region, src = ours.planes[kind * source + share.src_layer + layer]
+            dst_region, dst = theirs.planes[kind * target + share.dst_layer + layer]
+            found.setdefault((src_region, dst_region), []).append((src, dst, kind))
+    for places in found.values():
+        places.sort()
+    return found
 
 
 def covered(layout: Layout, table: Sized, first: int, tokens: int) -> tuple[int, int]:
@@ -62,46 +99,53 @@ def covered(layout: Layout, table: Sized, first: int, tokens: int) -> tuple[int,
     return begin, end
 
 
-def by_head(plan: Plan) -> bool:
-    """Whether both sides keep the tokens of a head together in a page, so that the walk goes head by head."""
-    return plan.prefill.order == plan.decode.order == "HND"
+def _placed(places: Sequence[Plane], runs: Sequence[Sequence[Run]]) -> Iterator[Run]:
+    """The runs of these planes: run by run if they have equally many, else plane by plane."""
+    moved = [[(src + source, dst + target, size) for source, target, size in some]
+             for (src, dst, _), some in zip(places, runs, strict=True)]  # fmt: skip
+    together = len({len(some) for some in runs}) == 1
+    return (run for some in (zip(*moved, strict=True) if together else moved) for run in some)
 
 
-def _runs(
-    plan: Plan, share: Share, src_table: Sequence[int], dst_table: Sequence[int], first: int, tokens: int
-) -> Iterator[tuple[int, int, int]]:
-    """(source row, target row, rows) of each maximal run along the walk."""
-    source = target = rows = 0
-    for token, head in _walk(plan, share, first, tokens):
-        ours = _row(plan.prefill, src_table, token, share.src_head + head)
-        theirs = _row(plan.decode, dst_table, token, share.dst_head + head)
-        if rows and (ours, theirs) == (source + rows, target + rows):
-            rows += 1
+def _joined(pieces: Iterable[Run]) -> Iterator[Run]:
+    """The same bytes in as few runs as their order allows."""
+    source = target = size = 0
+    for ours, theirs, more in pieces:
+        if size and (ours, theirs) == (source + size, target + size):
+            size += more
             continue
-        if rows:
-            yield source, target, rows
-        source, target, rows = ours, theirs, 1
-    if rows:
-        yield source, target, rows
+        if size:
+            yield source, target, size
+        source, target, size = ours, theirs, more
+    if size:
+        yield source, target, size
 
 
-def _walk(plan: Plan, share: Share, first: int, tokens: int) -> Iterator[tuple[int, int]]:
-    """(token, head of the share) in the order in which rows can join."""
+def _pieces(
+    plan: Plan, share: Share, form: Form, src_table: Sequence[int], dst_table: Sequence[int], first: int, tokens: int
+) -> Iterator[Run]:
+    """Each row, in the order in which rows can join."""
+    for token, head in _walk(plan, share, form, first, tokens):
+        ours = _offset(plan.prefill, form.source, src_table, token, share.src_head + head)
+        theirs = _offset(plan.decode, form.target, dst_table, token, share.dst_head + head)
+        yield ours, theirs, form.row
+
+
+def _walk(plan: Plan, share: Share, form: Form, first: int, tokens: int) -> Iterator[tuple[int, int]]:
+    """(token, head of the share) in that order."""
     token, end = first, first + tokens
     while token < end:
         stop = min(end, token + 1)
-        if by_head(plan):
+        if form.by_head(share.heads):
             stop = min(end, *(size - token % size + token for size in (plan.prefill.page_size, plan.decode.page_size)))
         yield from ((each, head) for head in range(share.heads) for each in range(token, stop))
         token = stop
 
 
-def _row(layout: Layout, table: Sequence[int], token: int, head: int) -> int:
-    """Which row of the pool tensor holds the token of that local head."""
+def _offset(layout: Layout, strides: Strides, table: Sequence[int], token: int, head: int) -> int:
+    """Where the row of the token of that local head begins in its plane."""
     index, slot = divmod(token, layout.page_size)
     page = int(table[index])
     if page < 0:
         raise LayoutError("negative-page", f"entry {index} of the page table is {page}; pages count from 0")
-    if layout.order == "NHD":
-        return (page * layout.page_size + slot) * layout.local_heads + head
-    return (page * layout.local_heads + head) * layout.page_size + slot
+    return page * strides.page + slot * strides.token + head * strides.head

@@ -4,9 +4,9 @@ The slice route writes a head slice straight into the reader's pages, one run a 
 cell is easily a million runs; the direct route needs one a page at most. Both take their runs from here, as five
 columns that a transport passes on without a Python object a run.
 
-The work is done once on rows (see `kvproto.layout.byte_runs` for the walk and for what a row is): pieces that are
-contiguous by construction, then a merge of the pieces that adjoin on both sides, then a scaled copy of the merged runs
-for each plane.
+The work is done once for K and once for V (see `kvproto.layout.byte_runs` for the walk and for what a row is): pieces
+that are contiguous by construction, then a merge of the pieces that adjoin on both sides, then a copy of the merged
+runs to where each plane begins.  Only planes that share a region are merged once more.
 
 Is that the best form? A million runs cost 5 ns each here, some 20 in batches, 50 in the transport's checks and 40 in
 NIXL's request; posting them costs 2,500 to 4,000, a copy of its own each. So lists that NIXL keeps prepared would save
@@ -23,7 +23,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from kvproto.layout.byte_runs import by_head, covered, planes
+from kvproto.layout.byte_runs import Form, Plane, covered, forms, planes
+from kvproto.layout.placement import Placement, Strides, dense
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError
 
@@ -31,27 +32,79 @@ BATCH = 4096
 Column = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]
 Table = Sequence[int] | npt.NDArray[np.integer]
+Columns3 = tuple[Column, Column, Column]
+Columns = tuple[Column, Column, Column, Column, Column]
+Pairs = dict[tuple[int, int], list[Plane]]
 
 
 def slices(
-    plan: Plan, share: Share, src_table: Table, dst_table: Table, first: int, tokens: int
-) -> tuple[Column, Column, Column, Column, Column]:
+    plan: Plan, share: Share, src_table: Table, dst_table: Table, first: int, tokens: int,
+    ours: Placement | None = None, theirs: Placement | None = None,
+) -> Columns:  # fmt: skip
     """(src_region, src_off, dst_region, dst_off, length): the runs of `descriptors`, in its order, as uint64 columns.
 
-    The tables hold the page ids of the whole room; offsets and lengths are bytes. Raises `LayoutError` if a table ends
-    before the tokens or names a negative page.
+    The tables hold the page ids of the whole room; offsets and lengths are bytes.  Raises `LayoutError` if a table ends
+    before the tokens or names a negative page.  Who asks for the same share again keeps a `PageRuns`.
     """
-    source, target, rows = _runs(plan, share, src_table, dst_table, first, tokens)
-    held = np.array(planes(plan, share), np.uint64)
-    row, shape = held[:, 2:], (len(held), len(rows))
-    columns = (held[:, :1], source * row, held[:, 1:2], target * row, rows * row)
-    src_region, src_off, dst_region, dst_off, length = (np.broadcast_to(each, shape).ravel() for each in columns)
+    return PageRuns(plan, share, ours, theirs).columns(src_table, dst_table, first, tokens)
+
+
+class PageRuns:
+    """What does not change from cell to cell: where the planes of a share begin on both sides, and how rows lie."""
+
+    def __init__(
+        self, plan: Plan, share: Share, ours: Placement | None = None, theirs: Placement | None = None
+    ) -> None:
+        """`ours` and `theirs` say where the writer's and the reader's rows lie (None: `dense`)."""
+        self.plan, self.share = plan, share
+        ours, theirs = ours or dense(plan.prefill, share.writer), theirs or dense(plan.decode, share.reader)
+        self.forms = forms(plan, ours, theirs)
+        self.pairs = planes(plan, share, ours, theirs)
+        #: K and V lie alike, so one walk serves both
+        self.alike = len(set(self.forms)) == 1
+        self.alone = all(len(places) == 1 for places in self.pairs.values())
+        #: by walk, of planes that share no region: source region, target region, and where they begin there
+        self._begins: list[Column] = []
+        for kind in range(1 if self.alike else len(self.forms)):
+            places = [(pair, found[0]) for pair, found in self.pairs.items() if self.alike or found[0][2] == kind]
+            self._begins.append(np.array([(*pair, src, dst) for pair, (src, dst, _) in places], np.uint64))
+
+    def columns(self, src_table: Table, dst_table: Table, first: int, tokens: int) -> Columns:
+        """As `slices`."""
+        walked = self.forms[:1] if self.alike else self.forms
+        runs = [_runs(self.plan, self.share, form, src_table, dst_table, first, tokens) for form in walked]
+        if self.alone:
+            return _stacked([_moved(*each) for each in zip(self._begins, runs, strict=True)])
+        return _stacked([self._together(*each, runs) for each in self.pairs.items()])
+
+    def _together(self, pair: tuple[int, int], places: list[Plane], runs: list[Columns3]) -> list[Column]:
+        """Of the planes of a region: run by run over all of them, and joined once more."""
+        moved = []
+        for src, dst, kind in places:
+            source, target, sizes = runs[0 if self.alike else kind]
+            moved.append((source + src, target + dst, sizes))
+        together = len({len(sizes) for _, _, sizes in moved}) == 1
+        flat = [np.stack(side, 1).ravel() if together else np.concatenate(side) for side in zip(*moved, strict=True)]
+        source, target, sizes = _merged(*(column.astype(np.int64) for column in flat))
+        src_region, dst_region = (np.full(len(sizes), region, np.uint64) for region in pair)
+        return [src_region, source, dst_region, target, sizes]
+
+
+def _moved(begins: Column, runs: Columns3) -> list[Column]:
+    """The runs, moved to each plane."""
+    (source, target, sizes), shape = runs, (len(begins), len(runs[2]))
+    each = begins[:, :1], source + begins[:, 2:3], begins[:, 1:2], target + begins[:, 3:], sizes
+    return [np.broadcast_to(column, shape).ravel() for column in each]
+
+
+def _stacked(columns: list[list[Column]]) -> Columns:
+    src_region, src_off, dst_region, dst_off, length = (
+        side[0] if len(side) == 1 else np.concatenate(side) for side in zip(*columns, strict=True)
+    )
     return src_region, src_off, dst_region, dst_off, length
 
 
-def batches(
-    columns: tuple[Column, Column, Column, Column, Column], most: int
-) -> Iterator[list[tuple[int, int, Column]]]:
+def batches(columns: Columns, most: int) -> Iterator[list[tuple[int, int, Column]]]:
     """The runs of `slices` as writes of at most `most` pieces (or BATCH): each (src_region, dst_region, pieces)s.
 
     Pieces are (n, 3): source offset, destination offset, length, all between that one pair of regions.
@@ -67,49 +120,49 @@ def batches(
 
 
 def _runs(
-    plan: Plan, share: Share, src_table: Table, dst_table: Table, first: int, tokens: int
-) -> tuple[Column, Column, Column]:
-    """(source row, target row, rows) of each maximal run along the walk."""
-    starts, lengths, heads, width = _pieces(plan, share, first, tokens)
-    source = _rows(plan.prefill, src_table, first, tokens, starts, share.src_head + heads)
-    target = _rows(plan.decode, dst_table, first, tokens, starts, share.dst_head + heads)
-    counts = np.broadcast_to(lengths * width, source.shape)
-    return _merged(source.ravel(), target.ravel(), counts.ravel())
+    plan: Plan, share: Share, form: Form, src_table: Table, dst_table: Table, first: int, tokens: int
+) -> Columns3:
+    """(source offset, target offset, bytes) of each maximal run along the walk, in a plane of this form."""
+    starts, lengths, heads, width = _pieces(plan, share, form, first, tokens)
+    source = _offsets(plan.prefill, form.source, src_table, first, tokens, starts, share.src_head + heads)
+    target = _offsets(plan.decode, form.target, dst_table, first, tokens, starts, share.dst_head + heads)
+    sizes = np.broadcast_to(lengths * (width * form.row), source.shape)
+    return _merged(source.ravel(), target.ravel(), sizes.ravel())
 
 
-def _pieces(plan: Plan, share: Share, first: int, tokens: int) -> tuple[Rows, Rows, Rows, int]:
+def _pieces(plan: Plan, share: Share, form: Form, first: int, tokens: int) -> tuple[Rows, Rows, Rows, int]:
     """What is contiguous on both sides whatever the tables say.
 
     Start tokens [n, 1], tokens a piece [n, 1], first heads of the pieces at each start [m], rows a token of a piece.
     """
     every = np.arange(first, first + tokens, dtype=np.int64)
     heads = np.arange(share.heads, dtype=np.int64)
-    if by_head(plan):
+    if form.by_head(share.heads):
         edge = (every % plan.prefill.page_size == 0) | (every % plan.decode.page_size == 0)
         edge[:1] = True
         starts = every[edge]
         return starts[:, None], np.diff(starts, append=first + tokens)[:, None], heads, 1
-    whole = plan.prefill.order == plan.decode.order == "NHD"
+    whole = form.whole(share.heads)
     return every[:, None], np.ones_like(every)[:, None], heads[:1] if whole else heads, share.heads if whole else 1
 
 
-def _rows(layout: Layout, table: Table, first: int, tokens: int, starts: Rows, heads: Rows) -> Rows:
-    """Which row of the pool tensor each (start token, local head) is."""
+def _offsets(
+    layout: Layout, strides: Strides, table: Table, first: int, tokens: int, starts: Rows, heads: Rows
+) -> Rows:  # fmt: skip
+    """Where the row of each (start token, local head) begins in its plane."""
     begin, end = covered(layout, table, first, tokens)
     pages = np.asarray(table[begin:end], np.int64)
     if pages.size and pages.min() < 0:
         index = begin + int(pages.argmin())
         raise LayoutError("negative-page", f"entry {index} of the page table is {table[index]}; pages count from 0")
     page, slot = pages[starts // layout.page_size - begin], starts % layout.page_size
-    if layout.order == "NHD":
-        return (page * layout.page_size + slot) * layout.local_heads + heads
-    return (page * layout.local_heads + heads) * layout.page_size + slot
+    return page * strides.page + slot * strides.token + heads * strides.head
 
 
-def _merged(source: Rows, target: Rows, counts: Rows) -> tuple[Column, Column, Column]:
+def _merged(source: Rows, target: Rows, sizes: Rows) -> Columns3:
     """The pieces, those that adjoin on both sides joined."""
     apart = np.ones(len(source), bool)
-    apart[1:] = (source[1:] != (source + counts)[:-1]) | (target[1:] != (target + counts)[:-1])
+    apart[1:] = (source[1:] != (source + sizes)[:-1]) | (target[1:] != (target + sizes)[:-1])
     starts = np.flatnonzero(apart)
-    rows = np.add.reduceat(counts, starts) if len(starts) else counts
-    return source[starts].astype(np.uint64), target[starts].astype(np.uint64), rows.astype(np.uint64)
+    total = np.add.reduceat(sizes, starts) if len(starts) else sizes
+    return source[starts].astype(np.uint64), target[starts].astype(np.uint64), total.astype(np.uint64)

@@ -1,9 +1,9 @@
 """Which ranks meet, by arithmetic: what one rank owes or gets costs the ranks that it meets, whatever the groups.
 
-Ranks hold blocks of heads and blocks of layers, both consecutive and regular.  So whoever meets an interval of heads
-and one of layers is a rectangle: some consecutive places in some consecutive stages (`Group.meeting`).  No rank is
-looked at that does not belong to it, and nothing is made for pairs of which the asking rank is no part: a plan between
-two groups of 512 ranks has up to 262,144 contacts, and a rank of it at most 512.
+Ranks hold blocks of heads and blocks of layers, both consecutive.  So whoever meets an interval of heads and one of
+layers is a rectangle: some consecutive places in some consecutive stages (`Group.meeting`).  No rank is looked at that
+does not belong to it, and nothing is made for pairs of which the asking rank is no part: a plan between two groups of
+512 ranks has up to 262,144 contacts, and a rank of it at most 512.
 
 Replicas take turns over the readers of what they hold, in reader order; a reader's turn is its place in that rectangle,
 so it is known without having counted the readers before it.
@@ -11,7 +11,9 @@ so it is known without having counted the readers before it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 
 import msgspec
 
@@ -56,12 +58,14 @@ class Rectangle(msgspec.Struct, frozen=True):
 class Group:
     """The ranks of a layout, by what they hold."""
 
-    __slots__ = ("copies", "layout")
+    __slots__ = ("copies", "ends", "layout")
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         #: replicas of each block of heads: they have consecutive places
         self.copies = max(1, layout.tp // layout.heads)
+        #: the layer after each stage's last, where the stages are named
+        self.ends = tuple(accumulate(layout.stages))
 
     def meeting(self, heads: Interval, layers: Interval) -> Rectangle:
         """The ranks that hold any of these heads in any of these layers."""
@@ -79,6 +83,8 @@ class Group:
         return rank - rank % self.layout.tp % self.copies
 
     def _stage(self, layer: int) -> int:
+        if self.ends:
+            return bisect_right(self.ends, layer)
         each, more = divmod(self.layout.layers, self.layout.pp)
         small = self.layout.pp - more
         late = layer - small * each

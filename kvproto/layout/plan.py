@@ -24,6 +24,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from kvproto.layout.contacts import Contacts, Share
+from kvproto.layout.placement import Placement, closed_between, page_runs
 from kvproto.layout.sharding import Layout, LayoutError, Reason, chunks
 
 __all__ = ["Plan", "Share", "Sizes", "plan_between"]
@@ -49,7 +50,7 @@ class Plan:
     Raises `LayoutError` if the two layouts, or the grid (tokens a cell), do not go together.
     """
 
-    __slots__ = ("_before", "_contacts", "_duties", "_share", "_sizes", "_whole_rows", "_writers",
+    __slots__ = ("_alike", "_before", "_contacts", "_duties", "_share", "_sizes", "_writers",
                  "decode", "grid", "prefill")  # fmt: skip
 
     def __init__(self, prefill: Layout, decode: Layout, grid: int) -> None:
@@ -62,9 +63,7 @@ class Plan:
         self._share: dict[tuple[int, int], Share] = {}
         self._before: dict[tuple[int, int], Sizes] = {}
         self._sizes: dict[int, Sizes] = {}
-        same_page = prefill.page_size == decode.page_size and prefill.local_heads == decode.local_heads
-        one_order = prefill.order == decode.order or prefill.page_size == 1 or prefill.local_heads == 1
-        self._whole_rows = prefill.local_heads if same_page and one_order else 0
+        self._alike = prefill.page_size == decode.page_size and page_runs(prefill, None) == page_runs(decode, None)
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -125,9 +124,32 @@ class Plan:
         """Bytes of the reader's grant for a cell of so many tokens, all parts aligned."""
         return _aligned(self._lay_out(reader), tokens)
 
-    def direct(self, share: Share) -> bool:
-        """Whether the share can go page to page: whole rows on both sides, and pages of the same bytes."""
-        return share.heads == self._whole_rows
+    def direct(self, share: Share, ours: Placement | None = None, theirs: Placement | None = None) -> bool:
+        """Whether the share goes page to page in whole pages: all heads of both sides, pages of the same bytes, each
+        page of a plane one run; `ours` and `theirs`: the two ranks' placements (None: `dense`)."""
+        if not share.heads == self.prefill.local_heads == self.decode.local_heads:
+            return False
+        if ours is None is theirs:
+            return self._alike
+        source, target = page_runs(self.prefill, ours), page_runs(self.decode, theirs)
+        return self.prefill.page_size == self.decode.page_size and source == target and "" not in source
+
+    def why_staged(self, share: Share, ours: Placement | None, theirs: Placement | None) -> str:
+        """Why the share does not go page to page in whole pages, in words; empty: it does."""
+        closed = closed_between(ours, theirs)
+        if closed or self.direct(share, ours, theirs):
+            return closed
+        sides = (("prefill", self.prefill, ours), ("decode", self.decode, theirs))
+        for side, layout, placement in sides:
+            if share.heads != layout.local_heads:
+                return f"{share.heads} of the {side} rank's {layout.local_heads} heads: a part of each of its pages"
+            if "" in page_runs(layout, placement):
+                return f"a page of the {side} rank's pool is not one run of bytes"
+        if self.prefill.page_size != self.decode.page_size:
+            return (
+                f"pages of {self.prefill.page_size} tokens on the prefill side, of {self.decode.page_size} on the other"
+            )
+        return "the two sides have the tokens and heads of a page in different order"
 
     def admit(self, tokens: int, prefix: int) -> int:
         """The number of chunks of a room whose first `prefix` tokens D has; refuses a prefix that ends inside a page.

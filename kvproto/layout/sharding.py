@@ -5,8 +5,8 @@ Tensor parallelism cuts the heads, pipeline stages cut the layers, rooms are cut
 * Heads. With tp <= heads a rank holds ``heads / tp`` consecutive heads. With tp > heads, ``tp / heads`` consecutive
   ranks are replicas that hold the same single head. Only the rank's place in its stage counts, never its index in
   the group. A tp that neither divides nor is a multiple of the heads is refused.
-* Layers. Stages hold consecutive blocks of ``layers // pp`` layers, and the last ``layers % pp`` stages one more (the
-  first stage also carries the embedding). An engine that cuts its layers by another rule cannot be described here.
+* Layers. Stages hold consecutive blocks of layers: as many each as ``stages`` says; where it says nothing,
+  ``layers // pp``, and the last ``layers % pp`` stages one more (the first stage also carries the embedding).
 * Tokens. Cells start at a room's prefix, ``prefix + k * grid``, never at absolute multiples of the grid: after a
   prefix hit both sides still name the same tokens by the same k. The grid is whole pages of both sides, so that page
   sizes may differ.
@@ -19,7 +19,7 @@ byte are described by the bytes that they are packed into.
 from __future__ import annotations
 
 from math import lcm
-from typing import Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 
@@ -32,6 +32,7 @@ Reason = Literal[
     "replicas-do-not-divide",
     "too-many-ranks",
     "fewer-layers-than-stages",
+    "stages-do-not-add-up",
     "layers-differ",
     "heads-differ",
     "k-dim-differs",
@@ -66,6 +67,7 @@ _BOUNDS: Final = (
 )
 
 Interval = tuple[int, int]  #: (first, count)
+Stages = Annotated[tuple[int, ...], msgspec.Meta(max_length=MAX_RANKS)]
 
 
 class LayoutError(KvprotoError, ValueError):
@@ -93,6 +95,7 @@ class Layout(msgspec.Struct, frozen=True):
     tp: int
     pp: int = 1
     order: Order = "NHD"  #: a pool tensor is [page, token, head, dim] or [page, head, token, dim]
+    stages: Stages = ()  #: layers of each stage, the first one's first; empty: near-equal, the last ones larger
 
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:
@@ -107,6 +110,8 @@ class Layout(msgspec.Struct, frozen=True):
             raise LayoutError("too-many-ranks", f"tp {self.tp} x pp {self.pp}; a group has at most {MAX_RANKS} ranks")
         if self.layers < self.pp:
             raise LayoutError("fewer-layers-than-stages", f"{self.layers} layers cannot fill {self.pp} stages")
+        if self.stages != ():
+            self._check_stages()
         if self.tp <= self.heads and self.heads % self.tp:
             raise LayoutError("heads-do-not-divide", f"{self.heads} heads on tp {self.tp}; tp must divide the heads")
         if self.tp > self.heads and self.tp % self.heads:
@@ -139,9 +144,22 @@ class Layout(msgspec.Struct, frozen=True):
     def layers_of(self, rank: int) -> Interval:
         """(first, count) of the layers that the rank holds."""
         stage = self._checked_rank(rank) // self.tp
+        if self.stages:
+            return sum(self.stages[:stage]), self.stages[stage]
         each, more = divmod(self.layers, self.pp)
         late = stage - (self.pp - more)  # how many of the larger stages come before this one, if any
         return stage * each + max(0, late), each + (late >= 0)
+
+    def _check_stages(self) -> None:
+        whole = isinstance(self.stages, tuple) and all(type(held) is int and held > 0 for held in self.stages)
+        if not whole:
+            raise LayoutError("bad-field", f"stages is {self.stages!r}; it must be a tuple of layers a stage, each > 0")
+        if (len(self.stages), sum(self.stages)) != (self.pp, self.layers):
+            raise LayoutError(
+                "stages-do-not-add-up",
+                f"{len(self.stages)} stages of {sum(self.stages)} layers for pp {self.pp} and {self.layers} layers; "
+                "name the layers of each stage once",
+            )
 
     def _checked_rank(self, rank: int) -> int:
         if not 0 <= rank < self.ranks:

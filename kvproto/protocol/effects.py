@@ -9,6 +9,7 @@ printed, compared and replayed.
 from __future__ import annotations
 
 from kvproto.fsm.vocabulary import Effect, Internal
+from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause
@@ -53,6 +54,14 @@ class SendGrant(Internal, frozen=True):
     end: int
 
 
+class SendQueued(Internal, frozen=True):
+    """Tell these peers that the chunk is in the queue for the ring, and the watermark."""
+
+    room: int
+    peers: int
+    chunk: int
+
+
 class Transmit(Effect, frozen=True):
     """Put this message on this link."""
 
@@ -94,6 +103,7 @@ class TransmitAux(Effect, frozen=True):
     link: int
     epoch: int
     room: int
+    traceparent: bytes = b""
 
 
 # ------------------------------------------------------------------------------------------- engines
@@ -212,7 +222,8 @@ class LaunchScatter(Effect, frozen=True):
 class Connect(Effect, frozen=True):
     """Connect the transport to this rank by its endpoint; answered by WiredUp or WireFailed.
 
-    `plan`: who writes what to whom between the two groups.
+    `plan`: who writes what to whom between the two groups; `placement`: where the rows of its pool lie (None: as its
+    layout says).
     """
 
     link: int
@@ -221,6 +232,7 @@ class Connect(Effect, frozen=True):
     rank: int
     endpoint: bytes
     plan: Plan
+    placement: Placement | None = None
 
 
 class AdoptWire(Effect, frozen=True):
@@ -340,6 +352,12 @@ class OfferKv(Internal, frozen=True):
     room: int
 
 
+class WithdrawKv(Internal, frozen=True):
+    """Tell the room's sends whose KV is not computed any more."""
+
+    room: int
+
+
 class OfferAux(Internal, frozen=True):
     """Tell the room's aux sends that the row is there."""
 
@@ -360,8 +378,40 @@ class TakeSlot(Internal, frozen=True):
     peer: int
 
 
+class TakeCredit(Internal, frozen=True):
+    """Be let ask the decode rank, or queue for it."""
+
+    room: int
+    chunk: int
+    peer: int
+
+
+class FreeCredit(Internal, frozen=True):
+    """This send's request is answered, or nobody waits for the answer any more."""
+
+    room: int
+    chunk: int
+    peer: int
+
+
+class TakePermit(Internal, frozen=True):
+    """Be let write page to page, or queue for it."""
+
+    room: int
+    chunk: int
+    peer: int
+
+
+class FreePermit(Internal, frozen=True):
+    """This send writes page to page no more, if it did: the oldest in the queue may."""
+
+    room: int
+    chunk: int
+    peer: int
+
+
 class LeaveQueue(Internal, frozen=True):
-    """Do not queue for a slot any more."""
+    """Do not queue for a slot, or to be let ask or write, any more."""
 
     room: int
     chunk: int
@@ -410,7 +460,7 @@ class AskWatermark(Internal, frozen=True):
 
 
 class StopGrants(Internal, frozen=True):
-    """Tell every grant of the room that the room has failed."""
+    """Tell every grant of the room that the room has failed, and the room who might have been writing."""
 
     room: int
 
@@ -431,11 +481,15 @@ class ScatterChunk(Internal, frozen=True):
 
 
 class AskLinks(Internal, frozen=True):
-    """Ask the links to these peers (a mask) of the room whether they can be opened at, or (`quiet`) still write."""
+    """Ask the links to these peers (a mask) of the room whether they can be opened at, or (`quiet`) still write.
+
+    `doubt`: those of them (mask) that might have been writing when the room failed.
+    """
 
     room: int
     peers: int
     quiet: bool
+    doubt: int = 0
 
 
 class ReserveSpace(Internal, frozen=True):

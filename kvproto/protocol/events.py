@@ -74,6 +74,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 #: of a room whose engines say nothing else
 DEFAULT = Claim()
+#: of a room that the prefill engine has refused before anybody had opened it: whoever asks is told so
+ANYBODY = Claim(group=0)
 
 
 class SendRoute(IntEnum):
@@ -96,7 +98,9 @@ class TimerFired(vocabulary.TimerFired, frozen=True):
 
     A room's and a link's have `ROOM_CHUNK` for a chunk, and a link's its number for a peer (a room's: 0).  `busy`, of
     a link: it is still needed.  On a prefill rank, a write to its peer is in flight; on a decode rank, where the link
-    might be forgotten, a room of its group is not over.
+    might be forgotten, a room of its group is not over.  `heard`, of a link: something came by it since its last beat.
+    Of a send: `mark` is the watermark that its link has seen (round above 48 bits of tail), and `full` says that as
+    many sends as may are writing page to page.
     """
 
     room: int
@@ -104,6 +108,9 @@ class TimerFired(vocabulary.TimerFired, frozen=True):
     peer: int
     tries: int
     busy: bool = False
+    heard: bool = False
+    mark: int = 0
+    full: bool = False
 
 
 # --------------------------------------------------------------------------------------------- rooms
@@ -115,10 +122,16 @@ class RoomEvent(Event, frozen=True):
 
 
 class EngineOpened(RoomEvent, frozen=True):
-    """The prefill engine opened the room: a prompt of `tokens`, for the group and with the secret of the claim."""
+    """The prefill engine opened the room: a prompt of `tokens`, for the group and with the secret of the claim.
+
+    `within`: seconds that it may wait for its decode ranks, or stand still; 0: as the timers say.
+    """
 
     tokens: int
     claim: Claim = DEFAULT
+    #: the engine's trace of the request
+    traceparent: bytes = b""
+    within: float = 0.0
 
 
 class RoomOpened(RoomEvent, frozen=True):
@@ -129,6 +142,21 @@ class RoomOpened(RoomEvent, frozen=True):
     prefix: int
     #: what the prefill engine asks of whoever claims the room
     secret: bytes = b""
+    #: the engine's trace of the request
+    traceparent: bytes = b""
+
+
+class RoomAnnounced(RoomEvent, frozen=True):
+    """The decode engine will open the room, of `tokens` tokens, when it has pages for it."""
+
+    terms: Terms
+    tokens: int
+    secret: bytes = b""
+    traceparent: bytes = b""
+
+
+class RoomRenewed(RoomEvent, frozen=True):
+    """The decode engine still waits for pages."""
 
 
 class ForwardScheduled(RoomEvent, frozen=True):
@@ -141,12 +169,24 @@ class TokensProduced(RoomEvent, frozen=True):
     tokens: int
 
 
+class TokensWithdrawn(RoomEvent, frozen=True):
+    """The prefill engine takes back the KV beyond the first `tokens` tokens: it will be computed once more."""
+
+    tokens: int
+
+
 class AuxProvided(RoomEvent, frozen=True):
     """The prefill engine gave the aux row."""
 
 
 class EngineAborted(RoomEvent, frozen=True):
     """This side's engine gave the room up."""
+
+    cause: Cause
+
+
+class EngineRefused(RoomEvent, frozen=True):
+    """The prefill engine said no to the room, whether or not it, or anybody, had opened it."""
 
     cause: Cause
 
@@ -165,6 +205,16 @@ class PeerOpened(RoomEvent, frozen=True):
     terms: Terms
     tokens: int
     prefix: int
+    claim: Claim = DEFAULT
+    traceparent: bytes = b""
+
+
+class PeerAnnounced(RoomEvent, frozen=True):
+    """A decode rank will open the room, of so many tokens, when it has pages for it."""
+
+    peer: int
+    terms: Terms
+    tokens: int
     claim: Claim = DEFAULT
 
 
@@ -259,11 +309,21 @@ class GrantClosed(RoomEvent, frozen=True):
     chunk: int
 
 
+class GrantsStopped(RoomEvent, frozen=True):
+    """Every grant of the room has been told that it has failed.
+
+    `doubt`: the prefill ranks (mask) that might have been writing: told where to, their part not in place.
+    """
+
+    doubt: int
+
+
 class AuxLanded(RoomEvent, frozen=True):
     """The aux row arrived."""
 
     peer: int
     data: bytes
+    traceparent: bytes = b""
 
 
 # --------------------------------------------------------------------------------------------- sends
@@ -298,6 +358,10 @@ class StagingGranted(SendEvent, frozen=True):
     lease: float
 
 
+class StagingDeferred(SendEvent, frozen=True):
+    """The decode rank has the request in its queue."""
+
+
 class StagingDenied(SendEvent, frozen=True):
     """The decode rank does not stage this chunk."""
 
@@ -317,8 +381,20 @@ class KvProduced(SendEvent, frozen=True):
     """The chunk's KV is in the pages (in stream order)."""
 
 
+class KvWithdrawn(SendEvent, frozen=True):
+    """The engine takes the chunk's KV back; what is being read may be read to its end."""
+
+
 class AuxReady(SendEvent, frozen=True):
     """The aux row is there."""
+
+
+class CreditTaken(SendEvent, frozen=True):
+    """This send may ask its decode rank."""
+
+
+class PermitTaken(SendEvent, frozen=True):
+    """This send may write page to page."""
 
 
 class SlotTaken(SendEvent, frozen=True):
@@ -343,6 +419,10 @@ class WriteFailed(SendEvent, frozen=True):
     """The write failed; `settled`: no byte of it can land any more."""
 
     settled: bool
+
+
+class WriteLapsed(SendEvent, frozen=True):
+    """The lease was over before anything of the write was posted."""
 
 
 class ChunkAcked(SendEvent, frozen=True):
@@ -451,6 +531,10 @@ class SpaceDenied(GrantEvent, frozen=True):
     """The chunk is larger than the ring."""
 
 
+class SpaceQueued(GrantEvent, frozen=True):
+    """The ring has promised all that it may; the chunk queues for it."""
+
+
 class SpaceUsable(GrantEvent, frozen=True):
     """The watermark has passed the region."""
 
@@ -514,10 +598,11 @@ class WireFailed(LinkEvent, frozen=True):
 
 
 class CallAsked(LinkEvent, frozen=True):
-    """The decode engine wants the link to the rank at this address."""
+    """The decode engine wants the link to the rank at this address; `anew`: on other terms than it has now."""
 
     session: int
     address: str
+    anew: bool = False
 
 
 class DisconnectAsked(LinkEvent, frozen=True):
@@ -538,10 +623,14 @@ class OpenAsked(LinkEvent, frozen=True):
 
 
 class QuietAsked(LinkEvent, frozen=True):
-    """A room that has failed asks whether the link's other end, the prefill rank `rank`, may still write for it."""
+    """A room that has failed asks whether the link's other end, the prefill rank `rank`, may still write for it.
+
+    `doubt`: it was told where to write, and its part was not in place when the room failed.
+    """
 
     room: int
     rank: int
+    doubt: bool = True
 
 
 class WelcomeReceived(LinkEvent, frozen=True):

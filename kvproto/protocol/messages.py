@@ -11,7 +11,8 @@ time.  Who answers what:
 |---|---|---|
 | decode | `HELLO` | `WELCOME`, or `REFUSAL` with the reason |
 | decode | `OPEN` | `OPENED`, or `DRAINED` with the cause |
-| prefill | `STAGING_REQ` | `STAGING_RSP`, `STAGING_REFUSED`, or nothing while the ring is full |
+| decode | `ANNOUNCE` | nothing, or `DRAINED` with the cause |
+| prefill | `STAGING_REQ` | `STAGING_RSP` or `STAGING_REFUSED`; first `STAGING_QUEUED` while the ring is full |
 | prefill | `PAGES_REQ` | `PAGES_RSP` |
 | prefill | `WATERMARK_REQ` | `WATERMARK` |
 | prefill | `STG_NOTIFY` | `CHUNK_ACK` |
@@ -29,6 +30,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from kvproto.fsm.codec import U32, U64, Body
+from kvproto.layout.placement import Placement
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 
@@ -38,6 +40,10 @@ Size = Annotated[int, Meta(ge=0, lt=2**48)]
 MAX_SECRET = 64
 #: what a decode engine shows for a room, as the prefill engine has given it out
 Secret = Annotated[bytes, Meta(max_length=MAX_SECRET)]
+#: the trace that a room belongs to, as W3C's Trace Context writes it (`traceparent`, ASCII): carried, and looked at by
+#: nobody here
+MAX_TRACEPARENT = 55
+TraceParent = Annotated[bytes, Meta(max_length=MAX_TRACEPARENT)]
 Why = Annotated[str, Meta(max_length=1024)]
 #: `part:hash` of each part that two builds must have in common
 Digest = Annotated[str, Meta(max_length=1024)]
@@ -64,6 +70,8 @@ class Hello(Body, tag="HELLO", frozen=True):
     grid: U32
     lease: float
     endpoint: Annotated[bytes, Meta(max_length=MAX_ENDPOINT)]
+    #: where the rows of its pool lie; nothing: as the layout says
+    placement: Placement | None = None
 
 
 class Welcome(Body, tag="WELCOME", frozen=True):
@@ -101,6 +109,15 @@ class Open(Body, tag="OPEN", frozen=True):
     tokens: U32
     prefix: U32
     secret: Secret = b""
+    traceparent: TraceParent = b""
+
+
+class Announce(Body, tag="ANNOUNCE", frozen=True):
+    """Decode will open the room, of `tokens` tokens, when it has pages for it."""
+
+    tokens: U32
+    secret: Secret = b""
+    traceparent: TraceParent = b""
 
 
 class Opened(Body, tag="OPENED", frozen=True):
@@ -121,6 +138,14 @@ class StagingRsp(Body, tag="STAGING_RSP", frozen=True):
     offset: Size
     round: U64
     end: Size
+    mark_round: U64
+    mark_tail: Size
+
+
+class StagingQueued(Body, tag="STAGING_QUEUED", frozen=True):
+    """Your request is in the ring's queue, which is served in turn; with the watermark as it is now."""
+
+    chunk: Chunk
     mark_round: U64
     mark_tail: Size
 
@@ -172,6 +197,7 @@ class Aux(Body, tag="AUX", frozen=True):
     """The room's aux row."""
 
     data: Annotated[bytes, Meta(max_length=MAX_AUX)]
+    traceparent: TraceParent = b""
 
 
 class AuxAck(Body, tag="AUX_ACK", frozen=True):
@@ -201,7 +227,8 @@ class Gone(Body, tag="GONE", frozen=True):
 
 LinkBody = Hello | Welcome | Refusal | Reset | Heartbeat | Watermark | WatermarkReq
 RoomBody = (
-    Open | Opened | StagingReq | StagingRsp | StagingRefused | PagesReq | PagesRsp | StgNotify | ChunkAck
-    | Aux | AuxAck | Abort | Drained | Noted | Gone
+    Open | Announce | Opened
+    | StagingReq | StagingRsp | StagingQueued | StagingRefused | PagesReq | PagesRsp | StgNotify
+    | ChunkAck | Aux | AuxAck | Abort | Drained | Noted | Gone
 )  # fmt: skip
 Message = LinkBody | RoomBody

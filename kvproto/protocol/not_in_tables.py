@@ -39,7 +39,8 @@ NOT_IN_TABLES = (
         " two ranks fit, which rooms a link concerns, which sends a chunk's KV.",
         ("rank/base.py:facts", "rank/base.py:_sender_fact", "rank/base.py:_group_of", "rank/base.py:_rooms_of",
          "rank/prefill_links.py:_sender_fact",
-         "rank/base.py:misfit", "rank/decode.py:misfit_of", "rank/decode.py:_link_timer", "rank/prefill.py:_offer_kv"),
+         "rank/base.py:misfit", "rank/decode.py:misfit_of",
+         "rank/decode.py:call", "rank/decode.py:_needed", "rank/prefill.py:_offer_kv", "rank/prefill.py:_withdraw_kv"),
         "tests/test_core_scenarios.py",
     ),
     Exemption(
@@ -58,10 +59,12 @@ NOT_IN_TABLES = (
     ),
     Exemption(
         "resources and pacing",
-        "Slots and regions are given first come, first served; batches wait while the transport has no room, and a pass"
+        "Credits, slots, permits and regions are given first come, first served, a region only to a room that does not"
+        " hold half of the ring; batches wait while the transport has no room, and a pass"
         " posts a bounded number of pieces; a poll is short while something is expected; a connection that leads to the"
-        " address already is used again. When, never whether.",
-        ("engine/decode_effects.py:busy", "engine/decode_endpoint.py:_dial"),
+        " address already is used again; of one connection's calls a few are heard a second. When, never whether.",
+        ("rank/decode.py:_held", "engine/decode_effects.py:busy",
+         "engine/decode_endpoint.py:_dial", "engine/loop.py:_receive"),
         "tests/test_writes.py",
     ),
     Exemption(
@@ -80,10 +83,12 @@ NOT_IN_TABLES = (
     Exemption(
         "what the engine is told",
         "Status, outcome and explanation are read from the values and change none.",
-        ("engine/endpoint.py:status", "engine/endpoint.py:_outcome", "engine/prefill_endpoint.py:_knows_room",
-         "engine/decode_endpoint.py:_stage", "engine/room.py:ok", "engine/metrics.py:_decode",
+        ("engine/endpoint.py:status", "engine/prefill_endpoint.py:caller", "engine/endpoint.py:_outcome",
+         "engine/prefill_endpoint.py:_knows_room",
+         "engine/decode_endpoint.py:_stage", "engine/room.py:ok", "engine/metrics.py:_decode", "engine/spans.py:ended",
          "rank/explain.py:_prefill", "rank/explain.py:_decode", "rank/explain.py:_over", "rank/explain.py:_last",
-         "rank/explain.py:unlinked"),
+         "rank/explain.py:unlinked", "rank/explain.py:_leaving",
+         "rank/explain.py:_down", "rank/explain.py:_plain"),
         "tests/test_endpoint_calls.py",
     ),
 )  # fmt: skip

@@ -100,7 +100,7 @@ def mark(h: HeardMessage) -> ev.WatermarkSeen:
 
 
 def granted_mark(h: HeardMessage) -> ev.WatermarkSeen:
-    """The watermark that comes with a region."""
+    """The watermark that comes with a region, or with a place in the queue."""
     return ev.WatermarkSeen(h.link, h.body.mark_round, h.body.mark_tail)
 
 
@@ -111,6 +111,11 @@ def granted(h: HeardMessage) -> ev.StagingGranted:
     return ev.StagingGranted(
         h.room, body.chunk, h.peer, body.grant, body.offset, body.round, body.end, ready, h.rank.lease
     )
+
+
+def queued(h: HeardMessage) -> ev.StagingDeferred:
+    """The request is in the decode rank's queue."""
+    return ev.StagingDeferred(h.room, h.body.chunk, h.peer)
 
 
 def denied(h: HeardMessage) -> ev.StagingDenied:
@@ -138,7 +143,16 @@ def opened(h: HeardMessage) -> ev.PeerOpened | None:
     if h.rank.full(h.room):
         return None
     tokens, prefix = h.rank.shared(h.body.tokens), h.rank.shared(h.body.prefix)
-    return ev.PeerOpened(h.room, h.peer, h.terms, tokens, prefix, h.rank.claim(h.terms.group, h.body.secret))
+    claim = h.rank.claim(h.terms.group, h.body.secret)
+    return ev.PeerOpened(h.room, h.peer, h.terms, tokens, prefix, claim, h.body.traceparent)
+
+
+def announced(h: HeardMessage) -> ev.PeerAnnounced | None:
+    """The decode rank will open the room; None: the room is one too many."""
+    if h.rank.full(h.room):
+        return None
+    claim = h.rank.claim(h.terms.group, h.body.secret)
+    return ev.PeerAnnounced(h.room, h.peer, h.terms, h.rank.shared(h.body.tokens), claim)
 
 
 def abort(h: HeardMessage) -> ev.AbortAsked:
@@ -215,7 +229,7 @@ def ready(h: HeardMessage) -> ev.PeerReady:
 
 def aux(h: HeardMessage) -> ev.AuxLanded:
     """The aux row."""
-    return ev.AuxLanded(h.room, h.peer, h.body.data)
+    return ev.AuxLanded(h.room, h.peer, h.body.data, h.body.traceparent)
 
 
 def drained(h: HeardMessage) -> ev.PeerDrained:
@@ -240,8 +254,8 @@ NOBODY = "messages of strangers"
 WRONG_WAY = "messages for the other side"
 
 P_LINK = (msg.Watermark,)
-P_SENDS = (msg.StagingRsp, msg.StagingRefused, msg.PagesRsp, msg.ChunkAck, msg.AuxAck)
-P_ROOMS = (msg.Open, msg.Abort, msg.Noted, msg.Gone)
+P_SENDS = (msg.StagingRsp, msg.StagingQueued, msg.StagingRefused, msg.PagesRsp, msg.ChunkAck, msg.AuxAck)
+P_ROOMS = (msg.Open, msg.Announce, msg.Abort, msg.Noted, msg.Gone)
 D_LINK = (msg.WatermarkReq,)
 D_CHUNKS = (msg.StagingReq, msg.PagesReq, msg.StgNotify)
 D_ROOMS = (*D_CHUNKS, msg.Opened, msg.Aux, msg.Drained)
@@ -261,11 +275,13 @@ drop(ALL,                LinkIs.STRANGER,                         why=NOBODY)
 route(msg.Reset,                                                to=reset)
 drop(ALL,                LinkIs.STALE,                            why=NOT_UP)
 route(msg.Watermark,                                            to=mark)
-drop(msg.Open,           SenderIs.RIVAL,                          why=RIVALRY)
-answer((msg.Open, msg.Abort), SenderIs.OUTSIDER, SenderIs.RIVAL,  to=taken, why="the room is another's")
+drop((msg.Open, msg.Announce), SenderIs.RIVAL,                    why=RIVALRY)
+answer((msg.Open, msg.Announce, msg.Abort), SenderIs.OUTSIDER, SenderIs.RIVAL,  to=taken, why="the room is another's")
 drop(ALL,                SenderIs.OUTSIDER, SenderIs.RIVAL,       why=NO_PARTY)
 route(msg.Open,                                                 to=opened)
+route(msg.Announce,                                             to=announced)
 route(msg.StagingRsp,                                           to=granted, then=granted_mark)
+route(msg.StagingQueued,                                        to=queued, then=granted_mark)
 route(msg.StagingRefused,                                       to=denied)
 route(msg.PagesRsp,                                             to=pages)
 route(msg.ChunkAck,                                             to=acked)

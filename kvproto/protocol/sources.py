@@ -16,7 +16,8 @@ from kvproto.protocol.states import DGrant, DLink, PLink, PSend
 from kvproto.protocol.tables import TABLES
 
 ENGINE = (
-    ev.EngineOpened, ev.ForwardScheduled, ev.TokensProduced, ev.AuxProvided, ev.EngineAborted, ev.RoomOpened,
+    ev.EngineOpened, ev.ForwardScheduled, ev.TokensProduced, ev.TokensWithdrawn, ev.AuxProvided, ev.EngineAborted,
+    ev.EngineRefused, ev.RoomOpened, ev.RoomAnnounced, ev.RoomRenewed,
     ev.CallAsked, ev.DisconnectAsked,
 )  # fmt: skip
 #: a fault in any handler of an effect that names a room ends the room
@@ -35,13 +36,18 @@ RAISED: dict[type[Effect], tuple[type[Event], ...]] = {
     do.OpenWindow: (ev.SendOpened,),
     do.OfferKv: (ev.KvProduced,),
     do.OfferAux: (ev.AuxReady,),
+    do.WithdrawKv: (ev.KvWithdrawn,),
     do.StopSends: (ev.SendStopped, ev.SendsStopped),
     do.TakeSlot: (ev.SlotTaken,),
     do.FreeSlot: (ev.SlotTaken,),
+    do.TakeCredit: (ev.CreditTaken,),
+    do.FreeCredit: (ev.CreditTaken,),
+    do.TakePermit: (ev.PermitTaken,),
+    do.FreePermit: (ev.PermitTaken,),
     do.ReleaseWaiting: (ev.WatermarkReached,),
-    do.StopGrants: (ev.RoomStopped,),
+    do.StopGrants: (ev.RoomStopped, ev.GrantsStopped),
     do.DrainGrants: (ev.RoomDrained,),
-    do.ReserveSpace: (ev.SpaceReserved, ev.SpaceDenied),
+    do.ReserveSpace: (ev.SpaceReserved, ev.SpaceQueued, ev.SpaceDenied),
     do.FreeSpace: (ev.SpaceReserved, ev.SpaceUsable),
     do.AskLinks: (ev.OpenAsked, ev.QuietAsked),
     do.RaiseLinkUp: (ev.LinkCameUp,),
@@ -60,7 +66,8 @@ STATES = (
 ELSEWHERE = (ev.HelloReceived,)
 #: messages name chunks of the grid, and the aux row is none of them (`AUX_CHUNK` is no chunk on the wire)
 AUX = (PSend.AWAIT_AUX, PSend.AWAIT_AUX_ACK)
-NEVER: dict[type[Event], tuple[State, ...]] = {ev.StagingGranted: AUX, ev.StagingDenied: AUX, ev.PagesGranted: AUX}
+ANSWERED = (ev.StagingGranted, ev.StagingDeferred, ev.StagingDenied, ev.PagesGranted)
+NEVER: dict[type[Event], tuple[State, ...]] = dict.fromkeys(ANSWERED, AUX)
 
 SOURCES = Sources(
     TABLES, (prefill_routes, decode_routes), engine=ENGINE, answers=ANSWERS, raised=RAISED, states=STATES,

@@ -46,36 +46,42 @@ class PSend(State):
 
     #: not yet asked for
     NEW = 0
+    #: as many requests to the decode rank as may be are unanswered
+    AWAIT_CREDIT = 1
     #: a ring region was asked for
-    AWAIT_GRANT = 1
+    AWAIT_GRANT = 2
+    #: a ring region was asked for, and the decode rank has the request in its queue
+    AWAIT_TURN = 3
     #: the region is ours, older grants still cover it
-    AWAIT_WATERMARK = 2
+    AWAIT_WATERMARK = 4
     #: the region may be written, the KV is not computed yet
-    AWAIT_KV = 3
+    AWAIT_KV = 5
     #: the KV is there, no local staging slot is free
-    AWAIT_SLOT = 4
+    AWAIT_SLOT = 6
     #: the kernel is gathering head slices into the slot
-    GATHERING = 5
+    GATHERING = 7
     #: the one write is in flight
-    WRITING = 6
+    WRITING = 8
     #: the pages were asked for: this part goes page by page
-    AWAIT_PAGES = 7
+    AWAIT_PAGES = 9
     #: the pages are known, the KV is not computed yet
-    AWAIT_PAGES_KV = 8
+    AWAIT_PAGES_KV = 10
+    #: pages and KV are there; as many sends as may are writing page to page
+    AWAIT_PERMIT = 11
     #: the many small writes are in flight
-    SLICING = 9
+    SLICING = 12
     #: the bytes are there; the decode rank has not confirmed
-    AWAIT_ACK = 10
+    AWAIT_ACK = 13
     #: the engine has not given the aux row
-    AWAIT_AUX = 11
+    AWAIT_AUX = 14
     #: the aux row was sent; the decode rank has not confirmed
-    AWAIT_AUX_ACK = 12
+    AWAIT_AUX_ACK = 15
     #: the room has ended; a gather or a write of this send is still in flight
-    DRAINING = 13
+    DRAINING = 16
     #: confirmed by the decode rank
-    DONE = 14
+    DONE = 17
     #: ended without success, nothing in flight
-    STOPPED = 15
+    STOPPED = 18
 
 
 class PWrite(State):
@@ -102,20 +108,22 @@ class DRoom(State):
 
     #: the engine has not opened it
     UNKNOWN = 0
+    #: the engine will open it, and has no pages yet; the prefill ranks are told so
+    ANNOUNCED = 1
     #: some prefill ranks have not confirmed the room
-    AWAIT_PEERS = 1
+    AWAIT_PEERS = 2
     #: every prefill rank takes part; chunks and the aux row are awaited
-    OPEN = 2
+    OPEN = 3
     #: the room has failed; some prefill rank may still write
-    DRAINING = 3
+    DRAINING = 4
     #: nobody writes any more; grants of the room are still being freed
-    SETTLING = 4
+    SETTLING = 5
     #: every chunk is in its pages and the aux row has landed
-    DONE = 5
+    DONE = 6
     #: over: something went wrong
-    FAILED = 6
+    FAILED = 7
     #: over: one of the engines gave it up
-    ABORTED = 7
+    ABORTED = 8
 
 
 class DGrant(State):
@@ -204,8 +212,15 @@ class Cause(IntEnum):
     NOT_ENTITLED = 13
     #: the decode engine let go of the prefill group
     DISCONNECTED = 14
+    #: the prefill engine said no to the room
+    DECLINED = 15
 
     @property
     def aborted(self) -> bool:
         """True where an engine asked for the end, false where something went wrong."""
-        return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED, Cause.DISCONNECTED)
+        return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED, Cause.DISCONNECTED, Cause.DECLINED)
+
+    @property
+    def refusal(self) -> bool:
+        """Whether a prefill engine may say no to a room with it."""
+        return self in (Cause.DECLINED, Cause.PREFILL_ABORTED)

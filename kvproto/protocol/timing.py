@@ -5,7 +5,7 @@ size: an engine chooses them, both sides should choose them alike, and the lease
 
 What must hold between them: a lease is long against a round trip and against the time from the scheduling of a
 forward to its KV; `return` lasts at least the lease and the longest write; `stall` is longer than the longest
-queue before a forward.
+queue before a forward (it is not short: each of the rooms that wait asks twice within it).
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
 
 #: names of timers that follow from others
-DERIVED = ("return", "welcome")
+DERIVED = ("return", "welcome", "renew", "idle")
 
 
 class Timing(msgspec.Struct, frozen=True, gc=False):
     """Every timer of the protocol."""
 
     #: ask again for what is answered at once
-    resend: Timer = Timer(0.25, 40)
+    resend: Timer = Timer(0.25, 8, 2.0)
     #: ask again for a region or its watermark; then the part goes over pages
-    patience: Timer = Timer(0.25, 4)
+    patience: Timer = Timer(0.25, 3, 1.0)
+    #: look whether the ring moves, while the decode rank has the request in its queue; then the part goes over pages
+    turn: Timer = Timer(2.0, 2)
     #: call a prefill rank, open a room at it
-    call: Timer = Timer(0.5, 120)
+    call: Timer = Timer(0.5, 10, 8.0)
     #: a room that the prefill engine has not opened
     engine: Timer = Timer(60.0)
     #: a room that some decode rank has not opened
@@ -72,6 +74,16 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     def welcome_(self) -> Timer:
         """Calls of a rank that does not answer: as many as make up `forget`."""
         return Timer(self.call.period, math.ceil(self.forget.period / self.call.period))
+
+    @property
+    def renew_(self) -> Timer:
+        """Pages that a send holds while it waits to be let write are named anew, well before their lease ends."""
+        return Timer(self.lease.period / 2)
+
+    @property
+    def idle_(self) -> Timer:
+        """A decode rank's room in which nothing moves: it asks after it twice, and gives up when `stall` is over."""
+        return Timer(self.stall.period / 3, 2)
 
     def named(self, name: str) -> Timer:
         """The timer of this name, as the tables have it."""

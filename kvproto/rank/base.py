@@ -30,6 +30,7 @@ from kvproto.fsm.party import Party
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
 from kvproto.fsm.vocabulary import Effect, Event, State
+from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, LayoutError
 from kvproto.protocol import effects as do
@@ -52,8 +53,9 @@ class LinkPeer(msgspec.Struct):
     rank: int
     plan: Plan | None = None
     terms: Terms | None = None
-    #: prefill: the transport's description of the decode rank
+    #: prefill: the transport's description of the decode rank, and where the rows of its pool lie
     endpoint: bytes = b""
+    placement: Placement | None = None
 
 
 class Rank(Party):
@@ -71,7 +73,9 @@ class Rank(Party):
     def __init__(
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
     ) -> None:  # fmt: skip
-        """`grid`: tokens a chunk; `incarnation`: a number that no earlier life of this rank has used (u48)."""
+        """`grid`: tokens a chunk (of a decode rank: unless a prefill group has another); `incarnation`: a number that
+        no earlier life of this rank has used (u48).
+        """
         self.settings = settings or Settings()
         super().__init__(self.settings.timing, self.ROUTES, self.settings.trace)
         self.room_machine = self.add(
@@ -82,11 +86,15 @@ class Rank(Party):
         )  # fmt: skip
         self.layout, self.index, self.group, self.grid = layout, index, group, grid
         self.incarnation = incarnation
+        #: where the rows of this rank's pool lie; None: as the layout says
+        self.placement: Placement | None = None
         self.peers: dict[int, LinkPeer] = {}
         self.link_of: dict[tuple[int | None, int], int] = {}
         self.next_link = 1
         #: the other group of each room that is at work: few, where rooms are many and far apart in memory
         self._groups: dict[int, int] = {}
+        #: links by which something of their epoch came since their last beat
+        self._heard_by: set[int] = set()
         #: by (room, send): the writes that are not over; decode ranks have none
         self.writes: dict[tuple[int, int], Any] = {}
         self.lease = self.settings.timing.lease.period
@@ -108,7 +116,17 @@ class Rank(Party):
         return self.rooms.get(room) or self.tombs.get(room)
 
     def _link_timer(self, link: int, tries: int) -> TimerFired:
-        return TimerFired(0, ROOM_CHUNK, link, tries, busy=self._writes_to(link))
+        return TimerFired(0, ROOM_CHUNK, link, tries, busy=self._needed(link, tries), heard=self._was_heard(link))
+
+    def _needed(self, link: int, tries: int) -> bool:
+        """Whether the link must not be forgotten yet."""
+        raise NotImplementedError
+
+    def _was_heard(self, link: int) -> bool:
+        """Whether something of its epoch came by the link since it was last asked."""
+        heard = link in self._heard_by
+        self._heard_by.discard(link)
+        return heard
 
     # ---------------------------------------------------------------------------------------- messages
     def receive(
@@ -120,8 +138,8 @@ class Rank(Party):
         return self.hear(heard, now)
 
     def noted(self, heard: HeardMessage) -> tuple[int, int, int, Message]:
-        """Link, epoch, room and message: a call without the transport's description of its rank, which may be large."""
-        body = replace(heard.body, endpoint=b"") if type(heard.body) is Hello else heard.body
+        """Link, epoch, room and message: a call without the description of its rank's memory, which may be large."""
+        body = replace(heard.body, endpoint=b"", placement=None) if type(heard.body) is Hello else heard.body
         return heard.link, heard.epoch, heard.room, body
 
     def answer(self, heard: HeardMessage, body: Message) -> None:
@@ -136,8 +154,10 @@ class Rank(Party):
             heard.link = 0
             return STRANGER
         heard.peer, heard.terms = peer.rank, peer.terms
-        link = CURRENT if value.state is self._up_state and heard.epoch == value.epoch else STALE
-        return link + self._sender_fact(heard, peer)
+        if value.state is not self._up_state or heard.epoch != value.epoch:
+            return STALE + self._sender_fact(heard, peer)
+        self._heard_by.add(heard.link)
+        return CURRENT + self._sender_fact(heard, peer)
 
     def _sender_fact(self, heard: HeardMessage, peer: LinkPeer) -> int:
         room, body = heard.room, heard.body
@@ -150,6 +170,7 @@ class Rank(Party):
 
     def _forget(self, link: int) -> None:
         peer = self.peers.pop(link, None)
+        self._heard_by.discard(link)
         if peer is not None:
             del self.link_of[peer.group, peer.rank]
 
@@ -228,23 +249,23 @@ class Rank(Party):
         """In what a build that says this differs from this rank's; empty: in nothing."""
         return f"wire version {version} against {VERSION}" if version != VERSION else differing(digest, self.digest)
 
-    def misfit(self, said: Hello | Welcome) -> tuple[str, Plan | None]:
-        """Why this rank cannot work with one that says this (empty: it can), and the plan."""
+    def misfit(self, said: Hello | Welcome, grid: int) -> tuple[str, Plan | None]:
+        """Why this rank cannot work, with this grid, with one that says this (empty: it can), and the plan."""
         other = self.other_build(said.version, said.digest)
         if other:
             return other, None
-        if said.grid != self.grid:
-            return f"grid of {said.grid} tokens against {self.grid}", None
+        if said.grid != grid:
+            return f"grid of {said.grid} tokens against {grid}", None
         if said.lease != self.settings.timing.lease.period:
             return f"lease of {said.lease} s against {self.settings.timing.lease.period} s", None
         if not 0 <= said.rank < said.layout.ranks:
             return f"rank {said.rank} of {said.layout.ranks}", None
         try:
-            return "", self._plan(said.layout)
+            return "", self._plan(said.layout, grid)
         except LayoutError as error:
             return str(error), None
 
-    def _plan(self, other: Layout) -> Plan:
+    def _plan(self, other: Layout, grid: int) -> Plan:
         raise NotImplementedError
 
 

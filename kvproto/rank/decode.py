@@ -9,6 +9,8 @@ tell the writers that wait.
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from kvproto.errors import ArgumentError
@@ -23,7 +25,7 @@ from kvproto.protocol.events import Terms
 from kvproto.protocol.ring import Ring
 from kvproto.protocol.routes import ChunkIs, HeardMessage, decode_routes
 from kvproto.protocol.states import DLink
-from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant
+from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant, in_doubt
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.links import decode_link
 from kvproto.rank.base import LinkPeer, Rank, bits, by_room, mask
@@ -57,7 +59,7 @@ class DecodeRank(Rank):
         self.inner |= {
             do.StopGrants: self._stop_grants, do.DrainGrants: self._drain_grants, do.ReserveSpace: self._reserve,
             do.CancelSpace: self._cancel, do.FreeSpace: self._free, do.ScatterChunk: self._scatter,
-            do.SendGrant: self._send_grant, do.SendWatermark: self._send_watermark,
+            do.SendGrant: self._send_grant, do.SendQueued: self._send_queued, do.SendWatermark: self._send_watermark,
             do.ReplyWatermark: self._reply_watermark, do.SendPages: self._send_pages, do.AskLinks: self._ask_links,
             do.RaisePeerQuiet: self._raise_quiet,
         }  # fmt: skip
@@ -73,11 +75,13 @@ class DecodeRank(Rank):
                 raise ArgumentError(f"more than {self.settings.links} links: raise Settings.links")
             link, self.next_link = self.next_link, self.next_link + 1
             self.link_of[group, rank] = link
-            self.peers[link] = LinkPeer(group, rank, plan)
-        self.peers[link].terms = self.terms(group, plan)
+            self.peers[link] = LinkPeer(group, rank)
+        peer, terms = self.peers[link], self.terms(group, plan)
+        anew = peer.terms is not None and peer.terms != terms
+        peer.plan, peer.terms = plan, terms
         old = self.links.get(link)
         session = old.session + 1 if old is not None else self.incarnation << 16
-        return link, self.handle(ev.CallAsked(link, session, address), now)
+        return link, self.handle(ev.CallAsked(link, session, address, anew), now)
 
     def leave(self, group: int, now: float) -> list[Effect]:
         """Let go of this prefill group: of each link to it."""
@@ -86,11 +90,10 @@ class DecodeRank(Rank):
             effects += self.handle(ev.DisconnectAsked(link), now)
         return effects
 
-    def _link_timer(self, link: int, tries: int) -> ev.TimerFired:
+    def _needed(self, link: int, tries: int) -> bool:
         """Whether a room of its group is left: looked for only where the link might be forgotten."""
         at, group = self.links[link], self.peers[link].group
-        busy = (at.leaving or at.silent >= tries) and any(self._group_of(room) == group for room in self.rooms)
-        return ev.TimerFired(0, ev.ROOM_CHUNK, link, tries, busy=busy)
+        return (at.leaving or at.silent >= tries) and any(self._group_of(room) == group for room in self.rooms)
 
     def reached(self, group: int, rank: int) -> tuple[bool, str]:
         """Whether the link to this prefill rank is up, and why it was refused, if it was.  Any thread."""
@@ -100,7 +103,7 @@ class DecodeRank(Rank):
     def terms(self, group: int, plan: Plan) -> Terms:
         """What this rank has to do with that group; the same object for all of its links."""
         writers = mask(tuple(share.writer for share in plan.writers(self.index)))
-        terms = Terms(group, mask(plan.linked_to(self.index)), writers, 1 << plan.lead(self.index), self.grid)
+        terms = Terms(group, mask(plan.linked_to(self.index)), writers, 1 << plan.lead(self.index), plan.grid)
         return next((p.terms for p in self.peers.values() if p.terms == terms), None) or terms
 
     def plan_of(self, room: int) -> Plan:
@@ -108,15 +111,18 @@ class DecodeRank(Rank):
         group = self._group_of(room)
         return next(peer.plan for peer in self.peers.values() if peer.group == group and peer.plan is not None)
 
-    def hello(self, session: int) -> msg.Hello:
-        """What a `SayHello` says."""
-        lease = self.settings.timing.lease.period
-        return msg.Hello(
-            msg.VERSION, self.digest, session, self.group, self.index, self.layout, self.grid, lease, self.endpoint
-        )
+    def hello(self, session: int, link: int = 0) -> msg.Hello:
+        """What a `SayHello` says on this link: with the grid of the group at its other end."""
+        grid, lease = self._grid_of(link), self.settings.timing.lease.period
+        own = self.endpoint, self.placement
+        return msg.Hello(msg.VERSION, self.digest, session, self.group, self.index, self.layout, grid, lease, *own)
 
-    def _plan(self, other: Layout) -> Plan:
-        return plan_between(other, self.layout, self.grid)
+    def _grid_of(self, link: int) -> int:
+        peer = self.peers.get(link)
+        return peer.plan.grid if peer is not None and peer.plan is not None else self.grid
+
+    def _plan(self, other: Layout, grid: int) -> Plan:
+        return plan_between(other, self.layout, grid)
 
     # ---------------------------------------------------------------------------------------- messages
     def facts(self, heard: HeardMessage) -> int:
@@ -127,7 +133,7 @@ class DecodeRank(Rank):
     def misfit_of(self, link: int, said: msg.Welcome) -> str:
         """Why the rank that answers is not the one that was called, or does not fit; empty: it is, and does."""
         peer = self.peers[link]
-        fault, plan = self.misfit(said)
+        fault, plan = self.misfit(said, self._grid_of(link))
         if fault:
             return fault
         if (said.group, said.rank) != (peer.group, peer.rank):
@@ -138,7 +144,10 @@ class DecodeRank(Rank):
 
     # ------------------------------------------------------------------------------------------ grants
     def _stop_grants(self, effect: do.StopGrants) -> None:
-        self._queue += [ev.RoomStopped(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
+        grants = self.grants.get(effect.room, {})
+        doubt = reduce(or_, map(in_doubt, grants.values()), 0)
+        self._queue += [ev.RoomStopped(effect.room, chunk) for chunk in grants]
+        self._queue.append(ev.GrantsStopped(effect.room, doubt))
 
     def _drain_grants(self, effect: do.DrainGrants) -> None:
         self._queue += [ev.RoomDrained(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
@@ -153,7 +162,7 @@ class DecodeRank(Rank):
     def _cell(self, room: int, chunk: int) -> tuple[int, int]:
         """First token of the chunk, and how many they are."""
         value = self.value_of(room)
-        return cell(chunk, value.tokens, value.prefix, self.grid)
+        return cell(chunk, value.tokens, value.prefix, value.terms.grid)
 
     # -------------------------------------------------------------------------------------------- ring
     def _reserve(self, effect: do.ReserveSpace) -> None:
@@ -165,17 +174,34 @@ class DecodeRank(Rank):
         else:
             self.space_queue[key] = size
             self._serve()
+            if key in self.space_queue:
+                self.give(ev.SpaceQueued(*key))
 
     def _serve(self) -> None:
-        """Give regions to those that queue for one, the oldest first, as long as the ring may promise."""
-        while self.space_queue:
-            key, size = next(iter(self.space_queue.items()))
+        """Give regions to those that queue for one, as long as the ring may promise."""
+        while (turn := self._turn()) is not None:
+            key, size = turn
             region = self.ring.reserve(size)
             if region is None:
                 return
             del self.space_queue[key]
             self.chunk_of[region.grant] = key
             self.give(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
+
+    def _turn(self) -> tuple[tuple[int, int], int] | None:
+        """Whose turn it is, and for how much: the oldest whose room holds less than its share.
+
+        That is half of the ring, and two regions at least.  So what is before a small room in the ring is half of it at
+        most, however much another room has to send.  Few rooms hold their share, so few are passed over.
+        """
+        for key, size in self.space_queue.items():
+            if self._held(key[0]) + size <= max(self.ring.size // 2, 2 * size):
+                return key, size
+        return None
+
+    def _held(self, room: int) -> int:
+        """Bytes of the ring that are promised to the room."""
+        return sum(value.end - value.offset for value in self.grants.get(room, {}).values() if value.grant)
 
     def _cancel(self, effect: do.CancelSpace) -> None:
         self.space_queue.pop((effect.room, effect.chunk), None)
@@ -190,6 +216,9 @@ class DecodeRank(Rank):
         round_, tail = self.ring.mark
         body = msg.StagingRsp(effect.chunk, effect.grant, effect.offset, effect.round, effect.end, round_, tail)
         self._send(do.Send(effect.room, effect.peers, body))
+
+    def _send_queued(self, effect: do.SendQueued) -> None:
+        self._send(do.Send(effect.room, effect.peers, msg.StagingQueued(effect.chunk, *self.ring.mark)))
 
     def _send_watermark(self, effect: do.SendWatermark) -> None:
         for rank in bits(effect.peers):
@@ -207,9 +236,10 @@ class DecodeRank(Rank):
             self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk, *cell_))
 
     def _ask_links(self, effect: do.AskLinks) -> None:
-        kind = ev.QuietAsked if effect.quiet else ev.OpenAsked
         for rank in bits(effect.peers):
-            self._queue.append(kind(self.link_to(effect.room, rank) or 0, effect.room, rank))
+            link = self.link_to(effect.room, rank) or 0
+            asked = ev.QuietAsked(link, effect.room, rank, bool(effect.doubt >> rank & 1))
+            self._queue.append(asked if effect.quiet else ev.OpenAsked(link, effect.room, rank))
 
     def _raise_quiet(self, effect: do.RaisePeerQuiet) -> None:
         rank = self.peers[effect.link].rank

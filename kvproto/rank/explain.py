@@ -1,6 +1,7 @@
-"""What a room waits for, in one sentence: from whom, since when, and what happened last.
+"""What a room waits for, in one sentence: from whom, since when, and what happened last.  And what a link does.
 
-Made on demand from the room's value, its sends or grants, and the trace; it costs nothing until it is asked for.
+Made on demand from the room's value, its sends or grants, its links, and the trace; it costs nothing until it is asked
+for.
 """
 
 from __future__ import annotations
@@ -12,6 +13,17 @@ from kvproto.fsm.driver import steps
 from kvproto.protocol.events import TimerFired, room_name
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.rank.base import Rank, bits
+
+NO_SEND = "no send is open"
+#: rooms of a link that are named
+NAMED = 3
+#: what a send waits for that others of this rank have, or are before it in a queue for
+QUEUES = {
+    "AWAIT_CREDIT": "to ask: as many requests as may be are unanswered",
+    "AWAIT_TURN": "its turn: the ring is full, and serves its queue in turn",
+    "AWAIT_SLOT": "a staging slot of this rank",
+    "AWAIT_PERMIT": "to write page to page: as many sends as may do",
+}
 
 
 def unlinked(rank: Rank, room: int) -> str:
@@ -25,6 +37,52 @@ def unlinked(rank: Rank, room: int) -> str:
 def link_of(rank: Rank, room: int, peer: int) -> Any:
     """The value of the link to this rank of the room's other group."""
     return rank.links.get(rank.link_to(room, peer) or 0, rank.link_machine.initial)
+
+
+def explain_link(rank: Rank, link: int) -> str:
+    """One sentence about this link: whose it is, where it stands, what it waits for; empty: it is gone."""
+    peer, value = rank.peers.get(link), rank.links.get(link)
+    if peer is None or value is None:
+        return ""
+    text = LINKS[value.state.name].format(silent=value.silent, why=value.why)
+    whose = f"link {link} to {rank.other_side} rank {peer.rank} of group {peer.group}"
+    return f"{whose} {text}{_leaving(rank, peer.group, value)}."
+
+
+#: by the state of a link of either side
+LINKS = {
+    "NEW": "is not called yet",
+    "AWAIT_WIRE_UP": "was called, and the transport is connecting",
+    "AWAIT_WELCOME": "was called {silent} times and has not answered",
+    "UP": "is up, {silent} of our beats after it was last heard",
+    "AWAIT_RETURN": "was lost and called again {silent} times: what was posted through it may still land",
+    "LOST": "was lost: it is the other end's to call again",
+    "REFUSED": "was refused: {why}",
+    "FORGOTTEN": "is forgotten",
+}
+
+
+def _leaving(rank: Rank, group: int, value: Any) -> str:
+    """What a link that its engine has let go of still waits for; empty: it has not."""
+    if not getattr(value, "leaving", False):
+        return ""
+    rooms = list(rank.rooms.items())
+    left = [room for room, at in rooms if at.terms is not None and at.terms.group == group]
+    some = ", ".join(room_name(room) for room in left[:NAMED]) + (", ..." if len(left) > NAMED else "")
+    waits = f"{len(left)} of its rooms have yet to end ({some})" if left else "it is forgotten when its timer ends"
+    return f"; the engine has let go of it, and {waits}"
+
+
+def _down(rank: Rank, room: int, value: Any) -> str:
+    """Links of a room that are not up, or that are being left: where they stand."""
+    everyone = value.terms.everyone if value.terms is not None else 0
+    links = [rank.link_to(room, peer) or 0 for peer in bits(everyone)]
+    odd = [explain_link(rank, link).removesuffix(".") for link in links if not _plain(rank, rank.links.get(link))]
+    return "".join(f"; {text}" for text in odd[:4] if text)
+
+
+def _plain(rank: Rank, value: Any) -> bool:
+    return value is None or (value.state is rank.UP and not getattr(value, "leaving", False))
 
 
 def _names(mask: int, side: str) -> str:
@@ -41,7 +99,8 @@ def explain(rank: Rank, room: int, now: float) -> str:
     since, last = _last(rank, room)
     since = _armed(rank, value) if since is None else since
     when = f", since {now - since:.1f} s" if since is not None else ""
-    return f"{name} {text}{when}; last event: {last}."
+    odd = _down(rank, room, value) if room in rank.rooms else ""
+    return f"{name} {text}{when}; last event: {last}{odd}."
 
 
 def _prefill(rank: Any, room: int, value: Any) -> str:
@@ -64,6 +123,8 @@ def _prefill(rank: Any, room: int, value: Any) -> str:
 
 def _decode(rank: Any, room: int, value: Any) -> str:
     match value.state.name:
+        case "ANNOUNCED":
+            return "was announced, and waits for this rank's engine to have pages"
         case "AWAIT_PEERS":
             return f"waits for {_names(value.terms.everyone & ~value.peers, 'prefill')} to confirm it"
         case "OPEN":
@@ -87,7 +148,11 @@ def _sends(rank: Any, room: int) -> str:
         chunk, peer = key >> 16, key & 0xFFFF
         what = "aux" if chunk == AUX_CHUNK else str(chunk)
         waits[send.state.name].append(f"{what} to decode rank {peer}")
-    return "; ".join(f"{state}: chunk {', '.join(sends)}" for state, sends in waits.items()) or "no send is open"
+    return "; ".join(f"{_waiting(state)}: chunk {', '.join(sends)}" for state, sends in waits.items()) or NO_SEND
+
+
+def _waiting(state: str) -> str:
+    return f"{state} (waits {QUEUES[state]})" if state in QUEUES else state
 
 
 def _grants(rank: Any, room: int) -> str:
@@ -100,8 +165,8 @@ def _grants(rank: Any, room: int) -> str:
 
 def _armed(rank: Rank, value: Any) -> float | None:
     """When the timer of the room's state was started."""
-    timer = rank.room_machine.timers.get(value.state)
-    return value.due - timer.period if timer is not None else None
+    timer, own = rank.room_machine.timers.get(value.state), rank.ROOM.periods.get(value.state)
+    return value.due - ((own(value) if own is not None else 0.0) or timer.period) if timer is not None else None
 
 
 def _last(rank: Rank, room: int) -> tuple[float | None, str]:

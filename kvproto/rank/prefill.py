@@ -1,32 +1,26 @@
-"""The prefill rank: rooms, sends, writes and local staging slots.
+"""The prefill rank: rooms, sends and writes.
 
-Beside its machines it owns the slots (which send holds one, which queue for one, first come first served) and,
-a link, the sends that wait for the watermark, ordered by their regions, so that a watermark costs only the sends
-that it lets go.  A send's key within its room is one number, `chunk` above 16 bits of peer.
+What its sends share, credits, slots, permits and watermarks, is `prefill_queues`.  A send's key within its room is one
+number, `chunk` above 16 bits of peer.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from heapq import heappop, heappush
 from typing import Any
 
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
+from kvproto.layout.placement import closed_between
 from kvproto.layout.sharding import Layout, cell
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol import messages as msg
 from kvproto.protocol.events import ROOM_CHUNK, SendRoute, TimerFired
 from kvproto.protocol.messages import AUX_CHUNK
-from kvproto.protocol.ring import usable
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.rank.base import bits, by_room
-from kvproto.rank.prefill_links import PrefillLinks
+from kvproto.rank.prefill_queues import PrefillQueues
 from kvproto.rank.settings import Settings
-
-SendKey = tuple[int, int, int]
 
 
 def by_send(event: Any) -> Any:
@@ -39,11 +33,7 @@ def by_write(event: Any) -> Any:
     return event.room, event.chunk << 16 | event.peer
 
 
-def _send_timer(room: int, key: int, tries: int) -> TimerFired:
-    return TimerFired(room, key >> 16, key & 0xFFFF, tries)
-
-
-class PrefillRank(PrefillLinks):
+class PrefillRank(PrefillQueues):
     """One prefill rank."""
 
     SEND, WRITE = prefill_send, prefill_write
@@ -55,28 +45,23 @@ class PrefillRank(PrefillLinks):
     ) -> None:  # fmt: skip
         super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
         self.send_machine: Machine[PSendValue] = self.add(
-            "sends", self.SEND, by_send, within=by_room, timer=_send_timer, ended=self._forget_group
+            "sends", self.SEND, by_send, within=by_room, timer=self.send_timer, ended=self._forget_group
         )  # fmt: skip
         self.write_machine: Machine[PWriteValue] = self.add("writes", self.WRITE, by_write)
-        self.free_slots = list(range(self.settings.slots))
-        self.slot_of: dict[SendKey, int] = {}
-        self.slot_queue: OrderedDict[SendKey, None] = OrderedDict()
-        self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
         #: staged writes carry their own notification: the transport's word, before the first link
         self.tells = False
         self.inner |= {
             do.OpenWindow: self._open_window, do.GatherChunk: self._gather, do.MakeWrite: self._make_write,
             do.MakePages: self._make_pages, do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux,
-            do.StopSends: self._stop_sends, do.TakeSlot: self._take_slot, do.LeaveQueue: self._leave_queue,
-            do.FreeSlot: self._free_slot, do.WatchWatermark: self._watch, do.ReleaseWaiting: self._release,
-            do.AskWatermark: self._ask_watermark, do.SendAux: self._send_aux,
+            do.WithdrawKv: self._withdraw_kv,
+            do.StopSends: self._stop_sends, do.SendAux: self._send_aux,
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- writes
     def _where(self, room: int, chunk: int, peer: int) -> tuple[int, int, int, int]:
         """Of a send: its link and epoch, the first token of its chunk and how many they are."""
         value = self.rooms.get(room) or self.tombs[room]
-        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
+        link = self._link_of(room, peer)
         at = self.links.get(link)
         return link, at.epoch if at is not None else 0, *cell(chunk, value.tokens, value.prefix, self.grid)
 
@@ -103,6 +88,13 @@ class PrefillRank(PrefillLinks):
         assert isinstance(event, TimerFired)
         return "sends" if event.chunk != ROOM_CHUNK else super().kind_of(event)
 
+    def send_timer(self, room: int, key: int, tries: int) -> TimerFired:
+        """The end of a send's timer, with what its row has to know besides."""
+        peer = key & 0xFFFF
+        link = self.links.get(self.link_to(room, peer) or 0)
+        mark = link.mark_round << 48 | link.mark_tail if link is not None else 0
+        return TimerFired(room, key >> 16, peer, tries, mark=mark, full=len(self.permits) >= self.settings.page_writes)
+
     def _forget_group(self, room: int) -> None:
         """The last send of a room has ended."""
         self._groups.pop(room, None)
@@ -125,12 +117,13 @@ class PrefillRank(PrefillLinks):
 
     def _way(self, group: int, peer: int, tokens: int) -> SendRoute:
         link = self.link_of.get((group, peer))
-        plan = self.peers[link].plan if link is not None else None
-        if plan is None:
+        to = self.peers[link] if link is not None else None
+        if to is None or to.plan is None or closed_between(self.placement, to.placement):
             return SendRoute.STAGED
-        share = plan.share(self.index, peer)
+        plan, share = to.plan, to.plan.share(self.index, peer)
         large = 0 < self.settings.slot_bytes < plan.part_bytes(share, tokens)
-        return SendRoute.PAGES if self.settings.pages_only or large or plan.direct(share) else SendRoute.STAGED
+        direct = plan.direct(share, self.placement, to.placement)
+        return SendRoute.PAGES if self.settings.pages_only or large or direct else SendRoute.STAGED
 
     def _offer_kv(self, effect: do.OfferKv) -> None:
         room = effect.room
@@ -140,6 +133,14 @@ class PrefillRank(PrefillLinks):
         for key, send in self.sends.get(room, {}).items():
             if 0 <= key >> 16 < whole and not send.kv:
                 self._queue.append(ev.KvProduced(room, key >> 16, key & 0xFFFF))
+
+    def _withdraw_kv(self, effect: do.WithdrawKv) -> None:
+        room = effect.room
+        value = self.rooms[room]
+        whole = max(0, value.work.produced - value.prefix) // self.grid
+        for key, send in self.sends.get(room, {}).items():
+            if key >> 16 >= whole and send.kv:
+                self._queue.append(ev.KvWithdrawn(room, key >> 16, key & 0xFFFF))
 
     def _offer_aux(self, effect: do.OfferAux) -> None:
         for key in self.sends.get(effect.room, {}):
@@ -155,50 +156,5 @@ class PrefillRank(PrefillLinks):
         link = self.link_to(effect.room, effect.peer)
         value = self._link_up(link)
         if value is not None and link is not None:
-            self._leave(do.TransmitAux(link, value.epoch, effect.room))
-
-    # ------------------------------------------------------------------------------- slots and watermarks
-    def _connect(self, effect: do.ConnectPeer) -> None:
-        self.watch[effect.link] = []
-        super()._connect(effect)
-
-    def _forget(self, link: int) -> None:
-        super()._forget(link)
-        self.watch.pop(link, None)
-
-    def _take_slot(self, effect: do.TakeSlot) -> None:
-        key = effect.room, effect.chunk, effect.peer
-        if self.free_slots:
-            self._give_slot(key, self.free_slots.pop())
-        else:
-            self.slot_queue[key] = None
-
-    def _give_slot(self, key: SendKey, slot: int) -> None:
-        self.slot_of[key] = slot
-        self.give(ev.SlotTaken(*key, slot))
-
-    def _leave_queue(self, effect: do.LeaveQueue) -> None:
-        self.slot_queue.pop((effect.room, effect.chunk, effect.peer), None)
-
-    def _free_slot(self, effect: do.FreeSlot) -> None:
-        slot = self.slot_of.pop((effect.room, effect.chunk, effect.peer), None)
-        if slot is None:
-            return
-        if self.slot_queue:
-            self._give_slot(self.slot_queue.popitem(last=False)[0], slot)
-        else:
-            self.free_slots.append(slot)
-
-    def _watch(self, effect: do.WatchWatermark) -> None:
-        link = self.link_to(effect.room, effect.peer)
-        if link is not None:
-            heappush(self.watch[link], (effect.round, effect.end, effect.room, effect.chunk, effect.peer))
-
-    def _release(self, effect: do.ReleaseWaiting) -> None:
-        waiting, value = self.watch.get(effect.link, []), self.links[effect.link]
-        while waiting and usable(waiting[0][0], waiting[0][1], (value.mark_round, value.mark_tail)):
-            _, _, room, chunk, peer = heappop(waiting)
-            self._queue.append(ev.WatermarkReached(room, chunk, peer))
-
-    def _ask_watermark(self, effect: do.AskWatermark) -> None:
-        self._transmit_to(self.link_to(effect.room, effect.peer), 0, msg.WatermarkReq())
+            room = self.value_of(effect.room)
+            self._leave(do.TransmitAux(link, value.epoch, effect.room, room.traceparent if room is not None else b""))

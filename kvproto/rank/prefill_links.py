@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from kvproto.fsm.vocabulary import Effect
+from kvproto.layout.placement import closed_between, fault
 from kvproto.layout.plan import Plan, plan_between
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
@@ -25,7 +26,7 @@ from kvproto.protocol.events import Claim, Terms
 from kvproto.protocol.routes import HeardMessage, SenderIs, prefill_routes
 from kvproto.protocol.states import PLink, PRoom
 from kvproto.protocol.tables.links import prefill_link
-from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.protocol.tables.prefill_room import prefill_room, refused
 from kvproto.rank.base import LinkPeer, Rank, mask
 from kvproto.rank.settings import Settings
 
@@ -51,6 +52,7 @@ class PrefillLinks(Rank):
         self._call: tuple[Any, Plan | None] = (None, None)
         self.next_epoch = self.incarnation << 16
         self.take(ev.PeerOpened, self._peer_opened)
+        self.take(ev.PeerAnnounced, self._peer_opened)
         self.inner[do.ConnectPeer] = self._connect
 
     def hello(self, said: msg.Hello, now: float, place: bytes = b"") -> tuple[int, list[Effect]]:
@@ -68,11 +70,16 @@ class PrefillLinks(Rank):
             link, self.next_link = self.next_link, self.next_link + 1
             self.link_of[said.group, said.rank] = link
             self.peers[link] = LinkPeer(said.group, said.rank)
-        fault, plan = self.misfit(said)
+        why, plan = self.misfit(said, self.grid)
+        if plan is not None:
+            why = self._no_way(plan, said)
         self.next_epoch += 1
         self._call, self._heard.link = (said, plan), link
         quiet = not self._writes_to(link)
-        return ev.HelloReceived(link, said.session, self.next_epoch, fault, quiet, place)
+        return ev.HelloReceived(link, said.session, self.next_epoch, why, quiet, place)
+
+    def _needed(self, link: int, _tries: int) -> bool:
+        return self._writes_to(link)
 
     def _make_room(self) -> bool:
         """Have a link that can be forgotten end its timer now; whether there is one."""
@@ -83,8 +90,22 @@ class PrefillLinks(Rank):
             self._queue.append(self._link_timer(link, 0))
         return link > 0
 
-    def _plan(self, other: Layout) -> Plan:
-        return plan_between(self.layout, other, self.grid)
+    def _no_way(self, plan: Plan, said: msg.Hello) -> str:
+        """Why no route leads to the caller's pool; empty: one does, or nothing is owed to it."""
+        wrong = fault(said.placement, said.layout, said.rank) if said.placement is not None else ""
+        closed = closed_between(self.placement, said.placement)
+        owed = [share for share in plan.duties(self.index) if share.reader == said.rank] if closed else []
+        if wrong or not owed:
+            return wrong
+        size, slot = plan.part_bytes(owed[0], self.grid), self.settings.slot_bytes
+        if self.settings.pages_only:
+            return f"nothing is staged here (Settings.pages_only), and over pages there is no way: {closed}"
+        if 0 < slot < size:
+            return f"a part of {size} bytes fits no slot of {slot} (Settings.slot_bytes), and over pages: {closed}"
+        return ""
+
+    def _plan(self, other: Layout, grid: int) -> Plan:
+        return plan_between(self.layout, other, grid)
 
     def welcome(self, session: int, epoch: int) -> msg.Welcome:
         """What a `SayWelcome` says."""
@@ -106,17 +127,17 @@ class PrefillLinks(Rank):
 
     def _sender_fact(self, heard: HeardMessage, peer: LinkPeer) -> int:
         fact, body = super()._sender_fact(heard, peer), heard.body
-        if isinstance(body, msg.Open | msg.Abort) and fact != SenderIs.UNCLAIMED:
+        if isinstance(body, msg.Open | msg.Announce | msg.Abort) and fact != SenderIs.UNCLAIMED:
             value = self.value_of(heard.room)
             if fact == SenderIs.PARTY and body.secret == value.claim.secret:
                 return fact
             owned = value.state is not EARLY and (value.work is None or value.work.owned)
-            return SenderIs.OUTSIDER if owned else SenderIs.RIVAL
+            return SenderIs.OUTSIDER if owned or refused(value) else SenderIs.RIVAL
         return fact
 
     def _group_of(self, room: int) -> int | None:
         value = self.value_of(room)
-        return value.claim.group if value is not None else None
+        return value.claim.group or None if value is not None else None
 
     def full(self, room: int) -> bool:
         """Whether this room would be one too many of those that only decode ranks have opened."""
@@ -128,8 +149,8 @@ class PrefillLinks(Rank):
         self.counts["rooms beyond the bound"] += 1
         return True
 
-    def _peer_opened(self, event: ev.PeerOpened, now: float) -> None:
-        self.stores["rooms"].take[ev.PeerOpened](event, now)
+    def _peer_opened(self, event: ev.PeerOpened | ev.PeerAnnounced, now: float) -> None:
+        self.stores["rooms"].take[type(event)](event, now)
         if event.room not in self.early and self.rooms.get(event.room, self.room_machine.initial).state is EARLY:
             self.early.add(event.room)
 
@@ -142,5 +163,6 @@ class PrefillLinks(Rank):
         terms = Terms(said.group, mask(plan.linked(self.index)), duties, leads, self.grid, self.settings.window)
         peer = self.peers[link]
         shared = next((p.terms for p in self.peers.values() if p.terms == terms), terms)
-        peer.plan, peer.terms, peer.endpoint = plan, shared, said.endpoint
-        self._out.append(do.Connect(link, effect.session, said.group, said.rank, said.endpoint, plan))
+        peer.plan, peer.terms, peer.endpoint, peer.placement = plan, shared, said.endpoint, said.placement
+        who = said.group, said.rank, said.endpoint
+        self._out.append(do.Connect(link, effect.session, *who, plan, said.placement))

@@ -14,7 +14,8 @@ PREFILL_GROUP, DECODE_GROUP = 1, events.DECODE_GROUP
 
 #: by setting: the least and the most; offsets in a ring have 48 bits on the wire, peers 16 in a send's key
 BOUNDS = (
-    ("window", 1, 1 << 16), ("slots", 1, 1 << 16), ("slot_bytes", 0, (1 << 48) - 1), ("ring_bytes", 1, (1 << 48) - 1),
+    ("window", 1, 1 << 16), ("slots", 1, 1 << 16), ("page_writes", 1, 1 << 16), ("requests", 1, 1 << 16),
+    ("slot_bytes", 0, (1 << 48) - 1), ("ring_bytes", 1, (1 << 48) - 1),
     ("ahead", 0, 1 << 16), ("tombstones", 1, 1 << 32), ("early", 1, 1 << 32), ("links", 1, 1 << 32),
     ("trace", 0, 1 << 32),
 )  # fmt: skip
@@ -30,11 +31,17 @@ class Settings(msgspec.Struct, frozen=True):
     #: does not fit a slot goes over pages)
     slots: int = 4
     slot_bytes: int = 0
+    #: requests of a prefill rank to one decode rank that are not answered yet
+    requests: int = 64
+    #: sends of a prefill rank that write page to page at a time
+    page_writes: int = 8
     #: staging ring of a decode rank, and how many rounds its promises may run ahead
     ring_bytes: int = 1 << 30
     ahead: int = 2
     #: every part goes over pages, nothing is staged
     pages_only: bool = False
+    #: nothing goes over pages: the pool, such as virtual memory that no other process can map, is not opened
+    staged_only: bool = False
     #: ended rooms that still answer
     tombstones: int = 4096
     #: rooms that only the other side has opened
@@ -49,5 +56,8 @@ class Settings(msgspec.Struct, frozen=True):
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
                 raise ArgumentError(f"Settings.{name} is {value!r}: it is a whole number from {low} to {high}")
-        if type(self.pages_only) is not bool:
-            raise ArgumentError(f"Settings.pages_only is {self.pages_only!r}: it is true or false")
+        for name in ("pages_only", "staged_only"):
+            if type(getattr(self, name)) is not bool:
+                raise ArgumentError(f"Settings.{name} is {getattr(self, name)!r}: it is true or false")
+        if self.pages_only and self.staged_only:
+            raise ArgumentError("Settings.pages_only and Settings.staged_only leave no route: choose one")

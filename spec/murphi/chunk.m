@@ -1,7 +1,8 @@
 -- One chunk of one room, from two prefill ranks (writers) to one decode rank (reader), by hand from its prose.
 --
 -- The reader gives the chunk one region with a part for each writer; the fan-in is a set.  A writer waits for its own
--- grant, its own watermark, its own KV; then it gathers, writes once, and tells.  A writer that has lost patience, or
+-- grant, its own watermark, its own KV; then it gathers, writes once, and tells.  Who asks while the ring is full is told
+-- that it is in the queue, and asks once more if its turn comes when much of the lease is over.  A writer that has lost patience, or
 -- whose lease is over, or that is refused, gives the region up for good and asks for the pages; what it writes there
 -- counts like a staged part.  When every part is in place, the staged ones are scattered.  When every writer has given
 -- the region up, it is free at once.
@@ -32,14 +33,14 @@ type
   Writer: 0..1;
   WRoom: enum { W_OPEN, W_DRAINING, W_UNNOTED, W_DONE, W_FAILED };
   Send: enum {
-    NO_SEND, ASKING, WAITING, NO_KV, GATHERING, WRITING, ASKING_PAGES, NO_KV_FOR_PAGES, SLICING, TELLING, STOPPING
+    NO_SEND, ASKING, TURN, WAITING, NO_KV, GATHERING, WRITING, ASKING_PAGES, NO_KV_FOR_PAGES, SLICING, TELLING, STOPPING
   };
   RRoom: enum { R_OPEN, R_DRAINING, R_SETTLING, R_DONE, R_FAILED };
   Grant: enum { NO_GRANT, QUEUED, FILLING, FILLING_PAGES, SCATTERING, QUARANTINED };
   Write: enum { STILL, STAGED, PAGED, STAGED_DOUBT, PAGED_DOUBT, LANDED };
   Word: enum {
     REQ, PAGES_REQ, MARK_REQ, NOTE_STAGED, NOTE_PAGES, DRAINED,
-    RSP_WAIT, RSP_OPEN, DENIED, PAGES, MARK, ACK, ABORT, NOTED
+    RSP_WAIT, RSP_OPEN, IN_QUEUE, DENIED, PAGES, MARK, ACK, ABORT, NOTED
   };
 
 var
@@ -161,6 +162,17 @@ begin
   if send[w] = WAITING then region_usable(w, late); end;
 end;
 
+-- what was asked for, or waited for in turn, is there
+procedure granted(w: Writer; open: boolean; late: boolean);
+begin
+  if send[w] = TURN & late then
+    send[w] := ASKING;
+    say(w, REQ);
+  elsif send[w] = ASKING | send[w] = TURN then
+    if open then region_usable(w, late); else send[w] := WAITING; end;
+  end;
+end;
+
 procedure post(w: Writer; kind: Write);
 begin
   assert write[w] = STILL "S2: a second write is posted";
@@ -279,6 +291,7 @@ begin
         elsif ring = FULL & other then
           grant := QUEUED;
           hopes[w] := true;
+          say(w, IN_QUEUE);
         else
           grant := FILLING;
           hopes[w] := true;
@@ -288,7 +301,12 @@ begin
         say(w, ABORT);
       end;
     case QUEUED:
-      if by_pages[w] then say(w, DENIED); else hopes[w] := true; end;
+      if by_pages[w] then
+        say(w, DENIED);
+      else
+        hopes[w] := true;
+        say(w, IN_QUEUE);
+      end;
     case FILLING:
       if by_pages[w] then
         say(w, DENIED);
@@ -402,15 +420,13 @@ ruleset w: Writer do
 
     rule "RSP: wait for the watermark" sent[w][RSP_WAIT] ==>
     begin
-      if send[w] = ASKING then
-        if seen[w] then region_usable(w, late); else send[w] := WAITING; end;
-      end;
+      granted(w, seen[w], late);
     end;
 
     rule "RSP: write at once" sent[w][RSP_OPEN] ==>
     begin
       mark_seen(w, late);
-      if send[w] = ASKING then region_usable(w, late); end;
+      granted(w, true, late);
     end;
 
     rule "PAGES" sent[w][PAGES] & send[w] = ASKING_PAGES ==>
@@ -448,9 +464,11 @@ ruleset w: Writer do
     w_fail(w);
   end;
 
-  rule "DENIED" sent[w][DENIED] & send[w] = ASKING ==> begin ask_pages(w); end;
+  rule "QUEUED" sent[w][IN_QUEUE] & send[w] = ASKING ==> begin send[w] := TURN; end;
 
-  rule "patience with the ring ends" (send[w] = ASKING | send[w] = WAITING) & kv[w] ==> begin ask_pages(w); end;
+  rule "DENIED" sent[w][DENIED] & (send[w] = ASKING | send[w] = TURN) ==> begin ask_pages(w); end;
+
+  rule "patience with the ring ends" (send[w] = ASKING | send[w] = TURN | send[w] = WAITING) & kv[w] ==> begin ask_pages(w); end;
 
   rule "the lease ends before the KV is there" send[w] = NO_KV ==> begin ask_pages(w); end;
 
@@ -603,6 +621,7 @@ cover "writer UNNOTED" wroom[0] = W_UNNOTED;
 cover "writer DONE" wroom[0] = W_DONE;
 cover "writer FAILED" wroom[0] = W_FAILED;
 cover "send ASKING" send[0] = ASKING;
+cover "send TURN" send[0] = TURN;
 cover "send WAITING" send[0] = WAITING;
 cover "send NO_KV" send[0] = NO_KV;
 cover "send GATHERING" send[0] = GATHERING;

@@ -69,13 +69,20 @@ def kind_of(hint: object) -> str:
             return info.cls.__name__
         case msgspec.inspect.LiteralType():
             return " or ".join(repr(value) for value in info.values)
-        case msgspec.inspect.UnionType():
-            if all(isinstance(each, msgspec.inspect.StructType) for each in info.types):
-                return "message"
-            return " or ".join(kind_of(each) for each in info.types)
+        case msgspec.inspect.UnionType() | msgspec.inspect.TupleType() | msgspec.inspect.VarTupleType():
+            return _several(info)
         case msgspec.inspect.NoneType():
             return "none"
     return type(info).__name__.removesuffix("Type").lower()
+
+
+def _several(info: msgspec.inspect.UnionType | msgspec.inspect.TupleType | msgspec.inspect.VarTupleType) -> str:
+    if isinstance(info, msgspec.inspect.UnionType):
+        messages = all(isinstance(each, msgspec.inspect.StructType) for each in info.types)
+        return "message" if messages else " or ".join(kind_of(each) for each in info.types)
+    if isinstance(info, msgspec.inspect.TupleType):
+        return f"({', '.join(kind_of(each) for each in info.item_types)})"
+    return f"list of {kind_of(info.item_type)}" + (f", at most {info.max_length}" if info.max_length else "")
 
 
 def _integer(info: msgspec.inspect.IntType) -> str:

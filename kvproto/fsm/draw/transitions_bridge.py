@@ -22,7 +22,7 @@ from kvproto.fsm.errors import KvprotoError
 from kvproto.fsm.table import Output, Row, Table, Value
 from kvproto.fsm.timer_wheel import INFINITY
 from kvproto.fsm.timing import NamedTimers, Timer
-from kvproto.fsm.vocabulary import Event, Report
+from kvproto.fsm.vocabulary import Event, Report, TimerFired
 
 
 class BridgeError(KvprotoError, ImportError):
@@ -70,11 +70,16 @@ class Model:
             said = Report(f"{self.table.name}: {event} in {row.source.name}", row.why)
             self.effects = (said,) if row.verb == "refuse" else ()
             return
+        tries = self.table.tries if row.target is row.source and isinstance(event, TimerFired) else None
+        times = tries(self.value) + 1 if tries is not None else 0
         if row.let is not None:
             self.value = row.let(self.value, event, now)
         if row.target is not row.source or row.again:
             timer = self.timers.get(row.target)
-            self.value = replace(self.value, state=row.target, due=now + timer.period if timer else INFINITY)
+            own = self.table.periods.get(row.target)
+            period = own and own(self.value)
+            due = now + (period or timer.after(times)) if timer else INFINITY
+            self.value = replace(self.value, state=row.target, due=due)
         self.effects = tuple(build(self.value, event) for build in row.do)
 
 

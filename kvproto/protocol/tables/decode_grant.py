@@ -1,6 +1,7 @@
 """The decode rank's grant: one chunk of one room, from the first request for it to the last byte.
 
-The first writer that asks opens the grant for all; the region has one part per writer.  The fan-in is a *set*
+The first writer that asks opens the grant for all; the region has one part per writer.  Who asks is answered at once: with
+the region, or that the chunk is in the ring's queue.  The fan-in is a *set*
 of writers, so a notification that comes twice counts once.  A writer that asks for the pages instead has given
 its part of the region up (`by_pages`); it counts like the others when its bytes are in the pages.  When all
 writers have given it up, the region is free at once.
@@ -8,6 +9,9 @@ writers have given it up, the region is free at once.
 A region is freed in three ways only: the scatter has read it, no writer may write it (`FILLING_PAGES`), or the
 room has failed and every writer has drained (`QUARANTINED` until then).  A scatter is launched by one row, when
 the last distinct writer's part is in place.
+
+A part is confirmed when it has arrived, not when it was scattered: with that its writer needs it no longer, and may have
+success where this rank's room fails yet.  Success of the transfer is what this side says.
 
 A freed grant leaves nothing behind: the room's `done` remembers the chunk.
 """
@@ -30,6 +34,7 @@ from kvproto.protocol.events import (
     Scattered,
     ScatterFailed,
     SpaceDenied,
+    SpaceQueued,
     SpaceReserved,
     SpaceUsable,
     StagingRequested,
@@ -44,7 +49,7 @@ class DGrantValue(Value, frozen=True, gc=False):
 
     #: all that contribute
     writers: int = 0
-    #: those that asked for the region
+    #: those that asked for the region, or for the pages
     asked: int = 0
     #: those whose part is in place
     arrived: int = 0
@@ -99,6 +104,12 @@ def _waiting(v: V) -> int:
     return v.asked & ~v.by_pages & ~v.arrived
 
 
+def in_doubt(v: V) -> int:
+    """The writers (mask) that may have been told where to write, and whose part is not in place."""
+    told = v.asked & v.by_pages if v.state is S.AWAIT_SPACE else v.asked
+    return told & ~v.arrived
+
+
 # --------------------------------------------------------------------------------------------- lets
 def first_asks(v: V, e: StagingRequested, now: float) -> V:
     """The first writer asks for the region."""
@@ -107,7 +118,7 @@ def first_asks(v: V, e: StagingRequested, now: float) -> V:
 
 def first_gives_up(v: V, e: PagesRequested, now: float) -> V:
     """The first writer asks for the pages: nobody will stage this chunk."""
-    return replace(v, writers=e.writers, by_pages=e.writers)
+    return replace(v, writers=e.writers, asked=1 << e.peer, by_pages=e.writers)
 
 
 def asks(v: V, e: StagingRequested, now: float) -> V:
@@ -117,7 +128,12 @@ def asks(v: V, e: StagingRequested, now: float) -> V:
 
 def gives_up(v: V, e: PagesRequested, now: float) -> V:
     """One more writer has given the region up."""
-    return replace(v, by_pages=v.by_pages | 1 << e.peer)
+    return replace(v, asked=v.asked | 1 << e.peer, by_pages=v.by_pages | 1 << e.peer)
+
+
+def asks_pages(v: V, e: PagesRequested, now: float) -> V:
+    """One more writer asks for the pages."""
+    return replace(v, asked=v.asked | 1 << e.peer)
 
 
 def have_space(v: V, e: SpaceReserved, now: float) -> V:
@@ -159,6 +175,16 @@ def tell_grant(v: V, e: SpaceReserved) -> Output:
 def say_grant(v: V, e: StagingRequested) -> Output:
     """Tell this writer where the region is."""
     return do.SendGrant(e.room, 1 << e.peer, e.chunk, v.grant, v.offset, v.round, v.end)
+
+
+def tell_queued(v: V, e: SpaceQueued) -> Output:
+    """Tell the writers that asked that they are in the queue."""
+    return do.SendQueued(e.room, v.asked, e.chunk)
+
+
+def say_queued(v: V, e: StagingRequested) -> Output:
+    """Tell this writer that it is in the queue."""
+    return do.SendQueued(e.room, 1 << e.peer, e.chunk)
 
 
 def tell_denied(v: V, e: SpaceDenied) -> Output:
@@ -209,7 +235,7 @@ def fail_scatter(v: V, e: ScatterFailed) -> RoomFailed:
 decode_grant = Table(
     "decode_grant", DGrantValue, S, initial=S.NEW, final=(S.FREED,),
     events=(
-        StagingRequested, SpaceReserved, SpaceUsable, PartArrived, Scattered, SpaceDenied, PagesRequested,
+        StagingRequested, SpaceReserved, SpaceQueued, SpaceUsable, PartArrived, Scattered, SpaceDenied, PagesRequested,
         ScatterFailed, RoomStopped, RoomDrained,
     ),
     timers={},
@@ -222,7 +248,8 @@ opens, row, ignore, refuse = decode_grant.opens, decode_grant.row, decode_grant.
 # ---------------------------------------------------------------------------------------- the staged way
 opens(S.NEW,         StagingRequested, S.AWAIT_SPACE,   let=first_asks, do=(reserve,))
 row(S.AWAIT_SPACE,   StagingRequested,                  when=gave_up, do=(say_denied,))
-row(S.AWAIT_SPACE,   StagingRequested,                  let=asks)
+row(S.AWAIT_SPACE,   StagingRequested,                  let=asks, do=(say_queued,))
+row(S.AWAIT_SPACE,   SpaceQueued,                       do=(tell_queued,))
 row(S.AWAIT_SPACE,   SpaceReserved,    S.FILLING,       let=have_space, do=(tell_grant,))
 row(S.FILLING,       StagingRequested,                  when=gave_up, do=(say_denied,))
 row(S.FILLING,       StagingRequested,                  let=asks, do=(say_grant,))
@@ -243,7 +270,7 @@ row(S.FILLING,       PagesRequested,   S.FILLING_PAGES, when=last_gives_up, let=
 row(S.FILLING,       PagesRequested,                    let=gives_up, do=(say_pages,))
 row(S.FILLING_PAGES, StagingRequested,                  do=(say_denied,))
 ignore(S.FILLING_PAGES, PagesRequested, "a late request: the part is in place", when=there)
-row(S.FILLING_PAGES, PagesRequested,                    do=(say_pages,))
+row(S.FILLING_PAGES, PagesRequested,                    let=asks_pages, do=(say_pages,))
 row(S.FILLING_PAGES, PartArrived,                       when=there, do=(confirm,))
 row(S.FILLING_PAGES, PartArrived,      S.FREED,         when=last_part, let=arrive, do=(confirm, land))
 row(S.FILLING_PAGES, PartArrived,                       when=as_agreed, let=arrive, do=(confirm,))

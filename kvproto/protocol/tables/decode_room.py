@@ -5,13 +5,21 @@ The engine opens the room when pages are allocated.  Every prefill rank that sha
 which a writer asks gets a grant (a machine of its own); a chunk that is in place is remembered in `done`, so a
 late request for it is recognised and never granted anew.
 
+In a room in which nothing moves they are asked once more, now and then: `OPEN` is answered by whoever knows how the room
+stands, so what was told while it could not be heard (the room has ended there; it was never this engine's) is told again.
+
+An engine that still waits for pages may announce the room before (`ANNOUNCED`): the prefill ranks know of it, and one
+that has said no, or never heard of the request, says so; as often as the engine renews it, they have the more patience.
+
 A room succeeds when every prefill rank takes part, every chunk of the plan is in its pages and the aux row has
 landed.  Nothing less is announced.
 
 When it fails, the outcome is announced at once, but the pages are the engine's again only when no prefill rank
 can write any more: each is told to stop and must say that it has drained; of a rank whose link is lost, the
-lease and the longest write have to pass, or it has to come back with a new epoch (`PeerQuiet`).  Then the
-grants' regions are freed (`SETTLING`), and the room is released.  Final rooms stay as tombstones.
+lease and the longest write have to pass, or it has to come back with a new epoch (`PeerQuiet`).  Only of one in
+*doubt*: one that was told where to write, and whose part is not in place.  Who was told nothing has nothing to
+write, and its death delays nobody.  Then the grants' regions are freed (`SETTLING`), and the room is released.
+Final rooms stay as tombstones.
 """
 
 from __future__ import annotations
@@ -29,20 +37,23 @@ from kvproto.protocol.events import (
     ChunkRequested,
     EngineAborted,
     GrantClosed,
+    GrantsStopped,
     LinkCameUp,
     LinkWentDown,
     PagesRequested,
     PeerDrained,
     PeerQuiet,
     PeerReady,
+    RoomAnnounced,
     RoomEvent,
     RoomFailed,
     RoomOpened,
+    RoomRenewed,
     StagingRequested,
     Terms,
     TimerFired,
 )
-from kvproto.protocol.messages import Abort, AuxAck, ChunkAck, Gone, Noted, Open
+from kvproto.protocol.messages import Abort, Announce, AuxAck, ChunkAck, Gone, Noted, Open
 from kvproto.protocol.states import Cause
 from kvproto.protocol.states import DRoom as S
 
@@ -58,8 +69,10 @@ class DecodeWork(msgspec.Struct, frozen=True, gc=False):
     aux: bool = False
     #: why the room failed
     cause: Cause = Cause.NONE
-    #: how often the prefill ranks were told
+    #: how often the prefill ranks were told, or asked since something last moved
     tries: int = 0
+    #: of a room that has failed: prefill ranks (mask) that might have been writing when it did
+    doubt: int = 0
 
 
 class DRoomValue(Value, frozen=True, gc=False):
@@ -73,6 +86,8 @@ class DRoomValue(Value, frozen=True, gc=False):
     work: DecodeWork | None = None
     #: what the prefill engine asks of whoever claims the room
     secret: bytes = b""
+    #: the trace of the request: this engine's, or else what a prefill rank says
+    traceparent: bytes = b""
 
 
 V = DRoomValue
@@ -86,6 +101,10 @@ def _work(v: V) -> DecodeWork:
 def _terms(v: V) -> Terms:
     assert v.terms is not None
     return v.terms
+
+
+def _open(v: V) -> Open:
+    return Open(v.tokens, v.prefix, v.secret, v.traceparent)
 
 
 def _total(v: V) -> int:
@@ -120,6 +139,11 @@ def in_place(v: V, e: ChunkRequested | ChunkNotified, now: float) -> bool:
 def of_plan(v: V, e: ChunkRequested, now: float) -> bool:
     """The plan has this chunk and this writer."""
     return e.chunk < _total(v) and bool(_terms(v).writes >> e.peer & 1)
+
+
+def tried_so_far(v: V) -> int:
+    """How often the state's timer has ended."""
+    return _work(v).tries
 
 
 def no_cause(v: V, e: PeerDrained, now: float) -> bool:
@@ -174,12 +198,22 @@ def last_grant(v: V, e: GrantClosed | ChunkLanded, now: float) -> bool:
 # --------------------------------------------------------------------------------------------- lets
 def allocate(v: V, e: RoomOpened, now: float) -> V:
     """The engine's pages."""
-    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, secret=e.secret)
+    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, secret=e.secret, traceparent=e.traceparent)
+
+
+def promise(v: V, e: RoomAnnounced, now: float) -> V:
+    """There will be pages."""
+    return replace(v, terms=e.terms, tokens=e.tokens, secret=e.secret, traceparent=e.traceparent)
 
 
 def ready(v: V, e: PeerReady, now: float) -> V:
     """This prefill rank takes part."""
     return replace(v, peers=v.peers | 1 << e.peer)
+
+
+def ready_all(v: V, e: PeerReady, now: float) -> V:
+    """This prefill rank takes part, and with it all: what is counted from now on is another patience."""
+    return replace(ready(v, e, now), work=replace(v.work, tries=0) if v.work else None)
 
 
 def tried(v: V, e: TimerFired, now: float) -> V:
@@ -189,13 +223,13 @@ def tried(v: V, e: TimerFired, now: float) -> V:
 
 def more_grants(v: V, e: ChunkRequested, now: float) -> V:
     """One grant more."""
-    return replace(v, work=replace(_work(v), live=_work(v).live + 1))
+    return replace(v, work=replace(_work(v), live=_work(v).live + 1, tries=0))
 
 
 def place(v: V, e: ChunkLanded, now: float) -> V:
     """The chunk is in its pages, its grant has ended."""
     work = _work(v)
-    return replace(v, work=replace(work, done=work.done | 1 << e.chunk, live=work.live - 1))
+    return replace(v, work=replace(work, done=work.done | 1 << e.chunk, live=work.live - 1, tries=0))
 
 
 def fewer_grants(v: V, e: GrantClosed | ChunkLanded, now: float) -> V:
@@ -205,7 +239,7 @@ def fewer_grants(v: V, e: GrantClosed | ChunkLanded, now: float) -> V:
 
 def have_aux(v: V, e: AuxLanded, now: float) -> V:
     """The aux row has landed."""
-    return replace(v, work=replace(_work(v), aux=True))
+    return replace(v, work=replace(_work(v), aux=True, tries=0), traceparent=v.traceparent or e.traceparent)
 
 
 def blame(v: V, e: EngineAborted | RoomFailed | LinkWentDown | PeerDrained, now: float) -> V:
@@ -215,8 +249,13 @@ def blame(v: V, e: EngineAborted | RoomFailed | LinkWentDown | PeerDrained, now:
 
 def blame_silence(v: V, e: TimerFired, now: float) -> V:
     """Nothing was heard for too long; every prefill rank may still write."""
-    cause = Cause.STALLED if v.state is S.OPEN else Cause.NO_ANSWER
+    cause = Cause.NO_ANSWER if v.state is S.AWAIT_PEERS else Cause.STALLED
     return replace(v, peers=_terms(v).everyone, work=replace(_work(v), cause=cause, tries=0))
+
+
+def doubt(v: V, e: GrantsStopped, now: float) -> V:
+    """These might have been writing."""
+    return replace(v, work=replace(_work(v), doubt=e.doubt))
 
 
 def quiet(v: V, e: PeerDrained | PeerQuiet, now: float) -> V:
@@ -227,12 +266,27 @@ def quiet(v: V, e: PeerDrained | PeerQuiet, now: float) -> V:
 # ------------------------------------------------------------------------------------------ effects
 def tell_open(v: V, e: RoomOpened | TimerFired) -> Output:
     """Tell the prefill ranks that have not confirmed."""
-    return do.Send(e.room, _terms(v).everyone & ~v.peers, Open(v.tokens, v.prefix, v.secret))
+    return do.Send(e.room, _terms(v).everyone & ~v.peers, _open(v))
+
+
+def tell_announce(v: V, e: RoomAnnounced | RoomRenewed) -> Output:
+    """Tell the prefill ranks that the room will be opened."""
+    return do.Send(e.room, _terms(v).everyone, Announce(v.tokens, v.secret, v.traceparent))
+
+
+def tell_one_announce(v: V, e: LinkCameUp) -> Output:
+    """Tell the one whose link has come up that the room will be opened."""
+    return do.Send(e.room, 1 << e.peer, Announce(v.tokens, v.secret, v.traceparent))
 
 
 def tell_one_open(v: V, e: LinkCameUp) -> Output:
     """Tell the one whose link has come up."""
-    return do.Send(e.room, 1 << e.peer & ~v.peers, Open(v.tokens, v.prefix, v.secret))
+    return do.Send(e.room, 1 << e.peer & ~v.peers, _open(v))
+
+
+def ask_after(v: V, e: TimerFired) -> Output:
+    """Ask every prefill rank how the room stands there."""
+    return do.Send(e.room, _terms(v).everyone, _open(v))
 
 
 def tell_abort(v: V, e: RoomEvent | TimerFired) -> Output:
@@ -286,14 +340,19 @@ def stop_grants(v: V, e: RoomEvent | TimerFired) -> Output:
     return do.StopGrants(e.room)
 
 
-def ask_open(v: V, e: RoomOpened | TimerFired) -> Output:
+def ask_open(v: V, e: RoomOpened | RoomAnnounced | RoomRenewed | TimerFired) -> Output:
     """Ask the links to those that have not confirmed whether the room can be opened there."""
     return do.AskLinks(e.room, _terms(v).everyone & ~v.peers, quiet=False)
 
 
 def ask_quiet(v: V, e: RoomEvent | TimerFired) -> Output:
-    """Ask the links which prefill ranks never heard of the room, or are long gone."""
-    return do.AskLinks(e.room, _terms(v).everyone, quiet=True)
+    """Ask the links which prefill ranks never heard of the room, are long gone, or have left with nothing to write."""
+    return do.AskLinks(e.room, _terms(v).everyone, quiet=True, doubt=_work(v).doubt)
+
+
+def ask_one_quiet(v: V, e: LinkWentDown) -> Output:
+    """Ask the link that was lost whether its prefill rank may still write."""
+    return do.AskLinks(e.room, v.peers & 1 << e.peer, quiet=True, doubt=_work(v).doubt)
 
 
 def count_quiet(v: V, e: PeerDrained) -> PeerQuiet:
@@ -329,10 +388,11 @@ def release(v: V, e: RoomEvent) -> Output:
 decode_room = Table(
     "decode_room", DRoomValue, S, initial=S.UNKNOWN, final=(S.DONE, S.FAILED, S.ABORTED),
     events=(
-        RoomOpened, PeerReady, ChunkRequested, ChunkNotified, ChunkLanded, AuxLanded, EngineAborted, RoomFailed,
-        PeerDrained, GrantClosed, LinkCameUp, LinkWentDown, PeerQuiet, TimerFired,
+        RoomAnnounced, RoomRenewed, RoomOpened, PeerReady, ChunkRequested, ChunkNotified, ChunkLanded, AuxLanded, EngineAborted, RoomFailed,
+        PeerDrained, GrantClosed, GrantsStopped, LinkCameUp, LinkWentDown, PeerQuiet, TimerFired,
     ),
-    timers={S.AWAIT_PEERS: "call", S.OPEN: "stall", S.DRAINING: "resend"},
+    timers={S.ANNOUNCED: "stall", S.AWAIT_PEERS: "call", S.OPEN: "idle", S.DRAINING: "resend"},
+    tries=tried_so_far,
     tombstones=True,
     well=(S.UNKNOWN, S.AWAIT_PEERS, S.OPEN, S.DONE),
     apart=(S.DRAINING, S.SETTLING, S.FAILED, S.ABORTED),
@@ -340,18 +400,24 @@ decode_room = Table(
 opens, row, ignore, refuse = decode_room.opens, decode_room.row, decode_room.ignore, decode_room.refuse
 
 LIVE = (S.AWAIT_PEERS, S.OPEN)
+BEGUN = (S.ANNOUNCED, *LIVE)
 FAILED = (S.FAILED, S.ABORTED)
 OVER = (S.DONE, *FAILED)
-FAIL = (tell_abort, stop_grants, ask_quiet)
+FAIL = (tell_abort, stop_grants)
 
 # fmt: off
 # ---------------------------------------------------------------------------------- the way that goes well
+opens(S.UNKNOWN,   RoomAnnounced,  S.ANNOUNCED,   let=promise, do=(tell_announce, ask_open))
+row(S.ANNOUNCED,   RoomRenewed,                   do=(tell_announce, ask_open), again=True)
+row(S.ANNOUNCED,   LinkCameUp,                    do=(tell_one_announce,))
+row(S.ANNOUNCED,   RoomOpened,     S.AWAIT_PEERS, let=allocate, do=(tell_open, ask_open))
 opens(S.UNKNOWN,   RoomOpened,     S.AWAIT_PEERS, let=allocate, do=(tell_open, ask_open))
 row(S.AWAIT_PEERS, PeerReady,      S.DONE,        when=last_ready_complete, let=ready, do=(announce, release))
-row(S.AWAIT_PEERS, PeerReady,      S.OPEN,        when=last_ready, let=ready)
+row(S.AWAIT_PEERS, PeerReady,      S.OPEN,        when=last_ready, let=ready_all)
 row(S.AWAIT_PEERS, PeerReady,                     let=ready)
 row(S.AWAIT_PEERS, TimerFired,                    when=tries_left, let=tried, do=(tell_open, ask_open))
 row(S.AWAIT_PEERS, LinkCameUp,                    do=(tell_one_open,))
+row(S.OPEN,        TimerFired,                    when=tries_left, let=tried, do=(ask_after,))
 ignore(LIVE,       ChunkRequested, "a late request: the chunk is in place", when=in_place)
 row(LIVE,          ChunkRequested,                when=of_plan, let=more_grants, do=(open_grant,), again=True)
 row(S.AWAIT_PEERS, ChunkLanded,                   let=place)
@@ -364,14 +430,16 @@ row((*LIVE, S.DONE), ChunkNotified,               when=in_place, do=(say_in_plac
 row(S.DONE,        AuxLanded,                     do=(say_aux_landed,))
 
 # ------------------------------------------------------------------------------------- what ends it early
-row(LIVE,          EngineAborted,  S.DRAINING,    let=blame, do=(announce, *FAIL))
-row(LIVE,          RoomFailed,     S.DRAINING,    let=blame, do=(announce_peer, *FAIL))
-row(LIVE,          LinkWentDown,   S.DRAINING,    let=blame, do=(announce_peer, *FAIL))
-row(LIVE,          TimerFired,     S.DRAINING,    let=blame_silence, do=(announce, *FAIL))
-refuse(LIVE,       PeerDrained,    "a prefill rank is done only when this one has told it so", when=no_cause)
-row(LIVE,          PeerDrained,    S.DRAINING,    let=blame, do=(say_noted, announce_told, *FAIL, count_quiet))
+row(BEGUN,         EngineAborted,  S.DRAINING,    let=blame, do=(announce, *FAIL))
+row(BEGUN,         RoomFailed,     S.DRAINING,    let=blame, do=(announce_peer, *FAIL))
+row(BEGUN,         LinkWentDown,   S.DRAINING,    let=blame, do=(announce_peer, *FAIL))
+row(BEGUN,         TimerFired,     S.DRAINING,    let=blame_silence, do=(announce, *FAIL))
+refuse(BEGUN,      PeerDrained,    "a prefill rank is done only when this one has told it so", when=no_cause)
+row(BEGUN,         PeerDrained,    S.DRAINING,    let=blame, do=(say_noted, announce_told, *FAIL, count_quiet))
 
 # ---------------------------------------------------------------------------------- draining and settling
+row(S.DRAINING,    GrantsStopped,                 let=doubt, do=(ask_quiet,))
+row(S.DRAINING,    LinkWentDown,                  do=(ask_one_quiet,))
 row(S.DRAINING,    PeerDrained,    S.ABORTED,     when=last_writer_aborted, let=quiet, do=(say_noted, release))
 row(S.DRAINING,    PeerDrained,    S.FAILED,      when=last_writer_failed, let=quiet, do=(say_noted, release))
 row(S.DRAINING,    PeerDrained,    S.SETTLING,    when=last_writer, let=quiet, do=(say_noted, drain_grants))
@@ -380,7 +448,7 @@ row(S.DRAINING,    PeerQuiet,      S.ABORTED,     when=last_writer_aborted, let=
 row(S.DRAINING,    PeerQuiet,      S.FAILED,      when=last_writer_failed, let=quiet, do=(release,))
 row(S.DRAINING,    PeerQuiet,      S.SETTLING,    when=last_writer, let=quiet, do=(drain_grants,))
 row(S.DRAINING,    PeerQuiet,                     let=quiet)
-row(S.DRAINING,    TimerFired,                    do=(tell_abort,))
+row(S.DRAINING,    TimerFired,                    let=tried, do=(tell_abort,))
 row(S.DRAINING,    LinkCameUp,                    do=(tell_one_abort,))
 row(S.DRAINING,    GrantClosed,                   let=fewer_grants)
 row(S.DRAINING,    ChunkLanded,                   let=fewer_grants)
@@ -404,15 +472,19 @@ row(S.UNKNOWN,     AuxLanded,                     do=(say_gone,))
 ignore(S.DONE,     ChunkRequested, "a late request: the chunk is in place")
 ignore((S.DRAINING, S.SETTLING), (EngineAborted, RoomFailed), "the first cause counts")
 ignore(OVER,       EngineAborted,  "the room is over; the engine has been told")
-ignore((S.UNKNOWN, S.OPEN, S.DRAINING, S.SETTLING, *OVER), PeerReady, "a repeated answer")
-ignore((S.UNKNOWN, S.OPEN, S.SETTLING, *FAILED), LinkCameUp, "nobody is to be told anything")
-ignore((S.UNKNOWN, S.DRAINING, S.SETTLING, *FAILED), LinkWentDown, "the link tells when nothing can land any more")
-ignore((*LIVE, S.SETTLING), PeerQuiet, "nothing of the room was in doubt")
+ignore((S.UNKNOWN, S.ANNOUNCED, S.OPEN, S.DRAINING, S.SETTLING, *OVER), PeerReady, "a repeated answer")
+ignore((S.OPEN, S.SETTLING, *FAILED), LinkCameUp, "nobody is to be told anything")
+ignore((S.SETTLING, *FAILED), LinkWentDown, "nothing can land any more")
+ignore((*BEGUN, S.SETTLING, S.FAILED), PeerQuiet, "nothing of the room is in doubt")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
 refuse(LIVE,       ChunkRequested, "not a chunk, or not a writer, of the plan")
 refuse((*LIVE, S.DONE), ChunkNotified, "the chunk was never granted")
-refuse((*LIVE, S.DRAINING, S.SETTLING, *OVER), RoomOpened, "the room is open: a new attempt needs a new gen")
+ignore((S.DRAINING, S.SETTLING, *FAILED), RoomOpened, "it was announced, and is over; the engine is told")
+refuse((*LIVE, S.DONE), RoomOpened, "the room is open: a new attempt needs a new gen")
 refuse(S.UNKNOWN,  (EngineAborted, RoomFailed), "the engine has not opened the room")
 refuse(OVER,       RoomFailed,     "the room is over")
+ignore((S.UNKNOWN, *LIVE, S.DRAINING, S.SETTLING, *OVER), RoomRenewed, "nothing is announced")
+refuse((S.ANNOUNCED, *LIVE, S.DRAINING, S.SETTLING, *OVER), RoomAnnounced, "the room is known: a new attempt needs a new gen")
+refuse(S.ANNOUNCED, (ChunkRequested, ChunkNotified, AuxLanded), "the room has no pages yet")
 # fmt: on

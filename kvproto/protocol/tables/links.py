@@ -5,8 +5,8 @@ checks that the two can work together, connects its transport, and answers with 
 message carries.  A rank that restarts, or that has lost the link, calls with a new session and gets a new
 epoch, so nothing that was said before can be taken for something said after.
 
-Both ends send heartbeats, and each counts its own beats since it last heard one: enough of them, and the link
-is lost.  A loss fails the link's rooms on that side; the other side learns of it by a `RESET`, by silence, or
+Both ends send heartbeats, and each counts its own beats since it last heard anything of the epoch: enough of them, and
+the link is lost.  A loss fails the link's rooms on that side; the other side learns of it by a `RESET`, by silence, or
 by the next call.
 
 Two rules keep late writes harmless.  The prefill rank takes no new call while a write of the old link is in
@@ -60,7 +60,7 @@ class PLinkValue(Value, frozen=True, gc=False):
 
     session: int = 0
     epoch: int = 0
-    #: own beats since the last one that was heard
+    #: own beats since something was last heard
     silent: int = 0
     #: the highest watermark that was seen: (round, tail in bytes)
     mark_round: int = 0
@@ -122,8 +122,8 @@ def elsewhere(v: P, e: HelloReceived, now: float) -> bool:
 
 
 def same_address(v: D, e: CallAsked, now: float) -> bool:
-    """The prefill rank is where it was."""
-    return e.address == v.address
+    """The prefill rank is where it was, and so are the terms."""
+    return e.address == v.address and not e.anew
 
 
 def left(v: D, e: OpenAsked, now: float) -> bool:
@@ -146,6 +146,11 @@ def unneeded(v: D, e: TimerFired, now: float) -> bool:
     return (v.leaving or v.silent >= e.tries) and not e.busy
 
 
+def untold(v: D, e: QuietAsked, now: float) -> bool:
+    """The prefill rank was never told where to write, or all of it is in place."""
+    return not e.doubt
+
+
 def unquiet(v: P, e: HelloReceived, now: float) -> bool:
     """A write of the old link is in flight."""
     return not e.quiet
@@ -163,7 +168,7 @@ def same_epoch(v: Both, e: HeartbeatReceived | ResetReceived, now: float) -> boo
 
 def heard(v: Both, e: TimerFired, now: float) -> bool:
     """The peer was heard not too long ago."""
-    return v.silent < e.tries
+    return e.heard or v.silent < e.tries
 
 
 def tries_left(v: D, e: TimerFired, now: float) -> bool:
@@ -188,23 +193,13 @@ def refuse_call(v: P, e: HelloReceived, now: float) -> P:
 
 
 def beat(v: P, e: TimerFired, now: float) -> P:
-    """One more beat."""
-    return replace(v, silent=v.silent + 1)
+    """One more beat since the peer was heard."""
+    return replace(v, silent=1 if e.heard else v.silent + 1)
 
 
 def beat_d(v: D, e: TimerFired, now: float) -> D:
-    """One more beat, or call."""
-    return replace(v, silent=v.silent + 1)
-
-
-def hear(v: P, e: HeartbeatReceived, now: float) -> P:
-    """The peer is there."""
-    return replace(v, silent=0)
-
-
-def hear_d(v: D, e: HeartbeatReceived, now: float) -> D:
-    """The peer is there."""
-    return replace(v, silent=0)
+    """One more beat, or call, since the peer was heard."""
+    return replace(v, silent=1 if e.heard else v.silent + 1)
 
 
 def raise_mark(v: P, e: WatermarkSeen, now: float) -> P:
@@ -437,7 +432,7 @@ row(S.UP,             HelloReceived,                      when=same_session, do=
 ignore(S.UP,          HelloReceived,     "a call that came late", when=earlier)
 ignore(S.UP,          HelloReceived,     "not this link's peer; if it is, its silence will tell", when=misfit)
 row(S.UP,             HelloReceived,     S.LOST,          do=(raise_down, announce_lost))
-row(S.UP,             HeartbeatReceived,                  when=same_epoch, let=hear)
+ignore(S.UP,          HeartbeatReceived, "whatever comes of the epoch is a sign of life: the next beat looks", when=same_epoch)
 row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))
 row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, announce_lost))
 row(S.UP,             WatermarkSeen,                      when=higher, let=raise_mark, do=(release_waiting,))
@@ -484,7 +479,7 @@ row_d(T.AWAIT_WELCOME, WelcomeReceived,    T.UP,            when=same_call, let=
 row_d(T.AWAIT_WELCOME, RefusalReceived,    T.REFUSED,       when=same_call, let=refusal_why, do=(raise_refused, announce_refused))
 row_d(T.AWAIT_WELCOME, TimerFired,         T.FORGOTTEN,     when=unneeded, do=(forget,))
 row_d(T.AWAIT_WELCOME, TimerFired,                          let=beat_d, do=(say_hello,))
-row_d(T.UP,            HeartbeatReceived,                   when=same_epoch, let=hear_d)
+ignore_d(T.UP,         HeartbeatReceived,  "whatever comes of the epoch is a sign of life: the next beat looks", when=same_epoch)
 row_d(T.UP,            WatermarkAsked,                      do=(say_watermark,))
 row_d(T.UP,            TimerFired,         T.FORGOTTEN,     when=let_go, do=(say_over, forget))
 row_d(T.UP,            TimerFired,                          when=heard, let=beat_d, do=(send_beat,))
@@ -512,6 +507,7 @@ row_d((T.NEW, T.REFUSED), OpenAsked,                        do=(refuse_room,))
 row_d((T.UP, *CALLED), OpenAsked,                           when=left, do=(end_room,))
 ignore_d((T.UP, *CALLED), OpenAsked,       "the room is opened there, now or when the link comes up")
 row_d((T.NEW, T.AWAIT_WELCOME, T.REFUSED), QuietAsked,             do=(count_quiet,))
+row_d(T.AWAIT_RETURN,  QuietAsked,                          when=untold, do=(count_quiet,))
 ignore_d((T.UP, T.AWAIT_RETURN), QuietAsked, "writes may still land")
 
 row_d((T.NEW, T.UP, T.REFUSED), HeartbeatReceived,          do=(say_reset,))

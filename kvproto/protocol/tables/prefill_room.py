@@ -18,7 +18,12 @@ answers late messages.
 A room is somebody's: the engine opens it for one decode group, and may ask for a secret (`Claim`).  Whoever shows
 another claim is answered at the rank's edge, before this table (`protocol.routes`).  What is claimed before the engine
 has spoken is only noted: if it was not the one whom the engine means, it is told so, the room begins anew, and nothing
-that was said about it counts.  It is told once: if that is lost without its link, it waits until its own room stalls.
+that was said about it counts.  It is told once, and if that is lost, again when it asks after a room in which nothing moves.
+
+A decode rank that has no pages yet may announce the room (`PeerAnnounced`): its time to wait begins anew with each word.
+
+An engine may say no to a room that it has not opened (`EngineRefused`): the tombstone answers whoever asks for it, and
+an engine that opens it after all is told at once that it is over.
 
 The value is small because idle rooms are many: what only a room at work needs lies in `PrefillWork`.
 """
@@ -31,14 +36,17 @@ from msgspec.structs import replace
 from kvproto.fsm.table import Output, Table, Value
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
+    ANYBODY,
     DEFAULT,
     AbortAsked,
     AuxProvided,
     Claim,
     EngineAborted,
     EngineOpened,
+    EngineRefused,
     ForwardScheduled,
     LinkWentDown,
+    PeerAnnounced,
     PeerForgot,
     PeerNoted,
     PeerOpened,
@@ -49,6 +57,7 @@ from kvproto.protocol.events import (
     Terms,
     TimerFired,
     TokensProduced,
+    TokensWithdrawn,
 )
 from kvproto.protocol.messages import Drained, Opened
 from kvproto.protocol.states import Cause
@@ -85,6 +94,10 @@ class PRoomValue(Value, frozen=True, gc=False):
     work: PrefillWork | None = None
     #: whose the room is; until the engine has opened it: who says so
     claim: Claim = DEFAULT
+    #: the trace of the request: this engine's, or else what a decode rank says
+    traceparent: bytes = b""
+    #: seconds that the engine gives it where it waits for its decode ranks, or stands still (0: as the timers say)
+    within: float = 0.0
 
 
 V = PRoomValue
@@ -114,7 +127,12 @@ def _held(v: V) -> int:
 # ------------------------------------------------------------------------------------------- guards
 def disagrees(v: V, e: PeerOpened, now: float) -> bool:
     """The decode rank speaks of another prompt or another prefix."""
-    return v.tokens != e.tokens or (v.terms is not None and v.prefix != e.prefix)
+    return v.tokens != e.tokens or (v.peers > 0 and v.prefix != e.prefix)
+
+
+def announces_another(v: V, e: PeerAnnounced, now: float) -> bool:
+    """The decode rank means another prompt."""
+    return v.tokens != e.tokens
 
 
 def claimed_by_another(v: V, e: EngineOpened, now: float) -> bool:
@@ -124,12 +142,27 @@ def claimed_by_another(v: V, e: EngineOpened, now: float) -> bool:
 
 def ended_for_another(v: V, e: EngineOpened, now: float) -> bool:
     """The room ended before the engine opened it, and it was not the one that the engine means."""
-    return unowned(v, e, now) and claimed_by_another(v, e, now)
+    return unowned(v, e, now) and claimed_by_another(v, e, now) and not refused(v)
+
+
+def refused(v: V) -> bool:
+    """The engine has said no to the room without having opened it."""
+    return v.work is not None and not v.work.owned and v.work.cause.refusal
 
 
 def other_length(v: V, e: EngineOpened, now: float) -> bool:
     """The engine's prompt is not as long as the decode ranks say."""
     return v.tokens != e.tokens
+
+
+def within(v: V) -> float:
+    """The time that its engine gives it."""
+    return v.within
+
+
+def everybody(v: V) -> bool:
+    """Every decode rank has opened the room, and it has not failed."""
+    return v.terms is not None and v.peers == v.terms.everyone and not _work(v).cause
 
 
 def nothing_to_send(v: V) -> bool:
@@ -223,6 +256,11 @@ def last_noted_aborted(v: V, e: PeerNoted | LinkWentDown | PeerForgot, now: floa
     return last_noted(v, e, now) and _work(v).cause.aborted
 
 
+def tried_so_far(v: V) -> int:
+    """How often the state's timer has ended."""
+    return _work(v).tries
+
+
 def tries_left(v: V, e: TimerFired, now: float) -> bool:
     """They may be told once more."""
     return _work(v).tries < e.tries
@@ -246,12 +284,13 @@ def unowned(v: V, e: EngineOpened, now: float) -> bool:
 # --------------------------------------------------------------------------------------------- lets
 def own(v: V, e: EngineOpened, now: float) -> V:
     """The engine has the room."""
-    return replace(v, tokens=e.tokens, work=replace(v.work, owned=True) if v.work else None)
+    work = replace(v.work, owned=True) if v.work else None
+    return replace(v, tokens=e.tokens, work=work, traceparent=e.traceparent or v.traceparent, within=e.within)
 
 
 def own_anew(v: V, e: EngineOpened, now: float) -> V:
     """The engine has the room, whatever was said before; nobody has claimed it."""
-    return PRoomValue(v.state, tokens=e.tokens, claim=e.claim)
+    return PRoomValue(v.state, tokens=e.tokens, claim=e.claim, traceparent=e.traceparent, within=e.within)
 
 
 def blame_claim(v: V, e: EngineOpened, now: float) -> V:
@@ -262,7 +301,13 @@ def blame_claim(v: V, e: EngineOpened, now: float) -> V:
 def meet(v: V, e: PeerOpened, now: float) -> V:
     """This decode rank is known."""
     peers = v.peers | 1 << e.peer
-    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, peers=peers, claim=e.claim)
+    trace = v.traceparent or e.traceparent
+    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, peers=peers, claim=e.claim, traceparent=trace)
+
+
+def hear_of(v: V, e: PeerAnnounced, now: float) -> V:
+    """This decode rank will open it."""
+    return replace(v, terms=e.terms, tokens=e.tokens, claim=e.claim)
 
 
 def start(v: V, e: RoomEvent, now: float) -> V:
@@ -290,6 +335,12 @@ def count(v: V, e: TokensProduced, now: float) -> V:
     """So much is computed."""
     work = _work(v)
     return replace(v, work=replace(work, produced=max(work.produced, e.tokens)))
+
+
+def uncount(v: V, e: TokensWithdrawn, now: float) -> V:
+    """No more than this is computed."""
+    work = v.work
+    return v if work is None else replace(v, work=replace(work, produced=min(work.produced, e.tokens)))
 
 
 def count_and_begin(v: V, e: TokensProduced, now: float) -> V:
@@ -322,7 +373,17 @@ def _blame(v: V, cause: Cause, *, owned: bool = True) -> V:
     return replace(v, work=replace(_work(v), cause=cause, tries=0, owned=owned))
 
 
-def blame(v: V, e: EngineAborted | RoomFailed | AbortAsked, now: float) -> V:
+def decline(v: V, e: EngineRefused, now: float) -> V:
+    """The engine has said no to the room, before anybody has claimed it."""
+    return _blame(replace(v, claim=ANYBODY), e.cause, owned=False)
+
+
+def decline_claimed(v: V, e: EngineRefused, now: float) -> V:
+    """The engine has said no to the room; who has claimed it is told."""
+    return _blame(v, e.cause, owned=False)
+
+
+def blame(v: V, e: EngineAborted | EngineRefused | RoomFailed | AbortAsked, now: float) -> V:
     """The cause is the event's."""
     return _blame(v, e.cause)
 
@@ -331,6 +392,16 @@ def blame_unowned(v: V, e: AbortAsked, now: float) -> V:
     """The cause is the event's; the engine has not heard of the room."""
     terms = v.terms or e.terms
     return _blame(replace(v, terms=terms, claim=e.claim), e.cause, owned=False)
+
+
+def blame_asked(v: V, e: AbortAsked, now: float) -> V:
+    """The cause is the event's; the asker is to be told, whether or not it has opened the room."""
+    return _blame(replace(v, terms=v.terms or e.terms, peers=v.peers | 1 << e.peer), e.cause)
+
+
+def blame_asked_unowned(v: V, e: AbortAsked, now: float) -> V:
+    """As `blame_asked`; the engine has not heard of the room."""
+    return _blame(replace(v, peers=v.peers | 1 << e.peer), e.cause, owned=False)
 
 
 def blame_link(v: V, e: LinkWentDown, now: float) -> V:
@@ -348,12 +419,12 @@ def blame_forgetful(v: V, e: PeerForgot, now: float) -> V:
     return _blame(replace(v, peers=v.peers & ~(1 << e.peer)), Cause.FORGOTTEN)
 
 
-def blame_plan(v: V, e: PeerOpened, now: float) -> V:
+def blame_plan(v: V, e: PeerOpened | PeerAnnounced, now: float) -> V:
     """The two sides mean different rooms; this peer is told, too."""
     return _blame(replace(v, terms=e.terms, peers=v.peers | 1 << e.peer), Cause.PLAN_MISMATCH)
 
 
-def blame_plan_unowned(v: V, e: PeerOpened, now: float) -> V:
+def blame_plan_unowned(v: V, e: PeerOpened | PeerAnnounced, now: float) -> V:
     """As `blame_plan`; the engine has not heard of the room."""
     return _blame(replace(v, peers=v.peers | 1 << e.peer), Cause.PLAN_MISMATCH, owned=False)
 
@@ -378,7 +449,7 @@ def blame_stall(v: V, e: TimerFired, now: float) -> V:
     return _blame(v, Cause.STALLED)
 
 
-def owe(v: V, e: PeerOpened, now: float) -> V:
+def owe(v: V, e: PeerOpened | PeerAnnounced, now: float) -> V:
     """This late one is to be told, too."""
     return replace(v, peers=v.peers | 1 << e.peer)
 
@@ -399,7 +470,7 @@ def say_opened(v: V, e: PeerOpened) -> Output:
     return do.Reply(e.room, Opened())
 
 
-def say_drained(v: V, e: AbortAsked | PeerOpened) -> Output:
+def say_drained(v: V, e: AbortAsked | PeerOpened | PeerAnnounced) -> Output:
     """Tell the asker that nothing of the room is in flight."""
     return do.Reply(e.room, Drained(_work(v).cause))
 
@@ -429,6 +500,11 @@ def offer_kv(v: V, e: TokensProduced) -> Output:
     return do.OfferKv(e.room)
 
 
+def withdraw_kv(v: V, e: TokensWithdrawn) -> Output:
+    """Tell the sends whose KV is there no more."""
+    return do.WithdrawKv(e.room)
+
+
 def offer_aux(v: V, e: AuxProvided) -> Output:
     """Tell the aux sends that the row is there."""
     return do.OfferAux(e.room)
@@ -444,7 +520,7 @@ def announce(v: V, e: RoomEvent | TimerFired) -> Output:
     return do.AnnounceOutcome(e.room, _work(v).cause)
 
 
-def announce_peer(v: V, e: PeerOpened | LinkWentDown | PeerForgot | RoomFailed) -> Output:
+def announce_peer(v: V, e: PeerOpened | PeerAnnounced | LinkWentDown | PeerForgot | RoomFailed) -> Output:
     """Tell the engine how the room ended, and which decode rank it was about."""
     return do.AnnounceOutcome(e.room, _work(v).cause, e.peer)
 
@@ -462,13 +538,16 @@ def release(v: V, e: RoomEvent | TimerFired) -> Output:
 prefill_room = Table(
     "prefill_room", PRoomValue, S, initial=S.UNKNOWN, final=(S.DONE, S.FAILED, S.ABORTED),
     events=(
-        EngineOpened, PeerOpened, ForwardScheduled, TokensProduced, AuxProvided, SendFinished, SendsStopped,
-        EngineAborted, AbortAsked, RoomFailed, LinkWentDown, PeerForgot, PeerNoted, TimerFired,
+        EngineOpened, PeerOpened, PeerAnnounced, ForwardScheduled, TokensProduced, TokensWithdrawn, AuxProvided, SendFinished,
+        SendsStopped,
+        EngineAborted, EngineRefused, AbortAsked, RoomFailed, LinkWentDown, PeerForgot, PeerNoted, TimerFired,
     ),
     timers={
         S.AWAIT_ENGINE: "engine", S.AWAIT_PEERS: "bootstrap", S.AWAIT_FORWARD: "stall", S.OPEN: "stall",
         S.AWAIT_NOTED: "resend",
     },
+    tries=tried_so_far,
+    periods={S.AWAIT_PEERS: within, S.AWAIT_FORWARD: within, S.OPEN: within},
     tombstones=True,
     well=(S.UNKNOWN, S.AWAIT_PEERS, S.AWAIT_FORWARD, S.OPEN, S.DONE),
     apart=(S.DRAINING, S.AWAIT_NOTED, S.FAILED, S.ABORTED),
@@ -478,7 +557,7 @@ opens, row, ignore, refuse = prefill_room.opens, prefill_room.row, prefill_room.
 LIVE = (S.AWAIT_PEERS, S.AWAIT_FORWARD, S.OPEN)
 FAILED = (S.FAILED, S.ABORTED)
 OVER = (S.DONE, *FAILED)
-WORK = (ForwardScheduled, TokensProduced, AuxProvided)
+WORK = (ForwardScheduled, TokensProduced, TokensWithdrawn, AuxProvided)
 
 # fmt: off
 # ---------------------------------------------------------------------------------- the way that goes well
@@ -486,6 +565,11 @@ opens(S.UNKNOWN,     EngineOpened,     S.AWAIT_PEERS,   let=own_anew)
 opens(S.UNKNOWN,     PeerOpened,       S.AWAIT_ENGINE,  let=meet, do=(say_opened,))
 row(S.AWAIT_ENGINE,  PeerOpened,       S.DRAINING,      when=disagrees, let=blame_plan_unowned, do=(stop_sends,))
 row(S.AWAIT_ENGINE,  PeerOpened,                        let=meet, do=(say_opened,))
+opens(S.UNKNOWN,     PeerAnnounced,    S.AWAIT_ENGINE,  let=hear_of)
+row(S.AWAIT_ENGINE,  PeerAnnounced,    S.DRAINING,      when=announces_another, let=blame_plan_unowned, do=(stop_sends,))
+row(S.AWAIT_PEERS,   PeerAnnounced,    S.DRAINING,      when=announces_another, let=blame_plan, do=(announce_peer, stop_sends))
+row((S.AWAIT_ENGINE, S.AWAIT_PEERS), PeerAnnounced,     again=True)
+ignore((S.AWAIT_FORWARD, S.OPEN, S.DONE), PeerAnnounced, "it has opened the room")
 row(S.AWAIT_ENGINE,  EngineOpened,     S.AWAIT_NOTED,   when=claimed_by_another, let=blame_claim, do=(tell_drained, ask_again))
 row((S.AWAIT_NOTED, *FAILED), EngineOpened, S.AWAIT_PEERS, when=ended_for_another, let=own_anew)
 row(S.AWAIT_ENGINE,  EngineOpened,     S.DRAINING,      when=other_length, let=blame_length, do=(announce, stop_sends))
@@ -505,6 +589,8 @@ row(S.AWAIT_FORWARD, TokensProduced,   S.OPEN,          let=count_and_begin, do=
 row(S.AWAIT_FORWARD, AuxProvided,      S.OPEN,          let=give_aux_and_begin, do=(open_first,))
 row(S.OPEN,          TokensProduced,                    when=more, let=count, do=(offer_kv,), again=True)
 row(S.OPEN,          AuxProvided,                       when=first_aux, let=give_aux, do=(offer_aux,), again=True)
+row((S.AWAIT_PEERS, S.AWAIT_FORWARD), TokensWithdrawn,  let=uncount)
+row(S.OPEN,          TokensWithdrawn,                   let=uncount, do=(withdraw_kv,), again=True)
 row(S.OPEN,          SendFinished,     S.DONE,          when=last_send, let=end_one, do=(announce, release))
 row(S.OPEN,          SendFinished,                      when=window_slides, let=slide, do=(open_next,), again=True)
 row(S.OPEN,          SendFinished,                      let=end_one, again=True)
@@ -513,11 +599,14 @@ row((S.AWAIT_FORWARD, S.OPEN, S.DONE), PeerOpened,      do=(say_opened,))
 # ------------------------------------------------------------------------------------- what ends it early
 opens(S.UNKNOWN,     AbortAsked,       S.ABORTED,       when=asked_by_engine, let=blame_unowned, do=(say_drained,))
 opens(S.UNKNOWN,     AbortAsked,       S.FAILED,        let=blame_unowned, do=(say_drained,))
-row(S.AWAIT_ENGINE,  AbortAsked,       S.DRAINING,      let=blame_unowned, do=(stop_sends,))
+opens(S.UNKNOWN,     EngineRefused,    S.ABORTED,       let=decline)
+row(S.AWAIT_ENGINE,  EngineRefused,    S.DRAINING,      let=decline_claimed, do=(stop_sends,))
+row(LIVE,            EngineRefused,    S.DRAINING,      let=blame, do=(announce, stop_sends))
+row(S.AWAIT_ENGINE,  AbortAsked,       S.DRAINING,      let=blame_asked_unowned, do=(stop_sends,))
 row(S.AWAIT_ENGINE,  LinkWentDown,     S.DRAINING,      when=known, let=blame_link_unowned, do=(stop_sends,))
 row(S.AWAIT_ENGINE,  TimerFired,       S.DRAINING,      let=blame_engine, do=(stop_sends,))
 row(LIVE,            EngineAborted,    S.DRAINING,      let=blame, do=(announce, stop_sends))
-row(LIVE,            AbortAsked,       S.DRAINING,      let=blame, do=(announce_told, stop_sends))
+row(LIVE,            AbortAsked,       S.DRAINING,      let=blame_asked, do=(announce_told, stop_sends))
 row(LIVE,            LinkWentDown,     S.DRAINING,      when=known, let=blame_link, do=(announce_peer, stop_sends))
 row(LIVE,            PeerForgot,       S.DRAINING,      let=blame_forgetful, do=(announce_peer, stop_sends))
 row(S.AWAIT_PEERS,   TimerFired,       S.DRAINING,      let=blame_absent, do=(announce, stop_sends))
@@ -535,6 +624,7 @@ row(S.DRAINING,      SendsStopped,     S.ABORTED,       when=aborted_unheard, do
 row(S.DRAINING,      SendsStopped,     S.FAILED,        when=unheard, do=(release,))
 row(S.DRAINING,      SendsStopped,     S.AWAIT_NOTED,   do=(tell_drained, release))
 row(S.DRAINING,      PeerOpened,                        let=owe)
+row(S.DRAINING,      PeerAnnounced,                     let=owe)
 row(S.DRAINING,      LinkWentDown,                      let=drop)
 row(S.DRAINING,      PeerForgot,                        let=drop)
 ignore(S.DRAINING,   AbortAsked,       "the asker is told when all is drained")
@@ -551,12 +641,14 @@ row(S.AWAIT_NOTED,   TimerFired,                        when=tries_left, let=tri
 row(S.AWAIT_NOTED,   TimerFired,       S.ABORTED,       when=was_aborted)
 row(S.AWAIT_NOTED,   TimerFired,       S.FAILED)
 row(S.AWAIT_NOTED,   PeerOpened,                        let=owe, do=(say_drained,))
+row(S.AWAIT_NOTED,   PeerAnnounced,                     let=owe, do=(say_drained,))
 row(S.AWAIT_NOTED,   EngineOpened,                      when=unowned, let=own, do=(announce, release))
 row(S.AWAIT_NOTED,   AbortAsked,                        do=(say_drained,))
 
 # -------------------------------------------------------------------------------------------- tombstones
 row(OVER,            AbortAsked,                        do=(say_drained,))
 row(FAILED,          PeerOpened,                        do=(say_drained,))
+row(FAILED,          PeerAnnounced,                     do=(say_drained,))
 row(FAILED,          EngineOpened,                      when=unowned, let=own, do=(announce, release))
 
 # --------------------------------------------------------------------------------------- what means nothing
@@ -564,7 +656,7 @@ ignore(S.OPEN,       ForwardScheduled, "the sends are under way")
 ignore(S.OPEN,       TokensProduced,   "not more than before")
 ignore(S.OPEN,       AuxProvided,      "the row is there")
 ignore((S.AWAIT_ENGINE, *LIVE), LinkWentDown, "that peer has not opened the room")
-ignore((S.DRAINING, S.AWAIT_NOTED, *OVER), (*WORK, EngineAborted), "the room is over; the engine has been told")
+ignore((S.DRAINING, S.AWAIT_NOTED, *OVER), (*WORK, EngineAborted, EngineRefused), "the room is over; the engine has been told")
 ignore((S.DRAINING, S.AWAIT_NOTED), RoomFailed, "the first cause counts")
 ignore(S.DRAINING,   PeerNoted,        "an older room's confirmation")
 ignore(LIVE,         PeerNoted,        "who says so was told that it is not entitled to the room", when=secret)

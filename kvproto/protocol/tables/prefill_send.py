@@ -4,22 +4,32 @@ A send waits for three things of its own, a grant, the watermark that makes it u
 for no other send.  Only when all three are there does it take a local staging slot, so nothing is held while
 waiting; then gather, write, notify, and the decode rank's confirmation.
 
-It does not wait for ever.  Each timer's end asks again (every request may be repeated); when the tries are used
-up while the KV lies ready, or the region is refused, or the lease of the region ends before the write can be
-posted, the send gives the ring up and asks for the chunk's *pages*: the decode rank marks this part as not
-staged before it answers, so the fan-in still completes and no cycle of waits can close.  The way over pages
+It does not wait for ever.  Each timer's end asks again (every request may be repeated), after twice the time of the one
+before; when the tries are used up while the KV lies ready, or the region is refused, or the lease of the region ends
+before the write can be posted, the send gives the ring up and asks for the chunk's *pages*: the decode rank marks this
+part as not staged before it answers, so the fan-in still completes and no cycle of waits can close.  The way over pages
 is also the direct route (same sharding, unsharded KV), which begins there.
+
+Nor does load move it.  So many requests to a decode rank may be unanswered at a time (`AWAIT_CREDIT` is the queue for
+that), and every one is answered at once: with the region, or that it is in the ring's queue (`AWAIT_TURN`), which is
+served in turn, so that nothing need be said again however long it is; who waited there for much of a lease asks once
+more when the region is his, and so has it for a whole one.  Pages are dear, many small writes for one; time alone moves
+nobody to them.  As long as the watermark rises the queue moves, and who waits is not late; only while it stands still
+are there tries to be used up.  And at most so many sends at a time write page to page (`AWAIT_PERMIT` is the queue for
+that); as long as all of them do, nobody else leaves the ring for it.
 
 At most one staged write is ever begun: the only row that begins one leaves `GATHERING` for `WRITING`, and no
 row leads back.  A write is a machine of its own (`prefill_write`); one that fails is never repeated, it fails its
-room.  The lease runs from the sending of the request (`asked`), so this rank's always ends before the decode
-rank's; the write asks for it at each post.
+room.  One of which nothing was posted when its lease ended (`WriteLapsed`) has not failed: the send asks for the
+pages, as it does where the lease ends earlier.  The lease runs from the sending of the request (`asked`), so this
+rank's always ends before the decode rank's; the write asks for it at each post.
 
 Where the transport's writes carry their own notification (`tells`), the decode rank may confirm a part before this
 rank has seen its write end.  The confirmation is remembered (`acked`), and nothing is notified twice.
 
 When the room ends, a send that only waits stops at once; one with a gather or a write in flight drains.  What still
-comes for a send that is over is a row of `NEW`: there is no send.  The aux row travels as a send too: without ring and pages, but asked for, confirmed and repeated like the others.
+comes for a send that is over is a row of `NEW`: there is no send.  The aux row travels as a send too: without ring and
+pages, but asked for, confirmed and repeated like the others.
 """
 
 from __future__ import annotations
@@ -31,11 +41,14 @@ from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
     AuxReady,
     ChunkAcked,
+    CreditTaken,
     Gathered,
     GatherFailed,
     KvProduced,
+    KvWithdrawn,
     PagesBegun,
     PagesGranted,
+    PermitTaken,
     RoomFailed,
     SendEvent,
     SendFinished,
@@ -43,6 +56,7 @@ from kvproto.protocol.events import (
     SendRoute,
     SendStopped,
     SlotTaken,
+    StagingDeferred,
     StagingDenied,
     StagingGranted,
     TimerFired,
@@ -50,6 +64,7 @@ from kvproto.protocol.events import (
     WriteBegun,
     WriteCompleted,
     WriteFailed,
+    WriteLapsed,
     WriteStopped,
 )
 from kvproto.protocol.messages import PagesReq, StagingReq, StgNotify
@@ -64,6 +79,8 @@ class PSendValue(Value, frozen=True, gc=False):
     kv: bool = False
     #: how often the state's timer has ended while it counted
     tries: int = 0
+    #: the link's watermark when it last did
+    mark: int = 0
     #: when the grant or the pages were first asked for
     asked: float = 0.0
     #: when what was given can no longer be used
@@ -73,7 +90,7 @@ class PSendValue(Value, frozen=True, gc=False):
     round: int = 0
     end: int = 0
     slot: int = -1
-    #: the chunk's pages while the KV is awaited, u32 little-endian each
+    #: the chunk's pages while the KV, or a permit, is awaited, u32 little-endian each
     pages: bytes = b""
     #: the staged write carries its own notification
     tells: bool = False
@@ -82,6 +99,8 @@ class PSendValue(Value, frozen=True, gc=False):
 
 
 V = PSendValue
+#: states in which the room's pages are, or may be, read
+READING = (S.GATHERING, S.SLICING, S.DRAINING)
 On = SendEvent | TimerFired
 
 
@@ -111,6 +130,11 @@ def usable(v: V, e: StagingGranted, now: float) -> bool:
     return e.usable
 
 
+def waited_long(v: V, e: StagingGranted, now: float) -> bool:
+    """Much of the lease has passed in the queue."""
+    return now >= v.asked + e.lease / 2
+
+
 def produced(v: V, e: On, now: float) -> bool:
     """The KV is there."""
     return v.kv
@@ -126,9 +150,14 @@ def produced_in_time(v: V, e: PagesGranted, now: float) -> bool:
     return v.kv and now < v.asked + e.lease
 
 
+def moves(v: V, e: TimerFired, now: float) -> bool:
+    """The watermark has risen since the timer last ended: the queue moves."""
+    return e.mark != v.mark
+
+
 def patient(v: V, e: TimerFired, now: float) -> bool:
-    """The KV is not there yet, or there are tries left."""
-    return not v.kv or v.tries < e.tries
+    """The KV is not there yet, or there are tries left, or no more sends may write page to page."""
+    return not v.kv or v.tries < e.tries or e.full
 
 
 def tries_left(v: V, e: TimerFired, now: float) -> bool:
@@ -146,15 +175,30 @@ def acked(v: V, e: WriteCompleted, now: float) -> bool:
     return v.acked
 
 
+def reads_withdrawn(v: V) -> bool:
+    """It reads pages whose KV the engine has taken back."""
+    return not v.kv and v.state in READING
+
+
 def settled(v: V, e: WriteFailed, now: float) -> bool:
     """No byte of the failed write can land any more."""
     return e.settled
 
 
+def tried_so_far(v: V) -> int:
+    """How often the state's timer has ended."""
+    return v.tries
+
+
 # --------------------------------------------------------------------------------------------- lets
-def ask(v: V, e: SendOpened, now: float) -> V:
-    """The request's time is the lease's beginning."""
+def open_(v: V, e: SendOpened, now: float) -> V:
+    """What is known when it begins; the request's time is the lease's beginning."""
     return replace(v, kv=e.ready, asked=now, tells=e.tells)
+
+
+def ask(v: V, e: CreditTaken, now: float) -> V:
+    """The request's time is the lease's beginning."""
+    return replace(v, asked=now)
 
 
 def take_grant(v: V, e: StagingGranted, now: float) -> V:
@@ -163,18 +207,28 @@ def take_grant(v: V, e: StagingGranted, now: float) -> V:
 
 
 def keep_pages(v: V, e: PagesGranted, now: float) -> V:
-    """As `take_pages`; they are kept until the KV is there."""
+    """The pages are ours until the lease ends."""
     return replace(v, pages=e.pages, lease=v.asked + e.lease)
 
 
-def take_pages(v: V, e: PagesGranted, now: float) -> V:
-    """The pages are ours until the lease ends."""
-    return replace(v, lease=v.asked + e.lease)
+def queue(v: V, e: StagingDeferred, now: float) -> V:
+    """The decode rank has the request."""
+    return replace(v, tries=0)
+
+
+def note_mark(v: V, e: TimerFired, now: float) -> V:
+    """Nobody is late."""
+    return replace(v, tries=0, mark=e.mark)
 
 
 def have_kv(v: V, e: KvProduced, now: float) -> V:
     """The KV is there."""
     return replace(v, kv=True)
+
+
+def lose_kv(v: V, e: KvWithdrawn, now: float) -> V:
+    """The KV is there no more."""
+    return replace(v, kv=False)
 
 
 def have_slot(v: V, e: SlotTaken, now: float) -> V:
@@ -192,8 +246,8 @@ def ask_anew_with_kv(v: V, e: KvProduced, now: float) -> V:
     return replace(v, kv=True, grant=0, slot=-1, tries=0, asked=now)
 
 
-def ask_once_more(v: V, e: PagesGranted, now: float) -> V:
-    """The answer came too late; the new request begins a new lease."""
+def ask_once_more(v: V, e: On, now: float) -> V:
+    """The answer came too late, or its lease will end; the new request begins a new one."""
     return replace(v, asked=now)
 
 
@@ -243,6 +297,26 @@ def take_slot(v: V, e: SendEvent) -> Output:
     return do.TakeSlot(e.room, e.chunk, e.peer)
 
 
+def take_credit(v: V, e: SendEvent) -> Output:
+    """Be let ask, or queue for it."""
+    return do.TakeCredit(e.room, e.chunk, e.peer)
+
+
+def free_credit(v: V, e: On) -> Output:
+    """The request is answered, or given up."""
+    return do.FreeCredit(e.room, e.chunk, e.peer)
+
+
+def take_permit(v: V, e: SendEvent) -> Output:
+    """Be let write page to page, or queue for it."""
+    return do.TakePermit(e.room, e.chunk, e.peer)
+
+
+def free_permit(v: V, e: On) -> Output:
+    """Write page to page no more, if it did."""
+    return do.FreePermit(e.room, e.chunk, e.peer)
+
+
 def leave_queue(v: V, e: On) -> Output:
     """Queue no more."""
     return do.LeaveQueue(e.room, e.chunk, e.peer)
@@ -263,13 +337,8 @@ def write(v: V, e: Gathered) -> WriteBegun:
     return WriteBegun(e.room, e.chunk, e.peer, v.slot, v.offset, v.grant, v.lease)
 
 
-def write_pages(v: V, e: PagesGranted) -> PagesBegun:
-    """Begin the small writes."""
-    return PagesBegun(e.room, e.chunk, e.peer, e.pages, v.lease)
-
-
-def write_kept_pages(v: V, e: KvProduced) -> PagesBegun:
-    """Begin the small writes into the pages that were named before."""
+def write_pages(v: V, e: PermitTaken) -> PagesBegun:
+    """Begin the small writes into the pages that were named."""
     return PagesBegun(e.room, e.chunk, e.peer, v.pages, v.lease)
 
 
@@ -311,38 +380,49 @@ def fail_silent(v: V, e: TimerFired) -> RoomFailed:
 prefill_send = Table(
     "prefill_send", PSendValue, S, initial=S.NEW, final=(S.DONE, S.STOPPED),
     events=(
-        SendOpened, StagingGranted, StagingDenied, WatermarkReached, KvProduced, SlotTaken, Gathered, GatherFailed,
-        WriteCompleted, WriteFailed, PagesGranted, ChunkAcked, AuxReady, SendStopped, TimerFired,
+        SendOpened, CreditTaken, StagingGranted, StagingDeferred, StagingDenied, WatermarkReached, KvProduced, KvWithdrawn,
+        SlotTaken, Gathered, GatherFailed, WriteCompleted, WriteFailed, WriteLapsed, PagesGranted, PermitTaken,
+        ChunkAcked, AuxReady, SendStopped, TimerFired,
     ),
     timers={
-        S.AWAIT_GRANT: "patience", S.AWAIT_WATERMARK: "patience", S.AWAIT_KV: "lease", S.AWAIT_SLOT: "lease",
+        S.AWAIT_GRANT: "patience", S.AWAIT_TURN: "turn", S.AWAIT_WATERMARK: "patience", S.AWAIT_KV: "lease",
+        S.AWAIT_SLOT: "lease",
         S.GATHERING: "kernel", S.WRITING: "write", S.SLICING: "write", S.AWAIT_PAGES: "resend",
-        S.AWAIT_ACK: "resend", S.AWAIT_AUX_ACK: "resend",
+        S.AWAIT_PERMIT: "renew", S.AWAIT_ACK: "resend", S.AWAIT_AUX_ACK: "resend",
     },
+    tries=tried_so_far,
     well=(
-        S.NEW, S.AWAIT_GRANT, S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, S.AWAIT_ACK,
+        S.NEW, S.AWAIT_CREDIT, S.AWAIT_GRANT, S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING,
+        S.AWAIT_ACK,
         S.DONE,
     ),
-    apart=(S.DRAINING, S.STOPPED),
+    apart=(S.DRAINING, S.STOPPED), counted=(S.AWAIT_PAGES,),
 )  # fmt: skip
 opens, row, ignore, refuse = prefill_send.opens, prefill_send.row, prefill_send.ignore, prefill_send.refuse
 
-BEFORE = (S.AWAIT_GRANT, S.AWAIT_WATERMARK)
+BEFORE = (S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_WATERMARK)
 PAGES = (S.AWAIT_PAGES, S.AWAIT_PAGES_KV)
 AUX = (S.AWAIT_AUX, S.AWAIT_AUX_ACK)
 FLYING = (S.WRITING, S.SLICING)
 STAGED = (*BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
-LATER = (*PAGES, S.SLICING, S.AWAIT_ACK, S.DRAINING)
+LATER = (*PAGES, S.AWAIT_PERMIT, S.SLICING, S.AWAIT_ACK, S.DRAINING)
 
 # fmt: off
 # ---------------------------------------------------------------------------------------- the staged way
-opens(S.NEW,           SendOpened,       S.AWAIT_GRANT,     when=staged, let=ask, do=(ask_grant,))
-opens(S.NEW,           SendOpened,       S.AWAIT_PAGES,     when=paged, let=ask, do=(ask_pages,))
+opens(S.NEW,           SendOpened,       S.AWAIT_CREDIT,    when=staged, let=open_, do=(take_credit,))
+opens(S.NEW,           SendOpened,       S.AWAIT_PAGES,     when=paged, let=open_, do=(ask_pages,))
 opens(S.NEW,           SendOpened,       S.AWAIT_AUX_ACK,   when=aux_ready, do=(send_aux,))
 opens(S.NEW,           SendOpened,       S.AWAIT_AUX)
-row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_SLOT,      when=usable_and_produced, let=take_grant, do=(take_slot,))
-row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_KV,        when=usable, let=take_grant)
-row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_WATERMARK, let=take_grant, do=(watch,))
+row(S.AWAIT_CREDIT,    CreditTaken,      S.AWAIT_GRANT,     let=ask, do=(ask_grant,))
+row(S.AWAIT_CREDIT,    KvProduced,                          let=have_kv)
+row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_SLOT,      when=usable_and_produced, let=take_grant, do=(free_credit, take_slot))
+row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_KV,        when=usable, let=take_grant, do=(free_credit,))
+row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_WATERMARK, let=take_grant, do=(free_credit, watch))
+row(S.AWAIT_GRANT,     StagingDeferred,  S.AWAIT_TURN,      let=queue, do=(free_credit,))
+row(S.AWAIT_TURN,      StagingGranted,   S.AWAIT_CREDIT,    when=waited_long, do=(take_credit,))
+row(S.AWAIT_TURN,      StagingGranted,   S.AWAIT_SLOT,      when=usable_and_produced, let=take_grant, do=(take_slot,))
+row(S.AWAIT_TURN,      StagingGranted,   S.AWAIT_KV,        when=usable, let=take_grant)
+row(S.AWAIT_TURN,      StagingGranted,   S.AWAIT_WATERMARK, let=take_grant, do=(watch,))
 row(S.AWAIT_WATERMARK, WatermarkReached, S.AWAIT_SLOT,      when=produced, do=(take_slot,))
 row(S.AWAIT_WATERMARK, WatermarkReached, S.AWAIT_KV)
 row(BEFORE,            KvProduced,                          let=have_kv)
@@ -357,8 +437,13 @@ row(S.AWAIT_ACK,       ChunkAcked,       S.DONE,            do=(finish,))
 
 # ------------------------------------------------------------------------- asking again, and giving the ring up
 row(S.AWAIT_GRANT,     TimerFired,                          when=patient, let=tried_if_late, do=(ask_grant,))
-row(S.AWAIT_GRANT,     TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
-row(S.AWAIT_GRANT,     StagingDenied,    S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(S.AWAIT_GRANT,     TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(free_credit, ask_pages))
+row(S.AWAIT_GRANT,     StagingDenied,    S.AWAIT_PAGES,     let=ask_anew, do=(free_credit, ask_pages))
+row(S.AWAIT_TURN,      TimerFired,                          when=moves, let=note_mark)
+row(S.AWAIT_TURN,      TimerFired,                          when=patient, let=tried_if_late, do=(ask_grant,))
+row(S.AWAIT_TURN,      TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(S.AWAIT_TURN,      StagingDenied,    S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(S.AWAIT_WATERMARK, TimerFired,                          when=moves, let=note_mark)
 row(S.AWAIT_WATERMARK, TimerFired,                          when=patient, let=tried_if_late, do=(ask_watermark,))
 row(S.AWAIT_WATERMARK, TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
 row(S.AWAIT_KV,        TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
@@ -366,17 +451,30 @@ row(S.AWAIT_KV,        KvProduced,       S.AWAIT_PAGES,     let=ask_anew_with_kv
 row(S.AWAIT_SLOT,      TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(leave_queue, ask_pages))
 row(S.AWAIT_SLOT,      SlotTaken,        S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
 row(S.GATHERING,       Gathered,         S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
+row(S.WRITING,         WriteLapsed,      S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
 
 # ------------------------------------------------------------------------------------- the way over pages
-row(S.AWAIT_PAGES,     PagesGranted,     S.SLICING,         when=produced_in_time, let=take_pages, do=(write_pages,))
+row(S.AWAIT_PAGES,     PagesGranted,     S.AWAIT_PERMIT,    when=produced_in_time, let=keep_pages, do=(take_permit,))
 row(S.AWAIT_PAGES,     PagesGranted,                        when=produced, let=ask_once_more, do=(ask_pages,))
 row(S.AWAIT_PAGES,     PagesGranted,     S.AWAIT_PAGES_KV,  let=keep_pages)
 row(S.AWAIT_PAGES,     KvProduced,                          let=have_kv)
-row(S.AWAIT_PAGES_KV,  KvProduced,       S.SLICING,         when=lease_holds, let=have_kv, do=(write_kept_pages,))
+row(S.AWAIT_PAGES_KV,  KvProduced,       S.AWAIT_PERMIT,    when=lease_holds, let=have_kv, do=(take_permit,))
 row(S.AWAIT_PAGES_KV,  KvProduced,       S.AWAIT_PAGES,     let=ask_anew_with_kv, do=(ask_pages,))
-row(S.SLICING,         WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(notify,))
+row(S.AWAIT_PERMIT,    PermitTaken,      S.SLICING,         when=lease_holds, do=(write_pages,))
+row(S.AWAIT_PERMIT,    PermitTaken,      S.AWAIT_PAGES,     let=ask_anew, do=(free_permit, ask_pages))
+row(S.AWAIT_PERMIT,    TimerFired,                          let=ask_once_more, do=(ask_pages,))
+row(S.AWAIT_PERMIT,    PagesGranted,                        let=keep_pages)
+row(S.SLICING,         WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(free_permit, notify))
+row(S.SLICING,         WriteLapsed,      S.AWAIT_PAGES,     let=ask_anew, do=(free_permit, ask_pages))
 row(S.AWAIT_PAGES,     TimerFired,                          when=tries_left, let=tried, do=(ask_pages,))
 row(S.AWAIT_PAGES,     TimerFired,                          do=(fail_silent,))
+
+# ------------------------------------------------------------------------------- the engine takes the KV back
+row((S.AWAIT_CREDIT, *BEFORE, S.AWAIT_PAGES, S.GATHERING, *FLYING), KvWithdrawn, let=lose_kv)
+row(S.AWAIT_SLOT,      KvWithdrawn,      S.AWAIT_KV,        let=lose_kv, do=(leave_queue,))
+row(S.AWAIT_PERMIT,    KvWithdrawn,      S.AWAIT_PAGES_KV,  let=lose_kv, do=(leave_queue,))
+row((S.GATHERING, *FLYING), KvProduced,                     let=have_kv)
+ignore(S.AWAIT_ACK, (KvProduced, KvWithdrawn), "its pages are not read any more")
 
 # --------------------------------------------------------------------------------------------- the aux row
 row(S.AWAIT_AUX,       AuxReady,         S.AWAIT_AUX_ACK,   do=(send_aux,))
@@ -390,35 +488,39 @@ row(S.AWAIT_ACK,       TimerFired,                          do=(fail_silent,))
 row(S.GATHERING,       GatherFailed,     S.STOPPED,         do=(free_slot, fail_gather, finish))
 row(S.GATHERING,       TimerFired,       S.DRAINING,        do=(fail_gather,))
 row(S.WRITING,         WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, fail_write, finish))
-row(S.SLICING,         WriteFailed,      S.STOPPED,         when=settled, do=(fail_write, finish))
+row(S.SLICING,         WriteFailed,      S.STOPPED,         when=settled, do=(free_permit, fail_write, finish))
 row(FLYING,            WriteFailed,      S.DRAINING,        do=(fail_write,))
 row(FLYING,            TimerFired,       S.DRAINING,        do=(stop_write, fail_write))
 
 # ------------------------------------------------------------------------------------------- the room has ended
-row((*BEFORE, S.AWAIT_KV, *PAGES, S.AWAIT_ACK, *AUX), SendStopped, S.STOPPED, do=(finish,))
-row(S.AWAIT_SLOT,      SendStopped,      S.STOPPED,         do=(leave_queue, finish))
+row(S.AWAIT_GRANT,     SendStopped,      S.STOPPED,         do=(free_credit, finish))
+row((S.AWAIT_TURN, S.AWAIT_WATERMARK, S.AWAIT_KV, *PAGES, S.AWAIT_ACK, *AUX), SendStopped, S.STOPPED, do=(finish,))
+row((S.AWAIT_CREDIT, S.AWAIT_SLOT, S.AWAIT_PERMIT), SendStopped, S.STOPPED, do=(leave_queue, finish))
 row(S.GATHERING,       SendStopped,      S.DRAINING)
 row(FLYING,            SendStopped,      S.DRAINING,        do=(stop_write,))
-row(S.DRAINING,        Gathered,         S.STOPPED,         do=(free_slot, finish))
-row(S.DRAINING,        GatherFailed,     S.STOPPED,         do=(free_slot, finish))
-row(S.DRAINING,        WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, finish))
+row(S.DRAINING,        Gathered,         S.STOPPED,         do=(free_slot, free_permit, finish))
+row(S.DRAINING,        GatherFailed,     S.STOPPED,         do=(free_slot, free_permit, finish))
+row(S.DRAINING,        WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, free_permit, finish))
 ignore(S.DRAINING,     WriteFailed,      "bytes may still land: wait until they cannot")
 ignore(S.DRAINING,     SendStopped,      "it is draining")
 
 # --------------------------------------------------------------------------------------- what means nothing
 ignore((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), StagingGranted, "a repeated answer")
+ignore((S.AWAIT_TURN, S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), StagingDeferred, "a repeated answer")
 ignore(LATER,          StagingDenied,    "a repeated answer")
 ignore((S.AWAIT_PAGES_KV, S.SLICING, S.AWAIT_ACK, S.DRAINING), PagesGranted, "a repeated answer")
-ignore((S.AWAIT_GRANT, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), WatermarkReached, "it does not wait for this watermark")
+ignore((S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), WatermarkReached, "it does not wait for this watermark")
 ignore(S.DRAINING,     ChunkAcked,       "the room is over")
 
-ignore(S.NEW, (StagingGranted, StagingDenied, PagesGranted, ChunkAcked), "a late answer: the send is over")
+ignore(S.NEW, (StagingGranted, StagingDeferred, StagingDenied, PagesGranted, ChunkAcked), "a late answer: the send is over")
 ignore(S.NEW, (WatermarkReached, SendStopped), "the send is over")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
+refuse(S.AWAIT_CREDIT, StagingDenied, "nothing was asked for, or the region was granted")
+ignore(S.AWAIT_CREDIT, (StagingGranted, StagingDeferred, WatermarkReached), "it will ask, once more perhaps")
 refuse((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING), StagingDenied, "the region was granted")
-refuse(STAGED,         PagesGranted,     "no pages were asked for")
-refuse((*STAGED, *PAGES, S.SLICING, S.AWAIT_AUX), ChunkAcked, "nothing was notified")
-refuse((S.NEW, *BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, *FLYING, *PAGES, S.AWAIT_ACK, *AUX), (Gathered, GatherFailed), "nothing is being gathered")
+refuse((S.AWAIT_CREDIT, *STAGED), PagesGranted,     "no pages were asked for")
+refuse((S.AWAIT_CREDIT, *STAGED, *PAGES, S.AWAIT_PERMIT, S.SLICING, S.AWAIT_AUX), ChunkAcked, "nothing was notified")
+refuse((S.NEW, S.AWAIT_CREDIT, *BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, *FLYING, *PAGES, S.AWAIT_PERMIT, S.AWAIT_ACK, *AUX), (Gathered, GatherFailed), "nothing is being gathered")
 refuse(S.NEW,          WriteFailed,      "the send is over")
 # fmt: on

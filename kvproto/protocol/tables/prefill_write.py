@@ -3,7 +3,9 @@
 A *batch* is what the transport takes in one call.  Staged, a write is one batch; over pages it may be many.  Each is
 posted only after it was asked here, at the time that it is then, whether the lease still holds: this guard
 (`lease_holds`) is the only one that lets a byte leave, and every post goes through it.  So a rank that was stopped for
-longer than its lease posts nothing when it goes on.
+longer than its lease posts nothing when it goes on.  If nothing at all has been posted by then, nothing is lost: the
+send is told so (`WriteLapsed`), and asks anew.  A write that has begun and does not end within a lease fails: to begin
+again would only repeat its bulk.
 
 What is posted cannot be called back.  A write that is given up (its lease is over, its send was stopped, a batch
 failed) posts nothing more and ends when the last of its batches has ended.  A batch that fails may leave bytes under
@@ -33,6 +35,7 @@ from kvproto.protocol.events import (
     WriteCompleted,
     WriteEvent,
     WriteFailed,
+    WriteLapsed,
     WriteStopped,
 )
 from kvproto.protocol.states import PWrite as S
@@ -45,6 +48,8 @@ class PWriteValue(Value, frozen=True, gc=False):
     until: float = 0.0
     #: batches that were posted and have not ended
     flying: int = 0
+    #: a batch has ended before all were posted
+    landed: bool = False
 
 
 V = PWriteValue
@@ -59,6 +64,11 @@ def lease_holds_for_last(v: V, e: BatchReady, now: float) -> bool:
 def lease_holds(v: V, e: BatchReady, now: float) -> bool:
     """What was given may still be used."""
     return now < v.until
+
+
+def untouched(v: V, e: BatchReady, now: float) -> bool:
+    """Nothing was posted: no batch is in flight, and none has ended."""
+    return not v.flying and not v.landed
 
 
 def none_flies(v: V, e: WriteEvent, now: float) -> bool:
@@ -97,6 +107,11 @@ def one_fewer(v: V, e: WriteEvent, now: float) -> V:
     return replace(v, flying=v.flying - 1)
 
 
+def one_landed(v: V, e: BatchCompleted, now: float) -> V:
+    """One batch fewer is in flight, and its bytes are there."""
+    return replace(v, flying=v.flying - 1, landed=True)
+
+
 # ------------------------------------------------------------------------------------------ effects
 def make_write(v: V, e: WriteBegun) -> Output:
     """Make the one batch ready."""
@@ -121,6 +136,11 @@ def drop(v: V, e: WriteEvent) -> Output:
 def complete(v: V, e: BatchCompleted) -> WriteCompleted:
     """Tell the send that every byte is there."""
     return WriteCompleted(e.room, e.chunk, e.peer)
+
+
+def lapse(v: V, e: BatchReady) -> WriteLapsed:
+    """Tell the send that nothing was posted, and nothing will be."""
+    return WriteLapsed(e.room, e.chunk, e.peer)
 
 
 def doubt(v: V, e: BatchFailed) -> WriteFailed:
@@ -156,11 +176,12 @@ row(S.POSTING,   BatchReady,     S.IN_FLIGHT, when=lease_holds_for_last, let=one
 row(S.POSTING,   BatchReady,                  when=lease_holds, let=one_more, do=(post,))
 row(S.POSTING,   BatchDeferred,               let=one_fewer)
 row(S.IN_FLIGHT, BatchDeferred,  S.POSTING,   let=one_fewer)
-row(S.POSTING,   BatchCompleted,              let=one_fewer)
+row(S.POSTING,   BatchCompleted,              let=one_landed)
 row(S.IN_FLIGHT, BatchCompleted, S.COMPLETED, when=last_flies, do=(complete,))
 row(S.IN_FLIGHT, BatchCompleted,              let=one_fewer)
 
 # ------------------------------------------------------------------------------------------ what is given up
+row(S.POSTING,   BatchReady,     S.FAILED,    when=untouched, do=(drop, lapse))
 row(S.POSTING,   BatchReady,     S.FAILED,    when=none_flies, do=(drop, fail))
 row(S.POSTING,   BatchReady,     S.ENDING,    do=(drop,))
 row(S.POSTING,   WriteStopped,   S.FAILED,    when=none_flies, do=(drop, fail))

@@ -1,0 +1,106 @@
+"""Where the rows of one rank's pool lie: strides, and a place for each plane, so that a peer can write into them.
+
+A *row* is the ``dim`` elements of one head at one token, dense.  A *plane* is K, or V, of one local layer; planes
+count K of every layer first, then V.  Engines place rows as suits their kernels: K and V side by side in a page,
+blocks that hold all layers, heads outside of pages.  All that such forms differ in is three steps (from page to page,
+token to token, head to head, in bytes; one set for K, one for V) and where each plane begins.
+
+The layout names the usual form, one dense tensor a plane in a region of its own: region ``1 + plane``, offset 0
+(`dense`).  A rank whose pool has that form says nothing; any other says its placement when it calls, and the writer's
+byte runs (`kvproto.layout.byte_runs`) follow it.  A pool that is not open to writes at all says why (``closed``), and
+its parts are staged.
+
+It comes off the wire, so numbers are bounded where it is decoded, and `fault` says whether it can be this rank's.  What
+a wrong one could do is done to its own rank: a writer's transport writes into the regions of that peer alone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from kvproto.layout.sharding import Layout
+
+#: planes of one rank at most, as much as layers there may be
+MAX_PLANES: Final = 1 << 17
+Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
+Region = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
+#: in what order the rows of a page follow one another if they are one run: either, if one of the two counts one
+Run = Literal["NHD", "HND", "either", ""]
+
+
+class Strides(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes from one to the next; of a step that is never taken, as there is but one, the row's bytes."""
+
+    page: Bytes  #: from a page to the next
+    token: Bytes  #: from a token to the next in its page
+    head: Bytes  #: from a local head to the next
+
+
+class Placement(msgspec.Struct, frozen=True, array_like=True):
+    """Where the rows of one rank's pool lie."""
+
+    #: of K and, if there is any, of V
+    strides: Annotated[tuple[Strides, ...], msgspec.Meta(max_length=2)]
+    #: region, and byte in it, where each plane begins: K of each local layer, then V of each
+    planes: Annotated[tuple[tuple[Region, Bytes], ...], msgspec.Meta(max_length=MAX_PLANES)]
+    #: why nothing can be written into it, or read from it, by a transport; empty: it can
+    closed: Annotated[str, msgspec.Meta(max_length=256)] = ""
+
+
+def rows(layout: Layout) -> tuple[int, ...]:
+    """Bytes of a row of K and, if there is any, of V."""
+    return tuple(dim * layout.itemsize for dim in (layout.k_dim, layout.v_dim) if dim)
+
+
+def dense(layout: Layout, rank: int) -> Placement:
+    """The usual form: a dense tensor a plane, each in a region of its own."""
+    size, heads, planes = layout.page_size, layout.local_heads, len(rows(layout)) * layout.layers_of(rank)[1]
+    by_token = layout.order == "NHD"
+    strides = tuple(
+        Strides(
+            size * heads * row,
+            (heads * row if by_token else row) if size > 1 else row,
+            (row if by_token else size * row) if heads > 1 else row,
+        )
+        for row in rows(layout)
+    )
+    return Placement(strides, tuple((1 + plane, 0) for plane in range(planes)))
+
+
+def fault(placement: Placement, layout: Layout, rank: int) -> str:
+    """Why this cannot be the placement of the layout's rank; empty: it can."""
+    kinds, layers = len(rows(layout)), layout.layers_of(rank)[1]
+    if placement.closed:
+        return ""
+    if len(placement.strides) != kinds or len(placement.planes) != kinds * layers:
+        told = f"{len(placement.strides)} strides and {len(placement.planes)} planes"
+        return f"a placement of {told} for a rank of {kinds * layers} planes, {kinds} a layer"
+    return ""
+
+
+def closed_between(ours: Placement | None, theirs: Placement | None) -> str:
+    """Why nothing goes from the writer's pages to the reader's, in words; empty: it may."""
+    for side, placement in (("prefill", ours), ("decode", theirs)):
+        if placement is not None and placement.closed:
+            return f"the pool of the {side} rank is closed: {placement.closed}"
+    return ""
+
+
+def page_runs(layout: Layout, placement: Placement | None) -> tuple[Run, ...]:
+    """Of K and of V: in what order a page's rows are one run of bytes; empty: they are not one."""
+    size, heads = layout.page_size, layout.local_heads
+    if placement is None:
+        usual: Run = "either" if size == 1 or heads == 1 else layout.order
+        return (usual,) * len(rows(layout))
+    return tuple(_run(at, row, size, heads) for at, row in zip(placement.strides, rows(layout), strict=True))
+
+
+def _run(at: Strides, row: int, size: int, heads: int) -> Run:
+    if size == 1 or heads == 1:
+        alone = at.head if heads > 1 else at.token
+        return "either" if alone == row or size == heads == 1 else ""
+    if at.head == row and at.token == heads * row:
+        return "NHD"
+    return "HND" if at.token == row and at.head == size * row else ""

@@ -1,0 +1,149 @@
+"""What a prefill rank's sends share: credits to ask, staging slots, permits to write page to page, watermarks.
+
+Each is bounded (`Settings.requests` a decode rank, `slots`, `page_writes`), belongs to the send that it was given to
+until that gives it back, and has a queue, first come first served.  A send holds none of them while it waits for
+something of the other side but for an answer that comes at once, so no cycle of waits goes through them.
+
+The sends that wait for the watermark are kept by link, ordered by their regions, so that a watermark costs only the
+sends that it lets go.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from heapq import heappop, heappush
+
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.ring import usable
+from kvproto.rank.prefill_links import PrefillLinks
+from kvproto.rank.settings import Settings
+
+#: room, chunk, peer
+SendKey = tuple[int, int, int]
+
+
+class PrefillQueues(PrefillLinks):
+    """A prefill rank with what its sends share, and without them."""
+
+    def __init__(
+        self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
+        self.free_slots = list(range(self.settings.slots))
+        self.slot_of: dict[SendKey, int] = {}
+        self.slot_queue: OrderedDict[SendKey, None] = OrderedDict()
+        #: by link: sends whose request is unanswered, and that queue to ask
+        self.credits: dict[int, set[SendKey]] = {}
+        self.credit_queues: dict[int, OrderedDict[SendKey, None]] = {}
+        #: sends that write page to page, and that queue for it
+        self.permits: set[SendKey] = set()
+        self.permit_queue: OrderedDict[SendKey, None] = OrderedDict()
+        self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
+        self.inner |= {
+            do.TakeSlot: self._take_slot, do.FreeSlot: self._free_slot, do.TakeCredit: self._take_credit,
+            do.FreeCredit: self._free_credit, do.TakePermit: self._take_permit, do.FreePermit: self._free_permit,
+            do.LeaveQueue: self._leave_queue, do.WatchWatermark: self._watch, do.ReleaseWaiting: self._release,
+            do.AskWatermark: self._ask_watermark,
+        }  # fmt: skip
+
+    def _leave_queue(self, effect: do.LeaveQueue) -> None:
+        key = effect.room, effect.chunk, effect.peer
+        self.slot_queue.pop(key, None)
+        self.permit_queue.pop(key, None)
+        link = self._link_of(effect.room, effect.peer)
+        asking = self.credit_queues.get(link)
+        if asking is not None:
+            asking.pop(key, None)
+            self._tidy(link)
+
+    def _link_of(self, room: int, peer: int) -> int:
+        return self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
+
+    # ----------------------------------------------------------------------------------------------------- credits
+    def _take_credit(self, effect: do.TakeCredit) -> None:
+        link = self._link_of(effect.room, effect.peer)
+        self.credit_queues.setdefault(link, OrderedDict())[effect.room, effect.chunk, effect.peer] = None
+        self._credit(link)
+
+    def _free_credit(self, effect: do.FreeCredit) -> None:
+        link = self._link_of(effect.room, effect.peer)
+        self.credits.get(link, set()).discard((effect.room, effect.chunk, effect.peer))
+        self._credit(link)
+
+    def _credit(self, link: int) -> None:
+        """Let ask who waits for it, the oldest first, as many as may."""
+        queue, unanswered = self.credit_queues.get(link), self.credits.setdefault(link, set())
+        while queue and len(unanswered) < self.settings.requests:
+            key = queue.popitem(last=False)[0]
+            unanswered.add(key)
+            self.give(ev.CreditTaken(*key))
+        self._tidy(link)
+
+    def _tidy(self, link: int) -> None:
+        """Nothing is kept for a link to which nobody asks."""
+        for kept in (self.credits, self.credit_queues):
+            if not kept.get(link, True):
+                del kept[link]
+
+    # ----------------------------------------------------------------------------------------------------- permits
+    def _take_permit(self, effect: do.TakePermit) -> None:
+        self.permit_queue[effect.room, effect.chunk, effect.peer] = None
+        self._permit()
+
+    def _permit(self) -> None:
+        """Let write who waits for it, the oldest first, as many as may."""
+        while self.permit_queue and len(self.permits) < self.settings.page_writes:
+            key = self.permit_queue.popitem(last=False)[0]
+            self.permits.add(key)
+            self.give(ev.PermitTaken(*key))
+
+    def _free_permit(self, effect: do.FreePermit) -> None:
+        self.permits.discard((effect.room, effect.chunk, effect.peer))
+        self._permit()
+
+    # ------------------------------------------------------------------------------------------------------- slots
+    def _take_slot(self, effect: do.TakeSlot) -> None:
+        key = effect.room, effect.chunk, effect.peer
+        if self.free_slots:
+            self._give_slot(key, self.free_slots.pop())
+        else:
+            self.slot_queue[key] = None
+
+    def _give_slot(self, key: SendKey, slot: int) -> None:
+        self.slot_of[key] = slot
+        self.give(ev.SlotTaken(*key, slot))
+
+    def _free_slot(self, effect: do.FreeSlot) -> None:
+        slot = self.slot_of.pop((effect.room, effect.chunk, effect.peer), None)
+        if slot is None:
+            return
+        if self.slot_queue:
+            self._give_slot(self.slot_queue.popitem(last=False)[0], slot)
+        else:
+            self.free_slots.append(slot)
+
+    # -------------------------------------------------------------------------------------------------- watermarks
+    def _connect(self, effect: do.ConnectPeer) -> None:
+        self.watch[effect.link] = []
+        super()._connect(effect)
+
+    def _forget(self, link: int) -> None:
+        super()._forget(link)
+        self.watch.pop(link, None)
+
+    def _watch(self, effect: do.WatchWatermark) -> None:
+        link = self.link_to(effect.room, effect.peer)
+        if link is not None:
+            heappush(self.watch[link], (effect.round, effect.end, effect.room, effect.chunk, effect.peer))
+
+    def _release(self, effect: do.ReleaseWaiting) -> None:
+        waiting, value = self.watch.get(effect.link, []), self.links[effect.link]
+        while waiting and usable(waiting[0][0], waiting[0][1], (value.mark_round, value.mark_tail)):
+            _, _, room, chunk, peer = heappop(waiting)
+            self._queue.append(ev.WatermarkReached(room, chunk, peer))
+
+    def _ask_watermark(self, effect: do.AskWatermark) -> None:
+        self._transmit_to(self.link_to(effect.room, effect.peer), 0, msg.WatermarkReq())
