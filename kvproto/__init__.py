@@ -10,11 +10,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kvproto.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from kvproto.engine.decode_endpoint import DecodeEndpoint
     from kvproto.engine.exporter import MetricsExporter
     from kvproto.engine.prefill_endpoint import PrefillEndpoint
     from kvproto.engine.room import Outcome, Room, Status
+    from kvproto.engine.spans import RoomSpans
     from kvproto.errors import (
         ArgumentError,
         EndpointError,
@@ -38,18 +41,18 @@ if TYPE_CHECKING:
     from kvproto.protocol.timing import Timing
     from kvproto.rank.settings import Settings
 
-__version__ = "0.1.0"
 __all__ = [
     "TABLES", "ArgumentError", "Cause", "DecodeEndpoint", "EndpointError", "Fabric", "Keys", "KvprotoError", "Layout",
     "LayoutError", "LinkError", "MemoryTransport", "MetricsExporter", "MissingExtraError", "MooncakeTransport",
-    "NixlTransport", "NotFoundError", "Outcome", "Plan", "Pool", "PrefillEndpoint", "Room", "Settings", "Status",
-    "Timer", "Timing", "TransportError",
+    "NixlTransport", "NotFoundError", "Outcome", "Plan", "Pool", "PrefillEndpoint", "Room", "RoomSpans", "Settings",
+    "Status", "Timer", "Timing", "TransportError",
 ]  # fmt: skip
 
 #: where each name is
 _HOME = {
     "DecodeEndpoint": "engine.decode_endpoint", "PrefillEndpoint": "engine.prefill_endpoint",
-    "MetricsExporter": "engine.exporter", "Outcome": "engine.room", "Room": "engine.room", "Status": "engine.room",
+    "MetricsExporter": "engine.exporter", "RoomSpans": "engine.spans",
+    "Outcome": "engine.room", "Room": "engine.room", "Status": "engine.room",
     "ArgumentError": "errors", "EndpointError": "errors", "KvprotoError": "errors", "LinkError": "errors",
     "MissingExtraError": "errors", "NotFoundError": "errors", "TransportError": "io.transports.base",
     "Timer": "fsm.timing", "Timing": "protocol.timing", "Settings": "rank.settings", "Cause": "protocol.states",
@@ -61,7 +64,7 @@ _HOME = {
 #: the extras that bring what a name needs, for those that need more than the core
 _EXTRAS = {
     "DecodeEndpoint": "nixl,gpu", "PrefillEndpoint": "nixl,gpu", "Pool": "gpu", "Fabric": "nixl", "Keys": "nixl",
-    "MemoryTransport": "nixl", "MetricsExporter": "metrics",
+    "MemoryTransport": "nixl", "MetricsExporter": "metrics", "RoomSpans": "otel",
     "MooncakeTransport": "mooncake-cpu", "NixlTransport": "nixl", "TransportError": "nixl",
 }  # fmt: skip
 

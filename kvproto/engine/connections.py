@@ -3,7 +3,8 @@
 A link is the protocol's; the connection under it is the control plane's, and a peer that returns comes over another
 one.  So a link is bound to its latest connection, and frames of the former one are nobody's.
 
-Frames that a peer has no room for wait in the control plane, in order.  A peer that has no room there either is as
+Frames that a peer has no room for wait in the control plane, in order; those of the link itself (beats, watermarks, the
+handshake) before those of rooms.  A peer that has no room there either is as
 good as gone: what waits for it is given up, and its link is reported lost (counted as "queue full").
 """
 
@@ -54,7 +55,7 @@ class Connections:
             self.counts["messages to nobody"] += 1
             return
         self.said[type(body)] += 1
-        if self.control().send(peer, encode(epoch, room, body)) is Sent.FULL:
+        if self.control().send(peer, encode(epoch, room, body), urgent=not room) is Sent.FULL:
             self.counts["queue full"] += 1
             self.control().outboxes.forget(peer)
             self.lost(link)

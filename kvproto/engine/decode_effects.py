@@ -15,7 +15,8 @@ import torch
 from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
-from kvproto.engine.room_entry import RoomEntry, open_memory
+from kvproto.engine.pool_memory import open_memory
+from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.fsm.codec import WireError
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
@@ -42,8 +43,10 @@ class DecodeData:
         )  # fmt: skip
         self.lane = DeviceStreams(pool.device)
         self.ring = Staging(rank.settings.ring_bytes, self.lane, staging)
-        self.regions = open_memory(transport, [self.ring.wire, *pool.k, *pool.v])
-        rank.endpoint = transport.endpoint()
+        self.memory = open_memory(
+            transport, self.ring.wire, pool, rank.layout, rank.index, staged_only=rank.settings.staged_only
+        )
+        rank.endpoint, rank.placement = transport.endpoint(), self.memory.told
         #: by prefill group: who writes what to whom
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}

@@ -18,8 +18,17 @@ from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.grant_ages import GrantAges
 from kvproto.engine.room import Room, Status
 from kvproto.engine.staging_buffers import Kind
-from kvproto.engine.validation import check_pool, make_control, need_room, need_secret, new_incarnation
+from kvproto.engine.validation import (
+    as_traceparent,
+    check_pool,
+    make_control,
+    need_group,
+    need_room,
+    need_secret,
+    new_incarnation,
+)
 from kvproto.errors import ArgumentError, LinkError, NotFoundError
+from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock, SteadyClock
 from kvproto.io.control.control import ControlError
 from kvproto.io.control.keys import Keys
@@ -44,21 +53,26 @@ class DecodeEndpoint(Endpoint):
     _abort_cause = Cause.DECODE_ABORTED
 
     def __init__(
-        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = DECODE_GROUP,
-        settings: Settings | None = None, kernels: Kernels | None = None, clock: Clock | None = None,
-        incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
+        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int | None = None,
+        group: int = DECODE_GROUP, settings: Settings | None = None, kernels: Kernels | None = None,
+        clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
         keys: Keys | str | Path | None = None, insecure: bool = False,
     ) -> None:  # fmt: skip
-        """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
-        instance's number (u64); the ring's size is in the settings; `staging`: where the ring is, "pinned" for a
-        transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`; `keys`: the
-        secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`.
+        """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides, where `connect` names no
+        other; `group`: the engine instance's number (u64); the ring's size is in the settings; `staging`: where the
+        ring is, "pinned" for a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see
+        `digests`; `keys`: the secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`.
 
         ArgumentError: the pool is not this rank's share of the layout, or a file is no key.
         """
         check_pool(layout, index, pool, grid)
         rank = DecodeRank(
-            layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
+            layout,
+            index,
+            group=need_group(group),
+            grid=grid or 0,
+            incarnation=incarnation or new_incarnation(),
+            settings=settings,
         )
         super().__init__(rank, pool, make_control(None, keys, insecure=insecure), clock or SteadyClock(STALL_S))
         kernels = self._kernels(kernels, digests=digests)
@@ -71,6 +85,8 @@ class DecodeEndpoint(Endpoint):
         #: by link: the address that its connection leads to, and the rank there
         self._dialled: dict[int, str] = {}
         self._called: dict[int, tuple[int, int]] = {}
+        #: by group: what the engine has said of it last
+        self._named: dict[int, tuple[Plan, tuple[str, ...]]] = {}
         #: groups that the engine has let go of, until their last link is forgotten
         self._left: set[int] = set()
         self._loop.handlers |= {
@@ -79,25 +95,35 @@ class DecodeEndpoint(Endpoint):
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------ the engine's calls
-    def connect(self, layout: Layout, addresses: Sequence[str], *, group: int = PREFILL_GROUP) -> None:
+    def connect(
+        self, layout: Layout, addresses: Sequence[str], *, group: int = PREFILL_GROUP, grid: int | None = None
+    ) -> None:  # fmt: skip
         """Call the prefill group of this layout; `addresses` of its ranks, in their order.
+
+        `grid`: tokens a chunk, as its endpoints have it (default: this endpoint's); groups may have different ones.
 
         The kernels for it are compiled first, which may take seconds on a GPU.  LayoutError: the two layouts cannot
         work together.  Whether the ranks answer shows in `ready`.  Again, it calls those that are not there: at their
         new addresses, if they have others.  A link that nobody has answered for `Timing.forget`, and that no room
         needs, is forgotten, and so is one that was refused: `ready` says so.
         """
+        group = need_group(group)
         if len(addresses) != layout.ranks:
             raise ArgumentError(f"{len(addresses)} addresses for {layout.ranks} prefill ranks")
-        plan = Plan(layout, self._rank.layout, self._rank.grid)
+        if grid is None and not self._rank.grid:
+            raise ArgumentError("no grid is known: give `connect` the prefill group's, or the endpoint one for all")
+        plan = Plan(layout, self._rank.layout, self._rank.grid if grid is None else operator.index(grid))
+        known, where = self._named.get(group, (plan, ()))
+        if group not in self._left and (known.prefill, known.grid) != (layout, plan.grid) and {*where} & {*addresses}:
+            raise ArgumentError(f"prefill group {group} is connected with another layout or grid: disconnect it first, "
+                             "or give the addresses of the instance that has this one")  # fmt: skip
         shares = plan.writers(self._rank.index)
-        if not all(plan.direct(share) for share in shares):
-            self._data.kernels.prepare(self.pool, "scatter", shares)
-
+        self._data.kernels.prepare(self.pool, "scatter", shares)
         for index in plan.linked_to(self._rank.index):
             self._calling[group, index] += 1
             self._uncalled.pop((group, index), None)
         self._left.discard(group)
+        self._named[group] = plan, tuple(addresses)
         self._data.plans[group] = plan
         self._loop.call(lambda: self._call(group, plan, addresses))
 
@@ -145,18 +171,53 @@ class DecodeEndpoint(Endpoint):
         return self._data.plans[group]
 
     def open(
-        self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b""
+        self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b"",
+        traceparent: str = "",
     ) -> None:  # fmt: skip
         """Pages (ids in token order) for `tokens` tokens; the KV of the first `prefix` is in them already.
 
-        `secret`: the one that the prefill engine has opened the room with.
-        LayoutError: the prefix ends inside a page.  NotFoundError: the group was never connected.
+        `secret`: the one that the prefill engine has opened the room with.  `traceparent`: the trace that the request
+        belongs to (W3C Trace Context; malformed, it counts as none, as W3C asks), see `Outcome.traceparent`.
+        LayoutError: the prefix ends inside a page.  NotFoundError: the group was never connected.  ArgumentError: it
+        was announced with another length, or at another group.
         """
         plan, prefix = self._plan(group), operator.index(prefix)
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
         plan.admit(entry.tokens, prefix)
-        secret, terms = need_secret(secret), self._rank.terms
-        self._enter(room, entry, lambda: ev.RoomOpened(room.key, terms(group, plan), entry.tokens, prefix, secret))
+        said, terms = (need_secret(secret), as_traceparent(traceparent)), self._rank.terms
+
+        def event() -> Event:
+            return ev.RoomOpened(room.key, terms(group, plan), entry.tokens, prefix, *said)
+
+        known = self._entries.get(room.key)
+        if known is None or not known.announced:
+            self._enter(room, entry, event)
+            return
+        if (known.tokens, known.announced) != (entry.tokens, group):
+            told = f"{known.tokens} tokens at group {known.announced}"
+            raise ArgumentError(f"{room} was announced with {told}, and is opened with {entry.tokens} at {group}")
+        known.announced = 0
+        known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
+        self._do(event)
+
+    def announce(
+        self, room: Room, tokens: int, *, group: int = PREFILL_GROUP, secret: bytes = b"", traceparent: str = ""
+    ) -> None:  # fmt: skip
+        """There will be pages for the room, and `open` when there are: the prefill engine need not give it up before.
+
+        A prefill engine that has said no, or gives it up, is heard at once, as of any room.  It ends by `Timing.stall`
+        if the engine neither opens nor renews it.  The other arguments are as for `open`.
+        """
+        plan, terms = self._plan(group), self._rank.terms
+        entry = need_room(self._rank.layout, tokens, (), self.pool, self._data.lane, whole=False)
+        entry.announced = group
+        said = need_secret(secret), as_traceparent(traceparent)
+        self._enter(room, entry, lambda: ev.RoomAnnounced(room.key, terms(group, plan), entry.tokens, *said))
+
+    def renew(self, room: Room) -> None:
+        """Announce the room once more: its time to wait begins anew, on both sides.  Nothing happens if it is open."""
+        if self._entry(room) is not None:
+            self._do(lambda: ev.RoomRenewed(room.key))
 
     def aux(self, room: Room) -> bytes:
         """The aux row; NotFoundError until it has landed, and after the room was handed out by `released`."""
@@ -199,12 +260,13 @@ class DecodeEndpoint(Endpoint):
         self._loop.logs.left(name)
         if group not in {other for other, _ in self._called.values()}:
             self._left.discard(group)
+            self._named.pop(group, None)
             self._data.plans.pop(group, None)
 
     def _say_hello(self, effect: do.SayHello) -> None:
         """Of what is queued for one who is away, the last call alone counts."""
         self._loop.connections.clear(effect.link)
-        self._loop.connections.send(effect.link, 0, 0, self._rank.hello(effect.session))
+        self._loop.connections.send(effect.link, 0, 0, self._rank.hello(effect.session, effect.link))
 
     def _deliver_aux(self, effect: do.DeliverAux) -> None:
         entry = self._entries.get(effect.room)

@@ -46,6 +46,21 @@ class DeviceStreams:
         placed.record_stream(self.stream)
         return placed, event
 
+    def extend(self, entry: RoomEntry, more: torch.Tensor) -> Any:
+        """Put more pages at the table's end; the event after which they are on the device (None: now).
+
+        From one thread of the engine's at a time, and never what was given already: a launch may be reading that.
+        """
+        at, entry.given = entry.given, entry.given + len(more)
+        entry.pages[at : entry.given] = more
+        if self.stream is None or not len(more):
+            return None
+        with torch.cuda.stream(self._tables):
+            entry.table[at : entry.given].copy_(more, non_blocking=True)
+            event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()
+        return event
+
     def await_table(self, entry: RoomEntry) -> None:
         """What is launched next reads the room's table: have it wait, if the table is still on its way."""
         if entry.placed is not None:

@@ -8,7 +8,8 @@ the engine what it needs, all of it non-blocking:
 * `finished()`: each room's outcome, handed out once;  `released()`: rooms whose pages may be used for something
   else, handed out once.  They are two things: a room that failed is finished at once and released when no write
   of it can land any more;
-* `explain(room)`: what it waits for, from whom, since when;  `reports()`: what went wrong, newest last.
+* `explain(room)`: what it waits for, from whom, since when;  `links()`: where each link stands;
+  `reports()`: what went wrong, newest last.
 
 Either the engine calls `poll()` in its own loop (one bounded pass; `wait()` sleeps until there is something to do),
 or `start()` runs the loop on a thread of its own, and the engine's calls are handed over.
@@ -23,7 +24,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kvproto.engine.durations import ROOM_BOUNDS, Durations
 from kvproto.engine.failure_traces import FailureTraces
@@ -43,8 +44,11 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.events import room_of
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
-from kvproto.rank.explain import explain
+from kvproto.rank.explain import explain, explain_link
 from kvproto.trace import save
+
+if TYPE_CHECKING:
+    from kvproto.engine.spans import RoomSpans
 
 
 class Endpoint:
@@ -68,6 +72,8 @@ class Endpoint:
         #: where the trace is written when a room fails (None: nowhere), for the first 64 failures
         self.trace_dir: Path | None = None
         self._traces = FailureTraces(rank)
+        #: who makes a span of each room that ends (None: nobody)
+        self.spans: RoomSpans | None = None
         #: how rooms ended, and what they took
         self._ends: Counter[Cause] = Counter()
         self._phases = {phase: Durations(ROOM_BOUNDS) for phase in ("open", "transfer", "release")}
@@ -120,6 +126,14 @@ class Endpoint:
         for key, value in list(self._rank.rooms.items()):
             found.setdefault(value.state.name, []).append(Room(*room_of(key)))
         return found
+
+    def links(self) -> list[str]:
+        """A sentence about each link: whose it is, where it stands, and, if it is being left, what for; any thread.
+
+        After `disconnect` that shows what still holds a group: a link is gone from here when it is forgotten.
+        """
+        said = [explain_link(self._rank, link) for link in list(self._rank.links)]
+        return [text for text in said if text]
 
     def save_trace(self, path: Path) -> None:
         """Write what the trace holds now (its newest `Settings.trace` entries), as `kvproto trace` reads it."""
@@ -254,8 +268,13 @@ class Endpoint:
             entry.cause = effect.cause
             self._time_outcome(entry, effect.cause)
             why = reason(self._rank, effect, entry.fault)
-            self._finished.append(Outcome(Room(*room_of(effect.room)), effect.cause, entry.aux or b"", why))
+            value = self._rank.value_of(effect.room)
+            trace = value.traceparent.decode("ascii", "replace") if value is not None else ""
+            outcome = Outcome(Room(*room_of(effect.room)), effect.cause, entry.aux or b"", why, trace)
+            self._finished.append(outcome)
             self._news.set()
+            if self.spans is not None:
+                self.spans.ended(self._rank, outcome, entry)
             self._loop.logs.room(effect.room, effect.cause, why)
             if effect.cause and self.trace_dir is not None:
                 self._traces.save(self.trace_dir, effect.room)

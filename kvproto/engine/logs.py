@@ -125,6 +125,10 @@ class Logs:
         level = logging.WARNING if why else logging.INFO
         self.links.say(level, "%s: %s is %s", self.name, what, why or "up")
 
+    def staged(self, what: str, why: str) -> None:
+        """What is written to this peer goes through its ring, as far as it can."""
+        self.links.say(logging.INFO, "%s: to %s parts are staged: %s", self.name, what, short(why))
+
     def left(self, what: str) -> None:
         """A link is forgotten, as the engine has asked."""
         self.links.say(logging.INFO, "%s: %s is forgotten: the engine has let go of it", self.name, what)

@@ -19,9 +19,12 @@ from kvproto.io.control.control import Control, Peer
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.codec import ForeignCallError, RawHello, decode, encode
-from kvproto.protocol.messages import Message, Refusal, Reset
+from kvproto.protocol.messages import Hello, Message, Refusal, Reset
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
+
+#: calls that are heard of one connection in a second: a rank that calls again does so twice a second
+CALLS = 8
 
 
 class Loop(EventLoop):
@@ -38,7 +41,9 @@ class Loop(EventLoop):
         self.reports = self.logs.reports
         #: messages that came, by kind; and what is done once a second
         self.heard: Counter[type[Message]] = Counter()
-        self.every_second: list[Callable[[float], None]] = [self.logs.sum_up, self._tell_away]
+        self.every_second: list[Callable[[float], None]] = [self.logs.sum_up, self._tell_away, self._forget_calls]
+        #: of each connection: its calls in this second
+        self._calls: Counter[Peer] = Counter()
         self.connections = Connections(
             lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link))
         )
@@ -66,12 +71,25 @@ class Loop(EventLoop):
 
     def _receive(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
         self.heard[type(body)] += 1
+        if type(body) is Hello and self._hasty(peer):
+            return
         link = self.connections.link_at.get(peer, 0)
         self.now = self.clock.again()
         unheard = 0 if link else self.rank.counts.total()
         self.submit(self.rank.receive(link, epoch, room, body, self.now, peer.place))
         if not link and self.rank.counts.total() > unheard:
             self.logs.stranger(str(peer))
+
+    def _hasty(self, peer: Peer) -> bool:
+        """A call beyond those that are heard in a second: each may cost a plan and a wire-up, and is said again."""
+        self._calls[peer] += 1
+        if self._calls[peer] > CALLS:
+            self.counts["calls put off, too many a second"] += 1
+            return True
+        return False
+
+    def _forget_calls(self, _now: float) -> None:
+        self._calls.clear()
 
     # ---------------------------------------------------------------------------------------- effects
     def _transmit(self, effect: do.Transmit) -> None:

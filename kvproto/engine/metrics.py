@@ -51,8 +51,12 @@ METRICS: dict[str, Metric] = {
     "kvproto_grants": Metric("gauge", ("state",), "Decode: chunks under way, by state."),
     "kvproto_parts": Metric("counter", ("route",), "Prefill: parts by route: staged, slices (page by page, since the"
                             " ring was not to be had), direct (page to page, as nothing is re-sliced)."),
+    "kvproto_fallbacks": Metric("counter", ("state", "event"), "Prefill: sends that gave the ring up, by the state in"
+                                " which they waited and what ended it; NEW: parts that are never staged."),
     "kvproto_slots": Metric("gauge", ("state",), "Prefill: staging slots, held and free."),
     "kvproto_slot_queue": Metric("gauge", (), "Prefill: sends that wait for a slot."),
+    "kvproto_credit_queue": Metric("gauge", (), "Prefill: sends that wait to ask, as many requests being unanswered."),
+    "kvproto_permit_queue": Metric("gauge", (), "Prefill: sends that wait to write page to page, as many doing so."),
     "kvproto_watermark_waits": Metric("gauge", (), "Prefill: regions given that the watermark has not passed."),
     "kvproto_unposted_writes": Metric("gauge", (), "Prefill: writes that wait for room in the transport."),
     "kvproto_ring_bytes": Metric("gauge", ("part",), "Decode: the ring: size; used (regions a writer may write to now);"
@@ -66,7 +70,7 @@ METRICS: dict[str, Metric] = {
     "kvproto_messages_sent": Metric("counter", ("message",), "Messages of the protocol that were sent."),
     "kvproto_messages_received": Metric("counter", ("message",), "Messages that came, heard or not."),
     "kvproto_timer_ends": Metric("counter", ("machine", "state", "to"), "Ends of timers: a repeat where the state"
-                                 " stays, a fallback where a send goes to AWAIT_PAGES."),
+                                 " stays."),
     "kvproto_outbox": Metric("gauge", ("unit",), "What waits for peers that have no room: frames, bytes."),
     "kvproto_inbox": Metric("gauge", ("what",), "What waits for the loop's next pass: calls, frames."),
     "kvproto_pass_seconds": Metric("histogram", (), "What a pass of the loop took in which something happened."),
@@ -110,8 +114,11 @@ def _prefill(rank: PrefillRank, data: Any) -> Iterator[Measured]:
     yield from _by_state("kvproto_sends", (send for parts in rank.sends.values() for send in parts.values()))
     routes = {"staged": "writes", "slices": "slices", "direct": "direct"}
     yield from _counted("kvproto_parts", {route: data.stats[name] for route, name in routes.items()})
+    yield from _counted("kvproto_fallbacks", {key[1:3]: count for key, count in rank.entered.items()})
     yield from _counted("kvproto_slots", {"held": len(rank.slot_of), "free": len(rank.free_slots)})
     yield Measured("kvproto_slot_queue", (), len(rank.slot_queue))
+    yield Measured("kvproto_credit_queue", (), sum(map(len, list(rank.credit_queues.values()))))
+    yield Measured("kvproto_permit_queue", (), len(rank.permit_queue))
     yield Measured("kvproto_watermark_waits", (), sum(map(len, rank.watch.values())))
     yield Measured("kvproto_unposted_writes", (), len(data.writes.unposted))
 

@@ -21,18 +21,25 @@ from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.gathers import Gathers
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
+from kvproto.engine.pool_memory import open_memory
 from kvproto.engine.prepared_writes import PreparedWrites
-from kvproto.engine.room_entry import RoomEntry, open_memory
+from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.engine.writes import RankWrites
+from kvproto.errors import KvprotoError
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError, WritePart
-from kvproto.layout.byte_runs_numpy import batches, slices
+from kvproto.layout.byte_runs_numpy import PageRuns, batches
+from kvproto.layout.placement import Placement, closed_between
 from kvproto.layout.plan import Plan, Share
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import Cause
 from kvproto.rank.prefill import PrefillRank
+
+
+class NoRouteError(KvprotoError):
+    """A part was to go over pages, and one of the two pools is not open to the transport."""
 
 
 class PrefillData:
@@ -49,9 +56,16 @@ class PrefillData:
         _, layers = rank.layout.layers_of(rank.index)
         self.slot_bytes = rank.settings.slot_bytes or rank.grid * layers * heads * rank.layout.cell_bytes
         self.staging = Staging(rank.settings.slots * self.slot_bytes, self.lane, staging)
-        self.regions = open_memory(transport, [self.staging.wire, *pool.k, *pool.v])
-        #: by link: who writes what to whom, the rank at its other end, and the transport's name of that
+        self.memory = open_memory(
+            transport, self.staging.wire, pool, rank.layout, rank.index, staged_only=rank.settings.staged_only
+        )
+        self.regions, rank.placement = self.memory.regions, self.memory.told
+        #: by link: who writes what to whom, the rank at its other end, where that one's rows lie if the layout does not
+        #: say it, and the transport's name of it
         self.plans: dict[int, tuple[Plan, int]] = {}
+        self.placements: dict[int, Placement | None] = {}
+        #: and, of those to which something went over pages, what does not change from chunk to chunk
+        self._page_runs: dict[int, PageRuns] = {}
         self.link_peer: dict[int, PeerId] = {}
         self.leaving: set[PeerId] = set()
         self.drafts = PreparedWrites(
@@ -126,8 +140,16 @@ class PrefillData:
         caps, (plan, share), first = self.transport.caps, self._share_of(effect.link), effect.first
         theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
         table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])
-        columns = slices(plan, share, self.entries[effect.room].pages.numpy(), table, first, effect.tokens)
-        self._counts["direct" if plan.direct(share) else "slices"] += 1
+        target = self.placements[effect.link]
+        if closed := closed_between(self.memory.placement, target):
+            remedy = "give it a larger ring, more slots or a longer lease"
+            raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
+        pages = self.entries[effect.room].pages.numpy()
+        runs = self._page_runs.get(effect.link)
+        if runs is None:
+            runs = self._page_runs[effect.link] = PageRuns(plan, share, self.memory.placement, target)
+        columns = runs.columns(pages, table, first, effect.tokens)
+        self._counts["direct" if plan.direct(share, self.memory.placement, target) else "slices"] += 1
         return deque(
             [WritePart(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
             for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))
@@ -145,6 +167,11 @@ class PrefillData:
         self.writes.offer(key, peer, made)
 
     # --------------------------------------------------------------------------------------------- links
+    def learn(self, link: int, plan: Plan, rank: int, placement: Placement | None) -> None:
+        """This decode rank has called: who writes what to it, and where its rows lie."""
+        self.plans[link], self.placements[link] = (plan, rank), placement
+        self._page_runs.pop(link, None)
+
     def _adopt_wire(self, effect: do.AdoptWire) -> None:
         link, peer = effect.link, PeerId(effect.wire)
         if self.link_peer.get(link, peer) != peer:
@@ -159,7 +186,8 @@ class PrefillData:
         self._part(effect.link)
 
     def _forget(self, effect: do.ForgetLink) -> None:
-        self.plans.pop(effect.link, None)
+        for known in (self.plans, self.placements, self._page_runs):
+            known.pop(effect.link, None)
         self.loop.connections.forget(effect.link)
 
     def _lost(self, lost: PeerId) -> None:

@@ -1,8 +1,10 @@
 """The prefill engine's endpoint.
 
-The order of calls for a room: `open` with pages for all of its tokens, `prefetch` when the forward is scheduled,
-`produced` as tokens come to be in the pages, `aux` with the aux row, in any order that suits the engine; then
-`finished` and `released` tell the rest.
+The order of calls for a room: `open`, `prefetch` when the forward is scheduled, `produced` as tokens come to be in the
+pages, `aux` with the aux row, in any order that suits the engine; then `finished` and `released` tell the rest.
+
+Pages come when the engine has them: all with `open`, or none, and then with `produced`, chunk by chunk.  Grants are
+asked for without them, so a room is best opened before its first forward.
 """
 
 from __future__ import annotations
@@ -14,10 +16,20 @@ from typing import Any
 from kvproto.engine.connector import WireUp
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.prefill_effects import PrefillData
-from kvproto.engine.room import Room
+from kvproto.engine.room import Caller, Room
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Kind
-from kvproto.engine.validation import check_pool, make_control, need_room, need_secret, new_incarnation
+from kvproto.engine.validation import (
+    as_traceparent,
+    check_pool,
+    make_control,
+    need_group,
+    need_more_pages,
+    need_room,
+    need_seconds,
+    need_secret,
+    new_incarnation,
+)  # fmt: skip
 from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock, MonotonicClock
@@ -31,6 +43,8 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.messages import MAX_AUX
 from kvproto.protocol.states import Cause
+from kvproto.protocol.tables.prefill_room import everybody
+from kvproto.protocol.tables.prefill_send import reads_withdrawn
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 
@@ -58,7 +72,12 @@ class PrefillEndpoint(Endpoint):
         """
         check_pool(layout, index, pool, grid)
         rank = PrefillRank(
-            layout, index, group=group, grid=grid, incarnation=incarnation or new_incarnation(), settings=settings
+            layout,
+            index,
+            group=need_group(group),
+            grid=grid,
+            incarnation=incarnation or new_incarnation(),
+            settings=settings,
         )
         super().__init__(rank, pool, make_control(bind, keys, insecure=insecure), clock or MonotonicClock())
         kernels = self._kernels(kernels, digests=digests)
@@ -75,55 +94,133 @@ class PrefillEndpoint(Endpoint):
         assert self._loop.control.address is not None
         return self._loop.control.address
 
+    def routes(self) -> dict[tuple[int, int], str]:
+        """By decode rank, as (group, rank): why what this rank writes to it is staged; empty: it goes page to page.
+
+        Of the links whose other end has called; those to which this rank owes nothing are left out.  Any thread.
+        """
+        found, index = {}, self._rank.index
+        for peer in list(self._rank.peers.values()):
+            owed = [share for share in peer.plan.duties(index) if share.reader == peer.rank] if peer.plan else []
+            for share in owed:
+                assert peer.plan is not None
+                found[peer.group, peer.rank] = peer.plan.why_staged(share, self._data.memory.placement, peer.placement)
+        return found
+
     # ------------------------------------------------------------------------------------ the engine's calls
     def open(
-        self, room: Room, tokens: int, pages: Any, *, group: int = DECODE_GROUP, secret: bytes = b""
+        self, room: Room, tokens: int, pages: Any = (), *, group: int = DECODE_GROUP, secret: bytes = b"",
+        within: float | None = None, traceparent: str = "",
     ) -> None:  # fmt: skip
         """A prompt of `tokens` tokens, whose KV will be in these pages (page ids in token order).
 
+        `pages`: all, the first ones, or none yet: what is missing comes with `produced`.  `within`: seconds after which
+        it fails if its decode ranks have not opened it, or nothing of it has moved (default: `Timing.bootstrap` and
+        `Timing.stall`).
         It is for the decode group of this number, whose engine shows the same `secret` (up to 64 bytes): whoever else
-        opens the room is told that it is not entitled to it (`Cause.NOT_ENTITLED`).
+        opens the room is told that it is not entitled to it (`Cause.NOT_ENTITLED`).  `traceparent`: the trace that the
+        request belongs to (W3C Trace Context; malformed, it counts as none, as W3C asks), see `Outcome.traceparent`.
         """
-        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
-        claim = self._rank.claim(operator.index(group), need_secret(secret))
-        self._enter(room, entry, lambda: ev.EngineOpened(room.key, entry.tokens, claim))
+        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane, whole=False)
+        claim = self._rank.claim(need_group(group), need_secret(secret))
+        trace, seconds = as_traceparent(traceparent), need_seconds(within)
+        self._enter(room, entry, lambda: ev.EngineOpened(room.key, entry.tokens, claim, trace, seconds))
+
+    def prefix(self, room: Room) -> int | None:
+        """Tokens that every decode rank of the room has already; None: not all have opened it, or it has failed.
+
+        Any thread.  It may be asked before this engine opens the room.
+        """
+        value = self._rank.value_of(room.key)
+        return value.prefix if value is not None and everybody(value) else None
+
+    def everybody(self, room: Room) -> bool:
+        """Whether every decode rank of the room has opened it (and it has not failed); any thread."""
+        return self.prefix(room) is not None
+
+    def caller(self, room: Room) -> Caller | None:
+        """The decode instance that waits for a room that is not open here; None: there is none, or not all of it.
+
+        For an engine that does not know whom it computes a prompt for: it opens the room for the one that asks.
+        """
+        value = self._rank.value_of(room.key)
+        if value is None or value.terms is None:
+            return None
+        everyone, gone = value.terms.everyone, value.work.cause if value.work is not None else Cause.NONE
+        peer = self._rank.peers.get(self._rank.link_to(room.key, (everyone & -everyone).bit_length() - 1) or 0)
+        if peer is None or peer.plan is None or (value.peers != everyone and not gone):
+            return None
+        return Caller(value.claim.group, value.tokens, value.prefix, peer.plan.decode.page_size, gone)
 
     def prefetch(self, room: Room) -> None:
         """The forward is scheduled: ask for grants now, so that they are there when the KV is."""
         if self._entry(room) is not None:
             self._do(lambda: ev.ForwardScheduled(room.key))
 
-    def produced(self, room: Room, tokens: int, after: Any = None) -> None:
-        """The KV of the first `tokens` tokens is in the pages; on a GPU, once the event `after` has passed."""
+    def produced(self, room: Room, tokens: int, after: Any = None, *, pages: Any = ()) -> None:
+        """The KV of the first `tokens` tokens is in the pages; on a GPU, once the event `after` has passed.
+
+        `pages`: the next ones of the room, after those that it has.  ArgumentError: there are none for so many tokens.
+        """
         entry = self._entry(room)
         if entry is None:
             return
-        tokens = operator.index(tokens)
-        if not 0 <= tokens <= entry.tokens:
-            raise ArgumentError(f"{tokens} tokens produced of {entry.tokens}")
+        more = need_more_pages(self._rank.layout, entry, tokens, pages, self.pool)
+        if len(more) and entry.taken and not self.withdrawn(room):
+            raise ArgumentError(f"{room} still reads pages that were withdrawn: give others when `withdrawn` says so")
+        placed, tokens = self._data.lane.extend(entry, more), operator.index(tokens)
         if tokens == entry.tokens and not entry.computed:
             entry.computed = self._loop.clock.real()
 
         def begin() -> None:
+            entry.placed = placed if placed is not None else entry.placed
             entry.after = after if after is not None else entry.after
-            self._announce(room.key, entry, tokens, 1)
+            self._announce(room.key, entry, tokens, 1, entry.taken)
 
         self._loop.call(begin)
 
-    def _announce(self, key: int, entry: RoomEntry, tokens: int, cells: int) -> None:
+    def withdraw(self, room: Room, upto: int) -> None:
+        """Take back the pages behind those of the first `upto` tokens, as a preemption does; the room goes on.
+
+        What has been sent stays sent, and what is being read is read to its end: the pages are the engine's when
+        `withdrawn` says so.  What lacks is computed once more, and comes with `produced(..., pages=...)`.
+        """
+        entry, upto = self._entry(room), operator.index(upto)
+        if entry is None:
+            return
+        if not 0 <= upto <= entry.tokens:
+            raise ArgumentError(f"{upto} tokens stay of {entry.tokens}")
+        entry.given = min(entry.given, -(-upto // self._rank.layout.page_size))
+        entry.taken, entry.taking, entry.computed = entry.taken + 1, True, 0.0
+
+        def take() -> None:
+            entry.taking = False
+            self._loop.submit(self._rank.handle(ev.TokensWithdrawn(room.key, upto), self._loop.now))
+
+        self._loop.call(take)
+
+    def withdrawn(self, room: Room) -> bool:
+        """Whether nothing of what was withdrawn is being read any more; any thread."""
+        entry = self._entries.get(room.key)
+        if entry is None:
+            return True
+        sends = list(self._rank.sends.get(room.key, {}).values())
+        return not entry.taking and not any(map(reads_withdrawn, sends))
+
+    def _announce(self, key: int, entry: RoomEntry, tokens: int, cells: int, taken: int) -> None:
         """Tell the rank of a chunk, then of two, then of four, each time when a gather has ended.
 
         Telling it of everything takes the host longer than a gather takes the device: the first write would wait.
         """
         value = self._rank.value_of(key)
-        if value is None or self._entries.get(key) is not entry:
+        if value is None or self._entries.get(key) is not entry or entry.taken != taken:
             return
         told = value.work.produced if value.work is not None else 0
         whole = max(0, told - value.prefix) // self._rank.grid
         upto = min(tokens, value.prefix + (whole + cells) * self._rank.grid)
         self._loop.submit(self._rank.handle(ev.TokensProduced(key, upto), self._loop.now))
         if upto < tokens:
-            self._data.gathers.later(lambda: self._announce(key, entry, tokens, 2 * cells))
+            self._data.gathers.later(lambda: self._announce(key, entry, tokens, 2 * cells, taken))
 
     def aux(self, room: Room, row: bytes | bytearray | memoryview) -> None:
         """The aux row, such as the first token: it travels with the KV.  Every rank may give it; leads send it."""
@@ -140,6 +237,17 @@ class PrefillEndpoint(Endpoint):
 
         self._do(event)
 
+    def refuse(self, room: Room, cause: Cause = Cause.DECLINED) -> None:
+        """Say no to a room, whether or not it was opened here; a decode rank that asks, now or later, fails at once.
+
+        Remembered as long as a room that is over (`Settings.tombstones` of them).  On an open room it is `abort`;
+        again, or when the room is over, nothing happens.  If the engine opens it after all, it is over at once.
+        ArgumentError: the cause is neither `DECLINED` nor `PREFILL_ABORTED`.
+        """
+        if not cause.refusal:
+            raise ArgumentError(f"{room} refused as {cause.name}: it is DECLINED, or PREFILL_ABORTED")
+        self._do(lambda: ev.EngineRefused(room.key, cause))
+
     def close(self) -> None:
         """Stop, and let go of everything."""
         self._wire_up.close()
@@ -152,11 +260,14 @@ class PrefillEndpoint(Endpoint):
 
     def _connect(self, effect: do.Connect) -> None:
         plan, index = effect.plan, self._rank.index
-        self._data.plans[effect.link] = plan, effect.rank
+        self._data.learn(effect.link, plan, effect.rank, effect.placement)
         owed = [share for share in plan.duties(index) if share.reader == effect.rank]
+        why = plan.why_staged(owed[0], self._data.memory.placement, effect.placement) if owed else ""
+        if why:
+            self._loop.logs.staged(self._peer_name(effect.link), why)
 
         def prepare() -> None:
-            if owed and not plan.direct(owed[0]):
+            if why:
                 self._data.kernels.prepare(self.pool, "gather", owed)
 
         self._wire_up.connect(effect.link, effect.session, effect.endpoint, prepare)
@@ -178,4 +289,4 @@ class PrefillEndpoint(Endpoint):
 
     def _send_aux(self, effect: do.TransmitAux) -> None:
         row = self._entries[effect.room].aux
-        self._loop.connections.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b""))
+        self._loop.connections.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b"", effect.traceparent))

@@ -30,6 +30,7 @@ WORDS = {
     Cause.FORGOTTEN: "the other side no longer knew the room",
     Cause.NOT_ENTITLED: "the prefill engine opened the room for another group, or with another secret",
     Cause.DISCONNECTED: "the decode engine let go of the prefill group",
+    Cause.DECLINED: "the prefill engine said no to the room",
 }
 #: where the rank that it was about is known; {why}: of its link
 ABOUT = {

@@ -48,14 +48,32 @@ class Outcome(msgspec.Struct, frozen=True):
     """How a room ended; `cause` is NONE for success; `aux` is the aux row.
 
     `reason`: the cause in words, with what this rank knows of it, 300 characters at most; empty for success.
+    `traceparent`: the trace that the room belongs to: what this engine has opened it with, or else what the other side
+    said (a decode rank with `OPEN`, a prefill rank with the aux row); empty: none.
     """
 
     room: Room
     cause: Cause
     aux: bytes = b""
     reason: str = ""
+    traceparent: str = ""
 
     @property
     def ok(self) -> bool:
         """Whether it succeeded."""
         return self.cause is Cause.NONE
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """The decode instance that has opened a room, on all of its ranks, before the prefill engine has.
+
+    `cause`: why it has given the room up again; NONE: it waits.
+    """
+
+    group: int
+    #: tokens of the prompt, and of its first ones that are there already
+    tokens: int
+    prefix: int
+    #: tokens a page there
+    page_size: int
+    cause: Cause = Cause.NONE

@@ -15,19 +15,27 @@ from typing import Any
 import torch
 
 from kvproto.errors import ArgumentError
-from kvproto.io.transports.base import MemoryRegion, Transport
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 
 
 @dataclass(slots=True)
 class RoomEntry:
-    """One room.  `table`: int64 page ids on the pool's device, in token order; `pages`: the same on the host."""
+    """One room.  `table`: int64 page ids on the pool's device, in token order; `pages`: the same on the host.
+
+    Both have their full length from the beginning; `given` pages of it are there, what follows is not read.
+    """
 
     tokens: int
     table: torch.Tensor
     pages: torch.Tensor
+    given: int
     aux: bytes | None = None
+    #: the group at which the decode engine has announced it, without pages as yet (0: it has not)
+    announced: int = 0
+    #: how often the engine has taken KV back, and whether the loop has yet to hear of the last time
+    taken: int = 0
+    taking: bool = False
     #: CUDA event after which the KV produced so far is in the pages
     after: Any = None
     cause: Cause | None = None
@@ -56,21 +64,13 @@ def as_table(pages: Any) -> torch.Tensor:
     return host
 
 
-def need_pages(layout: Layout, tokens: int, pages: torch.Tensor, pool_pages: int) -> None:
-    """Raise ArgumentError unless the table covers the tokens with pages of the pool."""
-    needed = -(-tokens // layout.page_size)
-    if len(pages) < needed:
-        raise ArgumentError(f"{tokens} tokens need {needed} pages of {layout.page_size}, the table has {len(pages)}")
+def need_pages(layout: Layout, tokens: int, pages: torch.Tensor, pool_pages: int, given: int = 0) -> None:
+    """Raise ArgumentError unless these pages, after those that were `given`, cover the tokens, and are of the pool."""
+    needed, have = -(-tokens // layout.page_size), given + len(pages)
+    if have < needed:
+        raise ArgumentError(f"{tokens} tokens need {needed} pages of {layout.page_size}, the table has {have}")
+    if not len(pages):
+        return
     for page in (int(pages.min()), int(pages.max())):
         if not 0 <= page < pool_pages:
             raise ArgumentError(f"page {page} of a pool of {pool_pages}: pages are 0 .. {pool_pages - 1}")
-
-
-def open_memory(transport: Transport, tensors: list[torch.Tensor]) -> list[MemoryRegion]:
-    """Register tensors with a transport, in order; the index of a region is its place in the list."""
-    regions = []
-    for tensor in tensors:
-        kind = "DRAM" if tensor.device.type == "cpu" else "VRAM"
-        nbytes = tensor.numel() * tensor.element_size()
-        regions.append(transport.register(tensor.data_ptr(), nbytes, kind, max(tensor.get_device(), 0)))  # type: ignore[arg-type]
-    return regions

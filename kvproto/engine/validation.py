@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.logs import SECURITY
@@ -19,6 +22,13 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import MAX_FRAME
 from kvproto.protocol.messages import MAX_SECRET
+
+#: version, trace id, parent id, flags: W3C Trace Context
+TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+#: the longest time that an engine may give a room: a month
+LONGEST_S = 31 * 86400.0
 
 
 def new_incarnation() -> int:
@@ -38,8 +48,8 @@ def pick_kernels(pool: Pool) -> Kernels:
     return TorchKernels()
 
 
-def check_pool(layout: Layout, index: int, pool: Pool, grid: int) -> None:
-    """ArgumentError unless the pool is this rank's share of the layout, dense, and the grid is whole pages of it."""
+def check_pool(layout: Layout, index: int, pool: Pool, grid: int | None) -> None:
+    """ArgumentError unless the pool is this rank's share of the layout, of its dtype, and the grid is whole pages."""
     _, heads = layout.heads_of(index)
     _, layers = layout.layers_of(index)
     told = (layers, heads, layout.k_dim, layout.v_dim, layout.page_size, layout.itemsize, layout.order)
@@ -48,22 +58,58 @@ def check_pool(layout: Layout, index: int, pool: Pool, grid: int) -> None:
     if told != found:
         names = "(layers, heads, K dim, V dim, page size, element bytes, order)"
         raise ArgumentError(f"the layout gives rank {index} {names} = {told}, the pool has {found}")
-    for name, tensors in zip("KV", pool.kinds, strict=False):
-        if not tensors[0].is_contiguous():  # all layers are alike
-            strides = f"{name} tensors {tuple(tensors[0].shape)} with strides {tensors[0].stride()}"
-            raise ArgumentError(f"{strides} are views of something larger: page to page, pages are written as a whole; "
-                             "give dense tensors (kernels alone, without an endpoint, take such views)")  # fmt: skip
-    Plan(layout, layout, grid)  # refuses a grid by name
+    named = getattr(torch, layout.dtype, None)
+    if isinstance(named, torch.dtype) and pool.dtype not in (named, torch.uint8):
+        raise ArgumentError(
+            f"the layout's elements are {layout.dtype}, the pool's {pool.dtype}: both sides compare that name, so it "
+            "must be the pool's own (raw bytes, torch.uint8, may have any)"
+        )
+    if grid is not None:
+        Plan(layout, layout, grid)  # refuses a grid by name
 
 
-def need_room(layout: Layout, tokens: int, pages: Any, pool: Pool, lane: DeviceStreams) -> RoomEntry:
-    """An entry with the page table on the device and on the host; ArgumentError names what is wrong with it."""
+def need_room(
+    layout: Layout, tokens: int, pages: Any, pool: Pool, lane: DeviceStreams, *, whole: bool = True
+) -> RoomEntry:  # fmt: skip
+    """An entry with the page table on the device and on the host; ArgumentError names what is wrong with it.
+
+    Unless it has to be `whole`, the table may lack pages, which come later.
+    """
     tokens, host = operator.index(tokens), as_table(pages)
     if tokens < 1:
         raise ArgumentError(f"a room of {tokens} tokens: a prompt has at least one")
-    need_pages(layout, tokens, host, pool.pages)
+    need_pages(layout, tokens if whole else 0, host, pool.pages)
+    given, missing = len(host), -(-tokens // layout.page_size) - len(host)
+    if missing > 0:
+        host = torch.cat([host, host.new_zeros(missing)])
     table, placed = lane.place(host)
-    return RoomEntry(tokens, table, host, placed=placed)
+    return RoomEntry(tokens, table, host, given, placed=placed)
+
+
+def need_more_pages(layout: Layout, entry: RoomEntry, upto: int, pages: Any, pool: Pool) -> torch.Tensor:
+    """The room's next pages, as many as it still lacks; ArgumentError: with them it has none for `upto` tokens."""
+    upto, more = operator.index(upto), as_table(pages)
+    if not 0 <= upto <= entry.tokens:
+        raise ArgumentError(f"{upto} tokens produced of {entry.tokens}")
+    need_pages(layout, upto, more, pool.pages, entry.given)
+    return more[: max(0, len(entry.pages) - entry.given)]
+
+
+def need_seconds(within: float | None) -> float:
+    """0 for None; ArgumentError unless it is a time that a room can be given."""
+    if within is None:
+        return 0.0
+    if isinstance(within, bool) or not isinstance(within, int | float) or not 0.0 < within < LONGEST_S:
+        raise ArgumentError(f"within {within!r}: it is in seconds, more than 0 and less than {LONGEST_S:g}")
+    return float(within)
+
+
+def need_group(group: int) -> int:
+    """ArgumentError unless it can be an engine instance's number."""
+    group = operator.index(group)
+    if not 0 < group < 1 << 64:
+        raise ArgumentError(f"group {group}: an instance's number has 64 bits, no sign, and is not 0")
+    return group
 
 
 def need_secret(secret: bytes) -> bytes:
@@ -71,6 +117,11 @@ def need_secret(secret: bytes) -> bytes:
     if not isinstance(secret, bytes) or len(secret) > MAX_SECRET:
         raise ArgumentError(f"a secret of type {type(secret).__name__}: it is up to {MAX_SECRET} bytes")
     return secret
+
+
+def as_traceparent(text: str) -> bytes:
+    """As it travels; empty where it is not well-formed (a header that somebody else wrote must not fail a request)."""
+    return text.encode() if isinstance(text, str) and TRACEPARENT.fullmatch(text) else b""
 
 
 def make_control(bind: str | None, keys: Keys | str | Path | None, *, insecure: bool) -> Control:

@@ -11,7 +11,8 @@ from kvproto.fsm.trace.perfetto import perfetto as _perfetto
 from kvproto.fsm.trace.records import HeardEntry, Log, SentEntry, StepEntry, TraceError
 from kvproto.fsm.trace.replay import Difference
 from kvproto.fsm.trace.replay import replay as _replay
-from kvproto.trace.telling import TELLING, RankLogHead
+from kvproto.trace.telling import TELLING
+from kvproto.trace.written import RankLogHead
 
 #: the log of what a rank's trace holds now, and logs as files and back
 log_of = partial(_records.log_of, telling=TELLING)

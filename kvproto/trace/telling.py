@@ -1,22 +1,18 @@
 """How the protocol's own traces are written and told: ranks, rooms, chunks, links.
 
 A story is told of a room.  What is said about a link alone is of no room, and a chart shows it only if it is asked for.
-Room keys are written as `"ID.GEN"`: room ids may have 64 bits, and many JSON readers lose digits beyond 53.  Of a
-room's secret only a digest is written, the same for the same secret: a trace replays, and opens nothing.
+How heads, rooms and secrets are written is in `written`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import blake2b
 from typing import Any, ClassVar, Literal, get_args
-
-import msgspec
 
 from kvproto.fsm.codec import Body
 from kvproto.fsm.table import Output, Table
 from kvproto.fsm.trace.merge import Moment
-from kvproto.fsm.trace.plain_json import DIGITS, FieldForm, PlainError
+from kvproto.fsm.trace.plain_json import FieldForm
 from kvproto.fsm.trace.records import HeardEntry, StepEntry
 from kvproto.fsm.trace.telling import COMMON, Key, Message, SenderClues, Telling
 from kvproto.fsm.vocabulary import Effect, Event, Report
@@ -24,12 +20,14 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.digest import tables_digest
-from kvproto.protocol.events import room_key, room_of
+from kvproto.protocol.events import room_of
 from kvproto.protocol.messages import AUX_CHUNK, LinkBody
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 from kvproto.rank.base import Rank
 from kvproto.rank.prefill import PrefillRank
+from kvproto.trace.carried_notifications import CarriedNotifications
+from kvproto.trace.written import RankLogHead, hidden, hidden_from, room_from
 
 #: which fields of an event name the machine
 KEYS = {"room": ("room",), "send": ("room", "chunk", "peer"), "write": ("room", "chunk", "peer"),
@@ -40,83 +38,6 @@ LINK_BODIES = get_args(LinkBody)
 CALLS = {do.SayHello: "HELLO", do.SayWelcome: "WELCOME", do.SayRefusal: "REFUSAL"}
 #: where the writes of a send go, by the event that begins them
 INTO: dict[type[Event], str] = {ev.WriteBegun: "one write into the ring", ev.PagesBegun: "many writes into the pages"}
-
-
-class RankLogHead(msgspec.Struct, frozen=True):
-    """Whose log it is.
-
-    `links` gives the (group, rank) at the other end of each link; `tells`: its staged writes carry their notification.
-    """
-
-    side: Literal["prefill", "decode"]
-    group: int
-    index: int
-    digest: str
-    timing: Timing
-    whole: bool
-    links: dict[int, tuple[int, int]]
-    tells: bool = False
-
-    @property
-    def name(self) -> str:
-        """`P0`, `D1`: side and index (groups are told apart by whoever shows several)."""
-        return f"{self.side[0].upper()}{self.index}"
-
-    @property
-    def routes(self) -> str:
-        """Name of the routes by which its messages come."""
-        return self.side
-
-
-class CarriedNotifications(SenderClues):
-    """Staged writes that carry their STG_NOTIFY: it is heard, and nobody has sent it but the write itself."""
-
-    def __init__(self, telling: set[str]) -> None:
-        """`telling`: the ranks whose writes do so."""
-        self.telling = telling
-        #: the grant of each write; when it was posted
-        self.grants: dict[tuple[str, Key], int] = {}
-        self.posted: dict[tuple[str, int, object, object], int] = {}
-
-    def note(self, moment: Moment, step: StepEntry) -> None:
-        """Look for writes that begin and are posted."""
-        if moment.party not in self.telling:
-            return
-        key = moment.party, step.key
-        if isinstance(step.event, ev.WriteBegun):
-            self.grants[key] = step.event.grant
-        if key in self.grants and any(isinstance(effect, do.PostBatch) for effect in step.effects):
-            room, chunk, _ = step.key
-            self.posted[moment.party, room, chunk, self.grants[key]] = moment.index
-
-    def cause(self, message: Message) -> int | None:
-        """The moment at which the write was posted that carries this notification."""
-        if message.name != "STG_NOTIFY":
-            return None
-        known = dict(message.fields)
-        return self.posted.get((message.sender, message.subject, known["chunk"], known["grant"]))
-
-
-def room_from(data: object, where: str) -> int:
-    """The room key that `"ROOM.GEN"` names."""
-    room, dot, gen = str(data).partition(".")
-    written = str(data).isascii() and dot and room.isdecimal() and gen.isdecimal()
-    if not (written and len(room) <= DIGITS and len(gen) <= DIGITS and int(room) < 1 << 64 and int(gen) < 1 << 32):
-        raise PlainError(f"{where}: {str(data)[:80]!r} is no room; write ROOM.GEN")
-    return room_key(int(room), int(gen))
-
-
-def hidden(secret: bytes) -> str:
-    """What stands for a secret; empty for none."""
-    return blake2b(secret, digest_size=16).hexdigest() if secret else ""
-
-
-def hidden_from(data: object, where: str) -> bytes:
-    """What stood for a secret, as bytes."""
-    try:
-        return bytes.fromhex(data)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise PlainError(f"{where}: {str(data)[:40]!r} is no digest of a secret") from None
 
 
 class RankTelling(Telling):
@@ -146,12 +67,12 @@ class RankTelling(Telling):
         ev.GrantClosed, ev.SendOpened, ev.WatermarkReached, ev.KvProduced, ev.AuxReady, ev.SlotTaken, ev.SendStopped,
         ev.SpaceReserved, ev.SpaceDenied, ev.SpaceUsable, ev.RoomStopped, ev.RoomDrained, ev.WatermarkSeen,
         ev.StagingRequested, ev.PagesRequested, ev.WriteBegun, ev.PagesBegun, ev.WriteStopped, ev.WriteCompleted,
-        ev.WriteFailed, ev.OpenAsked, ev.QuietAsked,
+        ev.WriteFailed, ev.WriteLapsed, ev.OpenAsked, ev.QuietAsked,
     )  # fmt: skip
     told = (
         do.LaunchGather, do.LaunchScatter, do.PostBatch, do.AnnounceOutcome, do.AnnounceReleased, do.DeliverAux, Report
     )  # fmt: skip
-    untold = frozenset({"room", "terms", "writers", "body"})
+    untold = frozenset({"room", "terms", "writers", "body", "within"})
 
     def __init__(self) -> None:
         super().__init__(TABLES, Timing, tables_digest, (ev, do, msg), Body)

@@ -122,13 +122,16 @@ class Control:
             self._hot.pop(socket.number, None)
             socket.close(LAST_WORD_S)
 
-    def send(self, peer: Peer, data: bytes) -> Sent:
-        """Queue one frame, in order with the others to this peer. ControlError: longer than `max_frame`."""
+    def send(self, peer: Peer, data: bytes, *, urgent: bool = False) -> Sent:
+        """Queue one frame, in order with the others to this peer; one that is urgent, only with those that are.
+
+        ControlError: longer than `max_frame`.
+        """
         self._check_open()
         if len(data) > self.max_frame:
             msg = f"a frame of {len(data)} bytes, over max_frame={self.max_frame}: its receiver would hang up"
             raise ControlError(msg)
-        return self.outboxes.offer(peer, data)
+        return self.outboxes.offer(peer, data, urgent=urgent)
 
     def receive(self, limit: int) -> list[tuple[Peer, bytes]]:
         """Return up to `limit` frames, in order for each peer; never wait. The outboxes move on, too."""

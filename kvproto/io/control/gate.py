@@ -12,7 +12,12 @@ handed to anybody.
 
 *The pace* (always).  Of new connections `BURST` are let in at once, then `PACE` a second; those beyond are told 300,
 "later", which a peer of ours takes as reason to come again when its handshake is over.  Each costs a descriptor, and
-what it says first may cost a plan.  How many connections there are in all is bounded by the process's descriptors.
+what it says first may cost a plan.  Of one key (without keys: from one address) it is half of both, so whoever is in
+too much of a hurry puts off himself and not all others.  How many connections there are in all is bounded by the
+process's descriptors.
+
+What has no bound is the number of parts of one message (`sockets`): who is let in here could fill the memory.  It is
+one more reason for keys, and for a list that is short.
 
 A question is answered whoever sent it, for only libzmq can: the address is within the process.
 """
@@ -20,7 +25,7 @@ A question is answered whoever sent it, for only libzmq can: the address is with
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 import zmq
@@ -43,6 +48,9 @@ TURN = 8
 UNLISTED = "connections with a key that is not listed"
 STRANGE = "connections that failed their handshake"
 HASTY = "connections put off, too many a second"
+CROWDING = "connections put off, too many a second from one key or address"
+#: keys or addresses of which it is known how many came lately; the one that was quiet for longest is forgotten
+SOURCES = 1024
 _ENDED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 
 
@@ -68,6 +76,24 @@ class _Served(PolledSocket):
         raise NotImplementedError
 
 
+class Pace:
+    """So many at once, then so many a second."""
+
+    __slots__ = ("burst", "pace", "room", "since")
+
+    def __init__(self, burst: float, pace: float, now: float) -> None:
+        self.burst, self.pace, self.room, self.since = burst, pace, burst, now
+
+    def has_room(self, now: float) -> bool:
+        """Whether one more may come now."""
+        self.room, self.since = min(self.burst, self.room + (now - self.since) * self.pace), now
+        return self.room >= 1.0
+
+    def take(self) -> None:
+        """One came."""
+        self.room -= 1.0
+
+
 class Gate(_Served):
     """Answers libzmq's questions about connections; `away` counts those that are turned away, by why."""
 
@@ -79,7 +105,7 @@ class Gate(_Served):
         socket.bind(ZAP)
         super().__init__(-1, socket)
         self._keys, self._away, self._clock = keys, away, clock
-        self._room, self._since = float(BURST), clock()
+        self._all, self._sources = Pace(BURST, PACE, clock()), OrderedDict[bytes, Pace]()
         #: the last key that was turned away, in hex, and where it came from
         self.last = ""
 
@@ -94,12 +120,23 @@ class Gate(_Served):
             self._away[UNLISTED] += 1
             return b"400"
         now = self._clock()
-        self._room, self._since = min(BURST, self._room + (now - self._since) * PACE), now
-        if self._room < 1.0:
+        own = self._pace_of(credentials[0] if mechanism == b"CURVE" else place, now)
+        if not own.has_room(now):
+            self._away[CROWDING] += 1
+            return b"300"
+        if not self._all.has_room(now):
             self._away[HASTY] += 1
             return b"300"
-        self._room -= 1.0
+        own.take()
+        self._all.take()
         return b"200"
+
+    def _pace_of(self, source: bytes, now: float) -> Pace:
+        own = self._sources.pop(source, None) or Pace(BURST / 2, PACE / 2, now)
+        self._sources[source] = own
+        if len(self._sources) > SOURCES:
+            self._sources.popitem(last=False)
+        return own
 
 
 class Handshakes(_Served):

@@ -3,6 +3,9 @@
 libzmq's own queue counts messages only, and cannot be asked what it holds; so it is kept short and the rest
 waits here, where both are counted. An outbox exists only while something waits, so peers that come and go
 leave nothing behind.
+
+It has two lanes, each in order: what is urgent goes before all that is not, so that signs of life and watermarks never
+queue behind bulk.
 """
 
 from __future__ import annotations
@@ -30,11 +33,15 @@ class Counts:
 
 
 class _Outbox:
-    __slots__ = ("frames", "nbytes")
+    __slots__ = ("frames", "nbytes", "urgent")
 
     def __init__(self) -> None:
+        self.urgent: deque[bytes] = deque()
         self.frames: deque[bytes] = deque()
         self.nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self.urgent) + len(self.frames)
 
 
 class Outboxes:
@@ -49,8 +56,8 @@ class Outboxes:
     def __bool__(self) -> bool:
         return bool(self._boxes)
 
-    def offer(self, peer: Peer, data: bytes) -> Sent:
-        """Post a frame, or keep it in order behind those that wait."""
+    def offer(self, peer: Peer, data: bytes, *, urgent: bool = False) -> Sent:
+        """Post a frame, or keep it in order behind those of its lane that wait."""
         box = self._boxes.get(peer)
         if box is None:
             sent = self._post(peer, data)
@@ -59,10 +66,10 @@ class Outboxes:
                 self._counts.gone += sent is Sent.GONE
                 return sent
             box = self._boxes[peer] = _Outbox()
-        if len(box.frames) >= self._max_queue or box.nbytes + len(data) > self._max_bytes:
+        if len(box) >= self._max_queue or box.nbytes + len(data) > self._max_bytes:
             self._counts.refused += 1
             return Sent.FULL
-        box.frames.append(data)
+        (box.urgent if urgent else box.frames).append(data)
         box.nbytes += len(data)
         return Sent.TAKEN
 
@@ -70,8 +77,8 @@ class Outboxes:
         """Move every outbox on as far as its peer takes it."""
         for peer, box in tuple(self._boxes.items()):
             sent = Sent.TAKEN
-            while box.frames and (sent := self._post(peer, box.frames[0])) is Sent.TAKEN:
-                box.nbytes -= len(box.frames.popleft())
+            while (lane := box.urgent or box.frames) and (sent := self._post(peer, lane[0])) is Sent.TAKEN:
+                box.nbytes -= len(lane.popleft())
                 self._counts.sent += 1
             if sent is not Sent.FULL:
                 self.forget(peer)
@@ -80,14 +87,14 @@ class Outboxes:
         """Give up what waits for `peer`."""
         box = self._boxes.pop(peer, None)
         if box is not None:
-            self._counts.lost += len(box.frames)
+            self._counts.lost += len(box)
 
     def waiting(self) -> tuple[int, int]:
         """Return frames and bytes that wait for all peers together."""
         boxes = self._boxes.values()
-        return sum(len(box.frames) for box in boxes), sum(box.nbytes for box in boxes)
+        return sum(len(box) for box in boxes), sum(box.nbytes for box in boxes)
 
     def depth(self, peer: Peer) -> tuple[int, int]:
         """Return frames and bytes that wait for `peer`."""
         box = self._boxes.get(peer)
-        return (0, 0) if box is None else (len(box.frames), box.nbytes)
+        return (0, 0) if box is None else (len(box), box.nbytes)

@@ -78,6 +78,7 @@ class Pool:
         self.axes = (0, token_axis, head_axis, 3)
         first = k[0]
         self.device, self.itemsize, self.layers = first.device, first.element_size(), len(k)
+        self.dtype = first.dtype
         self.place = first.get_device()
         """The device's index, -1 for the CPU: quick to compare."""
         self.pages, self.page_size, self.heads = (first.shape[axis] for axis in self.axes[:3])
@@ -88,6 +89,11 @@ class Pool:
             same = all(other.shape[axis] == first.shape[axis] for axis in (0, 1, 2))
             need(same, f"K {tuple(first.shape)} and V {tuple(other.shape)} may differ in the last dimension only")
             need(other.element_size() == self.itemsize, "K and V elements must have the same size")
+            need(
+                other.dtype == first.dtype,
+                f"K is {first.dtype} and V {other.dtype}: a layout has one dtype; if they do differ, give both as "
+                "torch.uint8 and name both in Layout.dtype",
+            )
             need(other.device == self.device, f"K is on {self.device} but V on {other.device}")
         self.grains = tuple(self._grain(tensors[0]) for tensors in self.kinds)
         self._cuts: dict[tuple[Side, tuple[Share, ...]], SliceCopy] = {}
@@ -117,6 +123,10 @@ def _alike(name: str, tensors: Sequence[torch.Tensor]) -> None:
     need(all(size > 0 for size in first.shape), f"{name} tensors must not be empty; got {tuple(first.shape)}")
     dense = first.stride(3) == 1 or first.shape[3] == 1
     need(dense, f"{name}'s last dimension must be dense; its stride is {first.stride(3)}")
+    below = first.shape[3]
+    for stride, size in sorted((first.stride(axis), first.shape[axis]) for axis in range(3) if first.shape[axis] > 1):
+        need(stride >= below, f"{name}'s strides {first.stride()} of {tuple(first.shape)} let rows share memory")
+        below = stride * (size - 1) + below
     for layer, tensor in enumerate(tensors):
         same = (tensor.shape, tensor.stride(), tensor.dtype, tensor.device) == (
             first.shape, first.stride(), first.dtype, first.device)  # fmt: skip

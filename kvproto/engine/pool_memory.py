@@ -1,0 +1,121 @@
+"""A pool's memory opened to a transport: which regions, where each plane lies in them, or why it stays closed.
+
+A dense tensor is a region of its own.  Views interleave (K and V in one block, all layers in one block), and a
+transport takes no memory twice, so views that overlap as spans are opened as one region, from the first byte of all of
+them to the last.  What lies between the rows of a view and belongs to no plane is thereby open, too: it is memory of
+the same allocation, and byte runs never name it.
+
+The region table and the peers count on the order: the staging memory is region 0, then the pool's in the order of the
+planes that they begin with.  If every plane has a region of its own and dense rows there is nothing to say to a peer
+(`kvproto.layout.placement.dense`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+
+from kvproto.errors import ArgumentError
+from kvproto.io.kernels.base import Pool
+from kvproto.io.transports.base import Kind, MemoryRegion, Transport
+from kvproto.layout.placement import Placement, Strides, dense
+from kvproto.layout.sharding import Layout
+
+#: (elements, stride in bytes) of each dimension, and last (1, bytes of a row)
+Shape = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMemory:
+    """What a transport was given: the regions, the staging memory first, and where the pool's rows lie in them."""
+
+    regions: list[MemoryRegion]
+    #: what peers must know; None: nothing that the layout does not say
+    told: Placement | None
+    placement: Placement
+
+
+def open_memory(
+    transport: Transport, staging: torch.Tensor, pool: Pool, layout: Layout, rank: int, *, staged_only: bool = False
+) -> PoolMemory:  # fmt: skip
+    """Register staging and pool with the transport, or the staging alone, where the pool must or can only be staged.
+
+    ArgumentError: two planes of the pool share bytes.  `TransportError`: the transport does not take the memory.
+    """
+    regions = [_register(transport, staging.data_ptr(), staging.numel(), staging)]
+    usual, caps = dense(layout, rank), transport.caps
+    closed = "Settings.staged_only" if staged_only else ""
+    if _kind(pool.k[0]) not in caps.kinds:
+        closed = f"{caps.backend} reaches {' and '.join(caps.kinds)} here, and the pool is on {pool.device}"
+    if closed:
+        placement = Placement((), (), closed)
+        return PoolMemory(regions, placement, placement)
+    spans, placement = place(pool)
+    regions += [_register(transport, start, size, pool.k[0]) for start, size in spans]
+    return PoolMemory(regions, None if placement == usual else placement, placement)
+
+
+def place(pool: Pool) -> tuple[list[tuple[int, int]], Placement]:
+    """(address, bytes) of each region that the pool needs, from region 1 on, and where its planes lie in them."""
+    tensors = [*pool.k, *pool.v]
+    starts = [tensor.data_ptr() for tensor in tensors]
+    shapes = [_shape(tensor) for tensor in tensors]
+    spans: list[tuple[int, int, list[int]]] = []
+    for plane in sorted(range(len(tensors)), key=lambda at: starts[at]):
+        start, end = starts[plane], starts[plane] + _extent(shapes[plane])
+        if spans and start < spans[-1][1]:
+            first, last, planes = spans[-1]
+            spans[-1] = first, max(last, end), [*planes, plane]
+        else:
+            spans.append((start, end, [plane]))
+    spans.sort(key=lambda span: min(span[2]))
+    places = [(0, 0)] * len(tensors)
+    for region, (first, _, planes) in enumerate(spans, 1):
+        _apart([(starts[plane] - first, shapes[plane]) for plane in planes])
+        for plane in planes:
+            places[plane] = region, starts[plane] - first
+    strides = tuple(Strides(grain.page, grain.token, grain.head) for grain in pool.grains)
+    return [(first, end - first) for first, end, _ in spans], Placement(strides, tuple(places))
+
+
+def _register(transport: Transport, address: int, size: int, like: torch.Tensor) -> MemoryRegion:
+    return transport.register(address, size, _kind(like), max(like.get_device(), 0))
+
+
+def _kind(tensor: torch.Tensor) -> Kind:
+    return "DRAM" if tensor.device.type == "cpu" else "VRAM"
+
+
+def _shape(tensor: torch.Tensor) -> Shape:
+    """The steps that are taken, the longest first, and the row."""
+    size = tensor.element_size()
+    steps = [(n, stride * size) for n, stride in zip(tensor.shape[:3], tensor.stride()[:3], strict=True) if n > 1]
+    return [*sorted(steps, key=lambda step: -step[1]), (1, tensor.shape[3] * size)]
+
+
+def _extent(shape: Shape) -> int:
+    """Bytes from the first to the last."""
+    return sum((n - 1) * stride for n, stride in shape) + shape[-1][1]
+
+
+def _apart(planes: list[tuple[int, Shape]]) -> None:
+    """ArgumentError if two of the planes of a region share a byte."""
+    for (a, one), (b, other) in combinations(planes, 2):
+        if _meet(b - a, one, other):
+            raise ArgumentError(
+                "two tensors of the pool share bytes (or lie so that it cannot be told): give each K and V once, and "
+                "where V is a part of K's rows, as in latent attention, give K alone"
+            )
+
+
+def _meet(by: int, one: Shape, other: Shape) -> bool:
+    """Whether two nests of steps share a byte, the other beginning so many bytes after the one; True in doubt."""
+    if by >= _extent(one) or by + _extent(other) <= 0:
+        return False
+    if len(one) == 1 or len(other) == 1 or one[0][1] != other[0][1]:
+        return True
+    times, step = one[0]
+    near = {by // step, -(-by // step)}
+    return any(_meet(by - at * step, one[1:], other[1:]) for at in near if abs(at) < times)
