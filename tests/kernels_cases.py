@@ -33,6 +33,8 @@ class Case:
     pps: tuple[int, int] = (1, 1)
     first: int = 0
     tokens: int = 11
+    #: pools are views: a block of a page holds all layers, K and V, and something else
+    packed: bool = False
 
     @property
     def plan(self) -> Plan:
@@ -86,6 +88,10 @@ SHAPES = [
     replace(BASE, first=8, tokens=1),
     replace(BASE, dims=(192, 128), heads=2, tokens=9),
     replace(BASE, heads=16, tp=(16, 1), tokens=5),
+    replace(BASE, packed=True),
+    replace(BASE, packed=True, orders=("HND", "NHD"), dims=(64, 32), tp=(2, 4)),
+    replace(BASE, packed=True, dims=(3, 5), dtype=torch.uint8, pages=(16, 3), first=3, tokens=50),
+    replace(BASE, packed=True, dims=(576, 0), heads=1, tp=(1, 1), pages=(1, 16), first=16, tokens=37),
 ]
 
 
@@ -151,6 +157,24 @@ def copy_of(pool: Pool, device: str = "cpu") -> Pool:
     return Pool([t.to(device, copy=True) for t in pool.k], [t.to(device, copy=True) for t in pool.v], pool.order)
 
 
+def pool_like(case: Case, pool: Pool, device: str = "cpu") -> Pool:
+    """A copy there, as dense tensors or, where the case says so, as views of blocks."""
+    return packed(copy_of(pool, device)) if case.packed else copy_of(pool, device)
+
+
+def packed(pool: Pool) -> Pool:
+    """The same bytes as views: all planes of a page side by side, and a few elements of nobody's."""
+    tensors = pool.k + pool.v
+    sizes = [tensor[0].numel() for tensor in tensors]
+    whole = torch.zeros((pool.pages, sum(sizes) + 3), dtype=tensors[0].dtype, device=pool.device)
+    views = []
+    for at, (size, tensor) in enumerate(zip(sizes, tensors, strict=True)):
+        begin = sum(sizes[:at])
+        views.append(whole[:, begin : begin + size].view(tensor.shape))
+        views[-1].view(torch.uint8).copy_(tensor.view(torch.uint8))
+    return Pool(views[: pool.layers], views[pool.layers :], pool.order)
+
+
 def same(a: Pool, b: Pool) -> bool:
     """Whether two pools hold the same bytes, everywhere."""
     pairs = zip(a.k + a.v, b.k + b.v, strict=True)
@@ -179,7 +203,7 @@ def check_gathers(kernels: Any, case: Case, device: str = "cpu", shift: int = 0)
     for writer in range(plan.prefill.ranks):
         host = pool_of(plan.prefill, writer, pages_for(case, 0), 1)
         table = table_of(host.pages, host.page_size, case.first + case.tokens, 7)
-        pool, there = copy_of(host, device), table.to(device)
+        pool, there = pool_like(case, host, device), table.to(device)
         duties = plan.duties(writer)
         expected = [slow_gather(host, table, case, share) for share in duties]
         together = [staging(want.numel(), shift, device) for want in expected]
@@ -214,7 +238,8 @@ def check_scatters(kernels: Any, case: Case, device: str = "cpu", shift: int = 0
             parts.append((share, view))
         want = copy_of(host)
         slow_scatter(want, table, case, parts)
-        at_once, one_by_one, there = copy_of(host, device), copy_of(host, device), table.to(device)
+        at_once, one_by_one = (pool_like(case, host, device) for _ in range(2))
+        there = table.to(device)
         sent: list[StagedPart] = []
         for share, view in parts:
             _, moved = staging(view.numel(), shift, device)

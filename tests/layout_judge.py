@@ -1,8 +1,9 @@
 """A judge of plans: executes one on real bytes and compares every byte of every decode pool.
 
 It knows the model's KV cache as two arrays and who *should* hold what, by a rule of its own (split the heads, each
-repeated once a replica). It fills the prefill pools, executes a plan over every cell, by slices and by staging, and
-lets nothing pass but the bytes that should have moved, each moved once.
+repeated once a replica). Pools are dense tensors, or views of blocks that hold several planes (`FORMS`). It fills the
+prefill pools, executes a plan over every cell, by slices and by staging, and lets nothing pass but the bytes that
+should have moved, each moved once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from kvproto.layout import byte_runs_numpy as slicing
 from kvproto.layout import sharding
+from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, chunks
 
@@ -30,24 +32,34 @@ class Case:
     tokens: int
     prefix: int
     seed: int = 0
+    forms: tuple[str, str] = ("dense", "dense")
 
 
 class Group:
-    """The pools and the page table of one group, filled at random, with the model's KV written where it belongs."""
+    """The pools and the page table of one group, filled at random, with the model's KV written where it belongs.
 
-    def __init__(self, held: Layout, tokens: int, random: np.random.Generator) -> None:
+    `pools`: of each rank, a view of each plane; `regions`: the memory that they are views of; `placements` say where.
+    """
+
+    def __init__(self, held: Layout, tokens: int, random: np.random.Generator, form: str = "dense") -> None:
         self.layout = held
         pages = -(-tokens // held.page_size)
         self.table = random.permutation(pages + 3)[:pages]
         self.heads, self.layers = held_heads(held), held_layers(held)
-        self.pools = [list(self._pool(pages + 3, rank, random)) for rank in range(held.tp * held.pp)]
+        made = [FORMS[form](self, pages + 3, rank, random) for rank in range(held.tp * held.pp)]
+        self.regions, self.pools = [regions for regions, _ in made], [planes for _, planes in made]
+        self.placements = [None if form == "dense" else placed(self.regions[at], self.pools[at], held)
+                           for at in range(len(made))]  # fmt: skip
 
-    def _pool(self, pages: int, rank: int, random: np.random.Generator) -> Iterator[Bytes]:
+    def shape(self, rank: int, dim: int) -> list[int]:
+        """Of a page of a plane."""
         rows = [self.layout.page_size, len(self.heads[rank % self.layout.tp])]
-        for dim in (self.layout.k_dim, self.layout.v_dim):
-            for _ in self.layers[rank // self.layout.tp] if dim else ():
-                shape = [pages, *rows[:: 1 if self.layout.order == "NHD" else -1], dim * self.layout.itemsize]
-                yield random.integers(0, 256, shape, np.uint8)
+        return [*rows[:: 1 if self.layout.order == "NHD" else -1], dim * self.layout.itemsize]
+
+    def dims(self, rank: int) -> list[int]:
+        """K's or V's of each plane."""
+        layers = len(self.layers[rank // self.layout.tp])
+        return [dim for dim in (self.layout.k_dim, self.layout.v_dim) for _ in range(layers) if dim]
 
     def fill(self, truth: list[Bytes], first: int, end: int) -> None:
         """Write the model's tokens [first, end) into every pool; truth is K and V as [layer, token, head, bytes]."""
@@ -65,13 +77,64 @@ class Group:
         return view
 
 
+def dense_planes(
+    group: Group, pages: int, rank: int, random: np.random.Generator
+) -> tuple[list[Bytes], list[Bytes]]:  # fmt: skip
+    """A tensor a plane."""
+    planes = [random.integers(0, 256, [pages, *group.shape(rank, dim)], np.uint8) for dim in group.dims(rank)]
+    return planes, planes
+
+
+def packed(group: Group, pages: int, rank: int, random: np.random.Generator) -> tuple[list[Bytes], list[Bytes]]:
+    """All planes of a page in one block: all layers, K and V."""
+    shapes = [group.shape(rank, dim) for dim in group.dims(rank)]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    whole = random.integers(0, 256, [pages, sum(sizes)], np.uint8)
+    begins = [sum(sizes[:at]) for at in range(len(sizes))]
+    planes = [whole[:, at : at + size].reshape([pages, *shape])
+              for at, size, shape in zip(begins, sizes, shapes, strict=True)]  # fmt: skip
+    return [whole], planes
+
+
+def in_rows(group: Group, pages: int, rank: int, random: np.random.Generator) -> tuple[list[Bytes], list[Bytes]]:
+    """K and V of a head and token side by side, and a byte of something else; a block a layer, heads outermost."""
+    dims, layers = group.dims(rank), len(group.layers[rank // group.layout.tp])
+    widths = [dim * group.layout.itemsize for dim in dims[::layers]]
+    heads, size = len(group.heads[rank % group.layout.tp]), group.layout.page_size
+    blocks = [random.integers(0, 256, [heads, pages, size, sum(widths) + 1], np.uint8) for _ in range(layers)]
+    axes = (1, 2, 0, 3) if group.layout.order == "NHD" else (1, 0, 2, 3)
+    cuts = [slice(sum(widths[:kind]), sum(widths[: kind + 1])) for kind in range(len(widths))]
+    return blocks, [block.transpose(axes)[..., cut] for cut in cuts for block in blocks]
+
+
+FORMS = {"dense": dense_planes, "packed": packed, "in rows": in_rows}
+
+
+def placed(regions: list[Bytes], planes: list[Bytes], held: Layout) -> Placement:
+    """Where views lie in the memory that they are of."""
+    axes = (0, 1, 2) if held.order == "NHD" else (0, 2, 1)
+    layers = len(planes) // (2 if held.v_dim else 1)
+    strides = [Strides(*(plane.strides[axis] if plane.shape[axis] > 1 else plane.shape[3] for axis in axes))
+               for plane in planes[::layers]]  # fmt: skip
+    begins = [region.ctypes.data for region in regions]
+    places = []
+    for plane in planes:
+        at = max(
+            region for region, begin in enumerate(begins) if begin <= plane.ctypes.data < begin + regions[region].size
+        )
+        places.append((at + 1, plane.ctypes.data - begins[at]))
+    return Placement(tuple(strides), tuple(places))
+
+
 def held_heads(held: Layout) -> SliceCopy:
     copies = np.repeat(np.arange(held.heads), max(1, held.tp // held.heads))
     return [part.tolist() for part in np.array_split(copies, held.tp)]
 
 
 def held_layers(held: Layout) -> SliceCopy:
-    """Near-equal, the larger stages last: the usual split (larger first), counted from the other end."""
+    """As it is told; or near-equal, the larger stages last: the usual split (larger first), from the other end."""
+    if held.stages:
+        return [part.tolist() for part in np.split(np.arange(held.layers), np.cumsum(held.stages)[:-1])]
     parts = np.array_split(np.arange(held.layers)[::-1], held.pp)
     return [part[::-1].tolist() for part in parts[::-1]]
 
@@ -85,18 +148,22 @@ def judge(case: Case) -> None:
             random.integers(0, 256, (held.layers, case.tokens, held.heads, dim * held.itemsize), np.uint8)
             for dim in (held.k_dim, held.v_dim)
         ]
-        prefill, decode = (Group(side, case.tokens, random) for side in (case.prefill, case.decode))
+        sides = zip((case.prefill, case.decode), case.forms, strict=True)
+        prefill, decode = (Group(side, case.tokens, random, form) for side, form in sides)
         prefill.fill(truth, 0, case.tokens)
-        before = [[tensor.copy() for tensor in pool] for pool in decode.pools]
+        before = Group(case.decode, case.tokens, np.random.default_rng(), case.forms[1])
+        for kept, regions in zip(before.regions, decode.regions, strict=True):
+            for copy, region in zip(kept, regions, strict=True):
+                copy[:] = region
+        before.table = decode.table
         plan = Plan(case.prefill, case.decode, case.grid)
         cells = [
             sharding.cell(k, case.tokens, case.prefix, case.grid)
             for k in range(chunks(case.tokens, case.prefix, case.grid))
         ]
         written = sum(route(plan, cell, prefill, decode) for cell in cells)
-        got, decode.pools = decode.pools, before
-        decode.fill(truth, case.prefix, case.tokens)
-        for ours, theirs in zip(got, before, strict=True):
+        before.fill(truth, case.prefix, case.tokens)
+        for ours, theirs in zip(decode.regions, before.regions, strict=True):
             for tensor, expected in zip(ours, theirs, strict=True):
                 assert np.array_equal(tensor, expected), route.__name__
         share_of_one = case.decode.itemsize * (case.decode.k_dim + case.decode.v_dim) * (case.tokens - case.prefix)
@@ -108,8 +175,9 @@ def by_slices(plan: Plan, cell: tuple[int, int], prefill: Group, decode: Group) 
     """Move the runs from tensor to tensor as a transport would; returns the bytes moved."""
     moved = 0
     for share in plan.shares:
-        columns = slicing.slices(plan, share, prefill.table, decode.table, *cell)
-        source, target = prefill.pools[share.writer], decode.pools[share.reader]
+        places = prefill.placements[share.writer], decode.placements[share.reader]
+        columns = slicing.slices(plan, share, prefill.table, decode.table, *cell, *places)
+        source, target = prefill.regions[share.writer], decode.regions[share.reader]
         for src_region, src, dst_region, dst, size in zip(*(column.tolist() for column in columns), strict=True):
             assert src_region <= len(source) and dst_region <= len(target), "a run outside the regions"
             ours, theirs = source[src_region - 1].reshape(-1), target[dst_region - 1].reshape(-1)

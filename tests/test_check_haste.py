@@ -59,9 +59,13 @@ def holds(config: Config) -> bool:
     return not check("", config).violations
 
 
+#: where one slow thing is not enough: a gather that holds the slot, and the word that the KV may be computed anew
+TWO_SLOW = ("taken-back-and-read",)
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_slow_thing_is_enough_to_notice_the_hazard(name: str) -> None:
-    config = hasty(CONFIGS[MUTANTS[name].config], 1)
+    config = hasty(CONFIGS[MUTANTS[name].config], 2 if name in TWO_SLOW else 1)
     with TablePatch() as bench:
         MUTANTS[name].apply(bench)
         assert check(name, replace(config, must=())).violations

@@ -23,7 +23,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import room_key
 from kvproto.protocol.routes import SenderIs, prefill_routes
-from kvproto.protocol.states import DGrant, DRoom, PSend
+from kvproto.protocol.states import Cause, DGrant, DRoom, PRoom, PSend
 from kvproto.protocol.tables.decode_grant import as_agreed, decode_grant
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.rank.decode import DecodeRank
@@ -100,14 +100,32 @@ def outsider_acks() -> PrefillRank:
     return rank
 
 
-def test_outsider_heard() -> None:
+def test_foreign_room() -> None:
     assert outsider_acks().sends[KEY][0].state is PSend.AWAIT_ACK
 
 
-def test_outsider_heard_planted() -> None:
+def test_foreign_room_planted() -> None:
     with TablePatch() as bench:
         bench.close(prefill_routes, bench.routes(prefill_routes, msg.ChunkAck, SenderIs.OUTSIDER))
         assert 0 not in outsider_acks().sends[KEY], "the send is done, and nobody has confirmed it"
+
+
+def outsider_aborts() -> PrefillRank:
+    """A prefill rank with a room at work, of which another group that uses the same id says that it gives it up."""
+    rank, links = at_work("granted")
+    rank.receive(links[OTHER], rank.links[links[OTHER]].epoch, KEY, msg.Abort(Cause.DECODE_ABORTED), 0.0)
+    return rank
+
+
+def test_collision_kills() -> None:
+    rank = outsider_aborts()
+    assert rank.rooms[KEY].state is PRoom.OPEN and rank.sends[KEY]
+
+
+def test_collision_kills_planted() -> None:
+    with TablePatch() as bench:
+        bench.close(prefill_routes, bench.routes(prefill_routes, msg.Abort, SenderIs.OUTSIDER))
+        assert outsider_aborts().rooms[KEY].state is not PRoom.OPEN, "the first group's room ends"
 
 
 def part_while_waiting() -> DecodeRank:
@@ -121,11 +139,11 @@ def part_while_waiting() -> DecodeRank:
     return rank
 
 
-def test_part_nobody_agreed_to() -> None:
+def test_zero_is_agreed() -> None:
     assert not part_while_waiting().grants[ROOM][0].arrived
 
 
-def test_part_nobody_agreed_to_planted() -> None:
+def test_zero_is_agreed_planted() -> None:
     with TablePatch() as bench:
         rows = bench.rows(decode_grant, DGrant.AWAIT_SPACE, ev.PartArrived, "came_by_pages")
         bench.change(decode_grant, rows, when=as_agreed)

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kvproto import cli
+from kvproto import __version__, cli
 from kvproto.cli import doctor, lint_command
 from kvproto.fsm.table import Table
 from kvproto.protocol import kv
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.messages import VERSION
 from kvproto.protocol.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
@@ -29,6 +31,16 @@ def test_no_command_and_an_unknown_one_get_help(capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().err
     assert "no command 'fly'" in said
     assert all(name in said for name in cli.COMMANDS)
+
+
+def test_what_this_build_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"kvproto {__version__}, wire version {VERSION}\n") and tables_digest() in said
+    assert cli.main(["--version", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["version"] == __version__ and told["wire"] == VERSION
+    assert " ".join(f"{part}:{digits}" for part, digits in told["digest"].items()) == tables_digest()
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import stat
@@ -10,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import zmq
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from kvproto.cli import main
 from kvproto.errors import ArgumentError
 from kvproto.io.control.control import LOOPBACK, Control, ControlError, Sent
-from kvproto.io.control.gate import BURST, HASTY, PACE, STRANGE, UNLISTED, Gate
+from kvproto.io.control.gate import BURST, CROWDING, HASTY, PACE, SOURCES, STRANGE, UNLISTED, Gate
 from kvproto.io.control.keys import Keys, beyond_loopback, make_pair, split_key, with_key
 
 PATIENCE = 10.0
@@ -72,6 +73,10 @@ def test_a_pair_is_made_for_its_owner_alone_and_never_overwritten(
     keys = Keys.load(secret)
     assert keys.public in keys.allowed and keys.secret.hex() not in repr(keys)
     assert b"secret" not in public.read_bytes()
+    capsys.readouterr()
+    assert main(["keys", str(tmp_path / "more"), "decode", "--json"]) == 0
+    named = json.loads(capsys.readouterr().out)
+    assert {Path(named["secret"]).name, Path(named["public"]).name} == {"decode.key_secret", "decode.key"}
     assert main(["keys", str(tmp_path / "new"), "decode"]) == 2 and "is there already" in capsys.readouterr().err
     assert main(["keys", str(tmp_path / "new"), "a/b"]) == 2
     assert secret.read_bytes() == kept
@@ -265,23 +270,53 @@ def test_a_sleeping_listener_is_woken_by_a_question(opened: Callable[..., Contro
     assert listener.wait(5.0), "a loop that sleeps lets nobody in"
 
 
+class Asked:
+    """A gate, and libzmq's part in front of it."""
+
+    def __init__(self) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.away, self.now = Counter[str](), 0.0
+        self.gate = Gate(self.context, None, self.away, lambda: self.now)
+        self.asker = self.context.socket(zmq.REQ)
+        self.asker.connect("inproc://zeromq.zap.01")
+
+    def ask(self, place: str) -> bytes:
+        self.asker.send_multipart([b"1.0", b"1", b"kvproto", place.encode(), b"", b"NULL"])
+        assert self.gate.readable()
+        self.gate.take(1, [])
+        return self.asker.recv_multipart(zmq.NOBLOCK)[2]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.asker.close(0)
+        self.gate.close()
+        self.context.term()
+
+
 def test_connections_have_a_pace() -> None:
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    away, now = Counter[str](), [0.0]
-    gate = Gate(context, None, away, lambda: now[0])
-    asker = context.socket(zmq.REQ)
-    asker.connect("inproc://zeromq.zap.01")
+    with Asked() as asked:
+        places = [f"10.0.0.{at % 4}" for at in range(BURST + 3)]
+        assert [asked.ask(place) for place in places] == [b"200"] * BURST + [b"300"] * 3
+        asked.now += 3.5 / PACE
+        assert [asked.ask("10.0.0.9") for _ in range(5)] == [b"200"] * 3 + [b"300"] * 2
+        assert asked.away == {HASTY: 5}
 
-    def ask() -> bytes:
-        asker.send_multipart([b"1.0", b"1", b"kvproto", b"127.0.0.1", b"", b"NULL"])
-        assert gate.readable()
-        gate.take(1, [])
-        return asker.recv_multipart(zmq.NOBLOCK)[2]
 
-    assert [ask() for _ in range(BURST + 3)] == [b"200"] * BURST + [b"300"] * 3
-    now[0] += 3.5 / PACE
-    assert [ask() for _ in range(5)] == [b"200"] * 3 + [b"300"] * 2
-    assert away == {HASTY: 5}
-    asker.close(0)
-    gate.close()
-    context.term()
+def test_who_is_in_too_much_of_a_hurry_puts_off_himself_alone() -> None:
+    with Asked() as asked:
+        half = BURST // 2
+        assert [asked.ask("10.0.0.1") for _ in range(half + 500)] == [b"200"] * half + [b"300"] * 500
+        assert [asked.ask("10.0.0.2") for _ in range(half)] == [b"200"] * half
+        assert asked.away == {CROWDING: 500}
+        asked.now += 10.0
+        assert [asked.ask("10.0.0.1") for _ in range(half + 1)] == [b"200"] * half + [b"300"]
+
+
+def test_what_is_known_of_addresses_is_bounded() -> None:
+    with Asked() as asked:
+        for at in range(SOURCES + 100):
+            asked.now += 1.0
+            assert asked.ask(f"10.{at >> 8}.{at & 255}.1") == b"200"
+        assert len(asked.gate._sources) == SOURCES

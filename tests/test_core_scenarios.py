@@ -12,21 +12,25 @@ import pytest
 from msgspec.structs import replace
 from support.stories import GRID, PAGE, QUICK, Story, layout
 
+from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Row
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
+from kvproto.protocol.events import ROOM_CHUNK, TimerFired
 from kvproto.protocol.states import Cause, DGrant, DLink, DRoom, PLink, PRoom, PSend, PWrite
 from kvproto.protocol.tables import TABLES
+from kvproto.protocol.tables.decode_grant import in_doubt
+from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.sim.interpreter import Untaken
 from kvproto.sim.world import FaultChances, Side, SimulatedWorld
 
 ROOM = 100
-SEEDS = range(400)
+SEEDS = range(480)
 
 
 def world(
@@ -329,6 +333,31 @@ def a_lease_that_ends_between_two_batches() -> SimulatedWorld:
     return at
 
 
+def a_lease_that_ends_before_the_first_batch(*, pages: bool) -> SimulatedWorld:
+    at = world(settings=Settings(timing=QUICK, pages_only=pages))
+    node = at.nodes["P", 0]
+    to_open(at)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node, "post", lambda write: DEFERRED)
+        at.raise_event("P", 0, ev.TokensProduced(ROOM, GRID))
+        at.calm()
+    begun = PSend.SLICING if pages else PSend.WRITING
+    assert send(at) is begun and not at.prefill(0).writes[ROOM, 0].flying
+    at.now += QUICK.lease.period
+    node.interpreter.handle(READY, at.now)
+    assert (ROOM, 0) not in at.prefill(0).writes and send(at) is PSend.AWAIT_PAGES, "it asks anew"
+    at.raise_event("P", 0, ev.TokensProduced(ROOM, 20))
+    at.raise_event("P", 0, ev.AuxProvided(ROOM))
+    ends(at)
+    assert {node.outcomes[ROOM] for node in at.nodes.values()} == {Cause.NONE}
+    return at
+
+
+@pytest.mark.parametrize("pages", [False, True], ids=["staged", "over pages"])
+def test_a_lease_that_ends_before_the_first_batch_costs_time_and_no_room(pages: bool) -> None:
+    a_lease_that_ends_before_the_first_batch(pages=pages)
+
+
 # ------------------------------------------------------------------------------------------------- links
 def misfit_calls() -> SimulatedWorld:
     at = world(up=False)
@@ -525,6 +554,124 @@ def a_room_of_nobody_s_link() -> SimulatedWorld:
     return at
 
 
+def declined() -> SimulatedWorld:
+    """The prefill engine says no: to a room of nobody's, to one that a decode rank has opened, to its own."""
+    at = world()
+    for room in (ROOM, ROOM + 1, ROOM + 2):
+        if room != ROOM:
+            at.open_decode(0, room, 20)
+            at.calm()
+        if room == ROOM + 2:
+            at.open_prefill(0, room, 20)
+        at.raise_event("P", 0, ev.EngineRefused(room, Cause.DECLINED))
+        assert state(at, "P", room=room) in (PRoom.ABORTED, PRoom.AWAIT_NOTED)
+        if room == ROOM:
+            at.open_decode(0, room, 20)
+        at.calm()
+        assert at.nodes["D", 0].outcomes[room] is Cause.DECLINED and room in at.nodes["D", 0].released
+        at.raise_event("P", 0, ev.EngineRefused(room, Cause.DECLINED))
+        at.nodes["P", 0].opened.discard(room)
+    for room, there in ((ROOM + 3, PRoom.AWAIT_PEERS), (ROOM + 4, PRoom.OPEN)):
+        at.open_prefill(0, room, 20)
+        if there is PRoom.OPEN:
+            at.open_decode(0, room, 20)
+            at.raise_event("P", 0, ev.ForwardScheduled(room))
+            at.calm()
+        assert state(at, "P", room=room) is there
+        at.raise_event("P", 0, ev.EngineRefused(room, Cause.DECLINED))
+        assert at.nodes["P", 0].outcomes[room] is Cause.DECLINED
+    return at
+
+
+def announced() -> SimulatedWorld:
+    """A decode rank says that it will open rooms: what prefill ranks make of it, in each state of theirs."""
+    at = world()
+    terms = at.decode(0).terms(PREFILL_GROUP, at.plan)
+    for room in range(ROOM + 1, ROOM + 4):
+        at.raise_event("D", 0, ev.RoomAnnounced(room, terms, 20))
+        at.nodes["D", 0].opened.add(room)
+    at.calm()
+    assert state(at, "P", room=ROOM + 1) is PRoom.AWAIT_ENGINE and not at.prefill(0).rooms[ROOM + 1].peers
+    at.open_prefill(0, ROOM + 1, 20)
+    at.raise_event("D", 0, ev.RoomRenewed(ROOM + 1))
+    at.raise_event("D", 0, ev.RoomRenewed(ROOM + 2))
+    at.calm()
+    assert state(at, "P", room=ROOM + 1) is PRoom.AWAIT_PEERS
+    at.raise_event("D", 0, ev.RoomOpened(ROOM + 1, terms, 20, 0))
+    at.calm()
+    assert state(at, "P", room=ROOM + 1) is PRoom.AWAIT_FORWARD
+    for room in (ROOM + 2, ROOM + 3):
+        hear(at, "P", 0, msg.Announce(24), room=room)
+    at.calm()
+    assert at.nodes["D", 0].outcomes[ROOM + 2] is Cause.PLAN_MISMATCH and ROOM + 2 in at.nodes["D", 0].released
+    assert [effect.body for effect in hear(at, "P", 0, msg.Announce(20), room=ROOM + 2)] == [  # type: ignore[attr-defined]
+        msg.Drained(Cause.PLAN_MISMATCH)
+    ]
+    at.open_prefill(0, ROOM + 4, 20)
+    hear(at, "P", 0, msg.Announce(24), room=ROOM + 4)
+    assert at.nodes["P", 0].outcomes[ROOM + 4] is Cause.PLAN_MISMATCH
+    hear(at, "P", 0, msg.Announce(20), room=ROOM + 4)
+    rank = at.prefill(0)
+    failed = rank.rooms[ROOM + 4]
+    rank.rooms[ROOM + 4] = replace(failed, state=PRoom.DRAINING, due=float("inf"), work=replace(failed.work, live=1))
+    rank.handle(ev.PeerAnnounced(ROOM + 4, 0, rank.rooms[ROOM + 4].terms, 20), at.now)
+    rank.rooms[ROOM + 4] = failed
+    for event in (ev.EngineAborted(0, Cause.DECODE_ABORTED), ev.RoomFailed(0, Cause.KERNEL_FAILED)):
+        room = 200 + len(at.nodes["D", 0].opened)
+        at.nodes["D", 0].opened.add(room)
+        at.raise_event("D", 0, ev.RoomAnnounced(room, terms, 20))
+        at.raise_event("D", 0, replace(event, room=room))
+        at.calm()
+        assert room in at.nodes["D", 0].released
+    at.raise_event("P", 0, ev.EngineRefused(400, Cause.DECLINED))
+    assert [effect.body for effect in hear(at, "P", 0, msg.Announce(20), room=400)] == [  # type: ignore[attr-defined]
+        msg.Drained(Cause.DECLINED)
+    ]
+    at.nodes["D", 0].opened |= {300, 301}
+    at.raise_event("D", 0, ev.RoomAnnounced(300, terms, 20))
+    at.raise_event("D", 0, TimerFired(300, ROOM_CHUNK, 0, 1))
+    assert at.nodes["D", 0].outcomes[300] is Cause.STALLED
+    at.raise_event("D", 0, ev.RoomAnnounced(301, terms, 20))
+    at.raise_event("D", 0, ev.QueueOverflowed(1))
+    assert at.nodes["D", 0].outcomes[301] is Cause.LINK_LOST and 301 in at.nodes["D", 0].released
+    at.raise_event("D", 0, ev.RoomAnnounced(302, terms, 20))
+    at.mail.clear()
+    at.calm(2.0)
+    assert state(at, "P", room=302) is PRoom.AWAIT_ENGINE, "told when the link came up"
+    return at
+
+
+def taken_back() -> SimulatedWorld:
+    """The engine takes KV back while a send is wherever it may be, and computes it once more."""
+    at = world()
+    for room, there in ((ROOM + 1, PRoom.AWAIT_PEERS), (ROOM + 2, PRoom.AWAIT_FORWARD)):
+        at.open_prefill(0, room, 20)
+        if there is PRoom.AWAIT_FORWARD:
+            at.open_decode(0, room, 20)
+            at.calm()
+        assert state(at, "P", room=room) is there
+        at.raise_event("P", 0, ev.TokensWithdrawn(room, 0))
+    to_open(at)
+    rank, now = at.prefill(0), at.now
+    waiting = rank.sends[ROOM][0]
+    assert waiting.state is PSend.AWAIT_KV
+    for where, then in TAKEN_BACK.items():
+        rank.sends[ROOM][0] = replace(waiting, state=where, kv=True)
+        rank.rooms[ROOM] = replace(rank.rooms[ROOM], work=replace(rank.rooms[ROOM].work, produced=GRID))
+        rank.handle(ev.TokensWithdrawn(ROOM, 0), now)
+        assert (taken := rank.sends[ROOM][0]).state is then and not taken.kv
+        assert rank.rooms[ROOM].work.produced == 0
+        rank.handle(ev.KvProduced(ROOM, 0, 0), now)
+        assert rank.sends[ROOM][0].kv
+    return at
+
+
+#: where a send may be with its KV -> where it is when that is taken back
+TAKEN_BACK = {S: S for S in (PSend.AWAIT_CREDIT, PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK,
+                        PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.SLICING)}  # fmt: skip
+TAKEN_BACK |= {PSend.AWAIT_SLOT: PSend.AWAIT_KV, PSend.AWAIT_PERMIT: PSend.AWAIT_PAGES_KV}
+
+
 # ---------------------------------------------------------------------------------------- the decode side
 def fails_before_all_have_confirmed() -> SimulatedWorld:
     at = world(2, 1, heads=1)
@@ -535,6 +682,25 @@ def fails_before_all_have_confirmed() -> SimulatedWorld:
     at.produce_all(ROOM, 20)
     at.calm()
     assert at.nodes["D", 0].outcomes[ROOM] is Cause.KERNEL_FAILED
+    ends(at)
+    return at
+
+
+def dies_with_nothing_to_write() -> SimulatedWorld:
+    """A whole prefill group dies: of the two, one was told where to write, and only that one is waited for."""
+    at = world(2, 1)
+    at.open_all(ROOM, 20)
+    at.mail = [parcel for parcel in at.mail if (parcel.side, parcel.to) != ("P", 1)]
+    forward(at)
+    while at.mail:
+        at.deliver(0)
+    rank = at.decode(0)
+    assert {in_doubt(grant) for grant in rank.grants[ROOM].values()} == {0b01}
+    for writer in (1, 0):
+        at.raise_event("D", 0, ev.QueueOverflowed(rank.link_of[1, writer]))
+        at.mail.clear()
+    assert at.nodes["D", 0].outcomes[ROOM] is Cause.LINK_LOST and rank.rooms[ROOM].peers == 0b01
+    assert ROOM not in at.nodes["D", 0].released
     ends(at)
     return at
 
@@ -631,6 +797,21 @@ def gives_up_while_the_ring_is_full() -> SimulatedWorld:
     return at
 
 
+def in_the_queue(answer: msg.Message, then: PSend) -> SimulatedWorld:
+    """A request waits its turn, and is answered at last."""
+    at = world(settings=Settings(timing=QUICK, ring_bytes=2048, ahead=1))
+    ring = at.decode(0).ring
+    while ring.reserve(1024) is not None:
+        pass
+    at.open_all(ROOM, 8)
+    forward(at)
+    at.calm()
+    assert send(at) is PSend.AWAIT_TURN
+    hear(at, "P", 0, answer)
+    assert send(at) is then
+    return at
+
+
 def claimed_by_another(state_of: PRoom) -> SimulatedWorld:
     """A decode rank that does not know the secret opens the room, or gives it up, before the engine has spoken."""
     way, _ = WAYS[state_of]
@@ -652,11 +833,37 @@ def test_what_others_have_said_before_the_engine_does_not_count(state_of: PRoom)
         assert at.nodes["D", 0].outcomes[ROOM] is Cause.NOT_ENTITLED, "it is told at once"
 
 
+def granted_in_its_turn() -> SimulatedWorld:
+    return in_the_queue(msg.StagingRsp(0, 9, 0, 0, 1024, 0, 0), PSend.AWAIT_KV)
+
+
+def denied_in_its_turn() -> SimulatedWorld:
+    return in_the_queue(msg.StagingRefused(0), PSend.AWAIT_PAGES)
+
+
+def not_entitled_and_not_told() -> SimulatedWorld:
+    """What a decode rank is told of a room that is not its own is lost, and it hears of it when it asks."""
+    at = world()
+    to_await_engine(at)
+    assert state(at, "D") is DRoom.OPEN
+    at.raise_event("P", 0, ev.EngineOpened(ROOM, 20, ev.Claim(DECODE_GROUP, b"secret")))
+    assert [parcel.body for parcel in at.mail] == [msg.Drained(Cause.NOT_ENTITLED)]
+    at.mail.clear()
+    at.calm(QUICK.idle_.period - 1.0)
+    assert ROOM not in at.nodes["D", 0].outcomes
+    at.calm(2.0)
+    assert at.nodes["D", 0].outcomes[ROOM] is Cause.NOT_ENTITLED
+    ends(at)
+    return at
+
+
 BY_HAND: list[Callable[[], SimulatedWorld]] = [
     disagreement, opened_again_while_draining, lost_while_draining, kv_after_the_lease, gather_fails_too_late,
     misfit_calls, misfit_answers, fails_before_all_have_confirmed, landed_while_draining, landed_while_settling,
     failed_while_settling, words_about_nobody, gives_up_while_the_ring_is_full, a_lease_that_ends_between_two_batches,
-    wires_that_come_late, called_elsewhere, let_go_of, a_room_of_nobody_s_link,
+    wires_that_come_late, called_elsewhere, let_go_of, a_room_of_nobody_s_link, granted_in_its_turn, denied_in_its_turn,
+    not_entitled_and_not_told,
+    dies_with_nothing_to_write, declined, taken_back, announced,
 ]  # fmt: skip
 
 
@@ -674,6 +881,30 @@ def test_the_timers_of_the_first_room_s_sends_are_its_sends_own() -> None:
     at.calm(1.0)
     assert state(at, "P", room=0) is PRoom.OPEN
     assert at.prefill(0).sends[0][0].state is PSend.AWAIT_KV, "the lost request was sent again"
+
+
+def test_a_room_in_which_nothing_moves_is_asked_after_twice_and_then_stalls() -> None:
+    """What moves begins the count anew, and so does the last prefill rank's word that it takes part."""
+    machine, idle = Machine(decode_room, QUICK), QUICK.idle_
+    terms = ev.Terms(PREFILL_GROUP, everyone=1, writes=1, aux=1, grid=GRID, window=2)
+    late = ev.TimerFired(ROOM, ev.ROOM_CHUNK, 0, QUICK.call.tries)
+    before = [ev.RoomOpened(ROOM, terms, 20, 0), *[late] * 5, ev.PeerReady(ROOM, 0)]
+    value = machine.initial
+    for event in before:
+        value, _ = machine.step(value, event, 0.0)
+    now, said = 0.0, []
+    for moves in (True, False):
+        for _ in range(idle.tries):
+            now = value.due
+            value, outputs = machine.step(value, ev.TimerFired(ROOM, ev.ROOM_CHUNK, 0, idle.tries), now)
+            said += [output.body for output in outputs if isinstance(output, do.Send)]
+        if moves:
+            value, _ = machine.step(value, ev.AuxLanded(ROOM, 0, b"row"), now)
+    assert said == [msg.Open(20, 0)] * 2 * idle.tries and value.state is DRoom.OPEN
+    assert value.due - now == pytest.approx(idle.period, abs=0.1)
+    assert idle.period * (idle.tries + 1) == QUICK.stall.period
+    value, _ = machine.step(value, ev.TimerFired(ROOM, ev.ROOM_CHUNK, 0, idle.tries), value.due)
+    assert value.state is DRoom.DRAINING and value.work is not None and value.work.cause is Cause.STALLED
 
 
 def test_a_link_that_comes_and_goes_leaves_one_timer() -> None:
@@ -703,6 +934,8 @@ def test_every_moving_row_is_fired_by_ranks() -> None:
         fired |= scenario().rows()
     for case in WRITES:
         fired |= a_write(case).rows()
+    for pages in (False, True):
+        fired |= a_lease_that_ends_before_the_first_batch(pages=pages).rows()
     for where in WAYS:
         fired |= another_group(where).rows()
     for where in (PRoom.AWAIT_ENGINE, PRoom.FAILED, PRoom.ABORTED):

@@ -13,7 +13,7 @@ from support.samples import NOW, event_of, expected, is_report, value_in
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.timer_wheel import QUANTUM
-from kvproto.fsm.vocabulary import Event, Report
+from kvproto.fsm.vocabulary import Event, Report, TimerFired
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import PSend
@@ -48,16 +48,19 @@ def judge(machine: Machine[Any], value: Any, event: Event) -> Row | None:
             assert new.due == value.due, "who stays leaves the timer running"
             assert row.let is not None or new is value
         else:
-            timely(machine, new)
+            timely(machine, new, value if row.target is row.source and isinstance(event, TimerFired) else None)
     return row
 
 
-def timely(machine: Machine[Any], new: Any) -> None:
+def timely(machine: Machine[Any], new: Any, old: Any) -> None:
+    """`old`: of a timer that ended and starts anew in its state."""
     name = machine.table.timers.get(new.state)
     if name is None:
         assert new.due == float("inf"), "no timer runs in a state without one"
         return
-    period = TIMING.named(name).period
+    tries = machine.table.tries
+    own = machine.table.periods.get(new.state)
+    period = (own and own(new)) or TIMING.named(name).after(0 if old is None or tries is None else tries(old) + 1)
     assert NOW + period <= new.due <= NOW + period + QUANTUM, (new.state, new.due - NOW, period)
     assert new.due % QUANTUM == 0
 
@@ -96,7 +99,7 @@ def test_effects_are_built_from_the_new_value() -> None:
     machine = Machine(prefill_send, TIMING)
     granted = ev.StagingGranted(7, 0, 3, 1, 64, 2, 320, usable=False, lease=9.0)
     _, effects = machine.step(PSendValue(PSend.AWAIT_GRANT), granted, NOW)
-    assert effects == (do.WatchWatermark(7, 0, 3, round=2, end=320),)
+    assert effects == (do.FreeCredit(7, 0, 3), do.WatchWatermark(7, 0, 3, round=2, end=320))
 
 
 def test_an_event_of_another_table_is_reported_and_changes_nothing() -> None:
@@ -110,6 +113,6 @@ def test_an_event_of_another_table_is_reported_and_changes_nothing() -> None:
 
 def test_times_that_are_due_alike_are_one_object() -> None:
     machine = Machine(prefill_send, TIMING)
-    opened = ev.SendOpened(7, 0, 0, ev.SendRoute.STAGED, ready=False)
+    opened = ev.SendOpened(7, 0, 0, ev.SendRoute.PAGES, ready=False)
     first, second = (machine.step(machine.initial, opened, NOW + at)[0] for at in (0.0, 1e-4))
     assert first.due == second.due

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from kvproto.demo.group import RankError
 from kvproto.demo.job import ITEMSIZE, DemoJob, GroupShape
 from kvproto.demo.matrix import CASES
 from kvproto.demo.run import Route, Run, chunk_bytes, make_rooms
+from kvproto.io.control.keys import make_pair
 from kvproto.trace import load, replay
 
 #: what a case is there for must have happened
@@ -42,6 +44,17 @@ def test_every_case_is_right(name: str) -> None:
             assert happened(result.passes[0].counts), (what, result.passes[0])
     if "all passes" in name:
         compare_routes(result)
+
+
+#: cases of the matrix that go through an encrypted control plane in every run of the tests; all of them: by night
+WITH_KEYS = ("4->2 bf16 ring<2 impatient", "PP2xTP2->TP1 bf16 16->64", "1->2 fp16 abort by D ring<2")
+
+
+@pytest.mark.parametrize("name", CASES if os.environ.get("KVPROTO_NIGHT") else WITH_KEYS)
+def test_a_case_is_right_with_an_encrypted_control_plane(name: str, tmp_path: Path) -> None:
+    result = conduct(replace(CASES[name], keys=str(make_pair(tmp_path, "matrix")[0])))
+    found, planted = result.controls
+    assert result.wrong == [] and found == planted > 0
 
 
 def compare_routes(result: DemoResult) -> None:

@@ -24,7 +24,7 @@ from kvproto.protocol.tables import TABLES
 INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15) if minor != sys.version_info.minor]
 
 #: hazards in what ranks do beside their tables, which the digest does not cover
-BESIDE = {"staging-on-one-side", "room-id-reuse", "off-grid-chunk"}
+BESIDE = {"staging-on-one-side", "room-id-reuse", "off-grid-chunk", "slot-overtaken"}
 BEAT = "row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))\n"
 SILENT = "row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, announce_lost))\n"
 #: what is changed: (what stands in the source, what stands there in the other build, the part that differs)
@@ -52,9 +52,9 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     ),
     "a message's name": ('tag="CHUNK_ACK"', 'tag="CHUNK_OK"', "messages"),
     "the wire version": ("code speaks\nVERSION = 1", "code speaks\nVERSION = 2", "messages"),
-    "a cause's number": ("    FORGOTTEN = 12\n", "    FORGOTTEN = 15\n", "messages"),
+    "a cause's number": ("    FORGOTTEN = 12\n", "    FORGOTTEN = 99\n", "messages"),
     "what a cause means": (
-        "return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED, Cause.DISCONNECTED)",
+        "return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED, Cause.DISCONNECTED, Cause.DECLINED)",
         "return self is Cause.DECODE_ABORTED", "messages",
     ),
     "what is judged of a frame": (
@@ -70,8 +70,8 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     "the cut of tokens": ("    first = prefix + k * grid\n", "    first = k * grid\n", "layout"),
     "where parts begin": ("PART_ALIGNMENT: Final = 256", "PART_ALIGNMENT: Final = 512", "layout"),
     "where rows lie": (
-        "return (page * layout.page_size + slot) * layout.local_heads + head\n    return (page",
-        "return (slot * layout.page_size + page) * layout.local_heads + head\n    return (page", "layout",
+        "return page * strides.page + slot * strides.token + head * strides.head\n",
+        "return slot * strides.page + page * strides.token + head * strides.head\n", "layout",
     ),
     "a layout's field": (
         "    page_size: int  #: tokens a page\n", "    page_size: int  #: tokens a page\n    skew: int\n", "layout",

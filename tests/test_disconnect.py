@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 from support.stories import layout
 from test_foreign_groups import GRID, OURS, hello
 
@@ -230,6 +231,41 @@ def test_a_group_that_is_let_go_ends_its_rooms_and_leaves_nothing(pair: Pair) ->
             call()
     ends = [inside(each).rank.links.values() for each in pair.prefills]
     pair.pump(lambda: all(link.state is PLink.LOST for links in ends for link in links), 3.0)
+
+
+def test_what_a_link_that_is_being_left_waits_for_is_told(pair: Pair) -> None:
+    decode, room = pair.decodes[0], pair.open(20)
+    pair.produce(room, 10, aux=None)
+    for _ in range(20):
+        pair.turn()
+    assert [text.split(" is up")[0] for text in decode.links()] == [
+        "link 1 to prefill rank 0 of group 1", "link 2 to prefill rank 1 of group 1",
+    ]  # fmt: skip
+    decode.disconnect()
+    while "DISCONNECTED" not in decode.explain(room):
+        decode.poll()
+    waits = f"the engine has let go of it, and 1 of its rooms have yet to end (room {room.id})"
+    assert all(text.endswith(f"after it was last heard; {waits}.") for text in decode.links())
+    assert waits in decode.explain(room) and "link 2 to prefill rank 1 of group 1 is up" in decode.explain(room)
+    pair.pump(lambda: pair.over(room))
+    while not inside(decode).rank.tombs:
+        pair.turn()
+    assert all(text.endswith("and it is forgotten when its timer ends.") for text in decode.links())
+    pair.pump(lambda: not decode.links())
+    assert "the engine has let go" not in decode.explain(room)
+
+
+def test_where_a_link_stands_is_told_in_every_state() -> None:
+    with Pair(layout(1), layout(1), grid=8) as pair:
+        for end in (pair.prefills[0], pair.decodes[0]):
+            rank = inside(end).rank
+            for state in type(rank.UP):
+                rank.links[1] = replace(rank.links[1], state=state, silent=3, why="another grid")
+                (text,) = end.links()
+                assert text.startswith(f"link 1 to {rank.other_side} rank 0 of group ") and text.endswith("."), text
+                assert ("another grid" in text) == (state.name == "REFUSED")
+            rank.links.clear()
+            assert end.links() == []
 
 
 def test_a_group_that_was_let_go_can_be_called_again(pair: Pair) -> None:

@@ -18,6 +18,7 @@ from kvproto.fsm.draw.source import expression, used
 from kvproto.fsm.draw.tables import concrete
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.protocol import effects, events, messages
+from kvproto.protocol.routes import decode_routes
 from kvproto.protocol.tables import TABLES
 
 Json = Any
@@ -142,7 +143,7 @@ def test_what_hazards_say_prevents_them_exists() -> None:
     functions = {f.__name__ for table in TABLES for kind in used(table) for f in kind}
     timers = {timer for table in TABLES for timer in table.timers.values()}
     fields = {"arrived", "done", "released"}
-    names = {talk.name for talk in TALK}
+    names = {talk.name for talk in TALK} | {fact.__name__ for fact in decode_routes.facts}
     for hazard in HAZARDS:
         for word in re.findall(r"`(\w+)`", hazard.prevented):
             assert word in states | functions | timers | fields | names, (hazard.name, word)

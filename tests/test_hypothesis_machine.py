@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 import kvproto.protocol.ring
-import kvproto.rank.prefill
+import kvproto.rank.prefill_queues
 from kvproto.check.mutations import MUTANTS
 from kvproto.fsm.table_patching import TablePatch
 from kvproto.testing.hypothesis_machine import TransferMachine
@@ -46,7 +46,7 @@ def test_a_planted_row_is_found(defect: str, said: str) -> None:
 
 
 def test_a_ring_that_lets_everything_be_written_at_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (kvproto.protocol.ring, kvproto.rank.prefill):
+    for module in (kvproto.protocol.ring, kvproto.rank.prefill_queues):
         monkeypatch.setattr(module, "usable", lambda *_: True)
     with pytest.raises(AssertionError, match="still another's"):
         hunt()

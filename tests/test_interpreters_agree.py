@@ -93,7 +93,8 @@ class Traffic:
         return random.choice((
             msg.Heartbeat(), msg.Reset(), msg.Open(random.choice((40, 48)), 0), msg.Opened(), msg.StagingReq(chunk),
             msg.StagingRsp(chunk, grant, 512 * grant, grant // 2, 512 * grant + 512, grant, 0),
-            msg.StagingRefused(chunk), msg.PagesReq(chunk), msg.PagesRsp(chunk, b"\1\0\0\0"), msg.Watermark(grant, 0),
+            msg.StagingRefused(chunk), msg.StagingQueued(chunk, grant, 0),
+            msg.PagesReq(chunk), msg.PagesRsp(chunk, b"\1\0\0\0"), msg.Watermark(grant, 0),
             msg.WatermarkReq(), msg.StgNotify(chunk, grant), msg.ChunkAck(chunk), msg.Aux(b"row"), msg.AuxAck(),
             msg.Abort(cause), msg.Drained(cause), msg.Noted(), msg.Gone(),
         ))  # fmt: skip
@@ -292,7 +293,7 @@ class AnswersTooSoon(Interpreter):
 
 def differs(kind: type[Interpreter]) -> bool:
     """Whether some seed shows it."""
-    for seed in range(40):
+    for seed in range(60):
         try:
             Traffic(seed, kind).run()
         except Difference:

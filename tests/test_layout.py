@@ -114,6 +114,12 @@ def refused(reason: Reason, **fields: Any) -> Any:
         refused("bad-field", order="DNH"),
         refused("too-many-ranks", tp=512, pp=2, heads=512),
         refused("fewer-layers-than-stages", pp=5),
+        refused("stages-do-not-add-up", stages=(4,), pp=2),
+        refused("stages-do-not-add-up", stages=(1, 2), pp=2),
+        refused("stages-do-not-add-up", stages=(2, 2)),
+        refused("bad-field", stages=(4, 0), pp=2),
+        refused("bad-field", stages=[2, 2], pp=2),
+        refused("bad-field", stages=(True, 3), pp=2),
         refused("heads-do-not-divide", tp=3),
         refused("replicas-do-not-divide", tp=12),
     ],
@@ -189,7 +195,7 @@ def test_every_reason_is_tested() -> None:
 
 
 def test_a_layout_travels_and_a_bad_one_is_refused_on_arrival() -> None:
-    sent = layout(4, pp=2, order="HND")
+    sent = layout(4, pp=2, order="HND", stages=(1, 3))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=Layout) == sent
     forged = msgspec.to_builtins(sent) | {"tp": 3}
     with pytest.raises(msgspec.ValidationError, match="tp must divide the heads"):
@@ -201,6 +207,20 @@ def test_the_last_stages_hold_the_layers_that_do_not_divide() -> None:
     assert [cut.layers_of(rank) for rank in range(8)] == [
         (0, 2), (0, 2), (2, 3), (2, 3), (5, 3), (5, 3), (8, 3), (8, 3)
     ]  # fmt: skip
+
+
+def test_stages_that_are_named_hold_what_they_are_told() -> None:
+    """Thirty layers on four stages, the middle ones larger, as an engine may have it; by itself the last ones are."""
+    told, usual = layout(tp=2, layers=30, pp=4, stages=(7, 8, 8, 7)), layout(tp=2, layers=30, pp=4)
+    assert [told.layers_of(rank) for rank in (0, 1, 2, 4, 7)] == [(0, 7), (0, 7), (7, 8), (15, 8), (23, 7)]
+    assert [usual.layers_of(rank)[1] for rank in (0, 2, 4, 6)] == [7, 7, 8, 8]
+    shares = Plan(told, layout(layers=30), 64).writers(0)
+    assert [(each.writer, each.src_layer, each.dst_layer, each.layers) for each in shares[::2]] == [
+        (0, 0, 0, 7), (2, 0, 7, 8), (4, 0, 15, 8), (6, 0, 23, 7)
+    ]  # fmt: skip
+    between = Plan(told, usual, 64)
+    assert [share.layers for share in between.writers(4)] == [1, 7]
+    assert between.lead(4) == 4
 
 
 def test_replicas_share_the_duties_and_stay_linked() -> None:

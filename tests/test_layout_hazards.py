@@ -12,6 +12,7 @@ from layout_judge import Case, judge
 from kvproto.layout import byte_runs, contacts, sharding
 from kvproto.layout import byte_runs_numpy as slicing
 from kvproto.layout.contacts import Contacts
+from kvproto.layout.placement import Placement, dense
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError
 
@@ -89,11 +90,18 @@ def test_kv_asymmetric_heads_in_parts(monkeypatch: pytest.MonkeyPatch, v_dim: in
 def test_kv_asymmetric_heads_in_runs(monkeypatch: pytest.MonkeyPatch, v_dim: int) -> None:
     """V written page to page as if it had K's head size."""
 
-    def planes(cut: Plan, share: Share) -> list[tuple[int, int, int]]:
-        prefill, decode = (msgspec.structs.replace(side, v_dim=side.k_dim) for side in (cut.prefill, cut.decode))
-        return byte_runs.planes(Plan(prefill, decode, cut.grid), share)
+    def dense_of(side: Layout, rank: int) -> Placement:
+        return dense(msgspec.structs.replace(side, v_dim=side.k_dim), rank)
 
-    rejects(case_of(2, 1, v_dim=v_dim), lambda: monkeypatch.setattr(slicing, "planes", planes))
+    def forms(cut: Plan, ours: Placement, theirs: Placement) -> list[byte_runs.Form]:
+        prefill, decode = (msgspec.structs.replace(side, v_dim=side.k_dim) for side in (cut.prefill, cut.decode))
+        return byte_runs.forms(Plan(prefill, decode, cut.grid), ours, theirs)
+
+    def plant() -> None:
+        monkeypatch.setattr(slicing, "forms", forms)
+        monkeypatch.setattr(slicing, "dense", dense_of)
+
+    rejects(case_of(2, 1, v_dim=v_dim), plant)
 
 
 def test_non_integer_ratio(monkeypatch: pytest.MonkeyPatch) -> None:

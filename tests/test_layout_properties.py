@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layout_judge import Case, Group, judge
+from layout_judge import FORMS, Case, Group, judge
 
 from kvproto.layout import sharding
 from kvproto.layout.byte_runs import descriptors
@@ -21,13 +21,17 @@ from kvproto.layout.sharding import Layout, chunks, grid_tokens
 def layouts(draw: st.DrawFn, model: dict[str, Any]) -> Layout:
     heads = model["heads"]
     tp = draw(st.sampled_from([tp for tp in range(1, 13) if heads % tp == 0 or tp % heads == 0]))
+    pp = draw(st.integers(1, min(model["layers"], 3 if tp < 5 else 1)))
+    cuts = sorted(draw(st.permutations(range(1, model["layers"])))[: pp - 1])
+    stages = tuple(b - a for a, b in pairwise([0, *cuts, model["layers"]]))
     return Layout(
         **model,
         dtype="bits",
         page_size=draw(st.sampled_from([1, 2, 3, 4, 8])),
         tp=tp,
-        pp=draw(st.integers(1, min(model["layers"], 3 if tp < 5 else 1))),
+        pp=pp,
         order=draw(st.sampled_from(["NHD", "HND"])),
+        stages=draw(st.sampled_from([(), stages])),
     )
 
 
@@ -43,7 +47,8 @@ def cases(draw: st.DrawFn) -> Case:
     prefill, decode = draw(layouts(model)), draw(layouts(model))
     grid = grid_tokens(draw(st.integers(1, 16)), prefill.page_size, decode.page_size)
     prefix = draw(st.integers(0, 3)) * decode.page_size
-    return Case(prefill, decode, grid, prefix + draw(st.integers(0, 20)), prefix, draw(st.integers(0, 99)))
+    forms = draw(st.sampled_from(sorted(FORMS))), draw(st.sampled_from(sorted(FORMS)))
+    return Case(prefill, decode, grid, prefix + draw(st.integers(0, 20)), prefix, draw(st.integers(0, 99)), forms)
 
 
 @settings(max_examples=120, deadline=None)
@@ -56,15 +61,18 @@ def test_every_byte_of_every_reader_once_and_nothing_else(case: Case) -> None:
 @given(cases())
 def test_numpy_and_plain_python_agree_and_no_join_is_missed(case: Case) -> None:
     random = np.random.default_rng(case.seed)
-    source, target = (Group(side, case.tokens, random).table for side in (case.prefill, case.decode))
+    sides = zip((case.prefill, case.decode), case.forms, strict=True)
+    groups = [Group(side, case.tokens, random, form) for side, form in sides]
+    source, target = (group.table for group in groups)
     if case.seed % 2:
         source, target = np.sort(source), np.sort(target)
     plan = Plan(case.prefill, case.decode, case.grid)
     for k in range(chunks(case.tokens, case.prefix, case.grid)):
         cell = sharding.cell(k, case.tokens, case.prefix, case.grid)
         for share in plan.shares:
-            runs = list(descriptors(plan, share, source.tolist(), target.tolist(), *cell))
-            columns = slices(plan, share, source, target, *cell)
+            places = groups[0].placements[share.writer], groups[1].placements[share.reader]
+            runs = list(descriptors(plan, share, source.tolist(), target.tolist(), *cell, *places))
+            columns = slices(plan, share, source, target, *cell, *places)
             assert all(column.dtype == np.uint64 and column.flags.c_contiguous for column in columns)
             assert list(zip(*(column.tolist() for column in columns), strict=True)) == runs
             assert sum(run[4] for run in runs) == plan.part_bytes(share, cell[1])

@@ -242,9 +242,9 @@ def test_what_a_peer_has_no_room_for_is_tried_again_in_order_and_nothing_is_lost
     sent, widen = narrowed(pair, monkeypatch)
     send, offered = control.send, list[bytes]()
 
-    def heard(peer: Peer, data: bytes) -> Sent:
+    def heard(peer: Peer, data: bytes, *, urgent: bool = False) -> Sent:
         offered.append(data)
-        return send(peer, data)
+        return send(peer, data, urgent=urgent)
 
     control.send = heard  # type: ignore[method-assign]
     room = pair.open(30)

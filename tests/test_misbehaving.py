@@ -7,11 +7,12 @@ only the rank's own machines raise: a row that nothing here fires, nothing can.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 from support.hostile import Suspect, SuspectDecode, SuspectPrefill
 from support.hostile_search import HostileSearch, checked_values, idle_value, simulated_values, used_again
 
@@ -25,7 +26,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.kv import KV
 from kvproto.protocol.routes import SenderIs, prefill_routes
-from kvproto.protocol.states import DRoom, PSend
+from kvproto.protocol.states import DRoom, PRoom, PSend
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.prefill_send import prefill_send
 
@@ -50,23 +51,57 @@ def lived(suspect: Suspect) -> list[Frozen]:
     return simulated_values(suspect, SEEDS)
 
 
+def risen(suspect: Suspect) -> Iterator[Frozen]:
+    """The checker's states in which a send waits for a watermark that has risen since it last looked."""
+    for value in checked_values(suspect):
+        rooms, tombs, links, known, sends, *rest = value
+        if any(send.state is PSend.AWAIT_WATERMARK for _, parts in sends for _, send in parts):
+            links = tuple(link and replace(link, mark_tail=1) for link in links)
+            sends = tuple((k, tuple((at, replace(send, mark=False)) for at, send in parts)) for k, parts in sends)
+            yield rooms, tombs, links, known, sends, *rest
+
+
+def joined(suspect: Suspect) -> Iterator[Frozen]:
+    """The checker's states in which a room is open, and one more rank of its group has called."""
+    for value in checked_values(suspect):
+        if any(room.state is PRoom.OPEN for _, room in value[0]):
+            rooms, tombs, (link, _), (known, _), *rest = suspect.padded(value)
+            yield rooms, tombs, (link, link), (known, known), *rest
+
+
 P, D = SuspectPrefill, SuspectDecode
 #: about half as many values again as the last row or route took that only this world brings about
 WORLDS = {
     "P: a room of one chunk, whose writes tell": HostileWorld(P, Config(chunks=1, tells=True), 40),
-    "P: two chunks in a ring of one": HostileWorld(P, Config(chunks=2, ring=1, window=1, budget=Budget(early=1)), 120),
-    "P: pages only": HostileWorld(P, Config(chunks=1, pages_only=True), 300),
+    "P: two chunks in a ring of one": HostileWorld(P, Config(chunks=2, ring=1, window=1, budget=Budget(early=1)), 300),
+    "P: pages only": HostileWorld(P, Config(chunks=1, pages_only=True), 400),
+    "P: one writes page to page at a time": HostileWorld(
+        P, Config(chunks=2, ring=1, page_writes=1, budget=Budget(early=1, timeout=1)), 900
+    ),
+    "P: pages, and one writes at a time": HostileWorld(P, Config(chunks=2, pages_only=True, page_writes=1), 300),
+    "P: one asks at a time": HostileWorld(P, Config(chunks=2, ring=2, requests=1), 400),
+    "P: one slot": HostileWorld(P, Config(chunks=2, ring=2, engine=AT_ONCE), 400),
+    "P: writes in batches": HostileWorld(
+        P, Config(chunks=1, pages_only=True, pieces=2, batches=2, preparing=True, budget=Budget(late=1)), 400
+    ),
     "P: a replica": HostileWorld(P, Config(prefills=2, heads=1, chunks=1), 40, rank=1),
-    "P: an id used again, sends still wait": HostileWorld(P, Config(chunks=2, rooms=2, tombstones=1), 330, used_again),
+    "P: an id used again, sends still wait": HostileWorld(
+        P, Config(chunks=2, rooms=2, tombstones=1, requests=1), 900, used_again
+    ),
     "P: a group that has grown": HostileWorld(P, Config(chunks=1), 800, idle_value, wider=True),
+    "P: a group that has grown while a room was open": HostileWorld(P, Config(chunks=1), 60, joined, wider=True),
+    "P: a watermark that has risen": HostileWorld(P, Config(chunks=2, ring=1, budget=Budget(early=1)), 40, risen),
     "D: nobody has called yet": HostileWorld(D, Config(chunks=1, ring=1, wired=False), 150),
     "D: two chunks in a ring of one": HostileWorld(D, Config(chunks=2, ring=1), 360),
-    "D: two writers": HostileWorld(D, Config(prefills=2, chunks=1, ring=1), 40),
+    "D: two writers": HostileWorld(D, Config(prefills=2, chunks=1, ring=1), 150),
+    "D: two writers, a region to come": HostileWorld(
+        D, Config(prefills=2, chunks=2, ring=2, engine=AT_ONCE, budget=Budget(early=1)), 200
+    ),
     "D: two writers, the second chunk queues": HostileWorld(
-        D, Config(prefills=2, chunks=2, ring=2, ahead=0, engine=AT_ONCE, budget=Budget(early=1)), 60
+        D, Config(prefills=2, chunks=2, ring=2, ahead=0, engine=AT_ONCE, budget=Budget(early=1)), 150
     ),
     "D: all is there already": HostileWorld(D, Config(chunks=0, prefix=2), 40),
-    "D: more rooms than are remembered": HostileWorld(D, Config(chunks=1, rooms=2, ring=1, tombstones=1), 210),
+    "D: more rooms than are remembered": HostileWorld(D, Config(chunks=1, rooms=2, ring=1, tombstones=1), 420),
     "D: simulated": HostileWorld(D, Config(prefills=2, chunks=2, ring=2, rooms=2), 210, lived),
     "D: a group that has grown": HostileWorld(D, Config(chunks=1), 1200, idle_value, wider=True, strength=3),
 }

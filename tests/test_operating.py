@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 from support.stories import layout
 
@@ -30,7 +32,7 @@ from kvproto.protocol.events import QueueOverflowed
 from kvproto.protocol.ring import Ring
 from kvproto.protocol.timing import Timing
 from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.testing.pair import SMALL, Pair
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "operating.md").read_text()
@@ -104,7 +106,7 @@ def test_what_the_ring_holds_and_what_is_in_doubt() -> None:
         assert told["outcomes_total", ("LINK_LOST",)] == 1 and rank.rooms
 
 
-def test_ends_of_timers_tell_repeats_from_fallbacks() -> None:
+def test_ends_of_timers_tell_repeats_and_fallbacks_their_reason() -> None:
     clock = ManualClock(100.0)
     with Pair(layout(2), layout(1), grid=8, clock=lambda: clock) as pair:
         prefill = pair.prefills[0]
@@ -113,7 +115,7 @@ def test_ends_of_timers_tell_repeats_from_fallbacks() -> None:
             pass
         room = pair.open(8)
         pair.produce(room)
-        for _ in range(40):
+        for _ in range(90):
             clock.advance(0.1)
             for _ in range(20):
                 pair.turn()
@@ -121,8 +123,30 @@ def test_ends_of_timers_tell_repeats_from_fallbacks() -> None:
         (told,) = numbers(prefill)
     ends = {labels[1:]: count for (name, labels), count in told.items()
             if name == "timer_ends_total" and labels[0] == "sends"}  # fmt: skip
-    assert ends["AWAIT_GRANT", "AWAIT_GRANT"] == Timing().patience.tries and ends["AWAIT_GRANT", "AWAIT_PAGES"] == 1
+    assert ends["AWAIT_TURN", "AWAIT_TURN"] == Timing().turn.tries and ends["AWAIT_TURN", "AWAIT_PAGES"] == 1
     assert told["parts_total", ("slices",)] == 1 and told["parts_total", ("staged",)] == 0
+    assert fallbacks(told) == {("AWAIT_TURN", "TimerFired"): 1}
+
+
+def fallbacks(told: dict[Any, float]) -> dict[tuple[str, ...], float]:
+    """By state and event."""
+    return {labels: count for (name, labels), count in told.items() if name == "fallbacks_total"}
+
+
+def test_a_fallback_is_told_with_its_reason() -> None:
+    settings = replace(SMALL, ring_bytes=1)
+    with Pair(layout(2), layout(1), grid=8, settings=settings) as pair:
+        pair.finish(pair.open(20))
+        (told,) = numbers(pair.prefills[0])
+    assert fallbacks(told) == {("AWAIT_GRANT", "StagingDenied"): 3}
+    assert "fallbacks     AWAIT_GRANT StagingDenied 3" in screen({("prefill", "1", "0"): told}, {}, 2.0)
+
+
+def test_what_is_never_staged_is_told_apart() -> None:
+    with Pair(layout(2), layout(1), grid=8, settings=replace(SMALL, pages_only=True)) as pair:
+        pair.finish(pair.open(20))
+        (told,) = numbers(pair.prefills[0])
+    assert fallbacks(told) == {("NEW", "SendOpened"): 3}
 
 
 def test_the_age_of_the_oldest_region_is_right_to_a_second() -> None:
@@ -209,13 +233,19 @@ def test_top_shows_running_ranks(pair: Pair, capsys: pytest.CaptureFixture[str])
     try:
         assert main(["top", url, "--once"]) == 0
         former = read(url)
+        text = capsys.readouterr().out
+        assert main(["top", url, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
     finally:
         exporter.close()
-    said = capsys.readouterr().out
+    assert [(each["side"], each["group"], each["rank"]) for each in told] == [
+        ("decode", "2", "0"), ("prefill", "1", "0"), ("prefill", "1", "1"),
+    ]  # fmt: skip
+    assert told[0]["numbers"]["outcomes_total"] == {"NONE": 1.0} and told[0]["numbers"]["up"] == 1.0
     for words in ("decode rank 0 of group 2\n", "prefill rank 1 of group 1\n", "outcomes      NONE 1\n",
                   "UP 2; most beats missed 0", "used 0 %", "held 0, free 4; queue 0", "99 % within"):  # fmt: skip
-        assert words in said, said
-    assert "closed" not in said and "as of" not in said
+        assert words in text, text
+    assert "closed" not in text and "as of" not in text
     later: Ranks = {who: {key: value + 6.0 for key, value in told.items()} for who, told in former.items()}
     assert "NONE 7 (3.0/s)" in screen(later, former, 2.0)
     assert main(["top", url, "--once"]) == 2, "nobody is there any more"

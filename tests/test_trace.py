@@ -42,7 +42,8 @@ from kvproto.trace import (
     sequence,
     text,
 )
-from kvproto.trace.telling import TELLING, room_from
+from kvproto.trace.telling import TELLING
+from kvproto.trace.written import room_from
 
 EVENTS, EFFECTS, MESSAGES = TELLING.events, TELLING.effects, TELLING.messages
 plain, struct = TELLING.json.plain, TELLING.json.struct

@@ -16,7 +16,8 @@ from kvproto.protocol.states import Cause
 U32, U64, CHUNK, SIZE = 2**32 - 1, 2**64 - 1, 2**24 - 1, 2**48 - 1
 LARGEST: tuple[msg.Message, ...] = (
     msg.Open(U32, 0, bytes(msg.MAX_SECRET)), msg.Open(U32, U32), msg.Abort(Cause.FORGOTTEN, bytes(msg.MAX_SECRET)),
-    msg.StagingRsp(CHUNK, U64, SIZE, U64, SIZE, U64, SIZE), msg.StagingRefused(CHUNK), msg.PagesRsp(CHUNK, b""),
+    msg.StagingRsp(CHUNK, U64, SIZE, U64, SIZE, U64, SIZE), msg.StagingRefused(CHUNK),
+    msg.StagingQueued(CHUNK, U64, SIZE), msg.PagesRsp(CHUNK, b""),
     msg.ChunkAck(CHUNK), msg.Watermark(U64, SIZE), msg.Noted(), msg.Gone(),
 )  # fmt: skip
 WIDE = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=32, tp=2)

@@ -27,6 +27,7 @@ KEY, OTHER = (7, 0, 1), (7, 1, 1)
 PEER = PeerId("peer")
 WHY = Fault("backend", "planted")
 LEASE_S = 30.0
+LAPSED = ev.WriteLapsed(*KEY)
 DONE, LOST, DOUBT = ev.WriteCompleted(*KEY), ev.WriteFailed(*KEY, settled=True), ev.WriteFailed(*KEY, settled=False)
 
 
@@ -145,10 +146,26 @@ def test_what_may_no_longer_be_posted_is_given_up_and_the_write_ends_with_what_w
     assert world.told == [LOST] and world.over()
 
 
-def test_a_write_whose_lease_is_over_fails_without_a_byte(world: World) -> None:
+def test_a_write_whose_lease_is_over_before_its_first_byte_is_not_lost(world: World) -> None:
     world.now = LEASE_S
     world.write(2)
-    assert not world.posted and world.told == [LOST] and world.over()
+    assert not world.posted and world.told == [LAPSED] and world.over()
+
+
+def test_one_that_had_no_room_until_its_lease_was_over_is_not_lost_either(world: World) -> None:
+    world.full = True
+    world.write(2)
+    world.full, world.now = False, LEASE_S
+    world.next_pass()
+    assert not world.posted and world.told == [LAPSED] and world.over()
+
+
+def test_one_of_which_a_batch_has_landed_when_its_lease_ends_is(world: World) -> None:
+    world.write(2, BUDGET)
+    world.end(0)
+    world.now = LEASE_S
+    world.next_pass()
+    assert len(world.posted) == 1 and world.told == [LOST] and world.over()
 
 
 def test_a_batch_without_room_waits_in_order(world: World) -> None:

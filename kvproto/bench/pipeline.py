@@ -180,8 +180,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", default="1-1", metavar="LIST",
                         help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPES)} (w: over more GPUs; "
                         "tiny: little KV, to see that it works; default 1-1)")  # fmt: skip
-    parser.add_argument("--what", choices=("figures", "sweep", "pieces", "slice", "pinned"), default="figures",
-                        help="the table; other forms; rate over chunk size; the other route; host staging")
+    parser.add_argument(
+        "--what",
+        choices=("figures", "sweep", "pieces", "slice", "pinned"),
+        default="figures",
+        help="the table; other forms; rate over chunk size; the other route; host staging",
+    )
     parser.add_argument("--repeats", type=positive, default=15, help="timed transfers a row (default 15)")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
     add_plot(parser)

@@ -32,11 +32,13 @@ FIRST_ROOM = 100
 
 
 #: bounds of what a recorded counterexample may ask for, beyond any world that can be searched: one is made of it
+MANY = 8  #: no world has so many sends at a time
 Few = Annotated[int, msgspec.Meta(ge=0, le=8)]
 Some = Annotated[int, msgspec.Meta(ge=1, le=8)]
 #: a world knows every order of its rooms
 Rooms = Annotated[int, msgspec.Meta(ge=1, le=4)]
-EngineCalls = Annotated[str, msgspec.Meta(max_length=64, pattern="^(open|schedule|produce|finish|aux|[+])+$")]
+WORDS = "open|schedule|produce|withdraw|withdrawn|finish|aux"
+EngineCalls = Annotated[str, msgspec.Meta(max_length=64, pattern=f"^({WORDS}|[+])+$")]
 EngineScript = Annotated[tuple[EngineCalls, ...], msgspec.Meta(max_length=8)]
 
 
@@ -56,6 +58,8 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     doubt: Few = 0
     #: a decode engine lets go of the prefill group
     leave: Few = 0
+    #: a prefill engine says no to a room, whether or not it has opened it
+    refuse: Few = 0
     slow: Few = 0
 
 
@@ -80,6 +84,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heads: Few = 0
     ring: Some = 2
     slots: Some = 1
+    #: requests of a prefill rank to one decode rank that are not answered yet
+    requests: Some = MANY
+    #: sends of a prefill rank that write page to page at a time
+    page_writes: Some = MANY
     window: Some = 2
     ahead: Few = 2
     #: units of a part, each of which lands by itself
@@ -110,9 +118,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patient: bool = False
     #: rooms that the prefill engine can have computed and not given back; 0: any number
     memory: Few = 0
-    #: the engine's calls, those of one word in one go ("open+schedule"); "produce" may come up to once a chunk
+    #: the engine's calls, those of one word in one go ("open+schedule"); "produce" may come up to once a chunk;
+    #: "withdraw" takes all KV back, and "withdrawn" is when the engine has heard that nothing of it is read
     engine: EngineScript = ("open+schedule", "produce", "produce", "aux")
     budget: Budget = Budget()
+    #: a decode engine may announce a room before it opens it
+    announce: bool = False
     #: the search keeps the graph and asks whether every way ends
     live: bool = True
     #: give up beyond so many states
@@ -159,6 +170,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def settings(self) -> Settings:
         """What every rank is started with."""
         return Settings(
-            window=self.window, slots=self.slots, ring_bytes=self.ring * UNIT, ahead=self.ahead,
+            window=self.window, slots=self.slots, page_writes=self.page_writes,
+            requests=self.requests, ring_bytes=self.ring * UNIT, ahead=self.ahead,
             pages_only=self.pages_only, tombstones=self.tombstones, trace=64,
         )  # fmt: skip

@@ -45,6 +45,8 @@ _GATE = (
     "other-secret",
     "death-abort", "smoke-tells", "drop-tells", "abort-tells", "writes-tells", "timeout-tells", "prepare",
     "prepare-pages", "batches", "batches-doubt", "leave", "leave-link", "fan-in-leave",
+    "turn", "credit", "credit-abort", "permit", "permit-late", "turn-permit", "refuse", "refuse-abort", "fan-in-refuse",
+    "announce", "withdraw", "withdraw-pages", "fan-in-death",
 )  # fmt: skip
 _HEAVY = (
     "link", "doubt", "queue", "restart", "late", "fan-in", "fan-in-abort", "fan-in-kernel", "fan-in-link",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from kvproto.check.config import KINDS, Config
+from kvproto.check.config import KINDS, MANY, Config
 from kvproto.check.link_invariants import disagree, judge_pair
 from kvproto.check.network import NOTIFICATION, REPORT, TO_DECODE, deliveries
 from kvproto.check.node import Move, Unrest
@@ -195,7 +195,7 @@ class Menus(CheckedWorld):
         assert item is not None  # what is lost is heard by nobody
         message = self.messages.values[item]
         if way == REPORT:
-            return "wrote", *message, d
+            return "wrote late" if cost == "late" else "wrote", *message, d
         if isinstance(message[2], Hello):
             return "hello", d, message
         if way == NOTIFICATION:
@@ -222,12 +222,14 @@ class Menus(CheckedWorld):
             found = self.options[number] = [
                 (d.way, d.item, self.wires(d.left) - number, d.cost)
                 for d in deliveries(wire, self.config.net)
-                if d.cost in cheap and (d.cost != "late" or self._leases(d.item))
+                if d.cost in cheap and (d.cost != "late" or self._lasts(d.way, d.item))
             ]
         return found
 
-    def _leases(self, item: int | None) -> bool:
-        """The message gives something for the time of a lease."""
+    def _lasts(self, way: int, item: int | None) -> bool:
+        """The message gives something for the time of a lease; the end of a write, to who waits for it with a lease."""
+        if way == REPORT:
+            return self.config.page_writes < MANY
         return item is not None and isinstance(self.messages.values[item][2], PagesRsp | StagingRsp)
 
     # ------------------------------------------------------------------------------------------ what is judged

@@ -26,7 +26,7 @@ AGREED = "beats of a link on which both ends agree are not in these worlds"
 STRANGER = "in these worlds nobody fits first and then does not, and decode ranks of one group agree"
 
 ORDER = "calls of one link come in their order in these worlds"
-OPENED = "a room is open only while all of its links are up: there is none to be counted as quiet"
+EARLIER = "lease and write pass instead: the pages come back later"
 
 ONE_LOOP = "not in these worlds: what ends while the transport is being asked, in one pass of the loop; tests have it"
 ONE_GONE = "not in these worlds: one writer gone for good, another with several regions that fail"
@@ -75,9 +75,7 @@ HARMLESS: dict[str, str] = {
     **{
         f"decode_room: {name} - row": GROWN
         for name in (
-            "UNKNOWN LinkCameUp",
             "OPEN LinkCameUp",
-            "UNKNOWN LinkWentDown",
             "ABORTED LinkWentDown",
             "OPEN PeerQuiet",
         )
@@ -89,13 +87,8 @@ HARMLESS: dict[str, str] = {
     "HelloReceived - connect": LATER,
     "UP ResetReceived [same_epoch] - raise_down": "the decode rank has ended its rooms, and says so on the next link",
     "TimerFired [busy] - row": "in these worlds a link is forgotten only when nothing of it is in flight",
-    "decode_room: OPEN EngineAborted - ask_quiet": OPENED,
-    "decode_room: OPEN RoomFailed - ask_quiet": OPENED,
-    "decode_room: OPEN LinkWentDown - ask_quiet": OPENED,
-    "decode_room: OPEN TimerFired - ask_quiet": OPENED,
-    "decode_room: OPEN PeerDrained - ask_quiet": OPENED,
-    "AWAIT_PEERS PeerDrained - ask_quiet": ONE_GONE,
-    "AWAIT_PEERS LinkWentDown - ask_quiet": ONE_GONE,
+    "DRAINING LinkWentDown - ": EARLIER,
+    "AWAIT_RETURN QuietAsked [untold] - ": EARLIER,
     "AWAIT_PEERS RoomFailed - ": ONE_GONE,
     "- count_quiet": "the abort that is told with it is answered, and that is counted",
     "PeerDrained [no_cause] - row": "a refusal: nobody says it who keeps to the protocol",

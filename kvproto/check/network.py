@@ -2,9 +2,9 @@
 that writes carry.
 
 Directions, links, reports and notifications are never ordered against each other.  A message can be lost, or arrive and
-stay to arrive again, as often as the budget says; what is meant for a prefill rank can come when the lease that it
-gives is over.  Reports come from the prefill rank's own transport, and notifications from the decode rank's: they are
-not lost.
+stay to arrive again, as often as the budget says; what is meant for a prefill rank, reports included, can come when the
+lease that it gives, or that somebody waits with, is over.  Reports come from the prefill rank's own transport, and
+notifications from the decode rank's: they are not lost.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def deliveries(wire: Wire, net: Net) -> list[Delivery]:
         for item, rest in network.first(wire[way], _order(way, net)):
             left = put_queue(wire, way, rest)
             found.append(Delivery(way, item, left, ""))
-            if way == TO_PREFILL:
+            if way in (TO_PREFILL, REPORT):
                 found.append(Delivery(way, item, left, "late"))
             if way < REPORT:
                 found += [Delivery(way, None, left, "drop"), Delivery(way, item, wire, "duplicate")]

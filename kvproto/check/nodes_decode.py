@@ -40,6 +40,9 @@ from kvproto.rank.base import LinkPeer
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 
+#: a place in a script: the engine has announced the room
+ANNOUNCED = 2
+
 
 class DecodeNode(DecodeMemory):
     """All that one decode rank can do."""
@@ -89,14 +92,19 @@ class DecodeNode(DecodeMemory):
         for k, at in enumerate(v.script):
             if at == 0 and self.may_begin(k, v.script, v.outcome):
                 found.append(Move("plain", "", -1, k, ("open", k)))
-            elif at == 1 and v.outcome[k] == SILENT:
+                if self.config.announce:
+                    found.append(Move("plain", "", -1, k, ("announce", k)))
+            elif at > 0 and v.outcome[k] == SILENT:
                 found.append(Move("plain", "abort", -1, k, ("abort", k)))
+                if at == ANNOUNCED:
+                    found.append(Move("plain", "", -1, k, ("open", k)))
+                    found.append(Move("short", "early", -1, k, ("renew", k)))
         if any(link is not None and not link.leaving for link in v.rank[2]):
             found.append(Move("plain", "leave", -1, -1, ("leave",)))
         for job in v.scatters:
             found.append(Move("plain", "", -1, job[0], ("scattered", job)))
             found.append(Move("plain", "kernel", -1, job[0], ("scatter failed", job)))
-        return [*found, *self._write_moves(v), *self._timers(v)]
+        return [*found, *self._write_moves(v), *self._room_timers(v), *self._link_timers(v)]
 
     def _write_moves(self, v: DNode) -> list[Move]:
         found = []
@@ -110,7 +118,8 @@ class DecodeNode(DecodeMemory):
                 found.append(Move("plain", "doubt", p, k, ("doubt", write)))
         return found
 
-    def _timers(self, v: DNode) -> list[Move]:
+    @staticmethod
+    def _room_timers(v: DNode) -> list[Move]:
         found = []
         for k, room in v.rank[0]:
             if room.state in (DRoom.AWAIT_PEERS, DRoom.DRAINING):
@@ -118,6 +127,12 @@ class DecodeNode(DecodeMemory):
             if room.state in (DRoom.AWAIT_PEERS, DRoom.OPEN):
                 kind = "long" if room.state is DRoom.AWAIT_PEERS else "rare"
                 found.append(Move(kind, "timeout", -1, k, ("room timer", k, LAST)))
+            if room.state is DRoom.OPEN:
+                found.append(Move("long", "timeout", -1, k, ("room timer", k, MORE)))
+        return found
+
+    def _link_timers(self, v: DNode) -> list[Move]:
+        found = []
         for p in self.peers:
             link = v.rank[2][p]
             if link is None:
@@ -166,6 +181,12 @@ class DecodeNode(DecodeMemory):
         match what[0]:
             case "message" | "notified":
                 self._hear(what[1], *what[2])
+            case "announce":
+                self.current = self.current._replace(script=put(self.current.script, what[1], ANNOUNCED))
+                self._handle(ev.RoomAnnounced(keys[what[1]], self.terms, self.config.tokens))
+            case "renew":
+                self.seen.add("a room that is announced once more")
+                self._handle(ev.RoomRenewed(keys[what[1]]))
             case "open":
                 cfg, k = self.config, what[1]
                 self.current = self.current._replace(script=put(self.current.script, k, 1))
@@ -258,6 +279,8 @@ class DecodeNode(DecodeMemory):
         judge("S6", v.outcome[k] != SILENT, f"room {k} is given back before it has an outcome")
         judge("S6", not v.released[k], f"room {k} is given back twice")
         judge("S4", all(job[0] != k for job in v.scatters), f"room {k} is given back while a scatter into it runs")
+        if any(link is not None and link.state is DLink.AWAIT_RETURN for link in v.rank[2]):
+            self.seen.add("pages that are given back although a link is lost")
         self.current = v._replace(released=put(v.released, k, True))
 
     # -------------------------------------------------------------------------------------------- ends

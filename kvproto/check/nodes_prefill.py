@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kvproto.check.config import GRID
 from kvproto.check.node import (
+    GONE,
     LAST,
     LATE,
     MORE,
@@ -18,6 +19,7 @@ from kvproto.check.node import (
     Input,
     RankOutput,
     add,
+    judge,
     put,
     remove,
 )  # fmt: skip
@@ -43,7 +45,7 @@ class PrefillNode(PrefillSlots):
         cfg, n = self.config, len(self.names.keys)
         script = script or (0,) * n
         nobody, slots = (None,) * cfg.decodes, tuple(range(cfg.slots))
-        bare = ((), (), nobody, nobody, (), slots, (), (), ((),) * cfg.decodes, ())
+        bare = ((), (), nobody, nobody, (), slots, (), (), ((),) * cfg.decodes, (), (), (), ((),) * cfg.decodes)
         empty = (None,) * cfg.slots
         return PNode(life, bare, script, (), (), (), empty, (), nobody, (SILENT,) * n, (False,) * n), []
 
@@ -86,8 +88,8 @@ class PrefillNode(PrefillSlots):
                 self._hear(d, message, NOW)
             case "engine" | "engine late":
                 self._engine(what[1], LATE if what[0] == "engine late" else NOW)
-            case "abort":
-                self._handle(ev.EngineAborted(keys[what[1]], Cause.PREFILL_ABORTED))
+            case "abort" | "refuse" | "dismiss":
+                self._give_up(what[0], what[1])
             case "gathered" | "gathered late":
                 k, chunk, d, slot = what[1]
                 self.current = v._replace(gathers=remove(v.gathers, what[1]), slots=put(v.slots, slot, (k, chunk, d)))
@@ -98,8 +100,8 @@ class PrefillNode(PrefillSlots):
                 self._handle(ev.GatherFailed(keys[k], chunk, d))
             case "made" | "made late" | "deferred" | "refused" | "unmade":
                 self._made(what[0], *what[1])
-            case "wrote":
-                self._wrote(*what[1:])
+            case "wrote" | "wrote late":
+                self._wrote(*what[1:], now=LATE if what[0] == "wrote late" else NOW)
             case "age":
                 self._age(what[1], what[2])
             case _:
@@ -127,7 +129,7 @@ class PrefillNode(PrefillSlots):
                 self._handle(TimerFired(keys[what[1]], ROOM_CHUNK, 0, what[2]))
             case "send timer":
                 _, k, chunk, d, tries = what
-                self._handle(TimerFired(keys[k], chunk, d, tries))
+                self._handle(self.rank.send_timer(keys[k], chunk << 16 | d, tries))
             case _:
                 raise ValueError(what)
 
@@ -155,11 +157,31 @@ class PrefillNode(PrefillSlots):
                 case "produce":
                     produced += 1
                     event = ev.TokensProduced(key, min(cfg.tokens, cfg.prefix + produced * GRID))
+                case "withdraw":
+                    event = ev.TokensWithdrawn(key, cfg.prefix)
+                case "withdrawn":
+                    self._judge_withdrawn(k)
+                    continue
                 case "finish":
                     event = ev.TokensProduced(key, cfg.tokens)
                 case _:
                     event = ev.AuxProvided(key)
             self._handle(event, now)
+
+    def _judge_withdrawn(self, k: int) -> None:
+        """What the engine may use for something else now is read by nobody."""
+        v: PNode = self.current
+        read = any(job[0] == k for job in v.gathers) or any(job[0] == k and job[4] < 0 for job in v.posted)
+        judge("S4", not read, f"pages of room {k} are read after they were given back to their engine")
+        self.seen.add("KV that is taken back")
+
+    def _give_up(self, how: str, k: int) -> None:
+        """The engine ends the room; one that dismisses it never opens it afterwards."""
+        key, script = self.names.keys[k], self.current.script
+        if how == "dismiss":
+            self.current = self.current._replace(script=put(script, k, GONE))
+        abort = how == "abort"
+        self._handle(ev.EngineAborted(key, Cause.PREFILL_ABORTED) if abort else ev.EngineRefused(key, Cause.DECLINED))
 
     def _made(self, how: str, k: int, chunk: int, d: int) -> None:
         key = self.names.keys[k], chunk, d
@@ -170,7 +192,7 @@ class PrefillNode(PrefillSlots):
         self.untaken = UNTAKEN.get(how)
         self._handle(self.interpreter.offer(key), LATE if how == "made late" else NOW)
 
-    def _wrote(self, how: str, k: int, chunk: int, batch: int, d: int) -> None:
+    def _wrote(self, how: str, k: int, chunk: int, batch: int, d: int, *, now: float) -> None:
         """The transport's word of a batch.  That none of it can land any more may be heard before that it is in doubt:
         then it is heard as one."""
         v, key = self.current, (self.names.keys[k], chunk, d)
@@ -181,9 +203,9 @@ class PrefillNode(PrefillSlots):
         doubt = how == "doubt"
         self.current = v._replace(posted=add(posted, (*job[:5], True)) if doubt else posted)
         if how == "settled" and job[5]:
-            self._handle(ev.BatchSettled(*key))
+            self._handle(ev.BatchSettled(*key), now)
         else:
-            self._handle(ev.BatchCompleted(*key) if how == "ok" else ev.BatchFailed(*key, settled=not doubt))
+            self._handle(ev.BatchCompleted(*key) if how == "ok" else ev.BatchFailed(*key, settled=not doubt), now)
 
     def _age(self, d: int, session: int) -> None:
         """The decode rank's wait is over: what it granted on an older call of this link can be used no more."""

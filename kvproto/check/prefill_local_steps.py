@@ -9,12 +9,21 @@ from kvproto.check.node import GONE, LAST, MORE, SILENT, Move, Node, Unrest
 from kvproto.check.snapshot import Frozen
 from kvproto.protocol.states import PLink, PRoom, PSend
 from kvproto.protocol.tables.prefill_room import prefill_room
-from kvproto.protocol.tables.prefill_send import prefill_send
+from kvproto.protocol.tables.prefill_send import prefill_send, reads_withdrawn
 
-SHORT_SENDS = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK, PSend.AWAIT_PAGES, PSend.AWAIT_ACK, PSend.AWAIT_AUX_ACK)
-GIVING_UP = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK)
-#: what can become of a batch that is made ready, and its price; at last what can only become of a whole write
-PREPARED = (("", "made"), ("timeout", "made late"), ("late", "deferred"), ("write", "refused"), ("write", "unmade"))
+SHORT_SENDS = (
+    PSend.AWAIT_GRANT,
+    PSend.AWAIT_TURN,
+    PSend.AWAIT_WATERMARK,
+    PSend.AWAIT_PAGES,
+    PSend.AWAIT_ACK,
+    PSend.AWAIT_AUX_ACK,
+)
+GIVING_UP = (PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK)
+#: what can become of a batch that is made ready, and its price.  A lease that ends before the first is no fault of the
+#: room's; one that ends between two batches is, and only a whole write can be found to be unmakeable
+FIRST_BATCH = (("", "made"), ("late", "made late"), ("late", "deferred"), ("write", "refused"), ("write", "unmade"))
+NEXT_BATCH = (("", "made"), ("timeout", "made late"), ("late", "deferred"), ("write", "refused"))
 
 
 class PNode(NamedTuple):
@@ -73,15 +82,24 @@ class PrefillMoves(Node):
                     found.append(Move("plain", "late", -1, k, ("engine late", k)))
             if at > 0 and v.outcome[k] == SILENT:
                 found.append(Move("plain", "abort", -1, k, ("abort", k)))
+            found.append(Move("plain", "refuse", -1, k, ("refuse", k)))
+            if not at:
+                found.append(Move("plain", "refuse", -1, k, ("dismiss", k)))
         return found
 
     def _has_memory(self, v: PNode, k: int, at: int) -> bool:
         """The engine has room for what it would compute next."""
+        if "withdrawn" in self.words[at] and self._reads_withdrawn(v, k):
+            return False
         limit = self.config.memory
         if not limit or not {"produce", "finish"} & set(self.words[at]):
             return True
         held = sum(bool(self.produced(max(0, said))) and not v.released[j] for j, said in enumerate(v.script) if j != k)
         return held < limit
+
+    @staticmethod
+    def _reads_withdrawn(v: PNode, k: int) -> bool:
+        return any(reads_withdrawn(send) for _, send in dict(v.rank[4]).get(k, ()))
 
     @staticmethod
     def _leased(v: PNode, k: int) -> bool:
@@ -96,7 +114,7 @@ class PrefillMoves(Node):
                 found.append(Move("plain", cost, -1, job[0], (what, job)))
         for k, chunk, d, write, left in v.preparing:
             whole = left == self.prepare(write)
-            for cost, what in PREPARED if whole else PREPARED[:-1]:
+            for cost, what in FIRST_BATCH if whole else NEXT_BATCH:
                 found.append(Move("plain", cost, -1, k, (what, (k, chunk, d))))
         return found
 
@@ -133,6 +151,8 @@ class PrefillMoves(Node):
     def produced(self, said: int) -> int:
         """Chunks that are computed when the engine has said so many words."""
         words = [word for group in self.words[:said] for word in group]
+        if "withdrawn" in words:
+            words = words[len(words) - words[::-1].index("withdrawn") :]
         return self.config.chunks if "finish" in words else min(self.config.chunks, words.count("produce"))
 
     def sights(self, v: PNode) -> set[str]:
@@ -143,6 +163,9 @@ class PrefillMoves(Node):
         seen = {
             "a send that waits for the watermark": PSend.AWAIT_WATERMARK in states,
             "a send that waits for a slot": PSend.AWAIT_SLOT in states,
+            "a send that waits for a credit": PSend.AWAIT_CREDIT in states,
+            "a send that waits its turn": PSend.AWAIT_TURN in states,
+            "a send that waits for a permit": PSend.AWAIT_PERMIT in states,
             "a send that gave the ring up": PSend.AWAIT_PAGES in states,
             "a lease that is over": any(send.lease < 0 for _, parts in v.rank[4] for _, send in parts),
             "a part confirmed before its write was seen to end": any(
@@ -161,7 +184,18 @@ class PrefillMoves(Node):
         for k, at in enumerate(v.script):
             if at != GONE and not (at and v.outcome[k] != SILENT and v.released[k]):
                 return "L1", f"room {k} is never over at prefill {self.index}"
-        rooms, _, _, _, sends, free, held, queue, _, writes = v.rank
-        if rooms or sends or held or queue or writes or v.preparing or len(free) != self.config.slots:
+        rooms, _, _, _, sends, free, held, queue, _, writes, permits, waiting, asking = v.rank
+        if (
+            rooms
+            or sends
+            or held
+            or queue
+            or writes
+            or permits
+            or waiting
+            or any(asking)
+            or v.preparing
+            or len(free) != self.config.slots
+        ):
             return "S8", f"prefill {self.index} keeps state of rooms that are over"
         return ("L1", "kernels or writes are under way") if v.gathers or v.posted else None

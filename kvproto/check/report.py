@@ -39,8 +39,22 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "shared-socket": ("two threads use one socket", "tests/test_control.py"),
     "unbounded-index": ("a chunk index from the wire sizes something", "tests/test_check_hostile.py"),
     "duplicate-room": ("a second room with a live id", "tests/test_check_hostile.py"),
-    "outsider-heard": ("a rank of another group is heard about a room", "tests/test_check_hostile.py"),
-    "part-nobody-agreed-to": ("a part by pages counts while the region is awaited", "tests/test_check_hostile.py"),
+    "foreign-room": ("a rank of another group is heard about a room", "tests/test_check_hostile.py"),
+    "collision-kills": ("another group's abort of a live room id is heard", "tests/test_check_hostile.py"),
+    "zero-is-agreed": ("a part by pages counts while the region is awaited", "tests/test_check_hostile.py"),
+    "beats-behind-bulk": ("one lane for all frames; beats alone are signs of life", "tests/test_hazards.py"),
+    "repeats-without-backoff": ("a send's timer has the same period each time", "tests/test_hazards.py"),
+    "dear-fallback": ("who waits is late although the watermark rises", "tests/test_hazards.py"),
+    "digest-blind": ("a digest without the messages' fields", "tests/test_digest.py"),
+    "stranger-to-library": (
+        "what a peer says of its memory goes to the library as it came",
+        "tests/test_nixl_metadata.py",
+    ),
+    "dead-link-costs": ("a link that nobody answers is called for ever", "tests/test_hazards.py"),
+    "old-link-wins": ("a new address is ignored while the old link counts as up", "tests/test_hazards.py"),
+    "doubt-without-cause": ("a lost rank that was told nothing is waited for", "tests/test_hazards.py"),
+    "first-come-owner": ("a room stays with who asked first", "tests/test_claims.py"),
+    "unclaimed-cache": ("states beside the KV are not looked at", "tests/test_hazards.py"),
 }
 
 

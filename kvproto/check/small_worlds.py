@@ -23,8 +23,39 @@ SMALL: dict[str, Config] = {
         ring=1, patient=True, must=("a promise that waits for the watermark",), about="the ring alone gets there"
     ),
     "wait": Config(
-        ring=1, ahead=0, chunks=3, window=3, patient=True, engine=IN_TWO, must=("a chunk that waits for space",),
-        about="promises end with the ring",
+        ring=1, ahead=0, chunks=3, window=3, patient=True, engine=IN_TWO,
+        must=("a chunk that waits for space", "a send that waits its turn"), about="promises end with the ring",
+    ),
+    "turn": Config(
+        ring=1, ahead=0, engine=("open+schedule", "finish+aux"), budget=Budget(duplicate=1, abort=1),
+        must=("a send that waits its turn", "a send that gave the ring up"),
+        about="who waits its turn gives up, or is stopped",
+    ),
+    "credit": Config(
+        requests=1, rooms=2, chunks=1, ring=2, engine=AT_ONCE, budget=Budget(drop=1),
+        must=("a send that waits for a credit",), about="one request at a time, and any one message is lost",
+    ),
+    "credit-abort": Config(
+        requests=1, ring=1, ahead=0, budget=Budget(abort=1, early=1),
+        must=("a send that waits for a credit", "a send that waits its turn"), about="rooms end while they wait to ask",
+    ),
+    "credit-fan-in": Config(
+        prefills=2, rooms=2, chunks=1, ring=2, ahead=0, requests=1, engine=AT_ONCE, patient=True, swift=True,
+        must=("a send that waits for a credit", "a send that waits its turn"),
+        about="two writers ask in different orders, one request at a time",
+    ),
+    "permit": Config(
+        pages_only=True, page_writes=1, engine=("open+schedule", "finish+aux"), budget=Budget(abort=1, timeout=1),
+        must=("a send that waits for a permit",), about="one send at a time writes page to page",
+    ),
+    "permit-late": Config(
+        pages_only=True, page_writes=1, engine=AT_ONCE, budget=Budget(late=1, write=1),
+        must=("a send that waits for a permit",), about="pages are named long before they may be written",
+    ),
+    "turn-permit": Config(
+        ring=1, ahead=0, chunks=3, window=3, page_writes=1, engine=AT_ONCE, budget=Budget(early=1),
+        must=("a send that waits its turn", "a send that gave the ring up"),
+        about="nobody leaves the ring while none may write",
     ),
     "wait-early": Config(ring=1, ahead=0, budget=Budget(early=1), about="a chunk waits for space; its writer gives up"),
     "wait-abort": Config(ring=1, ahead=0, budget=Budget(abort=1), about="a chunk waits for space, and its room ends"),
@@ -77,7 +108,15 @@ SMALL: dict[str, Config] = {
         ring=1, chunks=1, engine=AT_ONCE, misfit="secret", budget=Budget(duplicate=1, abort=1),
         about="the decode engine does not know the secret of the room",
     ),
+    "other-secret-lost": Config(
+        ring=1, chunks=1, engine=AT_ONCE, misfit="secret", budget=Budget(drop=1, duplicate=1),
+        about="nor does it, and what it is told of that may be lost",
+    ),
     "death": Config(ring=1, restart=False, budget=Budget(crash=1), about="a rank dies for good"),
+    "fan-in-death": Config(
+        prefills=2, chunks=1, restart=False, swift=True, engine=IN_TWO, budget=Budget(crash=2, early=1),
+        must=("pages that are given back although a link is lost",), about="writers die for good",
+    ),
     "death-abort": Config(
         ring=1, chunks=1, engine=AT_ONCE, restart=False, budget=Budget(crash=1, abort=1),
         about="a rank dies for good, and the other engine gives up",
@@ -85,6 +124,39 @@ SMALL: dict[str, Config] = {
     "restart": Config(
         ring=1, budget=Budget(crash=2), must=("a stranger's heartbeat that is answered",),
         about="ranks die and start anew",
+    ),
+    "refuse": Config(
+        ring=1, chunks=1, budget=Budget(refuse=1, drop=1), must=("a room that is ended before its engine opens it",),
+        about="the prefill engine says no to a room, before or after it is opened",
+    ),
+    "refuse-abort": Config(
+        ring=1, chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(refuse=2, abort=1, duplicate=1),
+        about="both engines say no, the prefill engine twice",
+    ),
+    "fan-in-refuse": Config(
+        prefills=2, chunks=1, engine=AT_ONCE, budget=Budget(refuse=1), about="one of two writers is told no"
+    ),
+    "announce": Config(
+        ring=1, chunks=1, announce=True, engine=("open", "schedule", "finish+aux"),
+        budget=Budget(abort=1, refuse=1, drop=1), must=("a room that is announced once more",),
+        about="the decode engine says that it will open a room",
+    ),
+    "announce-unordered": Config(
+        ring=1, chunks=1, announce=True, net="unordered", engine=AT_ONCE, budget=Budget(abort=1, duplicate=1),
+        about="it says so, and messages overtake each other",
+    ),
+    "fan-out-announce": Config(
+        decodes=2, chunks=1, announce=True, engine=AT_ONCE, swift=True, budget=Budget(refuse=1, abort=1),
+        about="one of two says so",
+    ),
+    "withdraw": Config(
+        ring=2, engine=("open+schedule", "finish", "withdraw", "withdrawn", "finish+aux"), budget=Budget(early=1),
+        must=("KV that is taken back",), about="the prefill engine takes the KV back, and computes it once more",
+    ),
+    "withdraw-pages": Config(
+        chunks=1, pages_only=True, pieces=2, batches=2, preparing=True, budget=Budget(abort=1, late=1),
+        engine=("open+schedule+finish", "withdraw", "withdrawn", "finish+aux"),
+        must=("KV that is taken back",), about="it takes the KV back while its pages are written",
     ),
     "reuse": Config(lives=2, chunks=1, budget=Budget(abort=1), about="a room's id is used again"),
     "unordered": Config(

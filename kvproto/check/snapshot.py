@@ -6,6 +6,7 @@ nothing can tell them apart:
 * rooms are named by their place in the configuration, links by the peer's rank;
 * deadlines, counts of tries and of silent beats are left out: the checker ends timers itself, and says each time
   whether tries were left;
+* the watermark that a send has noted is its link's, or it is not;
 * times become three words: `asked` lately or long ago, a `lease` that holds or is over; of a write that is posted the
   lease is no matter any more;
 * pages are kept while they are waited with, and not after;
@@ -70,9 +71,9 @@ def _room(value: Any) -> Any:
 def _send(value: Any) -> Any:
     lease = 0.0 if not value.lease else 30.0 if value.lease > 0 else -1.0
     asked = 0.0 if value.asked >= 0 else LONG_AGO
-    pages = value.pages if value.state is PSend.AWAIT_PAGES_KV else b""
+    pages = value.pages if value.state in (PSend.AWAIT_PAGES_KV, PSend.AWAIT_PERMIT) else b""
     grant = 1 if value.grant else 0
-    return replace(value, due=INFINITY, tries=0, asked=asked, lease=lease, grant=grant, pages=pages)
+    return replace(value, due=INFINITY, tries=0, mark=0, asked=asked, lease=lease, grant=grant, pages=pages)
 
 
 def _write(value: Any) -> Any:
@@ -114,25 +115,42 @@ def _thaw_rooms(rank: Rank, names: Names, rooms: Frozen, tombs: Frozen) -> None:
 
 
 def freeze_prefill(rank: PrefillRank, names: Names, peers: int) -> Frozen:
-    """(rooms, tombs, links, terms, sends, free slots, slots held, queue for slots, waiting for a mark, writes)."""
+    """(rooms, tombs, links, terms, sends, free slots, slots held, queue for slots, waiting for a mark, writes,
+    permits held, queue for them, a link's queue for credits)."""
     place = names.place
     links = tuple(_link(rank.links[d + 1]) if d + 1 in rank.links else None for d in range(peers))
     known = tuple((rank.peers[d + 1].terms,) if d + 1 in rank.peers else None for d in range(peers))
     writes = tuple(sorted((place[key], at, _write(v)) for (key, at), v in rank.writes.items()))
+    seen = {d: _mark(rank.links[d + 1]) for d in range(peers) if d + 1 in rank.links}
     sends = tuple(
-        (place[key], tuple((at, _send(v)) for at, v in group.items()))
+        (place[key], tuple((at, replace(_send(v), mark=v.mark == seen.get(at & 0xFFFF, 0))) for at, v in group.items()))
         for key, group in sorted(rank.sends.items(), key=lambda item: place[item[0]])
     )
     held = tuple(sorted((place[k], c, p, slot) for (k, c, p), slot in rank.slot_of.items()))
     queue = tuple((place[k], c, p) for k, c, p in rank.slot_queue)
     heaps = [rank.watch.get(d + 1, ()) for d in range(peers)]
     watch = tuple(tuple(sorted((r, e, place[k], c, p) for r, e, k, c, p in heap)) for heap in heaps)
-    return (*_rooms(rank, names), links, known, sends, tuple(sorted(rank.free_slots)), held, queue, watch, writes)
+    permits = tuple(sorted((place[k], c, p) for k, c, p in rank.permits))
+    waiting = tuple((place[k], c, p) for k, c, p in rank.permit_queue)
+    free = tuple(sorted(rank.free_slots))
+    queues = tuple(tuple((place[k], c, p) for k, c, p in rank.credit_queues.get(d + 1, ())) for d in range(peers))
+    return (*_rooms(rank, names), links, known, sends, free, held, queue, watch, writes, permits, waiting, queues)
+
+
+def _mark(link: Any) -> int:
+    """What a send's timer says of it."""
+    return int(link.mark_round << 48 | link.mark_tail)
+
+
+def _marked(parts: Frozen, links: Frozen) -> dict[int, Any]:
+    """The sends of a room, with the watermark that each has noted: its link's, or an older one."""
+    marks = [_mark(link) if link is not None else 0 for link in links]
+    return {at: replace(v, mark=marks[at & 0xFFFF] if v.mark else -1) for at, v in parts}
 
 
 def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, group: int, plan: Any) -> None:
     """Make `rank` what was frozen."""
-    rooms, tombs, links, known, sends, free, held, queue, watch, writes = frozen
+    rooms, tombs, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues = frozen
     keys = names.keys
     _thaw_rooms(rank, names, rooms, tombs)
     rank.early = {keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE}
@@ -145,10 +163,20 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, group: int, pl
     rank.link_of = {(group, peer.rank): link for link, peer in rank.peers.items()}
     rank.writes = {(keys[k], at): v for k, at, v in writes}
     rank._groups = {}  # noqa: SLF001  # found anew
-    rank.sends = {keys[k]: dict(parts) for k, parts in sends}
+    rank.sends = {keys[k]: _marked(parts, links) for k, parts in sends}
     rank.free_slots = list(free)
     rank.slot_of = {(keys[k], c, p): slot for k, c, p, slot in held}
     rank.slot_queue = OrderedDict(((keys[k], c, p), None) for k, c, p in queue)
+    rank.permits = {(keys[k], c, p) for k, c, p in permits}
+    rank.permit_queue = OrderedDict(((keys[k], c, p), None) for k, c, p in waiting)
+    rank.credits, rank.credit_queues = {}, {}
+    for k, parts in sends:
+        for at, send in parts:
+            if send.state is PSend.AWAIT_GRANT:
+                rank.credits.setdefault((at & 0xFFFF) + 1, set()).add((keys[k], at >> 16, at & 0xFFFF))
+    for d, asking in enumerate(queues):
+        if asking:
+            rank.credit_queues[d + 1] = OrderedDict(((keys[k], c, p), None) for k, c, p in asking)
     rank.watch = {d + 1: [(r, e, keys[k], c, p) for r, e, k, c, p in heap] for d, heap in enumerate(watch)}
 
 

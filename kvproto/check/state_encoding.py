@@ -15,8 +15,9 @@ BITS = 22
 MASK = (1 << BITS) - 1
 QUIET = 0  #: the number of the wire on which nothing is
 DEAD = "dead"
-TIMERS = frozenset({"send timer", "room timer", "link timer", "beat", "silence"})
-BLAMED = frozenset({"abort", "timeout", "write", "kernel", "doubt"})  #: faults of one room
+#: what a clock brings about, an engine's among them
+TIMERS = frozenset({"send timer", "room timer", "link timer", "beat", "silence", "renew"})
+BLAMED = frozenset({"abort", "refuse", "timeout", "write", "kernel", "doubt"})  #: faults of one room
 
 
 class BudgetState(NamedTuple):

@@ -18,12 +18,12 @@ from kvproto.protocol.messages import Hello, Refusal, Welcome
 HANDSHAKE = (Hello, Welcome, Refusal)
 
 #: fields of messages that say nothing to a reader
-UNSAID = ("data", "secret")
+UNSAID = ("data", "secret", "traceparent")
 COSTS = {
     "drop": "the network loses it", "duplicate": "and it will arrive again", "early": "although its link is busy",
     "late": "too late for its lease", "timeout": "a fault: too slow", "link": "a fault", "crash": "a fault",
-    "abort": "of its own", "leave": "of its own", "write": "a fault", "kernel": "a fault", "doubt": "a fault",
-    "slow": "everything else goes first",
+    "abort": "of its own", "leave": "of its own", "refuse": "of its own", "write": "a fault", "kernel": "a fault",
+    "doubt": "a fault", "slow": "everything else goes first",
 }  # fmt: skip
 
 
@@ -114,7 +114,9 @@ def deed(config: Config, event: WorldEvent) -> str:
     if kind == "hello":
         return f"is called by {other} (session {what[2][2].session})"
     words = {
-        "open": "its engine opens {0}", "leave": "its engine lets go of the prefill group",
+        "open": "its engine opens {0}", "announce": "its engine announces {0}", "renew": "its engine renews {0}",
+        "leave": "its engine lets go of the prefill group",
+        "refuse": "its engine says no to {0}", "dismiss": "its engine says no to {0}, and never opens it",
         "abort": "its engine gives {0} up", "failed": "{0} fails", "crash": "crashes", "restart": "starts anew",
         "age": "has no lease left", "peer crashed": "loses a peer's writes",
     }  # fmt: skip
@@ -125,6 +127,7 @@ def deed(config: Config, event: WorldEvent) -> str:
         "overflowed": f"has more to say to {other} than may wait",
         "beat": f"sends its beat to {other}", "silence": f"has heard nothing from {other} for too long",
         "wrote": "learns of its write to D{5}: {1}",
+        "wrote late": "learns of its write to D{5}, when leases are over: {1}",
     }  # fmt: skip
     return plain[kind].format(*what)
 

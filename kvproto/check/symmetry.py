@@ -39,12 +39,13 @@ def swap_value(value: Any, swap: Swap) -> Any:
 
 
 def _prefill(v: PNode, swap: Swap) -> PNode:
-    rooms, tombs, links, known, sends, free, held, queue, watch, writes = v.rank
+    rooms, tombs, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues = v.rank
     rank = (
         _by_room(rooms, swap), _by_room(tombs, swap), links, known, _by_room(sends, swap), free,
         tuple(sorted(_lead(held, swap))), _lead(queue, swap),
         tuple(tuple(sorted((r, e, swap[k], c, p) for r, e, k, c, p in heap)) for heap in watch),
-        tuple(sorted(_lead(writes, swap))),
+        tuple(sorted(_lead(writes, swap))), tuple(sorted(_lead(permits, swap))), _lead(waiting, swap),
+        tuple(_lead(asking, swap) for asking in queues),
     )  # fmt: skip
     return PNode(
         v.life, rank, _each(v.script, swap),

@@ -6,6 +6,7 @@ loads no device library and starts in no time.  How it ends, and what becomes of
 
 from __future__ import annotations
 
+import json
 import sys
 
 from kvproto.cli.console import note, say
@@ -26,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "keys": ("kvproto.cli.keys_command", "make a pair of keys for the control plane"),
     "demo": ("kvproto.cli.demo_command", "move a real model's KV cache between processes"),
     "torture": ("kvproto.cli.torture_command", "engines that are killed, stopped, cut off and given up, byte by byte"),
+    "fuzz": ("kvproto.cli.fuzz_command", "damaged input for everything that reads what others have written, counted"),
     "bench": ("kvproto.cli.bench_command", "measure the step, the kernels and the transports"),
 }
 
@@ -41,8 +43,24 @@ def usage() -> str:
     return "\n".join([
         "usage: kvproto COMMAND [ARGUMENT ...]", "",
         "kvproto moves KV caches between prefill and decode engines, by a protocol that is a set of tables.", "",
-        *lines, "", "kvproto COMMAND --help explains a command.  Exit codes of all:", "", *codes,
+        *lines, "", "kvproto COMMAND --help explains a command, kvproto --version [--json] this build.", "",
+        "Exit codes of all:", "", *codes,
     ])  # fmt: skip
+
+
+def _version(*, as_json: bool) -> int:
+    """This package, the wire version, and the digest of each part that two builds must have in common."""
+    from kvproto.protocol.digest import tables_digest
+    from kvproto.protocol.messages import VERSION
+    from kvproto.version import __version__
+
+    digest = tables_digest()
+    if as_json:
+        parts = dict(part.split(":") for part in digest.split())
+        say(json.dumps({"version": __version__, "wire": VERSION, "digest": parts}))
+    else:
+        say(f"kvproto {__version__}, wire version {VERSION}\n{digest}")
+    return WELL
 
 
 def _no_command(name: str) -> int:
@@ -57,6 +75,8 @@ def main(argv: list[str] | None = None) -> int:
     """The entry point; returns the exit code."""
     asked = sys.argv[1:] if argv is None else argv
     name, *rest = asked or [""]
+    if name in {"--version", "-V"}:
+        return ended("kvproto", lambda: _version(as_json="--json" in rest))
     if name not in COMMANDS:
         return ended("kvproto", lambda: _no_command(name))
     return ended(f"kvproto {name}", lambda: run(COMMANDS[name][0], rest, extras=EXTRAS.get(name, "demo")))

@@ -23,6 +23,7 @@ from kvproto.demo.job import DemoJob, GroupShape
 from kvproto.demo.matrix import CASES
 from kvproto.demo.report import ProgressBars, as_json, matrix_row, show
 from kvproto.demo.run import Abort, Carrier, Route, Run, chunk_bytes, make_rooms
+from kvproto.errors import ArgumentError
 from kvproto.io.control.keys import make_pair
 from kvproto.layout.sharding import MAX_RANKS
 
@@ -143,9 +144,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """`kvproto demo`; the exit codes are above."""
     p = parser()
     args = p.parse_args(argv)
+    if args.device == "cuda":
+        need_gpu()
     with TemporaryDirectory() as folder:
         keys = str(make_pair(Path(folder), "demo")[0]) if args.curve else None
         return _main(p, args, keys)
+
+
+def need_gpu() -> None:
+    """ArgumentError, at once: --device cuda, and torch sees no GPU here."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ArgumentError("--device cuda: there is no GPU that torch can use here: kvproto doctor says why")
 
 
 def _main(p: argparse.ArgumentParser, args: argparse.Namespace, keys: str | None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from kvproto.cli.console import say
@@ -21,8 +22,12 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument("folder", type=Path, help="where the files go; made if it is not there, for its owner alone")
     parser.add_argument("name", nargs="?", default="kvproto", help="of the pair (default: kvproto)")
+    parser.add_argument("--json", action="store_true", help="the two files' names as one JSON document, for tools")
     args = parser.parse_args(argv)
     secret, public = make_pair(args.folder, args.name)
+    if args.json:
+        say(json.dumps({"secret": str(secret), "public": str(public)}))
+        return WELL
     say(f"{secret}  the pair: for this process alone")
     say(f"{public}  its public half: for the folders of its peers")
     return WELL

@@ -1,7 +1,7 @@
 """`kvproto top URL`: running ranks on one screen, from what their `MetricsExporter` serves.
 
     kvproto top http://127.0.0.1:9400/metrics            every two seconds, until it is interrupted
-    kvproto top http://127.0.0.1:9400/metrics --once     once, for a script
+    kvproto top http://127.0.0.1:9400/metrics --once     once; --json: once, for a script
 
 One block a rank: its rooms by state, how rooms have ended, what its slots or its ring hold, its links.  What grows is
 shown a second, from the second screen on.
@@ -10,6 +10,7 @@ shown a second, from the second screen on.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -45,6 +46,21 @@ def read(url: str) -> Ranks:
     return found
 
 
+def plain(ranks: Ranks) -> list[dict[str, object]]:
+    """All ranks, each with its numbers by name; where a name has labels, by these."""
+    found: list[dict[str, object]] = []
+    for who, numbers in sorted(ranks.items()):
+        told: dict[str, object] = {}
+        for (name, labels), value in numbers.items():
+            inner = told.setdefault(name, {}) if labels else None
+            if isinstance(inner, dict):
+                inner[" ".join(labels)] = value
+            else:
+                told[name] = value
+        found.append({**dict(zip(WHO, who, strict=True)), "numbers": told})
+    return found
+
+
 def screen(ranks: Ranks, former: Ranks, seconds: float) -> str:
     """All ranks; `former`: what they said so many seconds ago (empty: nothing yet)."""
     if not ranks:
@@ -65,6 +81,7 @@ def _rank(who: tuple[str, ...], numbers: ValueNumbers, former: ValueNumbers, sec
         ("sends", lambda name: _each(numbers, name)),
         ("grants", lambda name: _each(numbers, name)),
         ("parts_total", lambda name: _grown(numbers, former, name, seconds)),
+        ("fallbacks_total", lambda name: _grown(numbers, former, name, seconds, most=6)),
         ("slots", lambda name: _slots(numbers, name)),
         ("ring_bytes", lambda name: _ring(numbers, name)),
         ("links", lambda name: f"{_each(numbers, name)}; most beats missed {_most(numbers, 'link_silent_beats')}"),
@@ -134,6 +151,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("url", help="where a MetricsExporter serves, such as http://127.0.0.1:9400/metrics")
     parser.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="between two screens (2)")
     parser.add_argument("--once", action="store_true", help="one screen, and no more")
+    parser.add_argument("--json", action="store_true", help="once, as one JSON document, for tools")
     asked = parser.parse_args(argv)
     if not 0.0 < asked.every < float("inf"):
         parser.error("--every is in seconds, and more than 0")
@@ -144,8 +162,11 @@ def main(argv: Sequence[str]) -> int:
                 ranks = read(asked.url)
             except (URLError, OSError, ValueError) as error:
                 raise ArgumentError(f"{asked.url}: {error}") from error
-            say(("" if asked.once else CLEAR) + screen(ranks, former, asked.every))
-            if asked.once:
+            if asked.json:
+                say(json.dumps(plain(ranks), indent=1))
+            else:
+                say(("" if asked.once else CLEAR) + screen(ranks, former, asked.every))
+            if asked.once or asked.json:
                 return WELL
             former = ranks
             time.sleep(asked.every)

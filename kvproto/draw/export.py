@@ -22,6 +22,7 @@ from kvproto.fsm.draw.tables import concrete, value_fields
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.trace.plain_json import hints
 from kvproto.fsm.vocabulary import Effect, Event, Internal
+from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects, events, messages
 from kvproto.protocol.digest import tables_digest
@@ -43,7 +44,7 @@ def spec() -> Json:
         "bounds": {"MAX_AUX": messages.MAX_AUX, "MAX_PAGES": messages.MAX_PAGES, "MAX_ENDPOINT": messages.MAX_ENDPOINT,
                    "AUX_CHUNK": messages.AUX_CHUNK},
         "enums": {cls.__name__: _enum(cls) for cls in (Cause, SendRoute)},
-        "structs": {cls.__name__: _fields(cls) for cls in (events.Terms, Layout)},
+        "structs": {cls.__name__: _fields(cls) for cls in (events.Terms, Layout, Placement, Strides)},
         "messages": [_message(talk.name, talk.sender, talk.body) for talk in TALK],
         "events": [{"name": cls.__name__, "machine": cls.machine, "doc": sentence(cls), "fields": _fields(cls)}
                    for cls in concrete(events, Event)],

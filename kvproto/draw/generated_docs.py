@@ -34,6 +34,7 @@ from kvproto.fsm.draw.tables import (
     timers_md,
     value_md,
 )
+from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects, events
 from kvproto.protocol.events import Terms
@@ -69,6 +70,7 @@ def _parts() -> dict[str, Callable[[], str]]:
         "routes prefill": lambda: routes_md(prefill_routes), "routes decode": lambda: routes_md(decode_routes),
         "facts": lambda: "\n".join(facts_md(fact) for fact in decode_routes.facts), "beside": not_in_tables_md,
         "ring": ring_md, "terms": lambda: struct_md(Terms), "layout": lambda: struct_md(Layout),
+        "placement": lambda: struct_md(Placement), "strides": lambda: struct_md(Strides),
     }  # fmt: skip
     for table in TABLES:
         parts[f"diagram {table.name}"] = lambda table=table: _fenced(mermaid(sketch(table)))  # type: ignore[misc]

@@ -30,9 +30,13 @@ TALK: tuple[MessageExchange, ...] = (
     MessageExchange(msg.Heartbeat, "either", "`RESET` if the epoch is not the receiver's"),
     MessageExchange(msg.Reset, "either"),
     MessageExchange(msg.Open, "decode", "`OPENED`, or `DRAINED` with the cause"),
+    MessageExchange(msg.Announce, "decode", "nothing, or `DRAINED` with the cause"),
     MessageExchange(msg.Opened, "prefill"),
-    MessageExchange(msg.StagingReq, "prefill", "`STAGING_RSP`, `STAGING_REFUSED`; nothing while the ring is full"),
+    MessageExchange(
+        msg.StagingReq, "prefill", "`STAGING_RSP` or `STAGING_REFUSED`; first `STAGING_QUEUED` while the ring is full"
+    ),
     MessageExchange(msg.StagingRsp, "decode"),
+    MessageExchange(msg.StagingQueued, "decode"),
     MessageExchange(msg.StagingRefused, "decode"),
     MessageExchange(msg.WatermarkReq, "prefill", "`WATERMARK`"),
     MessageExchange(msg.Watermark, "decode"),

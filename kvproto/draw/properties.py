@@ -285,6 +285,96 @@ _ROWS = (
         "S12",
         "every pair that can be cut is cut; the rest is refused by name",
     ),
+    (
+        "foreign-room",
+        "a rank of another group, with the same number, speaks for a room to which it is no party",
+        "S1 S9",
+        "the routes ask for the sender's group (`SenderIs`) before any machine is asked",
+    ),
+    (
+        "collision-kills",
+        "a group that opens an id in use ends, by its refusal or its abort, the room that is there",
+        "S9",
+        "an outsider's OPEN and ABORT are answered by a route; the room does not hear them",
+    ),
+    (
+        "slot-overtaken",
+        "a send ends before it hears of the slot that it was just given, which is nobody's then",
+        "S8 L2",
+        "what a machine is given it hears before anything else",
+    ),
+    (
+        "zero-is-agreed",
+        "a notification that names no grant counts for one that is yet to be made",
+        "S3",
+        "`came_by_pages`: while the region is awaited, only from who has given it up",
+    ),
+    (
+        "beats-behind-bulk",
+        "signs of life queue behind requests, and load alone makes links count as lost",
+        "L1 S9",
+        "any message of the epoch is a sign of life (`heard`); a link's own messages go first",
+    ),
+    (
+        "repeats-without-backoff",
+        "who waits his turn repeats himself at one pace, and the queue fills with copies",
+        "L4",
+        "requests are answered at once (`STAGING_QUEUED`), are bounded in number, and timers back off",
+    ),
+    (
+        "dear-fallback",
+        "who has waited for a while takes a route that costs many times as much, and all others wait longer",
+        "L1",
+        "while the watermark rises nobody is late (`moves`); `AWAIT_PERMIT` bounds those that write page to page",
+    ),
+    (
+        "digest-blind",
+        "two builds agree by a digest that leaves out what their messages look like",
+        "S10 L1",
+        "the digest has a part for all that two builds must share, down to fields, bounds and code",
+    ),
+    (
+        "early-answer-kept-aside",
+        "an answer that comes before its write was seen to end is handled beside the tables",
+        "S10",
+        "a row of `WRITING`; the send remembers it (`have_ack`)",
+    ),
+    (
+        "stranger-to-library",
+        "what a stranger says of its memory ends the process inside a library that parses it",
+        "S10",
+        "descriptions have a sum and a form, and are read field by field before a library sees them",
+    ),
+    (
+        "dead-link-costs",
+        "who left for good is called for ever, and costs memory and time",
+        "L4 S8",
+        "`forget`, `welcome` and `return` end; what no room needs is `FORGOTTEN`; links are bounded",
+    ),
+    (
+        "old-link-wins",
+        "a new address is not heard while the old link counts as up, whose end takes the new one down",
+        "L1 S9",
+        "`move_again`: the engine's word of a new address ends the old link at once",
+    ),
+    (
+        "doubt-without-cause",
+        "pages of a room are held for lease and write although the rank that died was told nothing",
+        "L1",
+        "doubt is of those alone that were told where to write (`untold`)",
+    ),
+    (
+        "first-come-owner",
+        "whoever opens a room id first is sent its KV",
+        "S9",
+        "the prefill engine says for whom a room is (`claimed_by_another`), and a secret proves it",
+    ),
+    (
+        "unclaimed-cache",
+        "a cache of the model that nobody registers stays behind: wrong tokens",
+        "S12",
+        "adapters take all that the engine registers, or refuse by name what they cannot carry",
+    ),
 )
 HAZARDS: tuple[Hazard, ...] = tuple(Hazard(name, text, tuple(breaks.split()), by) for name, text, breaks, by in _ROWS)
 

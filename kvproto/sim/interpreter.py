@@ -165,7 +165,8 @@ class Interpreter:
         self._transmit(effect.link, effect.epoch, effect.room, effect.body)
 
     def _transmit_aux(self, effect: do.TransmitAux) -> None:
-        self._transmit(effect.link, effect.epoch, effect.room, msg.Aux(self.around.aux_row(effect.room)))
+        body = msg.Aux(self.around.aux_row(effect.room), effect.traceparent)
+        self._transmit(effect.link, effect.epoch, effect.room, body)
 
     def _transmit_pages(self, effect: do.TransmitPages) -> None:
         body = msg.PagesRsp(effect.chunk, self.around.page_ids(effect))
@@ -173,7 +174,7 @@ class Interpreter:
 
     def _say_hello(self, effect: do.SayHello) -> None:
         assert isinstance(self.rank, DecodeRank)
-        self._transmit(effect.link, 0, 0, self.rank.hello(effect.session))
+        self._transmit(effect.link, 0, 0, self.rank.hello(effect.session, effect.link))
 
     def _say_welcome(self, effect: do.SayWelcome) -> None:
         assert isinstance(self.rank, PrefillRank)

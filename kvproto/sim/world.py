@@ -191,6 +191,8 @@ class SimulatedWorld(Environment):
             if isinstance(rank, PrefillRank):
                 slots = self.settings.slots - len(rank.free_slots)
                 left |= {"sends": rank.sends, "slots": slots, "slot_of": rank.slot_of, "queue": rank.slot_queue}
+                left |= {"permits": rank.permits, "writers": rank.permit_queue}
+                left |= {"credits": rank.credits, "askers": rank.credit_queues}
                 left |= {"writes": rank.writes, "unposted": node.interpreter.unposted}
             else:
                 left |= {"grants": rank.grants, "ring": rank.ring.live, "queue": rank.space_queue}

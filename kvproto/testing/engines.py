@@ -46,8 +46,9 @@ class Engines(Pair):
         """These prefill engines (all) open the room; nothing is scheduled."""
         for index in range(len(self.prefills)) if ranks is None else ranks:
             if self.tasks[room].may_open("P", index):
-                self.prefills[index].open(room, self.tasks[room].tokens, self.tasks[room].pages["P"])
-                self.tasks[room].open("P", index)
+                task = self.tasks[room]
+                self.prefills[index].open(room, task.tokens, task.pages["P"][: task.paged])
+                task.open("P", index)
 
     def open_decode(self, room: Room, ranks: list[int] | None = None) -> None:
         """These decode engines (all) open the room."""
@@ -69,8 +70,7 @@ class Engines(Pair):
         for index, endpoint in self._active(room, "P"):
             if task.produced.get(index, 0) < upto:
                 task.write(endpoint.pool, self.plan.prefill, index, task.produced.get(index, 0), upto)
-                task.produced[index] = upto
-            endpoint.produced(room, upto)
+            endpoint.produced(room, upto, pages=task.more_pages(self.plan.prefill, index, upto))
             if aux is not None:
                 endpoint.aux(room, aux)
                 task.given.add(index)
@@ -82,6 +82,11 @@ class Engines(Pair):
             if at == index:
                 endpoint.abort(room)
                 task.hurt = True
+
+    def refuse(self, room: Room, index: int) -> None:
+        """This prefill engine says no to the room, whether or not it has opened it."""
+        self.prefills[index].refuse(room)
+        self.tasks[room].hurt = True
 
     def _active(self, room: Room, side: Side) -> list[tuple[int, Any]]:
         group: list[Any] = list(self.prefills if side == "P" else self.decodes)

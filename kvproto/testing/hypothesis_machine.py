@@ -128,6 +128,11 @@ class TransferMachine(RuleBasedStateMachine):
         group = self.stage.prefills if side == "P" else self.stage.decodes
         self.stage.abort(room, side, index % len(group))
 
+    @rule(room=rooms, index=ANY)
+    def refuse(self, room: Room, index: int) -> None:
+        """A prefill engine says no to a room, whether or not it has opened it."""
+        self.stage.refuse(room, index % len(self.stage.prefills))
+
     # --------------------------------------------------------------------------------- loops, and what moves
     @rule(which=st.lists(ANY, min_size=1, max_size=4))
     def poll(self, which: list[int]) -> None:

@@ -106,7 +106,7 @@ class Judge:
         assert written is not None, f"P{writer.rank.index} has forgotten a write that still moves"
         key, chunk, _ = written
         _, target, length = cargo.pieces[piece]
-        offset, ring = target - reader.data.regions[0].addr, reader.rank.ring
+        offset, ring = target - reader.data.memory.regions[0].addr, reader.rank.ring
         self.pieces += 1
         task = next((task for task in stage.tasks.values() if task.room.key == key), None)
         assert task is not None, f"a write for the unknown room {key}"

@@ -11,6 +11,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from kvproto.fsm.codec import Body
+from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, grid_tokens
 from kvproto.protocol import messages as msg
@@ -42,6 +43,13 @@ def layouts(draw: st.DrawFn, *, heads: int | None = None) -> Layout:
     )  # fmt: skip
 
 
+STRIDES = st.builds(Strides, *[SIZES] * 3)
+PLANES = st.tuples(st.integers(1, 2**31 - 1), SIZES)
+PLACEMENTS = st.builds(
+    Placement, st.lists(STRIDES, max_size=2).map(tuple), st.lists(PLANES, max_size=4).map(tuple), WORDS
+)
+
+
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     """Two groups of one model, with a grid of whole pages of both."""
@@ -58,10 +66,11 @@ def plans(draw: st.DrawFn) -> Plan:
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "chunk": CHUNKS, "grant": U64, "offset": SIZES, "end": SIZES, "round": U64, "mark_round": U64, "mark_tail": SIZES,
     "tail": SIZES, "session": U64, "epoch": U64, "group": U64, "rank": U32, "grid": U32, "version": U32,
-    "secret": st.binary(max_size=msg.MAX_SECRET),
+    "secret": st.binary(max_size=msg.MAX_SECRET), "traceparent": st.binary(max_size=msg.MAX_TRACEPARENT),
     "tokens": U32, "prefix": U32, "digest": st.text(max_size=64), "why": st.text(max_size=200),
     "lease": st.floats(allow_nan=False), "endpoint": st.binary(max_size=200), "pages": st.binary(max_size=64),
-    "data": st.binary(max_size=200), "layout": layouts(), "cause": st.sampled_from(tuple(Cause)[1:]),
+    "data": st.binary(max_size=200), "layout": layouts(),
+    "placement": st.none() | PLACEMENTS, "cause": st.sampled_from(tuple(Cause)[1:]),
 }  # fmt: skip
 
 BODIES: tuple[type[Body], ...] = get_args(Message)

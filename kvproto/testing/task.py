@@ -42,6 +42,8 @@ class RoomTask:
         self.room, self.tokens, self.prefix = room, tokens, prefix
         self.pages: dict[Side, list[int]] = {"P": ours, "D": theirs}
         dims = [model.k_dim] * model.layers + [model.v_dim] * model.layers * bool(model.v_dim)
+        #: pages that the prefill engine has when it opens the room: all, or none; then they come with the KV
+        self.paged = len(ours) if room.id % 2 else 0
         #: each tensor of the whole model, [token, head, byte]
         self.kv = [
             torch.randint(0, 256, (tokens, model.heads, dim * model.itemsize), dtype=torch.uint8, generator=bits)
@@ -82,6 +84,12 @@ class RoomTask:
         rows = rows_of(self.pages["P"], first, last, layout.page_size)
         for view, whole in zip(views(pool), self.part(layout, index), strict=True):
             view[rows] = whole[first:last]
+
+    def more_pages(self, layout: Layout, index: int, upto: int) -> list[int]:
+        """The pages that a prefill engine has to give with so many tokens, now that they are computed."""
+        had, size = self.produced.get(index, 0), layout.page_size
+        self.produced[index] = max(had, upto)
+        return self.pages["P"][max(self.paged, -(-had // size)) : -(-upto // size)]
 
     def whole(self, plan: Plan) -> bool:
         """Every engine has done all that is asked of it, and nothing has disturbed the room."""

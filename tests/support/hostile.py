@@ -207,9 +207,11 @@ class SuspectPrefill(Suspect):
         return freeze_prefill(rank or self.rank, self.node.names, len(self.peers))
 
     def padded(self, value: Frozen) -> Frozen:
-        rooms, tombs, links, known, *kept, watch, writes = value
+        rooms, tombs, links, known, *kept, watch, writes, permits, waiting, asking = value
         nobody = (None,) * (len(self.peers) - len(links))
-        return rooms, tombs, (*links, *nobody), (*known, *nobody), *kept, (*watch, *[()] * len(nobody)), writes
+        more = [()] * len(nobody)
+        links, known, watch, asking = (*links, *nobody), (*known, *nobody), (*watch, *more), (*asking, *more)
+        return rooms, tombs, links, known, *kept, watch, writes, permits, waiting, asking
 
     def judge_held(self) -> None:
         rank = self.rank
@@ -217,10 +219,17 @@ class SuspectPrefill(Suspect):
         assert rank.slot_of.keys() | rank.slot_queue.keys() <= sends, "a slot belongs to no send"
         slots = sorted((*rank.free_slots, *rank.slot_of.values()))
         assert slots == list(range(self.config.slots)), f"slots {slots}"
+        assert rank.permits | rank.permit_queue.keys() <= sends, "a permit belongs to no send"
+        assert len(rank.permits) <= self.config.page_writes, f"permits {rank.permits}"
+        for asked in (rank.credits, rank.credit_queues):
+            assert all(keys and keys <= sends for keys in map(set, asked.values())), "a credit belongs to no send"
+        assert all(len(keys) <= self.config.requests for keys in rank.credits.values()), f"credits {rank.credits}"
 
     def held(self) -> list[Any]:
         rank = self.rank
         waiting = [("watch", link, min(2, len(heap))) for link, heap in rank.watch.items()]
+        waiting += [("asking", link, min(2, len(queue))) for link, queue in rank.credit_queues.items()]
+        waiting.append(("permits", len(rank.permits), min(2, len(rank.permit_queue))))
         return [("slots", len(rank.free_slots), min(2, len(rank.slot_queue))), *waiting]
 
 

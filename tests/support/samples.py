@@ -37,7 +37,9 @@ POOL: dict[str, tuple[Any, ...]] = {
     "tells": (False, True), "acked": (False, True), "until": (50.0, 200.0), "flying": (0, 1, 2), "last": (False, True),
     "place": (b"", b"here"), "address": ("", "here"), "wire": ("", "wire"), "rank": (0, 1),
     "claim": (*[Claim()] * 6, Claim(2, b"word"), Claim(3)), "secret": (b"", b"", b"", b"word"),
-    "leaving": (False, True),
+    "leaving": (False, True), "heard": (False, True), "mark": (0, 1), "full": (False, True),
+    "landed": (False, True), "traceparent": (b"", b"", b"00-1"), "doubt": (0, 1, 2, 3),
+    "anew": (False, False, True), "within": (0.0, 0.0, 5.0),
 }  # fmt: skip
 NOW = 100.0
 #: states in which a room's terms may be unknown

@@ -19,8 +19,9 @@ from kvproto.sim.world import FaultChances, Side, SimulatedWorld
 GRID, PAGE = 8, 4
 #: short, so that every timer ends in a story
 QUICK = Timing(
-    resend=Timer(0.25, 6), patience=Timer(0.25, 3), call=Timer(0.5, 8), engine=Timer(4.0), bootstrap=Timer(4.0),
-    stall=Timer(12.0), lease=Timer(2.0), write=Timer(3.0), kernel=Timer(3.0), wire=Timer(2.0),
+    resend=Timer(0.25, 4, 1.0), patience=Timer(0.25, 3), turn=Timer(0.25, 2), call=Timer(0.5, 8),
+    engine=Timer(4.0), bootstrap=Timer(4.0), stall=Timer(12.0), lease=Timer(2.0), write=Timer(3.0), kernel=Timer(3.0),
+    wire=Timer(2.0),
     heartbeat=Timer(1.0, 4), forget=Timer(15.0),
 )  # fmt: skip
 SHAPES = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (2, 4), (8, 2), (2, 8))
@@ -65,6 +66,7 @@ class Story:
             window=random.choice((1, 2, 4)), ahead=random.choice((1, 2)),
             pages_only=random.random() < (0.7 if rough else 0.1),
             tombstones=random.choice((2, 64)), early=random.choice((1, 64)),
+            requests=random.choice((1, 2, 64)), page_writes=random.choice((1, 8)),
         )  # fmt: skip
         self.world = SimulatedWorld(
             seed, layout(tp[0]), layout(tp[1]), grid=GRID, settings=settings,

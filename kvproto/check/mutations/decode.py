@@ -14,12 +14,14 @@ from kvproto.fsm.table_patching import TablePatch
 from kvproto.layout.sharding import cell
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.states import DRoom
+from kvproto.protocol.states import DLink, DRoom
+from kvproto.protocol.tables.links import decode_link
 from kvproto.rank.decode import DecodeRank
 
 # The package gives the tables their modules' names.
 dr = import_module("kvproto.protocol.tables.decode_room")
 DROOMS: Table[Any] = dr.decode_room
+DLINKS = decode_link
 
 
 @mutation("last-chunk-arrives-first", "two-slots", "L1")
@@ -30,6 +32,12 @@ def last_chunk_arrives_first(b: TablePatch) -> None:
         return bool(e.chunk == dr._total(v) - 1 and dr.last_chunk(v, e, now))  # noqa: SLF001
 
     b.change(DROOMS, b.rows(DROOMS, DRoom.OPEN, ev.ChunkLanded, "last_chunk"), when=last_chunk)
+
+
+@mutation("told-once", "other-secret-lost", "L1")
+def told_once(b: TablePatch) -> None:
+    """A decode rank does not ask after a room in which nothing moves (beside the catalogue)."""
+    b.change(DROOMS, b.rows(DROOMS, DRoom.OPEN, ev.TimerFired, "tries_left"), do=())
 
 
 @mutation("late-request-after-scatter", "unordered", "L2", "S10")
@@ -77,6 +85,7 @@ def abort_ignored_after_success(b: TablePatch) -> None:
         do=(dr.announce, dr.stop_grants, dr.drain_grants, dr.release),
     )  # fmt: skip
     b.ignore(DROOMS, DRoom.ABORTED, ev.GrantClosed)
+    b.ignore(DROOMS, DRoom.ABORTED, ev.GrantsStopped)
 
 
 @mutation("padding-means-done", "two-slots", "S5", "S3")
@@ -106,3 +115,9 @@ def ack_by_room_only(b: TablePatch) -> None:
                 return before(replace(v, peers=1 << e.peer), e, now)
 
             b.change(DROOMS, [row], when=anyone)
+
+
+@mutation("doubt-forgotten", "link", "S4", "S1")
+def doubt_forgotten(b: TablePatch) -> None:
+    """Of a lost prefill rank that was told where to write, nothing is taken to be on its way (beside the catalogue)."""
+    b.change(DLINKS, b.rows(DLINKS, DLink.AWAIT_RETURN, ev.QuietAsked, "untold"), when=None)

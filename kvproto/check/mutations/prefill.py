@@ -97,3 +97,19 @@ def failure_not_told(b: TablePatch) -> None:
 def _end_without_a_word(b: TablePatch, end: PRoom) -> None:
     for event in (ev.SendFinished, ev.SendsStopped):
         b.change(PROOMS, b.rows(PROOMS, PRoom.DRAINING, event, None), target=end, do=(pr.release,))
+
+
+@mutation("refusal-forgotten", "refuse", "L1", "S8")
+def refusal_forgotten(b: TablePatch) -> None:
+    """The prefill engine says no to a room that nobody has opened yet, and that is not remembered."""
+    b.change(
+        PROOMS, b.rows(PROOMS, PRoom.UNKNOWN, ev.EngineRefused), verb="ignore", target=PRoom.UNKNOWN, let=None, do=()
+    )
+
+
+@mutation("taken-back-and-read", "withdraw", "S12")
+def taken_back_and_read(b: TablePatch) -> None:
+    """A send that queues for a slot does not hear that its KV was taken back."""
+    b.change(
+        SENDS, b.rows(SENDS, PSend.AWAIT_SLOT, ev.KvWithdrawn), verb="ignore", target=PSend.AWAIT_SLOT, let=None, do=()
+    )

@@ -8,11 +8,11 @@ from typing import Any
 from kvproto.check.mutations.registry import mutation
 from kvproto.fsm.table import Table
 from kvproto.fsm.table_patching import TablePatch
-from kvproto.fsm.vocabulary import Effect
+from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import TimerFired
-from kvproto.protocol.states import DGrant, PSend, PWrite
+from kvproto.protocol.states import PSend, PWrite
 from kvproto.rank.prefill import PrefillRank
 
 # The package gives the tables their modules' names.
@@ -103,7 +103,7 @@ def break_on_first_not_ready(b: TablePatch) -> None:
             rank.free_slots.append(slot)
         _first_in_line(rank)
 
-    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), do=(ps.ask_grant, enroll))
+    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), do=(ps.take_credit, enroll))
     b.patch(PrefillRank, "_take_slot", take_slot)
     b.patch(PrefillRank, "_free_slot", free_slot)
 
@@ -146,10 +146,9 @@ def read_before_produced(b: TablePatch) -> None:
 @mutation("capacity-inversion", "memory", "L1", "L2", "L5")
 def capacity_inversion(b: TablePatch) -> None:
     """Sends wait for the ring for ever; the way over pages is closed."""
-    b.drop(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, TimerFired, None))
-    b.drop(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, TimerFired, None))
-    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, TimerFired), when=None)
-    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, TimerFired), when=None)
+    for state in (PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK):
+        b.drop(SENDS, b.rows(SENDS, state, TimerFired, None))
+        b.change(SENDS, b.rows(SENDS, state, TimerFired, "patient"), when=None)
 
 
 @mutation("slot-reuse", "one-slot", "S12")
@@ -160,14 +159,21 @@ def slot_reuse(b: TablePatch) -> None:
     b.without(SENDS, b.rows(SENDS, PSend.WRITING, ev.WriteCompleted), "free_slot")
 
 
+@mutation("slot-overtaken", "credit-abort", "S8", "S10")
+def slot_overtaken(b: TablePatch) -> None:
+    """What a send is given (a credit, a slot, a permit) it hears behind all that waits, its own end perhaps."""
+
+    def give(rank: PrefillRank, event: Event) -> None:
+        rank._queue.append(event)  # noqa: SLF001
+
+    b.patch(PrefillRank, "give", give)
+
+
 @mutation("deferral-taxes-ready", "wait", "L4")
 def deferral_taxes_ready(b: TablePatch) -> None:
-    """A chunk for which there is no space yet is refused, and asked for again at once."""
-    b.change(GRANTS, b.rows(GRANTS, DGrant.AWAIT_SPACE, ev.StagingRequested), do=(dg.say_denied,))
-    denied = b.rows(SENDS, PSend.AWAIT_GRANT, ev.StagingDenied)
-    b.change(SENDS, denied, target=PSend.AWAIT_GRANT, let=None, do=(ps.ask_grant,))
-    reserve = b.rows(GRANTS, DGrant.NEW, ev.StagingRequested)
-    b.change(GRANTS, reserve, do=(dg.reserve, dg.say_denied))
+    """A chunk for which there is no space yet is put off, and asked for again at once."""
+    put_off = b.rows(SENDS, PSend.AWAIT_GRANT, ev.StagingDeferred)
+    b.change(SENDS, put_off, target=PSend.AWAIT_GRANT, let=None, do=(ps.ask_grant,))
 
 
 @mutation("lease-ignored", "late", "S1", "S4")
@@ -191,6 +197,12 @@ def _post_whatever_the_lease(b: TablePatch) -> None:
     b.change(WRITES, b.rows(WRITES, PWrite.POSTING, ev.BatchReady, "lease_holds_for_last"), when=last)
 
 
+@mutation("lapse-fails-room", "prepare-late", "S9")
+def lapse_fails_room(b: TablePatch) -> None:
+    """A write of which nothing was posted when its lease ended fails its room (beside the catalogue)."""
+    b.drop(WRITES, b.rows(WRITES, PWrite.POSTING, ev.BatchReady, "untouched"))
+
+
 @mutation("write-ends-with-first-batch", "batches", "S4", "S5", "S6")
 def write_ends_with_first_batch(b: TablePatch) -> None:
     """A write of several batches counts as complete when the first one is."""
@@ -198,9 +210,9 @@ def write_ends_with_first_batch(b: TablePatch) -> None:
     b.change(WRITES, rows, when=None)
 
 
-@mutation("early-ack-dropped", "smoke-tells", "sometimes")
-def early_ack_dropped(b: TablePatch) -> None:
-    """A confirmation that comes before its write is seen to end is forgotten."""
+@mutation("early-answer-kept-aside", "smoke-tells", "sometimes")
+def early_answer_kept_aside(b: TablePatch) -> None:
+    """A confirmation that comes before its write is seen to end is nothing to the send."""
     b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.ChunkAcked, "tells"), verb="ignore")
 
 

@@ -42,7 +42,7 @@ GRANT = PLAN.grant_bytes(0, GRID)
 #: another chunk's, and it promises one round ahead
 RINGS = ("empty", "full", "small", "ahead")
 TO_READER = ("REQ", "PAGES_REQ", "MARK_REQ", "NOTE_STAGED", "NOTE_PAGES", "DRAINED")
-TO_WRITER = ("RSP_WAIT", "RSP_OPEN", "DENIED", "PAGES", "MARK", "ACK", "ABORT", "NOTED")
+TO_WRITER = ("RSP_WAIT", "RSP_OPEN", "IN_QUEUE", "DENIED", "PAGES", "MARK", "ACK", "ABORT", "NOTED")
 #: inputs of a writer that find the lease holding, or over
 TIMED = ("RSP_WAIT", "RSP_OPEN", "MARK", "PAGES", "produce", "gathered")
 
@@ -94,6 +94,6 @@ def name(body: msg.Message) -> str:
             return "MARK" if body.round else ""
     return {
         msg.StagingReq: "REQ", msg.PagesReq: "PAGES_REQ", msg.WatermarkReq: "MARK_REQ", msg.Drained: "DRAINED",
-        msg.StagingRefused: "DENIED", msg.PagesRsp: "PAGES", msg.ChunkAck: "ACK", msg.Abort: "ABORT",
-        msg.Noted: "NOTED",
+        msg.StagingQueued: "IN_QUEUE", msg.StagingRefused: "DENIED", msg.PagesRsp: "PAGES", msg.ChunkAck: "ACK",
+        msg.Abort: "ABORT", msg.Noted: "NOTED",
     }[type(body)]  # fmt: skip

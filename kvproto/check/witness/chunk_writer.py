@@ -6,6 +6,7 @@ says what it is; whether it is in doubt says the memory, and the input that ends
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -44,7 +45,7 @@ from kvproto.rank.prefill import PrefillRank
 from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 
 #: states whose timer ends no room: it leads from the ring to the pages
-PATIENT = (PSend.AWAIT_GRANT, PSend.AWAIT_WATERMARK, PSend.AWAIT_KV)
+PATIENT = (PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK, PSend.AWAIT_KV)
 #: states in which a send still looks at its region
 _REGION = (PSend.AWAIT_WATERMARK, PSend.AWAIT_KV, PSend.AWAIT_SLOT, PSend.GATHERING, PSend.WRITING)
 
@@ -115,7 +116,8 @@ class Writer(Surroundings):
         bodies: dict[str, Message] = {
             "RSP_WAIT": msg.StagingRsp(0, OURS, 0, mine, GRANT, 0, 0),
             "RSP_OPEN": msg.StagingRsp(0, OURS, 0, mine, GRANT, mine, 0),
-            "DENIED": msg.StagingRefused(0), "PAGES": msg.PagesRsp(0, b"\0\0\0\0"), "MARK": msg.Watermark(1, 0),
+            "IN_QUEUE": msg.StagingQueued(0, 0, 0), "DENIED": msg.StagingRefused(0),
+            "PAGES": msg.PagesRsp(0, b"\0\0\0\0"), "MARK": msg.Watermark(1, 0),
             "ACK": msg.ChunkAck(0), "ABORT": msg.Abort(CAUSE), "NOTED": msg.Noted(),
         }  # fmt: skip
         return bodies[word]
@@ -142,7 +144,14 @@ class Writer(Surroundings):
         rank.links[1] = PLinkValue(PLink.UP, INFINITY, epoch=1, mark_round=int(v.seen and self.waits))
         rank.sends = {ROOM: {0: v.send}} if v.send else {}
         slot = v.send is not None and v.send.slot >= 0
-        rank.slot_of, rank.free_slots, rank.slot_queue = ({(ROOM, 0, 0): 0}, [], {}) if slot else ({}, [0], {})
+        rank.slot_of, rank.free_slots, rank.slot_queue = (
+            ({(ROOM, 0, 0): 0}, [], OrderedDict()) if slot else ({}, [0], OrderedDict())
+        )
+        state = v.send.state if v.send is not None else None
+        pages = state is PSend.SLICING or (state is PSend.DRAINING and not slot)
+        rank.permits, rank.permit_queue = ({(ROOM, 0, 0)} if pages else set()), OrderedDict()
+        rank.credits = {1: {(ROOM, 0, 0)}} if state is PSend.AWAIT_GRANT else {}
+        rank.credit_queues = {}
         watches = v.send is not None and v.send.state is PSend.AWAIT_WATERMARK
         rank.watch[1] = [(1, GRANT, ROOM, 0, 0)] if watches else []
         rank.writes = {}
@@ -203,7 +212,7 @@ def _p_room(room: PRoomValue) -> PRoomValue:
 
 
 def _send(v: PSendValue, slots: dict[Any, int]) -> PSendValue:
-    v = replace(v, due=INFINITY, tries=0, asked=0.0, slot=slots.get((ROOM, 0, 0), -1))
+    v = replace(v, due=INFINITY, tries=0, mark=0, asked=0.0, slot=slots.get((ROOM, 0, 0), -1))
     if v.state not in _REGION:
         told = v.grant if v.state is PSend.AWAIT_ACK else 0
         v = replace(v, grant=told, offset=0, round=0, end=0)

@@ -1,0 +1,111 @@
+"""One endpoint of the overload benchmark: a process that carries rooms, and counts what became of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.room import Room
+from kvproto.io.transports.nixl import NixlTransport
+from kvproto.layout.sharding import Layout
+from kvproto.rank.settings import Settings
+from kvproto.testing.pools import noise
+
+#: tokens and chunks of a room of the load; bytes of a chunk's region; regions that the ring has
+GRID, CHUNKS = 64, 4
+CHUNK_BYTES = GRID * 4 * 4 * 128 * 2
+RING_CHUNKS, SLOTS = 4, 2
+#: pages of a pool: rooms share them, since nobody looks at the bytes here
+PAGES = 1024
+#: seconds after which something hangs
+LONGEST_S = 300.0
+
+
+def layout(tp: int, page: int) -> Layout:
+    return Layout(layers=4, heads=4, k_dim=64, v_dim=64, itemsize=2, dtype="bfloat16", page_size=page, tp=tp)
+
+
+class OverloadRank:
+    """One endpoint."""
+
+    def __init__(self, side: str, index: int) -> None:
+        self.prefill = side == "P"
+        mine = layout(2, 16) if self.prefill else layout(1, 32)
+        self.page = mine.page_size
+        settings = Settings(ring_bytes=RING_CHUNKS * CHUNK_BYTES, slots=SLOTS)
+        make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
+        self.endpoint = make(mine, index, noise(mine, index, PAGES, 1), NixlTransport(), grid=GRID, settings=settings)
+
+    def idle(self) -> None:
+        if not self.endpoint.poll():
+            self.endpoint.wait(0.002)
+
+    def end(self) -> None:
+        self.endpoint.close()
+
+    def address(self) -> str:
+        return str(self.endpoint.address)
+
+    def connect(self, addresses: list[str]) -> None:
+        self.endpoint.connect(layout(2, 16), addresses)
+        self._drive(self.endpoint.ready)
+
+    def carry(self, first: int, rooms: int, live: int) -> dict[str, Any]:
+        """So many rooms from this id on, `live` of them open at a time."""
+        opened = gone = failed = 0
+        pages, begin = self._by_pages(), time.monotonic()
+        while gone < rooms:
+            while opened < rooms and opened - gone < live:
+                self._open(Room(first + opened), CHUNKS)
+                opened += 1
+            moved = self.endpoint.poll()
+            failed += sum(not outcome.ok for outcome in self.endpoint.finished())
+            gone += len(self.endpoint.released())
+            self._rest(moved, begin)
+        return {"begin": begin, "end": time.monotonic(), "failed": failed, "by_pages": self._by_pages() - pages}
+
+    def pace(self, first: int, rooms: int, pace: float, start: float, huge: int) -> dict[str, Any]:
+        """Small rooms `pace` seconds apart from `start` on (the host's monotonic clock), beside a huge one if asked."""
+        due, gone, failed = 0, 0, 0
+        took: list[float] = []
+        if huge:
+            self._open(Room(first + rooms), huge)
+        while gone < rooms + bool(huge):
+            now = time.monotonic()
+            while due < rooms and now >= start + due * pace:
+                self._open(Room(first + due), 1)
+                due += 1
+            moved = self.endpoint.poll()
+            for outcome in self.endpoint.finished():
+                failed += not outcome.ok
+                at = outcome.room.id - first
+                if at < rooms:
+                    took.append(time.monotonic() - (start + at * pace))
+            gone += len(self.endpoint.released())
+            self._rest(moved, start)
+        return {"took": took, "failed": failed}
+
+    def _open(self, room: Room, chunks: int) -> None:
+        tokens = chunks * GRID
+        pages = [(room.id + i) % PAGES for i in range(tokens // self.page)]
+        self.endpoint.open(room, tokens, pages)
+        if self.prefill:
+            self.endpoint.produced(room, tokens)
+            self.endpoint.aux(room, b"token")
+
+    def _by_pages(self) -> int:
+        return int(self.endpoint.metrics().get("slices", 0))
+
+    def _drive(self, over: Callable[[], bool]) -> None:
+        begin = time.monotonic()
+        while not over():
+            self._rest(self.endpoint.poll(), begin)
+
+    def _rest(self, moved: bool, since: float) -> None:
+        if not moved:
+            self.endpoint.wait(0.002)
+        if time.monotonic() > since + LONGEST_S:
+            raise TimeoutError(str(self.endpoint.reports()[-3:]))

@@ -1,0 +1,40 @@
+"""A clock by hand beside real sockets: time goes on only when what was said has arrived."""
+
+from __future__ import annotations
+
+import time
+
+from kvproto.io.clock import ManualClock
+from kvproto.testing import inside
+from kvproto.testing.pair import Pair
+
+STEP_S, LONGEST_S = 0.5, 5.0
+#: turns in which nothing happens, a thousandth of a second apart, after which everything has arrived
+QUIET = 6
+
+
+def pass_time(pair: Pair, clock: ManualClock, seconds: float) -> None:
+    """So many seconds of the pair's clock; nothing is late because a socket's thread had no core meanwhile."""
+    settle(pair)
+    for _ in range(round(seconds / STEP_S)):
+        clock.advance(STEP_S)
+        settle(pair)
+
+
+def settle(pair: Pair) -> None:
+    """Turn until nothing happens, and every link that is up has heard something of late."""
+    limit, quiet = time.monotonic() + LONGEST_S, 0
+    while (quiet < QUIET or not _heard(pair)) and time.monotonic() < limit:
+        quiet = 0 if pair.turn() else quiet + 1
+        time.sleep(0.001)
+
+
+def _heard(pair: Pair) -> bool:
+    """Whether every link that is up has heard something of late."""
+    ranks = [inside(endpoint).rank for endpoint in pair.endpoints]
+    return all(
+        value.silent < 2 or link in rank._heard_by
+        for rank in ranks
+        for link, value in rank.links.items()
+        if value.state is rank.UP
+    )

@@ -1,0 +1,181 @@
+"""An engine's tensors as a pool: what comes of them, what is refused by name, and where their planes lie in memory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+
+from kvproto.adapters.geometry import GeometryError, Reason, Shards, geometry
+from kvproto.engine.pool_memory import place
+from kvproto.errors import ArgumentError
+from kvproto.io.kernels.pool import Pool
+from kvproto.layout.placement import Placement, Strides, dense
+from kvproto.layout.sharding import LayoutError
+
+ONE = Shards(heads=4, layers=2)
+
+
+def zeros(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+def test_what_tensors_and_shards_say_is_the_layout() -> None:
+    shards = Shards(4, 30, tp=2, pp=4, stages=(7, 8, 8, 7), rank=3)
+    made = geometry([zeros(9, 2, 16, 2, 8) for _ in range(8)], "B2NHC", shards)
+    layout = made.layout
+    assert (layout.heads, layout.layers, layout.stages, layout.pp) == (4, 30, (7, 8, 8, 7), 4)
+    assert (layout.k_dim, layout.v_dim, layout.page_size, layout.dtype, layout.order) == (8, 8, 16, "bfloat16", "NHD")
+    assert (made.pool.layers, made.pool.heads, made.pool.pages, made.unit) == (8, 2, 9, 1)
+    assert [made.units(tokens, whole=whole) for tokens, whole in ((33, False), (33, True))] == [33, 33]
+
+
+@pytest.mark.parametrize(
+    ("shape", "form", "order"),
+    [((9, 16, 4, 8), "BNHC", "NHD"), ((9, 4, 16, 8), "BHNC", "HND"), ((4, 9, 16, 8), "HBNC", "HND"),
+     ((9, 16, 8), "BNC", "NHD"), ((144, 4, 8), "SHC", "NHD")],
+)  # fmt: skip
+def test_the_order_is_read_from_the_strides(shape: tuple[int, ...], form: str, order: str) -> None:
+    heads = 4 if "H" in form else 1
+    made = geometry([zeros(*shape)] * 1, form, Shards(heads, 1), page_size=16)
+    assert (made.layout.order, made.pool.pages, made.pool.page_size) == (order, 9, 16)
+
+
+def test_every_form_that_the_page_names_is_a_pool() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "embedding.md").read_text()
+    table = page[page.index("| form | tensors |") :].partition("\n\n")[0].splitlines()[2:]
+    forms = [form for line in table for form in re.findall(r"`(\w+)`", line.split("|")[1])]
+    sizes = {"L": 2, "B": 9, "N": 16, "S": 144, "H": 4, "C": 8, "2": 2}
+    for form in forms:
+        tensors = [zeros(*(sizes[letter] for letter in form)) for _ in range(1 if "L" in form else 2)]
+        made = geometry(tensors, form, Shards(4 if "H" in form else 1, 2), page_size=16)
+        assert (made.pool.layers, made.pool.pages, made.pool.page_size) == (2, 9, 16)
+    assert len(forms) == 12
+
+
+def test_a_permuted_view_is_as_good_as_the_tensor() -> None:
+    """A cache that is logically [blocks, heads, tokens, content], and lies token by token."""
+    real = zeros(9, 16, 4, 8)
+    (view,), (plain,) = (geometry(*each, Shards(4, 1)).pool.k for each in (([real.permute(0, 2, 1, 3)], "BHNC"),
+                                                                          ([real], "BNHC")))  # fmt: skip
+    assert (view.stride(), view.data_ptr()) == (plain.stride(), plain.data_ptr())
+
+
+def test_rows_may_be_cut_into_k_and_v_or_stay_one() -> None:
+    tensors = [zeros(9, 16, 4, 24) for _ in range(2)]
+    whole, cut = geometry(tensors, "BNHC", ONE).layout, geometry(tensors, "BNHC", ONE, k_dim=16).layout
+    assert [(each.k_dim, each.v_dim) for each in (whole, cut)] == [(24, 0), (16, 8)]
+
+
+def test_opaque_blocks_count_as_tokens() -> None:
+    made = geometry([zeros(9, 4, 8, 16) for _ in range(2)], "BHCN", ONE, opaque="k-transposed")
+    assert (made.unit, made.layout.page_size, made.layout.k_dim) == (16, 1, 128)
+    assert made.layout.dtype == "bfloat16/k-transposed16"
+    assert [made.units(tokens) for tokens in (15, 16, 40)] == [0, 1, 2]
+    assert made.units(40, whole=True) == 3
+
+
+def call(*args: Any, **more: Any) -> dict[str, Any]:
+    return {"args": args, **more}
+
+
+PAIR = [zeros(9, 16, 4, 8) for _ in range(2)]
+REFUSED: list[tuple[Reason, str, dict[str, Any]]] = [
+    ("no-tensor", "give one a layer", call([], "BNHC", ONE)),
+    ("unknown-dimension", "'BNHX': it has each of B N H C once", call(PAIR, "BNHX", ONE)),
+    ("unknown-dimension", "'BBHC'", call(PAIR, "BBHC", ONE)),
+    ("wrong-dimensions", r"\(9, 16, 4, 8\) is not 'BNC'", call(PAIR, "BNC", ONE)),
+    ("wrong-dimensions", "is not 'B2HC'|is not 'B2NHC'", call([zeros(9, 3, 16, 4, 8)], "B2NHC", ONE)),
+    ("wrong-dimensions", "2 tensors with an L", call([zeros(2, 9, 16, 4, 8)] * 2, "LBNHC", ONE)),
+    ("layers-not-alike", "a pool, and an endpoint, for each kind", call([PAIR[0], zeros(9, 16, 4, 4)], "BNHC", ONE)),
+    ("layers-not-alike", "K of layer 1", call([PAIR[0], zeros(8, 16, 4, 8)], "BNHC", ONE)),
+    ("k-and-v", "in one tensor, and `v`", call([zeros(9, 2, 16, 4, 8)], "B2NHC", ONE, v=PAIR)),
+    ("k-and-v", "V is given apart", call(PAIR, "BNHC", ONE, v=PAIR, k_dim=4)),
+    ("k-and-v", "must leave something", call(PAIR, "BNHC", ONE, k_dim=8)),
+    ("rows-not-dense", "step of 16 elements: .* `opaque` moves", call([zeros(9, 4, 8, 16)] * 2, "BHCN", ONE)),
+    ("blocks-not-dense", "other things lie in between", call([zeros(9, 16, 4, 8)] * 2, "BNHC", ONE, opaque="x")),
+    ("slots-not-pages", "100 slots in pages of 16", call([zeros(100, 4, 8)] * 2, "SHC", ONE, page_size=16)),
+    ("slots-not-pages", "pass the engine's page_size", call([zeros(96, 4, 8)] * 2, "SHC", ONE)),
+    ("not-this-rank", r"= \(3, 4\) .* have \(2, 4\): name the model's", call(PAIR, "BNHC", Shards(4, 3))),
+    ("not-this-rank", r"= \(2, 2\) .* have \(2, 4\)", call(PAIR, "BNHC", Shards(4, 2, tp=2))),
+    ("no-pool", "let rows share memory", call([zeros(9, 1, 4, 8).expand(9, 16, 4, 8)] * 2, "BNHC", ONE)),
+    ("no-pool", "1 V tensors", call(PAIR, "BNHC", ONE, v=PAIR[:1])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reason", "words", "given"), REFUSED, ids=[f"{r}: {w}" for r, w, _ in REFUSED])
+def test_what_no_pool_can_express_is_refused_by_name(reason: Reason, words: str, given: dict[str, Any]) -> None:
+    args = given.pop("args")
+    with pytest.raises(GeometryError, match=words) as caught:
+        geometry(*args, **given)
+    assert caught.value.reason == reason
+    assert {case[0] for case in REFUSED} == set(get_args(Reason))
+
+
+def test_shards_that_are_none_are_refused_by_the_layout() -> None:
+    with pytest.raises(LayoutError, match="stages-do-not-add-up"):
+        geometry(PAIR, "BNHC", Shards(4, 2, pp=2, stages=(1, 2)))
+
+
+# ----------------------------------------------------------------------------------------------- where planes lie
+def test_a_tensor_a_plane_has_a_region_each_and_nothing_to_tell() -> None:
+    made = geometry([zeros(9, 16, 4, 8) for _ in range(2)], "BNHC", ONE, v=[zeros(9, 16, 4, 8) for _ in range(2)])
+    spans, placement = place(made.pool)
+    assert [size for _, size in spans] == [9 * 16 * 4 * 8 * 2] * 4
+    assert placement == dense(made.layout, 0)
+
+
+def test_halves_of_one_tensor_are_regions_of_their_own() -> None:
+    made = geometry([zeros(2, 9, 16, 4, 8) for _ in range(2)], "2BNHC", ONE)
+    assert place(made.pool)[1] == dense(made.layout, 0)
+
+
+def test_planes_of_one_block_share_a_region() -> None:
+    made = geometry([zeros(9, 2, 2, 16, 4, 8)], "BL2NHC", ONE)
+    spans, placement = place(made.pool)
+    page = 16 * 4 * 8 * 2
+    assert [size for _, size in spans] == [9 * 4 * page]
+    assert placement == Placement((Strides(4 * page, 64, 16),) * 2, tuple((1, at * page) for at in (0, 2, 1, 3)))
+
+
+def test_views_of_two_blocks_are_two_regions_in_the_order_of_their_planes() -> None:
+    blocks = [zeros(9, 2, 16, 4, 8) for _ in range(2)]
+    blocks.sort(key=lambda block: -block.data_ptr())
+    spans, placement = place(geometry(blocks, "B2NHC", ONE).pool)
+    assert [address for address, _ in spans] == [block.data_ptr() for block in blocks]
+    assert [region for region, _ in placement.planes] == [1, 2, 1, 2]
+
+
+LATENT = zeros(9, 16, 1, 24)
+ALIASED = {
+    "the same twice": Pool([PAIR[0]], [PAIR[0]]),
+    "the same for two layers": Pool([PAIR[0], PAIR[0]], []),
+    "a part of the other": Pool([LATENT], [LATENT[..., :16]]),
+    "a page later": Pool([PAIR[0][:-1]], [PAIR[0][1:]]),
+    "a token later": Pool([PAIR[0][:, :-1]], [PAIR[0][:, 1:]]),
+    "half a row later": Pool([LATENT[..., :16]], [LATENT[..., 8:]]),
+}
+
+
+@pytest.mark.parametrize("pool", ALIASED.values(), ids=ALIASED)
+def test_planes_that_share_bytes_are_refused(pool: Pool) -> None:
+    with pytest.raises(ArgumentError, match="two tensors of the pool share bytes"):
+        place(pool)
+
+
+WIDE = zeros(9, 900)
+APART = {
+    "tokens in turn": Pool([PAIR[0][:, ::2]], [PAIR[0][:, 1::2]]),
+    "heads in turn": Pool([PAIR[0][:, :, ::2]], [PAIR[0][:, :, 1::2]]),
+    "rows of two widths": Pool([LATENT[..., :16]], [LATENT[..., 16:]]),
+    "pages in turn": Pool([PAIR[0][:8:2]], [PAIR[0][1:9:2]]),
+    "blocks with room for both": Pool([WIDE[:, :512].view(9, 16, 4, 8)], [WIDE[:, 512:896].view(9, 16, 4, 6)]),
+}
+
+
+@pytest.mark.parametrize("pool", APART.values(), ids=APART)
+def test_planes_that_interleave_are_not(pool: Pool) -> None:
+    place(pool)

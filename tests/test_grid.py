@@ -1,0 +1,113 @@
+"""Prefill groups with grids of their own: a decode rank cuts each room as the group that sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.stories import layout
+
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.room import Outcome, Room
+from kvproto.errors import ArgumentError, LinkError
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.sharding import LayoutError
+from kvproto.rank.settings import DECODE_GROUP
+from kvproto.testing import inside
+from kvproto.testing.pair import SMALL
+from kvproto.testing.pools import noise, tokens_of, whole_model
+
+LAYOUT_P, LAYOUT_D, PAGES, TOKENS = layout(2), layout(1), 20, 37
+GRIDS = {1: 8, 5: 16}
+
+
+class Groups:
+    """Two prefill groups, each with a grid of its own, and one decode rank that knows none."""
+
+    def __init__(self) -> None:
+        self.fabric = Fabric(auto=True)
+        self.prefills = {
+            group: [PrefillEndpoint(LAYOUT_P, index, noise(LAYOUT_P, index, PAGES, group), MemoryTransport(self.fabric),
+                                    grid=grid, group=group, settings=SMALL) for index in range(2)]
+            for group, grid in GRIDS.items()
+        }  # fmt: skip
+        self.decode = DecodeEndpoint(
+            LAYOUT_D, 0, noise(LAYOUT_D, 0, PAGES, 2), MemoryTransport(self.fabric), group=DECODE_GROUP, settings=SMALL
+        )
+        self.endpoints = [*self.prefills[1], *self.prefills[5], self.decode]
+
+    def addresses(self, group: int) -> list[str]:
+        return [prefill.address for prefill in self.prefills[group]]
+
+    def connect(self, group: int, grid: int | None) -> None:
+        self.decode.connect(LAYOUT_P, self.addresses(group), group=group, grid=grid)
+
+    def turn(self, times: int) -> None:
+        for _ in range(times):
+            for endpoint in self.endpoints:
+                endpoint.poll()
+                endpoint.wait(0.001)
+
+    def wait_ready(self, *groups: int) -> None:
+        while not all(self.decode.ready(group) for group in groups):
+            self.turn(1)
+
+
+@pytest.fixture
+def groups() -> Iterator[Groups]:
+    made = Groups()
+    yield made
+    for endpoint in made.endpoints:
+        endpoint.close()
+
+
+def test_each_room_is_cut_as_its_own_group_cuts(groups: Groups) -> None:
+    for group, grid in GRIDS.items():
+        groups.connect(group, grid)
+    groups.wait_ready(*GRIDS)
+    rooms = {Room(group): [*range(4 * at, 4 * at + 10)] for at, group in enumerate(GRIDS)}
+    tables = {room: [*range(10 * at, 10 * at + 10)] for at, room in enumerate(rooms)}
+    for room, pages in rooms.items():
+        groups.decode.open(room, TOKENS, tables[room], group=room.id)
+        for prefill in groups.prefills[room.id]:
+            prefill.open(room, TOKENS, pages)
+            prefill.produced(room, TOKENS)
+            prefill.aux(room, b"")
+    done: list[Outcome] = []
+    while len(done) < len(rooms):
+        groups.turn(1)
+        done += groups.decode.finished()
+    assert all(outcome.ok for outcome in done)
+    for room, pages in rooms.items():
+        theirs = tables[room]
+        whole = tokens_of(noise(whole_model(LAYOUT_P), 0, PAGES, room.id), pages)
+        for sent, landed in zip(whole, tokens_of(groups.decode.pool, theirs), strict=True):
+            assert bool((sent[:TOKENS] == landed[:TOKENS]).all())
+    assert groups.decode.metrics()["scatters"] == -(-TOKENS // 8) + -(-TOKENS // 16)
+
+
+def test_another_grid_than_the_groups_is_refused_by_name(groups: Groups) -> None:
+    groups.connect(1, 16)
+    with pytest.raises(LinkError, match="grid of 16 tokens against 8"):
+        groups.wait_ready(1)
+
+
+def test_a_grid_that_cannot_be_is_refused_at_the_call(groups: Groups) -> None:
+    with pytest.raises(ArgumentError, match="no grid is known: give `connect` the prefill group's"):
+        groups.connect(1, None)
+    with pytest.raises(LayoutError, match="grid"):
+        groups.connect(1, 7)
+    assert not inside(groups.decode).data.plans
+
+
+def test_a_group_does_not_change_its_grid_while_it_is_connected(groups: Groups) -> None:
+    groups.connect(1, 8)
+    with pytest.raises(ArgumentError, match="prefill group 1 is connected with another layout or grid: disconnect"):
+        groups.connect(1, 16)
+    groups.wait_ready(1)
+    groups.decode.disconnect(1)
+    groups.connect(1, 16)
+    with pytest.raises(LinkError, match="grid of 16 tokens against 8"):
+        groups.wait_ready(1)

@@ -1,0 +1,103 @@
+"""Preemption: a prefill engine takes pages back while their room is under way, and gives others later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.stories import layout
+
+from kvproto.engine.room import Room
+from kvproto.errors import ArgumentError, NotFoundError
+from kvproto.fsm.machine import Machine
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import Cause, PSend
+from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send, reads_withdrawn
+from kvproto.protocol.timing import Timing
+from kvproto.rank.settings import Settings
+from kvproto.testing.pair import Pair
+
+TOKENS, GRID = 45, 8
+
+
+@pytest.fixture(params=[False, True], ids=["staged", "over pages"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, slots=1, pages_only=request.param)
+    with Pair(layout(2), layout(1), grid=GRID, settings=settings) as made:
+        yield made
+
+
+def moved(pair: Pair, room: Room, upto: int) -> list[int]:
+    """The KV behind `upto` tokens is computed once more, in other pages; the former ones are somebody else's now."""
+    table = pair.tables[room][0]
+    old = table[-(-upto // pair.plan.prefill.page_size) :]
+    new = [pair.free.pop() for _ in old]
+    for prefill in pair.prefills:
+        for tensor in (*prefill.pool.k, *prefill.pool.v):
+            tensor[new] = tensor[old]
+            tensor[old] = 7
+    return new
+
+
+@pytest.mark.parametrize(("computed", "upto"), [(45, 0), (40, 16), (20, 20), (24, 7), (0, 0)])
+@pytest.mark.parametrize("turns", [0, 1, 2, 4, 50])
+def test_the_kv_comes_from_where_it_was_computed_last(pair: Pair, computed: int, upto: int, turns: int) -> None:
+    room = pair.name(TOKENS)
+    pair.open_decode(room)
+    for prefill in pair.prefills:
+        prefill.open(room, TOKENS, pair.tables[room][0])
+        prefill.prefetch(room)
+    for _ in range(3):
+        pair.turn()
+    for prefill in pair.prefills:
+        prefill.produced(room, computed)
+    for _ in range(turns):
+        pair.turn()
+    for prefill in pair.prefills:
+        prefill.withdraw(room, upto)
+    pair.pump(lambda: all(prefill.withdrawn(room) for prefill in pair.prefills))
+    pages = moved(pair, room, upto)
+    for prefill in pair.prefills:
+        prefill.produced(room, TOKENS, pages=pages)
+        prefill.aux(room, b"aux")
+    pair.pump(lambda: pair.over(room))
+    assert pair.causes(room) == {Cause.NONE}
+    pair.check(room)
+
+
+def test_pages_that_are_still_read_are_not_replaced(pair: Pair) -> None:
+    room = pair.open(TOKENS)
+    prefill, ours = pair.prefills[0], pair.tables[room][0]
+    prefill.produced(room, TOKENS)
+    prefill.withdraw(room, 0)
+    assert not prefill.withdrawn(room), "the loop has not heard of it"
+    with pytest.raises(ArgumentError, match="still reads pages that were withdrawn"):
+        prefill.produced(room, TOKENS, pages=ours)
+    with pytest.raises(ArgumentError, match="46 tokens stay of 45"):
+        prefill.withdraw(room, TOKENS + 1)
+    with pytest.raises(ArgumentError, match="8 tokens need 2 pages of 4, the table has 0"):
+        prefill.produced(room, 8)
+    pair.pump(lambda: prefill.withdrawn(room))
+    prefill.abort(room)
+    pair.pump(lambda: ("P", 0, room) in pair.outcomes and pair.releases["P", 0, room] == 1)
+    prefill.withdraw(room, 0)  # too late, and no mistake
+    assert prefill.withdrawn(room)
+    with pytest.raises(NotFoundError):
+        prefill.withdraw(Room(99), 0)
+
+
+LOSE = {S: S for S in (PSend.AWAIT_CREDIT, PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK,
+                       PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.SLICING)}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "then"), [*LOSE.items(), (PSend.AWAIT_SLOT, PSend.AWAIT_KV), (PSend.AWAIT_PERMIT, PSend.AWAIT_PAGES_KV)]
+)
+def test_a_send_that_waits_with_its_kv_waits_for_it_again(state: PSend, then: PSend) -> None:
+    machine = Machine(prefill_send, Timing())
+    value = PSendValue(state, kv=True, asked=1.0, lease=100.0)
+    taken, _ = machine.step(value, ev.KvWithdrawn(7, 0, 0), 2.0)
+    assert taken.state is then and not taken.kv
+    assert reads_withdrawn(taken) == (state in (PSend.GATHERING, PSend.SLICING))
+    again, _ = machine.step(taken, ev.KvProduced(7, 0, 0), 3.0)
+    assert again.kv and not reads_withdrawn(again) and again.state is state
