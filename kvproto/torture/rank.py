@@ -51,7 +51,7 @@ def make_transport(carrier: Carrier) -> Transport:
         return MooncakeTransport("127.0.0.1")
     os.environ["UCX_NET_DEVICES"] = "lo"
     if carrier == "nixl-tcp":
-        os.environ["UCX_TLS"] = "tcp"
+        os.environ["UCX_TLS"] = "tcp,cuda_copy"  # where there are GPUs, NIXL takes no less
     from kvproto.io.transports.nixl import NixlTransport
 
     return NixlTransport()
