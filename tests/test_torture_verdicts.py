@@ -61,6 +61,18 @@ def test_a_slow_kernel_is_found_too_slow_only_where_a_clock_may_have_jumped(trou
     room = room_in(trouble)
     assert verdict(room, all_say(room, "KERNEL_FAILED"), disturbed=False)
     assert (verdict(room, all_say(room, "KERNEL_FAILED"), disturbed=True) == []) == bool(trouble)
+    assert verdict(room, all_say(room, "KERNEL_FAILED"), disturbed=True, timers_ended=True) == []
+
+
+@pytest.mark.parametrize(("timers", "found"), [(True, False), (False, True)])
+def test_a_clock_that_jumps_excuses_kernels_of_the_rooms_that_are_under_way(*, timers: bool, found: bool) -> None:
+    ledger, number = RoomLedger(PLAN), calm_number(PLAN, (1, 11))
+    ledger.touch(ways_of("P0"), timers=True)  # before the room
+    ledger.enter(number, ())
+    ledger.touch(ways_of("P0"), timers=timers)
+    ended(ledger, number, "KERNEL_FAILED")
+    ledger.settle(now=time.monotonic() + HEARSAY_S)
+    assert bool(ledger.found) == found
 
 
 def test_whoever_takes_the_name_of_another_group_must_not_succeed() -> None:

@@ -25,7 +25,7 @@ from kvproto.demo.group import ProcessGroup, Program, RankError
 from kvproto.torture.faults import PROXY, Siege
 from kvproto.torture.fleet import NAMES, WAYS, Carrier
 from kvproto.torture.ledger import RoomLedger, ways_of
-from kvproto.torture.plan import HARMLESS, Episode, TorturePlan
+from kvproto.torture.plan import ENDS_TIMERS, HARMLESS, Episode, TorturePlan
 from kvproto.torture.result import StarvedError, TortureResult, few, starvation, told
 
 TICK_S = 0.02
@@ -112,7 +112,7 @@ class Torture:
             self._hear(name, kind, data)
         for strike in self.siege.step():
             if strike.kind not in HARMLESS:
-                self.ledger.touch(ways_of(strike.target))
+                self.ledger.touch(ways_of(strike.target), timers=strike.kind in ENDS_TIMERS)
             if strike.kind.startswith("kill"):
                 self.ledger.lost(strike.target)
                 self._rss.pop(strike.target, None)

@@ -33,6 +33,8 @@ class RoomAccount:
 
     def __init__(self, room: TortureRoom, names: Iterable[str], *, disturbed: bool) -> None:
         self.room, self.disturbed = room, disturbed
+        #: a rank's clock jumped, or a rank was stopped, while the room was under way: any timer may have ended
+        self.timers_ended = False
         self.since = time.monotonic()
         self.waits = set(names)
         self.outcomes: dict[str, tuple[str, str]] = {}
@@ -86,11 +88,13 @@ class RoomLedger:
                 self.open[number].waits.discard(name)
                 self._maybe_complete(number)
 
-    def touch(self, ways: Iterable[GroupWay]) -> None:
-        """A fault strikes these."""
-        self.touched.update(ways)
+    def touch(self, ways: Iterable[GroupWay], *, timers: bool = False) -> None:
+        """A fault strikes these; `timers`: one that lets a rank's timers end."""
+        struck = set(ways)
+        self.touched |= struck
         for account in self.open.values():
             account.disturbed |= account.room.way in self.touched
+            account.timers_ended |= timers and account.room.way in struck
 
     def lost(self, name: str) -> None:
         """This rank is dead: nobody waits for it."""
@@ -116,7 +120,9 @@ class RoomLedger:
         self.undisturbed += not account.disturbed
         self.causes.update(cause for cause, _ in account.outcomes.values())
         self.troubles[account.room.trouble] += bool(account.room.trouble)
-        found = verdict(account.room, account.outcomes, disturbed=account.disturbed)
+        found = verdict(
+            account.room, account.outcomes, disturbed=account.disturbed, timers_ended=account.timers_ended
+        )
         if found and not account.disturbed:
             self._doubtful.append((time.monotonic(), account, found))
         else:

@@ -55,6 +55,8 @@ StrikeKind = Literal[
 ON_RANKS: tuple[StrikeKind, ...] = ("kill", "kill-and-move", "stop", "pause", "jump")
 #: what a protocol must bear without the loss of a room
 HARMLESS: frozenset[str] = frozenset({"delay", "double", "mix", "pause"})
+#: afterwards a rank's clock reads much more than its last work took
+ENDS_TIMERS: frozenset[str] = frozenset({"jump", "stop"})
 #: each kind comes about as often as it stands here
 STRIKES: tuple[StrikeKind, ...] = (
     "kill", "stop", "cut", "double", "kill", "half-open", "mix", "kill-and-move", "pause", "delay", "stop", "jump",

@@ -3,8 +3,9 @@
 * A room that nothing happened to succeeds, on every rank that it concerns; so does one whose kernels were only slow,
   and one whose name another group tried to take.
 * One in trouble may fail, by the cause of its trouble and by no other.
-* One that a fault may have touched may fail, by any cause that a lost peer leads to; if its kernels are slow, also
-  since a clock that jumps, or a process that is stopped, lets their timer end.
+* One that a fault may have touched may fail, by any cause that a lost peer leads to; also since a kernel took too long,
+  if its kernels are slow, or if a clock jumped or a process was stopped while the room was under way: a gather that had
+  just been launched is late then, as far as its rank can tell.
 * A foreign group that opens a name that is taken does not succeed.
 * Whoever is told of a failure is told why.
 
@@ -38,10 +39,13 @@ SLOW: frozenset[Trouble] = frozenset({"gather-slow", "scatter-slow"})
 Outcomes = Mapping[str, tuple[str, str]]  #: by rank: cause, and the reason in words
 
 
-def verdict(room: TortureRoom, outcomes: Outcomes, *, disturbed: bool) -> list[str]:
-    """What is wrong with these outcomes, in words. `disturbed`: a fault may have touched the room."""
+def verdict(room: TortureRoom, outcomes: Outcomes, *, disturbed: bool, timers_ended: bool = False) -> list[str]:
+    """What is wrong with these outcomes, in words.
+
+    `disturbed`: a fault may have touched the room. `timers_ended`: it was one that moves clocks.
+    """
     allowed = {"NONE", *CAUSES.get(room.trouble, frozenset()), *(LOSSES if disturbed else ())}
-    allowed |= {"KERNEL_FAILED"} if disturbed and room.trouble in SLOW else set()
+    allowed |= {"KERNEL_FAILED"} if timers_ended or (disturbed and room.trouble in SLOW) else set()
     found = []
     for name, (cause, reason) in outcomes.items():
         if cause not in allowed:
