@@ -51,6 +51,10 @@ class Stranger:
 
     def say(self, data: bytes) -> None:
         self.control.send(self.peer, data)
+        self.flush()
+
+    def flush(self) -> None:
+        """What the socket did not take at once leaves as soon as it does: nobody else polls it."""
         self.control.receive(16)
 
     def heard(self) -> bool:
