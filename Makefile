@@ -16,6 +16,8 @@ JOBS ?= 2
 ARGS ?=
 # Every row has to fire on a rank, and every route to be taken, in a whole run; for a part: make test ROWS= ARGS='-k ring'
 ROWS ?= --rows-least 100
+# Many tests are processes and sockets with real time between them: one that fails is run once more, and is named.
+RERUNS ?= --reruns 1
 
 # Environments of the engines, one each, since they pin another torch; some gigabytes. What their runs leave is there, too.
 ENGINES := .engines
@@ -33,7 +35,7 @@ demo: $(VENV)/.demo
 	$(BIN)/kvproto demo $(ARGS)
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -p kvproto.testing.coverage_plugin --rows $(ROWS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(RERUNS) -p kvproto.testing.coverage_plugin --rows $(ROWS) $(ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
 settings.register_profile("here", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose tests may take long come first: dealt out last, one would keep a process busy alone."""
+    longest = Counter[Path]()
+    for item in items:
+        mark = item.get_closest_marker("timeout")
+        longest[item.path] = max(longest[item.path], mark.args[0] if mark else 0)
+    items.sort(key=lambda item: -longest[item.path])
 
 
 @pytest.fixture

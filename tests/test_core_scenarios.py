@@ -926,6 +926,7 @@ def test_a_story_is_its_seed(seed: int) -> None:
     assert first.now == second.now and first.fired == second.fired
 
 
+@pytest.mark.timeout(600)
 def test_every_moving_row_is_fired_by_ranks() -> None:
     fired: set[Row] = set()
     for seed in SEEDS:

@@ -1,0 +1,61 @@
+"""A rank and everything that may come to it: worlds in which peers, libraries and engines break the contract.
+
+Each world is one rank, its states from the checker's or from simulated worlds, and everything that may come to it there
+(see `support.hostile`).  Between them the worlds of a side fire every row of its tables and take every route to it,
+without one event that only the rank's own machines raise: a row that nothing here fires, nothing can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import NamedTuple
+
+from kvproto.check.config import Config
+from kvproto.check.snapshot import Frozen
+from kvproto.fsm.trace.coverage import Collector, Counted
+from kvproto.fsm.trace.coverage_report import lacking
+from kvproto.protocol.kv import KV
+from support.hostile import Suspect
+from support.hostile_search import HostileSearch, checked_values
+
+
+class HostileWorld(NamedTuple):
+    """A rank, the states in which it is found, and how many of the states that come of them are tried."""
+
+    suspect: type[Suspect]
+    config: Config
+    limit: int
+    starts: Callable[[Suspect], Iterable[Frozen]] = checked_values
+    rank: int = 0
+    wider: bool = False
+    strength: int = 2
+
+
+def search(world: HostileWorld) -> Collector:
+    """Everything in every state, up to the limit; returns what was fired and taken.
+
+    AssertionError: what does not hold, with the way there.
+    """
+    counts = Collector(KV.counted)
+    with counts.installed():
+        suspect = world.suspect(world.config, world.rank, more=world.wider)
+        starts = [suspect.start, *world.starts(suspect)]
+        counts.rows.clear()  # what honest worlds have fired
+        counts.routes.clear()
+        HostileSearch(suspect, starts, strength=world.strength).run(world.limit)
+    return counts
+
+
+@cache
+def seen(world: HostileWorld) -> Collector:
+    """A search, once for all tests of a file."""
+    return search(world)
+
+
+def unseen(worlds: Mapping[str, HostileWorld], half: Counted) -> list[str]:
+    """The rows and routes of one side that none of its worlds has brought about, line by line."""
+    whole = Collector(half)
+    for world in worlds.values():
+        whole.add(seen(world))
+    return lacking(whole, {})[1]

@@ -1,0 +1,71 @@
+"""What may come to a decode rank from a peer, a library or an engine that breaks the contract: nothing stops it.
+
+Between them these worlds fire every row of the decode rank's tables, and take every route to it: a row that nothing
+here fires, nothing can.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from support.hostile import Suspect, SuspectDecode
+from support.hostile_search import idle_value, simulated_values
+from support.hostile_worlds import HostileWorld, search, seen, unseen
+
+from kvproto.check.config import Budget, Config
+from kvproto.check.small_worlds import AT_ONCE
+from kvproto.check.snapshot import Frozen
+from kvproto.fsm.table_patching import TablePatch
+from kvproto.fsm.trace.coverage import Counted
+from kvproto.protocol import events as ev
+from kvproto.protocol.routes import decode_routes
+from kvproto.protocol.states import DRoom
+from kvproto.protocol.tables.decode_grant import decode_grant
+from kvproto.protocol.tables.decode_room import decode_room
+from kvproto.protocol.tables.links import decode_link
+
+pytestmark = [pytest.mark.misbehaving, pytest.mark.timeout(600)]
+SEEDS = range(30)
+DECODE = Counted((decode_room, decode_grant, decode_link), (decode_routes,))
+decode = partial(HostileWorld, SuspectDecode)
+
+
+def lived(suspect: Suspect) -> list[Frozen]:
+    """Values of simulated worlds."""
+    return simulated_values(suspect, SEEDS)
+
+
+#: about half as many values again as the last row or route took that only this world brings about
+WORLDS = {
+    "nobody has called yet": decode(Config(chunks=1, ring=1, wired=False), 150),
+    "two chunks in a ring of one": decode(Config(chunks=2, ring=1), 360),
+    "two writers": decode(Config(prefills=2, chunks=1, ring=1), 150),
+    "two writers, a region to come": decode(
+        Config(prefills=2, chunks=2, ring=2, engine=AT_ONCE, budget=Budget(early=1)), 200
+    ),
+    "two writers, the second chunk queues": decode(
+        Config(prefills=2, chunks=2, ring=2, ahead=0, engine=AT_ONCE, budget=Budget(early=1)), 150
+    ),
+    "all is there already": decode(Config(chunks=0, prefix=2), 40),
+    "more rooms than are remembered": decode(Config(chunks=1, rooms=2, ring=1, tombstones=1), 420),
+    "simulated": decode(Config(prefills=2, chunks=2, ring=2, rooms=2), 210, lived),
+    "a group that has grown": decode(Config(chunks=1), 1200, idle_value, wider=True, strength=3),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_nothing_that_is_said_answered_or_called_stops_a_decode_rank(name: str) -> None:
+    assert seen(WORLDS[name]).rows
+
+
+def test_every_row_and_every_route_is_there_because_somebody_can_bring_it_about() -> None:
+    lines = unseen(WORLDS, DECODE)
+    assert not lines, "\n".join(lines)
+
+
+def test_a_row_that_is_missing_is_found() -> None:
+    with TablePatch() as bench:
+        bench.drop(decode_room, bench.rows(decode_room, DRoom.OPEN, ev.ChunkNotified))
+        with pytest.raises(AssertionError, match="no row for ChunkNotified"):
+            search(WORLDS["two chunks in a ring of one"])

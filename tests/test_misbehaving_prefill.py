@@ -1,0 +1,100 @@
+"""What may come to a prefill rank from a peer, a library or an engine that breaks the contract: nothing stops it.
+
+Between them these worlds fire every row of the prefill rank's tables, and take every route to it: a row that nothing
+here fires, nothing can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from msgspec.structs import replace
+from support.hostile import Suspect, SuspectPrefill
+from support.hostile_search import checked_values, idle_value, used_again
+from support.hostile_worlds import HostileWorld, search, seen, unseen
+
+from kvproto.check.config import Budget, Config
+from kvproto.check.small_worlds import AT_ONCE
+from kvproto.check.snapshot import Frozen
+from kvproto.fsm.table_patching import TablePatch
+from kvproto.fsm.trace.coverage import Counted
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.routes import SenderIs, prefill_routes
+from kvproto.protocol.states import PRoom, PSend
+from kvproto.protocol.tables.links import prefill_link
+from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.protocol.tables.prefill_send import prefill_send
+from kvproto.protocol.tables.prefill_write import prefill_write
+
+pytestmark = [pytest.mark.misbehaving, pytest.mark.timeout(600)]
+PREFILL = Counted((prefill_room, prefill_send, prefill_write, prefill_link), (prefill_routes,))
+prefill = partial(HostileWorld, SuspectPrefill)
+
+
+def risen(suspect: Suspect) -> Iterator[Frozen]:
+    """The checker's states in which a send waits for a watermark that has risen since it last looked."""
+    for value in checked_values(suspect):
+        rooms, tombs, links, known, sends, *rest = value
+        if any(send.state is PSend.AWAIT_WATERMARK for _, parts in sends for _, send in parts):
+            links = tuple(link and replace(link, mark_tail=1) for link in links)
+            sends = tuple((k, tuple((at, replace(send, mark=False)) for at, send in parts)) for k, parts in sends)
+            yield rooms, tombs, links, known, sends, *rest
+
+
+def joined(suspect: Suspect) -> Iterator[Frozen]:
+    """The checker's states in which a room is open, and one more rank of its group has called."""
+    for value in checked_values(suspect):
+        if any(room.state is PRoom.OPEN for _, room in value[0]):
+            rooms, tombs, (link, _), (known, _), *rest = suspect.padded(value)
+            yield rooms, tombs, (link, link), (known, known), *rest
+
+
+#: about half as many values again as the last row or route took that only this world brings about
+WORLDS = {
+    "a room of one chunk, whose writes tell": prefill(Config(chunks=1, tells=True), 40),
+    "two chunks in a ring of one": prefill(Config(chunks=2, ring=1, window=1, budget=Budget(early=1)), 300),
+    "pages only": prefill(Config(chunks=1, pages_only=True), 400),
+    "one writes page to page at a time": prefill(
+        Config(chunks=2, ring=1, page_writes=1, budget=Budget(early=1, timeout=1)), 900
+    ),
+    "pages, and one writes at a time": prefill(Config(chunks=2, pages_only=True, page_writes=1), 300),
+    "one asks at a time": prefill(Config(chunks=2, ring=2, requests=1), 400),
+    "one slot": prefill(Config(chunks=2, ring=2, engine=AT_ONCE), 400),
+    "writes in batches": prefill(
+        Config(chunks=1, pages_only=True, pieces=2, batches=2, preparing=True, budget=Budget(late=1)), 400
+    ),
+    "a replica": prefill(Config(prefills=2, heads=1, chunks=1), 40, rank=1),
+    "an id used again, sends still wait": prefill(
+        Config(chunks=2, rooms=2, tombstones=1, requests=1), 900, used_again
+    ),
+    "a group that has grown": prefill(Config(chunks=1), 800, idle_value, wider=True),
+    "a group that has grown while a room was open": prefill(Config(chunks=1), 60, joined, wider=True),
+    "a watermark that has risen": prefill(Config(chunks=2, ring=1, budget=Budget(early=1)), 40, risen),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_nothing_that_is_said_answered_or_called_stops_a_prefill_rank(name: str) -> None:
+    assert seen(WORLDS[name]).rows
+
+
+def test_every_row_and_every_route_is_there_because_somebody_can_bring_it_about() -> None:
+    lines = unseen(WORLDS, PREFILL)
+    assert not lines, "\n".join(lines)
+
+
+def test_a_send_that_ends_in_the_queue_for_a_slot_and_stays_there_is_found() -> None:
+    with TablePatch() as bench:
+        bench.without(prefill_send, bench.rows(prefill_send, PSend.AWAIT_SLOT, ev.SendStopped), "leave_queue")
+        with pytest.raises(AssertionError, match="a slot belongs to no send"):
+            search(prefill(Config(chunks=2, ring=2, slots=1), 200))
+
+
+def test_an_outsider_who_is_heard_is_found() -> None:
+    with TablePatch() as bench:
+        bench.close(prefill_routes, bench.routes(prefill_routes, msg.StagingRsp, SenderIs.OUTSIDER))
+        with pytest.raises(AssertionError, match="somebody who is no party"):
+            search(WORLDS["two chunks in a ring of one"])
