@@ -22,6 +22,8 @@ from kvproto.protocol.tables.decode_grant import as_agreed, close, decode_grant,
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.tables.prefill_send import finish, free_slot, prefill_send
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @functools.cache
 def ranks(about: PromelaWorld) -> ChunkSearchResult:
