@@ -1,8 +1,10 @@
 """The site: these pages, the documents that stand in the root, and the public names with their docstrings.
 
 Pages are written for a reader of the repository, so their links lead to files as they lie there.  `lead` turns them
-for the site: a document of the root that has a page here is that page, a directory is its name, and any other file
-is copied beside the site by MyST.  A link that leads nowhere is an error, here as on any page.
+for the site: a document of the root that has a page here is that page, a directory and any other Markdown is its name,
+and any other file is copied beside the site by MyST.  A link that leads nowhere is an error, here as on any page.
+
+The last list of the index, *More*, has every page that no list before it names: a page that is new is found by itself.
 
 Docstrings are plain text with names between backticks; `plain` makes of them what reStructuredText calls literals.
 """
@@ -55,14 +57,26 @@ def lead(text: str, base: Path) -> str:
         inside = os.path.relpath(path, ROOT)
         if inside in SHOWN:
             return f"[{said}]({SHOWN[inside]}.md{anchor})"
+        if path.suffix == ".md" and path.parent != HERE and path.exists():
+            return f"{said} (`{inside}`)"
         return f"[{said}]({os.path.relpath(path, HERE)}{anchor})"
 
     return LINK.sub(turned, text)
 
 
+def with_more(index: str) -> str:
+    """The index, its last list filled, or left out where there is nothing more."""
+    listed = {line for line in index.splitlines() if re.fullmatch(r"\w+", line)}
+    more = sorted(each.stem for each in HERE.glob("*.md") if each.stem not in listed | {"index"})
+    head, _, last = index.rpartition("```{toctree}")
+    return head + "```{toctree}" + last.replace(":glob:\n\n*", "\n" + "\n".join(more)) if more else head
+
+
 def read(_app: Sphinx, page: str, source: list[str]) -> None:
     """A page as the site has it: whole where it only stands for a document of the root."""
     shown = {name: path for path, name in SHOWN.items()}
+    if page == "index":
+        source[0] = with_more(source[0])
     if page in shown:
         source[0] = lead((ROOT / shown[page]).read_text(), ROOT)
     else:
@@ -71,11 +85,13 @@ def read(_app: Sphinx, page: str, source: list[str]) -> None:
 
 def plain(_app: Sphinx, _what: str, _name: str, _thing: object, _options: object, lines: list[str]) -> None:
     """A docstring's backticks become literals, and nothing else in it is markup."""
-    text = "\n".join(lines)
-    parts = re.split(r"`([^`]+)`", text)
-    kept = [re.sub(r"([*|_\\])", r"\\\1", part) for part in parts[::2]]
-    words = [f"``{part}``" for part in parts[1::2]]
-    lines[:] = "".join(a + b for a, b in zip(kept, [*words, ""], strict=True)).split("\n")
+    said = re.split(r"``([^`]+)``|`([^`]+)`", "\n".join(lines))
+    text = ""
+    for at in range(0, len(said), 3):  # what is outside, and then what stood between two or one of them
+        text += re.sub(r"([*|_\\])", r"\\\1", said[at])
+        word = "".join(filter(None, said[at + 1 : at + 3]))
+        text += f"``{word}``" if word else ""
+    lines[:] = text.split("\n")
 
 
 def setup(app: Sphinx) -> None:
