@@ -41,8 +41,8 @@ maximum_signature_line_length = 100
 
 #: documents of the root, and the page that shows each
 SHOWN = {
-    "PROTOCOL.md": "protocol", "CONTRIBUTING.md": "contributing", "SECURITY.md": "reporting", "CHANGELOG.md": "changelog",
-    "README.md": "readme",
+    "PROTOCOL.md": "protocol", "CONTRIBUTING.md": "contributing", "SECURITY.md": "reporting",
+    "CHANGELOG.md": "changelog", "README.md": "readme",
 }  # fmt: skip
 LINK = re.compile(r"\[([^\]\[]*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 

@@ -29,7 +29,7 @@ def harmless(t: Timing) -> float:
 
 
 def answered(t: Timing) -> float:
-    """A decode rank whose prefill ranks live, from its outcome on: they drain, and a scatter of its own ends meanwhile."""
+    """A decode rank whose prefill ranks live, from its outcome on: they drain, and its scatters end meanwhile."""
     return drains(t)
 
 
