@@ -19,7 +19,8 @@ CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 def said(code: str) -> str:
     """What a process of its own prints; it must succeed."""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

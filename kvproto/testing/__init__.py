@@ -2,12 +2,12 @@
 
 Four sizes, each the real thing but for one part, which says so:
 
-* `world_machine`: any protocol's parties in a world of lists (`kvproto.fsm`), under hypothesis.  Needs `kvproto[testing]`.
+* `world_machine`: any protocol's parties in a world of lists (`kvproto.fsm`), under hypothesis.
 * `SimulatedWorld`: real ranks; what they say to each other and to their kernels and transports lies in lists, and
   a seeded schedule chooses what happens next, what is lost, repeated or late, who crashes, and what time it is.  No
   sockets, no threads, no bytes: thousands of whole transfers a minute.  Needs nothing but the core.
-* `Pair`, and `EngineStage` for its every move: real ranks, real loops, real control sockets and real bytes between pools
-  of torch tensors; only the transport is the in-memory fabric, whose every move can be scheduled or made to fail.
+* `Pair`, and `EngineStage` for its every move: real ranks, real loops, real control sockets and real bytes between
+  pools of torch tensors; only the transport is the in-memory fabric, whose moves can be scheduled or made to fail.
 * `TransferMachine` and `SchedulerMachine`: hypothesis state machines over a stage, with engines that do whatever they
   like, or with schedulers of one's own.
 
@@ -64,6 +64,7 @@ def __getattr__(name: str) -> Any:  # whatever the name stands for
         from kvproto.errors import MissingExtraError
 
         remedy = f"pip install 'kvproto[{extras}]'"
-        raise MissingExtraError(f"kvproto.testing.{name} needs {error.name}, which is not installed: {remedy}") from error
+        sentence = f"kvproto.testing.{name} needs {error.name}, which is not installed: {remedy}"
+        raise MissingExtraError(sentence) from error
     globals()[name] = value
     return value
