@@ -39,5 +39,5 @@ def fields_md() -> str:
 def release_times_md() -> str:
     """How long it takes until pages are the engine's again, with the defaults."""
     timing = Timing()
-    lines = [(f"`{f.__name__}`", sentence(f), f"`{expression(f)}`", f"{f(timing):g} s") for f in RELEASES]
+    lines = [(f"`{f.__name__}`", sentence(f), f"`{expression(f)}`", f"{f(timing):.3g} s") for f in RELEASES]
     return table_md(("time", "of what", "exactly", "with the defaults"), lines)

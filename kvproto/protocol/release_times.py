@@ -5,11 +5,13 @@ has to size a pool or to choose timers, and a test holds them against ranks whos
 
 They rest on what transports and devices promise: a kernel ends within `kernel`, and a write has ended, or can do no
 harm any more, within `write` of being posted.  One that takes longer keeps its pages for as long.  Messages take no
-time here; each one that is lost costs a `resend` (its longest at most) more.  All results are in seconds.
+time here; each one that is lost costs a `resend` (its longest at most) more.  A timer ends up to `QUANTUM` late, and so
+does each of many in a row.  All results are in seconds.
 """
 
 from __future__ import annotations
 
+from kvproto.fsm.timer_wheel import QUANTUM
 from kvproto.protocol.timing import Timing
 
 
@@ -20,12 +22,12 @@ def drains(t: Timing) -> float:
 
 def noticed(t: Timing) -> float:
     """A loss, from the last sign of life on: the beats that may be missed, and the one in which it was heard."""
-    return t.heartbeat.period * (t.heartbeat.tries + 1)
+    return (t.heartbeat.period + QUANTUM) * (t.heartbeat.tries + 1)
 
 
 def harmless(t: Timing) -> float:
     """A decode rank, from the loss of a prefill rank on that does not return: calls for as long as lease and write."""
-    return t.call.period * (t.return_.tries + 1)
+    return (t.call.period + QUANTUM) * (t.return_.tries + 1)
 
 
 def answered(t: Timing) -> float:
