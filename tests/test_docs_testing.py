@@ -14,7 +14,7 @@ from kvproto.sim.member import FaultChances
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "testing.md").read_text()
-CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+CODE: list[str] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def said(code: str) -> str:

@@ -12,10 +12,11 @@ import pytest
 from kvproto.draw.generated_docs import ROOT
 from kvproto.draw.message_exchanges import TALK
 from kvproto.draw.wire_tables import field_sentence
+from kvproto.fsm.codec import WireError
 from kvproto.fsm.trace.plain_json import hints
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
-from kvproto.protocol.codec import MAX_FRAME, WireError, decode
+from kvproto.protocol.codec import MAX_FRAME, decode
 from kvproto.protocol.digest import protocol_texts
 from kvproto.protocol.events import room_key
 
