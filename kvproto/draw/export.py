@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from kvproto.draw.message_exchanges import TALK
+from kvproto.draw.wire_tables import field_sentence
 from kvproto.fsm.codec import Body
 from kvproto.fsm.draw.describe import comments, kind_of, members, sentence
 from kvproto.fsm.draw.source import expression, helpers, used
@@ -66,7 +67,8 @@ def _fields(cls: type) -> list[Json]:
 
 
 def _message(name: str, sender: str, body: type[Body]) -> Json:
-    fields = [{"name": field, "type": kind_of(hint), **_bounds(hint)} for field, hint in hints(body).items()]
+    fields = [{"name": field, "type": kind_of(hint), "doc": field_sentence(body, field), **_bounds(hint)}
+              for field, hint in hints(body).items()]  # fmt: skip
     return {"name": name, "sender": sender, "doc": sentence(body), "fields": fields}
 
 

@@ -61,14 +61,24 @@ MAX_ENDPOINT = 1024 * 1024
 class Hello(Body, tag="HELLO", frozen=True):
     """Decode calls: who I am, what I hold, where it may be written."""
 
+    #: wire version of the sender; another one is refused
     version: U32
+    #: what the sender's build takes the protocol to be, `part:hash` each; where it differs, the two refuse each other
     digest: Digest
+    #: the call: the decode rank counts it up for each call after a loss, and the answer repeats it, so that an answer
+    #: to an older call is known as one
     session: U64
+    #: the sender's engine instance: a number of its own, at least 1
     group: U64
+    #: the sender's place in its group, stage · tp + place
     rank: U32
+    #: how the sender's KV is cut; both sides derive who owes what to whom from the two layouts
     layout: Layout
+    #: tokens a chunk; alike on both ends
     grid: U32
+    #: how long what a decode rank names may be written to; alike on both ends
     lease: float
+    #: where the sender's memory may be written: the transport's own description, which the protocol does not read
     endpoint: Annotated[bytes, Meta(max_length=MAX_ENDPOINT)]
     #: where the rows of its pool lie; nothing: as the layout says
     placement: Placement | None = None
@@ -80,6 +90,7 @@ class Welcome(Body, tag="WELCOME", frozen=True):
     version: U32
     digest: Digest
     session: U64
+    #: the link's name from now on, in every header; never used before by this prefill rank
     epoch: U64
     group: U64
     rank: U32
@@ -92,6 +103,7 @@ class Refusal(Body, tag="REFUSAL", frozen=True):
     """Prefill does not agree, and says why."""
 
     session: U64
+    #: the reason, for people
     why: Why
 
 
@@ -106,15 +118,20 @@ class Heartbeat(Body, tag="HEARTBEAT", frozen=True):
 class Open(Body, tag="OPEN", frozen=True):
     """Decode has allocated pages for the room: `tokens` in all, `prefix` of them already there."""
 
+    #: tokens of the prompt; the prefill engine has to name as many
     tokens: U32
+    #: of these, the first ones that decode has already: none is sent; at most `tokens`
     prefix: U32
+    #: what the prefill engine gave out with the request; a room that asks for one goes to nobody who does not show it
     secret: Secret = b""
+    #: the trace of the request (W3C Trace Context, ASCII; empty: none), handed to the engine and read by nobody here
     traceparent: TraceParent = b""
 
 
 class Announce(Body, tag="ANNOUNCE", frozen=True):
     """Decode will open the room, of `tokens` tokens, when it has pages for it."""
 
+    #: tokens of the prompt; the prefix is not yet known
     tokens: U32
     secret: Secret = b""
     traceparent: TraceParent = b""
@@ -127,6 +144,7 @@ class Opened(Body, tag="OPENED", frozen=True):
 class StagingReq(Body, tag="STAGING_REQ", frozen=True):
     """Where may I stage my part of this chunk?"""
 
+    #: which cell of the room's grid, from 0; the aux row has messages of its own
     chunk: Chunk
 
 
@@ -134,11 +152,18 @@ class StagingRsp(Body, tag="STAGING_RSP", frozen=True):
     """The region of the chunk, writable once the watermark allows; with the watermark as it is now."""
 
     chunk: Chunk
+    #: the region's number, from 1, given once in a decode rank's life; the notification repeats it
     grant: U64
+    #: where the region begins, bytes from the start of the ring; the writer adds its part's place in the region, which
+    #: follows from the plan
     offset: Size
+    #: how often the ring had been gone round when the region was taken
     round: U64
+    #: where the whole region ends, bytes from the start of the ring: what the watermark is compared with
     end: Size
+    #: the watermark as it is now: the round of the oldest region that is not free
     mark_round: U64
+    #: the watermark as it is now: bytes from the start of the ring, in that round
     mark_tail: Size
 
 
@@ -166,13 +191,16 @@ class PagesRsp(Body, tag="PAGES_RSP", frozen=True):
     """The pages of the chunk, in token order: little-endian u32 each."""
 
     chunk: Chunk
+    #: indices of the decode rank's pages, little-endian u32 each, in token order
     pages: Annotated[bytes, Meta(max_length=MAX_PAGES)]
 
 
 class Watermark(Body, tag="WATERMARK", frozen=True):
     """The oldest live grant is at `tail` of `round`: what lies before it is free."""
 
+    #: the round of the oldest region that is not free; of an empty ring, of its head
     round: U64
+    #: where that region begins, bytes from the start of the ring
     tail: Size
 
 
@@ -184,6 +212,7 @@ class StgNotify(Body, tag="STG_NOTIFY", frozen=True):
     """My part of this chunk is in place: in the ring (`grant`), or in the pages (`grant` 0)."""
 
     chunk: Chunk
+    #: the region that the part was written to, as it was told; 0: the part is in the pages
     grant: U64
 
 
@@ -196,6 +225,7 @@ class ChunkAck(Body, tag="CHUNK_ACK", frozen=True):
 class Aux(Body, tag="AUX", frozen=True):
     """The room's aux row."""
 
+    #: what decode needs beside the KV, as the prefill engine gave it
     data: Annotated[bytes, Meta(max_length=MAX_AUX)]
     traceparent: TraceParent = b""
 
@@ -207,6 +237,7 @@ class AuxAck(Body, tag="AUX_ACK", frozen=True):
 class Abort(Body, tag="ABORT", frozen=True):
     """Stop writing for this room, and tell me when nothing is in flight any more."""
 
+    #: why the room is over; never `NONE`
     cause: Cause
     secret: Secret = b""
 
@@ -214,6 +245,7 @@ class Abort(Body, tag="ABORT", frozen=True):
 class Drained(Body, tag="DRAINED", frozen=True):
     """The room is over here: nothing of it is in flight on this link, nothing will be posted."""
 
+    #: why the room is over here; `NONE`: it succeeded
     cause: Cause
 
 

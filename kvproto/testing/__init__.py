@@ -1,18 +1,70 @@
 """Testing: what a test of the protocol, or of an engine that embeds it, can be built from.
 
-Three sizes, each the real thing but for one part, which says so:
+Four sizes, each the real thing but for one part, which says so:
 
-* `kvproto.sim.world`: real ranks; what they say to each other and to their kernels and transports lies in lists, and
+* `world_machine`: any protocol's parties in a world of lists (`kvproto.fsm`), under hypothesis.
+* `SimulatedWorld`: real ranks; what they say to each other and to their kernels and transports lies in lists, and
   a seeded schedule chooses what happens next, what is lost, repeated or late, who crashes, and what time it is.  No
-  sockets, no threads, no bytes: thousands of whole transfers a minute.
-* `pair` (with `pools`): real ranks, real loops, real control sockets and real bytes between pools of torch tensors;
-  only the transport is the in-memory fabric, whose every move can be scheduled or made to fail.
-* `strategies`: hypothesis strategies for layouts, messages and frames (this module alone needs hypothesis).
+  sockets, no threads, no bytes: thousands of whole transfers a minute.  Needs nothing but the core.
+* `Pair`, and `EngineStage` for its every move: real ranks, real loops, real control sockets and real bytes between
+  pools of torch tensors; only the transport is the in-memory fabric, whose moves can be scheduled or made to fail.
+* `TransferMachine` and `SchedulerMachine`: hypothesis state machines over a stage, with engines that do whatever they
+  like, or with schedulers of one's own.
 
-Time is an argument everywhere: `kvproto.io.clock.ManualClock` stands until it is moved.
-`inside(endpoint)` shows the parts of an endpoint that an engine does not see.
+`TransportContract` are the tests that any transport must pass.  Time is an argument everywhere:
+`kvproto.io.clock.ManualClock` stands until it is moved.  `inside(endpoint)` shows the parts of an endpoint that an
+engine does not see.
+
+Names are fetched when they are used; one whose libraries are not installed raises `MissingExtraError` with what
+installs them.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from kvproto.testing.access import Inside, inside
 
-__all__ = ["Inside", "inside"]
+if TYPE_CHECKING:
+    from kvproto.fsm.hypothesis_machine import world_machine
+    from kvproto.sim.world import FaultChances, SimulatedWorld
+    from kvproto.testing.hypothesis_machine import TransferMachine
+    from kvproto.testing.pair import Pair
+    from kvproto.testing.scheduler_machine import Scheduler, SchedulerMachine
+    from kvproto.testing.stage import EngineStage
+    from kvproto.testing.transport_contract import TransportContract
+
+__all__ = [
+    "EngineStage", "FaultChances", "Inside", "Pair", "Scheduler", "SchedulerMachine", "SimulatedWorld",
+    "TransferMachine", "TransportContract", "inside", "world_machine",
+]  # fmt: skip
+
+#: where each name is, and the extras that bring what it needs
+_HOME = {
+    "world_machine": ("fsm.hypothesis_machine", "testing"),
+    "FaultChances": ("sim.world", ""), "SimulatedWorld": ("sim.world", ""),
+    "Pair": ("testing.pair", "nixl,gpu"), "EngineStage": ("testing.stage", "nixl,gpu"),
+    "TransferMachine": ("testing.hypothesis_machine", "testing,nixl,gpu"),
+    "Scheduler": ("testing.scheduler_machine", "testing,nixl,gpu"),
+    "SchedulerMachine": ("testing.scheduler_machine", "testing,nixl,gpu"),
+    "TransportContract": ("testing.transport_contract", "nixl,test"),
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:  # whatever the name stands for
+    if name not in _HOME:
+        raise AttributeError(f"module 'kvproto.testing' has no attribute {name!r}")
+    home, extras = _HOME[name]
+    try:
+        value = getattr(import_module(f"kvproto.{home}"), name)
+    except ModuleNotFoundError as error:
+        if not extras or (error.name or "kvproto").partition(".")[0] == "kvproto":
+            raise
+        from kvproto.errors import MissingExtraError
+
+        remedy = f"pip install 'kvproto[{extras}]'"
+        sentence = f"kvproto.testing.{name} needs {error.name}, which is not installed: {remedy}"
+        raise MissingExtraError(sentence) from error
+    globals()[name] = value
+    return value

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
+from hypothesis.stateful import Bundle, initialize, invariant, multiple, rule
 
 from kvproto.engine.room import Room
 from kvproto.io.control.control import Control, Peer
@@ -26,11 +26,11 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import MAX_FRAME, encode
 from kvproto.rank.settings import Settings
 from kvproto.testing.stage import TIMING, EngineStage
+from kvproto.testing.stage_moves import ANY, StageMoves
 from kvproto.testing.strategies import damaged, frames
 from kvproto.testing.task import Side
 
 GRID = 8
-ANY = st.integers(0, 1 << 16)
 MOST_ROOMS = 8
 
 
@@ -50,12 +50,11 @@ SHAPES: tuple[tuple[Layout, Layout], ...] = (
 RINGS = (1 << 16, 1024, 768, 256)
 
 
-class TransferMachine(RuleBasedStateMachine):
+class TransferMachine(StageMoves):
     """Two groups, at most `MOST_ROOMS` rooms, and everything that may happen to them."""
 
     rooms: Bundle[Room] = Bundle("rooms")
     shapes: ClassVar[tuple[tuple[Layout, Layout], ...]] = SHAPES
-    stage: EngineStage
     outside: Control | None = None
     door: Peer
     diligent: bool
@@ -133,69 +132,7 @@ class TransferMachine(RuleBasedStateMachine):
         """A prefill engine says no to a room, whether or not it has opened it."""
         self.stage.refuse(room, index % len(self.stage.prefills))
 
-    # --------------------------------------------------------------------------------- loops, and what moves
-    @rule(which=st.lists(ANY, min_size=1, max_size=4))
-    def poll(self, which: list[int]) -> None:
-        """Some endpoints make a pass, in this order."""
-        for index in which:
-            self.stage.poll(index % len(self.stage.endpoints))
-
-    @precondition(lambda self: self.stage.fabric.options())
-    @rule(at=st.lists(ANY, min_size=1, max_size=4))
-    def move(self, at: list[int]) -> None:
-        """The fabric moves some pieces."""
-        for k in at:
-            if options := self.stage.fabric.options():
-                self.stage.fabric.take(options[k % len(options)])
-
-    @precondition(lambda self: self.stage.late.pending)
-    @rule(at=ANY)
-    def copied(self, at: int) -> None:
-        """A gather or a scatter is over."""
-        self.stage.late.finish(at)
-
-    @rule(turns=st.integers(1, 6))
-    def idle(self, turns: int) -> None:
-        """Nobody does anything: what can move does."""
-        for _ in range(turns):
-            self.stage.turn()
-
-    @rule(seconds=st.sampled_from((0.1, 0.3, 1.1)))
-    def time_passes(self, seconds: float) -> None:
-        """A little of it: nothing healthy minds."""
-        self.stage.wait(seconds)
-
-    @rule(seconds=st.sampled_from((3.0, 12.0, 25.0)))
-    def silence(self, seconds: float) -> None:
-        """A lot of it at once."""
-        self.stage.wait(seconds)
-
-    # ----------------------------------------------------------------------------------------- troubles
-    @precondition(lambda self: self.stage.flying())
-    @rule(at=ANY, kind=st.sampled_from(("fail", "doubt", "mute")))
-    def hurt_write(self, at: int, kind: str) -> None:
-        """A write fails, is in doubt, or its tag is lost."""
-        flying = self.stage.flying()
-        self.stage.hurt_write(*flying[at % len(flying)], kind)
-
-    @precondition(lambda self: self.stage.late.pending)
-    @rule(at=ANY)
-    def hurt_copy(self, at: int) -> None:
-        """A kernel fails."""
-        self.stage.hurt_copy(at)
-
-    @rule(index=ANY)
-    def stall(self, index: int) -> None:
-        """A rank's transport stops, or goes on."""
-        self.stage.stall(index % len(self.stage.endpoints))
-
-    @precondition(lambda self: self.stage.post.busy())
-    @rule(way=ANY, at=ANY, kind=st.sampled_from(("lose", "repeat", "hurry", "hold")))
-    def hurt_frame(self, way: int, at: int, kind: str) -> None:
-        """A frame is lost, comes twice, or overtakes others; or a socket is slow."""
-        ways = self.stage.post.busy()
-        self.stage.hurt_frame(ways[way % len(ways)], at, kind)
-
+    # ----------------------------------------------------------------------------------------- strangers
     @rule(frame=st.one_of(damaged(), frames().map(lambda parts: encode(*parts))))
     def intrude(self, frame: bytes) -> None:
         """Somebody who is of no group sends a prefill rank whatever he likes."""

@@ -130,10 +130,15 @@ class Judge:
         """Everything that can be looked at between two moves."""
         for index in range(len(self.stage.decodes)):
             self._bytes(index)
-            self._regions(index)
         for task in self.stage.tasks.values():
             for side, index in task.opened - task.crashed:
                 self._status(side, index, task)
+        self.ranks()
+
+    def ranks(self) -> None:
+        """What can be said without knowing what engines do: regions, watermarks, reports."""
+        for index in range(len(self.stage.decodes)):
+            self._regions(index)
         self._watermarks()
         for side, index, endpoint in self.stage.named():
             refused = [text for text in endpoint.reports() if not text.startswith(EXPECTED)]

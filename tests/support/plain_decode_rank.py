@@ -5,7 +5,8 @@ hears of parts by the notification that a write carries or by message, copies ea
 there, confirms, tells the watermark, takes the aux row.  It knows no timers but its beat and no failures: it is here to
 show that the pages say enough, and that nothing has to be said twice between two ends that keep to them.
 
-The digest, which both ends compare and no document can give in words, is read from `spec/kvproto.json`.
+The digest, which both ends compare and no document can give in words, is read from `spec/kvproto.json`, and so is the
+order of each message's fields: what is said and heard here goes by their names.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import Any
 import msgspec
 import zmq
 
-SPEC = json.loads((Path(__file__).parents[2] / "spec" / "kvproto.json").read_text())["protocol"]
+EXPORT = json.loads((Path(__file__).parents[2] / "spec" / "kvproto.json").read_text())
+SPEC = EXPORT["protocol"]
+FIELDS = {each["name"]: [field["name"] for field in each["fields"]] for each in EXPORT["messages"]}
 BEAT_S = 1.0
 NOTE_HEAD = struct.Struct("<QI")
 
@@ -39,6 +42,7 @@ class PlainDecodeRank:
         self.heard: Counter[str] = Counter()
         self.said: Counter[str] = Counter()
         self.refused = ""
+        self.drained: int | None = None
         self.head, self.grants = 0, 0
         self.chunks: dict[int, bytes] = {}
         self.aux: bytes | None = None
@@ -46,18 +50,23 @@ class PlainDecodeRank:
         self.filling: dict[int, tuple[int, int, int, set[int]]] = {}
         self.room, self.tokens = 0, 0
         self.beat = time.monotonic()
-        hello = ["HELLO", SPEC["wire_version"], SPEC["digest"], self.session, 2, 0, layout, grid, lease, endpoint]
-        self.say(0, *hello)
+        me = {"version": SPEC["wire_version"], "digest": SPEC["digest"], "session": self.session, "group": 2, "rank": 0}
+        self.say(0, "HELLO", **me, layout=layout, grid=grid, lease=lease, endpoint=endpoint)
 
-    def say(self, room: int, name: str, *fields: Any) -> None:
-        """A frame: epoch, room id, generation, body."""
+    def say(self, room: int, name: str, **fields: Any) -> None:
+        """A frame: epoch, room id, generation, body; the last fields may be left out where they have a default."""
         self.said[name] += 1
-        self.socket.send(msgspec.msgpack.encode([self.epoch, room, 0, [name, *fields]]))
+        order = FIELDS[name][: len(fields)]
+        self.socket.send(msgspec.msgpack.encode([self.epoch, room, 0, [name, *(fields[each] for each in order)]]))
 
     def open(self, room: int, tokens: int) -> None:
         """The pages are there: the prefill rank may begin."""
         self.room, self.tokens = room, tokens
-        self.say(room, "OPEN", tokens, 0)
+        self.say(room, "OPEN", tokens=tokens, prefix=0)
+
+    def abort(self, room: int, cause: int) -> None:
+        """Nobody wants the room any more; its memory is free when `drained` has been heard."""
+        self.say(room, "ABORT", cause=cause)
 
     def poll(self, notes: list[bytes]) -> None:
         """Hear what has come; `notes`: what writes carried, as the transport gives it."""
@@ -71,23 +80,28 @@ class PlainDecodeRank:
 
     def hear(self, frame: Any, *, by_note: bool = False) -> None:
         """One message; who writes is the one prefill rank at the end of the link."""
-        epoch, room, _, (name, *fields) = frame
+        epoch, room, _, (name, *values) = frame
+        said = dict(zip(FIELDS[name], values, strict=False))
         self.heard[f"{name} with its write" if by_note else name] += 1
         if name == "WELCOME":
-            self.epoch = fields[3]
+            self.epoch = said["epoch"]
         elif name == "REFUSAL":
-            self.refused = fields[1]
+            self.refused = said["why"]
         elif epoch != self.epoch:
             return
         elif name == "STAGING_REQ":
-            self.grant(room, fields[0])
+            self.grant(room, said["chunk"])
         elif name == "WATERMARK_REQ":
-            self.say(0, "WATERMARK", *self.mark())
+            round_, tail = self.mark()
+            self.say(0, "WATERMARK", round=round_, tail=tail)
         elif name == "STG_NOTIFY":
-            self.part(room, *fields)
+            self.part(room, said["chunk"], said["grant"])
         elif name == "AUX":
-            self.aux = fields[0]
+            self.aux = said["data"]
             self.say(room, "AUX_ACK")
+        elif name == "DRAINED":
+            self.drained = said["cause"]
+            self.say(room, "NOTED")
 
     def grant(self, room: int, chunk: int) -> None:
         """A region in a row: this ring is as large as the room, so round 0 is all there is."""
@@ -97,7 +111,9 @@ class PlainDecodeRank:
             self.filling[chunk] = (self.head, self.head + size, self.grants, set())
             self.head += size
         offset, end, grant, _ = self.filling[chunk]
-        self.say(room, "STAGING_RSP", chunk, grant, offset, 0, end, *self.mark())
+        region = {"grant": grant, "offset": offset, "round": 0, "end": end}
+        round_, tail = self.mark()
+        self.say(room, "STAGING_RSP", chunk=chunk, **region, mark_round=round_, mark_tail=tail)
 
     def part(self, room: int, chunk: int, grant: int) -> None:
         """The one writer's part is in place: copy it out, free the region, confirm."""
@@ -106,7 +122,7 @@ class PlainDecodeRank:
             assert grant == given, "a part for another region"
             self.chunks[chunk] = bytes(self.ring[offset:end])
             del self.filling[chunk]
-        self.say(room, "CHUNK_ACK", chunk)
+        self.say(room, "CHUNK_ACK", chunk=chunk)
 
     def mark(self) -> tuple[int, int]:
         """(round, tail) of the oldest region that is not freed."""

@@ -1,0 +1,100 @@
+"""The site: these pages, the documents that stand in the root, and the public names with their docstrings.
+
+Pages are written for a reader of the repository, so their links lead to files as they lie there.  `lead` turns them
+for the site: a document of the root that has a page here is that page, a directory and any other Markdown is its name,
+and any other file is copied beside the site by MyST.  A link that leads nowhere is an error, here as on any page.
+
+The last list of the index, *More*, has every page that no list before it names: a page that is new is found by itself.
+
+Docstrings are plain text with names between backticks; `plain` makes of them what reStructuredText calls literals.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+sys.path.insert(0, str(ROOT))
+
+from kvproto.version import __version__  # noqa: E402  # this checkout's own, whatever else is installed
+
+project, author, release = "kvproto", "kvproto", __version__
+copyright = "Apache-2.0"  # noqa: A001  # Sphinx's name for the line at the foot
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinxcontrib.mermaid"]
+html_theme, html_title = "furo", f"kvproto {__version__}"
+exclude_patterns = ["prometheus.rules.yml"]
+
+myst_heading_anchors = 3
+myst_fence_as_directive = ["mermaid"]
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 100
+
+#: documents of the root, and the page that shows each
+SHOWN = {
+    "PROTOCOL.md": "protocol", "CONTRIBUTING.md": "contributing", "SECURITY.md": "reporting",
+    "CHANGELOG.md": "changelog", "README.md": "readme",
+}  # fmt: skip
+LINK = re.compile(r"\[([^\]\[]*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def lead(text: str, base: Path) -> str:
+    """The page with its links turned; `base`: the directory from which they are written."""
+
+    def turned(match: re.Match[str]) -> str:
+        said, path, anchor = match[1], (base / match[2]).resolve(), match[3] or ""
+        if path.is_dir():
+            return said if said.startswith("`") else f"`{said}`"
+        inside = os.path.relpath(path, ROOT)
+        if inside in SHOWN:
+            return f"[{said}]({SHOWN[inside]}.md{anchor})"
+        if path.suffix == ".md" and path.parent != HERE and path.exists():
+            return f"{said} (`{inside}`)"
+        return f"[{said}]({os.path.relpath(path, HERE)}{anchor})"
+
+    return LINK.sub(turned, text)
+
+
+def with_more(index: str) -> str:
+    """The index, its last list filled, or left out where there is nothing more."""
+    listed = {line for line in index.splitlines() if re.fullmatch(r"\w+", line)}
+    more = sorted(each.stem for each in HERE.glob("*.md") if each.stem not in listed | {"index"})
+    head, _, last = index.rpartition("```{toctree}")
+    return head + "```{toctree}" + last.replace(":glob:\n\n*", "\n" + "\n".join(more)) if more else head
+
+
+def read(_app: Sphinx, page: str, source: list[str]) -> None:
+    """A page as the site has it: whole where it only stands for a document of the root."""
+    shown = {name: path for path, name in SHOWN.items()}
+    if page == "index":
+        source[0] = with_more(source[0])
+    if page in shown:
+        source[0] = lead((ROOT / shown[page]).read_text(), ROOT)
+    else:
+        source[0] = lead(source[0], HERE)
+
+
+def plain(_app: Sphinx, _what: str, _name: str, _thing: object, _options: object, lines: list[str]) -> None:
+    """A docstring's backticks become literals, and nothing else in it is markup."""
+    said = re.split(r"``([^`]+)``|`([^`]+)`", "\n".join(lines))
+    text = ""
+    for at in range(0, len(said), 3):  # what is outside, and then what stood between two or one of them
+        text += re.sub(r"([*|_\\])", r"\\\1", said[at])
+        word = "".join(filter(None, said[at + 1 : at + 3]))
+        text += f"``{word}``" if word else ""
+    lines[:] = text.split("\n")
+
+
+def setup(app: Sphinx) -> None:
+    """What Sphinx calls."""
+    app.connect("source-read", read)
+    app.connect("autodoc-process-docstring", plain)

@@ -1,0 +1,43 @@
+"""What fields mean and how long pages can stay away, as Markdown: read from the message classes and the formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvproto.draw.message_exchanges import TALK
+from kvproto.fsm.codec import Body
+from kvproto.fsm.draw.describe import comments, sentence
+from kvproto.fsm.draw.source import expression
+from kvproto.fsm.draw.tables import table_md
+from kvproto.fsm.trace.plain_json import hints
+from kvproto.protocol import release_times as times
+from kvproto.protocol.timing import Timing
+
+#: in the order in which they are read: each is made of those before it
+RELEASES: tuple[Callable[[Timing], float], ...] = (
+    times.drains, times.noticed, times.harmless, times.answered, times.bereft, times.longest,
+)  # fmt: skip
+
+
+def field_sentence(body: type[Body], field: str) -> str:
+    """What a field of a message means: its own sentence, or that of the first message which has such a field."""
+    own = comments(body).get(field)
+    others = (comments(talk.body).get(field) for talk in TALK if field in hints(talk.body))
+    return own or next((each for each in others if each), "")
+
+
+def fields_md() -> str:
+    """Every field, with the messages in which it means this."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for talk in TALK:
+        for field in hints(talk.body):
+            where.setdefault((field, field_sentence(talk.body, field)), []).append(f"`{talk.name}`")
+    lines = [(f"`{field}`", ", ".join(names), said) for (field, said), names in where.items()]
+    return table_md(("field", "of", "meaning"), lines)
+
+
+def release_times_md() -> str:
+    """How long it takes until pages are the engine's again, with the defaults."""
+    timing = Timing()
+    lines = [(f"`{f.__name__}`", sentence(f), f"`{expression(f)}`", f"{f(timing):.3g} s") for f in RELEASES]
+    return table_md(("time", "of what", "exactly", "with the defaults"), lines)

@@ -1,0 +1,45 @@
+"""How long an engine can be kept from its pages once a room has failed, as formulas of the timers.
+
+Nothing here decides anything: what releases pages are rows.  These are the sums that follow from them, for whoever
+has to size a pool or to choose timers, and a test holds them against ranks whose peers die at the worst moment.
+
+They rest on what transports and devices promise: a kernel ends within `kernel`, and a write has ended, or can do no
+harm any more, within `write` of being posted.  One that takes longer keeps its pages for as long.  Messages take no
+time here; each one that is lost costs a `resend` (its longest at most) more.  A timer ends up to `QUANTUM` late, and so
+does each of many in a row.  All results are in seconds.
+"""
+
+from __future__ import annotations
+
+from kvproto.fsm.timer_wheel import QUANTUM
+from kvproto.protocol.timing import Timing
+
+
+def drains(t: Timing) -> float:
+    """A prefill rank, from its outcome on: its gathers and its writes end, and nothing else is waited for."""
+    return max(t.kernel.period, t.write.period)
+
+
+def noticed(t: Timing) -> float:
+    """A loss, from the last sign of life on: the beats that may be missed, and the one in which it was heard."""
+    return (t.heartbeat.period + QUANTUM) * (t.heartbeat.tries + 1)
+
+
+def harmless(t: Timing) -> float:
+    """A decode rank, from the loss of a prefill rank on that does not return: calls for as long as lease and write."""
+    return (t.call.period + QUANTUM) * (t.return_.tries + 1)
+
+
+def answered(t: Timing) -> float:
+    """A decode rank whose prefill ranks live, from its outcome on: they drain, and its scatters end meanwhile."""
+    return drains(t)
+
+
+def bereft(t: Timing) -> float:
+    """A decode rank one of whose prefill ranks dies and does not return, from its last sign of life on."""
+    return noticed(t) + max(harmless(t), t.kernel.period)
+
+
+def longest(t: Timing) -> float:
+    """A decode rank, from its outcome on, at worst: a prefill rank drains for as long as it may, and dies unheard."""
+    return drains(t) + bereft(t)

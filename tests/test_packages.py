@@ -1,0 +1,101 @@
+"""What is handed out: a wheel with all that runs, an archive of sources with all that one needs to work on it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+#: what a checkout has and no archive should
+OWN = (".git", ".venv", ".engines", "build", "dist", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
+#: where everything belongs into the archive of sources
+WHOLE = ("docs", "examples", "kvproto", "requirements", "spec", "tests")
+SOURCES = """
+import os, sys
+from setuptools import build_meta
+print(build_meta.build_sdist(sys.argv[1]))
+"""
+
+
+def run(*command: str, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def files_of(root: Path) -> set[str]:
+    """Every file of a checkout that is somebody's work."""
+    found = {path.relative_to(root) for top in WHOLE for path in (root / top).rglob("*") if path.is_file()}
+    found |= {path.relative_to(root) for path in root.iterdir() if path.suffix in {".md", ".toml", ".in"}}
+    return {str(path) for path in found if "__pycache__" not in path.parts and path.suffix != ".pyc"}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy, so that a build leaves nothing in the checkout and finds nothing that an older one has left."""
+    copy = tmp_path_factory.mktemp("checkout") / "kvproto"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*OWN, "__pycache__", "*.egg-info"))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def sdist(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of sources, by the build backend alone: no network, and nothing but what is installed."""
+    out = tmp_path_factory.mktemp("sdist")
+    name = run(sys.executable, "-c", SOURCES, str(out), cwd=checkout).splitlines()[-1]
+    return out / name
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, made from the unpacked archive and not from the checkout."""
+    out = tmp_path_factory.mktemp("wheel")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(out, filter="data")
+    (tree,) = (each for each in out.iterdir() if each.is_dir())
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
+    run(*pip, "--no-build-isolation", "--no-index", "--wheel-dir", str(out), str(tree), cwd=out)
+    (made,) = out.glob("kvproto-*.whl")
+    return made
+
+
+def test_the_archive_of_sources_is_complete(sdist: Path, checkout: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert files_of(checkout) - inside == set()
+    assert {"Makefile", "LICENSE", "PKG-INFO", ".ci/run"} <= inside
+    assert not [name for name in inside if name.endswith(".pyc") or "__pycache__" in name]
+
+
+def test_the_wheel_has_every_module_and_what_modules_read_and_nothing_else(wheel: Path, checkout: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert inside == {name for name in files_of(checkout) if name.startswith("kvproto/")}
+
+
+def test_the_wheel_says_what_it_is(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        said = Parser().parsestr(archive.read(path).decode())
+        (entries,) = (name for name in archive.namelist() if name.endswith("/entry_points.txt"))
+        assert "kvproto = kvproto.cli:main" in archive.read(entries).decode()
+        assert any(name.endswith("/licenses/LICENSE") for name in archive.namelist())
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert said["License-Expression"] == "Apache-2.0"
+    assert {"nixl", "gpu", "testing", "docs", "test"} <= set(said.get_all("Provides-Extra", []))
+    needed = [each for each in said.get_all("Requires-Dist", []) if "extra ==" not in each]
+    assert [each.partition(">")[0] for each in needed] == ["msgspec"]
+
+
+def test_what_is_installed_from_it_runs_alone(wheel: Path, tmp_path: Path) -> None:
+    shutil.unpack_archive(wheel, tmp_path, "zip")
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import kvproto.cli; print(kvproto.__file__)"
+    said = run(sys.executable, "-c", code + "; kvproto.cli.main(['lint'])", str(tmp_path), cwd=tmp_path)
+    assert str(tmp_path) in said and "no errors" in said

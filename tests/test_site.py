@@ -1,0 +1,104 @@
+"""The site is built as `make docs` builds it, every public name is on it, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import kvproto
+
+pytest.importorskip("sphinx")
+pytest.importorskip("furo")
+pytest.importorskip("myst_parser")
+
+ROOT = Path(__file__).parent.parent
+#: what the reader may look for by name
+PAGES = {
+    "guide", "protocol", "questions", "security", "embedding", "sglang", "operating", "api", "testing", "checker",
+    "witnesses", "figures", "change", "own_protocol", "contributing", "reporting", "changelog", "readme",
+}  # fmt: skip
+
+
+class Page(HTMLParser):
+    """The links of a page, and the places in it that can be linked to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id" and value:
+                self.ids.add(value)
+            if tag == "a" and name == "href" and value:
+                self.links.append(value)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built by the command that `make docs` has; a warning fails it."""
+    made = subprocess.run(
+        ["make", "--dry-run", "--always-make", "docs"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    (command,) = re.findall(r"-m (sphinx .*) docs build/site$", made, re.MULTILINE)
+    out = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split(), "-d", str(out / "trees"), "docs", str(out / "html")],
+        cwd=ROOT, capture_output=True, text=True, timeout=170, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return out / "html"
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    return {path: Page(path) for path in site.glob("*.html")}
+
+
+def test_every_page_is_there(pages: dict[Path, Page]) -> None:
+    names = {path.stem for path in pages}
+    assert names >= PAGES | {each.stem for each in (ROOT / "docs").glob("*.md")}
+
+
+def test_links_between_pages_hold(site: Path, pages: dict[Path, Page]) -> None:
+    checked = 0
+    for path, page in pages.items():
+        for link in page.links:
+            if re.match(r"[a-z]+:", link):
+                continue
+            where, _, anchor = link.partition("#")
+            target = (path.parent / unquote(where)).resolve() if where else path
+            assert target.exists() and target.is_relative_to(site), (path.name, link)
+            if anchor and target in pages:
+                checked += 1
+                assert unquote(anchor) in pages[target].ids, (path.name, link)
+    assert checked > 500
+
+
+def test_every_public_name_has_its_entry(pages: dict[Path, Page]) -> None:
+    (api,) = (page for path, page in pages.items() if path.stem == "api")
+    shown = {name.rsplit(".", 1)[-1] for name in api.ids if name.startswith("kvproto.")}
+    assert set(kvproto.__all__) <= shown
+
+
+def test_calls_of_an_endpoint_are_on_the_page(pages: dict[Path, Page]) -> None:
+    (api,) = (page for path, page in pages.items() if path.stem == "api")
+    for cls in (kvproto.PrefillEndpoint, kvproto.DecodeEndpoint):
+        calls = {name for name in dir(cls) if not name.startswith("_") and callable(getattr(cls, name))}
+        lacking = {name for name in calls if not any(each.endswith(f".{cls.__name__}.{name}") for each in api.ids)}
+        assert not lacking, f"{cls.__name__} has calls without a docstring, or off the page: {sorted(lacking)}"
+
+
+def test_diagrams_and_tables_came_through(site: Path) -> None:
+    page = (site / "protocol.html").read_text()
+    assert page.count('class="mermaid') >= 14
+    assert page.count("<table") >= 40
+    assert "<!-- generated" not in re.sub(r"<!--.*?-->", "", page, flags=re.DOTALL)
