@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     made.add_argument("machine", nargs="*", metavar="MACHINE", help="one or more of the tables' names (default: all)")
     made.add_argument("--format", choices=SUFFIX, default="mermaid", help="md gives the tables (default: %(default)s)")
-    made.add_argument("--guards", action="store_true", help="name the guards on the edges")
+    made.add_argument("--guards", action="store_true", help="name every guard, not only where an event forks")
     made.add_argument("--effects", action="store_true", help="name the effects on the edges")
     made.add_argument("--loops", action="store_true", help="show rows that stay in their state")
     made.add_argument("--silent", action="store_true", help="show rows that ignore or refuse, too")
