@@ -135,7 +135,8 @@ function sequence() {
     svg.append(group);
   });
   host.append(svg);
-  const lit = host.querySelector(".lit");
+  const past = told.filter((i) => i <= at).length;   // what is not drawn itself stands after the last that is
+  const lit = host.querySelector(".lit") || svg.querySelectorAll("g")[Math.max(past - 1, 0)];
   if (lit) lit.scrollIntoView({ block: "nearest" });
 }
 
