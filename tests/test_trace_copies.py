@@ -124,7 +124,7 @@ def _known(story: list[Moment]) -> Told:
     for moment in story:
         if isinstance(moment.entry, SentEntry) and moment.message is not None:
             key = moment.message.sender, moment.message.receiver, *TELLING.era(moment.entry), moment.entry.number
-            found[moment.index] = key, []  # type: ignore[assignment]
+            found[moment.index] = key, []
         elif isinstance(moment.entry, HeardEntry) and moment.cause in found:
             found[moment.cause][1].append(moment.time)
     return dict(found.values())
@@ -170,6 +170,51 @@ def test_both_ends_of_a_connection_give_a_copy_one_number() -> None:
         sent = story[moment.cause].entry
         assert isinstance(sent, SentEntry) and isinstance(moment.entry, HeardEntry)
         assert sent.number == moment.entry.number
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_engine_stage_knows_each_copy_that_it_has_harmed(seed: int) -> None:
+    """Frames of real endpoints, lost and doubled in the middle of a connection: the traces say the same."""
+    pytest.importorskip("torch")
+    from support.stories import layout
+
+    from kvproto.protocol.codec import decode
+    from kvproto.testing.access import inside
+    from kvproto.testing.simulated_control import NumberedFrame
+    from kvproto.testing.stage import EngineStage
+
+    chance, stage = random.Random(seed), EngineStage(layout(1), layout(1), grid=8, sockets=False)
+    harmed: dict[tuple[object, ...], str] = {}
+
+    def harm() -> None:
+        for way in stage.post.busy():
+            frame = stage.post.queues[way][0]
+            epoch, room, _ = decode(frame)
+            assert isinstance(frame, NumberedFrame)
+            copy = epoch, bool(room), frame.number, way
+            if room and copy not in harmed:
+                harmed[copy] = chance.choice(["lose", "repeat", "", ""])
+                if harmed[copy]:
+                    stage.hurt_frame(way, 0, harmed[copy])
+
+    for _ in range(2):
+        room = stage.name(20)
+        stage.open_decode(room), stage.open_prefill(room), stage.prefetch(room), stage.produce(room)
+        for _ in range(30):
+            for index in range(len(stage.endpoints)):
+                stage.poll(index)
+                harm()
+            stage.late.finish(0) if stage.late.pending else stage.fabric.run()
+            stage.clock.advance(0.05)
+    stage.drain()
+    story = merge([log_of(inside(each).rank) for each in stage.endpoints])
+    stage.close()
+    known = [m for m in story if isinstance(m.entry, SentEntry | HeardEntry) and m.entry.number]
+    ways = {way: sorted((*TELLING.era(m.entry), m.entry.number) for m in known if m.way == way)  # type: ignore[arg-type, union-attr]
+            for way in ("lost", "repeated", "unseen")}  # fmt: skip
+    gone, twice = (sorted(copy[:3] for copy, how in harmed.items() if how == what) for what in ("lose", "repeat"))
+    assert gone and twice
+    assert ways == {"lost": gone, "repeated": twice, "unseen": []}
 
 
 def test_numbers_begin_anew_with_an_era_and_are_forgotten_with_a_way() -> None:
