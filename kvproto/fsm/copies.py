@@ -21,14 +21,16 @@ class CopyNumbers:
 
     def __init__(self) -> None:
         #: by way: its era, and the number that was given last
-        self._ways: dict[Hashable, tuple[int, int]] = {}
+        self._ways: dict[Hashable, list[int]] = {}
 
     def count(self, way: Hashable, era: int = 0) -> int:
         """The number of one more message on this way; an era's first is 1."""
-        held, number = self._ways.get(way, (era, 0))
-        number = number + 1 if held == era else 1
-        self._ways[way] = era, number
-        return number
+        held = self._ways.get(way)
+        if held is None or held[0] != era:
+            self._ways[way] = [era, 1]
+            return 1
+        held[1] += 1
+        return held[1]
 
     def forget(self, *ways: Hashable) -> None:
         """Nothing comes on these ways any more."""

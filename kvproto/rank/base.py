@@ -141,7 +141,7 @@ class Rank(Party):
         `number`: which copy it is, for the trace; None: it came by a connection, in its order, and is counted here.
         """
         if number is None:
-            number = self.came.count(way(link, epoch, room), epoch) if link and epoch else 0
+            number = self.came.count(4 * link + (2 if room else 1), epoch) if link and epoch else 0
         heard = self._heard
         heard.link, heard.epoch, heard.room, heard.place, heard.body = link, epoch, room, place, body
         return self.hear(heard, now, number)
@@ -219,7 +219,9 @@ class Rank(Party):
     def _transmit_to(self, link: int | None, room: int, body: Message) -> None:
         value = self._link_up(link)
         if value is not None and link is not None:
-            self._leave(do.Transmit(link, value.epoch, room, body))
+            message, epoch = do.Transmit(link, value.epoch, room, body), value.epoch
+            self._out.append(message)
+            self.log((message, self.sent.count(way(link, epoch, room), epoch)))
 
     def _leave(self, message: Any) -> None:
         link, epoch, room = message.link, getattr(message, "epoch", 0), getattr(message, "room", 0)
@@ -235,7 +237,7 @@ class Rank(Party):
             if at is not None and at.state is up:
                 message = do.Transmit(link, at.epoch, room, effect.body)
                 self._out.append(message)
-                log((message, count(way(link, at.epoch, room), at.epoch)))
+                log((message, count(4 * link + 2, at.epoch)))
 
     def _reply(self, effect: do.Reply) -> None:
         self._transmit_to(self._heard.link, effect.room, effect.body)
@@ -282,8 +284,8 @@ class Rank(Party):
 
 
 def way(link: int, epoch: int, room: int) -> int:
-    """What keeps its order of all that goes by a link: calls, what is said of the link, what is said of rooms."""
-    return 4 * link + (1 + bool(room) if epoch else 0)
+    """What keeps its order of all that goes by a link: calls (0), what is said of the link (1), of rooms (2)."""
+    return 4 * link + ((2 if room else 1) if epoch else 0)
 
 
 def by_room(event: Any) -> Any:
