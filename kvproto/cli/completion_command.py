@@ -17,6 +17,7 @@ import msgspec
 
 from kvproto.cli.console import say
 from kvproto.cli.ending import WELL
+from kvproto.errors import KvprotoError
 
 EPILOG = """\
 examples:
@@ -44,7 +45,7 @@ class CompletedCommand(msgspec.Struct, frozen=True):
     options: tuple[CompletedOption, ...] = ()
 
 
-class _Begun(BaseException):  # no error, and nobody on the way may take it for one
+class _Begun(KvprotoError):
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self.parser = parser
 

@@ -22,14 +22,14 @@ class TraceSnapshots:
         """`every`: seconds from one to the next, at least."""
         self.rank, self.path, self.every = rank, path, every
         #: when the next one is due; what went wrong with the last one (empty: nothing)
-        self.due, self.fault = 0.0, ""
+        self.next_write, self.fault = 0.0, ""
         self._writer: Thread | None = None
 
     def look(self, now: float) -> None:
         """Begin to write if it is time, and the last one is written."""
-        if now < self.due or (self._writer is not None and self._writer.is_alive()):
+        if now < self.next_write or (self._writer is not None and self._writer.is_alive()):
             return
-        self.due = now + self.every
+        self.next_write = now + self.every
         self._writer = Thread(target=self._write, args=(list(self.rank.trace),), daemon=True)
         self._writer.start()
 
