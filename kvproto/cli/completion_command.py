@@ -45,7 +45,7 @@ class CompletedCommand(msgspec.Struct, frozen=True):
     options: tuple[CompletedOption, ...] = ()
 
 
-class _Begun(KvprotoError):
+class _Begun(KvprotoError):  # noqa: N818
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self.parser = parser
 
