@@ -25,6 +25,11 @@ OURS = ("lint", "draw", "export", "trace", "replay", "inspect", "doctor")
 
 def test_no_command_and_an_unknown_one_get_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 2
+    first = capsys.readouterr().out
+    for line in first.splitlines():
+        if line.startswith("  kvproto "):
+            assert line.split()[1] in cli.COMMANDS
+    assert "Your first minute" in first and len(first.splitlines()) < 24, "what to type first fits on one screen"
     assert cli.main(["--help"]) == 0
     assert "kvproto COMMAND" in capsys.readouterr().out
     assert cli.main(["fly"]) == 2

@@ -96,7 +96,9 @@ def _scene(name: str) -> list[Document]:
 
 ABORT = _scene("abort")
 VOTES = recorded([records.lines(log, WORDS) for log in COMMIT_SCENES[1].logs()])
-STEP, SENT = (next(i for i, line in enumerate(ABORT[0]) if line["kind"] == kind) for kind in ("step", "sent"))
+STEP, SENT, HEARD = (
+    next(i for i, line in enumerate(ABORT[0]) if line["kind"] == kind) for kind in ("step", "sent", "heard")
+)
 STORIES = {
     path.stem: [json.loads(line) for line in path.read_text().splitlines()]
     for path in sorted((ROOT / "spec" / "counterexamples").glob("*.jsonl"))
@@ -127,6 +129,19 @@ def test_traces(content: bytes) -> None:
         assert len(codes - {2}) <= 1  # it is readable for all, or for none
         if not codes - {0}:
             assert json.loads((folder / "p.json").read_text())["traceEvents"] is not None
+
+
+@settings(thorough, max_examples=40)
+@given(data=st.data())
+def test_any_numbers_of_copies_are_told(data: st.DataObject) -> None:
+    """Whatever numbers a trace gives to its messages, there is a story: every message, and causes before effects."""
+    changed: list[Document] = json.loads(json.dumps(ABORT))
+    for line in (line for document in changed for line in document if "number" in line):
+        line["number"] = data.draw(st.sampled_from([line["number"], 0, 1, 2, 2**62]))
+    with files(*map(written, changed)) as (folder, paths):
+        assert {end.code for end in tell(paths, folder)} == {0}
+        end = judged("trace", *paths, "--room", "7", "--format", "json")
+        assert all(each["cause"] is None or each["cause"] < each["index"] for each in json.loads(end.out))
 
 
 @thorough
@@ -234,7 +249,7 @@ def test_no_place_of_a_trace_takes_everything() -> None:
         ((0, "side"), "", "Head.side: '' is no"),
         ((0, "timing", "call", "period"), 1e-300, "Timing.call.period: 1e-300 is out of bounds"),
         ((0, "timing", "lease", "period"), None, "a timer's period is inf"),
-        ((0, "format"), 2, "format 2; this version reads format 1"),
+        ((0, "format"), 1, "format 1; this version reads format 2"),
         ((1, "time"), "now", "time: 'now' is no float"),
         ((1, "time"), None, "time: null is no time"),
         ((STEP, "row"), -1, "row: -1 is out of bounds"),
@@ -242,6 +257,10 @@ def test_no_place_of_a_trace_takes_everything() -> None:
         ((STEP, "event", "peer"), 2**40, "is out of bounds"),
         ((STEP, "event", "type"), "Gathered", "fields of Gathered"),
         ((STEP, "machine"), "decode_grant", "decode_grant takes no"),
+        ((SENT, "number"), -1, "number: -1 is out of bounds"),
+        ((SENT, "number"), 2**63, "is out of bounds"),
+        ((SENT, "number"), "1", "number: '1' is no int"),
+        ((HEARD, "number"), None, "number: None is no int"),
         ((SENT, "effect"), {"type": "Report", "what": "a", "why": "b"}, "no message leaves by Report"),
     ],
 )

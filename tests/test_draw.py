@@ -61,7 +61,18 @@ def test_an_edge_leads_from_its_rows_source_to_their_target(table: Table[Any]) -
         rows = [table.rows[index] for index in edge.rows]
         assert {row.target.name for row in rows} == {edge.target}
         assert {row.source.name for row in rows} <= set(stands_for[edge.source])
-        assert {row.event.__name__ for row in rows} == set(edge.lines)
+        assert {row.event.__name__ for row in rows} == {line.partition(" [")[0] for line in edge.lines}
+
+
+@every_table
+@pytest.mark.parametrize("fold", [0, DiagramOptions().fold])
+def test_no_two_edges_of_a_state_say_the_same(table: Table[Any], fold: int) -> None:
+    picture = sketch(table, DiagramOptions(fold=fold))
+    stands_for = {node.name: node.many or (node.name,) for node in picture.nodes}
+    said: dict[tuple[str, str], str] = {}
+    for edge, line in ((edge, line) for edge in picture.edges for line in edge.lines):
+        for source in stands_for[edge.source]:
+            assert said.setdefault((source, line), edge.target) == edge.target
 
 
 @every_table

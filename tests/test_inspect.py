@@ -6,18 +6,22 @@ import json
 import re
 import shutil
 import subprocess
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from kvproto.cli import inspect_command
 from kvproto.cli import main as kvproto_main
 from kvproto.cli.inspect_command import main
 from kvproto.draw.scenes import SCENES
-from kvproto.fsm.inspect.page import page
+from kvproto.fsm.inspect.page import first_difference, moment_json, page
+from kvproto.fsm.trace.merge import Moment
 from kvproto.protocol.tables import TABLES
-from kvproto.trace import Log, StepEntry, lines, merge
+from kvproto.trace import Log, StepEntry, lines, load, merge
 from kvproto.trace.telling import TELLING
 
 LOGS = next(scene for scene in SCENES if scene.name == "abort").logs()
@@ -77,7 +81,68 @@ class Page(HTMLParser):
         return [given for have, given in self.found if set(classes) <= have]
 
 
-def browse(path: Path, at: int) -> Page:
+def test_the_other_trace_parts_where_it_does_and_not_by_its_clock() -> None:
+    late = [Log(log.head, [replace(e, time=e.time + 5.0) if isinstance(e, StepEntry) else e for e in log.entries])
+            for log in LOGS]  # fmt: skip
+    told = [moment_json(moment, TELLING) for moment in merge(LOGS)]
+    assert first_difference(told, [moment_json(moment, TELLING) for moment in merge(late)]) is None
+    short = [Log(log.head, log.entries[:-3]) for log in LOGS]
+    (ours, theirs) = first_difference(told, [moment_json(m, TELLING) for m in merge(short)]) or (0, 0)
+    assert ours > theirs > 0
+    other = next(scene for scene in SCENES if scene.name == "repeated").logs()
+    (ours, theirs) = first_difference(told, others := [moment_json(m, TELLING) for m in merge(other)]) or (0, 0)
+    assert told[ours]["text"].startswith("STAGING_RSP") and others[theirs]["text"] == told[ours]["text"]
+    assert (told[ours]["fate"], others[theirs]["fate"]) == ("", "lost")
+
+
+def test_a_trace_that_grows_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, out = tmp_path / "t.jsonl", tmp_path / "t.html"
+    whole = [line for log in LOGS for line in lines(log)]
+    file.write_text("\n".join(whole[:40]) + "\n")
+    grows = iter(["\n".join(whole[:40]) + "\n" + whole[40][:30], "\n".join(whole) + "\n"])
+    pages: list[str] = []
+
+    def sleep(_seconds: float) -> None:
+        pages.append(out.read_text())
+        text = next(grows, None)
+        if text is None:
+            raise KeyboardInterrupt
+        file.write_text(text)
+
+    monkeypatch.setattr(inspect_command, "sleep", sleep)
+    assert kvproto_main(["inspect", str(file), "--out", str(out), "--follow"]) == 130
+    first, half, last = (len(re.findall(r'"index":', each)) for each in pages)
+    assert first == half == 39 and last == sum(len(log.entries) for log in LOGS), "a half line waits a turn"
+    assert f'"follow":{inspect_command.EVERY_S}' in pages[0]
+
+
+def test_a_running_rank_writes_its_trace_as_it_goes(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from support.stories import layout
+
+    from kvproto.errors import ArgumentError
+    from kvproto.io.clock import ManualClock
+    from kvproto.testing.pair import Pair
+
+    clock = ManualClock()
+    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+        prefill, path = pair.prefills[0], tmp_path / "p.jsonl"
+        with pytest.raises(ArgumentError, match="every 1 to 3600 seconds"):
+            prefill.follow_trace(path, every=0.0)
+        prefill.follow_trace(path, every=2.0)
+        sizes = []
+        for _ in range(3):
+            pair.finish(pair.open(tokens=9))
+            clock.advance(3.0)
+            pair.pump(lambda: not any(endpoint.poll() for endpoint in pair.endpoints))
+            for thread in threading.enumerate():
+                if thread.daemon and "_write" in thread.name:
+                    thread.join(10.0)
+            sizes.append(len(load(path)[0].entries))
+        assert 0 < sizes[0] < sizes[1] < sizes[2] <= 512
+
+
+def browse(path: Path, at: int | str) -> Page:
     """The page after its script has run, offline, at one moment."""
     command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",
                f"--user-data-dir={path.parent / 'profile'}", "--virtual-time-budget=5000", "--dump-dom",
@@ -103,6 +168,26 @@ def test_a_browser_lights_the_state_the_row_and_the_cause(tmp_path: Path) -> Non
     assert [each["data-index"] for each in seen.having("moment", "because")] == [str(story[at].cause)]
     assert len(seen.having("track")) == 6  # two rooms, two sends, a write, a grant
     assert seen.having("slice", "lit")
+
+
+@needs_browser
+def test_a_browser_draws_the_sequence_and_lights_where_two_traces_part(tmp_path: Path) -> None:
+    other = next(scene for scene in SCENES if scene.name == "repeated").logs()
+    path = written(tmp_path, other)
+    (tmp_path / "u.jsonl").write_text("".join(line + "\n" for log in LOGS for line in lines(log)))
+    assert main([str(tmp_path / "t.jsonl"), "--beside", str(tmp_path / "u.jsonl"), "--out", str(path)]) == 0
+    seen = browse(path, "0,sequence")
+    ours, theirs = first_difference([moment_json(m, TELLING) for m in merge(other)],
+                                    [moment_json(m, TELLING) for m in merge(LOGS)]) or (0, 0)  # fmt: skip
+    lit = seen.having("moment", "differs")
+    assert len(lit) == 2 and lit[0]["data-index"] == str(ours) and theirs
+    assert len(seen.having("lost")) == 1, "the answer that was lost, and no other"
+    assert len(seen.having("arrow")) == sum(m["kind"] == "sent" and m["subject"] is not None
+                                            for m in map(_told, merge(other)))  # fmt: skip
+
+
+def _told(moment: Moment) -> dict[str, Any]:
+    return moment_json(moment, TELLING)
 
 
 @needs_browser

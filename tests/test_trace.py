@@ -114,7 +114,7 @@ def test_what_is_not_of_its_type_is_refused_by_name(kind: type) -> None:
 
 @pytest.mark.parametrize(("line", "says"), [
     ("not json", "malformed"), ('{"kind": "step"}', "must name the rank"), ("[]", "object"),
-    ('{"kind": "rank", "format": 99}', "format 99"), ('{"kind": "rank", "format": 1}', "missing"),
+    ('{"kind": "rank", "format": 99}', "format 99"), ('{"kind": "rank", "format": 2}', "missing"),
 ])  # fmt: skip
 def test_a_file_that_is_no_trace_is_named_with_its_line(tmp_path: Path, line: str, says: str) -> None:
     path = tmp_path / "t.jsonl"

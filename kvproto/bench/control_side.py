@@ -103,10 +103,10 @@ class ControlRank:
 
         receive = loop.rank.receive
 
-        def received(link: int, epoch: int, room: int, body: Any, at: float, place: bytes = b"") -> Any:
+        def received(link: int, epoch: int, room: int, body: Any, at: float, *more: Any) -> Any:
             if type(body).__name__ == "StgNotify":
                 log["noted"].setdefault(room, now())
-            return receive(link, epoch, room, body, at, place)
+            return receive(link, epoch, room, body, at, *more)
 
         loop.raise_event, loop.rank.receive = raise_event, received
 

@@ -28,11 +28,26 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("kvproto.cli.demo_command", "move a real model's KV cache between processes"),
     "torture": ("kvproto.cli.torture_command", "engines that are killed, stopped, cut off and given up, byte by byte"),
     "fuzz": ("kvproto.cli.fuzz_command", "damaged input for everything that reads what others have written, counted"),
+    "completion": ("kvproto.cli.completion_command", "a script for your shell: commands, options, choices"),
     "bench": ("kvproto.cli.bench_command", "measure the step, the kernels and the transports"),
 }
 
 #: the extras that a command needs, where they are not the demonstration's
 EXTRAS = {"top": "metrics"}
+
+
+FIRST_MINUTE = """\
+kvproto moves KV caches between prefill and decode engines, by a protocol that is a set of tables.
+
+Your first minute, without a GPU:
+
+  kvproto doctor                        what works on this machine, and what to install for the rest
+  kvproto check                         every interleaving of the smallest world
+  kvproto draw prefill_send --guards    the life of one send as a flowchart
+  kvproto draw --scene deferral         two chunks, a ring for one, as a sequence chart
+  kvproto demo                          a real model's KV cache between processes, compared bit for bit
+
+kvproto --help has every command; source <(kvproto completion bash) completes them."""
 
 
 def usage() -> str:
@@ -64,9 +79,12 @@ def _version(*, as_json: bool) -> int:
 
 
 def _no_command(name: str) -> int:
-    if name in {"", "-h", "--help", "help"}:
+    if not name:
+        say(FIRST_MINUTE)
+        return WRONG
+    if name in {"-h", "--help", "help"}:
         say(usage())
-        return WELL if name else WRONG
+        return WELL
     note(f"{usage()}\n\nkvproto: there is no command {name[:40]!r}")
     return WRONG
 

@@ -41,9 +41,10 @@ not are listed by file and line.  Traces are checked against the tables first; o
 Exit code 0: all have seen something; 1: a source is empty; 2: one cannot be read, or is not what the tables do.
 """
 STYLE = """
-body{font-family:system-ui,sans-serif;margin:2rem;color-scheme:light dark}
-.row{display:flex;gap:1rem;overflow-x:auto} figure{margin:0;flex:1 0 24rem} img{width:100%}
-table{border-collapse:collapse} td,th{padding:.2rem .8rem;text-align:right}
+body{font-family:system-ui,sans-serif;margin:clamp(.5rem,2vw,2rem);color-scheme:light dark}
+.row{display:grid;gap:1rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr))} figure{margin:0}
+img{max-width:100%;height:auto} pre{white-space:pre-wrap;overflow-wrap:anywhere}
+table{border-collapse:collapse;display:block;overflow-x:auto} td,th{padding:.2rem .8rem;text-align:right}
 td:first-child,th:first-child{text-align:left}
 """
 Sources = dict[str, Collector]
@@ -136,7 +137,8 @@ def _counted(sources: Sources) -> Counted:
 
 def page(sources: Sources) -> str:
     """Every machine's diagram once for each source: what has fired is painted, what has not is dashed."""
-    parts = [f"<!doctype html><meta charset=utf-8><title>Coverage</title><style>{STYLE}</style><h1>Coverage</h1>"]
+    head = "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'><title>Coverage</title>"
+    parts = [f"{head}<style>{STYLE}</style><h1>Coverage</h1>"]
     parts.append(_shares(sources))
     for each in _counted(sources).tables:
         pictures = "".join(_figure(name, counts, each) for name, counts in sources.items())

@@ -44,8 +44,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     made.add_argument("machine", nargs="*", metavar="MACHINE", help="one or more of the tables' names (default: all)")
-    made.add_argument("--format", choices=SUFFIX, default="mermaid", help="md gives the tables (default: %(default)s)")
-    made.add_argument("--guards", action="store_true", help="name the guards on the edges")
+    made.add_argument("--format", choices=SUFFIX, help="md gives the tables (default: mermaid)")
+    made.add_argument("--guards", action="store_true", help="name every guard, not only where an event forks")
     made.add_argument("--effects", action="store_true", help="name the effects on the edges")
     made.add_argument("--loops", action="store_true", help="show rows that stay in their state")
     made.add_argument("--silent", action="store_true", help="show rows that ignore or refuse, too")
@@ -68,6 +68,9 @@ def main(argv: list[str]) -> int:
         return refresh() if args.write else judge()
     tables, scenes = args.tables.chosen(args.machine), _scenes(args.tables, args.scene)
     counts = together(load(args.coverage, args.tables.counted)).rows if args.coverage is not None else None
+    if scenes and args.format not in {None, "mermaid"}:
+        raise ArgumentError(f"a scene is no {args.format}: it is a sequence chart, which mermaid alone draws")
+    args.format = args.format or "mermaid"
     if scenes:
         told = args.tables.told()
         return _write_pictures(

@@ -23,6 +23,9 @@ what is an error:
   nobody-raises   an event without a source, or one that no table takes
   no-route        a message that no route takes
   never-taken     a route behind others that take all that it would
+  unheard         a message that no route takes to anybody
+  unused          an event that no table takes, and that nothing raises
+  unsaid          a message without a sentence, or missing where it is listed who says what
 """
 
 

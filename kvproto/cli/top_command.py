@@ -19,6 +19,7 @@ from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from kvproto.arguments import real
 from kvproto.cli.console import say
 from kvproto.cli.ending import WELL
 from kvproto.errors import ArgumentError
@@ -149,12 +150,11 @@ def main(argv: Sequence[str]) -> int:
         prog="kvproto top", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("url", help="where a MetricsExporter serves, such as http://127.0.0.1:9400/metrics")
-    parser.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="between two screens (2)")
+    every = real(0.1, 3600.0)
+    parser.add_argument("--every", type=every, default=2.0, metavar="SECONDS", help="between two screens (2)")
     parser.add_argument("--once", action="store_true", help="one screen, and no more")
     parser.add_argument("--json", action="store_true", help="once, as one JSON document, for tools")
     asked = parser.parse_args(argv)
-    if not 0.0 < asked.every < float("inf"):
-        parser.error("--every is in seconds, and more than 0")
     former: Ranks = {}
     try:
         while True:

@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     sizes = ", ".join(f"{name}: {size.rooms} rooms" for name, size in SIZES.items())
     p.add_argument("--seed", type=whole(0, 1 << 62), help="what happens (default: a new one)")
-    p.add_argument("--seeds", type=int, default=1, metavar="N", help="so many runs: this seed and those after")
+    p.add_argument("--seeds", type=positive, default=1, metavar="N", help="so many runs: this seed and those after")
     p.add_argument("--size", choices=SIZES, default="short", help=f"{sizes} (default short)")
     p.add_argument("--rooms", type=positive, metavar="N", help="another number of rooms")
     p.add_argument("--episodes", type=positive, metavar="N", help="another number of times that faults strike")

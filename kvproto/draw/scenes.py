@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvproto.draw.stage import GRID, SceneRanks, SceneStage
+from kvproto.draw.stage import GRID, MESSAGE, Arrivals, SceneRanks, SceneStage, in_time
 from kvproto.fsm.draw.scene import Scene
 from kvproto.layout.plan import Plan
 from kvproto.protocol import events as ev
@@ -34,8 +34,8 @@ def open_room(stage: SceneStage, room: int, tokens: int, *, compute: float = 300
         stage.tell(name, ev.AuxProvided(room), compute * (tokens // GRID + 3))
 
 
-def _begin(cast: SceneRanks, lose: Callable[[str, str, msg.Message], bool] = lambda *_: False) -> SceneStage:
-    stage = SceneStage(cast, lose=lose)
+def _begin(cast: SceneRanks, arrivals: Arrivals = in_time) -> SceneStage:
+    stage = SceneStage(cast, arrivals=arrivals)
     stage.run(1e-3)
     return stage
 
@@ -83,7 +83,7 @@ def lost() -> SceneStage:
     stage = _begin(SceneRanks())
     open_room(stage, ROOM, GRID)
     stage.run(0.8e-3)
-    stage.dead.add("P0")
+    stage.kill("P0")
     stage.run(8.0)
     stage.start_prefill(0, incarnation=2)
     stage.run(2.0)
@@ -102,20 +102,19 @@ def repeated() -> SceneStage:
     """The first answer is lost; the request is simply repeated."""
     seen: list[msg.Message] = []
 
-    def lose(sender: str, _receiver: str, body: msg.Message) -> bool:
+    def arrivals(_sender: str, _receiver: str, body: msg.Message) -> tuple[float, ...]:
         first = isinstance(body, msg.StagingRsp) and not seen
-        if first:
-            seen.append(body)
-        return first and sender == "D0"
+        seen.extend([body] if first else [])
+        return () if first else (MESSAGE,)
 
-    stage = _begin(SceneRanks(), lose)
+    stage = _begin(SceneRanks(), arrivals)
     open_room(stage, ROOM, GRID)
     stage.run(1.0)
     return stage
 
 
 def _scene(play: Callable[[], SceneStage], title: str, *, aside: bool = False) -> Scene:
-    return Scene(play.__name__, title, play, _traces, (ROOM,), aside)
+    return Scene(play.__name__, title, play, _traces, (ROOM,), aside, lambda stage: stage.marks)
 
 
 SCENES: tuple[Scene, ...] = (

@@ -3,7 +3,8 @@
 The ranks are the ones that run in engines, and what their effects come to is the interpreter's.  The stage only says
 how long things take: messages, kernels and writes take a while, and all of it happens in the order of one clock, so
 that a scene is the same every time.  What is drawn from it (sequence charts, sample traces) is therefore what the
-tables do, not what somebody thinks they do.
+tables do, not what somebody thinks they do.  It numbers the copies of messages that it carries, and keeps what became
+of each (`SceneStage.carried`): by that the drawings are judged.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from heapq import heappop, heappush
 
 import msgspec
 
+from kvproto.fsm.copies import CopyNumbers
+from kvproto.fsm.trace.tell import Mark
 from kvproto.fsm.vocabulary import Event, Report
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
@@ -50,6 +53,31 @@ class SceneRanks(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
 
+class CarriedMessage(msgspec.Struct):
+    """A copy that the stage was given to carry: from whom to whom, its number on the way, and when it was heard."""
+
+    sender: str
+    receiver: str
+    epoch: int
+    room: int
+    body: msg.Message
+    number: int
+    sent: float
+    #: how often it arrived where nobody was
+    nobody: int = 0
+    heard: list[float] = msgspec.field(default_factory=list)
+
+
+#: what the network does with a message (sender, receiver, what it says): the seconds after which each copy arrives
+Arrivals = Callable[[str, str, msg.Message], tuple[float, ...]]
+
+
+def in_time(sender: str, receiver: str, body: msg.Message) -> tuple[float, ...]:
+    """Nothing is lost, doubled or late."""
+    del sender, receiver, body
+    return (MESSAGE,)
+
+
 class Actor(Surroundings):
     """A rank on stage; its place is its name."""
 
@@ -58,13 +86,13 @@ class Actor(Surroundings):
         self.interpreter = Interpreter(rank, self)
 
     def deliver(self, place: bytes, epoch: int, room: int, body: msg.Message) -> None:
-        """A message takes a while, unless the scene has it lost."""
-        other = place.decode()
-        if not self.stage.lose(self.name, other, body):
-            self._send(other, epoch, room, body, MESSAGE)
-
-    def _send(self, other: str, epoch: int, room: int, body: msg.Message, delay: float) -> None:
-        self.stage.at(delay, lambda: self.stage.hear(other, self.name, epoch, room, body))
+        """A message takes a while, or whatever the scene has happen to it."""
+        stage, other = self.stage, place.decode()
+        number = stage.numbers.count((self.name, other, epoch, bool(room)))
+        copy = CarriedMessage(self.name, other, epoch, room, body, number, stage.now)
+        stage.carried.append(copy)
+        for delay in stage.arrivals(self.name, other, body):
+            stage.at(delay, lambda: stage.hear(copy))
 
     def aux_row(self, room: int) -> bytes:
         """Of no content."""
@@ -88,7 +116,8 @@ class Actor(Surroundings):
         done = ev.BatchCompleted(write.room, write.chunk, write.peer)
         if isinstance(write, do.PrepareWrite) and self.stage.cast.tells:
             body = msg.StgNotify(write.chunk, write.grant)
-            self._send(f"D{write.peer}", write.epoch, write.room, body, WRITE)
+            note = CarriedMessage(self.name, f"D{write.peer}", write.epoch, write.room, body, 0, self.stage.now)
+            self.stage.at(WRITE, lambda: self.stage.hear(note))
             self.stage.tell(self.name, done, WRITE + REPORT)
         else:
             self.stage.tell(self.name, done, WRITE)
@@ -108,13 +137,16 @@ class Actor(Surroundings):
 
 
 class SceneStage:
-    """Ranks, links and the clock; `lose` says of a message (sender, receiver, body) whether it is lost."""
+    """Ranks, links and the clock; `arrivals` says what the network does with each message."""
 
-    def __init__(self, cast: SceneRanks, *, lose: Callable[[str, str, msg.Message], bool] = lambda *_: False) -> None:
+    def __init__(self, cast: SceneRanks, *, arrivals: Arrivals = in_time) -> None:
         """The decode ranks call at once; `run` lets things happen."""
         self.now = 0.0
         self.cast = cast
-        self.lose = lose
+        self.arrivals = arrivals
+        #: every message that was sent, in its order; and what no rank can tell
+        self.numbers, self.carried = CopyNumbers(), list[CarriedMessage]()
+        self.marks: list[Mark] = []
         self.plan = Plan(cast.layout("P"), cast.layout("D"), GRID)
         self.actors: dict[str, Actor] = {}
         self.past: list[Rank] = []
@@ -142,10 +174,16 @@ class SceneStage:
         name, layout = f"P{index}", self.cast.layout("P")
         if name in self.actors:
             self.past.append(self.actors[name].rank)
+            self.marks.append(Mark(self.now, name, "starts again, and knows nothing"))
         rank = PrefillRank(layout, index, group=1, grid=GRID, incarnation=incarnation, settings=self.cast.settings)
         rank.tells = self.cast.tells
         self.actors[name] = Actor(self, name, rank)
         self.dead.discard(name)
+
+    def kill(self, name: str) -> None:
+        """The rank dies: it hears nothing, and does nothing more."""
+        self.dead.add(name)
+        self.marks.append(Mark(self.now, name, "dies, and hears nothing more"))
 
     def terms(self, name: str) -> ev.Terms:
         """What a decode rank has to do with the prefill group."""
@@ -184,7 +222,11 @@ class SceneStage:
         if name not in self.dead:
             self.actors[name].interpreter.handle(event, self.now)
 
-    def hear(self, name: str, sender: str, epoch: int, room: int, body: msg.Message) -> None:
+    def hear(self, copy: CarriedMessage) -> None:
         """A message arrives, if somebody is there."""
-        if name not in self.dead:
-            self.actors[name].interpreter.hear(sender.encode(), epoch, room, body, self.now)
+        if copy.receiver in self.dead:
+            copy.nobody += 1
+            return
+        copy.heard.append(self.now)
+        hears, place = self.actors[copy.receiver].interpreter.hear, copy.sender.encode()
+        hears(place, copy.epoch, copy.room, copy.body, self.now, copy.number)

@@ -90,7 +90,7 @@ class DecodeData:
             self.loop.logs.frame("note", str(error))
             return
         link = self.rank.link_of.get(writer, 0)
-        self.loop.submit(self.rank.receive(link, epoch, room, body, self.loop.now))
+        self.loop.submit(self.rank.receive(link, epoch, room, body, self.loop.now, b"", 0))
 
     # ------------------------------------------------------------------------------------------- effects
     def _scatter(self, effect: do.LaunchScatter) -> None:

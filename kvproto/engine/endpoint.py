@@ -32,6 +32,7 @@ from kvproto.engine.loop import Loop
 from kvproto.engine.reasons import reason
 from kvproto.engine.room import Outcome, Room, Status
 from kvproto.engine.room_entry import RoomEntry
+from kvproto.engine.trace_snapshots import TraceSnapshots
 from kvproto.engine.validation import pick_kernels
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.vocabulary import Event
@@ -138,6 +139,16 @@ class Endpoint:
     def save_trace(self, path: Path) -> None:
         """Write what the trace holds now (its newest `Settings.trace` entries), as `kvproto trace` reads it."""
         save(self._rank, path)
+
+    def follow_trace(self, path: Path, every: float = 5.0) -> None:
+        """Write what the trace holds now, and again every so many seconds: `kvproto inspect --follow` reads it.
+
+        The file is replaced each time, and holds `Settings.trace` entries at most.  ArgumentError: `every` is not
+        between 1 and 3600.
+        """
+        if not 1.0 <= every <= 3600.0:  # noqa: PLR2004 - as the docstring says
+            raise ArgumentError(f"a trace is written every 1 to 3600 seconds, not every {every!r}")
+        self._loop.every_second.append(TraceSnapshots(self._rank, Path(path), every).look)
 
     def close(self) -> None:
         """Stop, and let go of everything; rooms that are open are simply gone.  No other thread may be polling."""

@@ -34,10 +34,13 @@ Step = tuple[float, Row | None, Event, Any, Any]
 STEP = 5
 #: in the place of a state: the machine has ended
 OVER = "over"
-#: a message that came: (when, what the party was told of it, the route that took it)
-Heard = tuple[float, tuple[Any, ...], Route]
+#: a message that came: (when, what the party was told of it, the route that took it, which copy it is)
+Heard = tuple[float, tuple[Any, ...], Route, int]
+#: a message that left, and which copy it is
+Sent = tuple[Effect, int]
+SENT = 2
 #: steps, messages that came, and messages that left
-Trace = deque[Step | Heard | Effect]
+Trace = deque[Step | Heard | Sent]
 
 
 class Driver:

@@ -3,6 +3,8 @@
 A message is heard with what is known of it: an object that a subclass fills in, of which `hear` asks nothing but the
 message (`heard.body`).  `facts` says which combination of the routes' facts it is; the route decides the rest.
 
+Each message has its number in the trace, when it leaves and when it comes (`kvproto.fsm.copies`).
+
 A `Member` is the simplest kind: one of a few that are known beforehand, by numbers.
 """
 
@@ -14,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from kvproto.fsm.copies import CopyNumbers
 from kvproto.fsm.driver import Driver
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.timing import NamedTimers
@@ -26,19 +29,23 @@ class Party(Driver):
     def __init__(self, timing: NamedTimers, routes: Routes, trace: int = 512) -> None:
         super().__init__(timing, trace)
         self.counts: Counter[str] = Counter()
+        #: of what leaves, by way
+        self.sent = CopyNumbers()
         self.routes, self._routes = routes, routes.compiled()
 
-    def hear(self, heard: Any, now: float) -> list[Effect]:
-        """Take one message; returns the effects that others have to carry out."""
+    def hear(self, heard: Any, now: float, number: int = 0) -> list[Effect]:
+        """Take one message, the copy of this number (0: nobody knows); returns the effects that others have to carry
+        out.
+        """
         route = self._routes[type(heard.body)][self.facts(heard)]
         if route.end == "route":
             first, *rest = route.to
             event = first(heard)
-            self.log((now, self.noted(heard), route))
+            self.log((now, self.noted(heard), route, number))
             if event is None:  # beyond a bound, and counted as such
                 return []
             return self.handle(event, now, *[then(heard) for then in rest]) if rest else self.handle(event, now)
-        self.log((now, self.noted(heard), route))
+        self.log((now, self.noted(heard), route, number))
         self.counts[route.why] += 1
         self._out = []
         for answer in route.to:
@@ -85,9 +92,9 @@ class Member(Party):
         self.peers = {other: name for other, name in names.items() if other != number}
         self.inner |= {Transmit: self._leave, Broadcast: self._broadcast}
 
-    def receive(self, peer: int, body: Any, now: float) -> list[Effect]:
-        """Take one message of the party with this number."""
-        return self.hear(MemberMessage(self, peer, body), now)
+    def receive(self, peer: int, body: Any, now: float, number: int = 0) -> list[Effect]:
+        """Take one message of the party with this number; `number` is its copy's, if somebody knows it."""
+        return self.hear(MemberMessage(self, peer, body), now, number)
 
     def noted(self, heard: MemberMessage) -> tuple[int, Any]:
         """Who sent it, and the message."""
@@ -99,7 +106,7 @@ class Member(Party):
 
     def _leave(self, effect: Transmit) -> None:
         self._out.append(effect)
-        self.log(effect)
+        self.log((effect, self.sent.count(effect.peer)))
 
     def _broadcast(self, effect: Broadcast) -> None:
         for peer in self.peers:

@@ -40,10 +40,12 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     digest: Callable[[], str]
     #: None: the lint does not ask where events come from
     sources: Sources | None = None
-    #: `"module:NAME"` each: how traces are told (a `Telling`), scenes (a tuple), what is searched (a `Checker`)
+    #: `"module:NAME"` each: how traces are told (a `Telling`), scenes (a tuple), what is searched (a `Checker`), who
+    #: says what (a tuple of things with a `body`)
     telling: str
     scenes: str = ""
     checker: str = ""
+    exchanges: str = ""
 
     @property
     def counted(self) -> Counted:
@@ -61,11 +63,17 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
         return [table for table in self.tables if not names or table.name in names]
 
     def lint(self, names: list[str]) -> list[Finding]:
-        """What is wrong with the tables of these names (none: with all of them, and with the routes)."""
+        """What is wrong with the tables of these names (none: with all of them, the routes and the vocabulary)."""
         from kvproto.fsm.lint import lint, lint_edge
+        from kvproto.fsm.lint_vocabulary import lint_vocabulary
 
         found = [finding for table in self.chosen(names) for finding in lint(table, self.timing, self.sources)]
-        return found + (lint_edge(self.sources) if self.sources is not None and not names else [])
+        if self.sources is None or names:
+            return found
+        telling = self.told()
+        said = [each.body for each in named(self.exchanges, tuple)] if self.exchanges else None
+        events = telling.events.values()
+        return [*found, *lint_edge(self.sources), *lint_vocabulary(telling.messages, events, self.sources, said)]
 
     def told(self) -> Telling:
         """How traces are written and told."""

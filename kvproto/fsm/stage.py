@@ -1,5 +1,7 @@
 """A stage: the parties of a scenario, a clock that is turned by hand, and a network that does what the play says.
 
+It numbers the copies of messages that it carries, of each party in all its lives.
+
 The parties are the ones that run; the stage only carries out their effects, and all of it happens in the order of one
 clock, so that a play is the same every time.  What is drawn from it is therefore what the tables do.
 """
@@ -10,6 +12,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
+from kvproto.fsm.copies import CopyNumbers
 from kvproto.fsm.party import Member
 from kvproto.fsm.scenario import Scenario
 from kvproto.fsm.trace.records import Log, log_of
@@ -30,6 +33,7 @@ class Stage:
         self.lives = [-1] * len(scenario.names)
         self.members: dict[int, Member] = {}
         self.past: list[Member] = []
+        self._numbers = CopyNumbers()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         for number in range(len(scenario.names)):
@@ -87,11 +91,12 @@ class Stage:
             self._perform(number, self.members[number].handle(answer, self.now))
 
     def _post(self, sender: int, effect: Transmit) -> None:
+        number = self._numbers.count((sender, effect.peer))
         if not self.lose(sender, effect.peer, effect.body):
             self._count += 1
-            heappush(self._agenda, (self.now + DELAY, self._count, lambda: self._deliver(sender, effect)))
+            heappush(self._agenda, (self.now + DELAY, self._count, lambda: self._deliver(sender, effect, number)))
 
-    def _deliver(self, sender: int, effect: Transmit) -> None:
+    def _deliver(self, sender: int, effect: Transmit, number: int) -> None:
         member = self.members.get(effect.peer)
         if member is not None:
-            self._perform(effect.peer, member.receive(sender, effect.body, self.now))
+            self._perform(effect.peer, member.receive(sender, effect.body, self.now, number))

@@ -11,5 +11,5 @@ from kvproto.protocol.timing import Timing
 KV = Protocol(
     name="kvproto", tables=TABLES, timing=Timing(), digest=tables_digest, sources=SOURCES,
     telling="kvproto.trace.telling:TELLING", scenes="kvproto.draw.scenes:SCENES",
-    checker="kvproto.check.checker:CHECKER",
+    checker="kvproto.check.checker:CHECKER", exchanges="kvproto.draw.message_exchanges:TALK",
 )  # fmt: skip

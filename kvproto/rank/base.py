@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace
 
+from kvproto.fsm.copies import CopyNumbers
 from kvproto.fsm.digest_text import differing
 from kvproto.fsm.party import Party
 from kvproto.fsm.routing import Routes
@@ -99,11 +100,14 @@ class Rank(Party):
         self.writes: dict[tuple[int, int], Any] = {}
         self.lease = self.settings.timing.lease.period
         self._heard = HeardMessage(self)
+        #: of what comes, by way
+        self.came = CopyNumbers()
         #: of the class, but quicker to get at in each message that leaves
         self._up_state = self.UP
         self.inner |= {
             do.Send: self._send, do.Reply: self._reply,
-            do.RaiseLinkUp: self._raise_up, do.RaiseLinkDown: self._raise_down,
+            do.RaiseLinkUp: self._raise_up, do.RaiseLinkDown: self._raise_down, do.Transmit: self._leave,
+            do.SayHello: self._leave, do.SayWelcome: self._leave, do.SayRefusal: self._leave,
         }  # fmt: skip
 
     def kind_of(self, event: Event) -> str:
@@ -130,12 +134,17 @@ class Rank(Party):
 
     # ---------------------------------------------------------------------------------------- messages
     def receive(
-        self, link: int, epoch: int, room: int, body: Message, now: float, place: bytes = b""
+        self, link: int, epoch: int, room: int, body: Message, now: float, place: bytes = b"", number: int | None = None
     ) -> list[Effect]:  # fmt: skip
-        """Take one message that came by this link, or (0) from a place that no link is bound to."""
+        """Take one message that came by this link, or (0) from a place that no link is bound to.
+
+        `number`: which copy it is, for the trace; None: it came by a connection, in its order, and is counted here.
+        """
+        if number is None:
+            number = self.came.count(4 * link + (2 if room else 1), epoch) if link and epoch else 0
         heard = self._heard
         heard.link, heard.epoch, heard.room, heard.place, heard.body = link, epoch, room, place, body
-        return self.hear(heard, now)
+        return self.hear(heard, now, number)
 
     def noted(self, heard: HeardMessage) -> tuple[int, int, int, Message]:
         """Link, epoch, room and message: a call without the description of its rank's memory, which may be large."""
@@ -171,6 +180,8 @@ class Rank(Party):
     def _forget(self, link: int) -> None:
         peer = self.peers.pop(link, None)
         self._heard_by.discard(link)
+        for numbers in (self.sent, self.came):
+            numbers.forget(*(way(link, epoch, room) for epoch, room in ((0, 0), (1, 0), (1, 1))))
         if peer is not None:
             del self.link_of[peer.group, peer.rank]
 
@@ -208,14 +219,17 @@ class Rank(Party):
     def _transmit_to(self, link: int | None, room: int, body: Message) -> None:
         value = self._link_up(link)
         if value is not None and link is not None:
-            self._leave(do.Transmit(link, value.epoch, room, body))
+            message, epoch = do.Transmit(link, value.epoch, room, body), value.epoch
+            self._out.append(message)
+            self.log((message, self.sent.count(way(link, epoch, room), epoch)))
 
-    def _leave(self, message: Effect) -> None:
+    def _leave(self, message: Any) -> None:
+        link, epoch, room = message.link, getattr(message, "epoch", 0), getattr(message, "room", 0)
         self._out.append(message)
-        self.log(message)
+        self.log((message, self.sent.count(way(link, epoch, room), epoch)))
 
     def _send(self, effect: do.Send) -> None:
-        room, up, log = effect.room, self._up_state, self.log
+        room, up, log, count = effect.room, self._up_state, self.log, self.sent.count
         group = self._groups.get(room) or self._group_of(room)
         for peer in bits(effect.peers):
             link = self.link_of.get((group, peer), 0)
@@ -223,7 +237,7 @@ class Rank(Party):
             if at is not None and at.state is up:
                 message = do.Transmit(link, at.epoch, room, effect.body)
                 self._out.append(message)
-                log(message)
+                log((message, count(4 * link + 2, at.epoch)))
 
     def _reply(self, effect: do.Reply) -> None:
         self._transmit_to(self._heard.link, effect.room, effect.body)
@@ -267,6 +281,11 @@ class Rank(Party):
 
     def _plan(self, other: Layout, grid: int) -> Plan:
         raise NotImplementedError
+
+
+def way(link: int, epoch: int, room: int) -> int:
+    """What keeps its order of all that goes by a link: calls (0), what is said of the link (1), of rooms (2)."""
+    return 4 * link + ((2 if room else 1) if epoch else 0)
 
 
 def by_room(event: Any) -> Any:

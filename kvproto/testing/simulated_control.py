@@ -8,19 +8,47 @@ Two kinds of control plane put their frames here:
 * a real one (`tap`): frames travel through its ZeroMQ sockets, and are kept here between the socket and the loop.
   `settle` waits until every frame that was sent has come out of a socket, so that the schedule, and not the network's
   timing, decides what a loop sees: the same choices give the same run.
-* `SimulatedControl`: no socket at all, only the same contract; for simulations of thousands of rooms.
+* `SimulatedControl`: no socket at all, only the same contract; for simulations of thousands of rooms.  Its frames are
+  numbered as their senders number their messages, so that traces know each copy whatever the schedule does to it.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from contextlib import suppress
 
+from kvproto.fsm.codec import WireError
+from kvproto.fsm.copies import CopyNumbers
 from kvproto.io.control.control import Control, Peer, Sent
+from kvproto.protocol.codec import decode
 
 TICK_S, PATIENCE_S = 20e-6, 10.0
 Frame = bytes
+
+
+class NumberedFrame(bytes):
+    """A frame, and which copy it is of all that its sender has put on this way (0: a call, or nothing of a rank's)."""
+
+    number = 0
+
+
+class HandedNumbers(CopyNumbers):
+    """The numbers of what one rank hears: those of the frames that it is handed."""
+
+    __slots__ = ("handed",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handed = 0
+
+    def count(self, way: Hashable, era: int = 0) -> int:
+        """The number of the frame at hand."""
+        del way, era
+        return self.handed
+
+
 #: (who receives, the sender as the receiver knows it)
 Way = tuple[int, Peer]
 
@@ -35,6 +63,7 @@ class SimulatedNetwork:
         self.joined = 0
         #: who is told of each frame that a loop takes: (receiver, sender, frame)
         self.witness: Callable[[int, Peer, Frame], None] | None = None
+        self._numbers = CopyNumbers()
         self._real: dict[int, tuple[Control, Callable[[int], list[tuple[Peer, bytes]]]]] = {}
 
     def join(self) -> int:
@@ -69,6 +98,14 @@ class SimulatedNetwork:
     def put(self, way: Way, frame: Frame) -> None:
         """One more frame on this way."""
         self.queues.setdefault(way, deque()).append(frame)
+
+    def number(self, way: Way, frame: Frame) -> NumberedFrame:
+        """The frame, numbered as its sender does."""
+        made = NumberedFrame(frame)
+        with suppress(WireError):
+            epoch, room, _ = decode(frame)
+            made.number = self._numbers.count((way, bool(room)), epoch) if epoch else 0
+        return made
 
     def take(self, number: int, limit: int) -> list[tuple[Peer, bytes]]:
         """What this control plane receives now: up to `limit` frames, way by way."""
@@ -141,7 +178,7 @@ class SimulatedControl(Control):
         if way is None or (way[0] not in self.post.nodes and not peer.link):
             return Sent.GONE
         if way[0] in self.post.nodes:
-            self.post.put(way, data)
+            self.post.put(way, self.post.number(way, data))
         return Sent.TAKEN
 
     def receive(self, limit: int) -> list[tuple[Peer, bytes]]:

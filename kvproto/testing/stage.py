@@ -23,7 +23,7 @@ from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.fsm.timing import Timer
 from kvproto.io.clock import ManualClock
-from kvproto.io.control.control import Control
+from kvproto.io.control.control import Control, Peer
 from kvproto.io.transports.base import Handle, PeerId
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause, DLink, PLink
@@ -33,7 +33,7 @@ from kvproto.testing.access import inside
 from kvproto.testing.deferred_kernels import DeferredKernels
 from kvproto.testing.engines import Engines
 from kvproto.testing.judge import Judge, WatchedFabric
-from kvproto.testing.simulated_control import SimulatedControl, SimulatedNetwork, Way
+from kvproto.testing.simulated_control import HandedNumbers, NumberedFrame, SimulatedControl, SimulatedNetwork, Way
 from kvproto.testing.task import Side
 
 #: patient where a healthy room only waits for its turn, quick where something has to be given up
@@ -114,6 +114,19 @@ class EngineStage(Engines):
         if not self.sockets:
             inside(endpoint).loop.control.close()
             inside(endpoint).loop.control = SimulatedControl(self.post, bound)
+            self._number(endpoint)
+
+    @staticmethod
+    def _number(endpoint: Endpoint) -> None:
+        """Have the rank's trace know the number of each frame that it is handed."""
+        loop, numbers = inside(endpoint).loop, HandedNumbers()
+        hear, inside(endpoint).rank.came = loop.hear, numbers
+
+        def numbered(peer: Peer, frame: bytes) -> None:
+            numbers.handed = frame.number if isinstance(frame, NumberedFrame) else 0
+            hear(peer, frame)
+
+        loop.hear = numbered  # type: ignore[method-assign]
 
     def connect(self, index: int) -> None:
         """The decode rank calls the prefill group, and is answered before the next one calls (when nothing else is

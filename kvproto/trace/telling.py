@@ -13,7 +13,7 @@ from kvproto.fsm.codec import Body
 from kvproto.fsm.table import Output, Table
 from kvproto.fsm.trace.merge import Moment
 from kvproto.fsm.trace.plain_json import FieldForm
-from kvproto.fsm.trace.records import HeardEntry, StepEntry
+from kvproto.fsm.trace.records import HeardEntry, SentEntry, StepEntry
 from kvproto.fsm.trace.telling import COMMON, Key, Message, SenderClues, Telling
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.protocol import effects as do
@@ -190,9 +190,13 @@ class RankTelling(Telling):
         name = CALLS.get(type(effect))
         return (link, None, name, (("session", getattr(effect, "session", 0)),)) if name else None
 
-    def left_unseen(self, effect: Effect) -> bool:
-        """What links say leaves as it is."""
-        return isinstance(effect, do.SayHello | do.SayWelcome | do.SayRefusal | do.Transmit)
+    def era(self, entry: HeardEntry | SentEntry) -> tuple[int, bool]:
+        """A link's epoch (0: calls), and whether it is said of a room: what is said of the link goes before it."""
+        if isinstance(entry, HeardEntry):
+            _, epoch, room = entry.header
+        else:
+            epoch, room = getattr(entry.effect, "epoch", 0), getattr(entry.effect, "room", 0)
+        return epoch, bool(room)
 
     @staticmethod
     def _about(room: int, kind: type[Any]) -> int | None:
@@ -217,7 +221,9 @@ class RankTelling(Telling):
         return super().said(message)
 
     def field(self, name: str, value: object) -> str:
-        """The aux row's chunk is no number."""
+        """The aux row's chunk is no number; whose a room is, goes by the group."""
+        if isinstance(value, ev.Claim):
+            return f"for group {value.group}"
         return "aux" if name == "chunk" and value == AUX_CHUNK else super().field(name, value)
 
     def remember(self, moment: Moment, step: StepEntry, memory: dict[Any, Any]) -> None:
@@ -241,13 +247,9 @@ class RankTelling(Telling):
             yield f"    Note over {rank}: the engine's pages are free"
 
     def drawn_background(self, moment: Moment, step: StepEntry) -> Iterator[str]:
-        """A link's changes, and calls with their answers."""
+        """A link's changes."""
         if step.source != step.target:
             yield f"    Note over {moment.party}: link is {step.target}"
-        for effect in step.effects:
-            name = CALLS.get(type(effect))
-            if name is not None:
-                yield f"    {moment.party}->>{moment.far[0] if moment.far else moment.party}: {name}"
 
 
 TELLING = RankTelling()

@@ -3,7 +3,8 @@
 A table has too many rows to draw each.  So the rows that lead from one state to another become one *edge*, labelled
 with its events; what stays where it is (loops), what is ignored and what is refused is left out unless asked for.
 Where one event leads from many states to the same one, the many edges are *folded*: the sources are listed in a small
-box of their own, and one edge leaves it.
+box of their own, and one edge leaves it.  Where one event leads from a state to several others, the guards say which
+(`[else]`: none of those before), so that no two edges of a state look the same.
 
 Every renderer (Mermaid, DOT, SVG) draws the same sketch.
 """
@@ -18,7 +19,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from kvproto.fsm.table import Row, Table
-from kvproto.fsm.vocabulary import State
+from kvproto.fsm.vocabulary import Event, State
 
 Kind = Literal["well", "detour", "apart"]
 #: (table name, row index) -> how often it fired
@@ -29,6 +30,7 @@ FOLD = 3
 class DiagramOptions(msgspec.Struct, frozen=True):
     """What is shown of a table."""
 
+    #: every guard; else only those without which two edges of a state would look the same
     guards: bool = False
     effects: bool = False
     #: rows that stay in their state, with something to do
@@ -61,6 +63,11 @@ class Edge(msgspec.Struct, frozen=True):
     #: rows that fired at least once; None: nobody counted
     covered: int | None = None
 
+    @property
+    def narrow(self) -> tuple[str, ...]:
+        """The label with each guard on a line of its own, below its event."""
+        return tuple(part for line in self.lines for part in line.replace(" [", "\n[", 1).split("\n"))
+
 
 class DiagramSketch(msgspec.Struct, frozen=True):
     """A picture's content; nodes in the order of the states."""
@@ -83,13 +90,22 @@ def sketch(table: Table[Any], look: DiagramOptions | None = None, counts: Counts
         DiagramBox(name, "apart" if _apart(table, target) else "detour", many=tuple(name.split(" or ")))
         for name, target in dict.fromkeys((s, t) for s, t in groups if " or " in s)
     ]
+    forks = _forks(drawn)
     edges = [
-        Edge(source, target, _kind(table, source, target), _lines(rows, look), tuple(r.index for r in rows),
+        Edge(source, target, _kind(table, source, target), _lines(rows, look, forks), tuple(r.index for r in rows),
              None if counts is None else sum(counts.get((table.name, r.index), 0) > 0 for r in rows))
         for (source, target), rows in groups.items()
     ]  # fmt: skip
     edges.sort(key=lambda edge: get_args(Kind).index(edge.kind))  # what is named first, is placed first
     return DiagramSketch(table.name, tuple(nodes), tuple(edges))
+
+
+def _forks(rows: Iterable[Row]) -> set[tuple[State, type[Event]]]:
+    """The states and events that lead to more than one state."""
+    targets: dict[tuple[State, type[Event]], set[State]] = defaultdict(set)
+    for row in rows:
+        targets[row.source, row.event].add(row.target)
+    return {pair for pair, found in targets.items() if len(found) > 1}
 
 
 def _shown(row: Row, look: DiagramOptions) -> bool:
@@ -128,14 +144,18 @@ def _kind(table: Table[Any], source: str, target: str) -> Kind:
     return "apart" if _apart(table, target) else "detour"
 
 
-def _text(row: Row, *, guards: bool, effects: bool) -> str:
+def _text(row: Row, *, guards: bool, effects: bool, fork: bool = False) -> str:
     text = row.event.__name__
-    if guards and row.when:
+    if (guards or fork) and row.when:
         text += f" [{row.when.__name__}]"
+    elif fork:
+        text += " [else]"
     if effects and row.do:
         text += " / " + ", ".join(f.__name__ for f in row.do)
     return text
 
 
-def _lines(rows: list[Row], look: DiagramOptions) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_text(row, guards=look.guards, effects=look.effects) for row in rows))
+def _lines(rows: list[Row], look: DiagramOptions, forks: set[tuple[State, type[Event]]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(
+        _text(row, guards=look.guards, effects=look.effects, fork=(row.source, row.event) in forks) for row in rows
+    ))  # fmt: skip

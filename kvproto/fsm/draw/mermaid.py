@@ -51,7 +51,7 @@ def _box(node: DiagramBox) -> str:
 
 
 def _label(edge: Edge) -> str:
-    text = "<br/>".join(edge.lines)
+    text = "<br/>".join(edge.narrow)
     if edge.covered is not None:
         text += f"<br/>{edge.covered}/{len(edge.rows)} rows"
     return text.replace('"', "#quot;").replace("[", "#91;").replace("]", "#93;")

@@ -6,14 +6,14 @@ not what somebody thinks that they do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from kvproto.fsm.trace.merge import merge
 from kvproto.fsm.trace.records import Log
-from kvproto.fsm.trace.tell import sequence
+from kvproto.fsm.trace.tell import Mark, sequence
 from kvproto.fsm.trace.telling import Telling
 
 
@@ -29,6 +29,8 @@ class Scene(msgspec.Struct, frozen=True):
     subjects: tuple[Any, ...]
     #: what is said about no subject belongs to it
     aside: bool = False
+    #: of the stage: what no trace tells of
+    marks: Callable[[Any], Sequence[Mark]] = lambda _: ()
 
     def logs(self) -> list[Log]:
         """Play it; the traces of all parties."""
@@ -36,4 +38,6 @@ class Scene(msgspec.Struct, frozen=True):
 
     def chart(self, telling: Telling, *, states: bool) -> str:
         """The scene as a Mermaid sequence chart; `states`: with every change of state."""
-        return sequence(merge(self.logs(), telling), self.subjects, telling, links=self.aside, states=states)
+        stage = self.play()
+        story, marks = merge(self.traces(stage), telling), self.marks(stage)
+        return sequence(story, self.subjects, telling, links=self.aside, states=states, marks=marks)

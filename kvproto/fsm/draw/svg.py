@@ -104,7 +104,7 @@ def _size(node: DiagramBox) -> tuple[float, float]:
 
 def _text(edge: Edge) -> list[str]:
     counted = [] if edge.covered is None else [f"{edge.covered}/{len(edge.rows)} rows"]
-    return [*edge.lines, *counted]
+    return [*edge.narrow, *counted]
 
 
 def _label_size(edge: Edge) -> tuple[float, float]:

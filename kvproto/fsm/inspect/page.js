@@ -8,7 +8,7 @@ const make = (tag, kind, text) => {
   if (text !== undefined) made.textContent = text;
   return made;
 };
-const start = Math.min(...moments.map((m) => m.time));
+const start = moments.reduce((least, m) => Math.min(least, m.time), Infinity);
 const stamp = (time) => ((time - start) * 1e3).toFixed(3);
 const MANY = 6;   // subjects that are shown together unless one is asked for
 let shown = [];   // indices of the moments that pass the filters
@@ -32,9 +32,17 @@ function passes(m) {
 }
 
 // --------------------------------------------------------------------------------------------------- list
+const several = distinct("subject").length > 1;   // then each line says which
 function line(index) {
-  const m = moments[index], row = make("div", "moment");
+  const row = bare(moments[index]);
   row.dataset.index = index;
+  row.classList.toggle("differs", Boolean(data.difference) && data.difference[0] === index);
+  row.onclick = () => go(index);
+  return row;
+}
+
+function bare(m) {
+  const row = make("div", "moment");
   const text = make("span");
   if (m.kind === "step") {
     text.append(make("span", m.source ? "" : "quiet", m.event + " "));
@@ -45,9 +53,99 @@ function line(index) {
     text.append(make("span", "mail", (m.kind === "sent" ? "→ " : "← ") + m.peer + " " + m.text));
     if (m.fate) text.append(make("span", "fate", " " + m.fate));
   }
-  row.append(make("span", "time", stamp(m.time)), make("span", "party", m.party), text);
-  row.onclick = () => go(index);
+  row.append(make("span", "time", stamp(m.time)), make("span", "party", m.party));
+  row.append(make("span", "subject", several && m.subject ? m.subject : ""), text);
   return row;
+}
+
+// ------------------------------------------------------------------------------------------------- beside
+function beside() {
+  document.body.classList.toggle("two", Boolean(data.beside));
+  if (!data.beside) return;
+  const host = byId("beside");
+  host.append(make("h3", "", data.beside.title));
+  data.beside.moments.forEach((m, index) => {
+    const row = bare(m);
+    row.classList.toggle("differs", Boolean(data.difference) && data.difference[1] === index);
+    host.append(row);
+  });
+}
+
+// ------------------------------------------------------------------------------------------------- search
+const refused = (m) => m.kind === "step" && (m.row === null || data.machines[m.machine].refusals.includes(m.row));
+const words = (m) => (m.kind === "step" ? [m.event, m.who, m.from, m.to, m.track, ...m.effects] : [m.text, m.peer, m.kind, m.fate])
+  .concat(m.party, m.subject || "").join(" ").toLowerCase();
+const jumps = {
+  hit: () => { const asked = byId("search").value.trim().toLowerCase(); return asked ? (m) => words(m).includes(asked) : null; },
+  refusal: () => refused,
+  timer: () => (m) => m.source === "timer",
+  same: () => { const here = moments[at]; return here.row === undefined ? null : (m) => m.machine === here.machine && m.row === here.row; },
+};
+
+function jump(what) {
+  const wanted = jumps[what]();
+  const after = [...shown.filter((i) => i > at), ...shown.filter((i) => i <= at)];   // and once around
+  const found = wanted && after.find((i) => wanted(moments[i]));
+  byId("found").textContent = found === undefined || found === null ? "none" : found === at ? "no other" : "";
+  if (found !== undefined && found !== null) go(found);
+}
+
+// ----------------------------------------------------------------------------------------------- sequence
+const AROUND = 150;   // moments before and after this one that are drawn
+function draw(tag, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function sequence() {
+  const host = byId("sequence");
+  host.textContent = "";
+  if (!host.offsetParent || !shown.length) return;
+  const here = Math.max(shown.indexOf(at), 0), near = shown.slice(Math.max(here - AROUND, 0), here + AROUND);
+  const gap = Math.max(230, Math.min(420, (host.clientWidth - 60) / Math.max(data.parties.length, 2)));
+  const x = Object.fromEntries(data.parties.map((party, i) => [party, gap / 2 + gap * i]));
+  const heard = new Map();
+  for (const i of near) if (moments[i].kind === "heard" && moments[i].cause !== null) heard.set(moments[i].cause, i);
+  const told = near.filter((i) => {
+    const m = moments[i];
+    return m.kind === "sent" || (m.kind === "step" && (m.from !== m.to || refused(m))) || (m.kind === "heard" && m.fate);
+  });
+  const width = gap * data.parties.length, height = 44 + 19 * told.length;
+  const svg = draw("svg", { viewBox: "0 0 " + width + " " + height, width, height });
+  for (const party of data.parties) {
+    svg.append(draw("line", { class: "life", x1: x[party], x2: x[party], y1: 22, y2: height }));
+    svg.append(draw("text", { class: "head", x: x[party], y: 14, "text-anchor": "middle" }, party));
+  }
+  told.forEach((i, place) => {
+    const m = moments[i], y = 40 + 19 * place, lost = m.fate === "lost";
+    const group = draw("g", { class: (m.kind === "step" ? "note" : "") + (lost ? " lost" : "") + (i === at || heard.get(i) === at ? " lit" : "") });
+    group.append(draw("rect", { x: 0, y: y - 13, width, height: 18 }));
+    if (m.kind === "step" || m.kind === "heard" || x[m.peer] === undefined) {
+      const text = m.kind === "step" ? m.who + ": " + (refused(m) ? m.event + " refused" : m.to) : m.text + " " + m.fate;
+      group.append(draw("text", { x: x[m.party], y, "text-anchor": "middle" }, text));
+    } else {
+      const from = x[m.party], to = x[m.peer], end = lost ? from + (to - from) * 0.7 : to, head = end > from ? -6 : 6;
+      group.append(draw("path", { class: "arrow", d: "M" + from + " " + y + "H" + end + (lost ? "m-4 -4l8 8m0 -8l-8 8" : "m" + head + " -3l" + -head + " 3l" + head + " 3") }));
+      group.append(draw("text", { x: (from + to) / 2, y: y - 3, "text-anchor": "middle" }, m.text.length > 34 ? m.text.slice(0, 33) + "…" : m.text));
+    }
+    group.append(draw("title", {}, stamp(m.time) + " ms  " + (m.text || m.event)));
+    group.onclick = () => go(i);
+    svg.append(group);
+  });
+  host.append(svg);
+  const past = told.filter((i) => i <= at).length;   // what is not drawn itself stands after the last that is
+  const lit = host.querySelector(".lit") || svg.querySelectorAll("g")[Math.max(past - 1, 0)];
+  if (lit) lit.scrollIntoView({ block: "nearest" });
+}
+
+function tab(name) {
+  document.body.dataset.tab = name;
+  for (const each of document.querySelectorAll("#tabs button")) each.classList.toggle("chosen", each.dataset.tab === name);
+  sequence();
+  const lit = document.querySelector(".moment.lit");
+  if (lit) lit.scrollIntoView({ block: "nearest" });
 }
 
 // ---------------------------------------------------------------------------------------------- timelines
@@ -66,7 +164,7 @@ function timelines() {
   const width = Math.max(shown.length, 1);
   for (const track of tracks.values()) {
     const row = make("div", "track"), name = make("div", "name"), bar = make("div", "bar");
-    name.append(make("b", "", track.party), " " + track.who + (track.subject ? " (" + track.subject + ")" : ""));
+    name.append(make("b", "", track.party), (several && track.subject ? " " + track.subject : "") + " " + track.who);
     track.slices.forEach((slice, i) => {
       const from = place.get(slice.index);
       const over = data.machines[track.machine].final.includes(slice.state);   // it is told, and lasts for ever
@@ -177,7 +275,9 @@ function go(index) {
   detail();
   picture();
   cursor();
-  history.replaceState(null, "", "#" + at);
+  sequence();
+  const last = data.follow && at === moments.length - 1;
+  history.replaceState(null, "", "#" + (last ? "last" : at) + "," + (document.body.dataset.tab || ""));
 }
 
 function walk(steps) {
@@ -205,14 +305,37 @@ byId("theme").onclick = () => {
   const root = document.documentElement;
   root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
 };
-document.onkeydown = (event) => {
-  const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -moments.length, End: moments.length }[event.key];
-  if (steps === undefined || event.target.tagName === "SELECT") return;
-  event.preventDefault();
-  walk(steps);
+for (const id of Object.keys(jumps)) byId(id).onclick = () => jump(id);
+for (const each of document.querySelectorAll("#tabs button")) each.onclick = () => tab(each.dataset.tab);
+byId("search").onkeydown = (event) => {
+  if (event.key === "Enter") jump("hit");
+  if (event.key === "Escape") byId("search").blur();
 };
+const KEYS = { ArrowLeft: () => walk(-1), ArrowRight: () => walk(1), Home: () => walk(-moments.length), End: () => walk(moments.length),
+  n: () => jump("hit"), r: () => jump("refusal"), t: () => jump("timer"), w: () => jump("same"), "/": () => byId("search").focus() };
+document.onkeydown = (event) => {
+  const act = KEYS[event.key];
+  if (act === undefined || ["SELECT", "INPUT"].includes(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  act();
+};
+window.onresize = sequence;
 document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-const asked = Number(location.hash.slice(1));
+const hash = location.hash.slice(1).split(","), NARROW = 1000;   // a moment, and perhaps a view
+const asked = hash[0] === "last" ? moments.length - 1 : Number(hash[0]);
 if (asked > 0 && asked < moments.length) at = asked;
 if (distinct("subject").length > MANY) byId("subject").value = (asked > 0 && moments[at].subject) || distinct("subject")[0];
 refilter();
+beside();
+const views = [...document.querySelectorAll("#tabs button")].map((each) => each.dataset.tab);
+tab(views.includes(hash[1]) ? hash[1] : innerWidth > NARROW ? "pictures" : "list");
+if (data.difference && !(asked > 0)) {
+  go(data.difference[0]);
+  const other = document.querySelector("#beside .differs");
+  if (other) other.scrollIntoView({ block: "center" });
+}
+if (data.follow) {
+  byId("following").hidden = false;
+  setTimeout(() => byId("follow").checked && location.reload(), data.follow * 1000);
+  byId("follow").onchange = () => byId("follow").checked && location.reload();
+}

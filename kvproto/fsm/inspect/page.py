@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from html import escape
 from importlib.resources import files
+from itertools import zip_longest
 from typing import Any
 
 from kvproto.fsm.draw.diagram import sketch
@@ -21,16 +22,29 @@ from kvproto.fsm.trace.telling import Telling
 Json = dict[str, Any]
 
 
-def page(logs: list[Log], title: str, telling: Telling, protocol: str) -> str:
-    """The HTML of these logs' story; `protocol` stands on top."""
+def page(
+    logs: list[Log], title: str, telling: Telling, protocol: str, *,
+    beside: tuple[str, list[Log]] | None = None, follow: float = 0.0,
+) -> str:  # fmt: skip
+    """The HTML of these logs' story; `protocol` stands on top.
+
+    `beside`: the title and the logs of another story, with which it is compared; `follow`: seconds after which the page
+    reads itself anew, until it is told not to (0: never).
+    """
     story = merge(logs, telling)
+    other = [] if beside is None else merge(beside[1], telling)
+    telling_other = [moment_json(moment, telling) for moment in other]
     tables = telling.tables.values()
     data = {
         "title": title,
         "parties": sorted({moment.party for moment in story}, key=telling.column),
-        "moments": [moment_json(moment, telling) for moment in story],
+        "moments": (told := [moment_json(moment, telling) for moment in story]),
+        "beside": None if beside is None else {"title": beside[0], "moments": telling_other},
+        "difference": None if beside is None else first_difference(told, telling_other),
+        "follow": follow,
         "machines": {
-            table.name: {"rows": [_row(row) for row in table.rows], "final": [state.name for state in table.final]}
+            table.name: {"rows": [_row(row) for row in table.rows], "final": [state.name for state in table.final],
+                         "refusals": [row.index for row in table.rows if row.verb == "refuse"]}
             for table in tables
         },
         "differences": [str(found) for log in logs if (found := replay(log, telling)) is not None],
@@ -52,6 +66,26 @@ def page(logs: list[Log], title: str, telling: Telling, protocol: str) -> str:
         .replace("/*DATA*/", json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"))
         .replace("/*SCRIPT*/", parts["js"])
     )  # fmt: skip
+
+
+def first_difference(ours: list[Json], theirs: list[Json]) -> tuple[int, int] | None:
+    """Where two stories part: the indices of the first moments of one party that are not alike; None: nowhere.
+
+    Parties are compared one by one, since two runs may tell of independent things in another order; times do not count.
+    Where one story only ends before the other, its end is where they part.
+    """
+    found = []
+    for party in dict.fromkeys(each["party"] for each in (*ours, *theirs)):
+        mine, other = ([each for each in story if each["party"] == party] for story in (ours, theirs))
+        for a, b in zip_longest(mine, other):
+            if a is None or b is None or _alike(a) != _alike(b):
+                found.append(((a or (mine or ours)[-1])["index"], (b or (other or theirs)[-1])["index"]))
+                break
+    return min(found, default=None)
+
+
+def _alike(moment: Json) -> Json:
+    return {key: value for key, value in moment.items() if key not in {"index", "time", "cause"}}
 
 
 def _pictures_style() -> str:

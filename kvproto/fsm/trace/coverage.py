@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kvproto.fsm.driver import STEP, Driver, Trace
+from kvproto.fsm.driver import SENT, STEP, Driver, Trace
 from kvproto.fsm.routing import Route, Routes
 from kvproto.fsm.table import Row, Table, Value
 from kvproto.fsm.trace.records import HeardEntry, Log, StepEntry
@@ -78,7 +78,7 @@ class Collector:
             row, table = self._rows.get(id(entry[1]), (None, ""))
             if row is not None:
                 self.take(row, table, entry[3], entry[4])
-        else:
+        elif len(entry) != SENT:
             route, routes = self._routes.get(id(entry[2]), (None, ""))
             if route is not None:
                 self.routes[routes, route.index] += 1

@@ -4,8 +4,9 @@ Two things order what happened: each log's own order, and that a message is hear
 read side by side; a log whose next entry is a message waits until a log that it came from has told of its sending.
 Clocks (which differ between machines) only choose among what may come next.
 
-A message that came twice, or whose sending no log has, stops nobody: when all logs wait, the earliest goes on, and is
-told as `repeated` or `unseen`.  Messages that were sent and never heard are `lost`.
+Of messages that say the same, word for word, the numbers of the copies tell which one came (`copies_sent`).  A copy
+that came twice is `repeated`; one whose sending no log has is `unseen`, and stops nobody.  Copies that were sent and
+never heard are `lost`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Literal
 
 import msgspec
 
+from kvproto.fsm.trace.copies_sent import CopiesSent, Copy
 from kvproto.fsm.trace.records import HeardEntry, Log, SentEntry, StepEntry, TraceEntry
 from kvproto.fsm.trace.telling import Message, Subject, Telling
-from kvproto.fsm.vocabulary import Effect
 
 Way = Literal["", "lost", "repeated", "unseen"]
 
@@ -34,8 +35,6 @@ class Moment(msgspec.Struct):
     source: str = ""
     message: Message | None = None
     way: Way = ""
-    #: messages that left with this step and have no entry of their own: the party that each went to
-    far: tuple[str, ...] = ()
 
 
 def merge(logs: list[Log], telling: Telling) -> list[Moment]:
@@ -48,15 +47,15 @@ class _Merge:
         self.telling = telling
         names = telling.names(log.head for log in logs)
         self.todo: dict[str, deque[TraceEntry]] = defaultdict(deque)
-        self.peers: dict[str, dict[int, str]] = defaultdict(dict)
+        self.said: dict[str, deque[Copy]] = defaultdict(deque)
+        self.copies = CopiesSent()
         for log in sorted(logs, key=lambda log: self._first(log.entries)):  # a party's lives follow one another
-            name = names[telling.identity(log.head)]
+            name, peers = names[telling.identity(log.head)], telling.peers(log.head, names)
             self.todo[name] += log.entries
-            self.peers[name] |= telling.peers(log.head, names)
+            self.said[name] += self.copies.life(log.entries, name, peers, telling)
+        self.copies.compare()
         self.clues = telling.clues(logs, names)
         self.story: list[Moment] = []
-        self.flying: dict[Message, deque[int]] = defaultdict(deque)
-        self.landed: dict[Message, int] = {}
         self.last: dict[str, int] = {}
         self.clock = {name: self._first(entries) for name, entries in self.todo.items()}
 
@@ -65,10 +64,8 @@ class _Merge:
             ready = [name for name, entries in self.todo.items() if entries]
             free = [name for name in ready if not self._waits(name)]
             self._next_of(min(free or ready, key=lambda name: self.clock[name]))
-        for index in (i for left in self.flying.values() for i in left):
-            moment = self.story[index]
-            if isinstance(moment.entry, SentEntry):
-                moment.way = "lost"
+        for index in self.copies.under_way():
+            self.story[index].way = "lost"
         return self.story
 
     @staticmethod
@@ -76,11 +73,7 @@ class _Merge:
         return next((entry.time for entry in entries if not isinstance(entry, SentEntry)), 0.0)
 
     def _waits(self, name: str) -> bool:
-        entry = self.todo[name][0]
-        if not isinstance(entry, HeardEntry):
-            return False
-        message = self._heard(name, entry)
-        return message.sender in self.todo and not self.flying.get(message)
+        return isinstance(self.todo[name][0], HeardEntry) and self.copies.comes_later(self.said[name][0])
 
     def _next_of(self, name: str) -> None:
         entry = self.todo[name].popleft()
@@ -88,29 +81,24 @@ class _Merge:
             self.clock[name] = entry.time
         moment = Moment(len(self.story), name, self.clock[name], entry)
         self.story.append(moment)
-        if isinstance(entry, HeardEntry):
-            self._received(moment, self._heard(name, entry))
-        elif isinstance(entry, SentEntry):
-            moment.cause, moment.message = self.last.get(name), self._sent(name, entry.effect)
-            self.flying[moment.message].append(moment.index)
-        else:
+        if isinstance(entry, StepEntry):
             self._step(moment, entry)
+        else:
+            self._mail(moment, self.said[name].popleft())
         if not isinstance(entry, SentEntry):
             self.last[name] = moment.index
         following = next((e.time for e in self.todo[name] if not isinstance(e, SentEntry)), None)
         if self.todo[name] and not isinstance(self.todo[name][0], SentEntry) and following is not None:
             self.clock[name] = following
 
-    def _received(self, moment: Moment, message: Message) -> None:
-        moment.message = message
-        if self.flying.get(message):
-            moment.cause = self.landed[message] = self.flying[message].popleft()
-        elif message in self.landed:
-            moment.cause, moment.way = self.landed[message], "repeated"
-        elif (clue := self.clues.cause(message)) is not None:
-            moment.cause = self.landed[message] = clue
-        else:
-            moment.way = "unseen"
+    def _mail(self, moment: Moment, copy: Copy) -> None:
+        moment.message = copy.message
+        if isinstance(moment.entry, SentEntry):
+            moment.cause = self.last.get(moment.party)
+            self.copies.leave(copy, moment.index)
+            return
+        clue = None if copy.number else self.clues.cause(copy.message)
+        moment.cause, moment.way = (clue, "") if clue is not None else self.copies.come(copy)
 
     def _step(self, moment: Moment, step: StepEntry) -> None:
         self.clues.note(moment, step)
@@ -119,21 +107,6 @@ class _Merge:
         moment.source = next((who for who, kinds in telling.sources.items() if isinstance(step.event, kinds)), "")
         if spoken or (isinstance(step.event, telling.inner) and not moment.source):
             moment.cause = before
-        for effect in step.effects:
-            if isinstance(effect, Effect) and telling.left_unseen(effect):
-                message = self._sent(moment.party, effect)
-                moment.far += (message.receiver,)
-                self.flying[message].append(moment.index)
-
-    def _heard(self, name: str, entry: HeardEntry) -> Message:
-        peer, subject, body = self.telling.heard(entry)
-        return Message(self.peers[name].get(peer, "?"), name, subject, *self.telling.spoken(body))
-
-    def _sent(self, name: str, effect: Effect) -> Message:
-        left = self.telling.left(effect)
-        assert left is not None, effect
-        peer, *said = left
-        return Message(name, self.peers[name].get(peer, "?"), *said)
 
 
 def select(story: Iterable[Moment], subjects: Iterable[Subject], telling: Telling) -> list[Moment]:

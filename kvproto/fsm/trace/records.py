@@ -7,6 +7,8 @@ message that was heard, or a message that left.  A file may hold the logs of sev
 A step's value before is written only where a reader could not know it: at a machine's first step in the log, if it had
 begun before, and where a tombstone was forgotten in between.  From there on the rows give it, which is what makes a
 trace replayable, and a doctored one detectable.
+
+A message has the number of its copy (`kvproto.fsm.copies`), at the one end and at the other.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from typing import Any
 import msgspec
 
 from kvproto.fsm.bounded_files import FileError, json_value, lines_of
-from kvproto.fsm.driver import STEP, Driver
+from kvproto.fsm.driver import SENT, STEP, Driver
 from kvproto.fsm.errors import KvprotoError
 from kvproto.fsm.table import Output, Table, Value
 from kvproto.fsm.trace.plain_json import Plain, PlainError
 from kvproto.fsm.trace.telling import Key, Telling
 from kvproto.fsm.vocabulary import Effect, Event
 
-FORMAT = 1
+FORMAT = 2
 
 
 class TraceError(KvprotoError, ValueError):
@@ -49,20 +51,24 @@ class StepEntry(msgspec.Struct, frozen=True):
 
 
 class HeardEntry(msgspec.Struct, frozen=True):
-    """A message that came, and the route that took it; `header`: what came with it (`Telling.header`)."""
+    """A message that came, and the route that took it; `header`: what came with it (`Telling.header`); `number`: which
+    copy it is (0: nobody knows).
+    """
 
     line: int
     time: float
     header: tuple[Any, ...]
     body: Any
     route: int | None = None
+    number: int = 0
 
 
 class SentEntry(msgspec.Struct, frozen=True):
-    """A message that left."""
+    """A message that left, and the number of its copy."""
 
     line: int
     effect: Effect
+    number: int = 0
 
 
 TraceEntry = StepEntry | HeardEntry | SentEntry
@@ -82,11 +88,11 @@ def log_of(party: Driver, kept: list[Any] | None = None, *, telling: Telling) ->
     last: dict[tuple[str, Key], Value] = {}
     machines = telling.machines(party.timing)
     for line, entry in enumerate(kept, 2):
-        if isinstance(entry, Effect):
-            log.entries.append(SentEntry(line, entry))
+        if len(entry) == SENT:
+            log.entries.append(SentEntry(line, *entry))
         elif len(entry) != STEP:
-            when, (*header, body), route = entry
-            log.entries.append(HeardEntry(line, when, tuple(header), body, route.index))
+            when, (*header, body), route, number = entry
+            log.entries.append(HeardEntry(line, when, tuple(header), body, route.index, number))
         else:
             now, row, event, old, new = entry
             table = telling.by_value[type(old)]
@@ -169,10 +175,11 @@ def _read_head(data: dict[str, Any], telling: Telling) -> Any:
 def _entry(entry: TraceEntry, telling: Telling) -> dict[str, Plain]:
     plain = telling.json.plain
     if isinstance(entry, SentEntry):
-        return {"kind": "sent", "effect": plain(entry.effect)}
+        return {"kind": "sent", "number": entry.number, "effect": plain(entry.effect)}
     if isinstance(entry, HeardEntry):
         header = {name: plain(value, name) for name, value in zip(telling.header, entry.header, strict=True)}
-        return {"kind": "heard", "time": entry.time, **header, "message": plain(entry.body), "route": entry.route}
+        return {"kind": "heard", "time": entry.time, **header, "number": entry.number, "message": plain(entry.body),
+                "route": entry.route}  # fmt: skip
     said: dict[str, Plain] = {
         "kind": "step", "time": entry.time, "machine": entry.machine, "event": plain(entry.event),
         "from": entry.source, "to": entry.target, "row": entry.row, "effects": plain(entry.effects),
@@ -190,11 +197,12 @@ def _read(data: dict[str, Any], line: int, telling: Telling) -> TraceEntry:
         effect = struct(Effect, data["effect"])
         if telling.left(effect) is None:
             raise PlainError(f"effect: no message leaves by {type(effect).__name__}")
-        return SentEntry(line, effect)
+        return SentEntry(line, effect, field("number", int))
     if data["kind"] == "heard":
         header = tuple(field(name, int) for name in telling.header)
         route = field("route", int | None) if "route" in data else None
-        return HeardEntry(line, _time(data, telling), header, struct(telling.body, data["message"]), route)
+        number, body = field("number", int), struct(telling.body, data["message"])
+        return HeardEntry(line, _time(data, telling), header, body, route, number)
     table = telling.tables.get(field("machine", str)) if data["kind"] == "step" else None
     if table is None:
         raise PlainError(f"no entry of kind {str(data['kind'])[:40]!r}, machine {str(data.get('machine'))[:40]!r}")

@@ -6,9 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from kvproto.fsm.trace.merge import Moment, select
 from kvproto.fsm.trace.records import SentEntry, StepEntry
 from kvproto.fsm.trace.telling import Subject, Telling
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What happened to a party that no trace tells of: it died, it started again."""
+
+    time: float
+    party: str
+    text: str
 
 
 def text(story: Sequence[Moment], subject: Subject, telling: Telling) -> Iterator[str]:
@@ -47,16 +57,24 @@ def _step(moment: Moment, step: StepEntry, telling: Telling) -> str:
 
 
 def sequence(
-    story: Sequence[Moment], subjects: Sequence[Subject], telling: Telling, *, links: bool = False, states: bool = True
+    story: Sequence[Moment], subjects: Sequence[Subject], telling: Telling, *, links: bool = False,
+    states: bool = True, marks: Sequence[Mark] = (),
 ) -> str:  # fmt: skip
-    """The story of these subjects as a Mermaid sequence chart; `links`: with what is said about none."""
+    """The story of these subjects as a Mermaid sequence chart.
+
+    `links`: with what is said about none; `states`: with changes of state, and whatever ends that was under way;
+    `marks`: noted at their time, by the clock of all parties.
+    """
     lines = ["sequenceDiagram"]
     parties = sorted({moment.party for moment in story}, key=telling.column)
     lines += [f"    participant {party} as {telling.title(party)}" for party in parties]
     chosen = {moment.index for moment in select(story, subjects, telling)}
     drawn: list[str] = []
     memory: dict[Any, Any] = {}
+    untold = sorted(marks, key=lambda mark: -mark.time)
     for moment in story:
+        while untold and untold[-1].time <= moment.time:
+            drawn.append(f"    Note over {untold[-1].party}: {untold.pop().text}")
         step = moment.entry
         if isinstance(step, StepEntry):
             telling.remember(moment, step, memory)
@@ -89,7 +107,7 @@ def _lines(moment: Moment, telling: Telling, memory: dict[Any, Any], *, states: 
     step = moment.entry
     if not isinstance(step, StepEntry):
         return
-    if moment.source in telling.noted:
+    if moment.source in telling.noted or (states and moment.source not in {"", "timer"}):
         yield f"    Note over {moment.party}: {moment.source}: {telling.fact(step.event)}"
     elif moment.source == "timer":
         yield f"    Note over {moment.party}: timer of {telling.machine(step)} in {step.source}"

@@ -10,7 +10,7 @@ name, and whose messages leave as `Transmit`; one with more to say overrides wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from enum import Enum
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,13 +25,15 @@ from kvproto.fsm.vocabulary import Effect, Event, TimerFired, Transmit
 
 if TYPE_CHECKING:
     from kvproto.fsm.trace.merge import Moment
-    from kvproto.fsm.trace.records import HeardEntry, StepEntry
+    from kvproto.fsm.trace.records import HeardEntry, SentEntry, StepEntry
 
 #: of a machine: its key; of a story: what it is about (None: nothing that stories are told of)
 Key = tuple[Any, ...]
 Subject = Any
 #: of every protocol's traces: seconds on a clock and of a timer, and places in tables
-COMMON: Bounds = {"time": (-1e12, 1e12), "period": (1e-9, 1e9), "row": (0, 1 << 16), "route": (0, 1 << 16)}
+COMMON: Bounds = {
+    "time": (-1e12, 1e12), "period": (1e-9, 1e9), "row": (0, 1 << 16), "route": (0, 1 << 16), "number": (0, 1 << 62)
+}  # fmt: skip
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -203,10 +205,10 @@ class Telling:
             return None
         return effect.peer, self.subject_of_body(effect.body), *self.spoken(effect.body)
 
-    def left_unseen(self, effect: Effect) -> bool:
-        """Whether a message leaves by this effect of a step, and no entry of its own tells of it."""
-        del effect
-        return False
+    def era(self, entry: HeardEntry | SentEntry) -> Hashable:
+        """Whose copies are numbered together, of all messages from one party to another."""
+        del entry
+        return 0
 
     def spoken(self, body: Any) -> tuple[str, tuple[tuple[str, object], ...]]:
         """A message's name and the fields that are told; both ends give the same."""
