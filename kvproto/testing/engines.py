@@ -58,16 +58,37 @@ class Engines(Pair):
                 self.decodes[index].open(room, task.tokens, task.pages["D"], prefix=task.prefix)
                 task.open("D", index)
 
+    def announce(self, room: Room, index: int) -> None:
+        """This decode engine will open the room; if it has announced it already, it says so once more."""
+        task, name = self.tasks[room], ("D", index)
+        if name in task.announced and name in task.waits:
+            self.decodes[index].renew(room)
+        elif task.may_open("D", index):
+            self.decodes[index].announce(room, task.tokens)
+            task.announce(index)
+
+    def withdraw(self, room: Room, index: int, upto: int) -> None:
+        """This prefill engine is preempted: what lies behind so many tokens is computed once more, later."""
+        task = self.tasks[room]
+        if ("P", index) in task.waits and index not in task.taken:
+            self.prefills[index].withdraw(room, upto)
+            task.take_back(self.plan.prefill, index, upto)
+
     def prefetch(self, room: Room) -> None:
         """The forward is scheduled on every prefill rank that has the room."""
         for _, endpoint in self._active(room, "P"):
             endpoint.prefetch(room)
 
     def produce(self, room: Room, tokens: int | None = None, *, aux: bytes | None = b"aux") -> None:
-        """The forward has put so many tokens (all) into the prefill pages, on every rank that has the room."""
+        """The forward has put so many tokens (all) into the prefill pages, on every rank that has the room; not where
+        pages that were taken back are still read."""
         task = self.tasks[room]
         upto = task.tokens if tokens is None else tokens
         for index, endpoint in self._active(room, "P"):
+            if index in task.taken:
+                if not endpoint.withdrawn(room):
+                    continue
+                task.lose(endpoint.pool, self.plan.prefill, index)
             if task.produced.get(index, 0) < upto:
                 task.write(endpoint.pool, self.plan.prefill, index, task.produced.get(index, 0), upto)
             endpoint.produced(room, upto, pages=task.more_pages(self.plan.prefill, index, upto))
@@ -128,7 +149,7 @@ class Engines(Pair):
     def _maybe_free(self, task: RoomTask) -> None:
         """Pages are free for others when every engine that had the room has been told so."""
         for side, _ in self._sizes():
-            opened = any(name[0] == side for name in task.opened)
+            opened = any(name[0] == side for name in task.opened | task.announced)
             if opened and not any(name[0] == side for name in task.waits) and side not in task.freed:
                 task.freed.add(side)
                 self.pages_of[side] += task.pages[side]

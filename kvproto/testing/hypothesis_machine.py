@@ -81,9 +81,9 @@ class TransferMachine(StageMoves):
 
     # ----------------------------------------------------------------------------------------- engines
     @rule(target=rooms, tokens=st.integers(1, 30), prefix=st.sampled_from((0, 0, 8, 16)),
-          who=st.sampled_from(("both", "both", "P", "D")))  # fmt: skip
+          who=st.sampled_from(("both", "both", "P", "D", "nobody")))  # fmt: skip
     def open(self, tokens: int, prefix: int, who: str) -> Any:
-        """A new room, opened by both groups or by one."""
+        """A new room, opened by both groups, by one, or by nobody yet."""
         return self._new(tokens, prefix, who)
 
     @rule(target=rooms, room=rooms, tokens=st.integers(1, 30), who=st.sampled_from(("both", "P", "D")))
@@ -97,9 +97,9 @@ class TransferMachine(StageMoves):
         if len(stage.tasks) >= MOST_ROOMS or not stage.fits(tokens):
             return multiple()
         room = stage.name(tokens, prefix=min(prefix, tokens // 8 * 8), **name)
-        if who != "P":
+        if who in {"both", "D"}:
             stage.open_decode(room)
-        if who != "D":
+        if who in {"both", "P"}:
             stage.open_prefill(room)
         return room
 
@@ -110,6 +110,17 @@ class TransferMachine(StageMoves):
             self.stage.open_prefill(room, [index % len(self.stage.prefills)])
         else:
             self.stage.open_decode(room, [index % len(self.stage.decodes)])
+
+    @rule(room=rooms, index=ANY)
+    def announce(self, room: Room, index: int) -> None:
+        """A decode engine says that it will open a room, or says so once more."""
+        self.stage.announce(room, index % len(self.stage.decodes))
+
+    @rule(room=rooms, index=ANY, part=st.sampled_from((0.0, 0.4, 0.8)))
+    def withdraw(self, room: Room, index: int, part: float) -> None:
+        """A prefill engine takes pages back, and will compute what was in them once more."""
+        upto = int(self.stage.tasks[room].tokens * part)
+        self.stage.withdraw(room, index % len(self.stage.prefills), upto)
 
     @rule(room=rooms)
     def schedule(self, room: Room) -> None:

@@ -45,6 +45,7 @@ MOVES = {"poll": 45, "write": 20, "copy": 10, "engine": 20, "time": 5}
 FAULTS: dict[str, float] = {
     "abort": 0.0005, "partial": 0.0, "reuse": 0.0, "lose": 0.004, "repeat": 0.004, "reorder": 0.01, "hold": 0.002,
     "fail": 0.001, "doubt": 0.001, "mute": 0.004, "kernel": 0.0005, "stall": 0.0005, "silence": 0.0002, "crash": 0.0001,
+    "announce": 0.004, "withdraw": 0.002,
 }  # fmt: skip
 #: witness -> the state in which it shows
 REACHED: dict[str, State] = {
@@ -183,7 +184,7 @@ class Simulation:
         act: dict[str, Callable[[], bool]] = {
             "abort": self._abort, "fail": lambda: self._write(fault), "doubt": lambda: self._write(fault),
             "mute": lambda: self._write(fault), "kernel": self._kernel, "stall": self._stall,
-            "silence": self._silence, "crash": self._crash,
+            "silence": self._silence, "crash": self._crash, "announce": self._announce, "withdraw": self._withdraw,
         }  # fmt: skip
         frame = {"reorder": "hurry"}.get(fault, fault)
         done = act[fault]() if fault in act else self._frame(frame)
@@ -198,6 +199,21 @@ class Simulation:
         side, index = self.random.choice(sorted(task.waits))
         self.stage.abort(task.room, side, index)
         return True
+
+    def _announce(self) -> bool:
+        index = self.random.randrange(len(self.stage.decodes))
+        waits = [task for task in self.stage.tasks.values() if ("D", index) not in task.opened]
+        if waits:
+            self.stage.announce(self.random.choice(waits).room, index)
+        return bool(waits)
+
+    def _withdraw(self) -> bool:
+        index = self.random.randrange(len(self.stage.prefills))
+        going = [task for task in self.stage.tasks.values() if ("P", index) in task.waits]
+        if going:
+            task = self.random.choice(going)
+            self.stage.withdraw(task.room, index, self.random.randrange(task.tokens))
+        return bool(going)
 
     def _write(self, kind: str) -> bool:
         flying = self.stage.flying()

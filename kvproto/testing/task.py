@@ -50,10 +50,15 @@ class RoomTask:
             for dim in dims
         ]
         self.opened: set[Name] = set()
+        #: decode engines that have announced it; they open it when they have pages
+        self.announced: set[Name] = set()
         self.waits: set[Name] = set()
         self.crashed: set[Name] = set()
         self.freed: set[str] = set()
         self.produced: dict[int, int] = {}
+        #: by prefill rank: pages that it has been given, if not `paged`; ranks whose last pages were taken back
+        self.had: dict[int, int] = {}
+        self.taken: set[int] = set()
         self.given: set[int] = set()
         self.good: set[int] = set()
         self.status: dict[Name, Status] = {}
@@ -65,13 +70,20 @@ class RoomTask:
         self.age = 0.0
 
     def may_open(self, side: Side, index: int) -> bool:
-        """Its pages are still its own, and this engine has not opened it."""
-        return side not in self.freed and (side, index) not in self.opened | self.crashed
+        """Its pages are still its own, and this engine has not opened it; if it has announced it, it is not over."""
+        name = side, index
+        over = name in self.announced and name not in self.waits
+        return side not in self.freed and name not in self.opened | self.crashed and not over
 
     def open(self, side: Side, index: int) -> None:
         """This engine has opened it."""
         self.opened.add((side, index))
         self.waits.add((side, index))
+
+    def announce(self, index: int) -> None:
+        """This decode engine has announced it."""
+        self.announced.add(("D", index))
+        self.waits.add(("D", index))
 
     def part(self, layout: Layout, index: int) -> list[torch.Tensor]:
         """The KV as this rank of the group has it."""
@@ -87,9 +99,25 @@ class RoomTask:
 
     def more_pages(self, layout: Layout, index: int, upto: int) -> list[int]:
         """The pages that a prefill engine has to give with so many tokens, now that they are computed."""
-        had, size = self.produced.get(index, 0), layout.page_size
-        self.produced[index] = max(had, upto)
-        return self.pages["P"][max(self.paged, -(-had // size)) : -(-upto // size)]
+        first, last = self.had.get(index, self.paged), -(-upto // layout.page_size)
+        self.produced[index] = max(self.produced.get(index, 0), upto)
+        self.had[index] = max(first, last)
+        return self.pages["P"][first:last]
+
+    def take_back(self, layout: Layout, index: int, upto: int) -> None:
+        """The pages behind those of so many tokens are taken from this prefill engine."""
+        self.produced[index] = min(self.produced.get(index, 0), upto)
+        self.had[index] = min(self.had.get(index, self.paged), -(-upto // layout.page_size))
+        self.taken.add(index)
+
+    def lose(self, pool: Pool, layout: Layout, index: int) -> None:
+        """What was taken back is somebody else's for a while: other bytes."""
+        first = self.had[index] * layout.page_size
+        if first < self.tokens:
+            rows = rows_of(self.pages["P"], first, self.tokens, layout.page_size)
+            for view in views(pool):
+                view[rows] = ~view[rows]
+        self.taken.discard(index)
 
     def whole(self, plan: Plan) -> bool:
         """Every engine has done all that is asked of it, and nothing has disturbed the room."""
