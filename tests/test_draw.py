@@ -70,7 +70,7 @@ def test_no_two_edges_of_a_state_say_the_same(table: Table[Any], fold: int) -> N
     picture = sketch(table, DiagramOptions(fold=fold))
     stands_for = {node.name: node.many or (node.name,) for node in picture.nodes}
     said: dict[tuple[str, str], str] = {}
-    for edge, line in ((edge, line) for edge in picture.edges for line in edge.lines):
+    for edge, line in [(each, line) for each in picture.edges for line in each.lines]:
         for source in stands_for[edge.source]:
             assert said.setdefault((source, line), edge.target) == edge.target
 

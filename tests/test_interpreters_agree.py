@@ -258,9 +258,11 @@ class AnswersNoStranger(Interpreter):
 class KnowsEverybody(Interpreter):
     """Whoever speaks is taken for the first link's peer."""
 
-    def hear(self, place: bytes, epoch: int, room: int, body: msg.Message, now: float) -> None:
+    def hear(
+        self, place: bytes, epoch: int, room: int, body: msg.Message, now: float, number: int | None = None
+    ) -> None:
         link = self.link_at.get(place, 1 if self.rank.links else 0)
-        self.carry_out(self.rank.receive(link, epoch, room, body, now, place), now)
+        self.carry_out(self.rank.receive(link, epoch, room, body, now, place, number), now)
 
 
 class KeepsFormerPlaces(Interpreter):

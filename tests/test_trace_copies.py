@@ -199,7 +199,10 @@ def test_an_engine_stage_knows_each_copy_that_it_has_harmed(seed: int) -> None:
 
     for _ in range(2):
         room = stage.name(20)
-        stage.open_decode(room), stage.open_prefill(room), stage.prefetch(room), stage.produce(room)
+        stage.open_decode(room)
+        stage.open_prefill(room)
+        stage.prefetch(room)
+        stage.produce(room)
         for _ in range(30):
             for index in range(len(stage.endpoints)):
                 stage.poll(index)
