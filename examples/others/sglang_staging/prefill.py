@@ -1,0 +1,321 @@
+"""A prefill rank of SGLang 0.5.23 as tables: a room, a chunk in the transfer queue, a worker thread.
+
+Where a mend is named, both are written: the row as it is in SGLang, and the row that mends it.  `tables(frozenset())`
+is the protocol as it is.
+
+What a room knows beside its state: whose metadata has come, in that order (it is the order in which a worker writes),
+the regions that it was granted, how many chunks a worker has begun and not ended (`_staging_outstanding`), and who
+waits for an acknowledgement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from examples.others.sglang_staging.words import (
+    AbortReceived,
+    Acknowledge,
+    Ask,
+    Ban,
+    Cancelled,
+    ChunkDropped,
+    ChunkFailed,
+    ChunkQueued,
+    ChunkSent,
+    ChunkStarted,
+    ChunkTimer,
+    ChunkTried,
+    Forwarded,
+    Grant,
+    GrantReceived,
+    KvStatus,
+    MetadataReceived,
+    P,
+    Ping,
+    PongReceived,
+    Post,
+    Q,
+    Queue,
+    Reported,
+    Retry,
+    RetryOne,
+    RoomTimer,
+    SenderCreated,
+    Tell,
+    TransportBreaks,
+    W,
+    WriteFailed,
+)
+from kvproto.fsm.table import Output, Table, Value
+
+Mends = frozenset[str]
+
+
+class Room(Value, frozen=True, gc=False):
+    """What a prefill rank remembers of a room."""
+
+    life: int = 0
+    dests: tuple[int, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    forwarded: bool = False
+    chunks: int = 0
+    outstanding: int = 0
+    owed: tuple[int, ...] = ()
+    #: by a mend: chunks that are written to all; who has not answered the last ping
+    sent: tuple[int, ...] = ()
+    silent: tuple[int, ...] = ()
+
+
+Ending = ChunkSent | ChunkDropped | ChunkFailed
+Any_ = Any
+
+
+# fmt: off
+def complete(v: Room, e: MetadataReceived, now: float) -> bool: return len({*v.dests, e.peer}) == e.needed
+def newer(v: Room, e: MetadataReceived | SenderCreated, now: float) -> bool: return e.life > v.life
+def newer_whole(v: Room, e: MetadataReceived, now: float) -> bool: return e.life > v.life and e.needed == 1
+def other_life(v: Room, e: Any_, now: float) -> bool: return bool(e.life != v.life)
+def asked_already(v: Room, e: MetadataReceived, now: float) -> bool: return v.forwarded
+def asked_and_complete(v: Room, e: MetadataReceived, now: float) -> bool: return v.forwarded and complete(v, e, now)
+def last_chunk(v: Room, e: ChunkSent, now: float) -> bool: return e.chunk == v.chunks - 1
+def all_chunks(v: Room, e: ChunkSent, now: float) -> bool: return len({*v.sent, e.chunk}) == v.chunks
+def drained(v: Room, e: AbortReceived, now: float) -> bool: return v.outstanding == 0
+def ends_owing(v: Room, e: Ending, now: float) -> bool: return v.outstanding == 1 and bool(v.owed)
+def somebody_silent(v: Room, e: RoomTimer, now: float) -> bool: return bool(v.silent)
+
+def fresh(v: Room, e: SenderCreated, now: float) -> Room: return Room(v.state, life=e.life)
+def first(v: Room, e: MetadataReceived, now: float) -> Room: return Room(v.state, life=e.life, dests=(e.peer,))
+def add(v: Room, e: MetadataReceived, now: float) -> Room: return replace(v, dests=(*v.dests, e.peer))
+def forward(v: Room, e: Forwarded, now: float) -> Room: return replace(v, forwarded=True, chunks=e.chunks)
+def keep(v: Room, e: GrantReceived, now: float) -> Room:
+    return replace(v, grants=tuple(sorted({*(g for g in v.grants if (g.chunk, g.peer) != (e.grant.chunk, e.grant.peer)), e.grant})))
+def begin(v: Room, e: ChunkStarted, now: float) -> Room: return replace(v, outstanding=v.outstanding + 1)
+def end(v: Room, e: Ending, now: float) -> Room: return replace(v, outstanding=max(0, v.outstanding - 1))
+def end_sent(v: Room, e: ChunkSent, now: float) -> Room:
+    return replace(v, outstanding=max(0, v.outstanding - 1), sent=tuple(sorted({*v.sent, e.chunk})))
+def owe(v: Room, e: AbortReceived, now: float) -> Room: return replace(v, owed=tuple(sorted({*v.owed, e.peer})))
+def abort_early(v: Room, e: AbortReceived, now: float) -> Room: return replace(v, life=e.life)
+def probe(v: Room, e: RoomTimer, now: float) -> Room: return replace(v, silent=v.dests)
+def heard(v: Room, e: PongReceived, now: float) -> Room: return replace(v, silent=tuple(d for d in v.silent if d != e.peer))
+
+def ask(v: Room, e: Forwarded) -> Output: return Ask(e.room, v.life, v.dests)
+def ask_peer(v: Room, e: MetadataReceived) -> Output: return Ask(e.room, v.life, (e.peer,))
+def queue(v: Room, e: Forwarded) -> Output: return Queue(e.room, v.life, v.chunks)
+def retry(v: Room, e: GrantReceived) -> Output: return Retry(e.room)
+def ack(v: Room, e: AbortReceived) -> Output: return Acknowledge(e.room, e.life, (e.peer,))
+def ack_owed(v: Room, e: Ending) -> Output: return Acknowledge(e.room, v.life, v.owed)
+def say_partial(v: Room, e: MetadataReceived) -> Output: return Reported(e.room, v.life, "partial")
+def say_ready(v: Room, e: MetadataReceived) -> Output: return Reported(e.room, v.life, "ready")
+def say_success(v: Room, e: ChunkSent) -> Output: return Reported(e.room, v.life, "success")
+def say_failed(v: Room, e: Any_) -> Output: return Reported(e.room, v.life, "failed")
+def tell_success(v: Room, e: ChunkSent) -> Output: return Tell(v.dests, KvStatus(e.room, v.life, ok=True))
+def tell_failed(v: Room, e: Any_) -> Output: return Tell(v.dests, KvStatus(e.room, v.life, ok=False))
+def tell_failed_late(v: Room, e: MetadataReceived) -> Output: return Tell((e.peer,), KvStatus(e.room, v.life, ok=False))
+def ping(v: Room, e: RoomTimer) -> Output: return Tell(v.dests, Ping(e.room))
+
+
+class Chunk(Value, frozen=True, gc=False):
+    """What the queue remembers of a chunk: whom it is being written to; by a mend: whom it was written to before."""
+
+    posts: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
+
+
+def in_order(v: Chunk, e: ChunkTried) -> tuple[int, ...]:
+    """As it is: from the first decode rank on, until one is not ready; whatever was written before."""
+    at = next((at for at, dest in enumerate(e.dests) if dest not in e.ready), len(e.dests))
+    return e.dests[:at]
+
+
+def in_order_once(v: Chunk, e: ChunkTried) -> tuple[int, ...]:
+    """With R1's mend: the same, of those that are left."""
+    left = tuple(dest for dest in e.dests if dest not in v.written)
+    return left[:next((at for at, dest in enumerate(left) if dest not in e.ready), len(left))]
+
+
+def each(v: Chunk, e: ChunkTried) -> tuple[int, ...]:
+    """With R3's mend: whoever is ready."""
+    return tuple(dest for dest in e.dests if dest in e.ready)
+
+
+def each_once(v: Chunk, e: ChunkTried) -> tuple[int, ...]:
+    """With both."""
+    return tuple(dest for dest in e.dests if dest in e.ready and dest not in v.written)
+
+
+def dead(v: Chunk, e: ChunkTried, now: float) -> bool: return e.worker is W.DEAD
+def gone(v: Chunk, e: ChunkTried, now: float) -> bool: return not e.alive
+def not_same(v: Chunk, e: ChunkTried, now: float) -> bool: return not e.same
+def is_banned(v: Chunk, e: ChunkTried, now: float) -> bool: return any(dest in e.banned for dest in e.dests)
+def never_fits(v: Chunk, e: ChunkTried, now: float) -> bool: return any(dest in e.oversized for dest in e.dests)
+
+def retry_one(v: Chunk, e: ChunkTried) -> Output: return RetryOne(e.key)
+def next_pass(v: Chunk, e: ChunkTimer) -> Output: return RetryOne(e.key)
+def started(v: Chunk, e: ChunkTried) -> ChunkStarted: return ChunkStarted(e.key[0], e.key[1])
+def sent(v: Chunk, e: ChunkTried) -> ChunkSent: return ChunkSent(e.key[0], e.key[1], e.key[2])
+def dropped(v: Chunk, e: ChunkTried) -> ChunkDropped: return ChunkDropped(e.key[0], e.key[1])
+def failed(v: Chunk, e: ChunkTried) -> ChunkFailed: return ChunkFailed(e.key[0], e.key[1])
+def write_failed(v: Chunk, e: ChunkTried) -> WriteFailed: return WriteFailed(0)
+def ban(v: Chunk, e: ChunkTried) -> Output: return Ban(e.key)
+def post(v: Chunk, e: ChunkTried) -> Output: return Post(e.key, v.posts)
+# fmt: on
+
+
+class Worker(Value, frozen=True, gc=False):
+    """Nothing but the state."""
+
+
+def rooms(mends: Mends) -> Table[Room]:
+    """The table of rooms."""
+    timers: dict[Any, str] = {P.WAITING: "heartbeat"} if "R14" in mends else {}
+    table = Table(
+        "prefill_room", Room, P, initial=P.UNKNOWN, final=(P.SUCCESS, P.FAILED), tombstones=True,
+        events=(SenderCreated, MetadataReceived, Forwarded, GrantReceived, ChunkStarted, ChunkSent, ChunkDropped,
+                ChunkFailed, AbortReceived, Cancelled, PongReceived, RoomTimer), timers=timers,
+        well=(P.UNKNOWN, P.BOOTSTRAPPING, P.WAITING, P.SUCCESS), apart=(P.FAILED,),
+    )  # fmt: skip
+    opens, row, ignore = table.opens, table.row, table.ignore
+    over, early, told = (P.SUCCESS, P.FAILED), (P.METADATA, P.BOOTSTRAPPING), "R13" in mends
+    failing = (tell_failed, say_failed) if told else (say_failed,)
+    # fmt: off
+    # ------------------------------------------------------------------------------ metadata, and the sender
+    opens(P.UNKNOWN,   SenderCreated,    P.BOOTSTRAPPING, let=fresh)
+    row(P.METADATA,    SenderCreated,    P.BOOTSTRAPPING)
+    row(over,          SenderCreated,    P.BOOTSTRAPPING, when=newer, let=fresh)
+    ignore((P.BOOTSTRAPPING, P.WAITING, *over), SenderCreated, "it is known")
+    opens(P.UNKNOWN,   MetadataReceived, P.WAITING,       when=complete, let=first, do=(say_ready,))
+    opens(P.UNKNOWN,   MetadataReceived, P.METADATA,      let=first, do=(say_partial,))
+    if "R8" in mends:
+        row(early,     MetadataReceived, P.WAITING,       when=asked_and_complete, let=add, do=(ask_peer, say_ready))
+        row(early,     MetadataReceived,                  when=asked_already, let=add, do=(ask_peer,))
+    row(early,         MetadataReceived, P.WAITING,       when=complete, let=add, do=(say_ready,))
+    row(early,         MetadataReceived,                  let=add, do=(say_partial,))
+    row(over,          MetadataReceived, P.WAITING,       when=newer_whole, let=first, do=(say_ready,))
+    row(over,          MetadataReceived, P.METADATA,      when=newer, let=first, do=(say_partial,))
+    if told:
+        row(P.FAILED,  MetadataReceived,                  do=(tell_failed_late,))
+        ignore((P.WAITING, P.SUCCESS), MetadataReceived,  "it comes twice")
+    else:
+        ignore((P.WAITING, *over), MetadataReceived,      "it comes twice, or late")
+    # -------------------------------------------------------------------------------------- the forward pass
+    row((P.BOOTSTRAPPING, P.WAITING), Forwarded,          let=forward, do=(ask, queue))
+    ignore((P.UNKNOWN, P.METADATA, *over), Forwarded,     "no batch is formed of it")
+    if "R15" in mends:
+        ignore((P.BOOTSTRAPPING, P.WAITING, *over), GrantReceived, "of another life", when=other_life)
+    row((P.METADATA, P.BOOTSTRAPPING, P.WAITING, *over), GrantReceived, let=keep, do=(retry,))
+    ignore(P.UNKNOWN, GrantReceived,                      "unknown room: a warning")
+    # -------------------------------------------------------------------------------------- chunks end
+    if "R15" in mends:
+        for event in (ChunkSent, ChunkDropped, ChunkFailed):
+            ignore((*early, P.WAITING, *over), event,     "of another life", when=other_life)
+    row((P.BOOTSTRAPPING, P.WAITING, *over), ChunkStarted, let=begin)
+    if "R11" in mends:
+        row(P.WAITING, ChunkSent,        P.SUCCESS,       when=all_chunks, let=end_sent, do=(tell_success, say_success))
+        row(P.WAITING, ChunkSent,                         let=end_sent)
+    else:
+        row(P.WAITING, ChunkSent,        P.SUCCESS,       when=last_chunk, let=end, do=(tell_success, say_success))
+        row(P.WAITING, ChunkSent,                         let=end)
+    row(P.BOOTSTRAPPING, ChunkSent,                       let=end)
+    row(over,          ChunkSent,                         when=ends_owing, let=end, do=(ack_owed,))
+    row(over,          ChunkSent,                         let=end)
+    row((P.BOOTSTRAPPING, P.WAITING, P.SUCCESS), ChunkFailed, P.FAILED, let=end, do=(tell_failed, say_failed))
+    row(P.FAILED,      (ChunkFailed),                     when=ends_owing, let=end, do=(ack_owed,))
+    row(P.FAILED,      ChunkFailed,                       let=end)
+    row(over,          ChunkDropped,                      when=ends_owing, let=end, do=(ack_owed,))
+    row((P.BOOTSTRAPPING, P.WAITING, *over), ChunkDropped, let=end)
+    ignore((P.UNKNOWN, P.METADATA), (ChunkStarted, ChunkSent, ChunkDropped, ChunkFailed), "nothing of it is counted")
+    # -------------------------------------------------------------------------------------- giving up
+    if "R17" in mends:
+        opens(P.UNKNOWN, AbortReceived,  P.FAILED,        let=abort_early, do=(ack, *failing))
+        row(P.METADATA,  AbortReceived,  P.FAILED,        do=(ack, *failing))
+    else:
+        row((P.UNKNOWN, P.METADATA), AbortReceived,       do=(ack,))
+    if "R15" in mends:
+        row((P.BOOTSTRAPPING, P.WAITING, *over), AbortReceived, when=other_life, do=(ack,))
+    row((P.BOOTSTRAPPING, P.WAITING), AbortReceived, P.FAILED, when=drained, do=(ack, *failing))
+    row((P.BOOTSTRAPPING, P.WAITING), AbortReceived, P.FAILED, let=owe, do=failing)
+    row(over,          AbortReceived,                     when=drained, do=(ack,))
+    row(over,          AbortReceived,                     let=owe)
+    row((P.BOOTSTRAPPING, P.WAITING), Cancelled, P.FAILED, do=failing)
+    ignore((P.UNKNOWN, P.METADATA, *over), Cancelled,     "there is nothing to give up")
+    # -------------------------------------------------------------------------------------- is decode there?
+    if "R14" in mends:
+        row(P.WAITING, RoomTimer,        P.FAILED,        when=somebody_silent, do=(tell_failed, say_failed))
+        row(P.WAITING, RoomTimer,                         let=probe, do=(ping,))
+        row(P.WAITING, PongReceived,                      let=heard)
+        ignore((P.UNKNOWN, *early, *over), PongReceived,  "nobody waits for it")
+    else:
+        ignore(tuple(P), PongReceived,                    "nobody asks")
+    # fmt: on
+    return table
+
+
+def chunks(mends: Mends) -> Table[Chunk]:
+    """The table of chunks in the queue."""
+    table = Table(
+        "prefill_chunk", Chunk, Q, initial=Q.NONE, final=(Q.SENT, Q.DROPPED),
+        events=(ChunkQueued, ChunkTried, ChunkTimer), timers={Q.QUEUED: "worker", Q.DEFERRED: "worker"},
+        well=(Q.NONE, Q.QUEUED, Q.DEFERRED, Q.SENT), apart=(Q.DROPPED,),
+    )  # fmt: skip
+    opens, row, ignore = table.opens, table.row, table.ignore
+    targets: Callable[[Chunk, ChunkTried], tuple[int, ...]] = {
+        (False, False): in_order, (True, False): in_order_once, (False, True): each, (True, True): each_once,
+    }["R1" in mends, "R3" in mends]  # fmt: skip
+    once = "R1" in mends
+
+    def finished(v: Chunk, e: ChunkTried, now: float) -> bool:
+        return len({*targets(v, e), *(v.written if once else ())}) == len(e.dests)
+
+    def some(v: Chunk, e: ChunkTried, now: float) -> bool:
+        return bool(targets(v, e))
+
+    def faulty(v: Chunk, e: ChunkTried, now: float) -> bool:
+        return e.worker is W.FAULTY and bool(targets(v, e))
+
+    def take(v: Chunk, e: ChunkTried, now: float) -> Chunk:
+        now_to = targets(v, e)
+        return replace(v, posts=now_to, written=tuple(sorted({*v.written, *now_to})) if once else ())
+
+    # fmt: off
+    both = (Q.QUEUED, Q.DEFERRED)
+    opens(Q.NONE,  ChunkQueued, Q.QUEUED)
+    row(both,      ChunkTimer,             do=(next_pass,))
+    ignore(both,   ChunkTried,  "the worker's thread is dead", when=dead)
+    row(Q.QUEUED,  ChunkTried,  Q.DROPPED, when=gone)
+    row(Q.DEFERRED, ChunkTried, Q.DROPPED, when=gone, do=(dropped,))
+    if "R15" in mends:
+        row(Q.QUEUED,   ChunkTried, Q.DROPPED, when=not_same)
+        row(Q.DEFERRED, ChunkTried, Q.DROPPED, when=not_same, do=(dropped,))
+    row(Q.QUEUED,  ChunkTried,  Q.DEFERRED, do=(started, retry_one))
+    if "R9" not in mends:
+        row(Q.DEFERRED, ChunkTried, Q.DROPPED, when=is_banned, do=(failed,))
+        row(Q.DEFERRED, ChunkTried, Q.DROPPED, when=never_fits, do=(ban, failed))
+    else:
+        row(Q.DEFERRED, ChunkTried, Q.DROPPED, when=never_fits, do=(failed,))
+    if "R10" in mends:
+        row(Q.DEFERRED, ChunkTried, Q.DROPPED, when=faulty, do=(write_failed, failed))
+    else:
+        row(Q.DEFERRED, ChunkTried,            when=faulty, do=(write_failed,))
+    row(Q.DEFERRED, ChunkTried, Q.SENT,    when=finished, let=take, do=(post, sent))
+    row(Q.DEFERRED, ChunkTried,            when=some, let=take, do=(post,))
+    ignore(Q.DEFERRED, ChunkTried, "not ready: it is put back")
+    ignore(both,   ChunkQueued, "it is queued")
+    ignore(Q.NONE, ChunkTried,  "it is written")
+    # fmt: on
+    return table
+
+
+def workers(mends: Mends) -> Table[Worker]:
+    """The table of the worker thread."""
+    table = Table("prefill_worker", Worker, W, initial=W.RUNNING, events=(TransportBreaks, WriteFailed), timers={},
+                  well=(W.RUNNING,), apart=(W.FAULTY, W.DEAD))  # fmt: skip
+    table.opens(W.RUNNING, TransportBreaks, W.FAULTY)
+    table.row(W.FAULTY, WriteFailed, W.RUNNING if "R10" in mends else W.DEAD)
+    table.ignore((W.FAULTY, W.DEAD), TransportBreaks, "it is broken")
+    table.ignore((W.RUNNING, W.DEAD), WriteFailed, "nothing is written")
+    return table
+
+
