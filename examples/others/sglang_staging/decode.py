@@ -171,6 +171,7 @@ def detached(v: Chunk, e: ReqReceived, now: float) -> bool: return e.detached
 def unregistered(v: Chunk, e: ReqReceived, now: float) -> bool: return not e.registered
 def fits(v: Chunk, e: ReqReceived, now: float) -> bool: return e.fits
 def stray(v: Chunk, e: ChunkArrived, now: float) -> bool: return not e.registered
+def of_another(v: Chunk, e: ChunkArrived, now: float) -> bool: return not e.same
 def enough(v: Chunk, e: ChunkArrived, now: float) -> bool: return len(v.arrivals) + 1 >= e.needed
 def enough_writers(v: Chunk, e: ChunkArrived, now: float) -> bool: return len({*v.arrivals, e.writer}) >= e.needed
 def count(v: Chunk, e: ChunkArrived, now: float) -> Chunk: return replace(v, arrivals=(*v.arrivals, e.writer))
@@ -213,6 +214,8 @@ def chunks(mends: Mends) -> Table[Chunk]:
     else:
         row(G.DONE,    ReqReceived, G.GRANTED,   let=forget_arrivals, do=(assign,))
     ignore((G.NONE, *there), ChunkArrived,       "its room is not registered", when=stray)
+    if "R15" in mends:
+        ignore((G.NONE, *there), ChunkArrived,   "of another life", when=of_another)
     if "R5" in mends:
         row(G.GRANTED, ChunkArrived, G.SCATTERING, when=enough_writers, let=collect, do=(scatter,))
         row(G.GRANTED, ChunkArrived,             let=collect)

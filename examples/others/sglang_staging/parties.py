@@ -58,6 +58,8 @@ from examples.others.sglang_staging.words import (
     RetryOne,
     StagingReq,
     StagingRsp,
+    Subscribed,
+    Sweep,
     T,
     Tell,
     Timing,
@@ -148,9 +150,14 @@ def asked(h: MemberMessage) -> ReqReceived:
     party, room = h.party, h.party.room(h.body.room)
     size = party.setting.rooms[h.body.room].sizes[h.body.chunk]
     known = room is not None and room.state in (D.REGISTERED, D.SUCCESS, D.HELD)
-    party.subscribers |= {h.peer} if known else frozenset()
     return ReqReceived((h.body.room, h.body.chunk), h.peer, party.setting.staging, known,
                        room is not None and room.state is D.DETACHED, size <= party.setting.ring)  # fmt: skip
+
+
+def subscribed(h: MemberMessage) -> Subscribed:
+    """`register_wm_subscriber`."""
+    room = h.party.room(h.body.room)
+    return Subscribed(h.peer, room is not None and room.state in (D.REGISTERED, D.SUCCESS, D.HELD))
 
 
 def landed(h: MemberMessage) -> Noted:
@@ -164,7 +171,8 @@ def arrived(h: MemberMessage) -> ChunkArrived:
     body, party = h.body, h.party
     room = party.room(body.room)
     known = room is not None and room.state in (D.REGISTERED, D.SUCCESS, D.HELD)
-    return ChunkArrived((body.room, body.chunk), known, body.writer, len(party.setting.rooms[body.room].writers))
+    same = room is not None and room.life == body.life
+    return ChunkArrived((body.room, body.chunk), known, same, body.writer, len(party.setting.rooms[body.room].writers))
 
 
 def ended(h: MemberMessage) -> KvStatusReceived:
@@ -189,7 +197,7 @@ def answer_ping(h: MemberMessage) -> Pong:
 
 to_decode = Routes("decode", ALL, (ListenerIs,))
 to_decode.drop(ALL, ListenerIs.DEAD, why="nobody listens")
-to_decode.route(StagingReq, to=asked)
+to_decode.route(StagingReq, to=asked, then=subscribed)
 to_decode.route(ChunkReady, to=landed, then=arrived)
 to_decode.route(KvStatus, to=ended)
 to_decode.route(AbortAck, to=stopped, then=acknowledged)
@@ -257,7 +265,7 @@ class Prefill(Rank):
         self.banned: frozenset[int] = frozenset()
         self.posted: frozenset[tuple[int, int]] = frozenset()
         self.inner |= {
-            Ask: self._ask, Queue: self._enqueue, Retry: self._retry, RetryOne: self._retry_one, Post: self._post,
+            Ask: self._ask, Queue: self._enqueue, Retry: self._retry, RetryOne: self._retry_one, Sweep: self._sweep, Post: self._post,
             Ban: self._ban, Acknowledge: self._acknowledge,
         }  # fmt: skip
         self.take(WatermarkSeen, self._see)
@@ -284,6 +292,11 @@ class Prefill(Rank):
     def _retry(self, effect: Retry) -> None:
         for key, _ in sorted(self.stores["queue"].items()):
             if key[0] == effect.room:
+                self._queue.append(RetryNow(key))
+
+    def _sweep(self, effect: Sweep) -> None:
+        for key, value in sorted(self.stores["queue"].items()):
+            if key[0] == effect.room and value.state is Q.DEFERRED:
                 self._queue.append(RetryNow(key))
 
     def _retry_one(self, effect: RetryOne) -> None:
@@ -341,6 +354,7 @@ class Decode(Rank):
             Assign: self._assign, Answer: self._answer, Free: self._free, Check: self._check,
             Unregister: self._unregister,
         }  # fmt: skip
+        self.take(Subscribed, self._subscribe)
 
     def facts(self, heard: MemberMessage) -> int:
         """Whether somebody listens."""
@@ -348,6 +362,12 @@ class Decode(Rank):
         listener = self.stores["threads"].get(0)
         dead = listener is not None and listener.state is T.DEAD
         return Routes.place(ListenerIs.DEAD if dead else ListenerIs.RUNNING)
+
+    def _subscribe(self, event: Subscribed, _now: float) -> None:
+        new = event.registered and event.peer not in self.subscribers
+        self.subscribers |= {event.peer} if event.registered else frozenset()
+        if new and self.ring.watermark != (0, 0):
+            self._leave(Transmit(event.peer, Watermark(*self.ring.watermark)))
 
     def _assign(self, effect: Assign) -> None:
         room, chunk = effect.key

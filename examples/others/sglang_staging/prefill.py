@@ -44,6 +44,7 @@ from examples.others.sglang_staging.words import (
     RetryOne,
     RoomTimer,
     SenderCreated,
+    Sweep,
     Tell,
     TransportBreaks,
     W,
@@ -103,8 +104,9 @@ def heard(v: Room, e: PongReceived, now: float) -> Room: return replace(v, silen
 
 def ask(v: Room, e: Forwarded) -> Output: return Ask(e.room, v.life, v.dests)
 def ask_peer(v: Room, e: MetadataReceived) -> Output: return Ask(e.room, v.life, (e.peer,))
-def queue(v: Room, e: Forwarded) -> Output: return Queue(e.room, v.life, v.chunks)
+def queue(v: Room, e: Forwarded | MetadataReceived) -> Output: return Queue(e.room, v.life, v.chunks)
 def retry(v: Room, e: GrantReceived) -> Output: return Retry(e.room)
+def sweep(v: Room, e: Any_) -> Output: return Sweep(e.room)
 def ack(v: Room, e: AbortReceived) -> Output: return Acknowledge(e.room, e.life, (e.peer,))
 def ack_owed(v: Room, e: Ending) -> Output: return Acknowledge(e.room, v.life, v.owed)
 def say_partial(v: Room, e: MetadataReceived) -> Output: return Reported(e.room, v.life, "partial")
@@ -179,7 +181,7 @@ def rooms(mends: Mends) -> Table[Room]:
     )  # fmt: skip
     opens, row, ignore = table.opens, table.row, table.ignore
     over, early, told = (P.SUCCESS, P.FAILED), (P.METADATA, P.BOOTSTRAPPING), "R13" in mends
-    failing = (tell_failed, say_failed) if told else (say_failed,)
+    failing = (sweep, tell_failed, say_failed) if told else (sweep, say_failed)
     # fmt: off
     # ------------------------------------------------------------------------------ metadata, and the sender
     opens(P.UNKNOWN,   SenderCreated,    P.BOOTSTRAPPING, let=fresh)
@@ -189,8 +191,10 @@ def rooms(mends: Mends) -> Table[Room]:
     opens(P.UNKNOWN,   MetadataReceived, P.WAITING,       when=complete, let=first, do=(say_ready,))
     opens(P.UNKNOWN,   MetadataReceived, P.METADATA,      let=first, do=(say_partial,))
     if "R8" in mends:
-        row(early,     MetadataReceived, P.WAITING,       when=asked_and_complete, let=add, do=(ask_peer, say_ready))
+        row(early,     MetadataReceived, P.WAITING,       when=asked_and_complete, let=add, do=(ask_peer, queue, say_ready))
         row(early,     MetadataReceived,                  when=asked_already, let=add, do=(ask_peer,))
+    else:
+        row(early,     MetadataReceived, P.WAITING,       when=asked_and_complete, let=add, do=(queue, say_ready))
     row(early,         MetadataReceived, P.WAITING,       when=complete, let=add, do=(say_ready,))
     row(early,         MetadataReceived,                  let=add, do=(say_partial,))
     row(over,          MetadataReceived, P.WAITING,       when=newer_whole, let=first, do=(say_ready,))
@@ -201,7 +205,8 @@ def rooms(mends: Mends) -> Table[Room]:
     else:
         ignore((P.WAITING, *over), MetadataReceived,      "it comes twice, or late")
     # -------------------------------------------------------------------------------------- the forward pass
-    row((P.BOOTSTRAPPING, P.WAITING), Forwarded,          let=forward, do=(ask, queue))
+    row(P.BOOTSTRAPPING, Forwarded,                       let=forward, do=(ask,))
+    row(P.WAITING,     Forwarded,                         let=forward, do=(ask, queue))
     ignore((P.UNKNOWN, P.METADATA, *over), Forwarded,     "no batch is formed of it")
     if "R15" in mends:
         ignore((P.BOOTSTRAPPING, P.WAITING, *over), GrantReceived, "of another life", when=other_life)
@@ -221,8 +226,8 @@ def rooms(mends: Mends) -> Table[Room]:
     row(P.BOOTSTRAPPING, ChunkSent,                       let=end)
     row(over,          ChunkSent,                         when=ends_owing, let=end, do=(ack_owed,))
     row(over,          ChunkSent,                         let=end)
-    row((P.BOOTSTRAPPING, P.WAITING, P.SUCCESS), ChunkFailed, P.FAILED, let=end, do=(tell_failed, say_failed))
-    row(P.FAILED,      (ChunkFailed),                     when=ends_owing, let=end, do=(ack_owed,))
+    row((P.BOOTSTRAPPING, P.WAITING, P.SUCCESS), ChunkFailed, P.FAILED, let=end, do=(sweep, tell_failed, say_failed))
+    row(P.FAILED,      ChunkFailed,                       when=ends_owing, let=end, do=(ack_owed,))
     row(P.FAILED,      ChunkFailed,                       let=end)
     row(over,          ChunkDropped,                      when=ends_owing, let=end, do=(ack_owed,))
     row((P.BOOTSTRAPPING, P.WAITING, *over), ChunkDropped, let=end)
@@ -243,7 +248,7 @@ def rooms(mends: Mends) -> Table[Room]:
     ignore((P.UNKNOWN, P.METADATA, *over), Cancelled,     "there is nothing to give up")
     # -------------------------------------------------------------------------------------- is decode there?
     if "R14" in mends:
-        row(P.WAITING, RoomTimer,        P.FAILED,        when=somebody_silent, do=(tell_failed, say_failed))
+        row(P.WAITING, RoomTimer,        P.FAILED,        when=somebody_silent, do=(sweep, tell_failed, say_failed))
         row(P.WAITING, RoomTimer,                         let=probe, do=(ping,))
         row(P.WAITING, PongReceived,                      let=heard)
         ignore((P.UNKNOWN, *early, *over), PongReceived,  "nobody waits for it")
@@ -257,7 +262,7 @@ def chunks(mends: Mends) -> Table[Chunk]:
     """The table of chunks in the queue."""
     table = Table(
         "prefill_chunk", Chunk, Q, initial=Q.NONE, final=(Q.SENT, Q.DROPPED),
-        events=(ChunkQueued, ChunkTried, ChunkTimer), timers={Q.QUEUED: "worker", Q.DEFERRED: "worker"},
+        events=(ChunkQueued, ChunkTried, ChunkTimer), timers={Q.QUEUED: "worker"},
         well=(Q.NONE, Q.QUEUED, Q.DEFERRED, Q.SENT), apart=(Q.DROPPED,),
     )  # fmt: skip
     opens, row, ignore = table.opens, table.row, table.ignore
@@ -282,7 +287,7 @@ def chunks(mends: Mends) -> Table[Chunk]:
     # fmt: off
     both = (Q.QUEUED, Q.DEFERRED)
     opens(Q.NONE,  ChunkQueued, Q.QUEUED)
-    row(both,      ChunkTimer,             do=(next_pass,))
+    row(Q.QUEUED,  ChunkTimer,             do=(next_pass,))
     ignore(both,   ChunkTried,  "the worker's thread is dead", when=dead)
     row(Q.QUEUED,  ChunkTried,  Q.DROPPED, when=gone)
     row(Q.DEFERRED, ChunkTried, Q.DROPPED, when=gone, do=(dropped,))

@@ -411,11 +411,20 @@ class ReqReceived(Event, frozen=True):
     fits: bool
 
 
+class Subscribed(Event, frozen=True):
+    """Who asks hears of watermarks from then on, and of the present one at once."""
+
+    peer: int
+    registered: bool
+
+
 class ChunkArrived(Event, frozen=True):
     """A CHUNK_READY."""
 
     key: tuple[int, int]
     registered: bool
+    #: of the room's use of its id that is registered
+    same: bool
     writer: int
     needed: int
 
@@ -457,6 +466,12 @@ class Queue(Internal, frozen=True):
 
 class Retry(Internal, frozen=True):
     """A worker goes through the room's chunks."""
+
+    room: int
+
+
+class Sweep(Internal, frozen=True):
+    """A worker takes what it had put back of the room, which has failed."""
 
     room: int
 
