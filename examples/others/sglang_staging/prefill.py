@@ -284,6 +284,8 @@ def chunks(mends: Mends) -> Table[Chunk]:
         now_to = targets(v, e)
         return replace(v, posts=now_to, written=tuple(sorted({*v.written, *now_to})) if once else ())
 
+    for function in (finished, some, faulty, take):  # so that rows can be told apart
+        function.__name__ += f"_{targets.__name__}"
     # fmt: off
     both = (Q.QUEUED, Q.DEFERRED)
     opens(Q.NONE,  ChunkQueued, Q.QUEUED)

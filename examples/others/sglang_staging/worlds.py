@@ -323,7 +323,7 @@ WORLDS: dict[str, Made] = {
 #: what a world is not asked with every mend, and why
 EXCEPT: dict[str, tuple[tuple[str, ...], str]] = {
     "R7": (("S1", "S12"), "without deferred release pages go back while writes may come: that is what it is for"),
-    "R16": (("L1",), "no message is sent again when it was lost, and no mend here adds that"),
+    "R16": (("L1", "S9"), "no message is sent again when it was lost, R14's PING included, and no mend here adds that"),
 }
 #: by interleaving: the mends that take it away
 MENDS: dict[str, Mends] = {name: frozenset({"R1" if name == "R2" else name}) for name in KNOWN}
