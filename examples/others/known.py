@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from examples.others.sglang_staging import parties as sglang, worlds as sglang_worlds
-from examples.others.vllm_push import parties as vllm, worlds as vllm_worlds
+from examples.others.sglang_staging import parties as sglang
+from examples.others.sglang_staging import worlds as sglang_worlds
+from examples.others.vllm_push import parties as vllm
+from examples.others.vllm_push import worlds as vllm_worlds
 from kvproto.fsm.scenario import Scenario
 from kvproto.fsm.search import Result
 from kvproto.fsm.table import Row, Table
@@ -68,7 +70,9 @@ def _flat(mends: frozenset[str]) -> list[Table[Any]]:
 
 
 def _system(name: str, cases: Mapping[str, str], module: ModuleType, tables: Any, counted: Any) -> System:
-    return System(name, cases, module.WORLDS, module.MENDS, module.EXCEPT, module.PROPERTIES, tables, module.EVERY, counted)
+    return System(
+        name, cases, module.WORLDS, module.MENDS, module.EXCEPT, module.PROPERTIES, tables, module.EVERY, counted
+    )
 
 
 SYSTEMS = (
@@ -77,7 +81,9 @@ SYSTEMS = (
 )
 
 
-def search(system: System, case: str, mends: frozenset[str] = frozenset(), limit: int = 500_000, *, whole: bool = False) -> Result:
+def search(
+    system: System, case: str, mends: frozenset[str] = frozenset(), limit: int = 500_000, *, whole: bool = False
+) -> Result:
     """Search a case's world with these mends; `whole`: ask for every property that makes sense there."""
     left = system.beyond.get(case, ((), ""))[0]
     asks = tuple(name for name in system.properties if name not in left) if whole else ()
@@ -96,4 +102,6 @@ def rows_of_mend(system: System, case: str) -> tuple[list[Row], list[Row]]:
         {(table.name, str(row), row.why): row for table in system.tables(mends) for row in table.rows}
         for mends in (frozenset[str](), system.mends[case])
     )
-    return [row for key, row in before.items() if key not in after], [row for key, row in after.items() if key not in before]
+    return [row for key, row in before.items() if key not in after], [
+        row for key, row in after.items() if key not in before
+    ]

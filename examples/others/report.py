@@ -34,7 +34,7 @@ class Case(msgspec.Struct):
     case: str
     about: str
     found: bool
-    property: str
+    broken: str
     steps: int
     states: int
     seconds: float
@@ -87,8 +87,10 @@ def table(cases: list[Case]) -> str:
     for each in cases:
         mended = end(each.mended, each.mended_states, each.mended_seconds)
         whole = end(each.whole, each.whole_states, each.whole_seconds) + (" (1)" if each.not_asked else "")
-        broken = each.property if each.found else "**not found**"
-        lines.append(f"| {each.case} | {each.about} | {broken} | {each.steps} | {each.states:,} | {each.seconds:.2f} | {mended} | {whole} |")
+        broken = each.broken if each.found else "**not found**"
+        lines.append(
+            f"| {each.case} | {each.about} | {broken} | {each.steps} | {each.states:,} | {each.seconds:.2f} | {mended} | {whole} |"
+        )
     lines += [f"\n(1) {each.case} is not asked for {each.not_asked}." for each in cases if each.not_asked]
     return "\n".join(lines)
 
@@ -125,14 +127,21 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = {*asked.case} - {case for system in SYSTEMS for case in system.cases}
     if unknown:
         parser.error(f"no case {', '.join(sorted(unknown))}")
-    cases = [look(system, case, asked.bound) for system in SYSTEMS for case in system.cases if case in (asked.case or system.cases)]
+    cases = [
+        look(system, case, asked.bound)
+        for system in SYSTEMS
+        for case in system.cases
+        if case in (asked.case or system.cases)
+    ]
     if asked.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(cases)).decode() + "\n")
     else:
         for system in SYSTEMS:
             mine = [each for each in cases if each.system == system.name]
             if mine:
-                sys.stdout.write(f"{system.name}: {sum(each.found for each in mine)} of {len(mine)} found\n\n{table(mine)}\n\n")
+                sys.stdout.write(
+                    f"{system.name}: {sum(each.found for each in mine)} of {len(mine)} found\n\n{table(mine)}\n\n"
+                )
     if asked.write:
         RESULTS.write_text(page(cases))
     return 0 if all(each.ok for each in cases) else 1

@@ -179,44 +179,60 @@ def rooms(mends: Mends) -> Table[Room]:
                 ChunkFailed, AbortReceived, Cancelled, PongReceived, RoomTimer), timers=timers,
         well=(P.UNKNOWN, P.BOOTSTRAPPING, P.WAITING, P.SUCCESS), apart=(P.FAILED,),
     )  # fmt: skip
+    for add in (_metadata_rows, _forward_rows, _chunk_rows, _give_up_rows, _heartbeat_rows):
+        add(table, mends)
+    return table
+
+
+OVER, EARLY = (P.SUCCESS, P.FAILED), (P.METADATA, P.BOOTSTRAPPING)
+
+
+# fmt: off
+def _metadata_rows(table: Table[Room], mends: Mends) -> None:
+    """Metadata, and the sender."""
     opens, row, ignore = table.opens, table.row, table.ignore
-    over, early, told = (P.SUCCESS, P.FAILED), (P.METADATA, P.BOOTSTRAPPING), "R13" in mends
-    failing = (sweep, tell_failed, say_failed) if told else (sweep, say_failed)
-    # fmt: off
-    # ------------------------------------------------------------------------------ metadata, and the sender
+    told = "R13" in mends
     opens(P.UNKNOWN,   SenderCreated,    P.BOOTSTRAPPING, let=fresh)
     row(P.METADATA,    SenderCreated,    P.BOOTSTRAPPING)
-    row(over,          SenderCreated,    P.BOOTSTRAPPING, when=newer, let=fresh)
-    ignore((P.BOOTSTRAPPING, P.WAITING, *over), SenderCreated, "it is known")
+    row(OVER,          SenderCreated,    P.BOOTSTRAPPING, when=newer, let=fresh)
+    ignore((P.BOOTSTRAPPING, P.WAITING, *OVER), SenderCreated, "it is known")
     opens(P.UNKNOWN,   MetadataReceived, P.WAITING,       when=complete, let=first, do=(say_ready,))
     opens(P.UNKNOWN,   MetadataReceived, P.METADATA,      let=first, do=(say_partial,))
     if "R8" in mends:
-        row(early,     MetadataReceived, P.WAITING,       when=asked_and_complete, let=add, do=(ask_peer, queue, say_ready))
-        row(early,     MetadataReceived,                  when=asked_already, let=add, do=(ask_peer,))
+        row(EARLY,     MetadataReceived, P.WAITING,       when=asked_and_complete, let=add, do=(ask_peer, queue, say_ready))
+        row(EARLY,     MetadataReceived,                  when=asked_already, let=add, do=(ask_peer,))
     else:
-        row(early,     MetadataReceived, P.WAITING,       when=asked_and_complete, let=add, do=(queue, say_ready))
-    row(early,         MetadataReceived, P.WAITING,       when=complete, let=add, do=(say_ready,))
-    row(early,         MetadataReceived,                  let=add, do=(say_partial,))
-    row(over,          MetadataReceived, P.WAITING,       when=newer_whole, let=first, do=(say_ready,))
-    row(over,          MetadataReceived, P.METADATA,      when=newer, let=first, do=(say_partial,))
+        row(EARLY,     MetadataReceived, P.WAITING,       when=asked_and_complete, let=add, do=(queue, say_ready))
+    row(EARLY,         MetadataReceived, P.WAITING,       when=complete, let=add, do=(say_ready,))
+    row(EARLY,         MetadataReceived,                  let=add, do=(say_partial,))
+    row(OVER,          MetadataReceived, P.WAITING,       when=newer_whole, let=first, do=(say_ready,))
+    row(OVER,          MetadataReceived, P.METADATA,      when=newer, let=first, do=(say_partial,))
     if told:
         row(P.FAILED,  MetadataReceived,                  do=(tell_failed_late,))
         ignore((P.WAITING, P.SUCCESS), MetadataReceived,  "it comes twice")
     else:
-        ignore((P.WAITING, *over), MetadataReceived,      "it comes twice, or late")
-    # -------------------------------------------------------------------------------------- the forward pass
+        ignore((P.WAITING, *OVER), MetadataReceived,      "it comes twice, or late")
+
+
+def _forward_rows(table: Table[Room], mends: Mends) -> None:
+    """The forward pass, and what it asks for."""
+    row, ignore = table.row, table.ignore
     row(P.BOOTSTRAPPING, Forwarded,                       let=forward, do=(ask,))
     row(P.WAITING,     Forwarded,                         let=forward, do=(ask, queue))
-    ignore((P.UNKNOWN, P.METADATA, *over), Forwarded,     "no batch is formed of it")
+    ignore((P.UNKNOWN, P.METADATA, *OVER), Forwarded,     "no batch is formed of it")
     if "R15" in mends:
-        ignore((P.BOOTSTRAPPING, P.WAITING, *over), GrantReceived, "of another life", when=other_life)
-    row((P.METADATA, P.BOOTSTRAPPING, P.WAITING, *over), GrantReceived, let=keep, do=(retry,))
+        ignore((P.BOOTSTRAPPING, P.WAITING, *OVER), GrantReceived, "of another life", when=other_life)
+    row((P.METADATA, P.BOOTSTRAPPING, P.WAITING, *OVER), GrantReceived, let=keep, do=(retry,))
     ignore(P.UNKNOWN, GrantReceived,                      "unknown room: a warning")
-    # -------------------------------------------------------------------------------------- chunks end
+
+
+def _chunk_rows(table: Table[Room], mends: Mends) -> None:
+    """Chunks end."""
+    row, ignore = table.row, table.ignore
     if "R15" in mends:
         for event in (ChunkSent, ChunkDropped, ChunkFailed):
-            ignore((*early, P.WAITING, *over), event,     "of another life", when=other_life)
-    row((P.BOOTSTRAPPING, P.WAITING, *over), ChunkStarted, let=begin)
+            ignore((*EARLY, P.WAITING, *OVER), event,     "of another life", when=other_life)
+    row((P.BOOTSTRAPPING, P.WAITING, *OVER), ChunkStarted, let=begin)
     if "R11" in mends:
         row(P.WAITING, ChunkSent,        P.SUCCESS,       when=all_chunks, let=end_sent, do=(tell_success, say_success))
         row(P.WAITING, ChunkSent,                         let=end_sent)
@@ -224,38 +240,46 @@ def rooms(mends: Mends) -> Table[Room]:
         row(P.WAITING, ChunkSent,        P.SUCCESS,       when=last_chunk, let=end, do=(tell_success, say_success))
         row(P.WAITING, ChunkSent,                         let=end)
     row(P.BOOTSTRAPPING, ChunkSent,                       let=end)
-    row(over,          ChunkSent,                         when=ends_owing, let=end, do=(ack_owed,))
-    row(over,          ChunkSent,                         let=end)
+    row(OVER,          ChunkSent,                         when=ends_owing, let=end, do=(ack_owed,))
+    row(OVER,          ChunkSent,                         let=end)
     row((P.BOOTSTRAPPING, P.WAITING, P.SUCCESS), ChunkFailed, P.FAILED, let=end, do=(sweep, tell_failed, say_failed))
     row(P.FAILED,      ChunkFailed,                       when=ends_owing, let=end, do=(ack_owed,))
     row(P.FAILED,      ChunkFailed,                       let=end)
-    row(over,          ChunkDropped,                      when=ends_owing, let=end, do=(ack_owed,))
-    row((P.BOOTSTRAPPING, P.WAITING, *over), ChunkDropped, let=end)
+    row(OVER,          ChunkDropped,                      when=ends_owing, let=end, do=(ack_owed,))
+    row((P.BOOTSTRAPPING, P.WAITING, *OVER), ChunkDropped, let=end)
     ignore((P.UNKNOWN, P.METADATA), (ChunkStarted, ChunkSent, ChunkDropped, ChunkFailed), "nothing of it is counted")
-    # -------------------------------------------------------------------------------------- giving up
+
+
+def _give_up_rows(table: Table[Room], mends: Mends) -> None:
+    """Somebody gives up."""
+    opens, row, ignore = table.opens, table.row, table.ignore
+    failing = (sweep, tell_failed, say_failed) if "R13" in mends else (sweep, say_failed)
     if "R17" in mends:
         opens(P.UNKNOWN, AbortReceived,  P.FAILED,        let=abort_early, do=(ack, *failing))
         row(P.METADATA,  AbortReceived,  P.FAILED,        do=(ack, *failing))
     else:
         row((P.UNKNOWN, P.METADATA), AbortReceived,       do=(ack,))
     if "R15" in mends:
-        row((P.BOOTSTRAPPING, P.WAITING, *over), AbortReceived, when=other_life, do=(ack,))
+        row((P.BOOTSTRAPPING, P.WAITING, *OVER), AbortReceived, when=other_life, do=(ack,))
     row((P.BOOTSTRAPPING, P.WAITING), AbortReceived, P.FAILED, when=drained, do=(ack, *failing))
     row((P.BOOTSTRAPPING, P.WAITING), AbortReceived, P.FAILED, let=owe, do=failing)
-    row(over,          AbortReceived,                     when=drained, do=(ack,))
-    row(over,          AbortReceived,                     let=owe)
+    row(OVER,          AbortReceived,                     when=drained, do=(ack,))
+    row(OVER,          AbortReceived,                     let=owe)
     row((P.BOOTSTRAPPING, P.WAITING), Cancelled, P.FAILED, do=failing)
-    ignore((P.UNKNOWN, P.METADATA, *over), Cancelled,     "there is nothing to give up")
-    # -------------------------------------------------------------------------------------- is decode there?
+    ignore((P.UNKNOWN, P.METADATA, *OVER), Cancelled,     "there is nothing to give up")
+
+
+def _heartbeat_rows(table: Table[Room], mends: Mends) -> None:
+    """Is decode there?  Not in SGLang: R14's mend."""
+    row, ignore = table.row, table.ignore
     if "R14" in mends:
         row(P.WAITING, RoomTimer,        P.FAILED,        when=somebody_silent, do=(sweep, tell_failed, say_failed))
         row(P.WAITING, RoomTimer,                         let=probe, do=(ping,))
         row(P.WAITING, PongReceived,                      let=heard)
-        ignore((P.UNKNOWN, *early, *over), PongReceived,  "nobody waits for it")
+        ignore((P.UNKNOWN, *EARLY, *OVER), PongReceived,  "nobody waits for it")
     else:
         ignore(tuple(P), PongReceived,                    "nobody asks")
-    # fmt: on
-    return table
+# fmt: on
 
 
 def chunks(mends: Mends) -> Table[Chunk]:

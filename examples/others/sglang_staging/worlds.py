@@ -22,12 +22,14 @@ Workers do not poll: one goes through the queue when something has come, and onc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from examples.others.sglang_staging.parties import KNOWN, MENDED as MENDED_PROTOCOL, PROTOCOL, Decode, Prefill, RoomPlan, Setting
+from examples.others.sglang_staging.parties import KNOWN, PROTOCOL, Decode, Prefill, RoomPlan, Setting
+from examples.others.sglang_staging.parties import MENDED as MENDED_PROTOCOL
 from examples.others.sglang_staging.prefill import Mends
 from examples.others.sglang_staging.words import (
     Aborted,
@@ -140,7 +142,9 @@ class Staging(Scenario):
                     if done not in around.did:
                         yield ApplicationCall(f"{word} (room {room})", replace(around, did=(*around.did, done)), event)
         for room, _, chunk in around.scattering:
-            yield ApplicationCall(f"polls the scatter of chunk {chunk} (room {room})", around, ScatterFinished((room, chunk)))
+            yield ApplicationCall(
+                f"polls the scatter of chunk {chunk} (room {room})", around, ScatterFinished((room, chunk))
+            )
 
     def _prefill_calls(self, room: int, plan: RoomPlan, around: Around) -> Iterable[tuple[str, Event]]:
         may, (_, word) = self.may, around.last(room)
@@ -174,12 +178,16 @@ class Staging(Scenario):
                 return self._reported(around, room, life, word), Forwarded(room, chunks) if formed else None
             case Posted(key, peer):
                 if (key, peer) in around.writes:
-                    return self._wrong(around, "S2", f"{_chunk(key)} is written to {self.names[peer]} a second time"), None
+                    return self._wrong(
+                        around, "S2", f"{_chunk(key)} is written to {self.names[peer]} a second time"
+                    ), None
                 return replace(around, writes=tuple(sorted((*around.writes, (key, peer))))), None
             case RegionHeld(key, offset, end):
                 held = [each for each in around.held if each[0][0::2] != key[0::2]]
                 held += [(key, offset, end)] if offset >= 0 else []
-                launched = around.scattering if offset >= 0 else tuple(k for k in around.scattering if k[0::2] != key[0::2])
+                launched = (
+                    around.scattering if offset >= 0 else tuple(k for k in around.scattering if k[0::2] != key[0::2])
+                )
                 return replace(around, held=tuple(held), scattering=launched), None
             case AckHeard(peer, posted):
                 most = max(posted, dict(around.acked).get(peer, 0))
@@ -204,7 +212,9 @@ class Staging(Scenario):
                 there = {(each, peer) for each, peer, _ in around.landed}
                 missing = [p for p in self.setting.rooms[room].writers if (key, p) not in there]
                 around = replace(around, scattering=(*around.scattering, key))
-                text = f"{_chunk(key)} is scattered although {self.names[missing[0]]} has not written" if missing else ""
+                text = (
+                    f"{_chunk(key)} is scattered although {self.names[missing[0]]} has not written" if missing else ""
+                )
                 return self._wrong(around, "S3", text) if missing else around
             case PagesWritten((room, _, chunk)):
                 key = next(k for k in around.scattering if (k[0], k[2]) == (room, chunk))
@@ -220,7 +230,9 @@ class Staging(Scenario):
         unwritten = [(key, peer) for key in keys for peer in plan.readers if (key, peer) not in around.writes]
         if word == "success" and unwritten:
             (key, peer), *_ = unwritten
-            return self._wrong(around, "S6", f"Success is said, and {_chunk(key)} was never written to {self.names[peer]}")
+            return self._wrong(
+                around, "S6", f"Success is said, and {_chunk(key)} was never written to {self.names[peer]}"
+            )
         return around
 
     @staticmethod
@@ -257,7 +269,11 @@ class Staging(Scenario):
             for room, value in (view.values or {}).get("rooms", {}).items():
                 own = max(self.setting.rooms[room].sizes) > self.setting.ring or not self.setting.staging
                 dead = any(views[each].values is None for each in self.setting.rooms[room].readers)
-                if value.state is P.FAILED and isinstance(value.state, P) and not (own or dead or fault or room in reasons):
+                if (
+                    value.state is P.FAILED
+                    and isinstance(value.state, P)
+                    and not (own or dead or fault or room in reasons)
+                ):
                     yield "S9", f"room {room} fails at {view.name}, and nothing has happened to it"
 
     def unrest(self, views: list[View]) -> tuple[str, str] | None:
@@ -272,7 +288,11 @@ class Staging(Scenario):
                 alone = any(views[writer].values is None for writer in self.setting.rooms[room].writers)
                 if isinstance(state, D) and state not in (D.COMMITTED, D.RELEASED) and not alone:
                     chunks = (view.values or {})["chunks"]
-                    kept = [f"chunk {key[1]} GRANTED" for key, chunk in chunks.items() if key[0] == room and chunk.state is G.GRANTED]
+                    kept = [
+                        f"chunk {key[1]} GRANTED"
+                        for key, chunk in chunks.items()
+                        if key[0] == room and chunk.state is G.GRANTED
+                    ]
                     return "L1", f"room {room} stays {state.name} at {view.name}" + (f", {kept[0]}" if kept else "")
         return None
 
@@ -337,4 +357,4 @@ class StagingChecker(WorldChecker):
 
 
 CHECKER = StagingChecker(WORLDS, PROTOCOL.counted)
-MENDED = StagingChecker({name: (lambda make=make: make(EVERY)) for name, make in WORLDS.items()}, MENDED_PROTOCOL.counted)
+MENDED = StagingChecker({name: partial(make, EVERY) for name, make in WORLDS.items()}, MENDED_PROTOCOL.counted)

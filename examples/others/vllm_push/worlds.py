@@ -12,12 +12,14 @@ Messages between two engines arrive in their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from examples.others.vllm_push.parties import KNOWN, MENDED as MENDED_PROTOCOL, PROTOCOL, Decode, Prefill
+from examples.others.vllm_push.parties import KNOWN, PROTOCOL, Decode, Prefill
+from examples.others.vllm_push.parties import MENDED as MENDED_PROTOCOL
 from examples.others.vllm_push.tables import (
     Allocated,
     Blocks,
@@ -97,7 +99,9 @@ class Push(Scenario):
         """Blocks, and what is in them."""
         match effect:
             case BlocksHeld(request, held):
-                return replace(around, held=(*(r for r in around.held if r != request), *((request,) if held else ()))), None
+                return replace(
+                    around, held=(*(r for r in around.held if r != request), *((request,) if held else ()))
+                ), None
             case SourceFreed(request):
                 return replace(around, freed=tuple(sorted({*around.freed, request}))), None
             case Wrote(request):
@@ -105,7 +109,9 @@ class Push(Scenario):
                 return (self._wrong(around, "S4", text) if request in around.freed else around), None
             case Landed(request, source, target):
                 if request not in around.held:
-                    return self._wrong(around, "S1", f"request {request} is written into blocks that it has given back"), None
+                    return self._wrong(
+                        around, "S1", f"request {request} is written into blocks that it has given back"
+                    ), None
                 other = next(((s, t) for s, t in zip(source, target, strict=True) if s != t), None)
                 if other is not None:
                     text = f"request {request}: the block of place {other[1]} gets the contents of place {other[0]}"
@@ -171,4 +177,4 @@ class PushChecker(WorldChecker):
 
 
 CHECKER = PushChecker(WORLDS, PROTOCOL.counted)
-MENDED = PushChecker({name: (lambda make=make: make(EVERY)) for name, make in WORLDS.items()}, MENDED_PROTOCOL.counted)
+MENDED = PushChecker({name: partial(make, EVERY) for name, make in WORLDS.items()}, MENDED_PROTOCOL.counted)
