@@ -1,8 +1,7 @@
 """What is known to go wrong, in a line each; and how it is looked for.
 
-A case is searched twice: in the protocol as it is, where a property has to break, and with the case's mend alone, where
-the same world has to be searched to its end, or to a bound, without it.  `whole` searches the world with every mend, and
-asks for every property.
+A case is searched three times: in the protocol as it is, where a property has to break; with the case's mend alone,
+where the same world has to be searched to its end, or to a bound; and with every mend, asked for every property.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ VLLM = {
     "C3": "a partial prefix hit is cut at the front: prefix blocks are written into the suffix",
     "L1": "prefill gives up or dies: decode's watchdog only logs",
     "S2": "the handshake with one decode engine holds up the writes to all others",
-    "V5": "the lease ends during the handshake: the write is read from blocks that others have (not in the inventory's P0 rows)",
+    "V5": "the lease ends during the handshake: the write is read from blocks that others have (none of the four)",
 }
 
 

@@ -21,9 +21,9 @@ INTRO = """\
 
 Written by `python -m examples.others.report --write`, in one run. A world says who is there, what applications may do
 and how often the network may err, and which properties are asked for; properties are stated once for each system
-([SGLang's](../others/sglang_staging/worlds.py), [vLLM's](../others/vllm_push/worlds.py)). The search is breadth first, so
-a story is as short as any. *With its mend*: the same world with the rows of that mend alone. *With every mend*: the same
-world, all mends, all properties. Seconds are of CPU, on a machine that does other things, too.
+([SGLang's](../others/sglang_staging/staging.py), [vLLM's](../others/vllm_push/worlds.py)). The search is breadth first,
+so a story is as short as any. *With its mend*: the same world with the rows of that mend alone. *With every mend*: the
+same world, all mends, all properties. Seconds are of CPU, on a machine that does other things, too.
 """
 
 
@@ -88,9 +88,8 @@ def table(cases: list[Case]) -> str:
         mended = end(each.mended, each.mended_states, each.mended_seconds)
         whole = end(each.whole, each.whole_states, each.whole_seconds) + (" (1)" if each.not_asked else "")
         broken = each.broken if each.found else "**not found**"
-        lines.append(
-            f"| {each.case} | {each.about} | {broken} | {each.steps} | {each.states:,} | {each.seconds:.2f} | {mended} | {whole} |"
-        )
+        counts = f"{each.steps} | {each.states:,} | {each.seconds:.2f}"
+        lines.append(f"| {each.case} | {each.about} | {broken} | {counts} | {mended} | {whole} |")
     lines += [f"\n(1) {each.case} is not asked for {each.not_asked}." for each in cases if each.not_asked]
     return "\n".join(lines)
 

@@ -265,8 +265,8 @@ class Prefill(Rank):
         self.banned: frozenset[int] = frozenset()
         self.posted: frozenset[tuple[int, int]] = frozenset()
         self.inner |= {
-            Ask: self._ask, Queue: self._enqueue, Retry: self._retry, RetryOne: self._retry_one, Sweep: self._sweep, Post: self._post,
-            Ban: self._ban, Acknowledge: self._acknowledge,
+            Ask: self._ask, Queue: self._enqueue, Retry: self._retry, RetryOne: self._retry_one, Sweep: self._sweep,
+            Post: self._post, Ban: self._ban, Acknowledge: self._acknowledge,
         }  # fmt: skip
         self.take(WatermarkSeen, self._see)
         self.take(RetryNow, self._now)

@@ -170,9 +170,10 @@ class Decode(Member):
 def said() -> str:
     """What two builds must have in common."""
     texts = DigestTexts()
-    parts = {"messages": ALL, "routes": (*routes_say(to_prefill), *routes_say(to_decode))}
-    return digest({name: texts.part(name, roots) for name, roots in parts.items()}
-                  | {table.name: texts.part(table.name, table_says(table)) for table in tables(frozenset())})  # fmt: skip
+    parts: dict[str, tuple[object, ...]] = {"messages": ALL}
+    parts["routes"] = (*routes_say(to_prefill), *routes_say(to_decode))
+    parts |= {table.name: tuple(table_says(table)) for table in tables(frozenset())}
+    return digest({name: texts.part(name, roots) for name, roots in parts.items()})
 
 
 WORDS = Telling(tables(frozenset()), Timing, said, (protocol,), Body)

@@ -59,8 +59,9 @@ class Push(Scenario):
         chances: Chances | None = None, wants: Blocks = (0, 1), abort: str = "", mends: Mends = frozenset(),
         about: str = "",
     ) -> None:  # fmt: skip
-        """`wants`: the places of a prompt of two blocks that decode has not in its prefix cache; `abort`: which sides may
-        give a request up (of "PD")."""
+        """`wants`: the places of a prompt of two blocks that decode has not in its prefix cache; `abort`: which sides
+        (of "PD") may give a request up.
+        """
         chances = replace(chances or Chances(), net="fifo", about=about, live=bool({"L1", "L3"} & {*asks}))
         super().__init__(names, chances)
         self.requests, self.asks, self.wants, self.abort, self.mends = requests, asks, wants, abort, mends
@@ -158,8 +159,10 @@ def _of(*args: Any, **fields: Any) -> Made:
 WORLDS: dict[str, Made] = {
     "C1": _of(ONE, {1: 1}, ("S1",), abort="PD", about="decode or prefill gives up"),
     "C3": _of(ONE, {1: 1}, ("S12",), wants=(1,), about="the first block of two is in decode's prefix cache"),
-    "L1": _of(ONE, {1: 1}, ("L1",), abort="P", chances=Chances(crash=1, restart=False), about="prefill gives up, or an engine dies"),
-    "S2": _of(TWO, {1: 2, 2: 1}, ("L3",), chances=Chances(crash=1, restart=False), about="two decode engines, and an engine dies"),
+    "L1": _of(ONE, {1: 1}, ("L1",), abort="P", chances=Chances(crash=1, restart=False),
+              about="prefill gives up, or an engine dies"),
+    "S2": _of(TWO, {1: 2, 2: 1}, ("L3",), chances=Chances(crash=1, restart=False),
+              about="two decode engines, and an engine dies"),
     "V5": _of(ONE, {1: 1}, ("S4",), chances=Chances(early=1), about="a timer ends although messages are under way"),
 }  # fmt: skip
 MENDS: dict[str, Mends] = {name: frozenset({name}) for name in KNOWN}
