@@ -24,13 +24,13 @@ PAGE = (ROOT / "docs" / "check_your_connector.md").read_text()
 #: the property that breaks, and in how many steps: a change of meaning is seen in review
 BREAKS = {
     "R1": ("S2", 7), "R2": ("S12", 12), "R3": ("L1", 12), "R4": ("L1", 17), "R5": ("S3", 6), "R6": ("S10", 3),
-    "R7": ("S10", 4), "R8": ("L1", 9), "R9": ("S9", 8), "R10": ("S10", 5), "R11": ("S6", 4), "R12": ("S1", 17),
+    "R7": ("S10", 4), "R8": ("L1", 9), "R9": ("S9", 8), "R10": ("S10", 5), "R11": ("S6", 4), "R12": ("S12", 15),
     "R13": ("L1", 2), "R14": ("L1", 4), "R15": ("S12", 10), "R16": ("S5", 7), "R17": ("S4", 5),
     "C1": ("S1", 6), "C3": ("S12", 5), "L1": ("L1", 2), "S2": ("L3", 6), "V5": ("S4", 5),
 }  # fmt: skip
 CASES = [(system, case) for system in SYSTEMS for case in system.cases]
 #: states up to which mended worlds are searched here; those that are larger than that
-BOUND, LARGE = 12_000, {"R3", "R12", "R17"}
+BOUND, LARGE = 10_000, {"R3", "R17"}
 NIGHT = pytest.mark.skipif(not os.environ.get("KVPROTO_NIGHT"), reason="a million states (KVPROTO_NIGHT=1)")
 each_case = pytest.mark.parametrize(("system", "case"), CASES, ids=[case for _, case in CASES])
 
@@ -63,7 +63,7 @@ def test_with_every_mend_nothing_is_left(system: System, case: str) -> None:
 
 
 @NIGHT
-@pytest.mark.parametrize("case", ["R12", "R17"])
+@pytest.mark.parametrize("case", ["R17"])
 def test_with_its_mend_a_large_world_is_searched_to_its_end(case: str) -> None:
     system = SYSTEMS[0]
     assert search(system, case, system.mends[case], 300_000).ended == "exhausted"
