@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support.pages import commands, compare, run
 
 from examples.others import report
@@ -102,13 +103,9 @@ def test_the_report_fails_when_something_known_is_not_found(
     system = SYSTEMS[1]
     mended = {name: lambda _mends=frozenset(), asks=(), make=make: make(system.every, asks)
               for name, make in system.worlds.items()}  # fmt: skip
-    monkeypatch.setattr(report, "SYSTEMS", (type(system)(**{**_fields(system), "worlds": mended}),))
+    monkeypatch.setattr(report, "SYSTEMS", (replace(system, worlds=mended),))
     assert report.main(["C3"]) == 1
     assert "**not found**" in capsys.readouterr().out
-
-
-def _fields(system: System) -> dict[str, object]:
-    return {name: getattr(system, name) for name in system.__struct_fields__}
 
 
 # ---------------------------------------------------------------------------------------------- the page

@@ -9,34 +9,38 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from examples.others.sglang_staging.prefill import Mends
-from examples.others.sglang_staging.words import (
-    Abort,
-    Aborted,
-    AckReceived,
+from examples.others.sglang_staging.effects import (
     Answer,
     Assign,
     Check,
+    Free,
+    PagesWritten,
+    Reported,
+    ScatterLaunched,
+    Tell,
+    Unregister,
+)
+from examples.others.sglang_staging.events import (
+    Aborted,
+    AckReceived,
     Checked,
     ChunkArrived,
     ChunkForgotten,
-    D,
     DecodeTimer,
-    Free,
-    G,
     KvStatusReceived,
     Opened,
-    PagesWritten,
-    Reported,
     ReqReceived,
     ScatterFinished,
-    ScatterLaunched,
-    T,
-    Tell,
     ThreadRaised,
-    TransferInfo,
-    Unregister,
     Unregistered,
+)
+from examples.others.sglang_staging.prefill import Mends
+from examples.others.sglang_staging.words import (
+    Abort,
+    D,
+    G,
+    T,
+    TransferInfo,
 )
 from kvproto.fsm.table import Output, Table, Value
 

@@ -27,29 +27,33 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from examples.others.sglang_staging.parties import Decode, Prefill, RoomPlan, Setting
-from examples.others.sglang_staging.prefill import Mends
-from examples.others.sglang_staging.words import (
-    Aborted,
+from examples.others.sglang_staging.effects import (
     AckHeard,
-    Cancelled,
-    D,
-    Forwarded,
-    G,
-    Key,
     Landed,
-    Opened,
-    P,
     PagesWritten,
     Posted,
     RegionHeld,
     Reported,
-    ScatterFinished,
     ScatterLaunched,
+)
+from examples.others.sglang_staging.events import (
+    Aborted,
+    Cancelled,
+    Forwarded,
+    Opened,
+    ScatterFinished,
     SenderCreated,
-    T,
     TransportBreaks,
     Unregistered,
+)
+from examples.others.sglang_staging.parties import Decode, Prefill, RoomPlan, Setting
+from examples.others.sglang_staging.prefill import Mends
+from examples.others.sglang_staging.words import (
+    D,
+    G,
+    Key,
+    P,
+    T,
     W,
 )
 from kvproto.fsm.party import Member
