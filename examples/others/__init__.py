@@ -1,0 +1,1 @@
+"""Other systems' protocols, written as tables and put to the same search."""

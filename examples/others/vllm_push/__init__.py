@@ -1,0 +1,1 @@
+"""vLLM's NIXL push connector as tables, with the names of its code."""
