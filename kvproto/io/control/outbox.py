@@ -77,7 +77,7 @@ class Outboxes:
     def __bool__(self) -> bool:
         return bool(self._boxes)
 
-    def __contains__(self, peer: Peer) -> bool:
+    def __contains__(self, peer: Peer | None) -> bool:
         return peer in self._boxes
 
     def offer(self, peer: Peer, data: bytes, *, urgent: bool = False) -> Sent:
