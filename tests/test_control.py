@@ -483,7 +483,7 @@ def test_the_sockets_of_a_loop_are_called_by_its_thread_alone(monkeypatch: pytes
 
         monkeypatch.setattr(ControlSocket, name, call)
 
-    for name in ("post", "take", "readable"):
+    for name in ("post", "take", "events"):
         noted(name)
     with Pair(layout(2), layout(1), grid=8, ready=False) as pair:
         pair.start()

@@ -17,8 +17,8 @@ from kvproto.engine.room import Room, Status
 from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Effect
 from kvproto.io.clock import ManualClock
-from kvproto.io.control.control import STALL_S, Peer, Sent
-from kvproto.io.control.outbox import Outboxes
+from kvproto.io.control.control import Peer, Sent
+from kvproto.io.control.outbox import SLOWEST_S, Outboxes
 from kvproto.io.control.sockets import ControlSocket
 from kvproto.io.transports.fabric import Fabric
 from kvproto.protocol import effects as do
@@ -277,7 +277,7 @@ def test_what_waits_for_room_is_tried_again_soon(pair: Pair, monkeypatch: pytest
     loop = inside(pair.prefills[0]).loop
     _, widen = narrowed(pair, monkeypatch)
     loop.connections.send(1, 1, 1, ChunkAck(0))
-    assert loop.control.outboxes and loop.due <= STALL_S, "an engine that polls by itself is told, too"
+    assert loop.control.outboxes and loop.due <= SLOWEST_S, "an engine that polls by itself is told, too"
     widen()
     begin, passes = time.monotonic(), 0
     while loop.control.outboxes and passes < 100:

@@ -42,6 +42,10 @@ class Connections:
             self.link_at.pop(peer, None)
             self.control().disconnect(peer)
 
+    def waits(self, link: int) -> bool:
+        """Whether something waits for this link's peer."""
+        return self.peer_of.get(link) in self.control().outboxes
+
     def clear(self, link: int) -> None:
         """Give up what waits for this link's peer: something newer says all that it did."""
         peer = self.peer_of.get(link)

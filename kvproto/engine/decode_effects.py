@@ -26,7 +26,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.notification import read_note
-from kvproto.protocol.states import Cause, DLink
+from kvproto.protocol.states import Cause
 from kvproto.rank.decode import DecodeRank
 
 
@@ -50,6 +50,9 @@ class DecodeData:
         #: by prefill group: who writes what to whom
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
+        #: links whose call has left, and is not answered; and whether kernels for a new group take their time
+        self.calling: set[int] = set()
+        self.compiles = torch.device(pool.device).type != "cpu"
         self.stats = {"scatters": 0}
         loop.handlers |= {do.LaunchScatter: self._scatter, do.TransmitPages: self._send_pages}
         loop.sources.append(self)
@@ -63,7 +66,7 @@ class DecodeData:
         """A scatter is in flight, or a prefill rank may be writing or wiring up, which needs our polls."""
         caps = self.transport.caps
         expecting = (bool(self.rank.grants) and (caps.needs_target_progress or caps.native_notify)) or (
-            caps.needs_target_progress and any(v.state is DLink.AWAIT_WELCOME for v in self.rank.links.values())
+            caps.needs_target_progress and bool(self.calling)
         )
         return bool(self.scatters) or expecting or self.transport.busy()
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvproto.engine.call_preparation import CallPreparation, is_name, numbered
 from kvproto.engine.decode_effects import DecodeData
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.grant_ages import GrantAges
+from kvproto.engine.logs import named
 from kvproto.engine.room import Room, Status
 from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import (
@@ -38,7 +40,7 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.states import Cause
+from kvproto.protocol.states import Cause, DLink
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 
@@ -87,8 +89,15 @@ class DecodeEndpoint(Endpoint):
         self._called: dict[int, tuple[int, int]] = {}
         #: by group: what the engine has said of it last
         self._named: dict[int, tuple[Plan, tuple[str, ...]]] = {}
-        #: groups that the engine has let go of, until their last link is forgotten
+        #: groups that the engine has let go of, until their last link is forgotten; and others that were forgotten
         self._left: set[int] = set()
+        self._forgotten: dict[int, None] = {}
+        #: by link: the session of its last call; links whose name is being looked up
+        self._said: dict[int, int] = {}
+        self._looking: set[int] = set()
+        self._preparation = CallPreparation(self._loop.call)
+        connections = self._loop.connections
+        self._loop.control.outboxes.emptied = lambda peer: self._call_left(connections.link_at.get(peer, 0))
         self._loop.handlers |= {
             do.Dial: self._dial, do.ForgetLink: self._forget_link, do.SayHello: self._say_hello,
             do.DeliverAux: self._deliver_aux,
@@ -98,14 +107,15 @@ class DecodeEndpoint(Endpoint):
     def connect(
         self, layout: Layout, addresses: Sequence[str], *, group: int = PREFILL_GROUP, grid: int | None = None
     ) -> None:  # fmt: skip
-        """Call the prefill group of this layout; `addresses` of its ranks, in their order.
+        """Call the prefill group of this layout; `addresses` of its ranks, in their order.  It returns at once.
 
         `grid`: tokens a chunk, as its endpoints have it (default: this endpoint's); groups may have different ones.
 
-        The kernels for it are compiled first, which may take seconds on a GPU.  LayoutError: the two layouts cannot
-        work together.  Whether the ranks answer shows in `ready`.  Again, it calls those that are not there: at their
-        new addresses, if they have others.  A link that nobody has answered for `Timing.forget`, and that no room
-        needs, is forgotten, and so is one that was refused: `ready` says so.
+        The kernels for it are compiled first, on a thread of their own, and so are names looked up.  LayoutError: the
+        two layouts cannot work together.  Whether the ranks answer shows in `ready`.  Again, it calls those that are
+        not there: at their new addresses, if they have others.  A link that nobody has answered for `Timing.forget`,
+        and that no room needs, is forgotten, and so is one that was refused: `ready` says so, of the newest
+        `Settings.links` groups.
         """
         group = need_group(group)
         if len(addresses) != layout.ranks:
@@ -117,20 +127,53 @@ class DecodeEndpoint(Endpoint):
         if group not in self._left and (known.prefill, known.grid) != (layout, plan.grid) and {*where} & {*addresses}:
             raise ArgumentError(f"prefill group {group} is connected with another layout or grid: disconnect it first, "
                              "or give the addresses of the instance that has this one")  # fmt: skip
-        shares = plan.writers(self._rank.index)
-        self._data.kernels.prepare(self.pool, "scatter", shares)
+        self._loop.check()
+        waits = self._data.compiles or any(is_name(addresses[index]) for index in plan.linked_to(self._rank.index))
+        if not waits:
+            self._data.kernels.prepare(self.pool, "scatter", plan.writers(self._rank.index))
         for index in plan.linked_to(self._rank.index):
             self._calling[group, index] += 1
             self._uncalled.pop((group, index), None)
         self._left.discard(group)
-        self._named[group] = plan, tuple(addresses)
+        self._forgotten.pop(group, None)
+        said = self._named[group] = plan, tuple(addresses)
         self._data.plans[group] = plan
-        self._loop.call(lambda: self._call(group, plan, addresses))
+        if waits:
+            self._preparation.submit(lambda: self._prepare(group, said))
+        else:
+            self._loop.call(lambda: self._call(group, *said))
+
+    def _prepare(self, group: int, said: tuple[Plan, tuple[str, ...]]) -> Callable[[], None]:
+        """On the helper thread: what the call needs; the call, unless the engine has another wish by then."""
+        plan, addresses = said
+        linked, why = plan.linked_to(self._rank.index), ""
+        found = [numbered(each) if index in linked else each for index, each in enumerate(addresses)]
+        try:
+            self._data.kernels.prepare(self.pool, "scatter", plan.writers(self._rank.index))
+        except Exception as error:  # noqa: BLE001  # whatever it is, `ready` tells it
+            why = f"its kernels cannot be made: {named(error)}"
+
+        def call() -> None:
+            if not why and self._named.get(group) is said:
+                self._call(group, plan, found)
+                return
+            for index in linked:
+                self._take_call(group, index)
+                if why:
+                    self._uncalled[group, index] = why
+
+        return call
+
+    def _take_call(self, group: int, index: int) -> None:
+        self._calling[group, index] -= 1
+        if not self._calling[group, index]:
+            del self._calling[group, index]
 
     def _call(self, group: int, plan: Plan, addresses: Sequence[str]) -> None:
         self._data.plans[group] = plan
         for index in plan.linked_to(self._rank.index):
-            self._calling[group, index] -= 1
+            self._take_call(group, index)
+            self._said.pop(self._rank.link_of.get((group, index), 0), None)
             try:
                 link, effects = self._rank.call(group, index, plan, self._loop.now, addresses[index])
             except ArgumentError as error:
@@ -148,7 +191,12 @@ class DecodeEndpoint(Endpoint):
         """
         self._plan(group)
         self._left.add(group)
-        self._loop.call(lambda: self._loop.submit(self._rank.leave(group, self._loop.now)))
+
+        def leave() -> None:
+            self._loop.submit(self._rank.leave(group, self._loop.now))
+            self._tidy(group)
+
+        self._loop.call(leave)
 
     def ready(self, group: int = PREFILL_GROUP) -> bool:
         """Whether every link to the group is up; LinkError names the link that was refused, and why."""
@@ -157,7 +205,7 @@ class DecodeEndpoint(Endpoint):
         for index in self._plan(group).linked_to(self._rank.index):
             up, why = self._rank.reached(group, index)
             why = self._uncalled.get((group, index), why)
-            if self._calling[group, index]:
+            if (group, index) in self._calling:
                 waits = True
             elif why:
                 raise LinkError(why)
@@ -226,6 +274,11 @@ class DecodeEndpoint(Endpoint):
             raise NotFoundError(f"the aux row of {room} has not landed")
         return entry.aux
 
+    def close(self) -> None:
+        """Stop, and let go of everything."""
+        self._preparation.close()
+        super().close()
+
     # ------------------------------------------------------------------------------------------ the loop's
     def _knows_room(self, key: int) -> bool:
         del key
@@ -239,6 +292,10 @@ class DecodeEndpoint(Endpoint):
     def _dial(self, effect: do.Dial) -> None:
         if self._dialled.get(effect.link) == effect.address and effect.link in self._loop.connections.peer_of:
             return
+        if is_name(effect.address):
+            why = f"nobody knows the name in {effect.address!r}: it is looked up again at every call"
+            self._loop.raise_event(ev.DialFailed(effect.link, why))
+            return
         try:
             peer = self._loop.control.connect(effect.address)
         except ControlError as error:
@@ -247,26 +304,77 @@ class DecodeEndpoint(Endpoint):
         self._dialled[effect.link] = effect.address
         self._loop.connections.bind(effect.link, peer)
 
+    def _look_again(self, link: int) -> None:
+        """A call by name was not answered: whoever has that name now may be elsewhere."""
+        group, index = self._called.get(link, (0, 0))
+        plan, addresses = self._named.get(group, (None, ()))
+        if plan is None or link in self._looking or not is_name(addresses[index]):
+            return
+        self._looking.add(link)
+
+        def look() -> Callable[[], None]:
+            found = numbered(addresses[index])
+
+            def call() -> None:
+                self._looking.discard(link)
+                if self._called.get(link) == (group, index) and found != self._dialled.get(link, addresses[index]):
+                    self._loop.submit(self._rank.call(group, index, plan, self._loop.now, found)[1])
+
+            return call
+
+        self._preparation.submit(look)
+
     def _forget_link(self, effect: do.ForgetLink) -> None:
         """Its connection goes; so does what is known of its group, with the last link of one that was let go."""
         group, index = self._called.pop(effect.link)
         self._dialled.pop(effect.link, None)
+        self._said.pop(effect.link, None)
+        self._data.calling.discard(effect.link)
         self._loop.connections.forget(effect.link)
         name = f"link {effect.link} to rank {index} of group {group}"
         if group not in self._left:
             self._uncalled[group, index] = "forgotten: it was refused, or did not answer, for long: call connect again"
             self._loop.logs.link(name, "forgotten")
+            self._forgotten[group] = None
+            if len(self._forgotten) > self._rank.settings.links:
+                self._drop(next(iter(self._forgotten)))
             return
         self._loop.logs.left(name)
-        if group not in {other for other, _ in self._called.values()}:
-            self._left.discard(group)
-            self._named.pop(group, None)
-            self._data.plans.pop(group, None)
+        self._tidy(group)
+
+    def _tidy(self, group: int) -> None:
+        """Of a group that was let go and has no link any more nothing is known."""
+        if group in self._left and group not in {other for other, _ in self._called.values()}:
+            self._drop(group)
+
+    def _drop(self, group: int) -> None:
+        plan, _ = self._named.pop(group, (None, ()))
+        for index in plan.linked_to(self._rank.index) if plan is not None else ():
+            self._uncalled.pop((group, index), None)
+        self._left.discard(group)
+        self._forgotten.pop(group, None)
+        self._data.plans.pop(group, None)
 
     def _say_hello(self, effect: do.SayHello) -> None:
-        """Of what is queued for one who is away, the last call alone counts."""
-        self._loop.connections.clear(effect.link)
-        self._loop.connections.send(effect.link, 0, 0, self._rank.hello(effect.session, effect.link))
+        """Of what is queued for one who is away the last call alone counts, and one that waits is not made anew."""
+        connections, link = self._loop.connections, effect.link
+        if not connections.waits(link) or self._said.get(link) != effect.session:
+            connections.clear(link)
+            connections.send(link, 0, 0, self._rank.hello(effect.session, link))
+            self._said[link] = effect.session
+        if not connections.waits(link):
+            self._call_left(link)
+        self._look_again(link)
+
+    def _call_left(self, link: int) -> None:
+        """Its call is on its way: who wires up with this rank needs its polls."""
+        value = self._rank.links.get(link)
+        if value is not None and value.state is DLink.AWAIT_WELCOME:
+            self._data.calling.add(link)
+
+    def _link(self, effect: do.AnnounceLink) -> None:
+        self._data.calling.discard(effect.link)
+        super()._link(effect)
 
     def _deliver_aux(self, effect: do.DeliverAux) -> None:
         entry = self._entries.get(effect.room)

@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     from kvproto.engine.spans import RoomSpans
 
 
+#: the word of the tables for a link that is lost
+LOST = "lost"
+
+
 class Endpoint:
     """What both sides have in common."""
 
@@ -306,6 +310,8 @@ class Endpoint:
             self._news.set()
 
     def _link(self, effect: do.AnnounceLink) -> None:
+        if effect.why == LOST:  # what waits for its peer is of an epoch that is over
+            self._loop.connections.clear(effect.link)
         self._loop.logs.link(self._peer_name(effect.link), effect.why)
 
     def _peer_name(self, link: int) -> str:

@@ -28,7 +28,7 @@ from kvproto.engine.loop_thread import LoopThread, Source
 from kvproto.fsm.driver import Driver
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.io.clock import Clock
-from kvproto.io.control.control import STALL_S, Control, Peer
+from kvproto.io.control.control import Control, Peer
 
 FAST, SLOW = 50e-6, 250e-6
 LIMIT = 256
@@ -127,9 +127,7 @@ class EventLoop(LoopThread):
         """Seconds from the last pass until the next one should come, if nothing arrives before; infinity: never."""
         if self._inbox or self._arrived:
             return 0.0
-        left = self.party.next_deadline - self.now
-        if self.control.outboxes:
-            left = min(left, STALL_S)
+        left = min(self.party.next_deadline - self.now, self.control.outboxes.due_in)
         if any(source.busy() for source in self.sources):
             left = min(left, self._pace)
         return max(0.0, left)

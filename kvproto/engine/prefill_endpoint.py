@@ -33,7 +33,7 @@ from kvproto.engine.validation import (
 from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock, MonotonicClock
-from kvproto.io.control.control import LOOPBACK
+from kvproto.io.control.control import LOOPBACK, Peer
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.transports.base import Transport
@@ -41,6 +41,7 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
+from kvproto.protocol.codec import encode
 from kvproto.protocol.messages import MAX_AUX
 from kvproto.protocol.states import Cause
 from kvproto.protocol.tables.prefill_room import everybody
@@ -85,7 +86,7 @@ class PrefillEndpoint(Endpoint):
         self._wire_up = WireUp(transport, self._wired)
         self._loop.handlers |= {
             do.Connect: self._connect, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
-            do.TransmitAux: self._send_aux,
+            do.RefuseCall: self._refuse_call, do.TransmitAux: self._send_aux,
         }  # fmt: skip
 
     @property
@@ -286,6 +287,11 @@ class PrefillEndpoint(Endpoint):
 
     def _say_refusal(self, effect: do.SayRefusal) -> None:
         self._loop.connections.send(effect.link, 0, 0, msg.Refusal(effect.session, effect.why[:1024]))
+
+    def _refuse_call(self, effect: do.RefuseCall) -> None:
+        peer = Peer.at(effect.place)
+        self._loop.logs.frame(f"call from {peer} refused", effect.why)
+        self._loop.control.send(peer, encode(0, 0, msg.Refusal(effect.session, effect.why[:1024])))
 
     def _send_aux(self, effect: do.TransmitAux) -> None:
         row = self._entries[effect.room].aux

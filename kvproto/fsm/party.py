@@ -40,10 +40,11 @@ class Party(Driver):
         route = self._routes[type(heard.body)][self.facts(heard)]
         if route.end == "route":
             first, *rest = route.to
+            self._out = []
             event = first(heard)
             self.log((now, self.noted(heard), route, number))
-            if event is None:  # beyond a bound, and counted as such
-                return []
+            if event is None:  # beyond a bound, and counted as such; its sender may be told
+                return self._out
             return self.handle(event, now, *[then(heard) for then in rest]) if rest else self.handle(event, now)
         self.log((now, self.noted(heard), route, number))
         self.counts[route.why] += 1

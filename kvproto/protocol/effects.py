@@ -281,6 +281,14 @@ class SayReset(Effect, frozen=True):
     epoch: int
 
 
+class RefuseCall(Effect, frozen=True):
+    """Refuse the call of who is at this place, for whom there is no link."""
+
+    place: bytes
+    session: int
+    why: str
+
+
 # ------------------------------------------------------------------------------------- link messages
 class SayHello(Effect, frozen=True):
     """Call the prefill rank."""

@@ -10,8 +10,6 @@ queue before a forward (it is not short: each of the rooms that wait asks twice 
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from kvproto.errors import ArgumentError
@@ -68,12 +66,19 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     @property
     def return_(self) -> Timer:
         """Calls after a loss: as many as make up the lease and the longest write."""
-        return Timer(self.call.period, math.ceil((self.lease.period + self.write.period) / self.call.period))
+        return self.calls_for(self.lease.period + self.write.period)
 
     @property
     def welcome_(self) -> Timer:
         """Calls of a rank that does not answer: as many as make up `forget`."""
-        return Timer(self.call.period, math.ceil(self.forget.period / self.call.period))
+        return self.calls_for(self.forget.period)
+
+    def calls_for(self, seconds: float) -> Timer:
+        """Calls that back off as `call` does, as many as make up so many seconds."""
+        tries, passed = 0, 0.0
+        while passed < seconds:
+            passed, tries = passed + self.call.after(tries), tries + 1
+        return Timer(self.call.period, max(1, tries), self.call.longest)
 
     @property
     def renew_(self) -> Timer:

@@ -104,12 +104,14 @@ class DecodeRank(Rank):
         """What this rank has to do with that group; the same object for all of its links."""
         writers = mask(tuple(share.writer for share in plan.writers(self.index)))
         terms = Terms(group, mask(plan.linked_to(self.index)), writers, 1 << plan.lead(self.index), plan.grid)
-        return next((p.terms for p in self.peers.values() if p.terms == terms), None) or terms
+        peers = (self.peers.get(self.link_of.get((group, index), 0)) for index in bits(terms.everyone))
+        return next((each.terms for each in peers if each is not None and each.terms == terms), None) or terms
 
     def plan_of(self, room: int) -> Plan:
         """The plan between this rank's group and the room's prefill group."""
-        group = self._group_of(room)
-        return next(peer.plan for peer in self.peers.values() if peer.group == group and peer.plan is not None)
+        everyone = self.value_of(room).terms.everyone
+        peers = (self.peers.get(self.link_to(room, index) or 0) for index in bits(everyone))
+        return next(peer.plan for peer in peers if peer is not None and peer.plan is not None)
 
     def hello(self, session: int, link: int = 0) -> msg.Hello:
         """What a `SayHello` says on this link: with the grid of the group at its other end."""

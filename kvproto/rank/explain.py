@@ -164,9 +164,15 @@ def _grants(rank: Any, room: int) -> str:
 
 
 def _armed(rank: Rank, value: Any) -> float | None:
-    """When the timer of the room's state was started."""
-    timer, own = rank.room_machine.timers.get(value.state), rank.ROOM.periods.get(value.state)
-    return value.due - ((own(value) if own is not None else 0.0) or timer.period) if timer is not None else None
+    """When the timer of the room's state was first started: before all ends of it after which the room stayed."""
+    table, state = rank.ROOM, value.state
+    timer, own = rank.room_machine.timers.get(state), table.periods.get(state)
+    if timer is None:
+        return None
+    repeats = any(row.target is state for row in table.pairs().get((state, TimerFired), ()))
+    times = table.tries(value) if repeats and table.tries is not None and value.work is not None else 0
+    first = (own(value) if own is not None else 0.0) or timer.period
+    return float(value.due - first - sum(timer.after(each) for each in range(1, times + 1)))
 
 
 def _last(rank: Rank, room: int) -> tuple[float | None, str]:

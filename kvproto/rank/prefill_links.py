@@ -5,7 +5,8 @@ what to whom) and the terms of every room of its group.
 
 Links are bounded (`Settings.links`).  A caller beyond the bound takes the room of a link that is lost or refused and
 has no write in flight, the newest of them: that one is forgotten at once, as it would be later.  So peers that left,
-and calls that came to nothing, hold nobody up, and of those the latest strangers go first.
+and calls that came to nothing, hold nobody up, and of those the latest strangers go first.  Where all links are at work
+the caller is told so, and its engine hears it from `ready`.
 
 A room that a decode rank opens before this rank's engine does is kept, but of those at most `Settings.early`: more are
 dropped and counted, and the decode rank repeats its OPEN.
@@ -61,11 +62,14 @@ class PrefillLinks(Rank):
         return self.link_of.get((said.group, said.rank), 0), effects
 
     def called(self, said: msg.Hello, place: bytes) -> ev.HelloReceived | None:
-        """The call as an event of the caller's link, which is made if there is none; None: there are too many."""
+        """The call as an event of the caller's link, which is made if there is none; None: there are too many, and the
+        caller is told.
+        """
         link = self.link_of.get((said.group, said.rank))
         if link is None:
             if len(self.links) >= self.settings.links and not self._make_room():
                 self.counts["calls beyond the bound"] += 1
+                self._out.append(do.RefuseCall(place, said.session, self._full()))
                 return None
             link, self.next_link = self.next_link, self.next_link + 1
             self.link_of[said.group, said.rank] = link
@@ -77,6 +81,11 @@ class PrefillLinks(Rank):
         self._call, self._heard.link = (said, plan), link
         quiet = not self._writes_to(link)
         return ev.HelloReceived(link, said.session, self.next_epoch, why, quiet, place)
+
+    def _full(self) -> str:
+        """Why there is no link for one more caller."""
+        bound = f"{len(self.links)} links, as many as Settings.links allows, and none of them is lost"
+        return f"prefill rank {self.index} of group {self.group} has {bound}"
 
     def _needed(self, link: int, _tries: int) -> bool:
         return self._writes_to(link)

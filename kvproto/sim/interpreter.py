@@ -113,7 +113,7 @@ class Interpreter:
             do.Transmit: self._transmit_body, do.TransmitAux: self._transmit_aux,
             do.TransmitPages: self._transmit_pages,
             do.SayHello: self._say_hello, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
-            do.SayReset: self._say_reset,
+            do.SayReset: self._say_reset, do.RefuseCall: self._refuse_call,
             do.BindLink: self._bind_link, do.Dial: self._dial, do.ForgetLink: self._forget_link,
             do.AdoptWire: self._adopt_wire, do.DropWire: self._drop_wire, do.Disconnect: self._disconnect,
             do.PrepareWrite: self._prepare, do.PreparePages: self._prepare, do.PostBatch: self._post,
@@ -184,6 +184,9 @@ class Interpreter:
 
     def _say_refusal(self, effect: do.SayRefusal) -> None:
         self._transmit(effect.link, 0, 0, msg.Refusal(effect.session, effect.why))
+
+    def _refuse_call(self, effect: do.RefuseCall) -> None:
+        self.around.deliver(effect.place, 0, 0, msg.Refusal(effect.session, effect.why))
 
     def _say_reset(self, effect: do.SayReset) -> None:
         self.around.deliver(effect.place, effect.epoch, 0, msg.Reset())

@@ -18,8 +18,12 @@ that). Any thread may call `wake`, and that is all.
 
 *Sleeps, and wakes at once.* A ZeroMQ descriptor is edge-triggered: any call into the socket may swallow the
 edge. So a socket that was called since it last said that nothing is here is *hot*, and the loop sleeps only
-when all are cold. Room in one pipe of a ROUTER has no edge of its own, so while an outbox waits, a sleep is
-cut to STALL_S; otherwise nothing ticks, and an idle rank takes no time at all.
+when all are cold. A socket whose one peer has an outbox is cold when it says that there is no room either: the
+connection that comes, or room in it, has an edge. Room in one pipe of a ROUTER has none that would say whose,
+so an outbox there has a time at which it is tried again, and a sleep ends by then; otherwise nothing ticks.
+
+*Costs what is there.* A pass looks at hot sockets, at those whose descriptors have something (`watched`), and
+at outboxes whose time has come. Peers that are gone have none of the three, however many they are.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ import zmq
 from kvproto.io.control.gate import Gate, Handshakes
 from kvproto.io.control.keys import Keys
 from kvproto.io.control.outbox import Counts, Outboxes
+from kvproto.io.control.polled_socket import PolledSocket
 from kvproto.io.control.poller import Waiter, Waker
 from kvproto.io.control.sockets import (
     LOOPBACK,
@@ -44,6 +49,7 @@ from kvproto.io.control.sockets import (
     dial,
     listen,
 )
+from kvproto.io.control.watched import WatchedDescriptors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +60,8 @@ __all__ = ["LOOPBACK", "Control", "ControlError", "Counts", "Peer", "Sent"]
 MAX_QUEUE = 65536  # frames in the outbox of one peer
 MAX_BYTES = 64 << 20  # bytes in the outbox of one peer
 MAX_FRAME = 256 << 10  # bytes of one frame, either way
+NOBODY = Peer(-1, b"")  # has no outbox
 LAST_WORD_S = 0.1  # what was said to a peer before it is forgotten may leave for so long; nobody waits
-STALL_S = 0.01  # the longest sleep while an outbox waits for room
 
 
 class Control:
@@ -86,7 +92,7 @@ class Control:
         self._keys, self._insecure = keys, insecure
         self._closed = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._sweeper, self._sleeper, self._waker = Waiter(), Waiter(), Waker()
+        self._watched, self._sleeper, self._waker = WatchedDescriptors(), Waiter(), Waker()
         self._dialled = 0
         self._gate: Gate | None = None
         self._sockets: dict[int, Polled] = {}
@@ -119,6 +125,7 @@ class Control:
         if peer.link and peer.link in self._sockets:
             socket = self._sockets.pop(peer.link)
             del self._by_fd[socket.fd]
+            self._watched.remove(socket.fd)
             self._hot.pop(socket.number, None)
             socket.close(LAST_WORD_S)
 
@@ -134,17 +141,17 @@ class Control:
         return self.outboxes.offer(peer, data, urgent=urgent)
 
     def receive(self, limit: int) -> list[tuple[Peer, bytes]]:
-        """Return up to `limit` frames, in order for each peer; never wait. The outboxes move on, too."""
+        """Return up to `limit` frames, in order for each peer; never wait. Outboxes that have room move on, too."""
         self._check_open()
         self.outboxes.flush()
-        for fd in self._sweeper.ready(tuple(self._by_fd), 0.0):
+        for fd in self._watched.ready():
             self._heat(self._by_fd[fd])
         frames: list[tuple[Peer, bytes]] = []
         turns = limit  # a socket that yields no frames takes its turns, too
         while self._hot and len(frames) < limit and turns:
             turns -= 1
             socket = self._hot.pop(next(iter(self._hot)))
-            if socket.take(limit, frames):
+            if socket.take(limit, frames) or self._stirs(socket):
                 self._heat(socket)  # there may be more: last in turn
         self.counts.received += len(frames)
         return frames
@@ -156,10 +163,10 @@ class Control:
         """
         self._check_open()
         deadline = time.monotonic() + timeout_s
-        fds = (self._waker.fileno(), *self._by_fd, *more_fds)
+        fds = (self._waker.fileno(), *self._watched.sleepers(), *more_fds)
         while not self._has_input():
             left = deadline - time.monotonic()
-            ready = self._sleeper.ready(fds, min(left, STALL_S) if self.outboxes else left)
+            ready = self._sleeper.ready(fds, min(left, self.outboxes.due_in))
             if self._sort(ready):
                 return True
             if not ready and time.monotonic() >= deadline:
@@ -176,6 +183,7 @@ class Control:
             return
         self._closed = True
         self._end.detach()
+        self._watched.close()
         _end(self._context, self._sockets, drain_s)
         self._waker.close()
         for table in (self._sockets, self._by_fd, self._hot):
@@ -202,6 +210,7 @@ class Control:
 
     def _add(self, socket: Polled) -> None:
         self._sockets[socket.number] = self._by_fd[socket.fd] = socket
+        self._watched.add(socket.fd)
         self._heat(socket)
 
     def _heat(self, socket: Polled) -> None:
@@ -215,27 +224,50 @@ class Control:
         self._heat(socket)
         return socket.post(peer.name, data)
 
+    def _stirs(self, socket: PolledSocket) -> bool:
+        """Whether a socket without frames has to be looked at again: what waits for room in it is moved on."""
+        peer = _peer_of(socket)
+        if peer not in self.outboxes:
+            return False
+        self.outboxes.move(peer)
+        return self._news(socket) != 0
+
+    def _news(self, socket: PolledSocket) -> int:
+        """What the socket has: frames (POLLIN), or room for what waits for it (POLLOUT); 0: it is cold."""
+        wanted = zmq.POLLIN | zmq.POLLOUT if _peer_of(socket) in self.outboxes else zmq.POLLIN
+        news = socket.events() & wanted
+        if not news:
+            self._hot.pop(socket.number, None)
+        return news
+
     def _has_input(self) -> bool:
-        """Whether a hot socket has a frame; those that have none are cold from here on."""
+        """Whether a hot socket has a frame; those that have none, nor room for what waits, are cold from here on."""
         self.outboxes.flush()
         for socket in tuple(self._hot.values()):
-            if socket.readable():
-                return True
-            del self._hot[socket.number]
+            while news := self._news(socket):
+                if news & zmq.POLLIN:
+                    return True
+                self.outboxes.move(_peer_of(socket))
         return False
 
     def _sort(self, ready: list[int]) -> bool:
-        """Heat the sockets among `ready`; whether there is anything else, which ends the sleep by itself."""
-        others = 0
+        """Heat the sockets that have something; whether there is anything else, which ends the sleep by itself."""
+        others, watched = 0, self._watched.sleepers()
         for fd in ready:
-            socket = self._by_fd.get(fd)
-            if socket is not None:
-                self._heat(socket)
+            if fd in watched:
                 continue
             others += 1
             if fd == self._waker.fileno():
                 self._waker.clear()
+        if len(ready) > others:
+            for fd in self._watched.ready():
+                self._heat(self._by_fd[fd])
         return others > 0
+
+
+def _peer_of(socket: PolledSocket) -> Peer:
+    """The one at the other end; for a socket that has several, or none, nobody."""
+    return (socket.peer if isinstance(socket, ControlSocket) else None) or NOBODY
 
 
 def _end(context: zmq.Context[zmq.Socket[bytes]], sockets: dict[int, Polled], drain_s: float = 0.0) -> None:

@@ -6,18 +6,29 @@ leave nothing behind.
 
 It has two lanes, each in order: what is urgent goes before all that is not, so that signs of life and watermarks never
 queue behind bulk.
+
+An outbox that waits is asleep, and nobody visits it. A socket with one peer, which we connected to, says when there is
+room (`control` then calls `move`), for years if need be. One socket serves all peers that connected to us, and does not
+say which of them has room; so such an outbox is tried again at its time (`flush`): in the next pass if something went,
+else after a time that doubles, up to SLOWEST_S. So peers that have stopped cost four tries a second each.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING
 
 from kvproto.io.control.sockets import Peer, Sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+#: seconds until a try that nothing came of is repeated: the first time, and at most
+SOONEST_S, SLOWEST_S = 1e-3, 0.25
 
 
 @dataclass(slots=True)
@@ -33,12 +44,13 @@ class Counts:
 
 
 class _Outbox:
-    __slots__ = ("frames", "nbytes", "urgent")
+    __slots__ = ("delay", "frames", "nbytes", "urgent")
 
     def __init__(self) -> None:
         self.urgent: deque[bytes] = deque()
         self.frames: deque[bytes] = deque()
         self.nbytes = 0
+        self.delay = 0.0  #: seconds until the next try
 
     def __len__(self) -> int:
         return len(self.urgent) + len(self.frames)
@@ -47,14 +59,26 @@ class _Outbox:
 class Outboxes:
     """One queue for each peer in front of `post`, which takes a frame or answers FULL or GONE at once."""
 
-    def __init__(self, post: Callable[[Peer, bytes], Sent], counts: Counts, max_queue: int, max_bytes: int) -> None:
+    def __init__(
+        self, post: Callable[[Peer, bytes], Sent], counts: Counts, max_queue: int, max_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self._post = post
         self._counts = counts
         self._max_queue, self._max_bytes = max_queue, max_bytes
         self._boxes: dict[Peer, _Outbox] = {}
+        self._clock = clock
+        #: of peers that connected to us: when to try again; an entry whose outbox is no more is passed over
+        self._tries: list[tuple[float, int, Peer, _Outbox]] = []
+        self._numbers = count()
+        #: told of a peer when all that waited for it has gone
+        self.emptied: Callable[[Peer], None] = lambda _: None
 
     def __bool__(self) -> bool:
         return bool(self._boxes)
+
+    def __contains__(self, peer: Peer | None) -> bool:
+        return peer in self._boxes
 
     def offer(self, peer: Peer, data: bytes, *, urgent: bool = False) -> Sent:
         """Post a frame, or keep it in order behind those of its lane that wait."""
@@ -66,6 +90,7 @@ class Outboxes:
                 self._counts.gone += sent is Sent.GONE
                 return sent
             box = self._boxes[peer] = _Outbox()
+            self._sleep(peer, box)
         if len(box) >= self._max_queue or box.nbytes + len(data) > self._max_bytes:
             self._counts.refused += 1
             return Sent.FULL
@@ -73,15 +98,41 @@ class Outboxes:
         box.nbytes += len(data)
         return Sent.TAKEN
 
+    @property
+    def due_in(self) -> float:
+        """Seconds until the next try; infinity: none is due, or a socket will say when."""
+        return max(0.0, self._tries[0][0] - self._clock()) if self._tries else float("inf")
+
     def flush(self) -> None:
-        """Move every outbox on as far as its peer takes it."""
-        for peer, box in tuple(self._boxes.items()):
-            sent = Sent.TAKEN
-            while (lane := box.urgent or box.frames) and (sent := self._post(peer, lane[0])) is Sent.TAKEN:
-                box.nbytes -= len(lane.popleft())
-                self._counts.sent += 1
-            if sent is not Sent.FULL:
-                self.forget(peer)
+        """Try those that are due, once each."""
+        if not self._tries:
+            return
+        now, again = self._clock(), []
+        while self._tries and self._tries[0][0] <= now:
+            _, _, peer, box = heappop(self._tries)
+            if self._boxes.get(peer) is box:
+                again.append((peer, box))
+        for peer, box in again:
+            went = self.move(peer)
+            box.delay = 0.0 if went else min(max(2 * box.delay, SOONEST_S), SLOWEST_S)
+            if self._boxes.get(peer) is box:
+                self._sleep(peer, box)
+
+    def _sleep(self, peer: Peer, box: _Outbox) -> None:
+        if not peer.link:
+            heappush(self._tries, (self._clock() + box.delay, next(self._numbers), peer, box))
+
+    def move(self, peer: Peer) -> bool:
+        """Move its outbox on as far as the peer takes it; whether something went."""
+        box, sent, before = self._boxes[peer], Sent.TAKEN, self._counts.sent
+        while (lane := box.urgent or box.frames) and (sent := self._post(peer, lane[0])) is Sent.TAKEN:
+            box.nbytes -= len(lane.popleft())
+            self._counts.sent += 1
+        if sent is not Sent.FULL:
+            self.forget(peer)
+        if sent is Sent.TAKEN:
+            self.emptied(peer)
+        return self._counts.sent > before
 
     def forget(self, peer: Peer) -> None:
         """Give up what waits for `peer`."""

@@ -15,6 +15,6 @@ class PolledSocket:
         self.fd = int(socket.get(zmq.FD))  #: edge-triggered: see `control`
         self._socket = socket
 
-    def readable(self) -> bool:
-        """Whether something is here; after False the descriptor tells of the next."""
-        return bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
+    def events(self) -> int:
+        """Whether something is here (POLLIN), or would be taken (POLLOUT); of what is not, the descriptor tells."""
+        return int(self._socket.get(zmq.EVENTS))

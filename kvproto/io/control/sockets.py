@@ -91,16 +91,16 @@ class Peer(NamedTuple):
 class ControlSocket(PolledSocket):
     """A socket and the calls the control plane makes on it. None of them waits."""
 
-    __slots__ = ("_peer",)
+    __slots__ = ("peer",)
 
     def __init__(self, number: int, socket: zmq.Socket[bytes], peer: Peer | None) -> None:
         super().__init__(number, socket)
-        self._peer = peer  # None: a ROUTER, where each message names its sender
+        self.peer = peer  # None: a ROUTER, where each message names its sender
 
     def post(self, name: bytes, data: bytes) -> Sent:
         """Send one frame, to `name` where the socket has several peers."""
         try:
-            if self._peer is None:
+            if self.peer is None:
                 self._socket.send(name, zmq.NOBLOCK | zmq.SNDMORE)
             self._socket.send(data, zmq.NOBLOCK)
         except zmq.Again:
@@ -116,7 +116,7 @@ class ControlSocket(PolledSocket):
         try:
             while len(frames) < limit:
                 parts = self._socket.recv_multipart(zmq.NOBLOCK)
-                peer = self._peer or Peer(0, parts.pop(0))
+                peer = self.peer or Peer(0, parts.pop(0))
                 frames.append((peer, parts[0] if len(parts) == 1 else b"".join(parts)))
         except zmq.Again:
             return False

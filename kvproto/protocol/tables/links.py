@@ -176,6 +176,11 @@ def tries_left(v: D, e: TimerFired, now: float) -> bool:
     return v.silent < e.tries
 
 
+def silent_so_far(v: D) -> int:
+    """How often it has called, or beaten, since the peer was heard."""
+    return v.silent
+
+
 def higher(v: P, e: WatermarkSeen, now: float) -> bool:
     """Higher than any before."""
     return (e.round, e.tail) > (v.mark_round, v.mark_tail)
@@ -464,6 +469,7 @@ decode_link = Table(
     timers={
         DLink.AWAIT_WELCOME: "welcome", DLink.UP: "heartbeat", DLink.AWAIT_RETURN: "return", DLink.REFUSED: "forget",
     },
+    tries=silent_so_far,
     well=(DLink.NEW, DLink.AWAIT_WELCOME, DLink.UP),
     apart=(DLink.AWAIT_RETURN, DLink.REFUSED, DLink.FORGOTTEN),
 )  # fmt: skip

@@ -1,0 +1,71 @@
+"""What a call of a prefill group needs first and may take its time: compiled kernels, and the numbers of names.
+
+Both happen on one helper thread, and neither on the engine's thread nor on the loop's.  A look-up takes seconds where
+a name server is slow; libzmq would do it in the one thread that carries all frames of the endpoint, so it is only ever
+given numbers.  What is looked up once may move: a call that is not answered has its name looked up again.
+
+Where nothing takes its time, kernels on a CPU and addresses in numbers, there is no thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from kvproto.errors import EndpointError
+from kvproto.io.control.keys import MARK
+
+
+def is_name(address: str) -> bool:
+    """Whether the host of this address has to be looked up."""
+    scheme, _, rest = address.partition("://")
+    host = rest.partition(MARK)[0].rpartition(":")[0].strip("[]")
+    if scheme != "tcp" or not host or ";" in host:
+        return False
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+def numbered(address: str) -> str:
+    """The address with the number of its host (IPv4); as it was where nobody knows the name.  It may take seconds."""
+    if not is_name(address):
+        return address
+    place, mark, key = address.partition(MARK)
+    scheme, _, rest = place.partition("://")
+    host, _, port = rest.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return address
+    return f"{scheme}://{found[0][4][0]}:{port}{mark}{key}"
+
+
+class CallPreparation:
+    """One thread, made when it is needed."""
+
+    def __init__(self, hand_over: Callable[[Callable[[], None]], None]) -> None:
+        """`hand_over` has something done by the loop; EndpointError: there is none any more."""
+        self._hand_over = hand_over
+        self._pool: ThreadPoolExecutor | None = None
+
+    def submit(self, work: Callable[[], Callable[[], None]]) -> None:
+        """Do this work on the thread, and what it returns on the loop's."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvproto-call")
+        self._pool.submit(self._do, work)
+
+    def _do(self, work: Callable[[], Callable[[], None]]) -> None:
+        then = work()
+        with contextlib.suppress(EndpointError):
+            self._hand_over(then)
+
+    def close(self) -> None:
+        """Take no more; what is under way ends by itself, and nobody waits for it."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)

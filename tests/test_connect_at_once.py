@@ -1,0 +1,145 @@
+"""`connect` returns at once: names are looked up, and kernels compiled, on a thread of neither engine nor loop."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.stories import layout
+
+from kvproto import LinkError
+from kvproto.engine.call_preparation import is_name, numbered
+from kvproto.testing import inside
+from kvproto.testing.pair import Pair
+
+PATIENCE_S = 10.0
+
+
+class NameServer:
+    """Answers look-ups, when it is let; where they were made."""
+
+    def __init__(self) -> None:
+        self.answers, self.let, self.threads = {"prefill.test": "127.0.0.1"}, threading.Event(), list[int]()
+
+    def __call__(self, host: str, *_: Any) -> list[Any]:
+        self.threads.append(threading.get_ident())
+        self.let.wait(PATIENCE_S)
+        if host not in self.answers:
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (self.answers[host], 0))]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
+    made = NameServer()
+    monkeypatch.setattr(socket, "getaddrinfo", made)
+    yield made
+    made.let.set()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Pair(layout(1), layout(1), grid=8, ready=False) as made:
+        made.decodes[0].close()
+        made.decodes[0] = made.make_decode(0)
+        yield made
+
+
+def named(pair: Pair, name: str = "prefill.test") -> str:
+    return pair.prefills[0].address.replace("127.0.0.1", name)
+
+
+def passes(pair: Pair, over: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not over():
+        assert time.monotonic() < end
+        pair.turn()
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [("tcp://127.0.0.1:5", False), ("tcp://10.0.0.7:5#ab", False), ("tcp://host:5", True), ("tcp://a.b:5#ab", True),
+     ("tcp://[::1]:5", False), ("ipc:///x", False), ("post:3", False), ("tcp://", False), ("nonsense", False)],
+)  # fmt: skip
+def test_what_has_to_be_looked_up(address: str, name: bool) -> None:
+    assert is_name(address) == name
+
+
+def test_a_name_becomes_its_number_and_keeps_the_key(server: NameServer) -> None:
+    server.let.set()
+    assert numbered("tcp://prefill.test:40#ab") == "tcp://127.0.0.1:40#ab"
+    assert numbered("tcp://nobody.test:40") == "tcp://nobody.test:40"
+
+
+def test_connect_and_passes_wait_for_no_name_server(pair: Pair, server: NameServer) -> None:
+    decode = pair.decodes[0]
+    decode.connect(pair.plan.prefill, [named(pair)])
+    for _ in range(5):
+        pair.turn()
+    assert not decode.ready() and not inside(decode).rank.links, "it is being looked up"
+    server.let.set()
+    passes(pair, decode.ready)
+    assert set(server.threads).isdisjoint({threading.get_ident()})
+
+
+def test_a_group_that_is_let_go_while_it_is_looked_up_is_not_called(pair: Pair, server: NameServer) -> None:
+    decode = pair.decodes[0]
+    decode.connect(pair.plan.prefill, [named(pair)])
+    decode.disconnect()
+    server.let.set()
+    passes(pair, lambda: not decode._calling)
+    assert not inside(decode).rank.links and not decode._named and not decode._left and not decode._data.plans
+
+
+def test_a_name_that_nobody_knows_is_told_and_looked_up_again(pair: Pair, server: NameServer) -> None:
+    decode, known = pair.decodes[0], server.answers.pop("prefill.test")
+    server.let.set()
+    decode.connect(pair.plan.prefill, [named(pair)])
+    with pytest.raises(LinkError, match=r"nobody knows the name in .*prefill\.test"):
+        passes(pair, lambda: decode.ready() is None)
+    server.answers["prefill.test"] = known
+    passes(pair, lambda: inside(decode).rank.reached(1, 0)[0])
+    assert decode.ready()
+
+
+def test_a_name_that_leads_elsewhere_is_followed(pair: Pair, server: NameServer) -> None:
+    decode = pair.decodes[0]
+    server.answers["prefill.test"] = "127.0.0.9"  # where nobody listens
+    server.let.set()
+    decode.connect(pair.plan.prefill, [named(pair)])
+    passes(pair, lambda: bool(decode._dialled))
+    server.answers["prefill.test"] = "127.0.0.1"
+    passes(pair, decode.ready)
+
+
+def test_kernels_that_take_their_time_hold_nobody_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, let, where = pair.decodes[0], threading.Event(), list[int]()
+
+    def prepare(*_: Any, **__: Any) -> None:
+        where.append(threading.get_ident())
+        let.wait(PATIENCE_S)
+
+    decode._data.compiles = True
+    monkeypatch.setattr(decode._data.kernels, "prepare", prepare)
+    pair.connect(0)
+    assert not decode.ready()
+    let.set()
+    passes(pair, decode.ready)
+    assert where and where[0] != threading.get_ident()
+
+
+def test_kernels_that_cannot_be_made_are_told(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = pair.decodes[0]
+
+    def prepare(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no compiler")
+
+    decode._data.compiles = True
+    monkeypatch.setattr(decode._data.kernels, "prepare", prepare)
+    pair.connect(0)
+    with pytest.raises(LinkError, match="kernels cannot be made: RuntimeError: no compiler"):
+        passes(pair, decode.ready)
