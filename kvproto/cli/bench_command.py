@@ -15,6 +15,7 @@ BENCHES: dict[str, tuple[str, str]] = {
     "step": ("kvproto.bench.step", "the compiled step with many rooms live, beside pytransitions"),
     "control": ("kvproto.bench.control", "what the protocol costs a room: latencies, rooms a second, idle loops"),
     "overload": ("kvproto.bench.overload", "what load does: ten times what fits, and small rooms beside a huge one"),
+    "churn": ("kvproto.bench.churn", "what instances cost that have come and gone: a pass, memory"),
     "transport": ("kvproto.bench.transport", "what a transport moves in one piece and in many"),
     "kernels": ("kvproto.bench.kernels", "gather and scatter on a GPU, beside a device-to-device copy"),
     "pinned": ("kvproto.bench.pinned", "staging in pinned host memory, beside plain host copies"),

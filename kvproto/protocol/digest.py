@@ -46,7 +46,7 @@ def protocol_texts() -> dict[str, str]:
         "ring": (usable, Ring),
         "timing": (
             Timing.__struct_fields__, Timing.return_, Timing.welcome_, Timing.calls_for, Timing.idle_, Timing.named,
-        ),  # fmt: skip
+        ),
         "messages": (VERSION, AUX_CHUNK, encode, decode),
         "notification": (note, read_note),
         "vocabulary": (Value, *_kinds(vocabulary, events, effects)),

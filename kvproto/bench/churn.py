@@ -1,0 +1,131 @@
+"""What instances cost that have come and gone: a pass of the loop, its processor time at rest, its memory.
+
+*Departed*: so many instances of the other side connect to one endpoint, and end without a word, as a scaled fleet or a
+dead machine does.  Then the endpoint's own passes are timed, in which nothing happens, and the processor time that it
+takes in a second of `poll` and `wait`, libzmq's thread included.  Every call to who is not there is in it.
+
+*Come and gone*: many more instances connect, carry a room each, are let go of and end, some at a time.  Then what the
+process holds is compared with what it held before: resident memory, descriptors, and each book of the endpoint.
+
+Both sides in one run and one process; the control plane is the real one, the transport the one in memory.  Exit code
+1: something is left of those that were let go of.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kvproto.arguments import positive
+from kvproto.bench.churn_endpoint import ChurnEndpoint
+from kvproto.bench.results import command_line, write
+from kvproto.bench.tables import markdown
+from kvproto.io.control import gate
+
+#: passes that are timed, and seconds of rest
+PASSES, REST_S = 1000, 3.0
+#: longer than a link's beats may stay away
+SILENCE_S = 6.0
+#: instances that are there at a time while they come and go, and that do so before anything is compared
+BATCH, WARM = 50, 150
+
+
+def rest(end: ChurnEndpoint, departed: int) -> dict[str, Any]:
+    """Passes in which nothing happens, and what a second of rest takes."""
+    end.drive(lambda: False, SILENCE_S)
+    took = []
+    for _ in range(PASSES):
+        begin = time.perf_counter()
+        end.endpoint.poll()
+        took.append(1e6 * (time.perf_counter() - begin))
+    used, begin = time.process_time(), time.perf_counter()
+    end.drive(lambda: False, REST_S)
+    share = (time.process_time() - used) / (time.perf_counter() - begin)
+    took.sort()
+    return {
+        "side": end.side, "departed": departed, "pass_us": statistics.median(took), "mean_us": statistics.mean(took),
+        "p99_us": took[len(took) * 99 // 100], "idle_share": share,
+    }  # fmt: skip
+
+
+def held() -> dict[str, float]:
+    """What the process holds: MiB, and descriptors."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    descriptors = len([*Path("/proc/self/fd").iterdir()])
+    return {"rss_mib": pages * resource.getpagesize() / (1 << 20), "descriptors": descriptors}
+
+
+def come_and_go(side: str, instances: int) -> dict[str, Any]:
+    """What is left of so many instances of the other side that came, carried a room, were let go of and ended."""
+    with ChurnEndpoint(side, BATCH + 1) as end:
+        for first in range(0, WARM, BATCH):
+            end.visits(first, BATCH)
+        before, began = held(), end.books()
+        for first in range(WARM, WARM + instances, BATCH):
+            end.visits(first, min(BATCH, WARM + instances - first))
+        after, left = held(), end.books()
+    grown = {name: count - began[name] for name, count in left.items() if count > began[name]}
+    return {"side": side, "instances": instances, "before": before, "after": after, "left": grown}
+
+
+def bench(departed: Sequence[int], instances: int) -> dict[str, Any]:
+    """All figures."""
+    gate.BURST, gate.PACE = 1 << 30, 1e9  # how fast the door lets in is not what is asked here
+    found: dict[str, Any] = {"departed": [], "come_and_gone": []}
+    for side in "DP":
+        with ChurnEndpoint(side, 2 * max(departed)) as end:
+            there = 0
+            for count in sorted({0, *departed}):
+                end.departures(there, count - there)
+                there = count
+                found["departed"].append(rest(end, count))
+    found["come_and_gone"] = [come_and_go(side, instances) for side in "DP"]
+    return found
+
+
+def told(found: dict[str, Any]) -> str:
+    """The figures as tables."""
+    names = {"D": "decode", "P": "prefill"}
+    rows = [
+        [names[row["side"]], str(row["departed"]), f"{row['pass_us']:.1f}", f"{row['mean_us']:.1f}",
+         f"{row['p99_us']:.1f}", f"{100 * row['idle_share']:.2f} %"]
+        for row in found["departed"]
+    ]  # fmt: skip
+    more = [
+        [names[row["side"]], str(row["instances"]), f"{row['before']['rss_mib']:.1f}", f"{row['after']['rss_mib']:.1f}",
+         f"{row['after']['descriptors'] - row['before']['descriptors']:+d}",
+         ", ".join(f"{name} {count:+d}" for name, count in row["left"].items()) or "nothing"]
+        for row in found["come_and_gone"]
+    ]  # fmt: skip
+    head = markdown(["side", "departed", "pass us", "mean us", "p99 us", "at rest"], rows)
+    tail = markdown(["side", "come and gone", "MiB before", "MiB after", "descriptors", "left in books"], more)
+    return f"{head}\n\n{tail}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the figures; 1 if something is left."""
+    parser = command_line("churn", __doc__)
+    parser.add_argument("--departed", type=positive, nargs="+", default=[100, 1000],
+                        help="instances that have ended without a word (default 100 1000)")  # fmt: skip
+    parser.add_argument("--instances", type=positive, default=1000,
+                        help="instances of the other side that come and go (default 1000)")  # fmt: skip
+    options = parser.parse_args(argv)
+    found = bench(options.departed, options.instances)
+    if options.json != "-":
+        print(told(found))
+    write(options.json, "churn", argv, found)
+    left = {row["side"]: row["left"] for row in found["come_and_gone"] if row["left"]}
+    if left:
+        print(f"left of those that are gone: {left}", file=sys.stderr)
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
