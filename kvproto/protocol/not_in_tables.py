@@ -63,8 +63,9 @@ NOT_IN_TABLES = (
         " hold half of the ring; batches wait while the transport has no room, and a pass"
         " posts a bounded number of pieces; a poll is short while something is expected; a connection that leads to the"
         " address already is used again; of one connection's calls a few are heard a second. When, never whether.",
-        ("rank/decode.py:_held", "engine/decode_effects.py:busy",
-         "engine/decode_endpoint.py:_dial", "engine/loop.py:_receive"),
+        ("rank/decode.py:_held",
+         "engine/decode_endpoint.py:_dial", "engine/decode_endpoint.py:_say_hello",
+         "engine/decode_endpoint.py:_call_left", "engine/loop.py:_receive"),
         "tests/test_writes.py",
     ),
     Exemption(
@@ -87,6 +88,7 @@ NOT_IN_TABLES = (
          "engine/prefill_endpoint.py:_knows_room",
          "engine/decode_endpoint.py:_stage", "engine/room.py:ok", "engine/metrics.py:_decode", "engine/spans.py:ended",
          "rank/explain.py:_prefill", "rank/explain.py:_decode", "rank/explain.py:_over", "rank/explain.py:_last",
+         "rank/explain.py:_armed",
          "rank/explain.py:unlinked", "rank/explain.py:_leaving",
          "rank/explain.py:_down", "rank/explain.py:_plain"),
         "tests/test_endpoint_calls.py",

@@ -27,7 +27,7 @@ def noticed(t: Timing) -> float:
 
 def harmless(t: Timing) -> float:
     """A decode rank, from the loss of a prefill rank on that does not return: calls for as long as lease and write."""
-    return (t.call.period + QUANTUM) * (t.return_.tries + 1)
+    return sum(t.return_.after(times) + QUANTUM for times in range(t.return_.tries + 1))
 
 
 def answered(t: Timing) -> float:
