@@ -74,15 +74,15 @@ P, D = SuspectPrefill, SuspectDecode
 WORLDS = {
     "P: a room of one chunk, whose writes tell": HostileWorld(P, Config(chunks=1, tells=True), 40),
     "P: two chunks in a ring of one": HostileWorld(P, Config(chunks=2, ring=1, window=1, budget=Budget(early=1)), 300),
-    "P: pages only": HostileWorld(P, Config(chunks=1, pages_only=True), 400),
+    "P: pages only": HostileWorld(P, Config(chunks=1, route="pages"), 400),
     "P: one writes page to page at a time": HostileWorld(
         P, Config(chunks=2, ring=1, page_writes=1, budget=Budget(early=1, timeout=1)), 900
     ),
-    "P: pages, and one writes at a time": HostileWorld(P, Config(chunks=2, pages_only=True, page_writes=1), 300),
+    "P: pages, and one writes at a time": HostileWorld(P, Config(chunks=2, route="pages", page_writes=1), 300),
     "P: one asks at a time": HostileWorld(P, Config(chunks=2, ring=2, requests=1), 400),
     "P: one slot": HostileWorld(P, Config(chunks=2, ring=2, engine=AT_ONCE), 400),
     "P: writes in batches": HostileWorld(
-        P, Config(chunks=1, pages_only=True, pieces=2, batches=2, preparing=True, budget=Budget(late=1)), 400
+        P, Config(chunks=1, route="pages", pieces=2, batches=2, preparing=True, budget=Budget(late=1)), 400
     ),
     "P: a replica": HostileWorld(P, Config(prefills=2, heads=1, chunks=1), 40, rank=1),
     "P: an id used again, sends still wait": HostileWorld(

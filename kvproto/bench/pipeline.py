@@ -111,7 +111,7 @@ class BenchProcesses:
         need = max(form.plan.grant_bytes(rank, grid) for rank in range(decode.ranks))
         ring = case.ring * MIB or need * case.rooms * chunks(tokens, 0, grid)
         settings = Settings(
-            window=case.window, slots=case.slots, ring_bytes=ring, pages_only=case.what == "slice", trace=256,
+            window=case.window, slots=case.slots, ring_bytes=ring, route="pages" if case.what == "slice" else "staged", trace=256,
             slot_bytes=max(form.plan.part_bytes(share, grid) for share in form.plan.shares),
         )  # fmt: skip
         return EndpointForm(prefill, decode, grid, settings, form.pages, case.staging, case.max_descs)  # type: ignore[arg-type]

@@ -119,7 +119,7 @@ class Run:
         return Settings(
             timing=Timing(patience=Timer(patience / PATIENCE_TRIES, PATIENCE_TRIES)), window=self.window,
             slot_bytes=-(-slot // 256) * 256, slots=self.slots, ring_bytes=self.ring,
-            pages_only=route.endswith("slices"), trace=EVERY_STEP,
+            route="pages" if route.endswith("slices") else "cost", trace=EVERY_STEP,
         )  # fmt: skip
 
 

@@ -104,12 +104,16 @@ class Heartbeat(Body, tag="HEARTBEAT", frozen=True):
 
 
 class Open(Body, tag="OPEN", frozen=True):
-    """Decode has allocated pages for the room: `tokens` in all, `prefix` of them already there."""
+    """Decode has allocated pages for the room: `tokens` in all, `prefix` of them already there.
+
+    The pages that are to be written make so many `runs` of consecutive ones (0: not counted).
+    """
 
     tokens: U32
     prefix: U32
     secret: Secret = b""
     traceparent: TraceParent = b""
+    runs: U32 = 0
 
 
 class Announce(Body, tag="ANNOUNCE", frozen=True):

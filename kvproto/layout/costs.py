@@ -1,0 +1,122 @@
+"""What each route would cost, in seconds, before a byte moves: the numbers that choose between ring and pages.
+
+Three figures of a link say nearly all of it: what one piece of a write costs, whatever its size (`piece`), how fast one
+large write is (`rate`), and what a gather or a scatter takes (`launch`, and `copy` a byte).
+
+- *staged*: a gather, one write and a scatter for each chunk, of which those of successive chunks overlap: what counts
+  is the slowest of the three, and the others once.
+- *pages*: one write of many pieces, as many as are left when runs that adjoin on both sides are joined
+  (`kvproto.layout.byte_runs`).  Pieces are posted while others move, so what is slower of the two counts.
+
+Pages are pieces: where a cache is fresh its pages follow one another and join; where it has been in use for an hour they
+lie at random, and do not.  How many runs of consecutive pages a room's table has is counted once on each side; a cut of
+either one is a cut of both.  So pieces are known to within the cuts that fall on the same place.
+
+Over `cuda_ipc` a piece costs as much as a megabyte; over RDMA a page of 16 KiB goes as fast as a large write, and the
+two kernels of staging can be saved.  A profile says which (`PROFILES`), and `Settings.costs` can say it better: measure
+with `kvproto bench route`.
+
+A route that does not exist costs `NO_ROUTE`.  Ties are staged.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from kvproto.errors import ArgumentError
+from kvproto.layout.byte_runs import pieces_of_pages
+from kvproto.layout.placement import Placement
+from kvproto.layout.plan import Plan, Share
+
+#: seconds: longer than anything that is waited for, and a number that every format can write
+NO_ROUTE: Final = 1e9
+
+
+class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a link; times in seconds, rates in bytes a second.  Raises `ArgumentError` for what cannot be one."""
+
+    #: one piece of a write, however small
+    piece: float = 3.5e-6
+    #: one large write
+    rate: float = 390e9
+    #: one gather or scatter, however small, until it is seen to have ended
+    launch: float = 15e-6
+    #: bytes that a gather or a scatter moves, each counted once
+    copy: float = 2000e9
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            least = 0.0 if name in {"piece", "launch"} else 1.0
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < 1e30:  # noqa: PLR2004
+                raise ArgumentError(f"Costs.{name} is {value!r}: it is a number of at least {least:g}")
+
+
+#: by kind of link.  `cuda_ipc`, `shm` and `tcp` were measured; of `rdma` the rate is a 400 Gbit/s port's and the piece
+#: is what a queue pair is commonly said to take: measure your own.  `free` is where nobody knows: all is staged
+PROFILES: Final[dict[str, Costs]] = {
+    "free": Costs(piece=0.0, rate=1e29, launch=0.0, copy=1e29),
+    "cuda_ipc": Costs(),
+    "rdma": Costs(piece=0.25e-6, rate=48e9),
+    "shm": Costs(piece=2e-6, rate=4e9, launch=60e-6, copy=4e9),
+    "tcp": Costs(piece=38e-6, rate=1e9, launch=60e-6, copy=4e9),
+}
+
+
+class PageForm(msgspec.Struct, frozen=True):
+    """How many pieces the pages of a share make: what does not change from room to room."""
+
+    #: tokens of a page, of the smaller one of the two sides
+    tokens: int
+    #: pieces of one page, over all layers, K and V
+    alone: int
+    #: pieces that are saved where a page follows its neighbour on both sides
+    joined: int
+
+    def pieces(self, tokens: int, runs: int) -> int:
+        """Of so many tokens whose pages make so many runs (0: nobody has counted, so each page is one)."""
+        pages = -(-tokens // self.tokens)
+        return pages * self.alone - (pages - min(pages, runs or pages)) * self.joined
+
+
+@lru_cache(maxsize=1024)
+def page_form(plan: Plan, share: Share, ours: Placement | None = None, theirs: Placement | None = None) -> PageForm:
+    """Count one page, and two that are neighbours."""
+    one, two = (pieces_of_pages(plan, share, pages, ours, theirs) for pages in (1, 2))
+    return PageForm(min(plan.prefill.page_size, plan.decode.page_size), one, 2 * one - two)
+
+
+def runs_between(ours: int, theirs: int) -> int:
+    """Runs of two tables laid beside each other, at most; 0: one of them is not known."""
+    return ours + theirs - 1 if ours and theirs else 0
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What a room would take by each route; seconds, from its first gather to its last byte, alone on the link."""
+
+    staged: float
+    pages: float
+
+    @property
+    def dearer(self) -> float:
+        """How much longer by pages than staged; 0 where there is no choice."""
+        return max(0.0, self.pages - self.staged) if max(self.pages, self.staged) < NO_ROUTE else 0.0
+
+    def __str__(self) -> str:
+        return f"staged {_told(self.staged)}, pages {_told(self.pages)}"
+
+
+def estimate(costs: Costs, nbytes: int, pieces: int, chunks: int, *, ring: bool = True, open_: bool = True) -> Estimate:
+    """Of so many bytes, in so many pieces or chunks; `ring`: they may be staged, `open_`: pages may be written."""
+    chunk = nbytes / max(1, chunks)
+    kernel, write = costs.launch + chunk / costs.copy, max(costs.piece, chunk / costs.rate)
+    staged = 2 * kernel + write + max(0, chunks - 1) * max(kernel, write)
+    pages = max(nbytes / costs.rate, pieces * costs.piece)
+    return Estimate(staged if ring else NO_ROUTE, pages if open_ else NO_ROUTE)
+
+
+def _told(seconds: float) -> str:
+    return "impossible" if seconds >= NO_ROUTE else f"{1e3 * seconds:.3g} ms"
