@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from support.engine_groups import ROOM, SETTINGS, Cut, Groups
 from support.engine_pools import Cache, Form, table
 

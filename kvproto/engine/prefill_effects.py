@@ -75,7 +75,8 @@ class PrefillData:
             loop, pool, kernels, entries, self.staging, self.slot_bytes, self._share_of, self.drafts.ready
         )  # fmt: skip
         self.writes = RankWrites(loop, transport)
-        rank.tells, rank.costs = transport.caps.native_notify, rank.settings.costs_of(costs_profile(transport.caps, pool))
+        rank.tells = transport.caps.native_notify
+        rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
         self._counts = {"writes": 0, "slices": 0, "direct": 0}
         loop.handlers |= {
             do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,

@@ -8,9 +8,9 @@ large write is (`rate`), and what a gather or a scatter takes (`launch`, and `co
 - *pages*: one write of many pieces, as many as are left when runs that adjoin on both sides are joined
   (`kvproto.layout.byte_runs`).  Pieces are posted while others move, so what is slower of the two counts.
 
-Pages are pieces: where a cache is fresh its pages follow one another and join; where it has been in use for an hour they
-lie at random, and do not.  How many runs of consecutive pages a room's table has is counted once on each side; a cut of
-either one is a cut of both.  So pieces are known to within the cuts that fall on the same place.
+Where a cache is fresh its pages follow one another, and join; where it has been in use for an hour they lie at random,
+and do not.  How many runs of consecutive pages a room's table has is counted once on each side; a cut of either one is
+a cut of both.  So pieces are known to within the cuts that fall on the same place.
 
 Over `cuda_ipc` a piece costs as much as a megabyte; over RDMA a page of 16 KiB goes as fast as a large write, and the
 two kernels of staging can be saved.  A profile says which (`PROFILES`), and `Settings.costs` can say it better: measure
@@ -22,6 +22,7 @@ A route that does not exist costs `NO_ROUTE`.  Ties are staged.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import inf
 from typing import Final
 
 import msgspec
@@ -33,6 +34,8 @@ from kvproto.layout.plan import Plan, Share
 
 #: seconds: longer than anything that is waited for, and a number that every format can write
 NO_ROUTE: Final = 1e9
+#: seconds of a piece or a launch, at most
+LONGEST: Final = 60.0
 
 
 class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,19 +53,19 @@ class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            least = 0.0 if name in {"piece", "launch"} else 1.0
-            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < 1e30:  # noqa: PLR2004
-                raise ArgumentError(f"Costs.{name} is {value!r}: it is a number of at least {least:g}")
+            least, most = (0.0, LONGEST) if name in {"piece", "launch"} else (1.0, inf)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                raise ArgumentError(f"Costs.{name} is {value!r}: it is a number from {least:g} to {most:g}")
 
 
 #: by kind of link.  `cuda_ipc`, `shm` and `tcp` were measured; of `rdma` the rate is a 400 Gbit/s port's and the piece
 #: is what a queue pair is commonly said to take: measure your own.  `free` is where nobody knows: all is staged
 PROFILES: Final[dict[str, Costs]] = {
-    "free": Costs(piece=0.0, rate=1e29, launch=0.0, copy=1e29),
+    "free": Costs(piece=0.0, rate=inf, launch=0.0, copy=inf),
     "cuda_ipc": Costs(),
     "rdma": Costs(piece=0.25e-6, rate=48e9),
-    "shm": Costs(piece=2e-6, rate=4e9, launch=60e-6, copy=4e9),
-    "tcp": Costs(piece=38e-6, rate=1e9, launch=60e-6, copy=4e9),
+    "shm": Costs(piece=2e-6, rate=4e9, launch=60e-6, copy=2.4e9),
+    "tcp": Costs(piece=38e-6, rate=1e9, launch=60e-6, copy=2.4e9),
 }
 
 
