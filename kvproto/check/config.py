@@ -29,7 +29,7 @@ from kvproto.rank.settings import Settings
 HARD = frozenset({"crash", "link", "leave"})
 
 UNIT = 256  #: bytes of a ring unit: one head of one chunk
-GRID = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, so that nothing goes page to page
+GRID = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, so that pages have two pieces
 FIRST_ROOM = 100
 
 
@@ -101,6 +101,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pieces: Some = 1
     net: Net = "fifo"
     route: Literal["cost", "pages"] = "cost"
+    #: both sides have heads and pages alike
+    alike: bool = False
     #: what the routes cost: the same, or one of them more than the other
     costs: Literal["even", "dear pages", "dear ring"] = "even"
     #: a staged write carries its own notification: it arrives at any moment after the last piece has landed
@@ -160,7 +162,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def prefill_layout(self) -> Layout:
         """The layout of the prefill ranks."""
-        return self._layout(self.prefills // self.stages, self.stages, 1)
+        return self._layout(self.prefills // self.stages, self.stages, GRID if self.alike else 1)
 
     @property
     def decode_layout(self) -> Layout:

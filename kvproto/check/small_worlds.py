@@ -212,6 +212,25 @@ SMALL: dict[str, Config] = {
         about="three batches that take time to make ready, of which some are given up",
     ),
     "pages": Config(route="pages", budget=Budget(abort=1, drop=1), must=PAGES[:1], about="nothing is staged"),
+    "even": Config(
+        ring=4, slots=2, alike=True, patient=True, never=PAGES, must=("a write and a gather at once",),
+        about="both sides are cut alike, and the ring is no dearer than pages",
+    ),
+    "dear-ring": Config(
+        ring=4, alike=True, costs="dear ring", budget=Budget(abort=1), must=PAGES[:1],
+        never=("a send that waits for the watermark", "a write and a gather at once"),
+        about="both sides are cut alike, and pages are cheaper than the ring",
+    ),
+    "dear-pages": Config(
+        ring=1, ahead=0, costs="dear pages", engine=IN_TWO, budget=Budget(early=1, duplicate=1),
+        must=("a send that waits its turn",), never=PAGES,
+        about="pages are dearer than to wait: nobody leaves the ring while it is not used up",
+    ),
+    "dear-pages-late": Config(
+        ring=1, ahead=0, costs="dear pages", engine=IN_TWO, budget=Budget(early=1, late=1),
+        must=("a send that waits its turn", "a send that gave the ring up"),
+        about="a wait that was as dear as pages ends over them",
+    ),
     "prefix": Config(prefix=2, about="the decode side has a page already"),
     "full-hit": Config(prefix=2, chunks=0, must=("a full prefix hit that succeeds",), about="only the aux row moves"),
     "odd-sizes": Config(
