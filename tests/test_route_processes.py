@@ -1,4 +1,4 @@
-"""Equal groups in processes of their own, over NIXL: by the ring, page to page, and by what costs less, byte for byte."""
+"""Equal groups in processes of their own, over NIXL: by the ring, by pages, and by what costs less; byte for byte."""
 
 from __future__ import annotations
 
