@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from kvproto.fsm.vocabulary import Effect
-from kvproto.layout.costs import Estimate, estimate, page_form, runs_between
+from kvproto.layout.costs import NO_ROUTE, Estimate, estimate, page_form, runs_between
 from kvproto.layout.placement import closed_between, fault
 from kvproto.layout.plan import Plan, plan_between
 from kvproto.layout.sharding import Layout, chunks
@@ -34,6 +34,10 @@ from kvproto.rank.settings import Settings
 EARLY = PRoom.AWAIT_ENGINE
 #: how many lengths and claims are kept for sharing
 KEPT = 16384
+#: how many estimates are kept, a link
+ESTIMATES = 256
+#: of a rank that no link leads to any more: it will not be written to
+NOWHERE = Estimate(0.0, NO_ROUTE)
 Shared = TypeVar("Shared")
 
 
@@ -109,18 +113,19 @@ class PrefillLinks(Rank):
 
     def estimate(self, room: int, peer: int) -> Estimate:
         """What the room's KV for this decode rank would take by each route (`kvproto.layout.costs`)."""
-        value, to = self.value_of(room), self.peers[self.link_to(room, peer) or 0]
+        value, to = self.value_of(room), self.peers.get(self.link_to(room, peer) or 0)
+        if to is None or to.plan is None:
+            return NOWHERE
         about = value.tokens - value.prefix, runs_between(value.runs, value.their_runs)
         known = to.estimates.get(about)
         if known is None:
-            if len(to.estimates) >= KEPT:
+            if len(to.estimates) >= ESTIMATES:
                 to.estimates.clear()
-            known = to.estimates[about] = self._estimate(to, *about)
+            known = to.estimates[about] = self._estimate(to, to.plan, *about)
         return known
 
-    def _estimate(self, to: LinkPeer, tokens: int, runs: int) -> Estimate:
-        assert to.plan is not None
-        plan, route, slot = to.plan, self.settings.route, self.settings.slot_bytes
+    def _estimate(self, to: LinkPeer, plan: Plan, tokens: int, runs: int) -> Estimate:
+        route, slot = self.settings.route, self.settings.slot_bytes
         share = plan.share(self.index, to.rank)
         fits = not slot or plan.part_bytes(share, min(tokens, self.grid)) <= slot
         open_ = not closed_between(self.placement, to.placement) and route != "staged"

@@ -40,7 +40,8 @@ POOL: dict[str, tuple[Any, ...]] = {
     "leaving": (False, True), "heard": (False, True), "mark": (0, 1), "full": (False, True),
     "landed": (False, True), "traceparent": (b"", b"", b"00-1"), "doubt": (0, 1, 2, 3),
     "anew": (False, False, True), "within": (0.0, 0.0, 5.0),
-    "staged_cost": (0.0, 1.0), "pages_cost": (0.0, 1.0), "dearer": (0.0, 0.0, 98.0), "runs": (0, 1), "their_runs": (0, 1),
+    "staged_cost": (0.0, 1.0), "pages_cost": (0.0, 1.0), "dearer": (0.0, 0.0, 98.0),
+    "runs": (0, 1), "their_runs": (0, 1),
 }  # fmt: skip
 NOW = 100.0
 #: states in which a room's terms may be unknown
