@@ -118,7 +118,8 @@ def test_why_a_part_is_staged_can_be_read(prefill: Cut, decode: Cut, why: str) -
 def test_a_closed_pool_is_staged_even_between_equal_groups() -> None:
     closed = Settings(ring_bytes=1 << 20, route="staged")
     with Groups(Cut(Form("BNHC")), Cut(Form("BNHC")), settings=SETTINGS, theirs=closed).connect() as groups:
-        assert groups.prefills[0].routes() == {(2, 0): 'the pool of the decode rank is closed: Settings.route is "staged"'}
+        why = 'the pool of the decode rank is closed: Settings.route is "staged"'
+        assert groups.prefills[0].routes() == {(2, 0): why}
         groups.move(29)
         assert groups.right == [True] and groups.counts()["writes"] == 4
 
