@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from kvproto.fsm.timing import Timer
-from kvproto.protocol.timing import Timing
 from kvproto.layout.costs import Costs
+from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import BOUNDS, Settings
 
 
@@ -50,11 +50,11 @@ def test_a_setting_beyond_its_bounds_is_named(name: str, value: Any) -> None:
 
 
 def test_a_route_and_its_costs_are_named() -> None:
-    with pytest.raises(ValueError, match="Settings.route"):
+    with pytest.raises(ValueError, match=r"Settings\.route"):
         Settings(route="slices")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"Settings.costs is 'nvlink': .* cuda_ipc, rdma"):
         Settings(costs="nvlink")
-    with pytest.raises(ValueError, match="Costs.rate"):
+    with pytest.raises(ValueError, match=r"Costs\.rate"):
         Costs(rate=0.0)
 
 
