@@ -18,7 +18,7 @@ from support.engine_pools import Cache, Form, table
 from kvproto.errors import LinkError
 from kvproto.layout.placement import Placement, Strides
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import Settings
+from kvproto.rank.settings import Route, Settings
 from kvproto.testing.access import inside
 
 #: K and V told apart: in tensors of their own, in one, in one row; a tensor a layer, or one of all
@@ -43,7 +43,8 @@ CASES = [(*pair, *GROUPS[at % len(GROUPS)], ROUTES[at % len(ROUTES)]) for at, pa
 
 
 def settings(route: str) -> Settings:
-    return Settings(ring_bytes=1 << 20, route="cost" if route == "prefix" else route)
+    forced: dict[str, Route] = {"staged": "staged", "pages": "pages"}
+    return Settings(ring_bytes=1 << 20, route=forced.get(route, "cost"))
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,8 @@ def test_pieces_are_those_that_are_written(ours: tuple[int, int], theirs: tuple[
     form = page_form(plan, share)
     apart = [[2 * page for page in random.sample(range(64), 16)] for _ in range(2)]
     rows = [list(range(16))] * 2
-    for tables, runs in ((apart, 0), (rows, 1)):
-        told = sum(1 for _ in descriptors(plan, share, *tables, 0, 16))
+    for (source, target), runs in ((apart, 0), (rows, 1)):
+        told = len(list(descriptors(plan, share, source, target, 0, 16)))
         assert told <= form.pieces(16, runs) <= 2 * told
         if ours[1] == theirs[1]:
             assert form.pieces(16, runs) == told

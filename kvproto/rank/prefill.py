@@ -106,11 +106,11 @@ class PrefillRank(PrefillQueues):
         work, terms = value.work, value.terms
         if (terms.writes and effect.first < effect.last) or (terms.aux and effect.aux):
             self._groups[room] = terms.group
+        known = [(peer, self.estimate(room, peer)) for peer in bits(terms.writes) if effect.first < effect.last]
         for chunk in range(effect.first, effect.last):
             first, count = cell(chunk, value.tokens, value.prefix, self.grid)
             ready = work is not None and work.produced >= first + count
-            for peer in bits(terms.writes):
-                costs = self.estimate(room, peer)
+            for peer, costs in known:
                 put(ev.SendOpened(room, chunk, peer, ready, self.tells, False, costs.staged, costs.pages))
         if effect.aux:
             ready = work is not None and work.aux
