@@ -290,7 +290,7 @@ WRITES: dict[str, tuple[list[type[Untaken] | None], list[tuple[Event, ...]]]] = 
 
 def over_pages(said: list[type[Untaken] | None]) -> SimulatedWorld:
     """A write of four batches over pages, of which the transport says this."""
-    at = world(settings=Settings(timing=QUICK, pages_only=True))
+    at = world(settings=Settings(timing=QUICK, route="pages"))
     node, answers = at.nodes["P", 0], iter(said)
     to_open(at)
     with pytest.MonkeyPatch.context() as patch:
@@ -334,7 +334,7 @@ def a_lease_that_ends_between_two_batches() -> SimulatedWorld:
 
 
 def a_lease_that_ends_before_the_first_batch(*, pages: bool) -> SimulatedWorld:
-    at = world(settings=Settings(timing=QUICK, pages_only=pages))
+    at = world(settings=Settings(timing=QUICK, route="pages" if pages else "cost"))
     node = at.nodes["P", 0]
     to_open(at)
     with pytest.MonkeyPatch.context() as patch:

@@ -74,7 +74,8 @@ class Traffic:
         self.random, self.calm = Random(seed), seed % 2 == 0
         pages = self.random.random() < 0.3
         settings = Settings(
-            timing=TIMING, ring_bytes=self.random.choice((1 << 11, 1 << 13)), slots=2, window=2, pages_only=pages
+            timing=TIMING, ring_bytes=self.random.choice((1 << 11, 1 << 13)), slots=2, window=2,
+            route="pages" if pages else "cost",
         )
         self.stage = Shadowed(kind, settings=settings, tags=self.random.random() < 0.5)
         self.post = self.stage.post

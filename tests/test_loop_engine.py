@@ -192,7 +192,7 @@ def test_a_copy_that_has_failed_when_it_is_first_asked_ends_its_room_and_holds_n
 
 @pytest.mark.parametrize(("side", "effect"), [("P", do.TransmitAux), ("D", do.TransmitPages), ("D", do.DeliverAux)])
 def test_a_handler_that_raises_ends_its_own_room(side: str, effect: type[Effect]) -> None:
-    settings = Settings(ring_bytes=1 << 20, pages_only=effect is do.TransmitPages)
+    settings = Settings(ring_bytes=1 << 20, route="pages" if effect is do.TransmitPages else "cost")
     with Pair(layout(2), layout(1), grid=8, settings=settings) as pair:
         first = pair.open(20)
         loop = inside(pair.endpoints[0 if side == "P" else -1]).loop

@@ -56,15 +56,15 @@ def joined(suspect: Suspect) -> Iterator[Frozen]:
 WORLDS = {
     "a room of one chunk, whose writes tell": prefill(Config(chunks=1, tells=True), 40),
     "two chunks in a ring of one": prefill(Config(chunks=2, ring=1, window=1, budget=Budget(early=1)), 300),
-    "pages only": prefill(Config(chunks=1, pages_only=True), 400),
+    "pages only": prefill(Config(chunks=1, route="pages"), 400),
     "one writes page to page at a time": prefill(
         Config(chunks=2, ring=1, page_writes=1, budget=Budget(early=1, timeout=1)), 900
     ),
-    "pages, and one writes at a time": prefill(Config(chunks=2, pages_only=True, page_writes=1), 300),
+    "pages, and one writes at a time": prefill(Config(chunks=2, route="pages", page_writes=1), 300),
     "one asks at a time": prefill(Config(chunks=2, ring=2, requests=1), 400),
     "one slot": prefill(Config(chunks=2, ring=2, engine=AT_ONCE), 400),
     "writes in batches": prefill(
-        Config(chunks=1, pages_only=True, pieces=2, batches=2, preparing=True, budget=Budget(late=1)), 400
+        Config(chunks=1, route="pages", pieces=2, batches=2, preparing=True, budget=Budget(late=1)), 400
     ),
     "a replica": prefill(Config(prefills=2, heads=1, chunks=1), 40, rank=1),
     "an id used again, sends still wait": prefill(

@@ -143,7 +143,7 @@ def test_a_fallback_is_told_with_its_reason() -> None:
 
 
 def test_what_is_never_staged_is_told_apart() -> None:
-    with Pair(layout(2), layout(1), grid=8, settings=replace(SMALL, pages_only=True)) as pair:
+    with Pair(layout(2), layout(1), grid=8, settings=replace(SMALL, route="pages")) as pair:
         pair.finish(pair.open(20))
         (told,) = numbers(pair.prefills[0])
     assert fallbacks(told) == {("NEW", "SendOpened"): 3}

@@ -128,7 +128,7 @@ def test_the_code_of_the_page_stands_in_the_files_that_it_names() -> None:
     for name, block in blocks:
         lines = {line.strip() for line in (ROOT / name).read_text().splitlines()}
         for line in block.splitlines():
-            assert line.strip() in lines or line.strip() == "…", f"{name}: {line}"
+            assert line.strip() in lines or line.strip() == "...", f"{name}: {line}"
 
 
 def test_the_results_have_every_case() -> None:

@@ -19,7 +19,7 @@ TOKENS, GRID, PAGE = 45, 8, 4
 
 @pytest.fixture(params=[False, True], ids=["staged", "over pages"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, pages_only=request.param)
+    settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, route="pages" if request.param else "cost")
     with Pair(layout(2), layout(1), grid=GRID, settings=settings) as made:
         assert made.plan.prefill.page_size == PAGE
         yield made

@@ -11,13 +11,14 @@ from itertools import product
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from support.engine_groups import ROOM, SETTINGS, Cut, Groups
 from support.engine_pools import Cache, Form, table
 
 from kvproto.errors import LinkError
 from kvproto.layout.placement import Placement, Strides
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import Settings
+from kvproto.rank.settings import Route, Settings
 from kvproto.testing.access import inside
 
 #: K and V told apart: in tensors of their own, in one, in one row; a tensor a layer, or one of all
@@ -42,7 +43,8 @@ CASES = [(*pair, *GROUPS[at % len(GROUPS)], ROUTES[at % len(ROUTES)]) for at, pa
 
 
 def settings(route: str) -> Settings:
-    return Settings(ring_bytes=1 << 20, pages_only=route == "pages", staged_only=route == "staged")
+    forced: dict[str, Route] = {"staged": "staged", "pages": "pages"}
+    return Settings(ring_bytes=1 << 20, route=forced.get(route, "cost"))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,8 @@ def test_a_latent_cache_without_heads(form: Form) -> None:
 def test_a_block_of_all_layers_and_both_k_and_v_is_one_piece() -> None:
     """Between equal groups whole blocks go; neighbours on both sides would even go together."""
     form = Form("BL2NHC")
-    with Groups(Cut(form, tp=2), Cut(form, tp=2)).connect() as groups:
+    dear = replace(SETTINGS, costs="shm")
+    with Groups(Cut(form, tp=2), Cut(form, tp=2), settings=dear).connect() as groups:
         assert [each.routes() for each in groups.prefills] == [{(2, 0): ""}, {(2, 1): ""}]
         groups.move(32)
         assert groups.right == [True, True]
@@ -114,22 +117,23 @@ def test_why_a_part_is_staged_can_be_read(prefill: Cut, decode: Cut, why: str) -
 
 
 def test_a_closed_pool_is_staged_even_between_equal_groups() -> None:
-    closed = Settings(ring_bytes=1 << 20, staged_only=True)
+    closed = Settings(ring_bytes=1 << 20, route="staged")
     with Groups(Cut(Form("BNHC")), Cut(Form("BNHC")), settings=SETTINGS, theirs=closed).connect() as groups:
-        assert groups.prefills[0].routes() == {(2, 0): "the pool of the decode rank is closed: Settings.staged_only"}
+        why = 'the pool of the decode rank is closed: Settings.route is "staged"'
+        assert groups.prefills[0].routes() == {(2, 0): why}
         groups.move(29)
         assert groups.right == [True] and groups.counts()["writes"] == 4
 
 
 NO_WAY = [
-    (Settings(pages_only=True), "nothing is staged here .* the pool of the decode rank is closed"),
+    (Settings(route="pages"), "nothing is staged here .* the pool of the decode rank is closed"),
     (Settings(slot_bytes=64), "a part of 6144 bytes fits no slot of 64 .* the pool of the decode rank is closed"),
 ]
 
 
 @pytest.mark.parametrize(("ours", "why"), NO_WAY, ids=["pages only", "small slots"])
 def test_where_no_route_is_left_the_call_is_refused(ours: Settings, why: str) -> None:
-    closed = Settings(ring_bytes=1 << 20, staged_only=True)
+    closed = Settings(ring_bytes=1 << 20, route="staged")
     with (
         Groups(Cut(Form("BNHC")), Cut(Form("BNHC")), settings=ours, theirs=closed) as groups,
         pytest.raises(LinkError, match=why),
@@ -138,13 +142,13 @@ def test_where_no_route_is_left_the_call_is_refused(ours: Settings, why: str) ->
 
 
 def test_a_part_that_the_ring_cannot_take_fails_with_a_reason_that_can_be_read() -> None:
-    closed = Settings(ring_bytes=256, staged_only=True)
+    closed = Settings(ring_bytes=256, route="staged")
     with Groups(Cut(Form("BNHC")), Cut(Form("BNHC")), theirs=closed).connect() as groups:
         (outcome,) = groups.move(29)
         assert outcome.cause is Cause.WRITE_FAILED
         (told,) = groups.prefills[0].finished()
         assert (
-            "this part was not staged, and the pool of the decode rank is closed: Settings.staged_only" in told.reason
+            "this part was not staged, and the pool of the decode rank is closed: Settings.route is " in told.reason
         )
         assert inside(groups.decodes[0]).rank.value_of(ROOM.key) is not None
 
@@ -173,7 +177,7 @@ def wrong_planes(told: Placement) -> Placement:
 
 @pytest.mark.parametrize("lie", [wrong_strides, wrong_planes])
 def test_a_placement_that_is_wrong_is_noticed(lie: Callable[[Placement], Placement]) -> None:
-    with Groups(PACKED, PACKED, settings=Settings(ring_bytes=1 << 20, pages_only=True)) as groups:
+    with Groups(PACKED, PACKED, settings=Settings(ring_bytes=1 << 20, route="pages")) as groups:
         inside(groups.decodes[0]).rank.placement = lie(placement_of(groups))
         groups.connect().move(32)
         assert groups.right == [False]
@@ -181,7 +185,7 @@ def test_a_placement_that_is_wrong_is_noticed(lie: Callable[[Placement], Placeme
 
 def test_a_placement_that_is_not_told_is_noticed() -> None:
     """The layout's own form would be written to regions that this pool does not have: nothing is posted."""
-    with Groups(PACKED, PACKED, settings=Settings(ring_bytes=1 << 20, pages_only=True)) as groups:
+    with Groups(PACKED, PACKED, settings=Settings(ring_bytes=1 << 20, route="pages")) as groups:
         inside(groups.decodes[0]).rank.placement = None
         (outcome,) = groups.connect().move(32)
         assert outcome.cause is Cause.WRITE_FAILED and groups.right == [False]

@@ -78,7 +78,8 @@ def test_between_device_addresses(
     source: Form, target: Form, ours: dict[str, Any], theirs: dict[str, Any], pages: bool
 ) -> None:
     made = Groups(
-        Cut(source, **ours), Cut(target, **theirs), settings=replace(RING, pages_only=pages), device="cuda",
+        Cut(source, **ours), Cut(target, **theirs), device="cuda",
+        settings=replace(RING, route="pages" if pages else "cost"),
         fabric=DeviceFabric(auto=True), transport=DeviceTransport,
     )  # fmt: skip
     with made.connect() as groups:

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproto.fsm.timing import Timer
+from kvproto.layout.costs import Costs
 from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import BOUNDS, Settings
 
@@ -48,9 +49,13 @@ def test_a_setting_beyond_its_bounds_is_named(name: str, value: Any) -> None:
         Settings(**{name: value})
 
 
-def test_a_switch_is_a_switch() -> None:
-    with pytest.raises(ValueError, match="pages_only"):
-        Settings(pages_only=1)  # type: ignore[arg-type]
+def test_a_route_and_its_costs_are_named() -> None:
+    with pytest.raises(ValueError, match=r"Settings\.route"):
+        Settings(route="slices")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"Settings.costs is 'nvlink': .* cuda_ipc, rdma"):
+        Settings(costs="nvlink")
+    with pytest.raises(ValueError, match=r"Costs\.rate"):
+        Costs(rate=0.0)
 
 
 def test_what_is_given_by_default_goes_together() -> None:

@@ -22,7 +22,7 @@ TOKENS, GRID = 45, 8
 
 @pytest.fixture(params=[False, True], ids=["staged", "over pages"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, slots=1, pages_only=request.param)
+    settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, slots=1, route="pages" if request.param else "cost")
     with Pair(layout(2), layout(1), grid=GRID, settings=settings) as made:
         yield made
 

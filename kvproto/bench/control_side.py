@@ -56,7 +56,7 @@ class ControlRank:
             self.device = f"cuda:{0 if self.prefill else torch.cuda.device_count() - 1}"
             torch.cuda.set_device(self.device)
         self.pool = Pool([t.to(self.device) for t in pool.k], [t.to(self.device) for t in pool.v], pool.order)
-        settings = Settings(ring_bytes=8 << 20, slots=16, timing=UNHURRIED)
+        settings = Settings(ring_bytes=8 << 20, slots=16, timing=UNHURRIED, costs="free")
         make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
         self.endpoint = make(
             layout(self.page), 0, self.pool, NixlTransport(), grid=TOKENS, settings=settings, keys=keys

@@ -35,7 +35,7 @@ class OverloadRank:
         self.prefill = side == "P"
         mine = layout(2, 16) if self.prefill else layout(1, 32)
         self.page = mine.page_size
-        settings = Settings(ring_bytes=RING_CHUNKS * CHUNK_BYTES, slots=SLOTS)
+        settings = Settings(ring_bytes=RING_CHUNKS * CHUNK_BYTES, slots=SLOTS, costs="free")
         make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
         self.endpoint = make(mine, index, noise(mine, index, PAGES, 1), NixlTransport(), grid=GRID, settings=settings)
 

@@ -67,7 +67,7 @@ class BenchProcesses:
         self.members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
         tokens = case.size * MIB // self.shape.token_bytes
         names = list(range(1, case.rooms + 1))
-        self.members.tell("PD", "fill", names, tokens)
+        self.members.tell("PD", "fill", names, tokens, case.fresh)
         times: list[float] = []
         bulks: list[float] = []
         logs: list[dict[str, Any]] = []
@@ -97,6 +97,7 @@ class BenchProcesses:
             "ms": 1e3 * statistics.median(times), "gbs": 1e-9 * nbytes / statistics.median(times),
             "best_gbs": 1e-9 * nbytes / min(times), "all_ms": [round(1e3 * t, 4) for t in times],
             "pieces": stats["P", 0]["pieces"] // (last + 1), "phases": phases(logs),
+            "went": "staged" if stats["P", 0]["writes"] else "pages",
             **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / case.rooms / bulk,
                 "ratio": case.rooms * bulk / statistics.median(times)} if bulk else {}),
         }  # fmt: skip
@@ -111,7 +112,8 @@ class BenchProcesses:
         need = max(form.plan.grant_bytes(rank, grid) for rank in range(decode.ranks))
         ring = case.ring * MIB or need * case.rooms * chunks(tokens, 0, grid)
         settings = Settings(
-            window=case.window, slots=case.slots, ring_bytes=ring, pages_only=case.what == "slice", trace=256,
+            window=case.window, slots=case.slots, ring_bytes=ring, trace=256,
+            route="pages" if case.what == "slice" else case.route,
             slot_bytes=max(form.plan.part_bytes(share, grid) for share in form.plan.shares),
         )  # fmt: skip
         return EndpointForm(prefill, decode, grid, settings, form.pages, case.staging, case.max_descs)  # type: ignore[arg-type]

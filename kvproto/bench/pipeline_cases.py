@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvproto.layout.sharding import Layout
+from kvproto.rank.settings import Route
 
 MIB = 1 << 20
 
@@ -20,10 +21,12 @@ class PipelineShape:
     layers: int = 32
     heads: int = 8
     dim: int = 128
+    #: tokens a page where both sides have the same number of ranks: the decode side's are larger, so nothing is alike
+    page_sizes: tuple[int, int] = (16, 32)
 
     def layouts(self) -> tuple[Layout, Layout]:
-        """Equal sharding would go page to page, so then the decode side has other pages."""
-        pages = 16, 32 if self.prefill == self.decode else 16
+        """Of both sides."""
+        pages = self.page_sizes if self.prefill == self.decode else (16, 16)
         both = [
             Layout(layers=self.layers, heads=self.heads, k_dim=self.dim, v_dim=self.dim, itemsize=2, dtype="bfloat16",
                    page_size=page, tp=tp)
@@ -55,6 +58,10 @@ class Case:
     max_descs: int = 0
     repeats: int = 15
     staging: str = "device"
+    #: how parts travel (`Settings.route`); of `what` "slice": page to page
+    route: Route = "staged"
+    #: pages follow one another, as in a cache that nothing has been freed of
+    fresh: bool = False
 
 
 SHAPES = {

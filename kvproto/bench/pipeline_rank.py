@@ -112,12 +112,13 @@ class PipelineRank:
                 torch.cuda.empty_cache()
 
     # ------------------------------------------------------------------------------------------ the bytes
-    def fill(self, rooms: list[int], tokens: int) -> None:
-        """Lay the truth of these rooms into random pages, or take random pages and mark everything."""
+    def fill(self, rooms: list[int], tokens: int, fresh: bool = False) -> None:
+        """Lay the truth of these rooms into random pages (of a `fresh` cache: into successive ones), or mark all."""
         assert self.pool is not None
         size = self.pool.page_size
         used = -(-tokens // size)
-        spread = torch.randperm(self.pool.pages)[: used * len(rooms)].tolist()
+        order = torch.arange(self.pool.pages) if fresh else torch.randperm(self.pool.pages)
+        spread = order[: used * len(rooms)].tolist()
         self.tables = {room: torch.tensor(spread[i * used : i * used + used]) for i, room in enumerate(rooms)}
         if self.side == "P":
             for room in rooms:

@@ -16,8 +16,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from kvproto.fsm.network import Net
+from kvproto.layout.costs import PROFILES
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.events import room_key
@@ -27,7 +29,7 @@ from kvproto.rank.settings import Settings
 HARD = frozenset({"crash", "link", "leave"})
 
 UNIT = 256  #: bytes of a ring unit: one head of one chunk
-GRID = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, so that nothing goes page to page
+GRID = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, so that pages have two pieces
 FIRST_ROOM = 100
 
 
@@ -40,6 +42,11 @@ Rooms = Annotated[int, msgspec.Meta(ge=1, le=4)]
 WORDS = "open|schedule|produce|withdraw|withdrawn|finish|aux"
 EngineCalls = Annotated[str, msgspec.Meta(max_length=64, pattern=f"^({WORDS}|[+])+$")]
 EngineScript = Annotated[tuple[EngineCalls, ...], msgspec.Meta(max_length=8)]
+
+
+#: in a world without numbers for time: pages as dear as the ring; a piece that costs, so pages do; or the kernels
+FREE = PROFILES["free"]
+COSTS = {"even": FREE, "dear pages": replace(FREE, piece=1.0), "dear ring": replace(FREE, launch=1.0)}
 
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,7 +100,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: units of a part, each of which lands by itself
     pieces: Some = 1
     net: Net = "fifo"
-    pages_only: bool = False
+    route: Literal["cost", "pages"] = "cost"
+    #: both sides have heads and pages alike
+    alike: bool = False
+    #: what the routes cost: the same, or one of them more than the other
+    costs: Literal["even", "dear pages", "dear ring"] = "even"
     #: a staged write carries its own notification: it arrives at any moment after the last piece has landed
     tells: bool = False
     #: a batch of a write is ready in a step of its own (else as soon as it may be)
@@ -151,7 +162,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def prefill_layout(self) -> Layout:
         """The layout of the prefill ranks."""
-        return self._layout(self.prefills // self.stages, self.stages, 1)
+        return self._layout(self.prefills // self.stages, self.stages, GRID if self.alike else 1)
 
     @property
     def decode_layout(self) -> Layout:
@@ -172,5 +183,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Settings(
             window=self.window, slots=self.slots, page_writes=self.page_writes,
             requests=self.requests, ring_bytes=self.ring * UNIT, ahead=self.ahead,
-            pages_only=self.pages_only, tombstones=self.tombstones, trace=64,
+            route=self.route, costs=COSTS[self.costs],
+            tombstones=self.tombstones, trace=64,
         )  # fmt: skip

@@ -35,8 +35,8 @@ Unrest = tuple[str, str] | None  #: the property that a node breaks if it stays 
 
 #: when a step happens: with every lease holding, or with every lease over
 NOW, LATE = 0.0, 50.0
-#: `TimerFired.tries` that leave tries, or none
-MORE, LAST = 1 << 30, -1
+#: `TimerFired.tries` that leave tries, or none; or none, and what was waited is as dear as any other route
+MORE, LAST, LONG = 1 << 30, -1, -2
 #: places in a script: the engine of a rank that crashed knows the room no more
 GONE = -1
 #: what an engine has heard of a room: nothing, success, failure

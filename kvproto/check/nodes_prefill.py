@@ -13,6 +13,7 @@ from kvproto.check.node import (
     GONE,
     LAST,
     LATE,
+    LONG,
     MORE,
     NOW,
     SILENT,
@@ -129,7 +130,7 @@ class PrefillNode(PrefillSlots):
                 self._handle(TimerFired(keys[what[1]], ROOM_CHUNK, 0, what[2]))
             case "send timer":
                 _, k, chunk, d, tries = what
-                self._handle(self.rank.send_timer(keys[k], chunk << 16 | d, tries))
+                self._handle(self.rank.send_timer(keys[k], chunk << 16 | d, tries), LATE if tries == LONG else NOW)
             case _:
                 raise ValueError(what)
 

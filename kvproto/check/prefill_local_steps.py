@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kvproto.check.config import Config
-from kvproto.check.node import GONE, LAST, MORE, SILENT, Move, Node, Unrest
+from kvproto.check.node import GONE, LAST, LONG, MORE, SILENT, Move, Node, Unrest
 from kvproto.check.snapshot import Frozen
 from kvproto.protocol.states import PLink, PRoom, PSend
 from kvproto.protocol.tables.prefill_room import prefill_room
@@ -133,6 +133,8 @@ class PrefillMoves(Node):
                 found.append(Move("short", "early", peer, k, again))
                 if send.state in GIVING_UP and send.kv and not self.config.patient:
                     found.append(Move("short", "early", peer, k, last))
+                    if self.config.costs == "dear pages":
+                        found.append(Move("plain", "late", peer, k, ("send timer", k, chunk, peer, LONG)))
                 elif send.state not in GIVING_UP:
                     found.append(Move("rare", "timeout", peer, k, last))
         return found

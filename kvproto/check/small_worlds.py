@@ -45,11 +45,11 @@ SMALL: dict[str, Config] = {
         about="two writers ask in different orders, one request at a time",
     ),
     "permit": Config(
-        pages_only=True, page_writes=1, engine=("open+schedule", "finish+aux"), budget=Budget(abort=1, timeout=1),
+        route="pages", page_writes=1, engine=("open+schedule", "finish+aux"), budget=Budget(abort=1, timeout=1),
         must=("a send that waits for a permit",), about="one send at a time writes page to page",
     ),
     "permit-late": Config(
-        pages_only=True, page_writes=1, engine=AT_ONCE, budget=Budget(late=1, write=1),
+        route="pages", page_writes=1, engine=AT_ONCE, budget=Budget(late=1, write=1),
         must=("a send that waits for a permit",), about="pages are named long before they may be written",
     ),
     "turn-permit": Config(
@@ -154,7 +154,7 @@ SMALL: dict[str, Config] = {
         must=("KV that is taken back",), about="the prefill engine takes the KV back, and computes it once more",
     ),
     "withdraw-pages": Config(
-        chunks=1, pages_only=True, pieces=2, batches=2, preparing=True, budget=Budget(abort=1, late=1),
+        chunks=1, route="pages", pieces=2, batches=2, preparing=True, budget=Budget(abort=1, late=1),
         engine=("open+schedule+finish", "withdraw", "withdrawn", "finish+aux"),
         must=("KV that is taken back",), about="it takes the KV back while its pages are written",
     ),
@@ -195,23 +195,42 @@ SMALL: dict[str, Config] = {
         about="leases end while writes are made ready",
     ),
     "prepare-pages": Config(
-        chunks=1, pages_only=True, preparing=True, budget=Budget(write=1, abort=1, late=1),
+        chunks=1, route="pages", preparing=True, budget=Budget(write=1, abort=1, late=1),
         about="nothing is staged, and writes take time to make ready",
     ),
     "batches": Config(
-        chunks=1, pages_only=True, pieces=3, batches=3, engine=AT_ONCE, budget=Budget(write=2, abort=1),
+        chunks=1, route="pages", pieces=3, batches=3, engine=AT_ONCE, budget=Budget(write=2, abort=1),
         about="writes of three batches, of which some fail",
     ),
     "batches-doubt": Config(
-        chunks=1, pages_only=True, pieces=2, batches=2, engine=AT_ONCE, budget=Budget(doubt=2, write=1, link=1),
+        chunks=1, route="pages", pieces=2, batches=2, engine=AT_ONCE, budget=Budget(doubt=2, write=1, link=1),
         must=("a write in doubt",), about="writes of two batches, of which one is in doubt",
     ),
     "batches-prepare": Config(
-        chunks=1, pages_only=True, pieces=3, batches=3, preparing=True, engine=AT_ONCE,
+        chunks=1, route="pages", pieces=3, batches=3, preparing=True, engine=AT_ONCE,
         budget=Budget(write=1, doubt=1, late=1, timeout=1),
         about="three batches that take time to make ready, of which some are given up",
     ),
-    "pages": Config(pages_only=True, budget=Budget(abort=1, drop=1), must=PAGES[:1], about="nothing is staged"),
+    "pages": Config(route="pages", budget=Budget(abort=1, drop=1), must=PAGES[:1], about="nothing is staged"),
+    "even": Config(
+        ring=4, slots=2, alike=True, patient=True, never=PAGES, must=("a write and a gather at once",),
+        about="both sides are cut alike, and the ring is no dearer than pages",
+    ),
+    "dear-ring": Config(
+        ring=4, alike=True, costs="dear ring", budget=Budget(abort=1), must=PAGES[:1],
+        never=("a send that waits for the watermark", "a write and a gather at once"),
+        about="both sides are cut alike, and pages are cheaper than the ring",
+    ),
+    "dear-pages": Config(
+        ring=1, ahead=0, costs="dear pages", engine=IN_TWO, budget=Budget(early=1, duplicate=1),
+        must=("a send that waits its turn",), never=PAGES,
+        about="pages are dearer than to wait: nobody leaves the ring while it is not used up",
+    ),
+    "dear-pages-late": Config(
+        ring=1, ahead=0, costs="dear pages", engine=IN_TWO, budget=Budget(early=1, late=1),
+        must=("a send that waits its turn", "a send that gave the ring up"),
+        about="a wait that was as dear as pages ends over them",
+    ),
     "prefix": Config(prefix=2, about="the decode side has a page already"),
     "full-hit": Config(prefix=2, chunks=0, must=("a full prefix hit that succeeds",), about="only the aux row moves"),
     "odd-sizes": Config(

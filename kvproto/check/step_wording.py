@@ -10,7 +10,7 @@ import msgspec
 
 from kvproto.check.config import Config
 from kvproto.check.network import TO_DECODE
-from kvproto.check.node import LAST
+from kvproto.check.node import LAST, LONG
 from kvproto.check.state_encoding import WorldEvent
 from kvproto.protocol.messages import Hello, Refusal, Welcome
 
@@ -79,7 +79,8 @@ def _memory(config: Config, what: tuple[Any, ...]) -> str:
 
 
 def _timer(config: Config, what: tuple[Any, ...], other: str) -> str:
-    last = " for the last time" if what[-1] == LAST else ""
+    ends = {LAST: " for the last time", LONG: " for the last time, after a wait as dear as pages"}
+    last = ends.get(what[-1], "")
     if what[0] == "send timer":
         chunk = "the aux row" if what[2] < 0 else f"chunk {what[2]}"
         return f"the timer of its send of {chunk} of {room(config, what[1])} to D{what[3]} ends{last}"

@@ -34,7 +34,7 @@ CASES: dict[str, Run] = {
     "2->4 fp16 1->1 prefix":        case(G(2, page_size=1), G(4, page_size=1), "float16", prefix=64),
     "4->1 fp8 64->64 prefix":       case(G(4, page_size=64), G(1, page_size=64), "float8_e4m3fn", prefix=64),
     "1->4 fp32 16->64 full":        case(G(1), G(4, page_size=64), "float32", prefix=64, full=True),
-    "2->2 bf16 16->16 direct":      case(G(2), G(2), prefix=32, full=True),
+    "2->2 bf16 16->16 direct":      case(G(2), G(2), prefix=32, full=True, run={"costs": "shm"}),
     "2->2 fp8 16->64 qwen3":        case(G(2), G(2, page_size=64), "float8_e4m3fn", family="qwen3"),
     "8->2 fp16 64->64 4 heads":     case(G(8, page_size=64), G(2, page_size=64), "float16", ring=1.6, rooms=4),
     "2->8 bf16 16->64 4 heads":     case(G(2), G(8, page_size=64), full=True, rooms=2),

@@ -58,6 +58,7 @@ class Run:
     warm: bool = False  # the first room is not timed
     slots: int = 4  # staging slots of a P rank
     keys: str | None = None  # the secret file that all ranks share: an encrypted control plane
+    costs: str = "free"  # what links are taken to cost: nothing, so that all goes by the ring whatever its size
 
     def __post_init__(self) -> None:
         """ValueError, or LayoutError, for what cannot run."""
@@ -119,7 +120,7 @@ class Run:
         return Settings(
             timing=Timing(patience=Timer(patience / PATIENCE_TRIES, PATIENCE_TRIES)), window=self.window,
             slot_bytes=-(-slot // 256) * 256, slots=self.slots, ring_bytes=self.ring,
-            pages_only=route.endswith("slices"), trace=EVERY_STEP,
+            route="pages" if route.endswith("slices") else "cost", costs=self.costs, trace=EVERY_STEP,
         )  # fmt: skip
 
 

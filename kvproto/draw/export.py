@@ -27,7 +27,6 @@ from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects, events, messages
 from kvproto.protocol.digest import tables_digest
-from kvproto.protocol.events import SendRoute
 from kvproto.protocol.states import Cause
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import DERIVED, Timing
@@ -44,7 +43,7 @@ def spec() -> Json:
         "protocol": {"name": "kvproto", "wire_version": messages.VERSION, "digest": tables_digest()},
         "bounds": {"MAX_AUX": messages.MAX_AUX, "MAX_PAGES": messages.MAX_PAGES, "MAX_ENDPOINT": messages.MAX_ENDPOINT,
                    "AUX_CHUNK": messages.AUX_CHUNK},
-        "enums": {cls.__name__: _enum(cls) for cls in (Cause, SendRoute)},
+        "enums": {cls.__name__: _enum(cls) for cls in (Cause,)},
         "structs": {cls.__name__: _fields(cls) for cls in (events.Terms, Layout, Placement, Strides)},
         "messages": [_message(talk.name, talk.sender, talk.body) for talk in TALK],
         "events": [{"name": cls.__name__, "machine": cls.machine, "doc": sentence(cls), "fields": _fields(cls)}

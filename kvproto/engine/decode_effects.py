@@ -44,7 +44,7 @@ class DecodeData:
         self.lane = DeviceStreams(pool.device)
         self.ring = Staging(rank.settings.ring_bytes, self.lane, staging)
         self.memory = open_memory(
-            transport, self.ring.wire, pool, rank.layout, rank.index, staged_only=rank.settings.staged_only
+            transport, self.ring.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
         )
         rank.endpoint, rank.placement = transport.endpoint(), self.memory.told
         #: by prefill group: who writes what to whom

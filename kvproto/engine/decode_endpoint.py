@@ -19,6 +19,7 @@ from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.grant_ages import GrantAges
 from kvproto.engine.logs import named
 from kvproto.engine.room import Room, Status
+from kvproto.engine.room_entry import page_runs_of
 from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import (
     as_traceparent,
@@ -234,8 +235,10 @@ class DecodeEndpoint(Endpoint):
         plan.admit(entry.tokens, prefix)
         said, terms = (need_secret(secret), as_traceparent(traceparent)), self._rank.terms
 
+        runs = page_runs_of(entry.pages[prefix // self._rank.layout.page_size :])
+
         def event() -> Event:
-            return ev.RoomOpened(room.key, terms(group, plan), entry.tokens, prefix, *said)
+            return ev.RoomOpened(room.key, terms(group, plan), entry.tokens, prefix, *said, runs)
 
         known = self._entries.get(room.key)
         if known is None or not known.announced:

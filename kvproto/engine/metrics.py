@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kvproto.engine.durations import Durations
+from kvproto.layout.costs import NO_ROUTE
 from kvproto.protocol.states import DGrant
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ METRICS: dict[str, Metric] = {
     "kvproto_grants": Metric("gauge", ("state",), "Decode: chunks under way, by state."),
     "kvproto_parts": Metric("counter", ("route",), "Prefill: parts by route: staged, slices (page by page, since the"
                             " ring was not to be had), direct (page to page, as nothing is re-sliced)."),
+    "kvproto_route_seconds": Metric("gauge", ("peer_group", "peer_rank", "route"), "Prefill: what the KV of the last"
+                                    " kind of room for this peer was thought to take by each route that there is: the"
+                                    " smaller one is chosen."),
     "kvproto_fallbacks": Metric("counter", ("state", "event"), "Prefill: sends that gave the ring up, by the state in"
                                 " which they waited and what ended it; NEW: parts that are never staged."),
     "kvproto_slots": Metric("gauge", ("state",), "Prefill: staging slots, held and free."),
@@ -78,7 +82,7 @@ METRICS: dict[str, Metric] = {
 }
 # fmt: on
 
-LONGEST_SILENCES = 64
+LONGEST_SILENCES = MOST_PEERS = 64
 
 
 def measure(endpoint: Endpoint) -> Iterator[Measured]:
@@ -115,12 +119,21 @@ def _prefill(rank: PrefillRank, data: Any) -> Iterator[Measured]:
     routes = {"staged": "writes", "slices": "slices", "direct": "direct"}
     yield from _counted("kvproto_parts", {route: data.stats[name] for route, name in routes.items()})
     yield from _counted("kvproto_fallbacks", {key[1:3]: count for key, count in rank.entered.items()})
+    yield from _estimates(rank)
     yield from _counted("kvproto_slots", {"held": len(rank.slot_of), "free": len(rank.free_slots)})
     yield Measured("kvproto_slot_queue", (), len(rank.slot_queue))
     yield Measured("kvproto_credit_queue", (), sum(map(len, list(rank.credit_queues.values()))))
     yield Measured("kvproto_permit_queue", (), len(rank.permit_queue))
     yield Measured("kvproto_watermark_waits", (), sum(map(len, rank.watch.values())))
     yield Measured("kvproto_unposted_writes", (), len(data.writes.unposted))
+
+
+def _estimates(rank: PrefillRank) -> Iterator[Measured]:
+    for peer in sorted(rank.peers.values(), key=lambda peer: (peer.group, peer.rank))[:MOST_PEERS]:
+        last = next(reversed(peer.estimates.values()), None)
+        for route in ("staged", "pages") if last is not None else ():
+            if (seconds := getattr(last, route)) < NO_ROUTE:
+                yield Measured("kvproto_route_seconds", (str(peer.group), str(peer.rank), route), seconds)
 
 
 def _decode(rank: DecodeRank, endpoint: Any) -> Iterator[Measured]:

@@ -19,10 +19,12 @@ import torch
 
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.base import Pool
-from kvproto.io.transports.base import Kind, MemoryRegion, Transport
+from kvproto.io.transports.base import Kind, MemoryRegion, Transport, TransportCaps
 from kvproto.layout.placement import Placement, Strides, dense
 from kvproto.layout.sharding import Layout
 
+#: what the links of a transport cost where pools are in the hosts' memory, by profile
+LINKS = {"nixl": "shm", "mooncake": "tcp"}
 #: (elements, stride in bytes) of each dimension, and last (1, bytes of a row)
 Shape = list[tuple[int, int]]
 
@@ -38,23 +40,33 @@ class PoolMemory:
 
 
 def open_memory(
-    transport: Transport, staging: torch.Tensor, pool: Pool, layout: Layout, rank: int, *, staged_only: bool = False
+    transport: Transport, staging: torch.Tensor, pool: Pool, layout: Layout, rank: int, *, closed: bool = False
 ) -> PoolMemory:  # fmt: skip
     """Register staging and pool with the transport, or the staging alone, where the pool must or can only be staged.
 
     ArgumentError: two planes of the pool share bytes.  `TransportError`: the transport does not take the memory.
     """
+    why = 'Settings.route is "staged"' if closed else ""
     regions = [_register(transport, staging.data_ptr(), staging.numel(), staging)]
     usual, caps = dense(layout, rank), transport.caps
-    closed = "Settings.staged_only" if staged_only else ""
     if _kind(pool.k[0]) not in caps.kinds:
-        closed = f"{caps.backend} reaches {' and '.join(caps.kinds)} here, and the pool is on {pool.device}"
-    if closed:
-        placement = Placement((), (), closed)
+        why = f"{caps.backend} reaches {' and '.join(caps.kinds)} here, and the pool is on {pool.device}"
+    if why:
+        placement = Placement((), (), why)
         return PoolMemory(regions, placement, placement)
     spans, placement = place(pool)
     regions += [_register(transport, start, size, pool.k[0]) for start, size in spans]
     return PoolMemory(regions, None if placement == usual else placement, placement)
+
+
+def costs_profile(caps: TransportCaps, pool: Pool) -> str:
+    """What the links of this transport cost for such a pool, by name (`kvproto.layout.costs.PROFILES`).
+
+    A GPU's memory is taken to be reached over NVLink: that the peers are on other hosts, only `Settings.costs` can say.
+    """
+    if _kind(pool.k[0]) == "VRAM":
+        return "cuda_ipc"
+    return LINKS.get(caps.backend, "free")
 
 
 def place(pool: Pool) -> tuple[list[tuple[int, int]], Placement]:

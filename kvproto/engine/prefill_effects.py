@@ -21,7 +21,7 @@ from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.gathers import Gathers
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
-from kvproto.engine.pool_memory import open_memory
+from kvproto.engine.pool_memory import costs_profile, open_memory
 from kvproto.engine.prepared_writes import PreparedWrites
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
@@ -57,7 +57,7 @@ class PrefillData:
         self.slot_bytes = rank.settings.slot_bytes or rank.grid * layers * heads * rank.layout.cell_bytes
         self.staging = Staging(rank.settings.slots * self.slot_bytes, self.lane, staging)
         self.memory = open_memory(
-            transport, self.staging.wire, pool, rank.layout, rank.index, staged_only=rank.settings.staged_only
+            transport, self.staging.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
         )
         self.regions, rank.placement = self.memory.regions, self.memory.told
         #: by link: who writes what to whom, the rank at its other end, where that one's rows lie if the layout does not
@@ -76,6 +76,7 @@ class PrefillData:
         )  # fmt: skip
         self.writes = RankWrites(loop, transport)
         rank.tells = transport.caps.native_notify
+        rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
         self._counts = {"writes": 0, "slices": 0, "direct": 0}
         loop.handlers |= {
             do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,

@@ -17,7 +17,7 @@ from kvproto.engine.connector import WireUp
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.prefill_effects import PrefillData
 from kvproto.engine.room import Caller, Room
-from kvproto.engine.room_entry import RoomEntry
+from kvproto.engine.room_entry import RoomEntry, page_runs_of
 from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import (
     as_traceparent,
@@ -125,7 +125,8 @@ class PrefillEndpoint(Endpoint):
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane, whole=False)
         claim = self._rank.claim(need_group(group), need_secret(secret))
         trace, seconds = as_traceparent(traceparent), need_seconds(within)
-        self._enter(room, entry, lambda: ev.EngineOpened(room.key, entry.tokens, claim, trace, seconds))
+        runs = page_runs_of(entry.pages) if entry.given == len(entry.pages) else 0
+        self._enter(room, entry, lambda: ev.EngineOpened(room.key, entry.tokens, claim, trace, seconds, runs))
 
     def prefix(self, room: Room) -> int | None:
         """Tokens that every decode rank of the room has already; None: not all have opened it, or it has failed.
@@ -268,7 +269,7 @@ class PrefillEndpoint(Endpoint):
             self._loop.logs.staged(self._peer_name(effect.link), why)
 
         def prepare() -> None:
-            if why:
+            if owed and self._rank.settings.route != "pages":
                 self._data.kernels.prepare(self.pool, "gather", owed)
 
         self._wire_up.connect(effect.link, effect.session, effect.endpoint, prepare)

@@ -64,6 +64,11 @@ def as_table(pages: Any) -> torch.Tensor:
     return host
 
 
+def page_runs_of(pages: torch.Tensor) -> int:
+    """How many runs of consecutive pages these are, on the host and in token order."""
+    return int((pages[1:] != pages[:-1] + 1).sum()) + min(1, len(pages))
+
+
 def need_pages(layout: Layout, tokens: int, pages: torch.Tensor, pool_pages: int, given: int = 0) -> None:
     """Raise ArgumentError unless these pages, after those that were `given`, cover the tokens, and are of the pool."""
     needed, have = -(-tokens // layout.page_size), given + len(pages)

@@ -68,6 +68,20 @@ def descriptors(
             yield src_region, source, dst_region, target, size
 
 
+def pieces_of_pages(
+    plan: Plan, share: Share, pages: int, ours: Placement | None = None, theirs: Placement | None = None
+) -> int:
+    """How many runs so many neighbouring pages make, of the smaller ones of the two sides; as `descriptors` counts."""
+    table, tokens = range(pages), pages * min(plan.prefill.page_size, plan.decode.page_size)
+    ours, theirs = ours or dense(plan.prefill, share.writer), theirs or dense(plan.decode, share.reader)
+    runs = [list(_joined(_pieces(plan, share, form, table, table, 0, tokens))) for form in forms(plan, ours, theirs)]
+    return sum(
+        len(runs[places[0][2]]) if len(places) == 1
+        else sum(1 for _ in _joined(_placed(places, [runs[kind] for _, _, kind in places])))
+        for places in planes(plan, share, ours, theirs).values()
+    )  # fmt: skip
+
+
 def forms(plan: Plan, ours: Placement, theirs: Placement) -> list[Form]:
     """Of K and, if there is any, of V."""
     sides = zip(rows(plan.prefill), ours.strides, theirs.strides, strict=True)

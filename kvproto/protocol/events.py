@@ -11,7 +11,6 @@ machine (does the plan agree? is the region usable?) stands in the event as a fa
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import ClassVar, Literal
 
 import msgspec
@@ -78,17 +77,6 @@ DEFAULT = Claim()
 ANYBODY = Claim(group=0)
 
 
-class SendRoute(IntEnum):
-    """How a send travels."""
-
-    #: through the ring, in one write
-    STAGED = 0
-    #: page to page
-    PAGES = 1
-    #: the aux row, over the control plane
-    AUX = 2
-
-
 #: the `chunk` of a timer that is a room's or a link's
 ROOM_CHUNK = -2
 
@@ -100,7 +88,7 @@ class TimerFired(vocabulary.TimerFired, frozen=True):
     a link: it is still needed.  On a prefill rank, a write to its peer is in flight; on a decode rank, where the link
     might be forgotten, a room of its group is not over.  `heard`, of a link: something came by it since its last beat.
     Of a send: `mark` is the watermark that its link has seen (round above 48 bits of tail), and `full` says that as
-    many sends as may are writing page to page.
+    many sends as may are writing page to page; `dearer`: seconds that pages would take longer than the ring.
     """
 
     room: int
@@ -111,6 +99,7 @@ class TimerFired(vocabulary.TimerFired, frozen=True):
     heard: bool = False
     mark: int = 0
     full: bool = False
+    dearer: float = 0.0
 
 
 # --------------------------------------------------------------------------------------------- rooms
@@ -132,6 +121,8 @@ class EngineOpened(RoomEvent, frozen=True):
     #: the engine's trace of the request
     traceparent: bytes = b""
     within: float = 0.0
+    #: runs of consecutive pages that its table makes (0: not counted, or pages are yet to come)
+    runs: int = 0
 
 
 class RoomOpened(RoomEvent, frozen=True):
@@ -144,6 +135,8 @@ class RoomOpened(RoomEvent, frozen=True):
     secret: bytes = b""
     #: the engine's trace of the request
     traceparent: bytes = b""
+    #: runs of consecutive pages that those behind the prefix make (0: not counted)
+    runs: int = 0
 
 
 class RoomAnnounced(RoomEvent, frozen=True):
@@ -207,6 +200,7 @@ class PeerOpened(RoomEvent, frozen=True):
     prefix: int
     claim: Claim = DEFAULT
     traceparent: bytes = b""
+    runs: int = 0
 
 
 class PeerAnnounced(RoomEvent, frozen=True):
@@ -339,12 +333,15 @@ class SendEvent(Event, frozen=True):
 class SendOpened(SendEvent, frozen=True):
     """The room wants this chunk sent; `ready`: its KV (or the aux row) is there already.
 
-    `tells`: a staged write of this rank's transport carries its own notification.
+    `tells`: a staged write of this rank's transport carries its own notification.  `staged_cost` and `pages_cost`: what
+    the room would take by each route, in seconds (`kvproto.layout.costs`); `aux`: it is the aux row, by neither.
     """
 
-    route: SendRoute
     ready: bool
     tells: bool = False
+    aux: bool = False
+    staged_cost: float = 0.0
+    pages_cost: float = 0.0
 
 
 class StagingGranted(SendEvent, frozen=True):

@@ -116,7 +116,10 @@ class Heartbeat(Body, tag="HEARTBEAT", frozen=True):
 
 
 class Open(Body, tag="OPEN", frozen=True):
-    """Decode has allocated pages for the room: `tokens` in all, `prefix` of them already there."""
+    """Decode has allocated pages for the room: `tokens` in all, `prefix` of them already there.
+
+    The pages that are to be written make so many `runs` of consecutive ones (0: not counted).
+    """
 
     #: tokens of the prompt; the prefill engine has to name as many
     tokens: U32
@@ -126,6 +129,7 @@ class Open(Body, tag="OPEN", frozen=True):
     secret: Secret = b""
     #: the trace of the request (W3C Trace Context, ASCII; empty: none), handed to the engine and read by nobody here
     traceparent: TraceParent = b""
+    runs: U32 = 0
 
 
 class Announce(Body, tag="ANNOUNCE", frozen=True):

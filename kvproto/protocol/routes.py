@@ -144,7 +144,8 @@ def opened(h: HeardMessage) -> ev.PeerOpened | None:
         return None
     tokens, prefix = h.rank.shared(h.body.tokens), h.rank.shared(h.body.prefix)
     claim = h.rank.claim(h.terms.group, h.body.secret)
-    return ev.PeerOpened(h.room, h.peer, h.terms, tokens, prefix, claim, h.body.traceparent)
+    runs = h.rank.shared(h.body.runs)
+    return ev.PeerOpened(h.room, h.peer, h.terms, tokens, prefix, claim, h.body.traceparent, runs)
 
 
 def announced(h: HeardMessage) -> ev.PeerAnnounced | None:

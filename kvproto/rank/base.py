@@ -31,6 +31,7 @@ from kvproto.fsm.party import Party
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
 from kvproto.fsm.vocabulary import Effect, Event, State
+from kvproto.layout.costs import Estimate
 from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, LayoutError
@@ -57,6 +58,8 @@ class LinkPeer(msgspec.Struct):
     #: prefill: the transport's description of the decode rank, and where the rows of its pool lie
     endpoint: bytes = b""
     placement: Placement | None = None
+    #: prefill: what the KV of rooms of so many tokens and runs of pages would cost by each route
+    estimates: dict[tuple[int, int], Estimate] = msgspec.field(default_factory=dict)
 
 
 class Rank(Party):

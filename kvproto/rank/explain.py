@@ -113,7 +113,7 @@ def _prefill(rank: Any, room: int, value: Any) -> str:
         case "AWAIT_FORWARD":
             return "is known to every decode rank and waits for the engine to schedule the forward"
         case "OPEN":
-            return "is under way: " + _sends(rank, room)
+            return "is under way: " + _sends(rank, room) + _costs(rank, room)
         case "DRAINING":
             return f"has failed ({value.work.cause.name}) and drains: " + _sends(rank, room)
         case "AWAIT_NOTED":
@@ -149,6 +149,13 @@ def _sends(rank: Any, room: int) -> str:
         what = "aux" if chunk == AUX_CHUNK else str(chunk)
         waits[send.state.name].append(f"{what} to decode rank {peer}")
     return "; ".join(f"{_waiting(state)}: chunk {', '.join(sends)}" for state, sends in waits.items()) or NO_SEND
+
+
+def _costs(rank: Any, room: int) -> str:
+    """What each route was thought to take for the decode ranks that parts are under way to."""
+    peers = sorted({key & 0xFFFF for key in list(rank.sends.get(room, {})) if key >> 16 != AUX_CHUNK})
+    known = [(peer, rank.estimate(room, peer)) for peer in peers if rank.link_to(room, peer) in rank.peers]
+    return "".join(f"; to decode rank {peer}: {costs}" for peer, costs in known)
 
 
 def _waiting(state: str) -> str:

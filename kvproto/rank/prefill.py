@@ -10,11 +10,10 @@ from typing import Any
 
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
-from kvproto.layout.placement import closed_between
 from kvproto.layout.sharding import Layout, cell
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.events import ROOM_CHUNK, SendRoute, TimerFired
+from kvproto.protocol.events import ROOM_CHUNK, TimerFired
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
@@ -90,10 +89,13 @@ class PrefillRank(PrefillQueues):
 
     def send_timer(self, room: int, key: int, tries: int) -> TimerFired:
         """The end of a send's timer, with what its row has to know besides."""
-        peer = key & 0xFFFF
+        chunk, peer = key >> 16, key & 0xFFFF
         link = self.links.get(self.link_to(room, peer) or 0)
-        mark = link.mark_round << 48 | link.mark_tail if link is not None else 0
-        return TimerFired(room, key >> 16, peer, tries, mark=mark, full=len(self.permits) >= self.settings.page_writes)
+        if link is None:
+            return TimerFired(room, chunk, peer, tries)
+        mark, full = link.mark_round << 48 | link.mark_tail, len(self.permits) >= self.settings.page_writes
+        dearer = self.estimate(room, peer).dearer if chunk != AUX_CHUNK else 0.0
+        return TimerFired(room, chunk, peer, tries, mark=mark, full=full, dearer=dearer)
 
     def _forget_group(self, room: int) -> None:
         """The last send of a room has ended."""
@@ -104,26 +106,16 @@ class PrefillRank(PrefillQueues):
         work, terms = value.work, value.terms
         if (terms.writes and effect.first < effect.last) or (terms.aux and effect.aux):
             self._groups[room] = terms.group
+        known = [(peer, self.estimate(room, peer)) for peer in bits(terms.writes) if effect.first < effect.last]
         for chunk in range(effect.first, effect.last):
             first, count = cell(chunk, value.tokens, value.prefix, self.grid)
             ready = work is not None and work.produced >= first + count
-            for peer in bits(terms.writes):
-                way = self._way(terms.group, peer, count)
-                put(ev.SendOpened(room, chunk, peer, way, ready, tells=self.tells and way is SendRoute.STAGED))
+            for peer, costs in known:
+                put(ev.SendOpened(room, chunk, peer, ready, self.tells, False, costs.staged, costs.pages))
         if effect.aux:
             ready = work is not None and work.aux
             for peer in bits(terms.aux):
-                put(ev.SendOpened(room, AUX_CHUNK, peer, SendRoute.AUX, ready))
-
-    def _way(self, group: int, peer: int, tokens: int) -> SendRoute:
-        link = self.link_of.get((group, peer))
-        to = self.peers[link] if link is not None else None
-        if to is None or to.plan is None or closed_between(self.placement, to.placement):
-            return SendRoute.STAGED
-        plan, share = to.plan, to.plan.share(self.index, peer)
-        large = 0 < self.settings.slot_bytes < plan.part_bytes(share, tokens)
-        direct = plan.direct(share, self.placement, to.placement)
-        return SendRoute.PAGES if self.settings.pages_only or large or direct else SendRoute.STAGED
+                put(ev.SendOpened(room, AUX_CHUNK, peer, ready, aux=True))
 
     def _offer_kv(self, effect: do.OfferKv) -> None:
         room = effect.room

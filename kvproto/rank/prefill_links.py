@@ -17,9 +17,10 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from kvproto.fsm.vocabulary import Effect
+from kvproto.layout.costs import NO_ROUTE, Estimate, estimate, page_form, runs_between
 from kvproto.layout.placement import closed_between, fault
 from kvproto.layout.plan import Plan, plan_between
-from kvproto.layout.sharding import Layout
+from kvproto.layout.sharding import Layout, chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -34,6 +35,10 @@ from kvproto.rank.settings import Settings
 EARLY = PRoom.AWAIT_ENGINE
 #: how many lengths and claims are kept for sharing
 KEPT = 16384
+#: how many estimates are kept, a link
+ESTIMATES = 256
+#: of a rank that no link leads to any more: it will not be written to
+NOWHERE = Estimate(0.0, NO_ROUTE)
 Shared = TypeVar("Shared")
 
 
@@ -52,6 +57,8 @@ class PrefillLinks(Rank):
         #: the call that is being heard, and the plan if the two fit
         self._call: tuple[Any, Plan | None] = (None, None)
         self.next_epoch = self.incarnation << 16
+        #: what links cost: as the engine or the transport says, before the first link
+        self.costs = self.settings.costs_of("free")
         self.take(ev.PeerOpened, self._peer_opened)
         self.take(ev.PeerAnnounced, self._peer_opened)
         self.inner[do.ConnectPeer] = self._connect
@@ -107,11 +114,33 @@ class PrefillLinks(Rank):
         if wrong or not owed:
             return wrong
         size, slot = plan.part_bytes(owed[0], self.grid), self.settings.slot_bytes
-        if self.settings.pages_only:
-            return f"nothing is staged here (Settings.pages_only), and over pages there is no way: {closed}"
+        if self.settings.route == "pages":
+            return f"nothing is staged here (Settings.route), and over pages there is no way: {closed}"
         if 0 < slot < size:
             return f"a part of {size} bytes fits no slot of {slot} (Settings.slot_bytes), and over pages: {closed}"
         return ""
+
+    def estimate(self, room: int, peer: int) -> Estimate:
+        """What the room's KV for this decode rank would take by each route (`kvproto.layout.costs`)."""
+        value, to = self.value_of(room), self.peers.get(self.link_to(room, peer) or 0)
+        if to is None or to.plan is None:
+            return NOWHERE
+        about = value.tokens - value.prefix, runs_between(value.runs, value.their_runs)
+        known = to.estimates.get(about)
+        if known is None:
+            if len(to.estimates) >= ESTIMATES:
+                to.estimates.clear()
+            known = to.estimates[about] = self._estimate(to, to.plan, *about)
+        return known
+
+    def _estimate(self, to: LinkPeer, plan: Plan, tokens: int, runs: int) -> Estimate:
+        route, slot = self.settings.route, self.settings.slot_bytes
+        share = plan.share(self.index, to.rank)
+        fits = not slot or plan.part_bytes(share, min(tokens, self.grid)) <= slot
+        open_ = not closed_between(self.placement, to.placement) and route != "staged"
+        pieces = page_form(plan, share, self.placement, to.placement).pieces(tokens, runs) if open_ else 0
+        nbytes, parts = plan.part_bytes(share, tokens), chunks(tokens, 0, self.grid)
+        return estimate(self.costs, nbytes, pieces, parts, ring=fits and route != "pages", open_=open_)
 
     def _plan(self, other: Layout, grid: int) -> Plan:
         return plan_between(self.layout, other, grid)
@@ -173,5 +202,6 @@ class PrefillLinks(Rank):
         peer = self.peers[link]
         shared = next((p.terms for p in self.peers.values() if p.terms == terms), terms)
         peer.plan, peer.terms, peer.endpoint, peer.placement = plan, shared, said.endpoint, said.placement
+        peer.estimates = {}
         who = said.group, said.rank, said.endpoint
         self._out.append(do.Connect(link, effect.session, *who, plan, said.placement))

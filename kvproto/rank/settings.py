@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import msgspec
 
 from kvproto.errors import ArgumentError
+from kvproto.layout.costs import PROFILES, Costs
 from kvproto.protocol import events
 from kvproto.protocol.timing import Timing
 
+Route = Literal["cost", "staged", "pages"]
 #: the numbers of the two groups, where there is one of each
 PREFILL_GROUP, DECODE_GROUP = 1, events.DECODE_GROUP
 
@@ -38,10 +42,11 @@ class Settings(msgspec.Struct, frozen=True):
     #: staging ring of a decode rank, and how many rounds its promises may run ahead
     ring_bytes: int = 1 << 30
     ahead: int = 2
-    #: every part goes over pages, nothing is staged
-    pages_only: bool = False
-    #: nothing goes over pages: the pool, such as virtual memory that no other process can map, is not opened
-    staged_only: bool = False
+    #: how parts travel: by what costs less ("cost"), or always through the ring ("staged": the pool, such as virtual
+    #: memory that no other process can map, is not opened), or always page to page ("pages")
+    route: Route = "cost"
+    #: what the links of a prefill rank cost: figures, or the name of a profile; nothing: as its transport says
+    costs: Costs | str = ""
     #: ended rooms that still answer
     tombstones: int = 4096
     #: rooms that only the other side has opened
@@ -56,8 +61,11 @@ class Settings(msgspec.Struct, frozen=True):
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
                 raise ArgumentError(f"Settings.{name} is {value!r}: it is a whole number from {low} to {high}")
-        for name in ("pages_only", "staged_only"):
-            if type(getattr(self, name)) is not bool:
-                raise ArgumentError(f"Settings.{name} is {getattr(self, name)!r}: it is true or false")
-        if self.pages_only and self.staged_only:
-            raise ArgumentError("Settings.pages_only and Settings.staged_only leave no route: choose one")
+        if self.route not in get_args(Route):
+            raise ArgumentError(f"Settings.route is {self.route!r}: it is {', '.join(get_args(Route))}")
+        if not isinstance(self.costs, Costs) and self.costs not in {"", *PROFILES}:
+            raise ArgumentError(f"Settings.costs is {self.costs!r}: it is a Costs, or one of {', '.join(PROFILES)}")
+
+    def costs_of(self, profile: str) -> Costs:
+        """What a link costs, where the transport names this profile."""
+        return self.costs if isinstance(self.costs, Costs) else PROFILES[self.costs or profile]

@@ -88,7 +88,7 @@ class TortureFleet(msgspec.Struct, frozen=True):
         if group in DECODE:
             plans = [Plan(self.layout(p), self.layout(group), GRID) for p in PREFILL]
             ring = self.ring * max(plan.grant_bytes(index, GRID) for plan in plans)
-        return Settings(timing=TIMING, ring_bytes=ring, slots=self.slots, window=self.window, trace=TRACE)
+        return Settings(timing=TIMING, ring_bytes=ring, slots=self.slots, window=self.window, trace=TRACE, costs="free")
 
 
 def make_fleet(dice: random.Random) -> TortureFleet:

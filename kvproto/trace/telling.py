@@ -72,7 +72,7 @@ class RankTelling(Telling):
     told = (
         do.LaunchGather, do.LaunchScatter, do.PostBatch, do.AnnounceOutcome, do.AnnounceReleased, do.DeliverAux, Report
     )  # fmt: skip
-    untold = frozenset({"room", "terms", "writers", "body", "within"})
+    untold = frozenset({"room", "terms", "writers", "body", "within", "runs"})
 
     def __init__(self) -> None:
         super().__init__(TABLES, Timing, tables_digest, (ev, do, msg), Body)

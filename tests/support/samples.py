@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kvproto.fsm.table import Output, Row, Table, Value
 from kvproto.fsm.vocabulary import Event, Report, State
 from kvproto.layout.sharding import LayoutError
-from kvproto.protocol.events import Claim, SendRoute, Terms
+from kvproto.protocol.events import Claim, Terms
 from kvproto.protocol.states import Cause, PRoom
 from kvproto.protocol.tables.decode_room import DecodeWork as DWork
 from kvproto.protocol.tables.prefill_room import PrefillWork as PWork
@@ -26,7 +26,7 @@ OTHERS = Terms(group=3, everyone=0b01, writes=0b01, aux=0b01, grid=8, window=2)
 #: by the name of a field: what it may hold
 POOL: dict[str, tuple[Any, ...]] = {
     "room": (7,), "chunk": (0, 1, 2), "peer": (0, 1), "terms": (TERMS, IDLE, IDLE, OTHERS), "tokens": (8, 20, 24),
-    "prefix": (0, 4, 20), "cause": tuple(Cause), "ready": (False, True), "route": tuple(SendRoute), "grant": (0, 5, 6),
+    "prefix": (0, 4, 20), "cause": tuple(Cause), "ready": (False, True), "grant": (0, 5, 6),
     "offset": (0, 256), "round": (0, 1, 2), "end": (256, 512), "usable": (False, True), "lease": (0.0, 50.0, 200.0),
     "pages": (False, True, b"", b"\0\0\0\0"), "slot": (0, 1), "settled": (False, True), "writers": (0b01, 0b11),
     "session": (1, 2, 3), "epoch": (11, 12), "fault": ("", "no"), "quiet": (False, True), "why": ("", "no"),
@@ -40,6 +40,8 @@ POOL: dict[str, tuple[Any, ...]] = {
     "leaving": (False, True), "heard": (False, True), "mark": (0, 1), "full": (False, True),
     "landed": (False, True), "traceparent": (b"", b"", b"00-1"), "doubt": (0, 1, 2, 3),
     "anew": (False, False, True), "within": (0.0, 0.0, 5.0),
+    "staged_cost": (0.0, 1.0), "pages_cost": (0.0, 1.0), "dearer": (0.0, 0.0, 98.0),
+    "runs": (0, 1), "their_runs": (0, 1),
 }  # fmt: skip
 NOW = 100.0
 #: states in which a room's terms may be unknown

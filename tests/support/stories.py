@@ -64,7 +64,7 @@ class Story:
         settings = Settings(
             timing=QUICK, ring_bytes=random.choice((256, 1024, 2048, 1 << 20)), slots=random.choice((1, 2)),
             window=random.choice((1, 2, 4)), ahead=random.choice((1, 2)),
-            pages_only=random.random() < (0.7 if rough else 0.1),
+            route="pages" if random.random() < (0.7 if rough else 0.3) else "cost",
             tombstones=random.choice((2, 64)), early=random.choice((1, 64)),
             requests=random.choice((1, 2, 64)), page_writes=random.choice((1, 8)),
         )  # fmt: skip

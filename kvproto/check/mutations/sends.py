@@ -36,6 +36,29 @@ def per_token_writes(b: TablePatch) -> None:
     b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), target=PSend.AWAIT_PAGES, do=(ps.ask_pages,))
 
 
+@mutation("dearer-route", "dear-pages", "sometimes")
+def dearer_route(b: TablePatch) -> None:
+    """Of two routes the dearer one is chosen (beside the catalogue)."""
+
+    def dearer(v: Any, e: ev.SendOpened, now: float) -> bool:
+        del v, now
+        return not e.aux and e.staged_cost >= e.pages_cost
+
+    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), when=dearer)
+
+
+@mutation("ring-left-at-any-price", "dear-pages", "sometimes")
+def ring_left_at_any_price(b: TablePatch) -> None:
+    """Who has used up his tries leaves the ring, whatever pages cost (beside the catalogue)."""
+
+    def patient(v: Any, e: TimerFired, now: float) -> bool:
+        del now
+        return not v.kv or v.tries < e.tries or e.full
+
+    for state in (PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK):
+        b.change(SENDS, b.rows(SENDS, state, TimerFired, "patient"), when=patient)
+
+
 @mutation("dummy-always-true", "patient", "L1")
 def dummy_always_true(b: TablePatch) -> None:
     """The destination is never asked for a region."""

@@ -5,7 +5,7 @@ state is left.  Where several rows share a state and an event, that library, too
 hold.  So it serves as a second opinion on the step: the tests drive both with the same events and compare.
 
     model = Model(prefill_send, Timing())
-    model.fire(SendOpened(room, 0, 1, Route.STAGED, ready=False), now=0.0)
+    model.fire(SendOpened(room, 0, 1, ready=False), now=0.0)
     model.state, model.value, model.effects
 
 It is some ten times slower than `kvproto.fsm.machine`, and needs `pip install transitions`.

@@ -88,6 +88,8 @@ class DRoomValue(Value, frozen=True, gc=False):
     secret: bytes = b""
     #: the trace of the request: this engine's, or else what a prefill rank says
     traceparent: bytes = b""
+    #: runs of consecutive pages that are to be written (0: not counted)
+    runs: int = 0
 
 
 V = DRoomValue
@@ -104,7 +106,7 @@ def _terms(v: V) -> Terms:
 
 
 def _open(v: V) -> Open:
-    return Open(v.tokens, v.prefix, v.secret, v.traceparent)
+    return Open(v.tokens, v.prefix, v.secret, v.traceparent, v.runs)
 
 
 def _total(v: V) -> int:
@@ -198,7 +200,9 @@ def last_grant(v: V, e: GrantClosed | ChunkLanded, now: float) -> bool:
 # --------------------------------------------------------------------------------------------- lets
 def allocate(v: V, e: RoomOpened, now: float) -> V:
     """The engine's pages."""
-    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, secret=e.secret, traceparent=e.traceparent)
+    return replace(
+        v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, secret=e.secret, traceparent=e.traceparent, runs=e.runs
+    )  # fmt: skip
 
 
 def promise(v: V, e: RoomAnnounced, now: float) -> V:

@@ -98,6 +98,9 @@ class PRoomValue(Value, frozen=True, gc=False):
     traceparent: bytes = b""
     #: seconds that the engine gives it where it waits for its decode ranks, or stands still (0: as the timers say)
     within: float = 0.0
+    #: runs of consecutive pages, of this rank's table and of a decode rank's (the most of any)
+    runs: int = 0
+    their_runs: int = 0
 
 
 V = PRoomValue
@@ -285,12 +288,14 @@ def unowned(v: V, e: EngineOpened, now: float) -> bool:
 def own(v: V, e: EngineOpened, now: float) -> V:
     """The engine has the room."""
     work = replace(v.work, owned=True) if v.work else None
-    return replace(v, tokens=e.tokens, work=work, traceparent=e.traceparent or v.traceparent, within=e.within)
+    trace = e.traceparent or v.traceparent
+    return replace(v, tokens=e.tokens, work=work, traceparent=trace, within=e.within, runs=e.runs)
 
 
 def own_anew(v: V, e: EngineOpened, now: float) -> V:
     """The engine has the room, whatever was said before; nobody has claimed it."""
-    return PRoomValue(v.state, tokens=e.tokens, claim=e.claim, traceparent=e.traceparent, within=e.within)
+    trace, within, runs = e.traceparent, e.within, e.runs
+    return PRoomValue(v.state, tokens=e.tokens, claim=e.claim, traceparent=trace, within=within, runs=runs)
 
 
 def blame_claim(v: V, e: EngineOpened, now: float) -> V:
@@ -301,8 +306,11 @@ def blame_claim(v: V, e: EngineOpened, now: float) -> V:
 def meet(v: V, e: PeerOpened, now: float) -> V:
     """This decode rank is known."""
     peers = v.peers | 1 << e.peer
-    trace = v.traceparent or e.traceparent
-    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, peers=peers, claim=e.claim, traceparent=trace)
+    trace, runs = v.traceparent or e.traceparent, max(v.their_runs, e.runs)
+    return replace(
+        v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, peers=peers, claim=e.claim, traceparent=trace,
+        their_runs=runs,
+    )  # fmt: skip
 
 
 def hear_of(v: V, e: PeerAnnounced, now: float) -> V:

@@ -8,14 +8,16 @@ It does not wait for ever.  Each timer's end asks again (every request may be re
 before; when the tries are used up while the KV lies ready, or the region is refused, or the lease of the region ends
 before the write can be posted, the send gives the ring up and asks for the chunk's *pages*: the decode rank marks this
 part as not staged before it answers, so the fan-in still completes and no cycle of waits can close.  The way over pages
-is also the direct route (same sharding, unsharded KV), which begins there.
+is also the route of a send for which it is the cheaper one (`kvproto.layout.costs`), which begins there: two guards of
+`SendOpened` compare what the two routes would cost, whatever the sharding.
 
 Nor does load move it.  So many requests to a decode rank may be unanswered at a time (`AWAIT_CREDIT` is the queue for
 that), and every one is answered at once: with the region, or that it is in the ring's queue (`AWAIT_TURN`), which is
 served in turn, so that nothing need be said again however long it is; who waited there for much of a lease asks once
 more when the region is his, and so has it for a whole one.  Pages are dear, many small writes for one; time alone moves
 nobody to them.  As long as the watermark rises the queue moves, and who waits is not late; only while it stands still
-are there tries to be used up.  And at most so many sends at a time write page to page (`AWAIT_PERMIT` is the queue for
+are there tries to be used up, and then nobody leaves before he has waited for as long as pages take longer (`dearer`): so
+what waiting and pages cost together is at most twice what the better of the two would have.  And at most so many sends at a time write page to page (`AWAIT_PERMIT` is the queue for
 that); as long as all of them do, nobody else leaves the ring for it.
 
 At most one staged write is ever begun: the only row that begins one leaves `GATHERING` for `WRITING`, and no
@@ -53,7 +55,6 @@ from kvproto.protocol.events import (
     SendEvent,
     SendFinished,
     SendOpened,
-    SendRoute,
     SendStopped,
     SlotTaken,
     StagingDeferred,
@@ -106,13 +107,13 @@ On = SendEvent | TimerFired
 
 # ------------------------------------------------------------------------------------------- guards
 def staged(v: V, e: SendOpened, now: float) -> bool:
-    """It travels through the ring."""
-    return e.route is SendRoute.STAGED
+    """KV, and pages would not be cheaper than the ring."""
+    return not e.aux and e.staged_cost <= e.pages_cost
 
 
 def paged(v: V, e: SendOpened, now: float) -> bool:
-    """It travels page to page."""
-    return e.route is SendRoute.PAGES
+    """KV, and pages are cheaper."""
+    return not e.aux
 
 
 def aux_ready(v: V, e: SendOpened, now: float) -> bool:
@@ -156,8 +157,8 @@ def moves(v: V, e: TimerFired, now: float) -> bool:
 
 
 def patient(v: V, e: TimerFired, now: float) -> bool:
-    """The KV is not there yet, or there are tries left, or no more sends may write page to page."""
-    return not v.kv or v.tries < e.tries or e.full
+    """The KV is not there yet, tries are left, no more sends may write page to page, or to wait was cheaper so far."""
+    return not v.kv or v.tries < e.tries or e.full or now < v.asked + e.dearer
 
 
 def tries_left(v: V, e: TimerFired, now: float) -> bool:

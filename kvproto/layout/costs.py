@@ -1,0 +1,131 @@
+"""What each route would cost, in seconds, before a byte moves: the numbers that choose between ring and pages.
+
+A few figures of a link say nearly all of it: what one piece of a write costs, whatever its size (`piece`), how fast one
+large write is (`rate`), how fast bytes go in pieces that do not overlap (`piece_rate`), and what a gather or a scatter
+takes (`launch`, and `copy` a byte).
+
+- *staged*: a gather, one write and a scatter for each chunk, of which those of successive chunks overlap: what counts
+  is the slowest of the three, and the others once.
+- *pages*: one write of many pieces, as many as are left when runs that adjoin on both sides are joined
+  (`kvproto.layout.byte_runs`).  Pieces are posted while others move, so what is slower of the two counts; where each
+  is a copy of its own, which the next one waits for, they add up.
+
+Where a cache is fresh its pages follow one another, and join; where it has been in use for an hour they lie at random,
+and do not.  How many runs of consecutive pages a room's table has is counted once on each side; a cut of either one is
+a cut of both.  So pieces are known to within the cuts that fall on the same place.
+
+Over `cuda_ipc` a piece of 32 KiB takes 7 us and one of 1 MiB 24 us, where the whole write would take 3 us for it, so
+that even a fresh cache is staged unless it is tiny; over RDMA a page of 16 KiB goes as fast as a large write, and the
+two kernels of staging can be saved.  A profile says which (`PROFILES`), and `Settings.costs` can say it better: measure
+with `kvproto bench route`.
+
+A route that does not exist costs `NO_ROUTE`.  Ties are staged.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import inf
+from typing import Final
+
+import msgspec
+
+from kvproto.errors import ArgumentError
+from kvproto.layout.byte_runs import pieces_of_pages
+from kvproto.layout.placement import Placement
+from kvproto.layout.plan import Plan, Share
+
+#: seconds: longer than anything that is waited for, and a number that every format can write
+NO_ROUTE: Final = 1e9
+#: seconds of a piece or a launch, at most
+LONGEST: Final = 60.0
+
+
+class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a link; times in seconds, rates in bytes a second.  Raises `ArgumentError` for what cannot be one."""
+
+    #: one piece of a write, however small
+    piece: float = 6.9e-6
+    #: one large write
+    rate: float = 390e9
+    #: bytes in pieces each of which waits for the one before it; without bound where they overlap
+    piece_rate: float = inf
+    #: one gather or scatter, however small, until it is seen to have ended: mostly the host's share
+    launch: float = 150e-6
+    #: bytes that a gather or a scatter moves, each counted once
+    copy: float = 2000e9
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            least, most = (0.0, LONGEST) if name in {"piece", "launch"} else (1.0, inf)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                raise ArgumentError(f"Costs.{name} is {value!r}: it is a number from {least:g} to {most:g}")
+
+
+#: by kind of link.  Pieces and rates of `cuda_ipc` (two H200s), `shm` and `tcp` were measured, launches roughly; of
+#: `rdma` the rate is a 400 Gbit/s port's and the piece is what a queue pair is commonly said to take: measure your
+#: own.  `free` is where nobody knows: all is staged
+PROFILES: Final[dict[str, Costs]] = {
+    "free": Costs(piece=0.0, rate=inf, launch=0.0, copy=inf),
+    "cuda_ipc": Costs(piece_rate=60e9),
+    "rdma": Costs(piece=0.25e-6, rate=48e9),
+    "shm": Costs(piece=2e-6, rate=4e9, launch=60e-6, copy=2.4e9),
+    "tcp": Costs(piece=38e-6, rate=1e9, launch=60e-6, copy=2.4e9),
+}
+
+
+class PageForm(msgspec.Struct, frozen=True):
+    """How many pieces the pages of a share make: what does not change from room to room."""
+
+    #: tokens of a page, of the smaller one of the two sides
+    tokens: int
+    #: pieces of one page, over all layers, K and V
+    alone: int
+    #: pieces that are saved where a page follows its neighbour on both sides
+    joined: int
+
+    def pieces(self, tokens: int, runs: int) -> int:
+        """Of so many tokens whose pages make so many runs (0: nobody has counted, so each page is one)."""
+        pages = -(-tokens // self.tokens)
+        return pages * self.alone - (pages - min(pages, runs or pages)) * self.joined
+
+
+@lru_cache(maxsize=1024)
+def page_form(plan: Plan, share: Share, ours: Placement | None = None, theirs: Placement | None = None) -> PageForm:
+    """Count one page, and two that are neighbours."""
+    one, two = (pieces_of_pages(plan, share, pages, ours, theirs) for pages in (1, 2))
+    return PageForm(min(plan.prefill.page_size, plan.decode.page_size), one, 2 * one - two)
+
+
+def runs_between(ours: int, theirs: int) -> int:
+    """Runs of two tables laid beside each other, at most; 0: one of them is not known."""
+    return ours + theirs - 1 if ours and theirs else 0
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What a room would take by each route; seconds, from its first gather to its last byte, alone on the link."""
+
+    staged: float
+    pages: float
+
+    @property
+    def dearer(self) -> float:
+        """How much longer by pages than staged; 0 where there is no choice."""
+        return max(0.0, self.pages - self.staged) if max(self.pages, self.staged) < NO_ROUTE else 0.0
+
+    def __str__(self) -> str:
+        return f"staged {_told(self.staged)}, pages {_told(self.pages)}"
+
+
+def estimate(costs: Costs, nbytes: int, pieces: int, chunks: int, *, ring: bool = True, open_: bool = True) -> Estimate:
+    """Of so many bytes, in so many pieces or chunks; `ring`: they may be staged, `open_`: pages may be written."""
+    chunk = nbytes / max(1, chunks)
+    kernel, write = costs.launch + chunk / costs.copy, max(costs.piece, chunk / costs.rate)
+    staged = 2 * kernel + write + max(0, chunks - 1) * max(kernel, write)
+    pages = max(nbytes / costs.rate, pieces * costs.piece + nbytes / costs.piece_rate)
+    return Estimate(staged if ring else NO_ROUTE, pages if open_ else NO_ROUTE)
+
+
+def _told(seconds: float) -> str:
+    return "impossible" if seconds >= NO_ROUTE else f"{1e3 * seconds:.3g} ms"

@@ -1,0 +1,156 @@
+"""Which route a send takes: what it would cost by each, from both sides' tables, in numbers."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from kvproto.engine.room import Room
+from kvproto.fsm.machine import Machine
+from kvproto.layout.byte_runs import descriptors
+from kvproto.layout.costs import (
+    NO_ROUTE,
+    PROFILES,
+    Costs,
+    Estimate,
+    PageForm,
+    estimate,
+    page_form,
+    runs_between,
+)
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import PSend
+from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
+from kvproto.protocol.timing import Timing
+from kvproto.rank.settings import Settings
+from kvproto.testing.access import inside
+from kvproto.testing.pair import SMALL, Pair
+
+LARGE = Layout(layers=32, heads=8, k_dim=128, v_dim=128, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
+STEP = Machine(prefill_send, Timing()).step
+
+
+def cut(tp: int, size: int = 16, order: str = "NHD") -> Layout:
+    return replace(LARGE, tp=tp, page_size=size, order=order)
+
+
+def chosen(profile: str, ours: Layout, theirs: Layout, tokens: int, runs: int) -> str:
+    plan = Plan(ours, theirs, 512)
+    share = plan.duties(0)[0]
+    pieces = page_form(plan, share).pieces(tokens, runs)
+    told = estimate(PROFILES[profile], plan.part_bytes(share, tokens), pieces, -(-tokens // 512))
+    return "staged" if told.staged <= told.pages else "pages"
+
+
+FLAT = replace(LARGE, layers=4)
+DECISIONS = [
+    ("cuda_ipc", cut(1), cut(1), 8192, 0, "staged"),
+    ("cuda_ipc", cut(1), cut(1), 8192, 512, "staged"),
+    ("cuda_ipc", cut(1), cut(1), 8192, 1, "staged"),
+    ("cuda_ipc", FLAT, FLAT, 16, 1, "pages"),
+    ("cuda_ipc", FLAT, FLAT, 8192, 0, "staged"),
+    ("cuda_ipc", cut(2), cut(1), 8192, 1, "staged"),
+    ("cuda_ipc", cut(1), cut(1), 16, 1, "staged"),
+    ("rdma", cut(1), cut(1), 8192, 0, "pages"),
+    ("rdma", cut(1, 1), cut(1, 1), 8192, 0, "staged"),
+    ("rdma", cut(2), cut(1), 8192, 0, "staged"),
+    ("rdma", cut(4, 64, "HND"), cut(8, 64, "HND"), 8192, 0, "pages"),
+    ("shm", cut(1), cut(1), 8192, 0, "pages"),
+    ("shm", cut(2), cut(1), 8192, 0, "staged"),
+    ("tcp", cut(1), cut(1), 8192, 1, "pages"),
+    ("tcp", cut(1, 1), cut(1, 1), 8192, 0, "staged"),
+    ("free", cut(1), cut(1), 8192, 1, "staged"),
+]
+
+
+@pytest.mark.parametrize(("profile", "ours", "theirs", "tokens", "runs", "route"), DECISIONS)
+def test_the_cheaper_route_is_chosen(
+    profile: str, ours: Layout, theirs: Layout, tokens: int, runs: int, route: str
+) -> None:
+    assert chosen(profile, ours, theirs, tokens, runs) == route
+
+
+@pytest.mark.parametrize("order", ["NHD", "HND"])
+@pytest.mark.parametrize(("ours", "theirs"), [((1, 4), (1, 4)), ((2, 4), (1, 4)), ((2, 4), (4, 4)), ((2, 2), (2, 4))])
+def test_pieces_are_those_that_are_written(ours: tuple[int, int], theirs: tuple[int, int], order: str) -> None:
+    small = replace(LARGE, layers=2, heads=4, k_dim=8, v_dim=8, order=order)
+    plan = Plan(replace(small, tp=ours[0], page_size=ours[1]), replace(small, tp=theirs[0], page_size=theirs[1]), 16)
+    share, random = plan.duties(0)[0], Random(7)
+    form = page_form(plan, share)
+    apart = [[2 * page for page in random.sample(range(64), 16)] for _ in range(2)]
+    rows = [list(range(16))] * 2
+    for (source, target), runs in ((apart, 0), (rows, 1)):
+        told = len(list(descriptors(plan, share, source, target, 0, 16)))
+        assert told <= form.pieces(16, runs) <= 2 * told
+        if ours[1] == theirs[1]:
+            assert form.pieces(16, runs) == told
+
+
+def test_runs_of_two_tables_cut_each_other() -> None:
+    assert (runs_between(3, 4), runs_between(0, 4), runs_between(1, 1)) == (6, 0, 1)
+    assert PageForm(16, 4, 4).pieces(160, 99) == PageForm(16, 4, 4).pieces(160, 0) == 40
+
+
+def test_a_route_that_is_closed_is_not_dear_but_none() -> None:
+    costs = Costs()
+    assert estimate(costs, 1 << 20, 1 << 20, 1, open_=False).pages == NO_ROUTE
+    assert estimate(costs, 1 << 20, 1 << 20, 1, open_=False).dearer == 0.0
+    assert estimate(costs, 1 << 20, 1, 1, ring=False).staged == NO_ROUTE
+    assert str(Estimate(0.0007, 0.11)) == "staged 0.7 ms, pages 110 ms"
+    assert str(Estimate(NO_ROUTE, 0.11)) == "staged impossible, pages 110 ms"
+
+
+@pytest.mark.parametrize(
+    ("staged", "pages", "then"),
+    [(1.0, 2.0, PSend.AWAIT_CREDIT), (1.0, 1.0, PSend.AWAIT_CREDIT), (2.0, 1.0, PSend.AWAIT_PAGES)],
+)
+def test_a_row_chooses(staged: float, pages: float, then: PSend) -> None:
+    told = ev.SendOpened(7, 0, 0, ready=False, staged_cost=staged, pages_cost=pages)
+    assert STEP(PSendValue(PSend.NEW), told, 0.0)[0].state is then
+
+
+@pytest.mark.parametrize(("waited", "then"), [(4.9, PSend.AWAIT_TURN), (5.0, PSend.AWAIT_PAGES)])
+def test_the_ring_is_left_when_waiting_was_as_dear_as_pages(waited: float, then: PSend) -> None:
+    value = PSendValue(PSend.AWAIT_TURN, kv=True, tries=9, asked=100.0)
+    told = ev.TimerFired(7, 0, 0, 2, dearer=5.0)
+    assert STEP(value, told, 100.0 + waited)[0].state is then
+
+
+QUICK = Costs(piece=3.5e-6, launch=15e-6)
+ALIKE = replace(LARGE, layers=2, heads=2, k_dim=16, v_dim=16, page_size=4)
+
+
+@pytest.mark.parametrize(
+    ("costs", "pages", "staged"),
+    [(QUICK, range(30), 0), (QUICK, range(58, -2, -2), 4), (replace(QUICK, launch=1.0), range(58, -2, -2), 0)],
+    ids=["in a row", "at random", "at random, dear kernels"],
+)
+def test_equal_groups_stage_what_would_be_many_pieces(costs: Costs, pages: range, staged: int) -> None:
+    settings = replace(SMALL, costs=replace(costs, rate=1e9, copy=1e12))
+    with Pair(ALIKE, ALIKE, grid=32, settings=settings) as pair:
+        room = Room(1)
+        pair.tables[room] = (list(pages), list(pages), 4 * len(pages), 0)
+        pair.open_decode(room)
+        pair.open_prefill(room)
+        pair.finish(room)
+        told = inside(pair.prefills[0]).data.stats
+    assert told["writes"] == staged, (told, pages)
+
+
+def test_what_was_estimated_can_be_read() -> None:
+    with Pair(ALIKE, ALIKE, grid=8, settings=replace(SMALL, costs="cuda_ipc")) as pair:
+        pair.finish(pair.open(20))
+        rank = inside(pair.prefills[0]).rank
+        (peer,) = rank.peers.values()
+        (told,) = peer.estimates.values()
+    assert 0 < told.staged < NO_ROUTE and 0 < told.pages < NO_ROUTE
+
+
+def test_settings_name_a_profile() -> None:
+    assert Settings(costs="rdma").costs_of("shm") == PROFILES["rdma"]
+    assert Settings().costs_of("shm") == PROFILES["shm"]
+    assert Settings(costs=Costs(piece=1e-3)).costs_of("shm").piece == 1e-3

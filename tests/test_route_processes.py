@@ -1,0 +1,35 @@
+"""Equal groups in processes of their own, over NIXL: by the ring, by pages, and by what costs less; byte for byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nixl._api")
+
+from kvproto.bench.pipeline import BenchProcesses
+from kvproto.bench.pipeline_cases import Case
+from kvproto.bench.route import PAIRS, main
+from kvproto.rank.settings import Route
+
+#: through which route, whether pages lie in a row, and how it goes: host memory is written page by page cheaply
+WAYS: list[tuple[Route, bool, str]] = [
+    ("staged", False, "staged"), ("staged", True, "staged"), ("pages", False, "pages"), ("cost", True, "pages"),
+]  # fmt: skip
+
+
+def test_equal_groups_go_as_they_are_told_and_every_byte_is_right() -> None:
+    with BenchProcesses(PAIRS["tiny"], cuda=False) as fleet:
+        for route, fresh, went in WAYS:
+            row: dict[str, Any] = fleet.run(Case("one", 1, 1, repeats=1, route=route, fresh=fresh))
+            assert row["right"] and not row["odd"], row
+            assert row["went"] == went, row
+            assert row["pieces"] == (1 if went == "staged" else 4 if fresh else row["pieces"])
+
+
+def test_what_would_be_chosen_elsewhere_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--simulate", "rdma", "--pairs", "1-1,2-1", "--sizes", "64"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    told = {line.split("|")[1].strip(): line.split("|")[-2].strip() for line in lines[2:]}
+    assert told == {"1->1 on 2": "pages", "2->1 on 2": "staged"}
