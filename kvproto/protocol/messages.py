@@ -116,10 +116,7 @@ class Heartbeat(Body, tag="HEARTBEAT", frozen=True):
 
 
 class Open(Body, tag="OPEN", frozen=True):
-    """Decode has allocated pages for the room: `tokens` in all, `prefix` of them already there.
-
-    The pages that are to be written make so many `runs` of consecutive ones (0: not counted).
-    """
+    """Decode has allocated pages for the room: `tokens` in all, `prefix` of them already there."""
 
     #: tokens of the prompt; the prefill engine has to name as many
     tokens: U32
@@ -129,6 +126,8 @@ class Open(Body, tag="OPEN", frozen=True):
     secret: Secret = b""
     #: the trace of the request (W3C Trace Context, ASCII; empty: none), handed to the engine and read by nobody here
     traceparent: TraceParent = b""
+    #: how many runs of consecutive pages those make that are to be written (0: not counted): what it may cost to write
+    #: them page by page
     runs: U32 = 0
 
 
