@@ -11,13 +11,15 @@ import msgspec
 from kvproto.arguments import output_file, positive
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
+from kvproto.prove import gate
+from kvproto.prove.page import page
 from kvproto.prove.proof import Failure
 from kvproto.prove.runs import INVARIANT, Proof, everything, prove
 
 EPILOG = """\
-A proof is by induction: on every value that fulfils a table's invariant (kvproto/protocol/invariants), each row that can
-fire leads to one that fulfils it, and keeps what is promised.  What is not proved is shown as the step that breaks it; a
-run that leads there may or may not exist.  docs/prove.md says what is assumed.  Needs the extra `prove` (z3-solver).
+A proof is by induction: on every value that fulfils a table's invariant (kvproto/protocol/invariants), each row that
+can fire leads to one that fulfils it, and keeps what is promised.  What is not proved is shown as the step that breaks
+it; a run that leads there may or may not exist.  docs/prove.md says what is assumed.  Needs the extra `prove` (z3-solver).
 """
 
 
@@ -31,13 +33,31 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document, for tools")
     parser.add_argument("--jobs", type=positive, default=1, help="processes (default: %(default)s)")
     parser.add_argument("--page", type=output_file, metavar="FILE", help="write the page of all proofs there")
+    parser.add_argument("--gate", action="store_true", help="take each guard out in turn: which proof breaks?")
     args = parser.parse_args(argv)
+    if args.gate:
+        return _gate(args)
+    if args.page and args.name:
+        parser.error("--page is of all that there is: name no table")
     proofs = prove(args.name, args.jobs)
     if args.json:
         say(json.dumps(msgspec.to_builtins(proofs), indent=1))
     else:
         _print(proofs)
+    if args.page:
+        args.page.write_text(page(proofs))
     return FOUND if any(proof.failures for proof in proofs) else WELL
+
+
+def _gate(args: argparse.Namespace) -> int:
+    found = gate.gate(args.name, args.jobs)
+    if args.json:
+        say(json.dumps(msgspec.to_builtins(found), indent=1))
+    else:
+        for verdict in found:
+            say(gate.line(verdict))
+        say(gate.summary(found))
+    return FOUND if any(verdict.unexplained for verdict in found) else WELL
 
 
 def _print(proofs: Sequence[Proof]) -> None:
@@ -53,7 +73,8 @@ def line(proof: Proof) -> str:
     counts = ", ".join(f"{name} {count}" for name, count in sorted(proof.proved.items()))
     lost = len(proof.failures)
     verdict = "proved" if not lost else f"{lost} NOT PROVED"
-    return f"{proof.name:<14} {proof.pairs:>4} pairs {proof.ways:>5} ways {proof.seconds:>6.1f} s  {verdict}  ({counts})"
+    size = f"{proof.pairs:>4} pairs {proof.ways:>5} ways {proof.seconds:>6.1f} s"
+    return f"{proof.name:<14} {size}  {verdict}  ({counts})"
 
 
 def story(failure: Failure) -> list[str]:

@@ -1,7 +1,8 @@
 """The gate: of every guard, does a proof break when it is gone?
 
-Each guard is taken for true, in the table itself, and the pair that its row decides is proved anew; if its own table does
-not miss it, the two ends together may (`ends`).  What breaks is told by name.  A guard that no proof misses is there for
+Each is taken out of the table itself, and the pair that its row decides is proved anew.  A row that moves loses its guard,
+and so fires whenever its turn comes; if nothing breaks, and where a row only says no, the row is taken for one that never
+fires.  If its own table does not miss it, the two ends together may (`ends`).  What breaks is told by name.  A guard that no proof misses is there for
 something else: that a room ends in time, that a word is not said twice, that a stranger is told.  `UNBROKEN` says for what;
 one without a reason is a hole in the claims, or a guard too many.
 """
@@ -71,12 +72,24 @@ def ask(guard: Guard) -> GuardVerdict:
     claims = TABLES[guard.table]
     row, name = claims.table.rows[guard.row], guard.name
     pair = Pair(row.source, row.event)
-    with TablePatch() as bench:
-        bench.change(claims.table, [row], when=None)
-        broken = _broken(TableProver(claims, Timing()).prove(pair))
-        if not broken and guard.table in SIDES:
-            broken = _broken(ends.EndsProver().pair(SIDES[guard.table], pair))
+    broken: tuple[str, ...] = ()
+    for change in ({"when": None}, {"when": _never}) if row.verb == "row" else ({"when": _never},):
+        if not broken:
+            with TablePatch() as bench:
+                bench.change(claims.table, [row], **change)
+                broken = _missed(guard.table, pair)
     return GuardVerdict(name, broken, row.where.rpartition("/")[2], "" if broken else reason(name))
+
+
+def _never(_value: object, _event: object, _now: float) -> bool:
+    return False
+
+
+def _missed(table: str, pair: Pair) -> tuple[str, ...]:
+    broken = _broken(TableProver(TABLES[table], Timing()).prove(pair))
+    if not broken and table in SIDES:
+        broken = _broken(ends.EndsProver().pair(SIDES[table], pair))
+    return broken
 
 
 def _broken(proof: PairProof) -> tuple[str, ...]:

@@ -13,14 +13,16 @@ from kvproto.fsm.claims import Claims
 from kvproto.fsm.errors import ArgumentError
 from kvproto.protocol.invariants import CLAIMS
 from kvproto.protocol.timing import Timing
-from kvproto.prove import ends, ring
+from kvproto.prove import ends, lease, ring
 from kvproto.prove.proof import INVARIANT, RAISES, Failure, PairProof, TableProver
 
 #: pairs of a table that one process takes at a time
 PIECE = 24
 TABLES: dict[str, Claims[Any]] = {claims.table.name: claims for claims in CLAIMS}
 #: what is proved beside the tables: lemmas, by name
-LEMMAS: dict[str, Callable[[], Iterator[PairProof]]] = {ends.NAME: ends.prove, ring.NAME: ring.prove}
+LEMMAS: dict[str, Callable[[], Iterator[PairProof]]] = {
+    ring.NAME: ring.prove, lease.NAME: lease.proofs, ends.NAME: ends.prove,
+}  # fmt: skip
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -68,7 +70,7 @@ def pieces(names: Sequence[str]) -> list[Piece]:
     if unknown:
         raise ArgumentError(f"there is nothing to prove of {unknown[0]!r}: one of {', '.join(everything())}")
     found: list[Piece] = []
-    for name in sorted(names or everything(), key=lambda name: name not in LEMMAS):  # the longest first
+    for name in sorted(names or everything(), key=lambda name: name != ends.NAME):  # the longest first
         count = len(TABLES[name].table.pairs()) if name in TABLES else 1
         found += [Piece(name, first, min(first + PIECE, count)) for first in range(0, count, PIECE)]
     return found

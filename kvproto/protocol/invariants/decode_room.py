@@ -14,6 +14,7 @@ from kvproto.fsm.claims import Claims, Ghost, Step, among, apart, within
 from kvproto.layout.sharding import chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.messages import ChunkAck
 from kvproto.protocol.states import DRoom as S
 from kvproto.protocol.tables.decode_room import IDLE, DecodeWork, DRoomValue, decode_room
 
@@ -121,6 +122,24 @@ def knows_who_may_write(v: V, g: Seen) -> bool:
     return within(g.may_write, v.peers)
 
 
+@holds(S.OPEN, S.DONE)
+def everybody_takes_part(v: V, g: Seen) -> bool:
+    """Every prefill rank takes part."""
+    return v.peers == v.terms.everyone
+
+
+@holds(S.ABORTED)
+def was_given_up(v: V, g: Seen) -> bool:
+    """An engine gave it up."""
+    return v.work is not None and v.work.cause.aborted
+
+
+@holds(S.FAILED)
+def went_wrong(v: V, g: Seen) -> bool:
+    """Something went wrong."""
+    return v.work is not None and not v.work.cause.aborted
+
+
 @holds(S.SETTLING, S.FAILED, S.ABORTED)
 def nobody_may_write(v: V, g: Seen) -> bool:
     """Nobody may write for it any more."""
@@ -192,6 +211,18 @@ def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
         return bool(effect.cause)
     every = (1 << chunks(after.tokens, after.prefix, after.terms.grid)) - 1
     return not effect.cause and step.then.landed == every and step.then.row
+
+
+@promises("S5", do.Reply)
+def confirms_what_is_in_place(step: Step, effect: do.Reply) -> bool:
+    """A part of a chunk without a grant is confirmed when the chunk has landed."""
+    return not isinstance(effect.body, ChunkAck) or among(step.event.chunk, step.seen.landed)
+
+
+@promises("S6", do.DeliverAux)
+def one_row(step: Step, effect: do.DeliverAux) -> bool:
+    """The engine is given the aux row once."""
+    return not step.seen.row
 
 
 @promises("S6", do.AnnounceOutcome)

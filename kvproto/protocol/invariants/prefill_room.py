@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from kvproto.fsm.claims import Claims, Ghost, Step
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import Drained
-from kvproto.protocol.states import Cause
+from kvproto.protocol.messages import Drained, Opened
 from kvproto.protocol.states import PRoom as S
 from kvproto.protocol.tables.prefill_room import IDLE, PrefillWork, PRoomValue, nothing_to_send, prefill_room
 
@@ -53,6 +52,11 @@ def work(v: V) -> PrefillWork:
     return v.work or IDLE
 
 
+def chunks_of(v: V) -> int:
+    """How many chunks its plan has."""
+    return -((v.prefix - v.tokens) // v.terms.grid)
+
+
 # --------------------------------------------------------------------------------------- the invariant
 @holds(S.UNKNOWN, S.AWAIT_ENGINE, *LIVE)
 def has_not_ended(v: V, g: Seen) -> bool:
@@ -76,6 +80,30 @@ def terms_can_be_worked_with(v: V, g: Seen) -> bool:
 def is_no_shorter_than_its_prefix(v: V, g: Seen) -> bool:
     """The prefix, once it is known, lies within the prompt."""
     return v.prefix <= v.tokens
+
+
+@holds(S.AWAIT_FORWARD, S.OPEN)
+def everybody_is_there(v: V, g: Seen) -> bool:
+    """Every decode rank has opened it."""
+    return v.peers == v.terms.everyone
+
+
+@holds(S.OPEN)
+def opens_no_more_than_there_is(v: V, g: Seen) -> bool:
+    """No chunk was opened that the plan does not have."""
+    return work(v).next <= chunks_of(v)
+
+
+@holds(S.ABORTED)
+def was_given_up(v: V, g: Seen) -> bool:
+    """An engine gave it up."""
+    return v.work is not None and v.work.cause.aborted
+
+
+@holds(S.FAILED)
+def went_wrong(v: V, g: Seen) -> bool:
+    """Something went wrong."""
+    return v.work is not None and not v.work.cause.aborted
 
 
 @holds(S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD)
@@ -113,6 +141,12 @@ def ended_well(v: V, g: Seen) -> bool:
 def has_cause(v: V, e: ev.EngineAborted | ev.EngineRefused | ev.RoomFailed | ev.LinkWentDown, g: Seen) -> bool:
     """What ends a room has a cause."""
     return bool(e.cause)
+
+
+@assumes(ev.EngineRefused, paid="engine: arguments")
+def refuses_with_a_refusal(v: V, e: ev.EngineRefused, g: Seen) -> bool:
+    """An engine that says no gives the room up."""
+    return e.cause.aborted
 
 
 @assumes(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked, paid="layout: plans; settings: the window")
@@ -164,8 +198,7 @@ def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
     after = step.after
     if step.after.state is not S.DONE:
         return True
-    total = -((after.prefix - after.tokens) // after.terms.grid)
-    return nothing_to_send(after) or (step.then.live == 0 and work(after).next == total)
+    return nothing_to_send(after) or (step.then.live == 0 and work(after).next == chunks_of(after))
 
 
 @promises("S6")
@@ -178,5 +211,25 @@ def an_end_is_an_end(step: Step) -> bool:
 
 @promises("S1", do.OpenWindow)
 def sends_when_all_are_known(step: Step, effect: do.OpenWindow) -> bool:
-    """Sends are opened when every decode rank has opened the room, with pages of one prompt and one prefix."""
-    return step.after.state is S.OPEN and step.after.terms is not None
+    """Sends are opened when every decode rank has opened the room, and of chunks that the plan has."""
+    after = step.after
+    return after.state is S.OPEN and after.peers == after.terms.everyone and effect.last <= chunks_of(after)
+
+
+@promises("S12", do.Reply)
+def means_the_same_room(step: Step, effect: do.Reply) -> bool:
+    """A decode rank is confirmed that means the same prompt, and the same prefix as those before it."""
+    before, event = step.before, step.event
+    if not isinstance(effect.body, Opened) or before.state not in (S.AWAIT_ENGINE, S.AWAIT_PEERS):
+        return True
+    return event.tokens == before.tokens and (not before.peers or event.prefix == before.prefix)
+
+
+@promises("S9")
+def goes_on_with_whom_it_means(step: Step) -> bool:
+    """The engine takes over a room that others have opened only for whom it means, and for a prompt of that length."""
+    before, event = step.before, step.event
+    goes_on = step.after.state in (S.AWAIT_PEERS, S.AWAIT_FORWARD, S.DONE)
+    if before.state is not S.AWAIT_ENGINE or not isinstance(event, ev.EngineOpened) or not goes_on:
+        return True
+    return before.claim == event.claim and before.tokens == event.tokens

@@ -21,7 +21,7 @@ NONE, QUEUES, HAS = 0, 1, 2
 
 class Seen(Ghost, frozen=True):
     """`gathers`, `writes`: works for it; `usable`: the watermark has passed its region; `region`: where its write goes (0:
-    pages); `complete`: every byte is at the peer; `row`: it is the aux row's."""
+    pages); `complete`: every byte is at the peer; `row`: it is the aux row's; `acked`: the decode rank has confirmed it."""
 
     credit: int = NONE
     slot: int = NONE
@@ -34,6 +34,7 @@ class Seen(Ghost, frozen=True):
     complete: bool = False
     region: int = 0
     row: bool = False
+    acked: bool = False
 
 
 send_claims: Claims[PSendValue] = Claims(prefill_send, Seen)
@@ -72,6 +73,8 @@ def follow(step: Step) -> Seen:
         seen = replace(seen, usable=event.usable)
     if isinstance(event, ev.WatermarkReached) and before is S.AWAIT_WATERMARK:
         seen = replace(seen, usable=True)
+    if isinstance(event, ev.ChunkAcked):
+        seen = replace(seen, acked=True)
     return replace(seen, row=True) if step.after.state in AUX else seen
 
 
@@ -227,6 +230,12 @@ def all_is_there(v: V, g: Seen) -> bool:
     return g.complete and not g.row
 
 
+@holds()
+def acked_is_acked(v: V, g: Seen) -> bool:
+    """What it takes for confirmed has been."""
+    return not v.acked or g.acked
+
+
 @holds(*AUX)
 def is_of_the_aux_row(v: V, g: Seen) -> bool:
     """It is the aux row's."""
@@ -235,8 +244,8 @@ def is_of_the_aux_row(v: V, g: Seen) -> bool:
 
 @holds(S.DONE)
 def ends_well(v: V, g: Seen) -> bool:
-    """Every byte is at the peer, or it is the aux row's."""
-    return g.complete or g.row
+    """The decode rank has confirmed it; and every byte is at the peer, or it is the aux row's."""
+    return g.acked and (g.complete or g.row)
 
 
 # -------------------------------------------------------------------------------------- the assumptions
