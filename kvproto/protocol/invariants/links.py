@@ -119,6 +119,25 @@ def welcomes_its_session(step: Step, effect: do.SayWelcome) -> bool:
     return effect.session == event.session and effect.session == after.session and effect.epoch == after.epoch
 
 
+@prefill_claims.promises("S12", do.ConnectPeer)
+def connects_to_who_fits(step: Step, effect: do.ConnectPeer) -> bool:
+    """The transport connects only to a rank that fits."""
+    return not step.event.fault
+
+
+@prefill_claims.promises("S9")
+def is_not_taken_down_by_what_is_old(step: Step) -> bool:
+    """What is repeated, comes late, does not fit or is of another epoch takes no link down, and no call back."""
+    before, after, event = step.before, step.after, step.event
+    if isinstance(event, ev.ResetReceived):
+        return after.state is before.state or event.epoch == before.epoch
+    if not isinstance(event, ev.HelloReceived) or before.state not in (S.UP, S.AWAIT_WIRE_UP):
+        return True
+    if before.state is S.UP:
+        return after.state is S.UP or (event.session > before.session and not event.fault)
+    return after.session >= before.session
+
+
 @prefill_claims.promises("S4", do.ForgetLink)
 def forgets_when_quiet(step: Step, effect: do.ForgetLink) -> bool:
     """A link is forgotten when nothing of it is in flight."""
@@ -156,7 +175,15 @@ def quiet_if_nothing_is_old(step: Step, effect: ev.PeerQuiet) -> bool:
 
 @decode_claims.promises("S6")
 def up_by_its_own_call(step: Step) -> bool:
-    """A link comes up by the answer to its latest call, and has that answer's epoch."""
+    """A link comes up by the answer to its latest call, from a rank that fits, and has that answer's epoch."""
     if step.before.state is T.UP or step.after.state is not T.UP:
         return True
-    return step.event.session == step.before.session and step.after.epoch == step.event.epoch
+    event = step.event
+    return event.session == step.before.session and step.after.epoch == event.epoch and not event.fault
+
+
+@decode_claims.promises("S9")
+def is_reset_by_its_own_epoch(step: Step) -> bool:
+    """A link is lost by a reset only if that is about its epoch."""
+    stays = not isinstance(step.event, ev.ResetReceived) or step.after.state is step.before.state
+    return stays or step.event.epoch == step.before.epoch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto.fsm.claims import Claims, Ghost, Step
+from kvproto.fsm.claims import Claims, Ghost, Step, among
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import Drained, Opened
@@ -206,7 +206,9 @@ def an_end_is_an_end(step: Step) -> bool:
     """A room that has ended stays so, unless it was never this engine's and begins anew."""
     ends = (S.DONE, S.FAILED, S.ABORTED)
     stays = step.before.state not in ends or step.after.state is step.before.state
-    return stays or (step.after.state is S.AWAIT_PEERS and not step.seen.told)
+    if step.before.state in LOST and step.after.state is S.AWAIT_PEERS:
+        return not step.seen.told
+    return stays
 
 
 @promises("S1", do.OpenWindow)
@@ -223,6 +225,23 @@ def means_the_same_room(step: Step, effect: do.Reply) -> bool:
     if not isinstance(effect.body, Opened) or before.state not in (S.AWAIT_ENGINE, S.AWAIT_PEERS):
         return True
     return event.tokens == before.tokens and (not before.peers or event.prefix == before.prefix)
+
+
+@promises("S12")
+def announces_the_same_room(step: Step) -> bool:
+    """A room goes on with a decode rank that announces it only if that means the same prompt."""
+    before, waits = step.before, (S.AWAIT_ENGINE, S.AWAIT_PEERS)
+    if before.state not in waits or step.after.state not in waits or not isinstance(step.event, ev.PeerAnnounced):
+        return True
+    return step.event.tokens == before.tokens
+
+
+@promises("S9")
+def ends_with_its_own_links(step: Step) -> bool:
+    """A link that is lost ends only rooms that the decode rank at its other end has opened."""
+    if not isinstance(step.event, ev.LinkWentDown) or step.before.state not in (S.AWAIT_ENGINE, *LIVE):
+        return True
+    return step.after.state is step.before.state or among(step.event.peer, step.before.peers)
 
 
 @promises("S9")
