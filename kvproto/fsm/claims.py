@@ -4,14 +4,14 @@ A row says what happens; a claim says what is so, whatever happens.  Claims are 
 guards are: they can be looked at, run on a value that a search has found, and proved (`kvproto.prove`).  Of a table one
 writes down four things:
 
-* `holds`: in these states, this is so.  All of them together are the *invariant*: it holds of the initial value, and no
-  row leads out of it.
+* `holds`: in these states, this is so.  All of them together are the *invariant*: it holds of the initial value, and
+  no row leads out of it.
 * `promises`: whenever a row leaves this effect (or fact) behind, or moves, that is so.  These are the properties that
   people want; the invariant is only what it takes to see them.
-* `assumes`: what the rest of the system gives its word for when an event comes.  An assumption is a debt; where it is paid
-  stands beside it.
-* `ghosts`: a witness.  It remembers what the machine has done and seen (what is in flight, who holds what), and decides
-  nothing.  A promise about the world ("nothing of it is in flight") is one about the witness.
+* `assumes`: what the rest of the system gives its word for when an event comes.  An assumption is a debt; where it is
+  paid stands beside it.
+* `ghosts`: a witness.  It remembers what the machine has done and seen (what is in flight, who holds what), and
+  decides nothing.  A promise about the world ("nothing of it is in flight") is one about the witness.
 
 `and`, `or` and `not` mean what they do everywhere.  Nothing here knows of any solver.
 """

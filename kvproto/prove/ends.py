@@ -1,8 +1,8 @@
 """The two ends together: the invariant of `kvproto.protocol.invariants.ends`, step by step.
 
-Either the send takes a step or the grant does, each with its own table's invariant, which is proved by itself and taken for
-granted here; the other one is in any state that its invariant allows.  One thing happens beside them: the last byte of a
-write comes to its place (`IN_PLACE`).
+Either the send takes a step or the grant does, each with its own table's invariant, which is proved by itself and
+taken for granted here; the other one is in any state that its invariant allows.  One thing happens beside them: the
+last byte of a write comes to its place (`IN_PLACE`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class EndsProver:
         value = prover.machine.initial if initial else one(maker, claims.table.value, side, state=pair.state)
         for event in maker.variants(pair.event, "e"):
             seen = claims.ghost() if initial else one(maker, claims.ghost, f"{side}'")
-            ends = self._ends(maker, **({"send": value, "sent": seen} if side == "send" else {"grant": value, "held": seen}))
+            mine = {"send": value, "sent": seen} if side == "send" else {"grant": value, "held": seen}
+            ends = self._ends(maker, **mine)
             solver = _solver(ends, maker)
             for claim in claims.assumptions:
                 if not claim.about or pair.event in claim.about:
@@ -91,7 +92,8 @@ class EndsProver:
                 story = (*told(way, step, failure[2]), *_network(ends, failure[2]))
                 row = way.row
                 place = row.where.rpartition("/")[2] if row is not None else ""
-                found.failures = [*found.failures, Failure(NAME, found.pair, failure[0], failure[1], str(row or ""), place, story)]
+                lost = Failure(NAME, found.pair, failure[0], failure[1], str(row or ""), place, story)
+                found.failures = [*found.failures, lost]
 
     def _lands(self) -> PairProof:
         """The last byte of a write comes to its place."""
@@ -103,15 +105,19 @@ class EndsProver:
         step = Step(ends.send, None, ends.send, (), NOW, ends.sent, ends.sent)
         after = replace(ends, net=replace(ends.net, in_place=True))
         for name, text, model in _judge(solver, [], ends, after, step, found):
-            found.failures = [*found.failures, Failure(NAME, IN_PLACE, name, text, "", "", tuple(_network(ends, model)))]
+            lost = Failure(NAME, IN_PLACE, name, text, "", "", tuple(_network(ends, model)))
+            found.failures = [*found.failures, lost]
         found.ways = 1
         return found
 
     def _ends(self, maker: Maker, **known: Any) -> Ends:
         made = {
-            "send": lambda: self._some(maker, send_claims, "send"), "sent": lambda: one(maker, send_claims.ghost, "sent"),
-            "grant": lambda: self._some(maker, grant_claims, "grant"), "held": lambda: one(maker, grant_claims.ghost, "held"),
-            "peer": lambda: maker.scalar(Ends, "peer", int, "peer"), "net": lambda: one(maker, Net, "net"),
+            "send": lambda: self._some(maker, send_claims, "send"),
+            "sent": lambda: one(maker, send_claims.ghost, "sent"),
+            "grant": lambda: self._some(maker, grant_claims, "grant"),
+            "held": lambda: one(maker, grant_claims.ghost, "held"),
+            "peer": lambda: maker.scalar(Ends, "peer", int, "peer"),
+            "net": lambda: one(maker, Net, "net"),
         }  # fmt: skip
         return Ends(**{name: known[name] if name in known else make() for name, make in made.items()})
 

@@ -1,10 +1,11 @@
 """The gate: of every guard, does a proof break when it is gone?
 
-Each is taken out of the table itself, and the pair that its row decides is proved anew.  A row that moves loses its guard,
-and so fires whenever its turn comes; if nothing breaks, and where a row only says no, the row is taken for one that never
-fires.  If its own table does not miss it, the two ends together may (`ends`).  What breaks is told by name.  A guard that no proof misses is there for
-something else: that a room ends in time, that a word is not said twice, that a stranger is told.  `UNBROKEN` says for what;
-one without a reason is a hole in the claims, or a guard too many.
+Each is taken out of the table itself, and the pair that its row decides is proved anew.  A row that moves loses its
+guard, and so fires whenever its turn comes; if nothing breaks, and where a row only says no, the row is taken for one
+that never fires.  If its own table does not miss it, the two ends together may (`ends`).  What breaks is told by
+name.  A guard that no proof misses is there for something else: that a room ends in time, that a word is not said
+twice, that a stranger is told.  `UNBROKEN` says for what; one without a reason is a hole in the claims, or a guard
+too many.
 """
 
 from __future__ import annotations
@@ -112,4 +113,5 @@ def line(verdict: GuardVerdict) -> str:
 def summary(found: Sequence[GuardVerdict]) -> str:
     """How many, by fate."""
     broken, bad = sum(bool(each.breaks) for each in found), sum(each.unexplained for each in found)
-    return f"{len(found)} guards: {broken} break a proof, {len(found) - broken - bad} have a reason not to, {bad} unexplained"
+    reasons = len(found) - broken - bad
+    return f"{len(found)} guards: {broken} break a proof, {reasons} have a reason not to, {bad} unexplained"

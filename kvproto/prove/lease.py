@@ -1,12 +1,12 @@
 """Leases, and the time after which a lost link's other end is taken for quiet.
 
-The lease of what was granted is worked out by the send's own rows (`take_grant`, `keep_pages`), on terms.  What is posted is
-posted within it (prefill_write: S4), and lands within the longest write.
+The lease of what was granted is worked out by the send's own rows (`take_grant`, `keep_pages`), on terms.  What is
+posted is posted within it (prefill_write: S4), and lands within the longest write.
 
-* `lost-link`: if the answer was sent after the request from which the lease runs, and before the link was lost, everything
-  has landed when lease and write have passed since the loss.
-* `overrun`: if it was sent after an earlier request instead (`lease_outlasts_answers` is the assumption that it is not), what
-  is posted lands too late by less than the time from the loss to the later request.
+* `lost-link`: if the answer was sent after the request from which the lease runs, and before the link was lost,
+  everything has landed when lease and write have passed since the loss.
+* `overrun`: if it was sent after an earlier request instead (`lease_outlasts_answers` is the assumption that it is
+  not), what is posted lands too late by less than the time from the loss to the later request.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
 """What no proof here says, by name, and what is done instead.
 
-`lease_outlasts_answers` is the one that matters most.  A decode rank that has lost a link waits for as long as a lease and
-the longest write before it counts the other end as quiet.  What that end may yet post, it posts within its own lease, which
-runs from the sending of the request (`asked`).  If every answer it accepts was sent for *that* request or a later one, then
-`asked` lies before the answer, the answer before the loss, and with `until = asked + lease`
+`lease_outlasts_answers` is the one that matters most.  A decode rank that has lost a link waits for as long as a
+lease and the longest write before it counts the other end as quiet.  What that end may yet post, it posts within its
+own lease, which runs from the sending of the request (`asked`).  If every answer it accepts was sent for *that*
+request or a later one, then `asked` lies before the answer, the answer before the loss, and with `until = asked +
+lease`
 
     last byte  <=  until + write  =  asked + lease + write  <=  loss + lease + write.
 
-An answer does not say which request it answers.  A send asks anew (a new `asked`) when it has waited long in the ring's
-queue (`waited_long`), for pages in place of a region, and for pages whose lease runs out (`AWAIT_PERMIT`); an answer to the
-request before that is sent before the loss and heard after the new request then gives `until = asked + lease` with
-`asked > loss`: the lease overruns by `asked - loss`.  For that the prefill rank has to send the new request after the decode
-rank has lost the link, and has to hear the old answer after it, on a link that it still counts as up: so the answer was
-under way for longer than from the loss to the new request, and the overrun is less than that delay.  Where the control
-plane keeps the order of a connection and a delay is below the lease that is left, nothing of it can happen; it is
-bounded by the delay in any case.
+An answer does not say which request it answers.  A send asks anew (a new `asked`) when it has waited long in the
+ring's queue (`waited_long`), for pages in place of a region, and for pages whose lease runs out (`AWAIT_PERMIT`); an
+answer to the request before that is sent before the loss and heard after the new request then gives `until = asked +
+lease` with `asked > loss`: the lease overruns by `asked - loss`.  For that the prefill rank has to send the new
+request after the decode rank has lost the link, and has to hear the old answer after it, on a link that it still
+counts as up: so the answer was under way for longer than from the loss to the new request, and the overrun is less
+than that delay.  Where the control plane keeps the order of a connection and a delay is below the lease that is left,
+nothing of it can happen; it is bounded by the delay in any case.
 """
 
 from __future__ import annotations

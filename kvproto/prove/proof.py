@@ -1,12 +1,12 @@
 """The proof of one table: for every state and event, on every value that fulfils the invariant, what follows.
 
-For each way through the step the solver is asked for a value, an event and a witness that fulfil the invariant and the
-assumptions, take this way, and then break the invariant or a promise.  If there is none, for no pair, and the initial value
-fulfils the invariant, then all of it holds of every machine of the table, in every run, of any length.
+For each way through the step the solver is asked for a value, an event and a witness that fulfil the invariant and
+the assumptions, take this way, and then break the invariant or a promise.  If there is none, for no pair, and the
+initial value fulfils the invariant, then all of it holds of every machine of the table, in every run, of any length.
 
-That a step raises nothing is proved along with it (S10), and a pair that the assumptions leave nothing of is told, so that
-no proof is one of nothing.  What the solver finds is a *counterexample to induction*: a step out of the invariant.  The run
-that leads there may not exist; then the invariant is too weak, or an assumption is missing.
+That a step raises nothing is proved along with it (S10), and a pair that the assumptions leave nothing of is told, so
+that no proof is one of nothing.  What the solver finds is a *counterexample to induction*: a step out of the
+invariant.  The run that leads there may not exist; then the invariant is too weak, or an assumption is missing.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """The ring, of any size, with any number of regions and rounds.
 
-The lemmas run the ring's own code (`usable`, `Ring.reserve`, `Ring.free`) on terms.  How many regions there are does not
-matter to them, because each speaks of two: an older one, `i`, and a younger one, `j`, of which nothing is known but what
-the order of giving says.
+The lemmas run the ring's own code (`usable`, `Ring.reserve`, `Ring.free`) on terms.  How many regions there are does
+not matter to them, because each speaks of two: an older one, `i`, and a younger one, `j`, of which nothing is known
+but what the order of giving says.
 
 * `order`: what `reserve` gives comes after every region that was given before, and lies in the ring.
-* `between`: of three regions given one after the other, the first comes before the third; so two neighbours in the ring's
-  list, whatever lay between them and was freed, are in order.
+* `between`: of three regions given one after the other, the first comes before the third; so two neighbours in the
+  ring's list, whatever lay between them and was freed, are in order.
 * `mark-free`, `mark-empty`, `mark-reserve`: the watermark never falls (S7), whatever is freed and given.
-* `overlap`: a region that any watermark up to the true one lets be written has nothing in common with an older one that is
-  not freed (S11); a watermark that comes late is one up to the true one.
+* `overlap`: a region that any watermark up to the true one lets be written has nothing in common with an older one
+  that is not freed (S11); a watermark that comes late is one up to the true one.
 * `in-order`: what a watermark lets be written, it lets all older regions be written, too; so nobody is passed over.
 """
 

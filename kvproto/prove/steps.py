@@ -1,8 +1,8 @@
 """The step of a table, as it runs, on terms.
 
-`TermMachine` is the machine that ranks run, compiled from the same rows by the same code; what it is not asked for is when
-a timer ends, which is some later time.  `walk` fires it for one state and event on every value that there can be, and
-gives each way through it: under which conditions which row fires, with which value and which effects.
+`TermMachine` is the machine that ranks run, compiled from the same rows by the same code; what it is not asked for is
+when a timer ends, which is some later time.  `walk` fires it for one state and event on every value that there can
+be, and gives each way through it: under which conditions which row fires, with which value and which effects.
 """
 
 from __future__ import annotations

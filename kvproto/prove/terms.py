@@ -1,13 +1,13 @@
 """Terms: what guards, changes and effects are run on when nothing is known of a value but what is assumed.
 
-The functions of a table are plain Python, so they are run as they are, on objects that stand for *any* number, any set of
-ranks, any text.  Arithmetic builds a formula of the solver's; a question (`if`, `and`, `not`, `bool`) splits the way in
-two, and `ways` walks all of them, each with the conditions under which it is taken.
+The functions of a table are plain Python, so they are run as they are, on objects that stand for *any* number, any
+set of ranks, any text.  Arithmetic builds a formula of the solver's; a question (`if`, `and`, `not`, `bool`) splits
+the way in two, and `ways` walks all of them, each with the conditions under which it is taken.
 
-Masks are sets of whole numbers, not words of 64 bits: `1 << rank` is the set of that one, `mask >> rank & 1` asks for it,
-`(1 << n) - 1` is all below n.  So what is proved is proved for any number of ranks and chunks.  How many a set has
-(`bit_count`), and a quotient by something unknown, are only as much as the proofs need: facts that hold of every set and
-of every quotient.  Texts and bytes can be compared, and asked whether they are empty.
+Masks are sets of whole numbers, not words of 64 bits: `1 << rank` is the set of that one, `mask >> rank & 1` asks for
+it, `(1 << n) - 1` is all below n.  So what is proved is proved for any number of ranks and chunks.  How many a set
+has (`bit_count`), and a quotient by something unknown, are only as much as the proofs need: facts that hold of every
+set and of every quotient.  Texts and bytes can be compared, and asked whether they are empty.
 """
 
 from __future__ import annotations

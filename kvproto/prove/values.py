@@ -1,8 +1,8 @@
 """Values and events of which nothing is known: a struct's fields, each a term of what it holds.
 
 What a field holds is read from its annotation: an `int` is a number, or a set where its name is one of the protocol's
-masks; a `float` is a time; an enumeration is one of its members; a struct is made in its turn, and one that may be absent
-is made twice, with and without.  `SendRoute` is taken member by member, because guards ask for it with `is`.
+masks; a `float` is a time; an enumeration is one of its members; a struct is made in its turn, and one that may be
+absent is made twice, with and without.  `SendRoute` is taken member by member, because guards ask for it with `is`.
 """
 
 from __future__ import annotations
