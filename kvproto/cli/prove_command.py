@@ -19,7 +19,8 @@ from kvproto.prove.runs import INVARIANT, Proof, everything, prove
 EPILOG = """\
 A proof is by induction: on every value that fulfils a table's invariant (kvproto/protocol/invariants), each row that
 can fire leads to one that fulfils it, and keeps what is promised.  What is not proved is shown as the step that breaks
-it; a run that leads there may or may not exist.  docs/prove.md says what is assumed.  Needs the extra `prove` (z3-solver).
+it; a run that leads there may or may not exist. docs/prove.md says what is assumed. Needs the extra `prove`
+(z3-solver).
 """
 
 

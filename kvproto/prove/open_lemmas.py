@@ -26,14 +26,16 @@ OPEN: tuple[tuple[str, str, str], ...] = (
         "`lease_outlasts_answers`",
         "An answer that a send accepts was sent after the request from which its lease runs; clocks run alike. "
         "Then what is posted on a lost link has landed when the decode rank counts it as quiet "
-        "(`lost-link` below proves the arithmetic). An answer does not say which request it answers: one that is "
-        "under way for longer than from the loss of the link to the next request lets the lease overrun by less than its delay.",
-        "bounded worlds with late leases and lost links (`kvproto check`: `lease`, `link`); answers are sent at once and "
-        "a connection keeps their order",
+        "(`lost-link` proves the arithmetic). An answer does not say which request it answers: one that is "
+        "under way for longer than from the loss of the link to the next request lets the lease overrun by less than "
+        "its delay.",
+        "bounded worlds with late leases and lost links (`kvproto check`: `lease`, `link`); answers are sent at once "
+        "and a connection keeps their order",
     ),
     (
         "`messages_by_key`",
-        "A message about a room, generation and chunk reaches that machine alone, and only from a party to the room (S9).",
+        "A message about a room, generation and chunk reaches that machine alone, and only from a party to the room "
+        "(S9).",
         "routes are data (lint), bounded worlds with two rooms, foreign groups and ids in use again",
     ),
     (
@@ -44,8 +46,8 @@ OPEN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "`one_grant_a_chunk_ever`",
-        "A chunk whose grant has closed is not granted again. (While it is granted, and once it has landed: proved, S2 of "
-        "decode_room; a grant closes only when its room has failed, after which the room grants nothing.)",
+        "A chunk whose grant has closed is not granted again. (While it is granted, and once it has landed: proved, S2 "
+        "of decode_room; a grant closes only when its room has failed, after which the room grants nothing.)",
         "bounded worlds (S2, S4)",
     ),
     (

@@ -16,9 +16,10 @@ HEAD = """\
 
 <!-- made by `kvproto prove --page docs/prove.md` -->
 
-[The checker](checker.md) goes through everything that can happen in small worlds. `kvproto prove` takes the tables one by
-one and proves what holds in *every* run, of any length, with any number of ranks, rooms, chunks, writers and regions. It
-runs the very step that ranks run, compiled from the same rows, on terms of a solver (z3; `pip install 'kvproto[prove]'`).
+[The checker](checker.md) goes through everything that can happen in small worlds. `kvproto prove` takes the tables
+one by one and proves what holds in *every* run, of any length, with any number of ranks, rooms, chunks, writers and
+regions. It runs the very step that ranks run, compiled from the same rows, on terms of a solver (z3; `pip install
+'kvproto[prove]'`).
 
 ```sh
 kvproto prove --jobs 2           # all of it
@@ -29,18 +30,18 @@ kvproto prove --gate             # each guard taken out: which proof breaks
 ## What is guaranteed, and what is not
 
 A table's *invariant* stands beside its rows ([kvproto/protocol/invariants](../kvproto/protocol/invariants)), in their
-vocabulary: plain functions of the value. A *witness* remembers what the machine has done and seen: what is in flight, who
-holds what. Proved is, for each state and event, that the first value fulfils the invariant, that every row which can fire
-leads to a value that does, and that what is *promised* of each effect is so. Masks are sets of any size; a time is any
-number. No row raises (S10, of these steps). Whoever breaks the contract is not in these proofs unless a row says so:
-`kvproto fuzz` and the hostile worlds are for that.
+vocabulary: plain functions of the value. A *witness* remembers what the machine has done and seen: what is in flight,
+who holds what. Proved is, for each state and event, that the first value fulfils the invariant, that every row which
+can fire leads to a value that does, and that what is *promised* of each effect is so. Masks are sets of any size; a
+time is any number. No row raises (S10, of these steps). Whoever breaks the contract is not in these proofs unless a
+row says so: `kvproto fuzz` and the hostile worlds are for that.
 
 Liveness (L1 to L5) is not proved here, but for the order in which regions come into use. Nor are the handlers, the
 codec, the layouts and the kernels, which have tests; nor that a message reaches the machine that it names (below).
 
-What is not proved is shown as a *counterexample to induction*: state, witness, event, row, and what comes of it. The run
-that leads there may or may not exist. In the first case the row is wrong; else the invariant has to say more. An answer
-within seconds is what makes this usable while a row is being written.
+What is not proved is shown as a *counterexample to induction*: state, witness, event, row, and what comes of it. The
+run that leads there may or may not exist. In the first case the row is wrong; else the invariant has to say more. An
+answer within seconds is what makes this usable while a row is being written.
 """
 
 

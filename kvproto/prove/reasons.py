@@ -1,7 +1,7 @@
 """Guards that no proof misses, and why: a part of the name, `table: STATE Event [guard]`, and the reason.
 
-All of them serve something that is not proved here: that what waits goes on (L1 to L5), what a route costs, what the engine
-is told and when, how soon a link is known to be lost.  Safety holds without them.
+All of them serve something that is not proved here: that what waits goes on (L1 to L5), what a route costs, what the
+engine is told and when, how soon a link is known to be lost.  Safety holds without them.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ but what the order of giving says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from time import process_time
 from typing import Any, NamedTuple
 
@@ -124,7 +125,7 @@ def _freed(live: int, gone: tuple[int, ...], last: int) -> Iterator[tuple[_TermR
         before = ring.mark
         ring.free(last)
         known = [_ring_is_sound(ring), *map(lies_in_ring, regions)]
-        known += [given_before(one, other) for one, other in zip(regions, regions[1:], strict=False)]
+        known += [given_before(one, other) for one, other in pairwise(regions)]
         start = _TermRing()
         known += [_ring_is_sound(start), *(_head_is_after(start, region) for region in regions)]
         yield ring, regions, before, [*known, *way.conditions]
