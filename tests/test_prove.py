@@ -40,7 +40,8 @@ ROOT = Path(__file__).parent.parent
 NIGHT = pytest.mark.skipif(not os.environ.get("KVPROTO_NIGHT"), reason="every guard: minutes (KVPROTO_NIGHT=1)")
 #: pairs that the assumptions leave nothing of, and why
 NEVER = {
-    "prefill_write": {f"{state} BatchSettled" for state in ("POSTING", "IN_FLIGHT", "ENDING")},  # nothing is in doubt there
+    # nothing is in doubt there
+    "prefill_write": {f"{state} BatchSettled" for state in ("POSTING", "IN_FLIGHT", "ENDING")},
     "ends": {"send NEW StagingGranted"},  # nobody has asked yet; a send that is over is another
 }
 
@@ -130,7 +131,8 @@ def test_a_batch_that_landed_after_the_last_post_is_not_forgotten() -> None:
     for event, now in steps:
         value, effects = machine.step(value, event, now)
         said += [effect for effect in effects if isinstance(effect, ev.WriteLapsed | ev.WriteFailed)]
-    assert value.state is PWrite.FAILED and said == [ev.WriteFailed(*at, settled=True)], "its pages would be written twice"
+    assert value.state is PWrite.FAILED
+    assert said == [ev.WriteFailed(*at, settled=True)], "its pages would be written twice"
 
 
 def test_the_proof_misses_a_batch_that_is_forgotten() -> None:
@@ -166,7 +168,9 @@ def test_a_rank_of_the_group_that_is_no_writer_has_no_say_in_a_chunk(state: DGra
     assert [type(each).__name__ for each in said] == ["Report"] and at.decode(0).grants[ROOM][0] == before
 
 
-@pytest.mark.parametrize("state", [PRoom.UNKNOWN, PRoom.AWAIT_ENGINE, PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN])
+@pytest.mark.parametrize(
+    "state", [PRoom.UNKNOWN, PRoom.AWAIT_ENGINE, PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN]
+)
 def test_an_abort_without_a_cause_is_no_success(state: PRoom) -> None:
     from test_core_scenarios import ROOM, WAYS, hear, to_await_engine, world
 
@@ -253,7 +257,8 @@ def test_claims_are_true_of_values_as_they_run() -> None:
 def test_the_command_tells_what_is_proved(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["prove", "prefill_write"]) == 0
     said = capsys.readouterr().out
-    assert re.match(r"prefill_write +40 pairs +\d+ ways +\d+\.\d s +proved +\(S2 \d+, S4 \d+, S6 \d+, invariant \d+\)", said)
+    line = r"prefill_write +40 pairs +\d+ ways +\d+\.\d s +proved +\(S2 \d+, S4 \d+, S6 \d+, invariant \d+\)"
+    assert re.match(line, said)
     assert cli.main(["prove", "ring", "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)
     assert told["name"] == "ring" and told["failures"] == []

@@ -85,7 +85,8 @@ class Question(NamedTuple):
 
 def _head_is_after(ring: _TermRing, region: _Region) -> Any:
     """It was given before whatever the ring gives next."""
-    return z3.Or(region.round < number(ring.round), z3.And(region.round == number(ring.round), region.end <= number(ring.head)))
+    round_, head = number(ring.round), number(ring.head)
+    return z3.Or(region.round < round_, z3.And(region.round == round_, region.end <= head))
 
 
 def _ring_is_sound(ring: _TermRing) -> Any:
@@ -172,7 +173,8 @@ def overlap() -> Iterator[Question]:
     for way in Ways():
         told: Any = (Number(mark[0]), Number(mark[1]))
         if usable(Number(j.round), Number(j.end), told):  # type: ignore[arg-type]
-            yield Question([*known, *way.conditions, *(m >= 0 for m in mark)], z3.Or(i.end <= j.offset, j.end <= i.offset))
+            known_ = [*known, *way.conditions, *(m >= 0 for m in mark)]
+            yield Question(known_, z3.Or(i.end <= j.offset, j.end <= i.offset))
 
 
 def in_order() -> Iterator[Question]:
@@ -189,8 +191,9 @@ def in_order() -> Iterator[Question]:
 
 Lemma = tuple[str, str, Callable[[], Iterator[Question]]]
 LEMMAS: tuple[Lemma, ...] = (
-    ("S11", "order", order), ("S11", "between", between), ("S7", "mark-free", mark_free), ("S7", "mark-empty", mark_empty),
-    ("S7", "mark-reserve", mark_reserve), ("S11", "overlap", overlap), ("L3", "in-order", in_order),
+    ("S11", "order", order), ("S11", "between", between), ("S7", "mark-free", mark_free),
+    ("S7", "mark-empty", mark_empty), ("S7", "mark-reserve", mark_reserve), ("S11", "overlap", overlap),
+    ("L3", "in-order", in_order),
 )  # fmt: skip
 
 
@@ -216,6 +219,7 @@ def prove(name: str = NAME, lemmas: tuple[Lemma, ...] = LEMMAS) -> Iterator[Pair
 
 def _failure(name: str, about: str, title: str, questions: Callable[..., Any], solver: Any) -> Failure:
     model = solver.model()
-    values = tuple(f"{each.name()} = {model[each]}" for each in sorted(model.decls(), key=lambda each: str(each.name())))
+    names = sorted(model.decls(), key=lambda each: str(each.name()))
+    values = tuple(f"{each.name()} = {model[each]}" for each in names)
     text = (questions.__doc__ or title).splitlines()[0]
     return Failure(name, title, about, text, "", "", values)
