@@ -120,7 +120,7 @@ def test_every_reason_is_of_a_guard_that_breaks_none() -> None:
 
 # ------------------------------------------------------------------- what was wrong, and what the proofs said
 def test_a_batch_that_landed_after_the_last_post_is_not_forgotten() -> None:
-    """Posted are two batches; the first lands, the second finds no room; the lease ends: what has landed is not lapsed."""
+    """Posted are two batches; the first lands, the second finds no room; the lease ends: nothing has lapsed."""
     machine, at = Machine(prefill_write, Timing()), (7, 0, 0)
     value, said = machine.initial, []
     steps: list[tuple[ev.Event, float]] = [
