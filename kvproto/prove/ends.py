@@ -111,7 +111,7 @@ class EndsProver:
         return found
 
     def _ends(self, maker: Maker, **known: Any) -> Ends:
-        made = {
+        made: dict[str, Any] = {
             "send": lambda: self._some(maker, send_claims, "send"),
             "sent": lambda: one(maker, send_claims.ghost, "sent"),
             "grant": lambda: self._some(maker, grant_claims, "grant"),
@@ -158,7 +158,7 @@ def _judge(
     """What does not follow: its name, its sentence, and a model."""
     goals: list[tuple[str, str, Any]] = []
     facts: Facts = []
-    tests = [(INVARIANT, fact, lambda fact=fact: fact(after)) for fact in between.INVARIANT]
+    tests: list[tuple[str, Any, Any]] = [(INVARIANT, fact, lambda fact=fact: fact(after)) for fact in between.INVARIANT]
     tests += [(name, test, lambda test=test: test(before, after, step)) for name, test in between.PROMISES]
     for name, test, question in tests:
         term, leans = formula(question)

@@ -147,8 +147,8 @@ def mark_empty() -> Iterator[Question]:
     """The watermark never falls when the ring becomes empty, and what is given next is not before it."""
     ring = _TermRing()
     mark = z3.Ints("m.round m.tail")
-    known = [_ring_is_sound(ring), up_to((mark[0], mark[1]), (number(ring.round), number(ring.head)))]  # type: ignore[attr-defined]
-    yield Question(known, up_to((mark[0], mark[1]), (number(ring.round) + 1, z3.IntVal(0))))  # type: ignore[attr-defined]
+    known = [_ring_is_sound(ring), up_to((mark[0], mark[1]), (number(ring.round), number(ring.head)))]
+    yield Question(known, up_to((mark[0], mark[1]), (number(ring.round) + 1, z3.IntVal(0))))
 
 
 def mark_reserve() -> Iterator[Question]:

@@ -20,7 +20,7 @@ from kvproto.fsm.vocabulary import Event, State
 from kvproto.prove.terms import Facts, Number, Ways
 from kvproto.prove.values import Maker
 
-NOW = Number(z3.Real("now"))
+NOW: Any = Number(z3.Real("now"))
 
 
 def _later(_now: Any, _times: Any = 0) -> float:

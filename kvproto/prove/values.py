@@ -57,7 +57,7 @@ class Maker:
             elif isinstance(option, type) and issubclass(option, msgspec.Struct):
                 yield from self.variants(option, name)
             elif isinstance(option, type) and option.__name__ in EACH:
-                yield from option
+                yield from typing.cast("type[IntEnum]", option)
             else:
                 yield self.scalar(owner, field, option, name)
 

@@ -14,7 +14,9 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import DLink as T
 from kvproto.protocol.states import PLink as S
-from kvproto.protocol.tables.links import DLinkValue, PLinkValue, decode_link, prefill_link
+from kvproto.protocol.tables.links import DLinkValue as D
+from kvproto.protocol.tables.links import PLinkValue as P
+from kvproto.protocol.tables.links import decode_link, prefill_link
 
 
 class SeenP(Ghost, frozen=True):
@@ -32,9 +34,8 @@ class SeenD(Ghost, frozen=True):
     calls: int = 0
 
 
-prefill_claims: Claims[PLinkValue] = Claims(prefill_link, SeenP)
-decode_claims: Claims[DLinkValue] = Claims(decode_link, SeenD)
-P, D = PLinkValue, DLinkValue
+prefill_claims: Claims[P] = Claims(prefill_link, SeenP)
+decode_claims: Claims[D] = Claims(decode_link, SeenD)
 
 
 @prefill_claims.ghosts
