@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("trace", "sim"),
     ("engine", "draw"),
     ("check", "testing"),
+    ("prove",),
     ("adapters",),
     ("bench",),
     ("demo",),

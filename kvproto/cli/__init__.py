@@ -16,6 +16,7 @@ from kvproto.cli.ending import MEANINGS, WELL, WRONG, ended, run
 COMMANDS: dict[str, tuple[str, str]] = {
     "lint": ("kvproto.cli.lint_command", "errors in the tables, with file and line"),
     "check": ("kvproto.cli.check_command", "search every interleaving of a small system for a broken property"),
+    "prove": ("kvproto.cli.prove_command", "the tables' properties by induction: any ranks, rooms, chunks and runs"),
     "draw": ("kvproto.cli.draw_command", "diagrams, tables and sequence charts, all made from the rows"),
     "export": ("kvproto.cli.export_command", "the protocol as JSON, for other languages and tools"),
     "trace": ("kvproto.cli.trace_command", "the story of a room across ranks: text, sequence chart, Perfetto"),
@@ -33,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 #: the extras that a command needs, where they are not the demonstration's
-EXTRAS = {"top": "metrics"}
+EXTRAS = {"top": "metrics", "prove": "prove"}
 
 
 FIRST_MINUTE = """\

@@ -1,6 +1,7 @@
 """The decode rank's grant: one chunk of one room, from the first request for it to the last byte.
 
-The first writer that asks opens the grant for all; the region has one part per writer.  Who asks is answered at once: with
+The first writer that asks opens the grant for all; the region has one part per writer.  A rank of the room's group that
+does not write to this chunk has no say in it.  Who asks is answered at once: with
 the region, or that the chunk is in the ring's queue.  The fan-in is a *set*
 of writers, so a notification that comes twice counts once.  A writer that asks for the pages instead has given
 its part of the region up (`by_pages`); it counts like the others when its bytes are in the pages.  When all
@@ -65,6 +66,11 @@ V = DGrantValue
 
 
 # ------------------------------------------------------------------------------------------- guards
+def not_a_writer(v: V, e: StagingRequested | PagesRequested, now: float) -> bool:
+    """The sender does not contribute to the chunk."""
+    return not v.writers >> e.peer & 1
+
+
 def gave_up(v: V, e: StagingRequested, now: float) -> bool:
     """The writer has given the region up."""
     return bool(v.by_pages >> e.peer & 1)
@@ -246,6 +252,7 @@ opens, row, ignore, refuse = decode_grant.opens, decode_grant.row, decode_grant.
 
 # fmt: off
 # ---------------------------------------------------------------------------------------- the staged way
+refuse((S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES), (StagingRequested, PagesRequested), "not a writer of the chunk", when=not_a_writer)
 opens(S.NEW,         StagingRequested, S.AWAIT_SPACE,   let=first_asks, do=(reserve,))
 row(S.AWAIT_SPACE,   StagingRequested,                  when=gave_up, do=(say_denied,))
 row(S.AWAIT_SPACE,   StagingRequested,                  let=asks, do=(say_queued,))
@@ -262,6 +269,7 @@ row(S.SCATTERING,    Scattered,        S.FREED,         do=(free, land))
 # ------------------------------------------------------------------------------------- the way over pages
 opens(S.NEW,         PagesRequested,   S.FILLING_PAGES, let=first_gives_up, do=(say_pages,))
 row(S.AWAIT_SPACE,   SpaceDenied,      S.FILLING_PAGES, let=all_by_pages, do=(tell_denied,))
+ignore(S.AWAIT_SPACE, PagesRequested,  "a late request: the part is in place", when=there)
 row(S.AWAIT_SPACE,   PagesRequested,   S.FILLING_PAGES, when=last_gives_up, let=gives_up, do=(cancel, say_pages))
 row(S.AWAIT_SPACE,   PagesRequested,                    let=gives_up, do=(say_pages,))
 row(S.AWAIT_SPACE,   PartArrived,                       when=came_by_pages, let=arrive, do=(confirm,))

@@ -48,7 +48,7 @@ class PWriteValue(Value, frozen=True, gc=False):
     until: float = 0.0
     #: batches that were posted and have not ended
     flying: int = 0
-    #: a batch has ended before all were posted
+    #: the bytes of some batch are at the peer
     landed: bool = False
 
 
@@ -178,7 +178,7 @@ row(S.POSTING,   BatchDeferred,               let=one_fewer)
 row(S.IN_FLIGHT, BatchDeferred,  S.POSTING,   let=one_fewer)
 row(S.POSTING,   BatchCompleted,              let=one_landed)
 row(S.IN_FLIGHT, BatchCompleted, S.COMPLETED, when=last_flies, do=(complete,))
-row(S.IN_FLIGHT, BatchCompleted,              let=one_fewer)
+row(S.IN_FLIGHT, BatchCompleted,              let=one_landed)
 
 # ------------------------------------------------------------------------------------------ what is given up
 row(S.POSTING,   BatchReady,     S.FAILED,    when=untouched, do=(drop, lapse))

@@ -1,0 +1,140 @@
+"""Claims: what is always true of a machine, said in the vocabulary of its rows.
+
+A row says what happens; a claim says what is so, whatever happens.  Claims are plain functions of the frozen value, as
+guards are: they can be looked at, run on a value that a search has found, and proved (`kvproto.prove`).  Of a table one
+writes down four things:
+
+* `holds`: in these states, this is so.  All of them together are the *invariant*: it holds of the initial value, and
+  no row leads out of it.
+* `promises`: whenever a row leaves this effect (or fact) behind, or moves, that is so.  These are the properties that
+  people want; the invariant is only what it takes to see them.
+* `assumes`: what the rest of the system gives its word for when an event comes.  An assumption is a debt; where it is
+  paid stands beside it.
+* `ghosts`: a witness.  It remembers what the machine has done and seen (what is in flight, who holds what), and
+  decides nothing.  A promise about the world ("nothing of it is in flight") is one about the witness.
+
+`and`, `or` and `not` mean what they do everywhere.  Nothing here knows of any solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kvproto.fsm.table import Output, Table, Value
+from kvproto.fsm.vocabulary import Event, State
+
+V = TypeVar("V", bound=Value)
+F = TypeVar("F", bound=Callable[..., bool])
+#: no event has been seen yet
+Follow = Callable[["Step"], Any]
+
+
+class Ghost(msgspec.Struct, frozen=True, gc=False):
+    """Base of a witness; the defaults are what it knows of a machine that has just been made."""
+
+
+class Step(msgspec.Struct):
+    """One step of a machine, and the witness beside it, before and after."""
+
+    before: Any
+    event: Any
+    after: Any
+    effects: tuple[Output, ...]
+    now: Any
+    seen: Any
+    then: Any = None
+
+    def all_of(self, kind: type[Any]) -> list[Any]:
+        """The effects of this kind."""
+        return [each for each in self.effects if isinstance(each, kind)]
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """`about`: states, events or effects (none: all); `name`: the property that a promise is part of."""
+
+    about: tuple[Any, ...]
+    text: str
+    test: Callable[..., bool]
+    name: str = ""
+    paid: str = ""
+
+
+class Claims(Generic[V]):
+    """What is claimed of one table."""
+
+    def __init__(self, table: Table[V], ghost: type[Ghost] = Ghost) -> None:
+        """`ghost`: the witness's type."""
+        self.table, self.ghost = table, ghost
+        self.invariant: list[Claim] = []
+        self.assumptions: list[Claim] = []
+        self.promises_: list[Claim] = []
+        self.follow: Follow = lambda step: step.seen
+
+    def holds(self, *states: State) -> Callable[[F], F]:
+        """In these states (none: in all) it is so; the function takes (value, witness)."""
+
+        def keep(test: F) -> F:
+            self.invariant.append(Claim(states, sentence(test), test))
+            return test
+
+        return keep
+
+    def assumes(self, *events: type[Event], paid: str) -> Callable[[F], F]:
+        """When one of these events comes (none: any), it is so; the function takes (value, event, witness).
+
+        `paid`: who gives his word for it.
+        """
+
+        def keep(test: F) -> F:
+            self.assumptions.append(Claim(events, sentence(test), test, paid=paid))
+            return test
+
+        return keep
+
+    def promises(self, name: str, *effects: type[Output]) -> Callable[[F], F]:
+        """Whenever one of these effects is left behind, it is so; the function takes (step, effect).
+
+        Without effects: at every step, and the function takes the step alone.
+        """
+
+        def keep(test: F) -> F:
+            self.promises_.append(Claim(effects, sentence(test), test, name=name))
+            return test
+
+        return keep
+
+    def ghosts(self, follow: Follow) -> Follow:
+        """The witness after a step; the function takes the step."""
+        self.follow = follow
+        return follow
+
+    def broken(self, value: V, seen: Ghost) -> list[str]:
+        """Which parts of the invariant this value does not fulfil: for searches and tests, on real values."""
+        return [
+            claim.text
+            for claim in self.invariant
+            if (not claim.about or value.state in claim.about) and not claim.test(value, seen)
+        ]
+
+
+def sentence(function: Callable[..., Any]) -> str:
+    """The first line of a docstring."""
+    return (function.__doc__ or function.__name__).strip().splitlines()[0]
+
+
+def within(some: int, others: int) -> bool:
+    """Of two sets (masks): all of the first are in the second."""
+    return not some & ~others
+
+
+def apart(some: int, others: int) -> bool:
+    """Of two sets (masks): they have nothing in common."""
+    return not some & others
+
+
+def among(one: int, others: int) -> bool:
+    """This rank, or chunk, is in the set (mask)."""
+    return bool(others >> one & 1)

@@ -1,0 +1,22 @@
+"""What is always so of each table, beside the rows, in their vocabulary; `kvproto prove` proves it.
+
+Each file has the claims of one table (`links` of two).  A change of a table that keeps its promises leaves them as they
+are; one that does not is told by the state, event and row that break them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproto.fsm.claims import Claims
+from kvproto.protocol.invariants import decode_room, prefill_room
+from kvproto.protocol.invariants.decode_grant import grant_claims
+from kvproto.protocol.invariants.links import decode_claims, prefill_claims
+from kvproto.protocol.invariants.prefill_send import send_claims
+from kvproto.protocol.invariants.prefill_write import write_claims
+
+#: in the order of `TABLES`
+CLAIMS: tuple[Claims[Any], ...] = (
+    prefill_room.room_claims, send_claims, write_claims, prefill_claims, decode_room.room_claims, grant_claims,
+    decode_claims,
+)  # fmt: skip

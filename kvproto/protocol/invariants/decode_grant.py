@@ -1,0 +1,188 @@
+"""What is always so of a decode rank's grant.
+
+The witness knows two things that the value alone does not tell: the group of writers that the two sides agreed on, and
+which region of the ring is given out to this chunk and not given back.  All that a writer is ever told, and all that is
+scattered or freed, is measured against it.
+"""
+
+from __future__ import annotations
+
+from kvproto.fsm.claims import Claims, Ghost, Step, among, apart, within
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import ChunkAck
+from kvproto.protocol.states import DGrant as S
+from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant
+
+
+class Seen(Ghost, frozen=True):
+    """`agreed`: the chunk's writers (set); `region`: what it has of the ring (0: nothing); `queues`: it queues for it."""
+
+    agreed: int = 0
+    region: int = 0
+    queues: bool = False
+
+
+grant_claims: Claims[DGrantValue] = Claims(decode_grant, Seen)
+holds, assumes, promises = grant_claims.holds, grant_claims.assumes, grant_claims.promises
+V = DGrantValue
+BEGUN = (S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED)
+OPEN = (S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES)
+
+
+@grant_claims.ghosts
+def follow(step: Step) -> Seen:
+    """Regions come with `SpaceReserved` and go with `FreeSpace`."""
+    seen, event = step.seen, step.event
+    agreed, region, queues = seen.agreed, seen.region, seen.queues
+    if step.before.state is S.NEW and isinstance(event, ev.StagingRequested | ev.PagesRequested):
+        agreed = event.writers
+    if isinstance(event, ev.SpaceReserved):
+        region, queues = event.grant, False
+    if isinstance(event, ev.SpaceDenied) or step.all_of(do.CancelSpace):
+        queues = False
+    if step.all_of(do.ReserveSpace):
+        queues = True
+    if step.all_of(do.FreeSpace):
+        region = 0
+    return Seen(agreed, region, queues)
+
+
+# --------------------------------------------------------------------------------------- the invariant
+@holds(*BEGUN)
+def writers_are_those_agreed_on(v: V, g: Seen) -> bool:
+    """Its writers are those of the plan, and there are some."""
+    return v.writers == g.agreed and bool(g.agreed)
+
+
+@holds(*BEGUN)
+def nobody_else_is_in_it(v: V, g: Seen) -> bool:
+    """Who asked, arrived or goes by pages is one of the writers."""
+    return within(v.asked, g.agreed) and within(v.arrived, g.agreed) and within(v.by_pages, g.agreed)
+
+
+@holds(S.AWAIT_SPACE)
+def waits_without_region(v: V, g: Seen) -> bool:
+    """It queues and has no region; only parts by pages are in place, and somebody has not given the region up."""
+    return g.queues and not v.grant and within(v.arrived, v.by_pages) and v.by_pages != v.writers
+
+
+@holds(S.FILLING, S.SCATTERING, S.QUARANTINED)
+def has_its_region(v: V, g: Seen) -> bool:
+    """The region that it names is its own, and somebody has not given it up."""
+    return v.grant > 0 and v.grant == g.region and v.by_pages != v.writers
+
+
+@holds(S.FILLING_PAGES)
+def all_go_by_pages(v: V, g: Seen) -> bool:
+    """Every writer goes by pages."""
+    return v.by_pages == v.writers
+
+
+@holds(S.AWAIT_SPACE, S.FILLING_PAGES, S.FREED)
+def has_no_region(v: V, g: Seen) -> bool:
+    """It has nothing of the ring."""
+    return not g.region
+
+
+@holds(S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED, S.FREED)
+def does_not_queue(v: V, g: Seen) -> bool:
+    """It queues for nothing."""
+    return not g.queues
+
+
+@holds(*OPEN)
+def somebody_is_awaited(v: V, g: Seen) -> bool:
+    """Some writer's part is not in place."""
+    return v.arrived != v.writers
+
+
+@holds(S.SCATTERING)
+def every_part_is_there(v: V, g: Seen) -> bool:
+    """Every writer's part is in place."""
+    return v.arrived == v.writers
+
+
+# -------------------------------------------------------------------------------------- the assumptions
+@assumes(ev.StagingRequested, ev.PagesRequested, paid="rank: `region_asked`, `pages_asked` and `open_grant` put the terms' in")
+def writers_of_the_plan(v: V, e: ev.StagingRequested | ev.PagesRequested, g: Seen) -> bool:
+    """The event names the writers of the plan, which are some."""
+    return bool(e.writers) and (v.state == S.NEW or e.writers == g.agreed)
+
+
+@assumes(ev.StagingRequested, ev.PagesRequested, paid="decode_room: `of_plan`")
+def the_first_is_a_writer(v: V, e: ev.StagingRequested | ev.PagesRequested, g: Seen) -> bool:
+    """Who opens a grant is one of its writers."""
+    return v.state != S.NEW or among(e.peer, e.writers)
+
+
+@assumes(ev.SpaceReserved, ev.SpaceDenied, ev.SpaceQueued, paid="rank: only what queues is served")
+def serves_who_queues(v: V, e: ev.GrantEvent, g: Seen) -> bool:
+    """The ring answers those that queue."""
+    return g.queues
+
+
+@assumes(ev.SpaceReserved, paid="ring: ids count from 1")
+def regions_count_from_one(v: V, e: ev.SpaceReserved, g: Seen) -> bool:
+    """A region has a number above 0."""
+    return e.grant > 0
+
+
+# ---------------------------------------------------------------------------------------- the promises
+@promises("S1", do.SendGrant)
+def told_only_to_its_writers(step: Step, effect: do.SendGrant) -> bool:
+    """A region is told while it is held, as it is, and only to writers that have not given it up."""
+    after = step.after
+    return (
+        effect.grant == step.then.region and effect.grant > 0 and effect.offset == after.offset
+        and effect.end == after.end and within(effect.peers, step.seen.agreed) and apart(effect.peers, after.by_pages)
+    )  # fmt: skip
+
+
+@promises("S2", do.SendPages)
+def pages_only_for_parts_to_come(step: Step, effect: do.SendPages) -> bool:
+    """Pages are named to a writer whose part is not in place, and that has given the region up."""
+    return not among(effect.peer, step.before.arrived) and among(effect.peer, step.after.by_pages)
+
+
+@promises("S3", do.ScatterChunk)
+def scatters_what_all_have_written(step: Step, effect: do.ScatterChunk) -> bool:
+    """A scatter begins when every distinct writer's part is in place, reads its own region, and all staged parts of it."""
+    after, agreed = step.after, step.then.agreed
+    return (
+        after.arrived == agreed and effect.writers == agreed & ~after.by_pages and bool(effect.writers)
+        and effect.offset == after.offset and step.then.region == after.grant and after.grant > 0
+    )  # fmt: skip
+
+
+@promises("S3", do.Send)
+def confirms_what_came_as_agreed(step: Step, effect: do.Send) -> bool:
+    """A writer's part is confirmed when it is in place, and to nobody else."""
+    if not isinstance(effect.body, ChunkAck):
+        return True
+    peer = step.event.peer
+    return effect.peers == 1 << peer and (among(peer, step.after.arrived) or not among(peer, step.seen.agreed))
+
+
+@promises("S4", do.FreeSpace)
+def freed_when_nobody_writes(step: Step, effect: do.FreeSpace) -> bool:
+    """A region is freed once, by who has it: it is scattered, or all have given it up, or the room has drained."""
+    scattered = step.before.state is S.SCATTERING and isinstance(step.event, ev.Scattered | ev.ScatterFailed)
+    drained = step.before.state is S.QUARANTINED and isinstance(step.event, ev.RoomDrained)
+    over = scattered or drained or step.after.by_pages == step.seen.agreed
+    return over and effect.grant == step.seen.region and effect.grant > 0
+
+
+@promises("S5", ev.ChunkLanded)
+def landed_when_all_is_in_place(step: Step, effect: ev.ChunkLanded) -> bool:
+    """A chunk is told to have landed when every writer's part is, and what was staged is scattered."""
+    by_pages = step.after.by_pages == step.seen.agreed
+    scattered = step.before.state is S.SCATTERING and isinstance(step.event, ev.Scattered)
+    return step.after.arrived == step.seen.agreed and (by_pages or scattered)
+
+
+@promises("S6")
+def tells_its_end_once(step: Step) -> bool:
+    """With its end, and only then, the room is told one thing: the chunk has landed, or the grant has closed."""
+    told = len(step.all_of(ev.ChunkLanded)) + len(step.all_of(ev.GrantClosed))
+    return told == (1 if step.after.state is S.FREED else 0)

@@ -1,0 +1,258 @@
+"""What is always so of a decode rank's room.
+
+The witness knows which chunks have a grant, which have landed, whether the aux row has, who of the prefill ranks may still
+write, and what the engine was told.  Success is all of it (S5), once (S6); pages are given back when nobody may write (S4).
+
+`live` counts the chunks that are `granted`: both are changed by the same two events, by one (`a_count_is_of_its_set`).
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.fsm.claims import Claims, Ghost, Step, among, apart, within
+from kvproto.layout.sharding import chunks
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import ChunkAck
+from kvproto.protocol.states import DRoom as S
+from kvproto.protocol.tables.decode_room import IDLE, DecodeWork, DRoomValue, decode_room
+
+
+class Seen(Ghost, frozen=True):
+    """`granted`, `landed`: chunks (sets); `may_write`: prefill ranks (set); `live`: how many are granted."""
+
+    granted: int = 0
+    landed: int = 0
+    live: int = 0
+    row: bool = False
+    may_write: int = 0
+    over: bool = False
+
+
+room_claims: Claims[DRoomValue] = Claims(decode_room, Seen)
+holds, assumes, promises = room_claims.holds, room_claims.assumes, room_claims.promises
+V = DRoomValue
+LIVE = (S.AWAIT_PEERS, S.OPEN)
+BEGUN = (S.ANNOUNCED, *LIVE)
+LOST = (S.DRAINING, S.SETTLING, S.FAILED, S.ABORTED)
+ENDS = (S.DONE, S.FAILED, S.ABORTED)
+FAILING = (ev.EngineAborted, ev.RoomFailed, ev.LinkWentDown)
+
+
+@room_claims.ghosts
+def follow(step: Step) -> Seen:
+    """Grants begin with a request and end by a landing or a closing; a rank that has drained writes no more."""
+    seen: Seen = step.seen
+    event, opened = step.event, step.all_of(ev.StagingRequested) + step.all_of(ev.PagesRequested)
+    if step.before.state in (S.UNKNOWN, S.ANNOUNCED) and step.after.state in BEGUN:
+        seen = replace(seen, may_write=step.after.terms.everyone)
+    for each in opened:
+        seen = replace(seen, granted=seen.granted | 1 << each.chunk, live=seen.live + 1)
+    if isinstance(event, ev.ChunkLanded | ev.GrantClosed):
+        seen = replace(seen, granted=seen.granted & ~(1 << event.chunk), live=seen.live - 1)
+    if isinstance(event, ev.ChunkLanded):
+        seen = replace(seen, landed=seen.landed | 1 << event.chunk)
+    if step.all_of(do.DeliverAux):
+        seen = replace(seen, row=True)
+    if isinstance(event, ev.PeerDrained | ev.PeerQuiet):
+        seen = replace(seen, may_write=seen.may_write & ~(1 << event.peer))
+    return replace(seen, over=True) if step.all_of(do.AnnounceOutcome) else seen
+
+
+def work(v: V) -> DecodeWork:
+    """What has moved of it, or nothing."""
+    return v.work or IDLE
+
+
+# --------------------------------------------------------------------------------------- the invariant
+@holds(*BEGUN, *LOST, S.DONE)
+def knows_the_terms(v: V, g: Seen) -> bool:
+    """It has terms, of a plan, and a prompt that is no shorter than its prefix."""
+    return v.terms is not None and v.terms.grid > 0 and 0 <= v.prefix <= v.tokens
+
+
+@holds(S.UNKNOWN, *BEGUN)
+def has_not_ended(v: V, g: Seen) -> bool:
+    """The engine was told of no end, and there is no cause for one."""
+    return not g.over and not work(v).cause
+
+
+@holds(*LIVE, S.DRAINING, S.SETTLING)
+def counts_its_grants(v: V, g: Seen) -> bool:
+    """It counts the grants that have not ended."""
+    return work(v).live == g.live
+
+
+@holds(S.ANNOUNCED)
+def has_nothing_yet(v: V, g: Seen) -> bool:
+    """No chunk has a grant, and none has landed."""
+    return not g.granted and not g.landed and g.live == 0 and not g.row and v.work is None
+
+
+@holds(*LIVE, S.DONE)
+def knows_what_landed(v: V, g: Seen) -> bool:
+    """It knows which chunks have landed, and whether the aux row has."""
+    return work(v).done == g.landed and bool(work(v).aux) == bool(g.row)
+
+
+@holds(*LIVE, S.DRAINING, S.SETTLING, *ENDS)
+def a_count_is_of_its_set(v: V, g: Seen) -> bool:
+    """None are live when no chunk is granted."""
+    return g.live >= 0 and (g.live == 0) == (not g.granted)
+
+
+@holds(*LIVE, S.DONE)
+def grants_are_of_chunks_to_come(v: V, g: Seen) -> bool:
+    """What has a grant is a chunk of the plan, and has not landed."""
+    every = (1 << chunks(v.tokens, v.prefix, v.terms.grid)) - 1
+    return apart(g.granted, g.landed) and within(g.granted, every)
+
+
+@holds(S.DONE)
+def ended_well(v: V, g: Seen) -> bool:
+    """Everything is in place."""
+    every = (1 << chunks(v.tokens, v.prefix, v.terms.grid)) - 1
+    return g.over and g.landed == every and g.row
+
+
+@holds(S.DRAINING)
+def knows_who_may_write(v: V, g: Seen) -> bool:
+    """Who may still write is among those that it waits for."""
+    return within(g.may_write, v.peers)
+
+
+@holds(S.OPEN, S.DONE)
+def everybody_takes_part(v: V, g: Seen) -> bool:
+    """Every prefill rank takes part."""
+    return v.peers == v.terms.everyone
+
+
+@holds(S.ABORTED)
+def was_given_up(v: V, g: Seen) -> bool:
+    """An engine gave it up."""
+    return v.work is not None and v.work.cause.aborted
+
+
+@holds(S.FAILED)
+def went_wrong(v: V, g: Seen) -> bool:
+    """Something went wrong."""
+    return v.work is not None and not v.work.cause.aborted
+
+
+@holds(S.SETTLING, S.FAILED, S.ABORTED)
+def nobody_may_write(v: V, g: Seen) -> bool:
+    """Nobody may write for it any more."""
+    return not g.may_write
+
+
+@holds(S.FAILED, S.ABORTED)
+def nothing_is_left(v: V, g: Seen) -> bool:
+    """It has no grant."""
+    return g.live == 0
+
+
+@holds(*LOST)
+def has_a_cause(v: V, g: Seen) -> bool:
+    """It is known why it is over, and so the engine was told."""
+    return v.work is not None and bool(v.work.cause) and g.over
+
+
+@holds(*BEGUN, S.DRAINING)
+def writers_are_its_peers(v: V, g: Seen) -> bool:
+    """Who may write is one of the prefill ranks of its plan."""
+    return within(g.may_write, v.terms.everyone)
+
+
+# -------------------------------------------------------------------------------------- the assumptions
+@assumes(ev.RoomOpened, ev.RoomAnnounced, paid="engine: arguments and the plan")
+def opens_a_room_of_a_plan(v: V, e: ev.RoomOpened | ev.RoomAnnounced, g: Seen) -> bool:
+    """The engine opens a room with terms of a plan."""
+    return e.terms.grid > 0 and e.tokens >= 0
+
+
+@assumes(ev.RoomOpened, paid="engine: arguments")
+def opens_with_its_prefix(v: V, e: ev.RoomOpened, g: Seen) -> bool:
+    """A prefix is no longer than its prompt."""
+    return 0 <= e.prefix <= e.tokens
+
+
+@assumes(*FAILING, paid="engine: arguments; tables: named causes")
+def has_cause(v: V, e: ev.EngineAborted | ev.RoomFailed | ev.LinkWentDown, g: Seen) -> bool:
+    """What ends a room has a cause."""
+    return bool(e.cause)
+
+
+@assumes(ev.ChunkRequested, paid="routes: `ChunkIs.BARE`; codec: a chunk is not negative")
+def asks_for_a_bare_chunk(v: V, e: ev.ChunkRequested, g: Seen) -> bool:
+    """Who asks the room asks for a chunk without a grant."""
+    return not among(e.chunk, g.granted)
+
+
+@assumes(ev.ChunkLanded, ev.GrantClosed, paid="decode_grant: its S6, one end a grant")
+def ends_a_grant(v: V, e: ev.ChunkLanded | ev.GrantClosed, g: Seen) -> bool:
+    """What ends is a grant of the room; if it is the only one, none is left."""
+    left = g.granted & ~(1 << e.chunk)
+    return among(e.chunk, g.granted) and g.live > 0 and (g.live == 1) == (not left)
+
+
+@assumes(ev.PeerDrained, ev.PeerQuiet, paid="prefill_room: its S4; decode_link: its S4")
+def who_says_so_writes_no_more(v: V, e: ev.PeerDrained | ev.PeerQuiet, g: Seen) -> bool:
+    """A prefill rank that has drained, or is quiet, writes no more (and so is taken from those that may)."""
+    return e.peer >= 0
+
+
+# ---------------------------------------------------------------------------------------- the promises
+@promises("S5", do.AnnounceOutcome)
+def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
+    """Success is told when every chunk of the plan and the aux row are in place, and every prefill rank takes part."""
+    after = step.after
+    if after.state is not S.DONE:
+        return bool(effect.cause)
+    every = (1 << chunks(after.tokens, after.prefix, after.terms.grid)) - 1
+    return not effect.cause and step.then.landed == every and step.then.row
+
+
+@promises("S5", do.Reply)
+def confirms_what_is_in_place(step: Step, effect: do.Reply) -> bool:
+    """A part of a chunk without a grant is confirmed when the chunk has landed."""
+    return not isinstance(effect.body, ChunkAck) or among(step.event.chunk, step.seen.landed)
+
+
+@promises("S6", do.DeliverAux)
+def one_row(step: Step, effect: do.DeliverAux) -> bool:
+    """The engine is given the aux row once."""
+    return not step.seen.row
+
+
+@promises("S6", do.AnnounceOutcome)
+def one_outcome(step: Step, effect: do.AnnounceOutcome) -> bool:
+    """The engine is told one outcome."""
+    return not step.seen.over
+
+
+@promises("S6")
+def an_end_is_an_end(step: Step) -> bool:
+    """A room that has ended stays so."""
+    return step.before.state not in ENDS or step.after.state is step.before.state
+
+
+@promises("S4", do.AnnounceReleased)
+def released_when_nobody_writes(step: Step, effect: do.AnnounceReleased) -> bool:
+    """The pages are the engine's again when it knows the outcome, no grant is left, and nobody may write, or all is in."""
+    then = step.then
+    return then.over and not then.granted and (step.after.state is S.DONE or not then.may_write)
+
+
+@promises("S4", do.DrainGrants)
+def drains_when_nobody_writes(step: Step, effect: do.DrainGrants) -> bool:
+    """Grants are told that nobody writes when nobody may."""
+    return not step.then.may_write
+
+
+@promises("S2", ev.StagingRequested, ev.PagesRequested)
+def one_grant_a_chunk(step: Step, effect: ev.StagingRequested | ev.PagesRequested) -> bool:
+    """A chunk is granted once, to a writer of the plan, and not after it has landed."""
+    seen = step.seen
+    fresh = not among(effect.chunk, seen.granted) and not among(effect.chunk, seen.landed)
+    return fresh and among(effect.peer, effect.writers) and effect.writers == step.after.terms.writes

@@ -1,0 +1,254 @@
+"""What is always so of a prefill rank's room.
+
+The witness counts the sends that were opened and have not ended, and knows whether the engine was told how the room ended,
+and whether any decode rank was ever met.  A room tells its one outcome once (S6), and gives the pages back when no send of
+it reads or writes any more (S4), however many chunks, decode ranks and messages there were.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.fsm.claims import Claims, Ghost, Step, among
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import Drained, Opened
+from kvproto.protocol.states import PRoom as S
+from kvproto.protocol.tables.prefill_room import IDLE, PrefillWork, PRoomValue, nothing_to_send, prefill_room
+
+
+class Seen(Ghost, frozen=True):
+    """`live`: sends that were opened and have not ended; `told`: the engine knows how the room ended."""
+
+    live: int = 0
+    told: bool = False
+
+
+room_claims: Claims[PRoomValue] = Claims(prefill_room, Seen)
+holds, assumes, promises = room_claims.holds, room_claims.assumes, room_claims.promises
+V = PRoomValue
+LIVE = (S.AWAIT_PEERS, S.AWAIT_FORWARD, S.OPEN)
+LOST = (S.DRAINING, S.AWAIT_NOTED, S.FAILED, S.ABORTED)
+BLAMED = (ev.EngineAborted, ev.EngineRefused, ev.RoomFailed, ev.AbortAsked, ev.LinkWentDown)
+
+
+@room_claims.ghosts
+def follow(step: Step) -> Seen:
+    """Sends are opened by windows, and end one by one; a room that begins anew has told nothing."""
+    seen: Seen = step.seen
+    if step.before.state in LOST and step.after.state is S.AWAIT_PEERS:
+        seen = replace(seen, told=False)
+    for window in step.all_of(do.OpenWindow):
+        terms = step.after.terms
+        count = (window.last - window.first) * terms.writes.bit_count()
+        seen = replace(seen, live=seen.live + count + (terms.aux.bit_count() if window.aux else 0))
+    if isinstance(step.event, ev.SendFinished):
+        seen = replace(seen, live=seen.live - 1)
+    return replace(seen, told=True) if step.all_of(do.AnnounceOutcome) else seen
+
+
+def work(v: V) -> PrefillWork:
+    """What it has to do, or nothing."""
+    return v.work or IDLE
+
+
+def chunks_of(v: V) -> int:
+    """How many chunks its plan has."""
+    return -((v.prefix - v.tokens) // v.terms.grid)
+
+
+# --------------------------------------------------------------------------------------- the invariant
+@holds(S.UNKNOWN, S.AWAIT_ENGINE, *LIVE)
+def has_not_ended(v: V, g: Seen) -> bool:
+    """Nobody was told of an end, and there is no cause for one."""
+    return not g.told and not work(v).cause
+
+
+@holds(S.AWAIT_ENGINE, S.AWAIT_FORWARD, S.OPEN, S.DONE)
+def knows_the_terms(v: V, g: Seen) -> bool:
+    """Some decode rank has told the terms."""
+    return v.terms is not None
+
+
+@holds()
+def terms_can_be_worked_with(v: V, g: Seen) -> bool:
+    """A chunk has tokens, and a window chunks."""
+    return v.terms is None or (v.terms.grid > 0 and v.terms.window > 0)
+
+
+@holds(S.AWAIT_ENGINE, *LIVE, S.DONE)
+def is_no_shorter_than_its_prefix(v: V, g: Seen) -> bool:
+    """The prefix, once it is known, lies within the prompt."""
+    return v.prefix <= v.tokens
+
+
+@holds(S.AWAIT_FORWARD, S.OPEN)
+def everybody_is_there(v: V, g: Seen) -> bool:
+    """Every decode rank has opened it."""
+    return v.peers == v.terms.everyone
+
+
+@holds(S.OPEN)
+def opens_no_more_than_there_is(v: V, g: Seen) -> bool:
+    """No chunk was opened that the plan does not have."""
+    return work(v).next <= chunks_of(v)
+
+
+@holds(S.ABORTED)
+def was_given_up(v: V, g: Seen) -> bool:
+    """An engine gave it up."""
+    return v.work is not None and v.work.cause.aborted
+
+
+@holds(S.FAILED)
+def went_wrong(v: V, g: Seen) -> bool:
+    """Something went wrong."""
+    return v.work is not None and not v.work.cause.aborted
+
+
+@holds(S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD)
+def opens_nothing_early(v: V, g: Seen) -> bool:
+    """No send was opened."""
+    return g.live == 0 and work(v).live == 0
+
+
+@holds(S.OPEN, S.DRAINING)
+def counts_its_sends(v: V, g: Seen) -> bool:
+    """It counts the sends that have not ended."""
+    return work(v).live == g.live
+
+
+@holds(S.AWAIT_NOTED, S.DONE, S.FAILED, S.ABORTED)
+def nothing_is_under_way(v: V, g: Seen) -> bool:
+    """Every send has ended."""
+    return g.live == 0
+
+
+@holds(*LOST)
+def has_a_cause(v: V, g: Seen) -> bool:
+    """It is known why the room is over, and the engine was told if it has the room."""
+    return v.work is not None and bool(v.work.cause) and bool(g.told) == bool(v.work.owned)
+
+
+@holds(S.DONE)
+def ended_well(v: V, g: Seen) -> bool:
+    """The engine was told of its success."""
+    return g.told and not work(v).cause
+
+
+# -------------------------------------------------------------------------------------- the assumptions
+@assumes(ev.EngineAborted, ev.EngineRefused, ev.RoomFailed, ev.LinkWentDown, paid="engine: arguments; tables: named causes")
+def has_cause(v: V, e: ev.EngineAborted | ev.EngineRefused | ev.RoomFailed | ev.LinkWentDown, g: Seen) -> bool:
+    """What ends a room has a cause."""
+    return bool(e.cause)
+
+
+@assumes(ev.EngineRefused, paid="engine: arguments")
+def refuses_with_a_refusal(v: V, e: ev.EngineRefused, g: Seen) -> bool:
+    """An engine that says no gives the room up."""
+    return e.cause.aborted
+
+
+@assumes(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked, paid="layout: plans; settings: the window")
+def terms_are_of_a_plan(v: V, e: ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked, g: Seen) -> bool:
+    """The terms are those of a plan: a chunk has tokens, and a window chunks."""
+    return e.terms.grid > 0 and e.terms.window > 0
+
+
+@assumes(ev.PeerOpened, paid="rank: an OPEN whose prefix is longer than its prompt is not heard")
+def prefix_lies_within(v: V, e: ev.PeerOpened, g: Seen) -> bool:
+    """A prefix is no longer than its prompt."""
+    return e.prefix <= e.tokens
+
+
+@assumes(ev.SendFinished, paid="prefill_send: its S6, one end a send that was opened")
+def only_live_sends_end(v: V, e: ev.SendFinished, g: Seen) -> bool:
+    """Who ends was opened and has not ended."""
+    return g.live > 0
+
+
+@assumes(ev.SendsStopped, paid="rank: said after every live send was told to stop")
+def counts_are_counts(v: V, e: ev.SendsStopped, g: Seen) -> bool:
+    """There are no fewer than no sends."""
+    return g.live >= 0
+
+
+# ---------------------------------------------------------------------------------------- the promises
+@promises("S4", do.AnnounceReleased)
+def released_when_nothing_works(step: Step, effect: do.AnnounceReleased) -> bool:
+    """The pages are the engine's again when every send of the room has ended, and when it knows the outcome, if it asked."""
+    return step.then.live == 0 and (step.then.told or not step.after.work.owned)
+
+
+@promises("S4", do.Send, do.Reply)
+def drained_when_nothing_works(step: Step, effect: do.Send | do.Reply) -> bool:
+    """That the room has drained is told when every send of it has ended."""
+    return not isinstance(effect.body, Drained) or step.then.live == 0
+
+
+@promises("S6", do.AnnounceOutcome)
+def one_outcome(step: Step, effect: do.AnnounceOutcome) -> bool:
+    """The engine is told one outcome: success in `DONE` alone, a cause in all that have failed."""
+    return not step.seen.told and bool(effect.cause) == (step.after.state is not S.DONE)
+
+
+@promises("S6", do.AnnounceOutcome)
+def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
+    """Success is told when every chunk was opened and every send has ended, or nothing was to be sent."""
+    after = step.after
+    if step.after.state is not S.DONE:
+        return True
+    return nothing_to_send(after) or (step.then.live == 0 and work(after).next == chunks_of(after))
+
+
+@promises("S6")
+def an_end_is_an_end(step: Step) -> bool:
+    """A room that has ended stays so, unless it was never this engine's and begins anew."""
+    ends = (S.DONE, S.FAILED, S.ABORTED)
+    stays = step.before.state not in ends or step.after.state is step.before.state
+    if step.before.state in LOST and step.after.state is S.AWAIT_PEERS:
+        return not step.seen.told
+    return stays
+
+
+@promises("S1", do.OpenWindow)
+def sends_when_all_are_known(step: Step, effect: do.OpenWindow) -> bool:
+    """Sends are opened when every decode rank has opened the room, and of chunks that the plan has."""
+    after = step.after
+    return after.state is S.OPEN and after.peers == after.terms.everyone and effect.last <= chunks_of(after)
+
+
+@promises("S12", do.Reply)
+def means_the_same_room(step: Step, effect: do.Reply) -> bool:
+    """A decode rank is confirmed that means the same prompt, and the same prefix as those before it."""
+    before, event = step.before, step.event
+    if not isinstance(effect.body, Opened) or before.state not in (S.AWAIT_ENGINE, S.AWAIT_PEERS):
+        return True
+    return event.tokens == before.tokens and (not before.peers or event.prefix == before.prefix)
+
+
+@promises("S12")
+def announces_the_same_room(step: Step) -> bool:
+    """A room goes on with a decode rank that announces it only if that means the same prompt."""
+    before, waits = step.before, (S.AWAIT_ENGINE, S.AWAIT_PEERS)
+    if before.state not in waits or step.after.state not in waits or not isinstance(step.event, ev.PeerAnnounced):
+        return True
+    return step.event.tokens == before.tokens
+
+
+@promises("S9")
+def ends_with_its_own_links(step: Step) -> bool:
+    """A link that is lost ends only rooms that the decode rank at its other end has opened."""
+    if not isinstance(step.event, ev.LinkWentDown) or step.before.state not in (S.AWAIT_ENGINE, *LIVE):
+        return True
+    return step.after.state is step.before.state or among(step.event.peer, step.before.peers)
+
+
+@promises("S9")
+def goes_on_with_whom_it_means(step: Step) -> bool:
+    """The engine takes over a room that others have opened only for whom it means, and for a prompt of that length."""
+    before, event = step.before, step.event
+    goes_on = step.after.state in (S.AWAIT_PEERS, S.AWAIT_FORWARD, S.DONE)
+    if before.state is not S.AWAIT_ENGINE or not isinstance(event, ev.EngineOpened) or not goes_on:
+        return True
+    return before.claim == event.claim and before.tokens == event.tokens

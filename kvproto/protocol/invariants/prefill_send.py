@@ -1,0 +1,324 @@
+"""What is always so of a prefill rank's send.
+
+The witness keeps account of what the send has been lent, and by whom: a credit to ask, a slot, a permit (0: none, 1: it is
+in the queue, 2: it has it); of what works for it, a gather or a write; and of what it was told and what came of it: whether
+the watermark has passed its region, whether it was ever written through the ring, whether every byte is at the peer.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.fsm.claims import Claims, Ghost, Step
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import StgNotify
+from kvproto.protocol.states import PSend as S
+from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
+
+NONE, QUEUES, HAS = 0, 1, 2
+
+
+class Seen(Ghost, frozen=True):
+    """`gathers`, `writes`: works for it; `usable`: the watermark has passed its region; `region`: where its write goes (0:
+    pages); `complete`: every byte is at the peer; `row`: it is the aux row's; `acked`: the decode rank has confirmed it."""
+
+    credit: int = NONE
+    slot: int = NONE
+    permit: int = NONE
+    gathers: bool = False
+    writes: bool = False
+    usable: bool = False
+    #: bytes may have come to the peer, or will
+    touched: bool = False
+    complete: bool = False
+    region: int = 0
+    row: bool = False
+    acked: bool = False
+
+
+send_claims: Claims[PSendValue] = Claims(prefill_send, Seen)
+holds, assumes, promises = send_claims.holds, send_claims.assumes, send_claims.promises
+V = PSendValue
+RING = (S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
+REGION = (S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
+AUX = (S.AWAIT_AUX, S.AWAIT_AUX_ACK)
+BYPAGES = (S.AWAIT_PAGES, S.AWAIT_PAGES_KV, S.AWAIT_PERMIT, S.SLICING)
+OVER = (S.DONE, S.STOPPED)
+CALM = tuple(state for state in S if state not in (S.GATHERING, S.WRITING, S.SLICING, S.DRAINING))
+
+
+@send_claims.ghosts
+def follow(step: Step) -> Seen:
+    """What is taken, given, begun and told; only what changes is said."""
+    seen, event, before = step.seen, step.event, step.before.state
+    if before is S.NEW and step.after.state is S.NEW:
+        return Seen()
+    seen = _lent(step)
+    if step.all_of(do.GatherChunk):
+        seen = replace(seen, gathers=True)
+    if isinstance(event, ev.Gathered | ev.GatherFailed):
+        seen = replace(seen, gathers=False)
+    if isinstance(event, ev.WriteCompleted | ev.WriteLapsed) or (isinstance(event, ev.WriteFailed) and event.settled):
+        seen = replace(seen, writes=False)
+    if isinstance(event, ev.WriteCompleted | ev.WriteFailed):
+        seen = replace(seen, touched=True)
+    if isinstance(event, ev.WriteCompleted):
+        seen = replace(seen, complete=True)
+    for begun in step.all_of(ev.WriteBegun):
+        seen = replace(seen, writes=True, region=begun.grant)
+    if step.all_of(ev.PagesBegun):
+        seen = replace(seen, writes=True, region=0)
+    if isinstance(event, ev.StagingGranted) and before in (S.AWAIT_GRANT, S.AWAIT_TURN):
+        seen = replace(seen, usable=event.usable)
+    if isinstance(event, ev.WatermarkReached) and before is S.AWAIT_WATERMARK:
+        seen = replace(seen, usable=True)
+    if isinstance(event, ev.ChunkAcked):
+        seen = replace(seen, acked=True)
+    return replace(seen, row=True) if step.after.state in AUX else seen
+
+
+def _lent(step: Step) -> Seen:
+    event = step.event
+    seen: Seen = step.seen
+    if isinstance(event, ev.CreditTaken):
+        seen = replace(seen, credit=HAS)
+    if isinstance(event, ev.SlotTaken):
+        seen = replace(seen, slot=HAS)
+    if isinstance(event, ev.PermitTaken):
+        seen = replace(seen, permit=HAS)
+    for effect in step.effects:
+        match effect:
+            case do.LeaveQueue():
+                left = {name: NONE for name in ("credit", "slot", "permit") if getattr(seen, name) == QUEUES}
+                seen = replace(seen, **left)
+            case do.TakeCredit() | do.FreeCredit():
+                seen = replace(seen, credit=QUEUES if isinstance(effect, do.TakeCredit) else NONE)
+            case do.TakePermit() | do.FreePermit():
+                seen = replace(seen, permit=QUEUES if isinstance(effect, do.TakePermit) else NONE)
+            case do.TakeSlot():
+                seen = replace(seen, slot=QUEUES)
+            case do.FreeSlot():
+                seen = replace(seen, slot=NONE) if seen.slot == HAS else seen
+    return seen
+
+
+# --------------------------------------------------------------------------------------- the invariant
+@holds(*(state for state in S if state not in (S.AWAIT_CREDIT, S.AWAIT_GRANT)))
+def owes_no_credit(v: V, g: Seen) -> bool:
+    """It neither has a credit nor queues for one."""
+    return g.credit == NONE
+
+
+@holds(S.AWAIT_CREDIT)
+def queues_for_credit(v: V, g: Seen) -> bool:
+    """It queues for a credit."""
+    return g.credit == QUEUES
+
+
+@holds(S.AWAIT_GRANT)
+def has_credit(v: V, g: Seen) -> bool:
+    """It has a credit: its request is unanswered."""
+    return g.credit == HAS
+
+
+@holds(*(state for state in S if state not in (S.AWAIT_SLOT, S.GATHERING, S.WRITING, S.DRAINING)))
+def owes_no_slot(v: V, g: Seen) -> bool:
+    """It neither has a slot nor queues for one."""
+    return g.slot == NONE
+
+
+@holds(S.AWAIT_SLOT)
+def queues_for_slot(v: V, g: Seen) -> bool:
+    """It queues for a slot."""
+    return g.slot == QUEUES
+
+
+@holds(S.GATHERING, S.WRITING)
+def has_slot(v: V, g: Seen) -> bool:
+    """It has a slot."""
+    return g.slot == HAS
+
+
+@holds(*(state for state in S if state not in (S.AWAIT_PERMIT, S.SLICING, S.DRAINING)))
+def owes_no_permit(v: V, g: Seen) -> bool:
+    """It neither has a permit nor queues for one."""
+    return g.permit == NONE
+
+
+@holds(S.AWAIT_PERMIT)
+def queues_for_permit(v: V, g: Seen) -> bool:
+    """It queues for a permit."""
+    return g.permit == QUEUES
+
+
+@holds(S.SLICING)
+def has_permit(v: V, g: Seen) -> bool:
+    """It has a permit."""
+    return g.permit == HAS
+
+
+@holds(S.DRAINING)
+def queues_for_nothing(v: V, g: Seen) -> bool:
+    """It queues for nothing, and something works for it, one thing at a time."""
+    return g.slot in (NONE, HAS) and g.permit in (NONE, HAS) and bool(g.gathers) != bool(g.writes)
+
+
+@holds(S.GATHERING)
+def gathers(v: V, g: Seen) -> bool:
+    """A gather works for it, and nothing else."""
+    return g.gathers and not g.writes
+
+
+@holds(S.WRITING, S.SLICING)
+def writes(v: V, g: Seen) -> bool:
+    """A write works for it, and nothing else."""
+    return g.writes and not g.gathers
+
+
+@holds(*CALM)
+def nothing_works(v: V, g: Seen) -> bool:
+    """Neither gather nor write works for it."""
+    return not g.gathers and not g.writes
+
+
+@holds(*REGION)
+def knows_its_region(v: V, g: Seen) -> bool:
+    """It was given a region."""
+    return v.grant > 0
+
+
+@holds(*BYPAGES)
+def has_no_region(v: V, g: Seen) -> bool:
+    """It has given the ring up."""
+    return v.grant == 0
+
+
+@holds(S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
+def region_may_be_written(v: V, g: Seen) -> bool:
+    """The watermark has passed its region."""
+    return g.usable
+
+
+@holds(S.AWAIT_SLOT, S.AWAIT_PERMIT)
+def kv_is_there(v: V, g: Seen) -> bool:
+    """Its KV is computed."""
+    return v.kv
+
+
+@holds(S.AWAIT_CREDIT, *RING, *BYPAGES)
+def untouched(v: V, g: Seen) -> bool:
+    """Of what it has written before, no byte was ever under way."""
+    return not g.touched and not g.complete and not g.row
+
+
+@holds(S.WRITING, S.AWAIT_ACK)
+def names_what_was_written(v: V, g: Seen) -> bool:
+    """The region that it speaks of is the one that its write went into."""
+    return v.grant == g.region
+
+
+@holds(S.SLICING)
+def writes_pages(v: V, g: Seen) -> bool:
+    """Its write goes into pages."""
+    return g.region == 0
+
+
+@holds(S.AWAIT_ACK)
+def all_is_there(v: V, g: Seen) -> bool:
+    """Every byte is at the peer."""
+    return g.complete and not g.row
+
+
+@holds()
+def acked_is_acked(v: V, g: Seen) -> bool:
+    """What it takes for confirmed has been."""
+    return not v.acked or g.acked
+
+
+@holds(*AUX)
+def is_of_the_aux_row(v: V, g: Seen) -> bool:
+    """It is the aux row's."""
+    return g.row
+
+
+@holds(S.DONE)
+def ends_well(v: V, g: Seen) -> bool:
+    """The decode rank has confirmed it; and every byte is at the peer, or it is the aux row's."""
+    return g.acked and (g.complete or g.row)
+
+
+# -------------------------------------------------------------------------------------- the assumptions
+@assumes(ev.CreditTaken, ev.SlotTaken, ev.PermitTaken, paid="rank: `give`, before anything else happens")
+def is_given_what_it_queues_for(v: V, e: ev.SendEvent, g: Seen) -> bool:
+    """What it is given it queues for."""
+    if isinstance(e, ev.CreditTaken):
+        return g.credit == QUEUES
+    return (g.slot if isinstance(e, ev.SlotTaken) else g.permit) == QUEUES
+
+
+@assumes(ev.Gathered, ev.GatherFailed, paid="engine: one end a gather")
+def only_gathers_end(v: V, e: ev.SendEvent, g: Seen) -> bool:
+    """What ends is a gather that is under way, where the send is one that gathers or drains."""
+    return v.state not in (S.GATHERING, S.DRAINING) or g.gathers
+
+
+@assumes(ev.WriteCompleted, ev.WriteFailed, ev.WriteLapsed, paid="prefill_write: its S6")
+def only_writes_end(v: V, e: ev.SendEvent, g: Seen) -> bool:
+    """What ends is a write that is under way."""
+    return v.state == S.NEW or g.writes
+
+
+@assumes(ev.StagingGranted, paid="ring: ids count from 1; decode_grant: its S1")
+def regions_count_from_one(v: V, e: ev.StagingGranted, g: Seen) -> bool:
+    """A region has a number above 0."""
+    return e.grant > 0
+
+
+# ---------------------------------------------------------------------------------------- the promises
+@promises("S1", ev.WriteBegun)
+def writes_into_its_region(step: Step, effect: ev.WriteBegun) -> bool:
+    """A staged write goes into the region that was given, and that the watermark has passed."""
+    after = step.after
+    return effect.grant == after.grant and effect.grant > 0 and effect.offset == after.offset and bool(step.seen.usable)
+
+
+@promises("S1", do.Send)
+def notifies_what_is_in_place(step: Step, effect: do.Send) -> bool:
+    """A part is told to be in place when every byte of it is, and where it was written."""
+    body = effect.body
+    return not isinstance(body, StgNotify) or (bool(step.then.complete) and body.grant == step.then.region)
+
+
+@promises("S2", ev.WriteBegun, ev.PagesBegun)
+def begins_while_nothing_was_written(step: Step, effect: ev.WriteEvent) -> bool:
+    """A write begins only when none works, and when no byte of an earlier one was ever under way."""
+    return not step.seen.writes and not step.seen.touched
+
+
+@promises("S4", ev.WriteBegun, ev.PagesBegun)
+def begins_within_the_lease(step: Step, effect: ev.WriteBegun | ev.PagesBegun) -> bool:
+    """A write begins within the lease, and is told when that ends."""
+    return effect.until == step.after.lease and step.now < effect.until
+
+
+@promises("S4", ev.SendFinished)
+def ends_when_nothing_works(step: Step, effect: ev.SendFinished) -> bool:
+    """It says that it has ended when nothing reads or writes for it, and it holds nothing."""
+    then = step.then
+    idle = not then.gathers and not then.writes
+    return idle and then.credit == NONE and then.slot == NONE and then.permit == NONE
+
+
+@promises("S6")
+def ends_once(step: Step) -> bool:
+    """With its end, and only then, the room is told that it has ended."""
+    return len(step.all_of(ev.SendFinished)) == (1 if step.after.state in OVER else 0)
+
+
+@promises("S12", do.GatherChunk, ev.PagesBegun)
+def reads_what_is_computed(step: Step, effect: object) -> bool:
+    """Pages begin to be read when their KV is computed."""
+    return step.after.kv
+
+

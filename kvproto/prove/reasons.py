@@ -1,0 +1,53 @@
+"""Guards that no proof misses, and why: a part of the name, `table: STATE Event [guard]`, and the reason.
+
+All of them serve something that is not proved here: that what waits goes on (L1 to L5), what a route costs, what the
+engine is told and when, how soon a link is known to be lost.  Safety holds without them.
+"""
+
+from __future__ import annotations
+
+PATIENCE = "how often something is asked again before it is given up, and when (L1): nothing is written sooner or later"
+CHEAPER = "which way a part travels, and when it changes to the other one: each is safe by itself"
+EARLY = "given up before a slot or a permit is taken for it; the lease is asked again before every post"
+WORDS = "a word is said once more, or one fewer: the other side takes it as often as it comes"
+ENGINE = "what the engine wants of a link: whether it is called, left or kept"
+SIGNS = "how soon a link counts as lost (L1); what may still land is asked for when it does"
+KINDLY = "who is told, and what: nothing is given to anybody for it"
+LATE = "an answer to an older call; the call is repeated"
+
+UNBROKEN: dict[str, str] = {
+    "AWAIT_SPACE StagingRequested [gave_up]": WORDS,
+    "SpaceUsable [waiting]": WORDS,
+    "FILLING_PAGES StagingRequested [not_a_writer]": KINDLY,
+    "CallAsked [same_address]": ENGINE,
+    "CallAsked [wanted_again]": ENGINE,
+    "OpenAsked [left]": ENGINE,
+    "TimerFired [let_go]": ENGINE,
+    "TimerFired [unneeded]": ENGINE,
+    "RefusalReceived [same_call]": LATE,
+    "WireFailed [same_session]": LATE,
+    "HelloReceived [same_session]": LATE,
+    "HelloReceived [elsewhere]": KINDLY,
+    "HeartbeatReceived [same_epoch]": KINDLY,
+    "TimerFired [heard]": SIGNS,
+    "[tries_left]": PATIENCE,
+    "[patient]": PATIENCE,
+    "[moves]": PATIENCE,
+    "[waited_long]": PATIENCE,
+    "PeerNoted [secret]": KINDLY,
+    "AuxProvided [first_aux]": WORDS,
+    "TokensProduced [more]": WORDS,
+    "KvProduced [lease_holds]": EARLY,
+    "SlotTaken [lease_holds]": EARLY,
+    "PagesGranted [produced]": CHEAPER,
+    "SendOpened [staged]": CHEAPER,
+    "SendOpened [paged]": CHEAPER,
+    "SendOpened [aux_ready]": CHEAPER,
+    "ChunkAcked [tells]": WORDS,
+    "WriteCompleted [tells]": WORDS,
+}
+
+
+def reason(name: str) -> str:
+    """Why no proof misses this guard; "": nobody has said."""
+    return next((why for part, why in UNBROKEN.items() if part in name), "")

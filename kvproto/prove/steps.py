@@ -1,0 +1,90 @@
+"""The step of a table, as it runs, on terms.
+
+`TermMachine` is the machine that ranks run, compiled from the same rows by the same code; what it is not asked for is
+when a timer ends, which is some later time.  `walk` fires it for one state and event on every value that there can
+be, and gives each way through it: under which conditions which row fires, with which value and which effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import z3
+
+from kvproto.fsm.machine import Fire, Machine
+from kvproto.fsm.table import Output, Row, Table
+from kvproto.fsm.timing import NamedTimers
+from kvproto.fsm.vocabulary import Event, State
+from kvproto.prove.terms import Facts, Number, Ways
+from kvproto.prove.values import Maker
+
+NOW: Any = Number(z3.Real("now"))
+
+
+def _later(_now: Any, _times: Any = 0) -> float:
+    return 0.0
+
+
+class TermMachine(Machine[Any]):
+    """A compiled table whose timers end at some time."""
+
+    def _compile(self, rows: list[Row]) -> Fire:
+        self._dues = [None if due is None else _later for due in self._dues]
+        return super()._compile(rows)
+
+
+class Way(msgspec.Struct):
+    """One way through a step; `fault`: what it raised instead of ending."""
+
+    before: Any
+    event: Any
+    conditions: list[Any]
+    facts: Facts
+    row: Row | None = None
+    after: Any = None
+    effects: tuple[Output, ...] = ()
+    fault: str = ""
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A state and an event, and the rows that decide."""
+
+    state: State
+    event: type[Event]
+
+    @property
+    def name(self) -> str:
+        """`STATE Event`."""
+        return f"{self.state.name} {self.event.__name__}"
+
+
+def pairs(table: Table[Any]) -> list[Pair]:
+    """Every pair of a table."""
+    return [Pair(state, event) for state, event in table.pairs()]
+
+
+def machine_of(table: Table[Any], timing: NamedTimers) -> TermMachine:
+    """The table's machine, for terms."""
+    return TermMachine(table, timing)
+
+
+def subjects(maker: Maker, table: Table[Any], pair: Pair) -> Iterator[tuple[Any, Any]]:
+    """The values in this state, each with the events of this kind."""
+    for value in maker.variants(table.value, "v", state=pair.state, due=float("inf")):
+        for event in maker.variants(pair.event, "e"):
+            yield value, event
+
+
+def walk(machine: TermMachine, value: Any, event: Any, then: Callable[[Way], None] | None = None) -> Iterator[Way]:
+    """Every way through the step of this value on this event; `then` is called while the way is being walked."""
+    for way in Ways():
+        found = Way(value, event, way.conditions, way.facts)
+        try:
+            found.row, found.after, found.effects = machine.fire(value, event, NOW)
+            if then is not None:
+                then(found)
+        except (AssertionError, AttributeError, ValueError, ArithmeticError, LookupError, TypeError) as error:
+            found.fault = f"{type(error).__name__}: {error}"
+        yield found

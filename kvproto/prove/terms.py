@@ -1,0 +1,380 @@
+"""Terms: what guards, changes and effects are run on when nothing is known of a value but what is assumed.
+
+The functions of a table are plain Python, so they are run as they are, on objects that stand for *any* number, any
+set of ranks, any text.  Arithmetic builds a formula of the solver's; a question (`if`, `and`, `not`, `bool`) splits
+the way in two, and `ways` walks all of them, each with the conditions under which it is taken.
+
+Masks are sets of whole numbers, not words of 64 bits: `1 << rank` is the set of that one, `mask >> rank & 1` asks for
+it, `(1 << n) - 1` is all below n.  So what is proved is proved for any number of ranks and chunks.  How many a set
+has (`bit_count`), and a quotient by something unknown, are only as much as the proofs need: facts that hold of every
+set and of every quotient.  Texts and bytes can be compared, and asked whether they are empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import z3
+
+from kvproto.fsm.errors import KvprotoError
+
+R = TypeVar("R")
+#: more ways than this through one step: something is wrong with the table, or with its claims
+MOST = 4000
+Facts = list[Any]
+
+SET = z3.ArraySort(z3.IntSort(), z3.BoolSort())
+_card = z3.Function("card", SET, z3.IntSort())
+_below = z3.Function("below", z3.IntSort(), SET)
+#: places that were named (`1 << n`), and ends of sets of all that is below
+_places: dict[int, Any] = {}
+_ends: dict[int, tuple[Any, Any]] = {}
+_quotient = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
+
+
+class UndecidedError(Exception):
+    """A way through a step has no end that could be found."""
+
+
+class Ways:
+    """All ways through one function; the one that is being walked is `Ways.walked`."""
+
+    walked: Ways | None = None
+
+    def __init__(self) -> None:
+        self.known: dict[int, bool] = {}
+        self.given: list[bool] = []
+        self.taken: list[bool] = []
+        self.conditions: list[Any] = []
+        self.facts: Facts = []
+        self.ahead: list[list[bool]] = [[]]
+
+    def __iter__(self) -> Iterator[Ways]:
+        """Each way, to be walked once."""
+        count = 0
+        outer = Ways.walked
+        while self.ahead:
+            count += 1
+            if count > MOST:
+                raise UndecidedError(f"more than {MOST} ways")
+            self.given = self.ahead.pop()
+            self.known, self.taken, self.conditions, self.facts = {}, [], [], []
+            Ways.walked = self
+            try:
+                yield self
+            finally:
+                Ways.walked = outer
+
+    def decide(self, term: Any) -> bool:
+        """Whether the condition holds, on this way."""
+        term = z3.simplify(term)
+        if z3.is_true(term) or z3.is_false(term):
+            return bool(z3.is_true(term))
+        positive = not z3.is_not(term)
+        plain = term if positive else term.arg(0)
+        known = self.known.get(plain.get_id())
+        if known is None:
+            place = len(self.taken)
+            known = self.given[place] if place < len(self.given) else True
+            if place >= len(self.given):
+                self.ahead.append([*self.taken, False])
+            self.taken.append(known)
+            self.known[plain.get_id()] = known
+            self.conditions.append(plain if known else z3.Not(plain))
+        return known is positive
+
+
+def decide(term: Any) -> bool:
+    """Whether it holds, on the way that is being walked."""
+    assert Ways.walked is not None, "a symbol was asked outside of any way"
+    return Ways.walked.decide(term)
+
+
+def _fact(term: Any) -> None:
+    if Ways.walked is not None:
+        Ways.walked.facts.append(term)
+
+
+def formula(question: Callable[[], Any]) -> tuple[Any, Facts]:
+    """What a plain predicate says, as one formula; and the facts that it leans on."""
+    cases: list[Any] = []
+    facts: Facts = []
+    for way in (ways := Ways()):
+        try:
+            holds = bool(question())
+        except (AttributeError, KvprotoError):
+            holds = False  # of a value about which it cannot even be asked it does not hold
+        facts += way.facts
+        if holds:
+            cases.append(z3.And(*way.conditions))
+    del ways
+    return z3.Or(*cases), facts
+
+
+class Term:
+    """Base of all that stands for something unknown."""
+
+    __slots__ = ("term",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, term: Any) -> None:
+        self.term = term
+
+    def __repr__(self) -> str:
+        return str(self.term)
+
+    def __format__(self, _how: str) -> str:
+        return str(self.term)
+
+
+class Truth(Term):
+    """True or false."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return decide(self.term)
+
+    def __and__(self, other: Any) -> Any:
+        return Truth(z3.And(self.term, truth(other)))
+
+    __rand__ = __and__
+
+    def __eq__(self, other: object) -> Any:
+        return Truth(self.term == truth(other))
+
+    def __ne__(self, other: object) -> Any:
+        return Truth(self.term != truth(other))
+
+
+def truth(value: Any) -> Any:
+    """The formula of something that is true or false."""
+    if isinstance(value, Term):
+        return value.term if isinstance(value, Truth) else as_truth(value)
+    return z3.BoolVal(bool(value))
+
+
+def as_truth(value: Term) -> Any:
+    """What `bool` asks of it, without asking."""
+    if isinstance(value, Bits):
+        return value.term != z3.EmptySet(z3.IntSort())
+    return value.term != 0
+
+
+class Number(Term):
+    """A whole number, or a time."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return decide(self.term != 0)
+
+    def _as(self, other: Any) -> Any:
+        return number(other)
+
+    def __add__(self, other: Any) -> Any:
+        return Number(self.term + number(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return Number(self.term - number(other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return Number(number(other) - self.term)
+
+    def __mul__(self, other: Any) -> Any:
+        return Number(self.term * number(other))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return Number(-self.term)
+
+    def __truediv__(self, other: Any) -> Any:
+        return Number(self.term / number(other))
+
+    def __floordiv__(self, other: Any) -> Any:
+        if self.term.is_real():
+            return Number(z3.ToReal(z3.ToInt(self.term / number(other))))
+        by, over = number(other), self.term
+        found = _quotient(over, by)
+        _fact(z3.Implies(by > 0, z3.And((over < 0) == (found < 0), z3.Implies(over == 0, found == 0))))
+        return Number(found)
+
+    def __eq__(self, other: object) -> Any:
+        return Truth(self.term == number(other))
+
+    def __ne__(self, other: object) -> Any:
+        return Truth(self.term != number(other))
+
+    def __lt__(self, other: Any) -> Any:
+        return _far(other, True) or Truth(self.term < number(other))
+
+    def __le__(self, other: Any) -> Any:
+        return _far(other, True) or Truth(self.term <= number(other))
+
+    def __gt__(self, other: Any) -> Any:
+        return _far(other, False) or Truth(self.term > number(other))
+
+    def __ge__(self, other: Any) -> Any:
+        return _far(other, False) or Truth(self.term >= number(other))
+
+    def __rrshift__(self, mask: int) -> Any:
+        return Shifted(Bits(bits(mask)), self.term)
+
+    def __rlshift__(self, one: int) -> Any:
+        assert one == 1, "only 1 << rank is a set"
+        return OneBit(z3.SetAdd(z3.EmptySet(z3.IntSort()), self.term), self.term)
+
+
+def _far(other: Any, below: bool) -> Truth | None:  # noqa: FBT001
+    """Against infinity every number is below."""
+    if isinstance(other, float) and other in (float("inf"), float("-inf")):
+        return Truth(z3.BoolVal((other > 0) is below))
+    return None
+
+
+def number(value: Any) -> Any:
+    """The term of a number."""
+    if isinstance(value, Term):
+        return z3.If(value.term, 1, 0) if isinstance(value, Truth) else value.term
+    return z3.RealVal(value) if isinstance(value, float) else int(value)
+
+
+class Opaque(Number):
+    """A text, bytes, a name: it is empty or not, and like another one or not."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> Any:
+        return Truth(self.term == opaque(other))
+
+    def __ne__(self, other: object) -> Any:
+        return Truth(self.term != opaque(other))
+
+
+def opaque(value: Any) -> Any:
+    """The term of a text; a literal that is not empty is a text like no other."""
+    if isinstance(value, Term):
+        return value.term
+    return hash(value) if value else 0
+
+
+class Bits(Term):
+    """A set of ranks or chunks, where the code has a mask."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return decide(as_truth(self))
+
+    def __and__(self, other: Any) -> Any:
+        return Bits(z3.SetIntersect(self.term, bits(other)))
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Any:
+        return Bits(z3.SetUnion(self.term, bits(other)))
+
+    __ror__ = __or__
+
+    def __invert__(self) -> Any:
+        return Bits(z3.SetComplement(self.term))
+
+    def __rshift__(self, place: Any) -> Any:
+        return Shifted(self, number(place))
+
+    def __eq__(self, other: object) -> Any:
+        return Truth(self.term == bits(other))
+
+    def __ne__(self, other: object) -> Any:
+        return Truth(self.term != bits(other))
+
+    def __gt__(self, other: Any) -> Any:
+        assert other == 0, "a mask is only compared with 0"
+        return Truth(as_truth(self))
+
+    def bit_count(self) -> Number:
+        """How many there are."""
+        count = _card(self.term)
+        _fact(count >= 0)
+        _fact((count == 0) == (self.term == z3.EmptySet(z3.IntSort())))
+        return Number(count)
+
+
+class OneBit(Bits):
+    """`1 << n`."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, term: Any, place: Any) -> None:
+        super().__init__(term)
+        self.place = _places[place.get_id()] = place
+
+    def __sub__(self, one: int) -> Any:
+        assert one == 1, "only (1 << n) - 1 is a set"
+        return below(self.place)
+
+
+class Shifted:
+    """`mask >> n`, of which only the lowest bit is ever asked for."""
+
+    def __init__(self, mask: Bits, place: Any) -> None:
+        self.mask, self.place = mask, place
+
+    def __and__(self, one: int) -> Truth:
+        assert one == 1, "only the lowest bit is asked for"
+        return Truth(z3.IsMember(self.place, self.mask.term))
+
+
+def below(place: Any) -> Bits:
+    """All whole numbers from 0 that are below this one."""
+    found = _below(place)
+    _ends[place.get_id() if isinstance(place, z3.ExprRef) else place] = (place, found)
+    return Bits(found)
+
+
+def landmarks() -> Facts:
+    """Of every place that was named so far, and every `below`: whether the one is in the other."""
+    return [
+        z3.IsMember(place, found) == z3.And(place >= 0, place < end)
+        for place in _places.values()
+        for end, found in _ends.values()
+    ]
+
+
+def forget() -> None:
+    """Name no place any more: another proof begins."""
+    _places.clear()
+    _ends.clear()
+
+
+def bits(value: Any) -> Any:
+    """The term of a set."""
+    if isinstance(value, Term):
+        return value.term
+    if value < 0:
+        return z3.SetComplement(bits(~value))
+    found = z3.EmptySet(z3.IntSort())
+    for place in range(value.bit_length()):
+        if value >> place & 1:
+            found = z3.SetAdd(found, place)
+    return found
+
+
+class Choice(Number):
+    """A member of an enumeration; what can be asked of a member can be asked of it, if the answer is yes or no."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, term: Any, kind: type[IntEnum]) -> None:
+        super().__init__(term)
+        self.kind = kind
+
+    def __getattr__(self, name: str) -> Truth:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Truth(z3.Or(*[self.term == int(each) for each in self.kind if getattr(each, name)]))

@@ -1,0 +1,279 @@
+"""The proofs: all of them hold, every pair was walked, and what is taken out of a table breaks by name.
+
+The whole gate (each of 190 guards) is for the night.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+pytest.importorskip("z3")
+
+from kvproto import cli
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.table_patching import TablePatch
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol import ring as real_ring
+from kvproto.protocol.invariants import CLAIMS
+from kvproto.protocol.states import Cause, DGrant, PRoom, PWrite
+from kvproto.protocol.tables import TABLES
+from kvproto.protocol.tables.decode_grant import decode_grant
+from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.protocol.tables.prefill_send import prefill_send
+from kvproto.protocol.tables.prefill_write import one_fewer, prefill_write
+from kvproto.protocol.timing import Timing
+from kvproto.prove import ends, gate, lease, ring
+from kvproto.prove.page import page
+from kvproto.prove.proof import PairProof, TableProver
+from kvproto.prove.runs import Proof, everything, prove
+
+ROOT = Path(__file__).parent.parent
+NIGHT = pytest.mark.skipif(not os.environ.get("KVPROTO_NIGHT"), reason="every guard: minutes (KVPROTO_NIGHT=1)")
+#: pairs that the assumptions leave nothing of, and why
+NEVER = {
+    # nothing is in doubt there
+    "prefill_write": {f"{state} BatchSettled" for state in ("POSTING", "IN_FLIGHT", "ENDING")},
+    "ends": {"send NEW StagingGranted"},  # nobody has asked yet; a send that is over is another
+}
+
+
+@pytest.fixture(scope="module")
+def proofs() -> list[Proof]:
+    return prove(())
+
+
+@pytest.mark.timeout(400)
+def test_all_is_proved(proofs: list[Proof]) -> None:
+    assert [failure for proof in proofs for failure in proof.failures] == []
+    assert [proof.name for proof in proofs] == list(everything())
+    assert all(proof.proved.get("invariant", 1) for proof in proofs)
+
+
+def test_every_pair_of_every_table_was_walked_and_hardly_any_is_impossible(proofs: list[Proof]) -> None:
+    by_name = {proof.name: proof for proof in proofs}
+    assert [claims.table for claims in CLAIMS] == list(TABLES)
+    for table in TABLES:
+        assert by_name[table.name].pairs == len(table.pairs()) and by_name[table.name].ways >= len(table.pairs())
+    assert {name: set(proof.impossible) for name, proof in by_name.items() if proof.impossible} == NEVER
+
+
+def test_the_page_is_what_is_proved(proofs: list[Proof]) -> None:
+    """But for how long it took."""
+    seconds = re.compile(r"\| [0-9.]+ \|$", re.MULTILINE)
+    written = (ROOT / "docs" / "prove.md").read_text()
+    assert seconds.sub("|", written) == seconds.sub("|", page(proofs)), "run: kvproto prove --page docs/prove.md"
+
+
+def claims_of(table: Any) -> Any:
+    return next(claims for claims in CLAIMS if claims.table is table)
+
+
+def proof_of(table: Any, state: Any, event: type[ev.Event]) -> PairProof:
+    prover = TableProver(claims_of(table), Timing())
+    return prover.prove(next(pair for pair in prover.pairs if (pair.state, pair.event) == (state, event)))
+
+
+def broken(found: PairProof) -> set[str]:
+    return {failure.claim for failure in found.failures}
+
+
+GUARDS = [
+    ("decode_grant: FILLING PartArrived [last_part]", "S3: A scatter begins when every distinct writer's part"),
+    ("decode_grant: FILLING StagingRequested [not_a_writer]", "S1: A region is told while it is held"),
+    ("prefill_write: POSTING BatchReady [lease_holds]", "S4: A batch is posted only while"),
+    ("decode_room: OPEN ChunkLanded [last_chunk]", "S5: Success is told when every chunk"),
+    ("prefill_link: UP WatermarkSeen [higher]", "S7: Within an epoch the watermark"),
+    ("prefill_room: FAILED EngineOpened [unowned]", "S6: The engine is told one outcome"),
+]
+
+
+@pytest.mark.parametrize(("name", "claim"), GUARDS, ids=[name for name, _ in GUARDS])
+def test_a_guard_that_is_taken_out_breaks_a_proof_by_name(name: str, claim: str) -> None:
+    (guard,) = [each for each in gate.guards() if each.name == name]
+    verdict = gate.ask(guard)
+    assert any(each.startswith(claim) for each in verdict.breaks), verdict
+
+
+@NIGHT
+@pytest.mark.timeout(1200)
+def test_every_guard_breaks_a_proof_or_has_a_reason_not_to() -> None:
+    found = gate.gate((), 2)
+    assert [verdict.name for verdict in found if verdict.unexplained] == []
+
+
+@NIGHT
+def test_every_reason_is_of_a_guard_that_breaks_none() -> None:
+    from kvproto.prove.reasons import UNBROKEN
+
+    names = [verdict.name for verdict in gate.gate((), 2) if not verdict.breaks]
+    assert [part for part in UNBROKEN if not any(part in name for name in names)] == []
+
+
+# ------------------------------------------------------------------- what was wrong, and what the proofs said
+def test_a_batch_that_landed_after_the_last_post_is_not_forgotten() -> None:
+    """Posted are two batches; the first lands, the second finds no room; the lease ends: nothing has lapsed."""
+    machine, at = Machine(prefill_write, Timing()), (7, 0, 0)
+    value, said = machine.initial, []
+    steps: list[tuple[ev.Event, float]] = [
+        (ev.PagesBegun(*at, b"\0\0\0\0", 10.0), 0.0), (ev.BatchReady(*at, last=False), 0.0),
+        (ev.BatchReady(*at, last=True), 0.0), (ev.BatchCompleted(*at), 0.0), (ev.BatchDeferred(*at), 0.0),
+        (ev.BatchReady(*at, last=True), 11.0),
+    ]  # fmt: skip
+    for event, now in steps:
+        value, effects = machine.step(value, event, now)
+        said += [effect for effect in effects if isinstance(effect, ev.WriteLapsed | ev.WriteFailed)]
+    assert value.state is PWrite.FAILED
+    assert said == [ev.WriteFailed(*at, settled=True)], "its pages would be written twice"
+
+
+def test_the_proof_misses_a_batch_that_is_forgotten() -> None:
+    with TablePatch() as bench:
+        row = bench.rows(prefill_write, PWrite.IN_FLIGHT, ev.BatchCompleted, None)
+        bench.change(prefill_write, row, let=one_fewer)
+        found = proof_of(prefill_write, PWrite.IN_FLIGHT, ev.BatchCompleted)
+    assert broken(found) == {"invariant"}
+    (failure,) = found.failures
+    assert failure.text == "It knows whether bytes have come to the peer, and none of its batches has failed."
+    assert [line.split()[0] for line in failure.story] == ["state", "witness", "event", "row", "then"]
+
+
+@pytest.mark.parametrize("state", [DGrant.AWAIT_SPACE, DGrant.FILLING, DGrant.FILLING_PAGES])
+@pytest.mark.parametrize("asks", [msg.StagingReq, msg.PagesReq])
+def test_a_rank_of_the_group_that_is_no_writer_has_no_say_in_a_chunk(state: DGrant, asks: type[Any]) -> None:
+    from test_core_scenarios import ROOM, forward, grant, hear, world
+
+    at = world(4, 1, heads=2)
+    assert at.decode(0).peers[at.decode(0).link_of[1, 0]].terms.writes == 0b0101
+    while state is DGrant.AWAIT_SPACE and at.decode(0).ring.reserve(at.decode(0).ring.size) is not None:
+        pass
+    at.open_all(ROOM, 8)
+    forward(at)
+    if state is DGrant.FILLING_PAGES:
+        at.mail.clear()
+        hear(at, "D", 0, msg.PagesReq(0))
+    else:
+        hear(at, "D", 0, msg.StagingReq(0))
+    assert grant(at) is state
+    before = at.decode(0).grants[ROOM][0]
+    said = hear(at, "D", 0, asks(0), sender=1)
+    assert [type(each).__name__ for each in said] == ["Report"] and at.decode(0).grants[ROOM][0] == before
+
+
+@pytest.mark.parametrize(
+    "state", [PRoom.UNKNOWN, PRoom.AWAIT_ENGINE, PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN]
+)
+def test_an_abort_without_a_cause_is_no_success(state: PRoom) -> None:
+    from test_core_scenarios import ROOM, WAYS, hear, to_await_engine, world
+
+    at = world(1, 2) if state is PRoom.AWAIT_PEERS else world()
+    if state is PRoom.AWAIT_ENGINE:
+        to_await_engine(at)
+    elif state is not PRoom.UNKNOWN:
+        WAYS[state][0](at)
+    hear(at, "P", 0, msg.Abort(Cause.NONE))
+    value = at.prefill(0).value_of(ROOM)
+    assert (value.state if value is not None else PRoom.UNKNOWN) is state
+    assert ROOM not in at.nodes["P", 0].outcomes
+
+
+def test_the_proof_misses_an_abort_that_says_no_cause() -> None:
+    with TablePatch() as bench:
+        bench.drop(prefill_room, bench.rows(prefill_room, PRoom.OPEN, ev.AbortAsked, "no_cause"))
+        assert {"invariant", "S6"} <= broken(proof_of(prefill_room, PRoom.OPEN, ev.AbortAsked))
+
+
+# ----------------------------------------------------------------------------------------- ring, lease, ends
+def test_a_ring_that_lets_write_too_early_breaks_a_lemma_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    early = lambda round_, end, mark: round_ == 0 or round_ - 1 <= mark[0]  # noqa: E731
+    monkeypatch.setattr(ring, "usable", early)
+    assert [found.pair for found in ring.prove() if found.failures] == ["overlap"]
+
+
+def test_a_ring_that_starts_no_new_round_breaks_lemmas(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reserve(self: Any, size: Any) -> Any:
+        region = real_ring.RingRegion(1, self.round, self.head, self.head + size)
+        self.head = region.end
+        return region
+
+    monkeypatch.setattr(real_ring.Ring, "reserve", reserve)
+    assert "order" in [found.pair for found in ring.prove() if found.failures]
+
+
+def test_without_the_order_of_answers_a_lease_may_overrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The open lemma is needed: `lost-link` is no theorem without it."""
+    questions = [ring.Question(each.known[:-2], each.follows) for each in lease.lost_link()]
+    (found,) = ring.prove("lease", (("S4", "lost-link", lambda: iter(questions)),))
+    assert len(found.failures) == len(questions) >= 4
+
+
+def test_the_time_after_a_loss_is_lease_and_write() -> None:
+    timing = Timing()
+    assert timing.return_.period * timing.return_.tries >= timing.lease.period + timing.write.period
+
+
+def test_between_the_ends_it_is_missed_that_a_region_is_given_up() -> None:
+    """Who has asked for the pages may not be told a region as well: S1 of the two ends together."""
+    with TablePatch() as bench:
+        row = bench.rows(prefill_send, prefill_send.states.AWAIT_PAGES, ev.PagesGranted)
+        bench.change(prefill_send, row, target=prefill_send.states.AWAIT_GRANT)
+        prover = ends.EndsProver()
+        pair = next(each for each in prover.provers["send"].pairs
+                    if each.state.name == "AWAIT_PAGES" and each.event is ev.PagesGranted)  # fmt: skip
+        found = prover.pair("send", pair)
+    assert any("does not go back to the ring" in failure.text for failure in found.failures)
+
+
+# -------------------------------------------------------------------------------------------- the claims, alive
+def test_claims_are_true_of_values_as_they_run() -> None:
+    """The same functions, on numbers: a grant's life, and a value that no life has."""
+    claims = claims_of(decode_grant)
+    machine, value, seen = Machine(decode_grant, Timing()), None, claims.ghost()
+    value = machine.initial
+    from kvproto.fsm.claims import Step
+
+    events = [
+        ev.StagingRequested(7, 0, 0, 0b11), ev.SpaceReserved(7, 0, 1, 0, 0, 64), ev.StagingRequested(7, 0, 1, 0b11),
+        ev.PartArrived(7, 0, 0, 1), ev.PartArrived(7, 0, 1, 1), ev.Scattered(7, 0),
+    ]  # fmt: skip
+    for event in events:
+        new, effects = machine.step(value, event, 0.0)
+        seen = claims.follow(Step(value, event, new, effects, 0.0, seen))
+        value = new
+        assert claims.broken(value, seen) == []
+    assert value.state is DGrant.FREED and seen.region == 0 and isinstance(effects[0], do.FreeSpace)
+    assert claims.broken(replace(value, state=DGrant.FILLING), seen) != []
+
+
+# ------------------------------------------------------------------------------------------------ the command
+def test_the_command_tells_what_is_proved(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["prove", "prefill_write"]) == 0
+    said = capsys.readouterr().out
+    line = r"prefill_write +40 pairs +\d+ ways +\d+\.\d s +proved +\(S2 \d+, S4 \d+, S6 \d+, invariant \d+\)"
+    assert re.match(line, said)
+    assert cli.main(["prove", "ring", "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told["name"] == "ring" and told["failures"] == []
+
+
+def test_the_command_tells_a_story_of_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    with TablePatch() as bench:
+        bench.change(prefill_write, bench.rows(prefill_write, PWrite.IN_FLIGHT, ev.BatchCompleted, None), let=one_fewer)
+        from kvproto.prove import runs
+
+        runs._prover.cache_clear()
+        assert cli.main(["prove", "prefill_write"]) == 1
+    runs._prover.cache_clear()
+    said = capsys.readouterr().out
+    assert said.startswith("prefill_write: IN_FLIGHT BatchCompleted: the invariant is not proved: It knows whether")
+    assert "\n  row     IN_FLIGHT --BatchCompleted--> IN_FLIGHT" in said and "1 NOT PROVED" in said
+
+
