@@ -7,7 +7,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from kvproto.adapters import request_parties
-from kvproto.adapters.request_events import Arrived, CarryOut, Finished, Preempted, RankReported, Renew, Scheduled
+from kvproto.adapters.request_events import (
+    Arrived,
+    CarryOut,
+    Finished,
+    Preempted,
+    RankReported,
+    Renew,
+    Scheduled,
+    Timing,
+)
 from kvproto.adapters.request_parties import REQUESTS, TABLES, Side, everyone, rank, scheduler
 from kvproto.adapters.request_words import (
     SCHEDULER,
@@ -122,7 +131,7 @@ def test_scheduler_and_ranks_have_one_digest() -> None:
 
 
 def test_a_room_that_waits_for_blocks_is_announced_again_until_it_has_some() -> None:
-    party, period = rank("decode"), request_parties.Timing().renew.period
+    party, period = rank("decode"), Timing().renew.period
     announced, load = Announce("a", TICKET), Load("a", (1, 2), 0)
     assert party.receive(SCHEDULER, announced, 0.0) == [CarryOut("a", announced)]
     assert party.tick(period / 2) == []

@@ -56,7 +56,8 @@ class Instance:
         mine = {child.pid for child in psutil.Process().children(recursive=True)}
         if carrier == "nixl":
             os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = PORTS[name]
-            how, extra = {"kv_connector": "NixlConnector"}, {"kv_lease_duration": int(ttl)}
+            how = {"kv_connector": "NixlConnector"}
+            extra: dict[str, Any] = {"kv_lease_duration": int(ttl)}
         else:
             how = {
                 "kv_connector": "RecordingConnector", "kv_connector_module_path": "examples.vllm.recording",

@@ -93,7 +93,7 @@ class RecordingConnector(KVProtoConnector):
             heads = cache.shape[1]
             for place, block in enumerate(blocks[first:], first):
                 for head in range(heads):
-                    rows = cache[block, head].contiguous().view(torch.uint8).numpy()
+                    rows = cache[block, head].contiguous().view(torch.uint8).numpy().tobytes()
                     found[f"{place}/{layer}/{self.rank_in_group * heads + head}"] = zlib.crc32(rows)
         return found
 

@@ -71,21 +71,22 @@ def judged(found: Any, records: Records, back: bool, **names: Any) -> Row:  # no
     if other := sorted({name.split()[1] for name in seen.outcomes} - set(found.causes)):
         wrong.append(f"rooms ended as {', '.join(other)}")
     lags = [statistics.median(found.lags), max(found.lags)] if found.lags else []
-    note = found.note + ("(the tokens must differ)" if found.control else "")
+    note = found.note + ("the tokens must differ" if found.control else "")
     return Row(
-        **names, equal=equal, asked=asked, computed=found.computed, back=back, wrong=wrong,
-        outcomes=dict(seen.outcomes), digests=seen.digests, sums=seen.sums, posts=dict(seen.posts), lags=lags, note=note,
+        **names, equal=equal, asked=asked, computed=found.computed, back=back, wrong=wrong, lags=lags,
+        outcomes=dict(seen.outcomes), digests=seen.digests, sums=seen.sums, posts=dict(seen.posts), note=note,
     )  # fmt: skip
 
 
 async def play(setting: Any, pair: str, carrier: str, names: list[str], rows: Rows, say: Any) -> None:
     """One scenario after the other; each row is kept at once."""
-    from examples.vllm.scenarios import OF_TWO, SCENARIOS, Found
+    from examples.vllm.killing import OF_TWO
+    from examples.vllm.scenarios import SCENARIOS
+    from examples.vllm.setting import Found
 
     records = Records(setting.out)
-    for instance in setting.instances:  # the first forward of a process takes long
-        await instance.ask(setting.prompts[0], 2)
-        await instance.free()
+    for instance in setting.instances:
+        await setting.warm(instance)
     for name in names:
         say(f"{pair} {carrier} {name} ...")
         begun = time.perf_counter()
@@ -123,7 +124,7 @@ class Rows:
 def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
     """A pair of instances of one carrier, in this process; the exit code."""
     from examples.vllm.instances import Carrier, Instance
-    from examples.vllm.scenarios import Setting
+    from examples.vllm.setting import Setting
 
     carrier_: Carrier = msgspec.convert(carrier, Carrier)
     folder, place = out / "model", out / f"{pair}-{carrier}"
@@ -170,7 +171,8 @@ def counters() -> dict[str, float]:
 
 def wanted(pair: str, carrier: str, asked: list[str], out: Path, *, missing: bool) -> list[str]:
     """Scenarios that are to be run; `asked`: empty means all."""
-    from examples.vllm.scenarios import COMPARED, OF_TWO, SCENARIOS, TIMED
+    from examples.vllm.killing import OF_TWO
+    from examples.vllm.scenarios import COMPARED, SCENARIOS, TIMED
 
     all_of = {"kvproto": tuple(SCENARIOS), "plain": TIMED, "nixl": COMPARED}[carrier]
     if "+" in pair:
@@ -190,7 +192,8 @@ def write_table(out: Path, file: Path) -> None:
 
 def main() -> int:
     """The exit code."""
-    from examples.vllm.scenarios import OF_TWO, SCENARIOS
+    from examples.vllm.killing import OF_TWO
+    from examples.vllm.scenarios import SCENARIOS
 
     parser = argparse.ArgumentParser(description="scenarios in real instances of vLLM")
     parser.add_argument("pairs", nargs="*", metavar="P-D", help="ranks of the prefill and of the decode instance: 1-2")
