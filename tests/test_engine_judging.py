@@ -16,7 +16,7 @@ BLOCKS = {"0/0/0": 7, "1/0/0": 8}
 
 def outcome(cause: str = "NONE", *, room: int = 1, digests: Any = PLACES, pages: int = 0) -> dict[str, Any]:
     posts = {"staged": 2, "pages": pages}
-    return {"event": "outcome", "room": room, "cause": cause, "digests": digests, "posts": posts}
+    return {"event": "outcome", "room": room, "cause": cause, "digests": digests, "posts": posts, "pid": 1}
 
 
 def released(sums: Any = BLOCKS, *, room: int = 1) -> dict[str, Any]:
@@ -80,10 +80,8 @@ def test_a_process_that_was_killed_has_not_written_how_its_room_ended(records: R
 def test_a_rank_that_has_started_anew_counts_its_posts_from_zero(records: Records) -> None:
     written(records.out, "P-0", outcome(), outcome())
     assert records.judge().posts["staged"] == 2
-    anew = outcome()
-    anew["posts"] = {"staged": 1, "pages": 0}
-    written(records.out, "P-0", anew)
-    assert records.judge().posts["staged"] == 1
+    written(records.out, "P-0", outcome(), {**outcome(), "pid": 2})
+    assert records.judge().posts["staged"] == 2
 
 
 def test_a_row_that_is_not_as_it_must_be_says_why() -> None:

@@ -93,7 +93,8 @@ class Records:
 
     def __init__(self, out: Path) -> None:
         self.out, self.read = out, dict[Path, int]()
-        self.posts: dict[str, dict[str, int]] = {}
+        #: by rank and process: counted so far
+        self.posts: dict[tuple[str, int], dict[str, int]] = {}
 
     def new(self) -> list[tuple[str, dict[str, Any]]]:
         """(instance-rank, line) of each; a line that a killed process has not written to its end is none."""
@@ -118,7 +119,7 @@ class Records:
             room.causes[side].add(line["cause"])
             room.digests[side].update(line["digests"])
             if side == "P":
-                seen.posts.update(self._new_posts(rank, line["posts"]))
+                seen.posts.update(self._new_posts((rank, line["pid"]), line["posts"]))
         both = [room for room in rooms.values() if room.well("P") and room.well("D")]
         alone = sum(room.well("D") and not room.well("P") for room in rooms.values())
         if alone and not killed:
@@ -140,12 +141,11 @@ class Records:
             if count:
                 seen.wrong.append(f"{count} {what}")
 
-    def _new_posts(self, rank: str, now: dict[str, int]) -> dict[str, int]:
-        """Since the last line; a rank that has started anew counts from zero."""
-        before = self.posts.get(rank, {})
-        anew = any(now[way] < before.get(way, 0) for way in now)
-        self.posts[rank] = now
-        return now if anew else {way: count - before.get(way, 0) for way, count in now.items()}
+    def _new_posts(self, process: tuple[str, int], now: dict[str, int]) -> dict[str, int]:
+        """Since its last line; a rank that has started anew is another process, and counts from zero."""
+        before = self.posts.get(process, {})
+        self.posts[process] = now
+        return {way: count - before.get(way, 0) for way, count in now.items()}
 
 
 def _room() -> Room:

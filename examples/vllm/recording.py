@@ -16,6 +16,7 @@ While the folder has a file `spoil`, two heads of one layer are exchanged after 
 from __future__ import annotations
 
 import json
+import os
 import time
 import zlib
 from pathlib import Path
@@ -76,7 +77,7 @@ class RecordingConnector(KVProtoConnector):
         self.ended[request] = outcome
         self._note(
             event="outcome", request=request, room=outcome.room.id, cause=outcome.cause.name, reason=outcome.reason,
-            digests=digests, posts=posts,
+            digests=digests, posts=posts, pid=os.getpid(),
         )  # fmt: skip
 
     def _released(self, request: str) -> None:
