@@ -13,6 +13,9 @@ from examples.vllm.instances import Answer
 from examples.vllm.router import params_for
 from examples.vllm.setting import LONG, Found, Scenario, Setting, for_decode, found_of, many
 
+#: how a prefill rank's room may end whose decode rank is killed: before it has called, in the middle, while it writes
+CUT_OFF = ("NONE", "PEERS_MISSING", "LINK_LOST", "WRITE_FAILED")
+
 
 async def killed(s: Setting) -> Found:
     """The prefill instance is killed while the decode instance waits, and replaced by one of the same name."""
@@ -46,10 +49,11 @@ async def decode_killed(s: Setting) -> Found:
     """The decode instance is killed while its prompt is computed, and replaced by one of the same name."""
     await s.prefill.free()
     ours, theirs = params_for(s.prefill.card)
-    opened = s.prefill.recorded("OpenRoom")
+    opened, loads = s.prefill.recorded("OpenRoom"), s.decode.recorded("Load")
     gone = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))
     ahead = asyncio.create_task(s.prefill.ask(s.prompts[LONG], 1, ours))
     await s.prefill.until("OpenRoom", opened)
+    await s.decode.until("Load", loads)
     begun = time.perf_counter()
     s.decode.kill()
     await asyncio.gather(ahead, gone, return_exceptions=True)
@@ -57,7 +61,7 @@ async def decode_killed(s: Setting) -> Found:
     note = f"prefill's blocks free {time.perf_counter() - begun:.1f} s after the kill"
     await s.replace(s.decode)
     found = await many(s, s.at_once, [0, LONG])
-    return msgspec.structs.replace(found, killed=True, causes=("NONE", "LINK_LOST", "WRITE_FAILED"), note=note)
+    return msgspec.structs.replace(found, killed=True, causes=CUT_OFF, note=note)
 
 
 async def two_prefills(s: Setting) -> Found:
