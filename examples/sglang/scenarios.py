@@ -92,9 +92,11 @@ class Run:
 
     def judge(self, scenario: str, requests: list[Request], answers: list[Answer], **more: Any) -> None:
         """A row of the table."""
-        right = sum(a.tokens == self.truth[tuple(r.prompt)] for r, a in zip(requests, answers, strict=True))
+        pairs = enumerate(zip(requests, answers, strict=True))
+        differ = [n for n, (asked, said) in pairs if said.tokens != self.truth[tuple(asked.prompt)]]
+        right = f"{len(requests) - len(differ)}/{len(requests)}"
         errors = sorted({answer.error[:160] for answer in answers if answer.error})
-        self.row(scenario, tokens=f"{right}/{len(requests)}", good=right == len(requests), errors=errors, **more)
+        self.row(scenario, tokens=right, good=not differ, errors=errors, differ=differ, **more)
 
     def row(self, scenario: str, **more: Any) -> None:
         """Note it, and say so."""
