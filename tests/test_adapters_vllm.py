@@ -22,6 +22,9 @@ from hypothesis import strategies as st
 from support import fake_vllm
 from support.fake_vllm import BLOCK, FakeEngine, Role
 
+from kvproto.adapters import request_parties
+from kvproto.adapters.request_events import Timing
+from kvproto.fsm.timing import Timer
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 
@@ -138,6 +141,7 @@ class Instances:
 def instances() -> Iterator[Instances]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connector, "check", lambda: None)
+        patch.setattr(request_parties, "Timing", lambda: Timing(renew=Timer(TTL / 6)))
         fabric = Fabric(auto=True)
         patch.setattr(ranks, "NixlTransport", lambda: MemoryTransport(fabric))
         made = Instances()
@@ -206,6 +210,16 @@ def test_a_room_that_is_taken_is_the_second_requests_trouble_alone(instances: In
     carried(instances, name)
     instances.until(instances.quiet)
     assert instances.decode.resumed[f"{second}/D"] is True
+
+
+def test_a_request_that_waits_for_blocks_is_waited_for(instances: Instances) -> None:
+    held, instances.decode.free = instances.decode.free, []
+    name = instances.both(40)
+    end = time.monotonic() + 1.7 * TTL
+    instances.until(lambda: time.monotonic() > end)
+    instances.decode.free = held
+    carried(instances, name)
+    instances.until(instances.quiet)
 
 
 def test_nobody_fetches(instances: Instances) -> None:

@@ -41,6 +41,7 @@ class Start(msgspec.Struct):
     folder: str
     page_size: int = 16
     environment: dict[str, str] = {}
+    digests: bool = False
 
 
 class Request(msgspec.Struct):
@@ -163,6 +164,16 @@ class Instance:
             time.sleep(1.0)
         return why
 
+    def kill(self) -> None:
+        """All of its processes die at once."""
+        import psutil
+
+        first = psutil.Process(self.process.pid)
+        for one in [first, *first.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        self.process.join()
+
     def close(self) -> None:
         """End it, and all that it has started."""
         import psutil
@@ -184,7 +195,9 @@ def _environment(start: Start) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{HERE / 'cpu'}:{HERE / 'probe'}", "OMP_NUM_THREADS": "1",
         "MOONCAKE_PROTOCOL": "tcp", "MC_LOG_LEVEL": "ERROR", "SGLANG_HOST_IP": "127.0.0.1",
         "SGLANG_LOCAL_IP_NIC": "lo", "PROBE": str(folder), "PROBE_SIDE": start.side, "PYTHONWARNINGS": "ignore",
-        "KVPROTO_SGLANG": msgspec.json.encode({"digests": str(folder), "ring_bytes": 1 << 26}).decode(),
+        "KVPROTO_SGLANG": msgspec.json.encode(
+            {"digests": str(folder) if start.digests else "", "ring_bytes": 1 << 26}
+        ).decode(),
     }  # fmt: skip
     if start.tp > 1:
         own["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(start.tp))

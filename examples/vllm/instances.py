@@ -12,11 +12,13 @@ from typing import Any, Literal
 import msgspec
 import psutil
 
-Side = Literal["P", "D"]
-Carrier = Literal["kvproto", "nixl"]
+Carrier = Literal["kvproto", "plain", "nixl"]
+"""kvproto with digests and checksums; the same without, which cost time; vLLM's own NixlConnector."""
 BLOCK = 32
-#: the prefill instance computes so many tokens a step; seconds that vLLM may take for one answer
-CHUNK, LIMIT = 64, 120.0
+#: tokens that the prefill instance computes a step
+CHUNK = 64
+#: by instance: where NixlConnector listens
+PORTS = {"P": "5600", "P2": "5620", "D": "5650"}
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "UCX_TLS": "tcp,self,sm",
@@ -40,10 +42,9 @@ class Instance:
     serial = itertools.count()
 
     def __init__(
-        self, side: Side, tp: int, model: Path, out: Path, carrier: Carrier, *, blocks: int | None = None,
-        ttl: float = 60.0,
+        self, name: str, tp: int, model: Path, out: Path, carrier: Carrier, *, ttl: float = 60.0, wait: float = 60.0
     ) -> None:  # fmt: skip
-        """`blocks`: so many in all, to have requests preempted; `ttl`: how long finished KV is kept."""
+        """`name`: begins with P or D; `ttl`, `wait`: as the connector has them."""
         os.environ.update(ENVIRONMENT)
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
@@ -51,38 +52,52 @@ class Instance:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        self.side, self.tp, self.carrier, self.out = side, tp, carrier, out
+        self.name, self.tp, self.carrier, self.out, produces = name, tp, carrier, out, name.startswith("P")
         mine = {child.pid for child in psutil.Process().children(recursive=True)}
-        if carrier == "kvproto":
+        if carrier == "nixl":
+            os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = PORTS[name]
+            how = {"kv_connector": "NixlConnector"}
+            extra: dict[str, Any] = {"kv_lease_duration": int(ttl)}
+        else:
             how = {
                 "kv_connector": "RecordingConnector", "kv_connector_module_path": "examples.vllm.recording",
             }  # fmt: skip
             extra = {
-                "record": str(out), "digests": True, "ttl": ttl, "grid": 4 * BLOCK, "ring_bytes": 8 << 20,
-                "card": str(out / "card.json"),
+                "record": str(out), "name": name, "digests": carrier == "kvproto", "ttl": ttl, "wait": wait,
+                "grid": 4 * BLOCK, "ring_bytes": 8 << 20, "card": str(self._card),
             }  # fmt: skip
-        else:
-            os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = {"P": "5600", "D": "5650"}[side]
-            how, extra = {"kv_connector": "NixlConnector"}, {"kv_lease_duration": int(ttl)}
         transfer = KVTransferConfig(
-            engine_id=side, kv_load_failure_policy="recompute", kv_connector_extra_config=extra,
-            kv_role={"P": "kv_producer", "D": "kv_consumer"}[side], kv_buffer_device="cpu", **how,
+            engine_id=name, kv_load_failure_policy="recompute", kv_connector_extra_config=extra,
+            kv_role="kv_producer" if produces else "kv_consumer", kv_buffer_device="cpu", **how,
         )  # fmt: skip
         args = AsyncEngineArgs(
             model=str(model), skip_tokenizer_init=True, enforce_eager=True, max_model_len=512, dtype="float32",
             max_num_seqs=8, block_size=BLOCK, seed=0, enable_prefix_caching=True, tensor_parallel_size=tp,
-            disable_custom_all_reduce=True, max_num_batched_tokens=CHUNK if side == "P" else 512,
-            enable_chunked_prefill=True, kv_transfer_config=transfer, num_gpu_blocks_override=blocks,
-            disable_hybrid_kv_cache_manager=True,
+            disable_custom_all_reduce=True, max_num_batched_tokens=CHUNK if produces else 512,
+            enable_chunked_prefill=True, kv_transfer_config=transfer, disable_hybrid_kv_cache_manager=True,
         )  # fmt: skip
         self.engine = AsyncLLM.from_engine_args(args)
         found = psutil.Process().children(recursive=True)
         self.processes = [child for child in found if child.pid not in mine]
 
     @property
+    def _card(self) -> Path:
+        return self.out / f"{self.name}.card"
+
+    @property
     def card(self) -> str:
         """Of a prefill instance."""
-        return (self.out / "card.json").read_text()
+        return self._card.read_text()
+
+    def recorded(self, event: str) -> int:
+        """How often its scheduler, or its first rank, has noted this."""
+        files = (self.out / f"{self.name}-{each}.jsonl" for each in ("scheduler", "0"))
+        return sum(file.read_text().count(f'"event": "{event}"') for file in files if file.exists())
+
+    async def until(self, event: str, before: int) -> None:
+        """Wait until it has noted this once more than `before`."""
+        while self.recorded(event) <= before:  # noqa: ASYNC110  # another process writes it
+            await asyncio.sleep(5e-3)
 
     async def ask(self, prompt: list[int], count: int, params: dict[str, Any] | None = None, name: str = "") -> Answer:
         """Greedy tokens."""
@@ -102,7 +117,7 @@ class Instance:
         begun = time.perf_counter()
         while not await self.engine.reset_prefix_cache():
             if time.perf_counter() - begun > limit:
-                raise TimeoutError(f"{self.side} holds blocks {limit} s after everything has ended")
+                raise TimeoutError(f"{self.name} holds blocks {limit} s after everything has ended")
             await asyncio.sleep(0.1)
         return time.perf_counter() - begun
 

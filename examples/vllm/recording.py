@@ -1,21 +1,30 @@
-"""The connector, with a record of what it did: one line of JSON a room, a rank.
+"""The connector, with a record of what it did: one line of JSON an event, a file a process.
 
-`kv_connector_extra_config`: `record`: the folder; with `digests` each line has the digests of what the rank gathered or
-scattered.  While the folder has a file `spoil`, two heads of one layer are exchanged after each load, which has to be
-noticed.
+`kv_connector_extra_config`: `record`: the folder; `name`: the instance's, which begins with its side's letter; with
+`digests` the record has, of each room that ended well,
+
+* the digests of what this rank's kernels gathered or scattered;
+* the checksums of what then lies in the engine's cache, by (block of the prompt, layer, head), taken when the room is
+  released: before the prefill engine frees the blocks, and before the decode engine computes on them.  They look past
+  whatever carried the KV, so they also cover what went from page to page.
+
+Each line is written at once, so that what was written before a process was killed is there.
+
+While the folder has a file `spoil`, two heads of one layer are exchanged after each load, which has to be noticed.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kvproto.adapters.vllm.connector import KVProtoConnector
-from kvproto.adapters.worker import Worker
 from kvproto.engine.room import Outcome
 from vllm.distributed.parallel_state import get_tp_group
 
@@ -23,48 +32,74 @@ from vllm.distributed.parallel_state import get_tp_group
 class RecordingConnector(KVProtoConnector):
     """As it is, and recorded."""
 
+    def on_new_request(self, request: Any) -> None:
+        """The engine has seen it."""
+        super().on_new_request(request)
+        if not hasattr(self, "record"):
+            self._open("scheduler")
+        self._note(event="arrived", request=request.request_id)
+
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """Watch the worker."""
         super().register_kv_caches(kv_caches)
-        side, rank = "P" if self.produces else "D", get_tp_group().rank_in_group
-        self.record = (Path(self.extra["record"]) / f"{side}{rank}.jsonl").open("a")
-        counts, self.loaded, self.caches = self.worker.on_outcome, dict[str, Any](), list(kv_caches.values())
+        self.rank_in_group = get_tp_group().rank_in_group
+        self._open(str(self.rank_in_group))
+        self.caches, counts = list(kv_caches.values()), self.worker.on_outcome
+        #: by request: its blocks, and the first of them that is carried
+        self.blocks, self.ended = dict[str, tuple[list[int], int]](), dict[str, Outcome]()
 
         def ended(request: str, outcome: Outcome) -> None:
             counts(request, outcome)
-            self._ended(self.worker, request, outcome)
+            self._ended(request, outcome)
 
         self.worker.on_outcome, self.worker.on_release = ended, self._released
 
     def handle_preemptions(self, kv_connector_metadata: Any) -> None:
-        """What is ordered; what is loaded where."""
+        """What is ordered, and for which blocks."""
         for order in kv_connector_metadata.orders:
             name = type(order).__name__
             if name == "Load":
-                self.loaded[order.request] = order
+                size = self._vllm_config.cache_config.block_size
+                self.blocks[order.request] = list(order.blocks), order.prefix // size
+            elif name == "GiveBlocks":
+                self.blocks.setdefault(order.request, ([], 0))[0].extend(order.blocks)
+            elif name == "Withdraw":
+                self.blocks.pop(order.request, None)
             self._note(event=name, request=order.request)
         super().handle_preemptions(kv_connector_metadata)
 
-    def _ended(self, worker: Worker[Any], request: str, outcome: Outcome) -> None:
-        digests = {}
+    def _ended(self, request: str, outcome: Outcome) -> None:
+        digests, endpoint = {}, self.worker.endpoint
         if outcome.ok and self.extra.get("digests"):
-            digests = {"/".join(map(str, at)): value for at, value in worker.endpoint.digests(outcome.room).items()}
+            digests = {"/".join(map(str, at)): value for at, value in endpoint.digests(outcome.room).items()}
+        metrics = endpoint.metrics()
+        posts = {"staged": metrics.get("writes", 0), "pages": metrics.get("slices", 0) + metrics.get("direct", 0)}
+        self.ended[request] = outcome
         self._note(
             event="outcome", request=request, room=outcome.room.id, cause=outcome.cause.name, reason=outcome.reason,
-            digests=digests, posts=self._posts(),
+            digests=digests, posts=posts, pid=os.getpid(),
         )  # fmt: skip
 
-    def _posts(self) -> dict[str, int]:
-        """Staged, and over pages, since the start."""
-        metrics = self.worker.endpoint.metrics()
-        return {"staged": metrics.get("writes", 0), "pages": metrics.get("slices", 0) + metrics.get("direct", 0)}
-
     def _released(self, request: str) -> None:
-        self._note(event="released", request=request)
-        order = self.loaded.pop(request, None)
-        if order is not None and (Path(self.extra["record"]) / "spoil").exists():
-            blocks = list(order.blocks)
+        outcome, (blocks, first) = self.ended.pop(request), self.blocks.pop(request, ([], 0))
+        sums = self._sums(blocks, first) if outcome.ok and self.extra.get("digests") else {}
+        self._note(event="released", request=request, room=outcome.room.id, sums=sums)
+        if not self.produces and (Path(self.extra["record"]) / "spoil").exists():
             self.caches[1][blocks] = self.caches[1][blocks].flip(1)
+
+    def _sums(self, blocks: list[int], first: int) -> dict[str, int]:
+        """By block of the prompt, layer, head of the model."""
+        found = {}
+        for layer, cache in enumerate(self.caches):
+            heads = cache.shape[1]
+            for place, block in enumerate(blocks[first:], first):
+                for head in range(heads):
+                    rows = cache[block, head].contiguous().view(torch.uint8).numpy().tobytes()
+                    found[f"{place}/{layer}/{self.rank_in_group * heads + head}"] = zlib.crc32(rows)
+        return found
+
+    def _open(self, rank: str) -> None:
+        self.record = (Path(self.extra["record"]) / f"{self.extra['name']}-{rank}.jsonl").open("a")
 
     def _note(self, **what: Any) -> None:
         self.record.write(json.dumps({"at": time.time(), **what}) + "\n")

@@ -1,13 +1,18 @@
 """Scenarios in the real engine, and the table of what came of them.
 
     python -m examples.vllm.run                                     # all pairs: make engines-vllm
-    python -m examples.vllm.run 1-2 2-1 --out FOLDER                # prefill ranks - decode ranks
-    python -m examples.vllm.run 1-2 --only sequential,killed
-    python -m examples.vllm.run --table-only FILE --out FOLDER      # of what was run before
+    python -m examples.vllm.run 1-2 2-1                             # prefill ranks - decode ranks
+    python -m examples.vllm.run 1+2-2                               # two prefill instances, of 1 and of 2 ranks
+    python -m examples.vllm.run 1-2 --only sequential,killed        # their rows are made anew, the others stay
+    python -m examples.vllm.run --missing                           # what has no row yet, or one that is not good
+    python -m examples.vllm.run --table-only FILE                   # of what was run before
 
-Each pair is a process of its own: kvproto's connector through all scenarios, then vLLM's own NixlConnector with the
-same prompts through some of them.  Needs `make engines`.  Exit code 0: every answer was the whole model's, every digest
-the same at both ends, every block given back, and the control was noticed.
+Each pair is a process of its own for each carrier: kvproto through all scenarios, with digests; kvproto without them
+and vLLM's own NixlConnector through those that can be compared, with the same prompts, right after.  Rows are kept in
+the folder `--out` as soon as they are made, so a run that was interrupted goes on with `--missing`.
+
+Exit code 0: every row was as it must be: each answer the whole model's, each digest and each block the same at both
+ends, each room ended as the scenario has it, each block given back, and the control was noticed.
 """
 
 from __future__ import annotations
@@ -18,154 +23,110 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from examples.vllm import model
+from examples.vllm.judging import Records, Row, table
 
-PAIRS = ("1-2", "2-1", "2-2", "1-1")
+PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2")
+CARRIERS = ("kvproto", "plain", "nixl")
+OUT = Path(".engines/vllm-runs")
 INTRO = """\
 # vLLM carried by kvproto: what came of it
 
 Written by `python -m examples.vllm.run` (`make engines-vllm`): real instances of vLLM on a CPU, prefill ranks - decode
-ranks, one after the other on one machine; a random Llama of 4 layers and 4 KV heads in float32, 24 greedy tokens a
-prompt, blocks of 32, prefill in chunks of 64 tokens. The answers are compared with the model's in one process, the
-digests of every (chunk, layer, head) that was gathered with those of what was scattered. What each scenario does stands
-in [examples/vllm/scenarios.py](../vllm/scenarios.py). Outcomes are counted a rank. Times are those of a machine that
-does other things, too: they tell orders of magnitude.
+ranks, on one machine; a random Llama of 4 layers and 4 KV heads in float32, 24 greedy tokens a prompt, blocks of 32,
+prefill in chunks of 64 tokens. Carried by `kvproto` (with digests and checksums of all that is moved), by kvproto
+without them (`plain`) and by vLLM's own NixlConnector (`nixl`), one right after the other. The answers are compared
+with the model's in one process; the digests of every (chunk, layer, head) that was gathered with those of what was
+scattered; the blocks that lie in the decode instance's cache with those in the prefill instance's, whatever way they
+came. What each scenario does stands in [examples/vllm/scenarios.py](../vllm/scenarios.py), what a row has to fulfil in
+[examples/vllm/judging.py](../vllm/judging.py). Outcomes are counted a rank. Times are those of two cores that do other
+things, too: they tell orders of magnitude.
 
 """
-TTL = 20.0
-#: seconds that a scenario may take, beyond which it has failed; those for the restart of an instance are its own
-LIMIT = 300.0
-HEAD = (
-    "| pair | carried by | scenario | tokens of the whole model | rooms: outcomes | digests: compared, differ "
-    "| ms from the prefill answer to the first token | posts: staged + over pages | blocks back | as it must be | |"
-)
+TTL, WAIT = 20.0, 10.0
+#: seconds that a scenario may take, beyond which it has failed
+LIMIT = 400.0
 
 
-class Row(msgspec.Struct):
-    """A scenario's outcome; `lag`: median milliseconds; `posts`: of prefill ranks, by their way."""
-
-    pair: str
-    carrier: str
-    scenario: str
-    equal: int
-    asked: int
-    back: bool
-    good: bool
-    outcomes: dict[str, int]
-    digests: int
-    differing: int
-    posts: dict[str, int]
-    lag: float | None
-    seconds: float
-    note: str
-
-    def line(self) -> str:
-        """As a line of the table."""
-        tokens = f"{self.equal} of {self.asked}" if self.asked else "-"
-        outcomes = ", ".join(f"{name} {count}" for name, count in sorted(self.outcomes.items())) or "-"
-        lag = "-" if self.lag is None else f"{self.lag:.0f}"
-        digests = f"{self.digests}, {self.differing}" if self.carrier == "kvproto" else "-"
-        posts = f"{self.posts.get('staged', 0)} + {self.posts.get('pages', 0)}" if self.posts else "-"
-        back, good = ("yes" if each else "**no**" for each in (self.back, self.good))
-        return (
-            f"| {self.pair} | {self.carrier} | {self.scenario} | {tokens} | {outcomes} | {digests} | {lag} | {posts} "
-            f"| {back} | {good} | {self.note} |"
-        )
+def judged(found: Any, records: Records, back: bool, **names: Any) -> Row:  # noqa: FBT001  # whether blocks came back
+    """The row of a scenario."""
+    seen = records.judge(killed=found.killed)
+    equal, asked = sum(got == want for got, want in zip(found.got, found.want, strict=True)), len(found.want)
+    wrong = list(seen.wrong)
+    if not back:
+        wrong.append("blocks are held, or it did not end")
+    if found.control and equal:
+        wrong.append("the control was not noticed")
+    if not found.control and equal < asked:
+        wrong.append("other tokens than the whole model's")
+    if (found.computed or 0) > 1:
+        wrong.append(f"decode has computed {found.computed} tokens of a prompt")
+    if other := sorted({name.split()[1] for name in seen.outcomes} - set(found.causes)):
+        wrong.append(f"rooms ended as {', '.join(other)}")
+    lags = [statistics.median(found.lags), max(found.lags)] if found.lags else []
+    note = found.note + ("the tokens must differ" if found.control else "")
+    return Row(
+        **names, equal=equal, asked=asked, computed=found.computed, back=back, wrong=wrong, lags=lags,
+        outcomes=dict(seen.outcomes), digests=seen.digests, sums=seen.sums, posts=dict(seen.posts), note=note,
+    )  # fmt: skip
 
 
-class Records:
-    """What the ranks of both sides have written since the last look."""
+async def play(setting: Any, pair: str, carrier: str, names: list[str], rows: Rows, say: Any) -> None:
+    """One scenario after the other; each row is kept at once."""
+    from examples.vllm.killing import OF_TWO
+    from examples.vllm.scenarios import SCENARIOS
+    from examples.vllm.setting import Found
 
-    def __init__(self, out: Path) -> None:
-        self.out, self.read = out, dict[Path, int]()
-        self.posts: dict[str, dict[str, int]] = {}
-
-    def new(self) -> list[tuple[str, dict[str, Any]]]:
-        """(rank, line) of each."""
-        found = []
-        for path in sorted(self.out.glob("[PD]?.jsonl")):
-            lines = path.read_text().splitlines()
-            found += [(path.stem, msgspec.json.decode(line)) for line in lines[self.read.get(path, 0) :]]
-            self.read[path] = len(lines)
-        return found
-
-    def judge(self) -> tuple[dict[str, int], int, int, Counter[str]]:
-        """Outcomes by side and cause; digests that both sides have; how many are wrong; posts by their way.
-
-        What goes over pages passes no kernel, and has no digest at the decode side; but if nothing went over pages, a
-        digest that one side lacks is wrong.
-        """
-        outcomes, places, posts = Counter[str](), dict[int, dict[str, dict[str, int]]](), Counter[str]()
-        for rank, line in self.new():
-            if line["event"] != "outcome":
-                continue
-            outcomes[f"{rank[0]} {line['cause']}"] += 1
-            if rank[0] == "P":
-                posts.update(self._new_posts(rank, line["posts"]))
-            places.setdefault(line["room"], {"P": {}, "D": {}})[rank[0]].update(line["digests"])
-        both = [(sides["P"], sides["D"]) for sides in places.values() if sides["P"] and sides["D"]]
-        compared = sum(len(ours.keys() & theirs.keys()) for ours, theirs in both)
-        wrong = sum(ours[at] != theirs[at] for ours, theirs in both for at in ours.keys() & theirs.keys())
-        if not posts["pages"]:
-            wrong += sum(len(ours.keys() ^ theirs.keys()) for ours, theirs in both)
-        return dict(outcomes), compared, wrong, posts
-
-    def _new_posts(self, rank: str, now: dict[str, int]) -> dict[str, int]:
-        """Since the last line; a rank that has started anew counts from zero."""
-        before = self.posts.get(rank, {})
-        anew = any(now[way] < before.get(way, 0) for way in now)
-        self.posts[rank] = now
-        return now if anew else {way: count - before.get(way, 0) for way, count in now.items()}
-
-
-async def play(setting: Any, pair: str, carrier: str, names: list[str], done: Callable[[list[Row]], None]) -> list[Row]:
-    """One scenario after the other; `done` is called with all rows after each."""
-    from examples.vllm.scenarios import SCENARIOS, Found
-
-    records, rows = Records(setting.out), []
-    for instance in (setting.prefill, setting.decode):  # the first forward of a process takes long
-        await instance.ask(setting.prompts[0], 2)
-        await instance.free()
+    records = Records(setting.out)
+    for instance in setting.instances:
+        await setting.warm(instance)
     for name in names:
+        say(f"{pair} {carrier} {name} ...")
         begun = time.perf_counter()
         try:
-            found = await asyncio.wait_for(SCENARIOS[name](setting), LIMIT)
-            back = True
-            for instance in (setting.prefill, setting.decode):
+            found, back = await asyncio.wait_for((SCENARIOS | OF_TWO)[name](setting), LIMIT), True
+            for instance in setting.instances:
                 await instance.free(90.0)
         except Exception as error:  # noqa: BLE001  # a scenario that fails is a row that says so
             traceback.print_exc()
             found, back = Found([], [], note=f"{type(error).__name__}: {str(error)[:120]}"), False
-        outcomes, compared, wrong, posts = records.judge()
-        equal = sum(got == want for got, want in zip(found.got, found.want, strict=True))
-        good = back and (equal == 0 if found.control else equal == len(found.want)) and not wrong
-        lag = statistics.median(found.lags) if found.lags else None
         seconds = round(time.perf_counter() - begun, 1)
-        note, asked = found.note + (" (they must differ)" if found.control else ""), len(found.want)
-        row = Row(
-            pair, carrier, name, equal, asked, back, good, outcomes, compared, wrong, dict(posts), lag, seconds, note
-        )  # fmt: skip
-        rows.append(row)
-        done(rows)
-    return rows
+        row = judged(found, records, back, pair=pair, carrier=carrier, scenario=name, seconds=seconds)
+        rows.keep(row)
+        say(row.line(), f"({seconds:.0f} s)")
+
+
+class Rows:
+    """The rows of one pair and carrier, in a file."""
+
+    def __init__(self, out: Path, pair: str, carrier: str) -> None:
+        self.file = out / f"{pair}-{carrier}.json"
+        made = msgspec.json.decode(self.file.read_bytes(), type=list[Row]) if self.file.exists() else []
+        self.rows = {row.scenario: row for row in made}
+
+    def keep(self, row: Row) -> None:
+        """In the place of an older one."""
+        self.rows[row.scenario] = row
+        self.file.write_bytes(msgspec.json.encode(list(self.rows.values())))
+
+    def lack(self, names: list[str]) -> list[str]:
+        """Of these, those that have no row, or none that is good."""
+        return [name for name in names if name not in self.rows or not self.rows[name].good]
 
 
 def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
-    """Two instances of this pair, all scenarios; writes `PAIR-CARRIER.json`."""
+    """A pair of instances of one carrier, in this process; the exit code."""
     from examples.vllm.instances import Carrier, Instance
-    from examples.vllm.scenarios import Setting
+    from examples.vllm.setting import Setting
 
-    carrier_: Carrier = "kvproto" if carrier == "kvproto" else "nixl"
+    carrier_: Carrier = msgspec.convert(carrier, Carrier)
     folder, place = out / "model", out / f"{pair}-{carrier}"
     place.mkdir(parents=True, exist_ok=True)
     for old in place.iterdir():
@@ -175,30 +136,29 @@ def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
     def say(*words: object) -> None:
         print(f"{time.perf_counter() - begun:7.1f}", *words, flush=True)
 
+    def make(name: str, ranks: int) -> Instance:
+        return Instance(name, ranks, folder, place, carrier_, ttl=TTL, wait=WAIT)
+
     model.make(folder)
     prompts = model.prompts()
     answers = model.answers(folder, prompts)
     say("the whole model has answered")
-    ranks = [int(count) for count in pair.split("-")]
-
-    def prefill() -> Instance:
-        return Instance("P", ranks[0], folder, place, carrier_, ttl=TTL)
-
-    ours, theirs = prefill(), Instance("D", ranks[1], folder, place, carrier_, ttl=TTL)
-    say("both instances are there")
-    setting = Setting(ours, theirs, prompts, answers, place, TTL, prefill)
-
-    def done(rows: list[Row]) -> None:
-        say(rows[-1].line())
-        (out / f"{pair}-{carrier}.json").write_bytes(msgspec.json.encode(rows))
-
+    ours, theirs = pair.split("-")
+    prefills = [make(f"P{n if n > 1 else ''}", int(count)) for n, count in enumerate(ours.split("+"), 1)]
+    say("prefill is there")
+    decode = make("D", int(theirs))
+    say("decode is there")
+    setting = Setting(
+        prefills, decode, prompts, answers, place, TTL, WAIT, lambda killed: make(killed.name, killed.tp)
+    )  # fmt: skip
+    rows = Rows(out, pair, carrier)
     try:
-        rows = asyncio.run(play(setting, pair, carrier, names, done))
+        asyncio.run(play(setting, pair, carrier, names, rows, say))
         say("vLLM's own counters:", counters())
     finally:
-        for instance in (setting.prefill, theirs):
+        for instance in setting.instances:
             instance.close()
-    return 0 if all(row.good for row in rows) else 1
+    return 1 if rows.lack(names) else 0
 
 
 def counters() -> dict[str, float]:
@@ -209,31 +169,45 @@ def counters() -> dict[str, float]:
     return {each.name: each.value for each in found if each.name.endswith("_total")}
 
 
-def table(out: Path) -> str:
-    """Of all runs in the folder."""
+def wanted(pair: str, carrier: str, asked: list[str], out: Path, *, missing: bool) -> list[str]:
+    """Scenarios that are to be run; `asked`: empty means all."""
+    from examples.vllm.killing import OF_TWO
+    from examples.vllm.scenarios import COMPARED, SCENARIOS, TIMED
+
+    all_of = {"kvproto": tuple(SCENARIOS), "plain": TIMED, "nixl": COMPARED}[carrier]
+    if "+" in pair:
+        all_of = tuple(OF_TWO) if carrier == "kvproto" else ()
+    names = [name for name in all_of if not asked or name in asked]
+    return Rows(out, pair, carrier).lack(names) if missing else names
+
+
+def write_table(out: Path, file: Path) -> None:
+    """Of all that was run."""
+    order = [*PAIRS, *sorted({path.name for path in out.glob("*-*-*.json")})]
     rows = [
-        row for path in sorted(out.glob("*-*.json")) for row in msgspec.json.decode(path.read_bytes(), type=list[Row])
-    ]
-    lines = [HEAD, "|---" * (HEAD.count("|") - 1) + "|", *(row.line() for row in rows)]
-    return INTRO + "\n".join(lines) + "\n"
+        row for pair in dict.fromkeys(order) for carrier in CARRIERS for row in Rows(out, pair, carrier).rows.values()
+    ]  # fmt: skip
+    file.write_text(INTRO + table(rows))
 
 
 def main() -> int:
     """The exit code."""
-    from examples.vllm.scenarios import COMPARED, SCENARIOS
+    from examples.vllm.killing import OF_TWO
+    from examples.vllm.scenarios import SCENARIOS
 
     parser = argparse.ArgumentParser(description="scenarios in real instances of vLLM")
     parser.add_argument("pairs", nargs="*", metavar="P-D", help="ranks of the prefill and of the decode instance: 1-2")
-    parser.add_argument("--only", default="", help=f"of {', '.join(SCENARIOS)}")
-    parser.add_argument("--carriers", default="kvproto,nixl", help="kvproto, nixl (vLLM's own connector)")
-    parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "vllm-runs")
+    parser.add_argument("--only", default="", help=f"of {', '.join([*SCENARIOS, *OF_TWO])}")
+    parser.add_argument("--missing", action="store_true", help="only what has no good row yet")
+    parser.add_argument("--carriers", default=",".join(CARRIERS), help="kvproto, plain (no digests), nixl (vLLM's own)")
+    parser.add_argument("--out", type=Path, default=OUT, help=f"where rows and records are kept ({OUT})")
     parser.add_argument("--table", type=Path, help="write the table of all runs in --out into this file")
     parser.add_argument("--table-only", type=Path, metavar="FILE", help="the same, and run nothing")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    asked = args.only.split(",") if args.only else list(SCENARIOS)
-    if unknown := [name for name in asked if name not in SCENARIOS]:
-        parser.error(f"there is no scenario {unknown[0]!r}; there are {', '.join(SCENARIOS)}")
+    asked = args.only.split(",") if args.only else []
+    if unknown := [name for name in asked if name not in SCENARIOS | OF_TWO]:
+        parser.error(f"there is no scenario {unknown[0]!r}; there are {', '.join([*SCENARIOS, *OF_TWO])}")
     args.out.mkdir(parents=True, exist_ok=True)
     if args.one:
         code = one(args.pairs[0], args.carriers, asked, args.out)
@@ -242,13 +216,14 @@ def main() -> int:
     worst = 0
     for pair in [] if args.table_only else args.pairs or PAIRS:
         for carrier in args.carriers.split(","):
-            names = [name for name in asked if carrier == "kvproto" or name in COMPARED]
             command = [sys.executable, "-m", "examples.vllm.run", pair, "--one", "--out", str(args.out)]
-            if names:
+            if names := wanted(pair, carrier, asked, args.out, missing=args.missing):
                 command += ["--carriers", carrier, "--only", ",".join(names)]
                 worst = max(worst, subprocess.run(command, check=False).returncode)  # noqa: S603  # our own program
+                if args.table:
+                    write_table(args.out, args.table)
     if args.table or args.table_only:
-        (args.table or args.table_only).write_text(table(args.out))
+        write_table(args.out, args.table or args.table_only)
     return worst
 
 

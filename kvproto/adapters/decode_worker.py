@@ -53,6 +53,11 @@ class DecodeWorker(Worker[DecodeEndpoint]):
             return True
         return False
 
+    def renew(self, request: str) -> None:
+        """There are no blocks for it yet: neither side gives it up."""
+        if self._holds(request):
+            self.endpoint.renew(self._room(request))
+
     def _load(self, order: Load) -> None:
         self._open(order.request, order.blocks, order.prefix)
 

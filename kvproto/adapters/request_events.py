@@ -7,7 +7,8 @@ scheduler's orders, each as an event of its own, and what the endpoint tells of 
 from __future__ import annotations
 
 from kvproto.adapters.request_words import GiveUp, Order, Ticket
-from kvproto.fsm.timing import Timers
+from kvproto.fsm import vocabulary
+from kvproto.fsm.timing import Timer, Timers
 from kvproto.fsm.vocabulary import Effect, Event
 
 
@@ -112,6 +113,13 @@ class RoomReleased(Event, frozen=True):
     request: str
 
 
+class TimerFired(vocabulary.TimerFired, frozen=True):
+    """Its room was announced, and there are no blocks for it yet."""
+
+    request: str
+    tries: int
+
+
 # --------------------------------------------------------------------------------------------- effects
 class FreeBlocks(Effect, frozen=True):
     """Of a request that has ended: its blocks may be used for another one."""
@@ -140,6 +148,12 @@ class CarryOut(Effect, frozen=True):
     order: Order
 
 
+class Renew(Effect, frozen=True):
+    """Have the endpoint announce its room once more."""
+
+    request: str
+
+
 class Forget(Effect, frozen=True):
     """The request is over at this rank; `told`: the scheduler was told."""
 
@@ -148,4 +162,7 @@ class Forget(Effect, frozen=True):
 
 
 class Timing(Timers, frozen=True):
-    """There are no timers: the rooms have them, and the engine has its own."""
+    """Seconds; whatever else there is to wait for, the rooms have timers for, and the engine its own."""
+
+    #: an announced room that has no blocks yet is announced once more: often, beside what either side waits for it
+    renew: Timer = Timer(10.0)

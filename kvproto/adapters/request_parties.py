@@ -25,11 +25,13 @@ from kvproto.adapters.request_events import (
     Preempted,
     PromiseOrdered,
     RankReported,
+    Renew,
     Resume,
     RoomEnded,
     RoomReleased,
     Scheduled,
     SkipOrdered,
+    TimerFired,
     Timing,
     WithdrawOrdered,
 )
@@ -182,8 +184,9 @@ class RequestTelling(Telling):
     party, subject = "party", "request"
     sources = {  # noqa: RUF012
         "engine": (Arrived, Scheduled, Preempted, Allocated, Finished), "endpoint": (RoomEnded, RoomReleased),
+        "timer": (TimerFired,),
     }  # fmt: skip
-    told = (FreeBlocks, HandOver, Resume, CarryOut)
+    told = (FreeBlocks, HandOver, Resume, CarryOut, Renew)
     untold = frozenset({"body", "order"})
 
 

@@ -4,7 +4,7 @@ The two have their own clocks, and the rows that one forgets are those in which 
 prompt is still computed*, since the other side gave it up: what is computed then is nobody's, and the report waits
 until the scheduler asks for it (`GONE`).  It has *ended and is not released*: its blocks may still be read, and have to
 be withdrawn if they are taken away.  It is *lost before there are blocks*: the request must not wait for KV once it has
-them (`LOST`).  Given up and nobody waits: the endpoint is told all the same, and the engine is told nothing (`QUIET`):
+them (`LOST`).  It *waits long for blocks*: the room is announced again and again, so that neither side gives it up.  Given up and nobody waits: the endpoint is told all the same, and the engine is told nothing (`QUIET`):
 a report of a request that it has forgotten would be its end.
 
 A load that failed is reported when the room is released, not when it has failed: until then something may land.
@@ -22,9 +22,11 @@ from kvproto.adapters.request_events import (
     OpenOrdered,
     Ordered,
     PromiseOrdered,
+    Renew,
     RoomEnded,
     RoomReleased,
     SkipOrdered,
+    TimerFired,
     WithdrawOrdered,
 )
 from kvproto.adapters.request_words import (
@@ -46,7 +48,7 @@ class ReceivingRoom(Value, frozen=True, gc=False):
     """Nothing but the state."""
 
 
-Heard = Ordered | RoomEnded | RoomReleased
+Heard = Ordered | RoomEnded | RoomReleased | TimerFired
 # fmt: off
 
 
@@ -63,6 +65,11 @@ def landed(v: Value, e: RoomEnded, now: float) -> bool:
 def carry_out(v: Value, e: Ordered) -> Output:
     """It is the endpoint's matter."""
     return CarryOut(e.request, e.order)
+
+
+def renew(v: Value, e: TimerFired) -> Output:
+    """There will be blocks."""
+    return Renew(e.request)
 
 
 def report_sent(v: Value, e: Heard) -> Output:
@@ -127,14 +134,16 @@ refused((R.PROMISED, R.QUIET), (BlocksOrdered, WithdrawOrdered, PromiseOrdered, 
 
 
 decode_room = Table(
-    "decode_room", ReceivingRoom, DRank, initial=DRank.NEW, final=(DRank.OVER,), timers={},
-    events=(AnnounceOrdered, LoadOrdered, SkipOrdered, GiveUpOrdered, RoomEnded, RoomReleased),
+    "decode_room", ReceivingRoom, DRank, initial=DRank.NEW, final=(DRank.OVER,),
+    timers={DRank.ANNOUNCED: "renew"},
+    events=(AnnounceOrdered, LoadOrdered, SkipOrdered, GiveUpOrdered, RoomEnded, RoomReleased, TimerFired),
     well=(DRank.NEW, DRank.ANNOUNCED, DRank.OPEN, DRank.LANDED, DRank.OVER), apart=(DRank.LOST, DRank.QUIET),
 )
 Q = DRank
 opens_d, row_d, ignore_d, refused_d = decode_room.opens, decode_room.row, decode_room.ignore, decode_room.refuse
 
 opens_d(Q.NEW,           AnnounceOrdered, Q.ANNOUNCED, do=(carry_out,))
+row_d(Q.ANNOUNCED,       TimerFired,                   do=(renew,))
 row_d(Q.ANNOUNCED,       LoadOrdered,     Q.OPEN,      do=(carry_out,))
 row_d(Q.OPEN,            RoomEnded,       Q.LANDED,    when=landed)
 row_d(Q.OPEN,            RoomEnded,       Q.FAILED)

@@ -28,6 +28,7 @@ from kvproto.adapters.request_events import (
     FreeBlocks,
     HandOver,
     Preempted,
+    Renew,
     Resume,
     RoomEnded,
     RoomReleased,
@@ -190,6 +191,9 @@ class Serving(Scenario):
             if effect.told and place.blocks:
                 return replace(around, fault=("landing", f"{name} is reported, and {place.blocks} are touched")), None
             return self._with(around, replace(place, told=place.told + effect.told)), None
+        if isinstance(effect, Renew):
+            fault = ("order", f"{name} is announced again, and released") if place.at == "released" else around.fault
+            return replace(around, fault=fault), None
         assert isinstance(effect, CarryOut)
         return self._carry_out(around, place, effect.order), None
 

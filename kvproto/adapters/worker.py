@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
@@ -21,7 +22,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from kvproto.adapters.geometry import Geometry
-from kvproto.adapters.request_events import CarryOut, Forget, RoomEnded, RoomReleased
+from kvproto.adapters.request_events import CarryOut, Forget, Renew, RoomEnded, RoomReleased
 from kvproto.adapters.request_parties import Side, rank
 from kvproto.adapters.request_words import (
     SCHEDULER,
@@ -81,33 +82,37 @@ class Worker(Generic[E]):
     # ------------------------------------------------------------------------------------------- the hooks
     def before(self, orders: Iterable[Order]) -> None:
         """Before the step's forward: rooms are opened, given up, withdrawn."""
+        now = time.monotonic()
         for order in orders:
             if not isinstance(order, GiveBlocks):
-                self._settle(self.rank.receive(SCHEDULER, order, 0.0))
+                self._settle(self.rank.receive(SCHEDULER, order, now))
 
     def after(self, orders: Iterable[Order], event: Any = None) -> None:
         """When the step's forward is queued: what it computes is in the blocks once `event` has passed (None: now)."""
-        self._after = event
+        self._after, now = event, time.monotonic()
         for order in orders:
             if isinstance(order, GiveBlocks):
-                self._settle(self.rank.receive(SCHEDULER, order, 0.0))
+                self._settle(self.rank.receive(SCHEDULER, order, now))
 
     def results(self) -> Results:
         """What is over since the last call.  EndpointError: the endpoint's thread has broken."""
+        now = time.monotonic()
         while self._stillborn:
             request = self._stillborn.popleft()
-            self._settle(self.rank.handle(RoomEnded(request, well=False), 0.0))
-            self._settle(self.rank.handle(RoomReleased(request), 0.0))
+            self._settle(self.rank.handle(RoomEnded(request, well=False), now))
+            self._settle(self.rank.handle(RoomReleased(request), now))
         for outcome in self.endpoint.finished():
             if outcome.room in self._requests:
                 request = self._requests[outcome.room]
                 self.on_outcome(request, outcome)
-                self._settle(self.rank.handle(RoomEnded(request, outcome.ok), 0.0))
+                self._settle(self.rank.handle(RoomEnded(request, outcome.ok), now))
         for room in self.endpoint.released():
             if room in self._requests:
                 request = self._requests.pop(room)
                 self.on_release(request)
-                self._settle(self.rank.handle(RoomReleased(request), 0.0))
+                self._settle(self.rank.handle(RoomReleased(request), now))
+        if now >= self.rank.next_deadline:
+            self._settle(self.rank.tick(now))
         found, self._results = self._results, Results()
         return found
 
@@ -117,12 +122,17 @@ class Worker(Generic[E]):
             match effect:
                 case CarryOut(request=request, order=order):
                     self._carry_out(request, order)
+                case Renew(request=request):
+                    self.renew(request)
                 case Transmit(body=body):
                     self._report(body)
                 case Forget(request=request):
                     self._tickets.pop(request, None)
                 case Report(what=what, why=why):
                     LOG.warning("%s: %s", what, why)
+
+    def renew(self, request: str) -> None:
+        """Announce its room once more: a decode rank's matter."""
 
     def _report(self, body: Any) -> None:
         if isinstance(body, Received):

@@ -14,7 +14,8 @@ if that has one), `secret` (hex).  It is answered with those for the decode inst
 `secret`, `card`.  A router that chooses the room and has the card can ask both at once.
 
 `kv_connector_extra_config`: `group` (of a decode instance: its name among several), `grid` (tokens a chunk), `ttl`
-(seconds that finished KV is kept for a decode instance that does not come), `ring_bytes`, `bind` (where a prefill rank
+(seconds that finished KV is kept for a decode instance that does not come), `wait` (of a prefill instance: seconds that
+a decode instance may wait for a request of which no forward has begun here), `ring_bytes`, `bind` (where a prefill rank
 listens), `keys` (a secret file), `card` (a file in which a prefill instance leaves its card).
 """
 

@@ -37,8 +37,9 @@ from kvproto.rank.settings import Settings
 
 #: of a layer's tensor, as `adapters.geometry` names dimensions
 FORM = "BHNC"
-#: what is taken where the extra configuration says nothing: tokens a chunk, seconds that finished KV is kept, bytes
-GRID, TTL, RING = 512, 60.0, 1 << 30
+#: what is taken where the extra configuration says nothing: tokens a chunk, seconds that finished KV is kept and that a
+#: request is waited for, bytes
+GRID, TTL, WAIT, RING = 512, 60.0, 60.0, 1 << 30
 
 
 @dataclass
@@ -58,10 +59,9 @@ def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[An
     """
     transfer, extra = config.kv_transfer_config, config.kv_transfer_config.kv_connector_extra_config
     shards = _shards(config, len(caches))
-    form, ttl = _geometry(caches, shards), Timer(extra.get("ttl", TTL))
-    settings = Settings(
-        ring_bytes=extra.get("ring_bytes", RING), timing=Timing(bootstrap=ttl), trace=extra.get("trace", 512)
-    )
+    form = _geometry(caches, shards)
+    timing = Timing(bootstrap=Timer(extra.get("ttl", TTL)), engine=Timer(extra.get("wait", WAIT)))
+    settings = Settings(ring_bytes=extra.get("ring_bytes", RING), timing=timing, trace=extra.get("trace", 512))
     more = {"settings": settings, "keys": extra.get("keys"), "digests": extra.get("digests", False)}
     mine = form.layout, shards.rank, form.pool, NixlTransport()
     if not transfer.is_kv_producer:

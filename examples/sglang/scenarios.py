@@ -1,0 +1,253 @@
+"""What a prefill and a decode instance of SGLang do, and what has to come of it.
+
+    seq      one prompt after another, of 5 to 333 tokens: the longest in six chunks
+    many     16 at once
+    alone    asked of decode only, and aborted there; prefill, asked later, hears so at once
+    refused  asked of prefill only, and aborted there; decode, asked later, hears so at once
+    middle   of 8 at once, 4 aborted at decode while they are under way: the others are not touched
+    stages   aborted at decode, then at prefill, at 8 moments each of a prompt's computation and transfer: both answer
+    control  two heads of one layer are swapped at decode: the comparison has to notice
+    killed   prefill is killed while decode waits for it, and another one takes its place; decode goes on
+    idle     both caches can be emptied: no page is held
+
+All backends get the same prompts: those of a scenario are drawn by its name.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from examples.sglang import model
+from examples.sglang.instance import Answer, Instance, Request, Start
+
+CONTROL = 900_000
+LENGTHS = (37, 64, 100, 200, 260, 5, 333, 96)
+TOKENS = 16
+#: seconds within which the other side hears of an abort, and within which a request that was given up is answered
+SOON, ENDED = 20.0, 60.0
+MOMENTS = tuple(0.05 * n for n in range(8))
+STAGING = {
+    "SGLANG_DISAGG_STAGING_BUFFER": "1", "SGLANG_STAGING_USE_TORCH": "1",
+    "SGLANG_DISAGG_STAGING_POOL_SIZE_MB": "64", "SGLANG_DISAGG_STAGING_BUFFER_SIZE_MB": "16",
+}  # fmt: skip
+#: by name: SGLang's word for it, whether digests are kept (they cost time), and its environment
+BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
+    "kvproto": ("kvproto", True, {}), "plain": ("kvproto", False, {}),
+    "staging": ("mooncake", False, STAGING), "mooncake": ("mooncake", False, {}),
+}  # fmt: skip
+SCENARIOS = ("seq", "many", "alone", "refused", "middle", "stages", "control", "killed", "idle")
+#: what is compared without digests
+TIMED = ("seq", "many", "alone", "refused", "idle")
+
+
+class Run:
+    """One pair of instances."""
+
+    def __init__(
+        self, pair: str, backend: str, folder: Path, pages: tuple[int, int], keep: Callable[[dict[str, Any]], None]
+    ) -> None:  # fmt: skip
+        """`keep` is called with each row that is made."""
+        self.pair, self.backend, self.folder, self.keep = pair, backend, folder, keep
+        self.rows: list[dict[str, Any]] = []
+        self.room, self.noise = random.Random(f"{pair} {backend}").randrange(1, 800_000), random.Random()
+        self.truth: dict[tuple[int, ...], list[int]] = {}
+        name, digests, environment = BACKENDS[backend]
+        port = 20_000 + self.room % 9_000
+        tps = [int(each) for each in pair.split(":")]
+        sides = zip(("prefill", "decode"), tps, pages, (port, port + 100), strict=True)
+        self.bootstrap = port + 50
+        places = str(folder.parent / "model"), str(folder)
+        self.p, self.d = (
+            Instance(Start(side, tp, at, name, self.bootstrap, *places, page, environment, digests))
+            for side, tp, page, at in sides
+        )
+
+    def prompts(self, lengths: Any) -> list[list[int]]:
+        """New ones, and what the whole model says to them."""
+        made = [[self.noise.randrange(3, model.VOCABULARY) for _ in range(length)] for length in lengths]
+        for prompt, said in zip(made, model.continued(self.folder.parent / "model", made, TOKENS), strict=True):
+            self.truth[tuple(prompt)] = said
+        return made
+
+    def request(self, prompt: list[int], *, control: bool = False) -> Request:
+        """A prompt with a room of its own."""
+        self.room += 1
+        return Request(f"r{self.room}", prompt, TOKENS, self.room + CONTROL * control, self.bootstrap)
+
+    def both(self, *requests: Request) -> list[Answer]:
+        """Ask both instances; decode's answers."""
+        for request in requests:
+            self.p.ask(request)
+            self.d.ask(request)
+        rids = [request.rid for request in requests]
+        self.p.wait(*rids)
+        return self.d.wait(*rids)
+
+    def judge(self, scenario: str, requests: list[Request], answers: list[Answer], **more: Any) -> None:
+        """A row of the table."""
+        pairs = enumerate(zip(requests, answers, strict=True))
+        differ = [n for n, (asked, said) in pairs if said.tokens != self.truth[tuple(asked.prompt)]]
+        right = f"{len(requests) - len(differ)}/{len(requests)}"
+        errors = sorted({answer.error[:160] for answer in answers if answer.error})
+        self.row(scenario, tokens=right, good=not differ, errors=errors, differ=differ, **more)
+
+    def row(self, scenario: str, **more: Any) -> None:
+        """Note it, and say so."""
+        self.rows.append({"pair": self.pair, "backend": self.backend, "scenario": scenario, **more})
+        print(json.dumps(self.rows[-1]), flush=True)
+        self.keep(self.rows[-1])
+
+    # ------------------------------------------------------------------------------------------ scenarios
+    def seq(self) -> None:
+        requests = [self.request(prompt) for prompt in self.prompts(LENGTHS)]
+        answers = [self.both(request)[0] for request in requests]
+        self.judge("seq", requests, answers, rooms=[request.room for request in requests])
+
+    def many(self) -> None:
+        requests = [self.request(prompt) for prompt in self.prompts([20 + 13 * i for i in range(16)])]
+        begin = time.monotonic()
+        answers = self.both(*requests)
+        rooms = [request.room for request in requests]
+        self.judge("many", requests, answers, rooms=rooms, seconds=round(time.monotonic() - begin, 2))
+
+    def alone(self) -> None:
+        request = self.request(self.prompts([100])[0])
+        self.d.ask(request)
+        time.sleep(1.5)
+        self.d.abort(request.rid)
+        begin = time.monotonic()
+        (at_decode,) = self.d.wait(request.rid, seconds=SOON)
+        gave_up = time.monotonic() - begin
+        self.p.ask(request)
+        begin = time.monotonic()
+        (at_prefill,) = self.p.wait(request.rid, seconds=SOON)
+        self._told("alone", at_decode, gave_up, at_prefill, time.monotonic() - begin)
+
+    def refused(self) -> None:
+        request = self.request(self.prompts([100])[0])
+        self.p.ask(request)
+        time.sleep(1.5)
+        self.p.abort(request.rid)
+        begin = time.monotonic()
+        (at_prefill,) = self.p.wait(request.rid, seconds=SOON)
+        gave_up = time.monotonic() - begin
+        self.d.ask(request)
+        begin = time.monotonic()
+        (at_decode,) = self.d.wait(request.rid, seconds=SOON)
+        self._told("refused", at_prefill, gave_up, at_decode, time.monotonic() - begin)
+
+    def _told(self, scenario: str, first: Answer, gave_up: float, other: Answer, heard: float) -> None:
+        good = bool(first.error and other.error) and heard < SOON
+        said = other.error[:200]
+        self.row(scenario, good=good, gave_up_s=round(gave_up, 2), other_heard_s=round(heard, 2), other_said=said)
+
+    def middle(self) -> None:
+        requests = [self.request(prompt) for prompt in self.prompts([250 + i for i in range(8)])]
+        for request in requests:
+            self.p.ask(request)
+            self.d.ask(request)
+        time.sleep(0.4)
+        for request in requests[::2]:
+            self.d.abort(request.rid)
+        self.p.wait(*(request.rid for request in requests))
+        kept = requests[1::2]
+        answers = self.d.wait(*(request.rid for request in kept))
+        gone = self.d.wait(*(request.rid for request in requests[::2]))
+        self.judge("middle", kept, answers, aborted=sum(len(answer.tokens) < TOKENS for answer in gone))
+
+    def stages(self) -> None:
+        prompts, ended, right = self.prompts([333] * (2 * len(MOMENTS))), 0, 0
+        for prompt, (left, moment) in zip(prompts, ((who, at) for who in "DP" for at in MOMENTS), strict=True):
+            request = self.request(prompt)
+            self.p.ask(request)
+            self.d.ask(request)
+            time.sleep(moment)
+            (self.d if left == "D" else self.p).abort(request.rid)
+            (at_prefill,) = self.p.wait(request.rid, seconds=ENDED)
+            (at_decode,) = self.d.wait(request.rid, seconds=ENDED)
+            silent = "no answer" in at_prefill.error + at_decode.error
+            wrong = not at_decode.error and at_decode.tokens != self.truth[tuple(prompt)]
+            ended, right = ended + (not silent), right + (not wrong)
+        good = ended == right == len(prompts)
+        self.row("stages", good=good, aborted=len(prompts), both_answered=ended, none_wrong=right)
+
+    def killed(self) -> None:
+        waits, *after = (self.request(prompt) for prompt in self.prompts((100, 37, 333)))
+        self.d.ask(waits)
+        time.sleep(1.5)
+        self.p.kill()
+        begin = time.monotonic()
+        (answer,) = self.d.wait(waits.rid, seconds=ENDED)
+        heard = round(time.monotonic() - begin, 2)
+        self.p = Instance(self.p.start)
+        self.p.ready()
+        answers = self.both(*after)
+        self.judge("killed", after, answers, decode_heard_s=heard, decode_said=answer.error[:200])
+
+    def control(self) -> None:
+        requests = [self.request(prompt, control=True) for prompt in self.prompts((64, 100, 200))]
+        answers = self.both(*requests)
+        wrong = sum(a.tokens != self.truth[tuple(r.prompt)] for r, a in zip(requests, answers, strict=True))
+        self.row("control", good=wrong == len(requests), noticed=f"{wrong}/{len(requests)}")
+
+    def idle(self) -> None:
+        why = [self.p.flush(), self.d.flush()]
+        self.row("idle", good=not any(why), held=[each for each in why if each])
+
+    def play(self, scenarios: list[str]) -> None:
+        """All of them, and what the probes have seen."""
+        try:
+            for instance in (self.p, self.d):
+                instance.ready()
+            for scenario in scenarios:
+                self.noise.seed(scenario)
+                getattr(self, scenario)()
+            time.sleep(0.5)
+            self.seen()
+        finally:
+            self.p.close()
+            self.d.close()
+
+    def seen(self) -> None:
+        """Times from the last chunk's KV to decode's taking it over, posts, and digests."""
+        at: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        counts: dict[int, dict[str, int]] = {}
+        for file in self.folder.glob("[0-9]*.jsonl"):
+            for line in map(json.loads, file.read_text().splitlines()):
+                if line["what"] == "posts":
+                    counts[line["pid"]] = line["counts"]
+                else:
+                    at[line["room"]][line["what"]].append(line["at"])
+        lags = {room: max(t["committed"]) - max(t["sent"]) for room, t in at.items() if t["committed"] and t["sent"]}
+        for row in self.rows:
+            if mine := [lags[room] for room in row.pop("rooms", ()) if room in lags]:
+                row["lag_ms"] = [round(1e3 * q, 1) for q in (statistics.median(mine), max(mine))]
+        total: dict[str, int] = defaultdict(int)
+        for each in counts.values():
+            for name, number in each.items():
+                total[name] += number
+        self.row("counts", good=True, counts={name: n for name, n in sorted(total.items()) if n}, rooms_seen=len(lags))
+        if self.backend == "kvproto":
+            self.row("digests", **digests(self.folder))
+
+
+def digests(folder: Path) -> dict[str, Any]:
+    """Compare what both sides have moved: every place of every room at decode with the same place at prefill."""
+    sides: dict[str, dict[int, dict[tuple[int, ...], int]]] = {"P": defaultdict(dict), "D": defaultdict(dict)}
+    for side, rooms in sides.items():
+        for file in folder.glob(f"{side}[0-9]*.jsonl"):
+            for line in map(json.loads, file.read_text().splitlines()):
+                rooms[line["room"]].update({tuple(place): number for *place, number in line["digests"]})
+    compared = differ = 0
+    for room, places in sides["D"].items():
+        for place, number in places.items():
+            compared += 1
+            differ += sides["P"][room].get(place) != number
+    return {"good": differ == 0, "rooms": len(sides["D"]), "compared": compared, "differ": differ}

@@ -1,0 +1,96 @@
+"""The judge of runs in the real engine: what must not pass does not, and what a kill has cut off does it no harm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.vllm.judging import Records, Row, table
+
+PLACES = {"0/0/0": 11, "0/0/1": 12, "64/0/0": 13}
+BLOCKS = {"0/0/0": 7, "1/0/0": 8}
+
+
+def outcome(cause: str = "NONE", *, room: int = 1, digests: Any = PLACES, pages: int = 0) -> dict[str, Any]:
+    posts = {"staged": 2, "pages": pages}
+    return {"event": "outcome", "room": room, "cause": cause, "digests": digests, "posts": posts, "pid": 1}
+
+
+def released(sums: Any = BLOCKS, *, room: int = 1) -> dict[str, Any]:
+    return {"event": "released", "room": room, "sums": sums}
+
+
+def written(folder: Path, name: str, *lines: dict[str, Any], rest: str = "") -> None:
+    with (folder / f"{name}.jsonl").open("a") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines) + rest)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    return Records(tmp_path)
+
+
+def test_two_sides_that_agree(records: Records) -> None:
+    written(records.out, "P-0", outcome(digests={"0/0/0": 11, "64/0/0": 13}), released({"0/0/0": 7, "1/0/0": 8}))
+    written(records.out, "P-1", outcome(digests={"0/0/1": 12}), released({"0/0/1": 9}))
+    written(records.out, "D-0", outcome(), released({"1/0/0": 8, "0/0/1": 9}))
+    seen = records.judge()
+    assert (seen.wrong, seen.digests, seen.sums) == ([], (3, 0), (2, 0))
+    assert seen.outcomes == {"P NONE": 2, "D NONE": 1}
+    assert seen.posts["staged"] == 4
+    assert records.judge().outcomes == {}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "pages", "wrong"),
+    [
+        ((PLACES, BLOCKS), ({**PLACES, "0/0/1": 1}, BLOCKS), 0, "1 digests differ"),
+        ((PLACES, BLOCKS), (PLACES, {**BLOCKS, "1/0/0": 1}), 0, "1 blocks differ"),
+        ((PLACES, BLOCKS), ({"0/0/0": 11}, BLOCKS), 0, "2 parts were gathered and not scattered"),
+        ((PLACES, BLOCKS), ({"0/0/0": 11}, BLOCKS), 3, ""),
+        (({"0/0/0": 11}, BLOCKS), (PLACES, BLOCKS), 3, "2 parts were scattered that nobody gathered"),
+        ((PLACES, {"0/0/0": 7}), (PLACES, BLOCKS), 0, "1 blocks came that nobody had"),
+    ],
+)
+def test_what_one_side_has_and_the_other_has_not(
+    records: Records, ours: tuple[Any, Any], theirs: tuple[Any, Any], pages: int, wrong: str
+) -> None:
+    written(records.out, "P-0", outcome(digests=ours[0], pages=pages), released(ours[1]))
+    written(records.out, "D-0", outcome(digests=theirs[0]), released(theirs[1]))
+    assert records.judge().wrong == [wrong] * bool(wrong)
+
+
+def test_a_room_that_has_failed_is_not_compared(records: Records) -> None:
+    written(records.out, "P-0", outcome())
+    written(records.out, "D-0", outcome("LINK_LOST", digests={}))
+    assert records.judge().wrong == []
+
+
+def test_a_process_that_was_killed_has_not_written_how_its_room_ended(records: Records) -> None:
+    written(records.out, "P-0", rest='{"event": "outc')
+    written(records.out, "D-0", outcome(), released())
+    assert records.judge(killed=True).wrong == []
+    written(records.out, "D-0", outcome(room=2), released(room=2))
+    assert records.judge().wrong == ["1 rooms are there at decode, and not handed over at prefill"]
+
+
+def test_a_rank_that_has_started_anew_counts_its_posts_from_zero(records: Records) -> None:
+    written(records.out, "P-0", outcome(), outcome())
+    assert records.judge().posts["staged"] == 2
+    written(records.out, "P-0", outcome(), {**outcome(), "pid": 2})
+    assert records.judge().posts["staged"] == 2
+
+
+def test_a_row_that_is_not_as_it_must_be_says_why() -> None:
+    row = Row(
+        pair="1-2", carrier="kvproto", scenario="at once", equal=7, asked=8, computed=1, back=True,
+        wrong=["1 blocks differ"], outcomes={"D NONE": 8}, digests=(3, 0), sums=(2, 1), posts={"staged": 4},
+        lags=[1.0, 2.0], seconds=1.0, note="",
+    )  # fmt: skip
+    head, rule, line = table([row]).splitlines()
+    assert head.count("|") == rule.count("|") == line.count("|")
+    assert "7 of 8" in line and "**no**: 1 blocks differ" in line
+    assert not row.good
