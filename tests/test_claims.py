@@ -62,7 +62,7 @@ def test_in_whatever_order_the_owner_has_it(stranger: str) -> None:
         rank, links, done = spoken((*words, "owner"), group, shown)  # an OPEN that was not answered is repeated
         value = rank.value_of(ROOM)
         assert value.state is PRoom.AWAIT_FORWARD and value.terms.group == MINE, words
-        assert value.claim == ev.Claim(MINE, SECRET), words
+        assert value.facts.claim == ev.Claim(MINE, SECRET), words
         told = [each for each in done if isinstance(each, do.AnnounceOutcome | do.AnnounceReleased)]
         assert told == [], words
         work = rank.handle(ev.ForwardScheduled(ROOM), 0.0)

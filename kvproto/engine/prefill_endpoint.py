@@ -152,7 +152,7 @@ class PrefillEndpoint(Endpoint):
         peer = self._rank.peers.get(self._rank.link_to(room.key, (everyone & -everyone).bit_length() - 1) or 0)
         if peer is None or peer.plan is None or (value.peers != everyone and not gone):
             return None
-        return Caller(value.claim.group, value.tokens, value.prefix, peer.plan.decode.page_size, gone)
+        return Caller(value.facts.claim.group, value.tokens, value.prefix, peer.plan.decode.page_size, gone)
 
     def prefetch(self, room: Room) -> None:
         """The forward is scheduled: ask for grants now, so that they are there when the KV is."""

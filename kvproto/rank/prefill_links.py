@@ -125,7 +125,7 @@ class PrefillLinks(Rank):
         value, to = self.value_of(room), self.peers.get(self.link_to(room, peer) or 0)
         if to is None or to.plan is None:
             return NOWHERE
-        about = value.tokens - value.prefix, runs_between(value.runs, value.their_runs)
+        about = value.tokens - value.prefix, runs_between(value.facts.runs, value.facts.their_runs)
         known = to.estimates.get(about)
         if known is None:
             if len(to.estimates) >= ESTIMATES:
@@ -167,7 +167,7 @@ class PrefillLinks(Rank):
         fact, body = super()._sender_fact(heard, peer), heard.body
         if isinstance(body, msg.Open | msg.Announce | msg.Abort) and fact != SenderIs.UNCLAIMED:
             value = self.value_of(heard.room)
-            if fact == SenderIs.PARTY and body.secret == value.claim.secret:
+            if fact == SenderIs.PARTY and body.secret == value.facts.claim.secret:
                 return fact
             owned = value.state is not EARLY and (value.work is None or value.work.owned)
             return SenderIs.OUTSIDER if owned or refused(value) else SenderIs.RIVAL
@@ -175,7 +175,7 @@ class PrefillLinks(Rank):
 
     def _group_of(self, room: int) -> int | None:
         value = self.value_of(room)
-        return value.claim.group or None if value is not None else None
+        return value.facts.claim.group or None if value is not None else None
 
     def full(self, room: int) -> bool:
         """Whether this room would be one too many of those that only decode ranks have opened."""

@@ -18,6 +18,7 @@ from kvproto.protocol.events import Claim, Terms
 from kvproto.protocol.states import Cause, PRoom
 from kvproto.protocol.tables.decode_room import DecodeWork as DWork
 from kvproto.protocol.tables.prefill_room import PrefillWork as PWork
+from kvproto.protocol.tables.prefill_room import RequestFacts
 
 TERMS = Terms(group=2, everyone=0b11, writes=0b11, aux=0b01, grid=8, window=2)
 IDLE = Terms(group=2, everyone=0b11, writes=0, aux=0, grid=8, window=2)
@@ -41,7 +42,7 @@ POOL: dict[str, tuple[Any, ...]] = {
     "landed": (False, True), "traceparent": (b"", b"", b"00-1"), "doubt": (0, 1, 2, 3),
     "anew": (False, False, True), "within": (0.0, 0.0, 5.0),
     "staged_cost": (0.0, 1.0), "pages_cost": (0.0, 1.0), "dearer": (0.0, 0.0, 98.0),
-    "runs": (0, 1), "their_runs": (0, 1),
+    "runs": (0, 1), "facts": (*[RequestFacts()] * 4, *map(RequestFacts, (Claim(2, b"word"), Claim(3)), (b"", b"00-1"))),
 }  # fmt: skip
 NOW = 100.0
 #: states in which a room's terms may be unknown

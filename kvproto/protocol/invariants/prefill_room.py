@@ -251,4 +251,4 @@ def goes_on_with_whom_it_means(step: Step) -> bool:
     goes_on = step.after.state in (S.AWAIT_PEERS, S.AWAIT_FORWARD, S.DONE)
     if before.state is not S.AWAIT_ENGINE or not isinstance(event, ev.EngineOpened) or not goes_on:
         return True
-    return before.claim == event.claim and before.tokens == event.tokens
+    return before.facts.claim == event.claim and before.tokens == event.tokens

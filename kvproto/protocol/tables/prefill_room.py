@@ -83,6 +83,23 @@ class PrefillWork(msgspec.Struct, frozen=True, gc=False):
     owned: bool = True
 
 
+class RequestFacts(msgspec.Struct, frozen=True, gc=False):
+    """What was said of a request beside its length; rooms of which nothing was said share one."""
+
+    #: whose the room is; until the engine has opened it: who says so
+    claim: Claim = DEFAULT
+    #: the trace of the request: this engine's, or else what a decode rank says
+    traceparent: bytes = b""
+    #: seconds that the engine gives the room where it waits for its decode ranks, or stands still (0: as the timers say)
+    within: float = 0.0
+    #: runs of consecutive pages, of this rank's table and of a decode rank's (the most of any; 0: not counted)
+    runs: int = 0
+    their_runs: int = 0
+
+
+NOTHING_SAID = RequestFacts()
+
+
 class PRoomValue(Value, frozen=True, gc=False):
     """A room; tokens are counts from the start of the prompt."""
 
@@ -92,15 +109,12 @@ class PRoomValue(Value, frozen=True, gc=False):
     #: decode ranks (mask) that have opened the room; when it has failed: that are still to be told
     peers: int = 0
     work: PrefillWork | None = None
-    #: whose the room is; until the engine has opened it: who says so
-    claim: Claim = DEFAULT
-    #: the trace of the request: this engine's, or else what a decode rank says
-    traceparent: bytes = b""
-    #: seconds that the engine gives it where it waits for its decode ranks, or stands still (0: as the timers say)
-    within: float = 0.0
-    #: runs of consecutive pages, of this rank's table and of a decode rank's (the most of any)
-    runs: int = 0
-    their_runs: int = 0
+    facts: RequestFacts = NOTHING_SAID
+
+    @property
+    def traceparent(self) -> bytes:
+        """The trace that the request belongs to; empty: none."""
+        return self.facts.traceparent
 
 
 V = PRoomValue
@@ -127,6 +141,19 @@ def _held(v: V) -> int:
     return _sends(v, 1, _terms(v).window) + _terms(v).aux.bit_count()
 
 
+def _facts(
+    claim: Claim, traceparent: bytes = b"", within: float = 0.0, runs: int = 0, their_runs: int = 0
+) -> RequestFacts:
+    if traceparent or within or runs or their_runs or claim != DEFAULT:
+        return RequestFacts(claim, traceparent, within, runs, their_runs)
+    return NOTHING_SAID
+
+
+def _claimed(v: V, claim: Claim) -> RequestFacts:
+    known = v.facts
+    return _facts(claim, known.traceparent, known.within, known.runs, known.their_runs)
+
+
 # ------------------------------------------------------------------------------------------- guards
 def disagrees(v: V, e: PeerOpened, now: float) -> bool:
     """The decode rank speaks of another prompt or another prefix."""
@@ -140,7 +167,7 @@ def announces_another(v: V, e: PeerAnnounced, now: float) -> bool:
 
 def claimed_by_another(v: V, e: EngineOpened, now: float) -> bool:
     """Whoever has claimed the room so far is not the one that the engine means."""
-    return v.claim != e.claim
+    return v.facts.claim != e.claim
 
 
 def ended_for_another(v: V, e: EngineOpened, now: float) -> bool:
@@ -160,7 +187,7 @@ def other_length(v: V, e: EngineOpened, now: float) -> bool:
 
 def within(v: V) -> float:
     """The time that its engine gives it."""
-    return v.within
+    return v.facts.within
 
 
 def everybody(v: V) -> bool:
@@ -246,7 +273,7 @@ def unheard(v: V, e: RoomEvent, now: float) -> bool:
 
 def secret(v: V, e: PeerNoted, now: float) -> bool:
     """Who claims the room has to know a secret."""
-    return bool(v.claim.secret)
+    return bool(v.facts.claim.secret)
 
 
 def last_noted(v: V, e: PeerNoted | LinkWentDown | PeerForgot, now: float) -> bool:
@@ -293,14 +320,14 @@ def unowned(v: V, e: EngineOpened, now: float) -> bool:
 def own(v: V, e: EngineOpened, now: float) -> V:
     """The engine has the room."""
     work = replace(v.work, owned=True) if v.work else None
-    trace = e.traceparent or v.traceparent
-    return replace(v, tokens=e.tokens, work=work, traceparent=trace, within=e.within, runs=e.runs)
+    trace = e.traceparent or v.facts.traceparent
+    facts = _facts(v.facts.claim, trace, e.within, e.runs, v.facts.their_runs)
+    return replace(v, tokens=e.tokens, work=work, facts=facts)
 
 
 def own_anew(v: V, e: EngineOpened, now: float) -> V:
     """The engine has the room, whatever was said before; nobody has claimed it."""
-    trace, within, runs = e.traceparent, e.within, e.runs
-    return PRoomValue(v.state, tokens=e.tokens, claim=e.claim, traceparent=trace, within=within, runs=runs)
+    return PRoomValue(v.state, tokens=e.tokens, facts=_facts(e.claim, e.traceparent, e.within, e.runs))
 
 
 def blame_claim(v: V, e: EngineOpened, now: float) -> V:
@@ -311,16 +338,15 @@ def blame_claim(v: V, e: EngineOpened, now: float) -> V:
 def meet(v: V, e: PeerOpened, now: float) -> V:
     """This decode rank is known."""
     peers = v.peers | 1 << e.peer
-    trace, runs = v.traceparent or e.traceparent, max(v.their_runs, e.runs)
-    return replace(
-        v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, peers=peers, claim=e.claim, traceparent=trace,
-        their_runs=runs,
-    )  # fmt: skip
+    known = v.facts
+    trace, runs = known.traceparent or e.traceparent, max(known.their_runs, e.runs)
+    facts = _facts(e.claim, trace, known.within, known.runs, runs)
+    return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, peers=peers, facts=facts)
 
 
 def hear_of(v: V, e: PeerAnnounced, now: float) -> V:
     """This decode rank will open it."""
-    return replace(v, terms=e.terms, tokens=e.tokens, claim=e.claim)
+    return replace(v, terms=e.terms, tokens=e.tokens, facts=_claimed(v, e.claim))
 
 
 def start(v: V, e: RoomEvent, now: float) -> V:
@@ -388,7 +414,7 @@ def _blame(v: V, cause: Cause, *, owned: bool = True) -> V:
 
 def decline(v: V, e: EngineRefused, now: float) -> V:
     """The engine has said no to the room, before anybody has claimed it."""
-    return _blame(replace(v, claim=ANYBODY), e.cause, owned=False)
+    return _blame(replace(v, facts=_claimed(v, ANYBODY)), e.cause, owned=False)
 
 
 def decline_claimed(v: V, e: EngineRefused, now: float) -> V:
@@ -404,7 +430,7 @@ def blame(v: V, e: EngineAborted | EngineRefused | RoomFailed | AbortAsked, now:
 def blame_unowned(v: V, e: AbortAsked, now: float) -> V:
     """The cause is the event's; the engine has not heard of the room."""
     terms = v.terms or e.terms
-    return _blame(replace(v, terms=terms, claim=e.claim), e.cause, owned=False)
+    return _blame(replace(v, terms=terms, facts=_claimed(v, e.claim)), e.cause, owned=False)
 
 
 def blame_asked(v: V, e: AbortAsked, now: float) -> V:
