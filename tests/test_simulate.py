@@ -53,7 +53,8 @@ def test_a_fault_that_is_none_is_refused() -> None:
 @pytest.mark.parametrize(
     ("defect", "said"),
     [("late-write-after-abort", "that is over|holds nothing|unknown room"), ("room-id-reuse", "holds nothing|healthy"),
-     ("scatter-after-release", "no room may write them|no scatter is under way"), ("request-during-teardown", "breaks the protocol")],
+     ("scatter-after-release", "no room may write them|no scatter is under way"),
+     ("request-during-teardown", "breaks the protocol")],
 )  # fmt: skip
 def test_a_planted_row_ends_a_simulation(defect: str, said: str) -> None:
     breaches = []
