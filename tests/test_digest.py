@@ -27,6 +27,7 @@ INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15) if minor != sys.ve
 BESIDE = {"staging-on-one-side", "room-id-reuse", "off-grid-chunk", "slot-overtaken"}
 BEAT = "row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))\n"
 SILENT = "row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, announce_lost))\n"
+GRANT = "    #: the region that the part was written to, as it was told; 0: the part is in the pages\n    grant: U64\n"
 #: what is changed: (what stands in the source, what stands there in the other build, the part that differs)
 CHANGES: dict[str, tuple[str, str, str]] = {
     "a field added": (
@@ -34,11 +35,11 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         'your part of this chunk is in place."""\n\n    chunk: Chunk\n    grant: U64\n', "messages",
     ),
     "a field removed": (
-        "    chunk: Chunk\n    grant: U64\n\n\nclass ChunkAck", "    chunk: Chunk\n\n\nclass ChunkAck", "messages",
+        "    chunk: Chunk\n" + GRANT + "\n\nclass ChunkAck", "    chunk: Chunk\n\n\nclass ChunkAck", "messages",
     ),
     "fields reordered": (
-        "    chunk: Chunk\n    grant: U64\n\n\nclass ChunkAck",
-        "    grant: U64\n    chunk: Chunk\n\n\nclass ChunkAck", "messages",
+        "    chunk: Chunk\n" + GRANT + "\n\nclass ChunkAck",
+        GRANT + "    chunk: Chunk\n\n\nclass ChunkAck", "messages",
     ),
     "a field of the handshake added": (
         "    endpoint: Annotated[bytes, Meta(max_length=MAX_ENDPOINT)]\n",
