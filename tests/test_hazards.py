@@ -49,7 +49,7 @@ def test_every_hazard_is_planted_by_name() -> None:
 # -------------------------------------------------------------------------------------- beats-behind-bulk
 def leaving() -> list[type[msg.Message]]:
     """What leaves, in its order, when a beat is said behind many requests to a peer that took nothing for a while."""
-    open_, left, peer, now = [False], list[type[msg.Message]](), Peer(1, b"peer"), [0.0]
+    open_, left, peer = [False], list[type[msg.Message]](), Peer(1, b"peer")
 
     def post(_: Peer, data: bytes) -> Sent:
         if not open_[0]:
@@ -57,14 +57,14 @@ def leaving() -> list[type[msg.Message]]:
         left.append(type(read(data)[2]))
         return Sent.TAKEN
 
-    boxes = Outboxes(post, Counts(), 1 << 10, 1 << 20, lambda: now[0])
+    boxes = Outboxes(post, Counts(), 1 << 10, 1 << 20)
     links = Connections(lambda: SimpleNamespace(send=boxes.offer), Counter(), lambda _: None)  # type: ignore[arg-type,return-value]
     links.bind(1, peer)
     for chunk in range(100):
         links.send(1, 9, ROOM, msg.StagingReq(chunk))
     links.send(1, 9, 0, msg.Heartbeat())
-    open_[0], now[0] = True, 1.0
-    boxes.flush()
+    open_[0] = True
+    boxes.move(peer)
     assert len(left) == 101
     return left
 

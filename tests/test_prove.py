@@ -247,7 +247,7 @@ def test_claims_are_true_of_values_as_they_run() -> None:
         ev.StagingRequested(7, 0, 0, 0b11), ev.SpaceReserved(7, 0, 1, 0, 0, 64), ev.StagingRequested(7, 0, 1, 0b11),
         ev.PartArrived(7, 0, 0, 1), ev.PartArrived(7, 0, 1, 1), ev.Scattered(7, 0),
     ]  # fmt: skip
-    effects: list[Any] = []
+    effects: tuple[Any, ...] = ()
     for event in events:
         new, effects = machine.step(value, event, 0.0)
         seen = claims.follow(Step(value, event, new, effects, 0.0, seen))
