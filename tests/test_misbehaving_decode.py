@@ -44,6 +44,8 @@ WORLDS = {
     "two writers, a region to come": decode(
         Config(prefills=2, chunks=2, ring=2, engine=AT_ONCE, budget=Budget(early=1)), 200
     ),
+    "a replica": decode(Config(prefills=2, heads=1, chunks=2, ring=1), 600),
+    "a replica, and two chunks in a ring of one": decode(Config(prefills=2, heads=1, chunks=2, ring=1, ahead=0), 300),
     "two writers, the second chunk queues": decode(
         Config(prefills=2, chunks=2, ring=2, ahead=0, engine=AT_ONCE, budget=Budget(early=1)), 150
     ),

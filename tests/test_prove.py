@@ -25,10 +25,9 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol import ring as real_ring
 from kvproto.protocol.invariants import CLAIMS
-from kvproto.protocol.states import Cause, DGrant, PRoom, PSend, PWrite
+from kvproto.protocol.states import DGrant, PSend, PWrite
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.tables.decode_grant import decode_grant
-from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.protocol.tables.prefill_write import one_fewer, prefill_write
 from kvproto.protocol.timing import Timing
@@ -168,29 +167,6 @@ def test_a_rank_of_the_group_that_is_no_writer_has_no_say_in_a_chunk(state: DGra
     before = at.decode(0).grants[ROOM][0]
     said = hear(at, "D", 0, asks(0), sender=1)
     assert [type(each).__name__ for each in said] == ["Report"] and at.decode(0).grants[ROOM][0] == before
-
-
-@pytest.mark.parametrize(
-    "state", [PRoom.UNKNOWN, PRoom.AWAIT_ENGINE, PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN]
-)
-def test_an_abort_without_a_cause_is_no_success(state: PRoom) -> None:
-    from test_core_scenarios import ROOM, WAYS, hear, to_await_engine, world
-
-    at = world(1, 2) if state is PRoom.AWAIT_PEERS else world()
-    if state is PRoom.AWAIT_ENGINE:
-        to_await_engine(at)
-    elif state is not PRoom.UNKNOWN:
-        WAYS[state][0](at)
-    hear(at, "P", 0, msg.Abort(Cause.NONE))
-    value = at.prefill(0).value_of(ROOM)
-    assert (value.state if value is not None else PRoom.UNKNOWN) is state
-    assert ROOM not in at.nodes["P", 0].outcomes
-
-
-def test_the_proof_misses_an_abort_that_says_no_cause() -> None:
-    with TablePatch() as bench:
-        bench.drop(prefill_room, bench.rows(prefill_room, PRoom.OPEN, ev.AbortAsked, "no_cause"))
-        assert {"invariant", "S6"} <= broken(proof_of(prefill_room, PRoom.OPEN, ev.AbortAsked))
 
 
 # ----------------------------------------------------------------------------------------- ring, lease, ends

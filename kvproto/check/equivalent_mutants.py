@@ -44,7 +44,6 @@ CLAIMS = "in these worlds one group opens a room, of which the engine then names
 
 HARMLESS: dict[str, str] = {
     "[not_a_writer] - ": "in these worlds only writers ask: misbehaving ranks are tests, and proofs miss it",
-    "AbortAsked [no_cause] - ": "in these worlds an abort says why: misbehaving ranks are tests, and proofs miss it",
     "EngineOpened [ended_for_another] - row": CLAIMS,
     "PeerNoted [secret] - row": CLAIMS,
     "TimerFired [unneeded] - row": LEFT,

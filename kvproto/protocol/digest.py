@@ -45,7 +45,7 @@ def protocol_texts() -> dict[str, str]:
         "layout": (Layout, Plan, cell, chunks, descriptors),
         "ring": (usable, Ring),
         "timing": (
-            Timing.__struct_fields__, Timing.return_, Timing.welcome_, Timing.calls_for, Timing.idle_, Timing.named,
+            Timing.__struct_fields__, Timing.return_, Timing.welcome_, Timing.idle_, Timing.named,
         ),
         "messages": (VERSION, AUX_CHUNK, encode, decode),
         "notification": (note, read_note),

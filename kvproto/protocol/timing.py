@@ -10,6 +10,8 @@ queue before a forward (it is not short: each of the rooms that wait asks twice 
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from kvproto.errors import ArgumentError
@@ -65,18 +67,15 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def return_(self) -> Timer:
-        """Calls after a loss: as many as make up the lease and the longest write."""
-        return self.calls_for(self.lease.period + self.write.period)
+        """Calls after a loss: as many as make up the lease and the longest write.  They do not back off: regions and
+        pages wait for the answer, or for the last call's end."""
+        return Timer(self.call.period, math.ceil((self.lease.period + self.write.period) / self.call.period))
 
     @property
     def welcome_(self) -> Timer:
         """Calls of a rank that does not answer: as many as make up `forget`."""
-        return self.calls_for(self.forget.period)
-
-    def calls_for(self, seconds: float) -> Timer:
-        """Calls that back off as `call` does, as many as make up so many seconds."""
         tries, passed = 0, 0.0
-        while passed < seconds:
+        while passed < self.forget.period:
             passed, tries = passed + self.call.after(tries), tries + 1
         return Timer(self.call.period, max(1, tries), self.call.longest)
 

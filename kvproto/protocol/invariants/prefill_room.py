@@ -161,6 +161,12 @@ def prefix_lies_within(v: V, e: ev.PeerOpened, g: Seen) -> bool:
     return e.prefix <= e.tokens
 
 
+@assumes(ev.AbortAsked, paid="codec: an ABORT without a cause is no message")
+def says_why(v: V, e: ev.AbortAsked, g: Seen) -> bool:
+    """An abort has a cause."""
+    return bool(e.cause)
+
+
 @assumes(ev.SendFinished, paid="prefill_send: its S6, one end a send that was opened")
 def only_live_sends_end(v: V, e: ev.SendFinished, g: Seen) -> bool:
     """Who ends was opened and has not ended."""

@@ -479,7 +479,7 @@ ignore(OVER,       EngineAborted,  "the room is over; the engine has been told")
 ignore((S.UNKNOWN, S.ANNOUNCED, S.OPEN, S.DRAINING, S.SETTLING, *OVER), PeerReady, "a repeated answer")
 ignore((S.OPEN, S.SETTLING, *FAILED), LinkCameUp, "nobody is to be told anything")
 ignore((S.SETTLING, *FAILED), LinkWentDown, "nothing can land any more")
-ignore((*BEGUN, S.SETTLING, S.FAILED), PeerQuiet, "nothing of the room is in doubt")
+ignore((*BEGUN, S.SETTLING, *FAILED), PeerQuiet, "nothing of the room is in doubt")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
 refuse(LIVE,       ChunkRequested, "not a chunk, or not a writer, of the plan")

@@ -306,11 +306,6 @@ def asked_by_engine(v: V, e: AbortAsked, now: float) -> bool:
     return e.cause.aborted
 
 
-def no_cause(v: V, e: AbortAsked, now: float) -> bool:
-    """It does not say why."""
-    return not e.cause
-
-
 def unowned(v: V, e: EngineOpened, now: float) -> bool:
     """The room ended before the engine opened it."""
     return not _work(v).owned
@@ -636,7 +631,6 @@ row(S.OPEN,          SendFinished,                      let=end_one, again=True)
 row((S.AWAIT_FORWARD, S.OPEN, S.DONE), PeerOpened,      do=(say_opened,))
 
 # ------------------------------------------------------------------------------------- what ends it early
-refuse((S.UNKNOWN, S.AWAIT_ENGINE, *LIVE), AbortAsked, "an abort says why: without a cause it would read as success", when=no_cause)
 opens(S.UNKNOWN,     AbortAsked,       S.ABORTED,       when=asked_by_engine, let=blame_unowned, do=(say_drained,))
 opens(S.UNKNOWN,     AbortAsked,       S.FAILED,        let=blame_unowned, do=(say_drained,))
 opens(S.UNKNOWN,     EngineRefused,    S.ABORTED,       let=decline)
