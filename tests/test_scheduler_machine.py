@@ -97,4 +97,4 @@ class WithDeafPrefill(Small):
 )  # fmt: skip
 def test_a_scheduler_that_does_wrong_is_found(machine: type[SchedulerMachine], said: str) -> None:
     with pytest.raises(AssertionError, match=said):
-        run(machine, 60)
+        run(machine, 400)

@@ -34,7 +34,7 @@ _ends: dict[int, tuple[Any, Any]] = {}
 _quotient = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
 
 
-class UndecidedError(Exception):
+class UndecidedError(KvprotoError, RuntimeError):
     """A way through a step has no end that could be found."""
 
 
