@@ -23,7 +23,7 @@ from support.stories import layout
 
 from kvproto.io.control.control import LOOPBACK, Control, ControlError, Peer, Sent
 from kvproto.io.control.poller import Waiter
-from kvproto.io.control.sockets import ControlSocket
+from kvproto.io.control.sockets import BUNDLE, ControlSocket
 from kvproto.testing.pair import Pair
 
 if TYPE_CHECKING:
@@ -163,13 +163,52 @@ def test_any_frame_under_any_name_comes_up_as_bytes(
             stranger.routing_id = name
         stranger.connect(str(control.address))
         stranger.send_multipart(parts)
-        [(peer, data)] = collect(control, 1)
-        assert data == b"".join(parts)
+        heard = collect(control, len(parts))
+        assert [data for _, data in heard] == parts, "each part is a frame by itself"
+        peer = heard[0][0]
         assert peer.link == 0
         assert name in {None, peer.name}
         assert control.send(peer, b"answer") is Sent.TAKEN
         assert stranger.poll(PATIENCE_MS)
         assert stranger.recv() == b"answer"
+
+
+def test_what_leaves_later_leaves_together_in_order_and_within_bounds(opened: Callable[..., Control]) -> None:
+    listener, here, connected, there = introduced(opened, max_frame=4096)
+    posted, socket = list[int](), connected._sockets[there.link]
+    assert isinstance(socket, ControlSocket)
+    taken = [b"%d" % i for i in range(BUNDLE)] + [bytes(3000), bytes(3000)]
+    for frame in taken:
+        assert connected.send(there, frame, later=True) is Sent.TAKEN
+    assert connected.send(there, b"beat", urgent=True, later=True) is Sent.TAKEN
+    assert connected.counts.sent == 1 and connected.outboxes.due_in == 0.0
+    post = connected.outboxes._post
+    connected.outboxes._post = lambda peer, frames: (posted.append(len(frames)), post(peer, frames))[1]
+    connected.flush()
+    assert posted == [BUNDLE, 2, 1], "one message holds BUNDLE frames, and max_frame bytes"
+    assert collect(listener, len(taken) + 1) == [(here, frame) for frame in (b"beat", *taken)]
+    assert connected.send(there, b"first", later=True) and connected.send(there, b"second")
+    assert [data for _, data in collect(listener, 2)] == [b"first", b"second"], "what leaves at once overtakes nothing"
+    assert listener.send(Peer(0, b"nobody"), b"word", later=True) is Sent.TAKEN
+    listener.flush()
+    assert listener.counts.lost == 1 and not listener.outboxes
+
+
+def test_what_leaves_later_leaves_before_its_peer_is_forgotten(opened: Callable[..., Control]) -> None:
+    listener, here, connected, there = introduced(opened)
+    assert connected.send(there, b"the last word", later=True)
+    connected.disconnect(there)
+    assert collect(listener, 1) == [(here, b"the last word")]
+
+
+def test_parts_without_number_come_up_as_few_frames(opened: Callable[..., Control]) -> None:
+    control = opened(LOOPBACK)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 0
+        stranger.connect(str(control.address))
+        stranger.send_multipart([b"part"] * 1000)
+        frames = [data for _, data in collect(control, BUNDLE)]
+        assert frames == [*[b"part"] * (BUNDLE - 1), b"part" * (1000 - BUNDLE + 1)]
 
 
 def test_what_is_too_large_never_reaches_us_and_harms_nobody(opened: Callable[..., Control]) -> None:

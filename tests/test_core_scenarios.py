@@ -368,7 +368,7 @@ def misfit_calls() -> SimulatedWorld:
         effects = prefill.hello(said if fits else replace(said, version=99), at.now)[1]
         if not fits:
             said_no = [effect.why for effect in effects if isinstance(effect, do.SayRefusal)]
-            assert said_no == ["wire version 99 against 1"]
+            assert said_no == ["wire version 99 against 2"]
         return prefill.links[1].state
 
     assert call(1, fits=False) is PLink.REFUSED

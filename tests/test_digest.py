@@ -52,7 +52,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "Size = Annotated[int, Meta(ge=0, lt=2**48)]", "Size = Annotated[int, Meta(ge=0, lt=2**47)]", "messages",
     ),
     "a message's name": ('tag="CHUNK_ACK"', 'tag="CHUNK_OK"', "messages"),
-    "the wire version": ("code speaks\nVERSION = 1", "code speaks\nVERSION = 2", "messages"),
+    "the wire version": ("code speaks\nVERSION = 2", "code speaks\nVERSION = 3", "messages"),
     "a cause's number": ("    FORGOTTEN = 12\n", "    FORGOTTEN = 99\n", "messages"),
     "what a cause means": (
         "return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED, Cause.DISCONNECTED, Cause.DECLINED)",

@@ -7,6 +7,7 @@ of one in which the defect is back.  A hazard without a name here, among the mut
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -51,13 +52,13 @@ def leaving() -> list[type[msg.Message]]:
     """What leaves, in its order, when a beat is said behind many requests to a peer that took nothing for a while."""
     open_, left, peer = [False], list[type[msg.Message]](), Peer(1, b"peer")
 
-    def post(_: Peer, data: bytes) -> Sent:
+    def post(_: Peer, frames: Sequence[bytes]) -> Sent:
         if not open_[0]:
             return Sent.FULL
-        left.append(type(read(data)[2]))
+        left.extend(type(read(frame)[2]) for frame in frames)
         return Sent.TAKEN
 
-    boxes = Outboxes(post, Counts(), 1 << 10, 1 << 20)
+    boxes = Outboxes(post, Counts(), 1 << 10, 1 << 20, 1 << 20)
     links = Connections(lambda: SimpleNamespace(send=boxes.offer), Counter(), lambda _: None)  # type: ignore[arg-type,return-value]
     links.bind(1, peer)
     for chunk in range(100):
@@ -73,9 +74,9 @@ def test_a_beat_does_not_queue_behind_requests(monkeypatch: pytest.MonkeyPatch) 
     assert leaving()[0] is msg.Heartbeat
     offer = Outboxes.offer
 
-    def one_lane(boxes: Outboxes, peer: Peer, data: bytes, *, urgent: bool) -> Sent:
+    def one_lane(boxes: Outboxes, peer: Peer, data: bytes, *, urgent: bool, later: bool) -> Sent:
         del urgent
-        return offer(boxes, peer, data)
+        return offer(boxes, peer, data, later=later)
 
     monkeypatch.setattr(Outboxes, "offer", one_lane)
     assert leaving()[-1] is msg.Heartbeat, "planted: one lane"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Never
 
 import pytest
@@ -224,12 +224,12 @@ def narrowed(pair: Pair, patch: pytest.MonkeyPatch) -> tuple[list[bytes], Callab
     control, post, taken = inside(pair.prefills[0]).loop.control, ControlSocket.post, list[bytes]()
     narrow = set(control._sockets.values())
 
-    def posted(socket: ControlSocket, name: bytes, data: bytes) -> Sent:
+    def posted(socket: ControlSocket, name: bytes, frames: Sequence[bytes]) -> Sent:
         if socket in narrow:
             return Sent.FULL
         if socket in control._sockets.values():
-            taken.append(data)
-        return post(socket, name, data)
+            taken.extend(frames)
+        return post(socket, name, frames)
 
     patch.setattr(ControlSocket, "post", posted)
     return taken, narrow.clear
@@ -242,9 +242,9 @@ def test_what_a_peer_has_no_room_for_is_tried_again_in_order_and_nothing_is_lost
     sent, widen = narrowed(pair, monkeypatch)
     send, offered = control.send, list[bytes]()
 
-    def heard(peer: Peer, data: bytes, *, urgent: bool = False) -> Sent:
+    def heard(peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
         offered.append(data)
-        return send(peer, data, urgent=urgent)
+        return send(peer, data, urgent=urgent, later=later)
 
     control.send = heard  # type: ignore[method-assign]
     room = pair.open(30)
@@ -261,7 +261,7 @@ def test_what_a_peer_has_no_room_for_is_tried_again_in_order_and_nothing_is_lost
 def test_an_outbox_beyond_its_bound_is_a_lost_link(pair: Pair, bounds: tuple[int, int]) -> None:
     rank, loop, _, _ = inside(pair.prefills[0])
     control, peer = loop.control, loop.connections.peer_of[1]
-    control.outboxes = Outboxes(lambda peer, data: Sent.FULL, control.counts, *bounds)
+    control.outboxes = Outboxes(lambda peer, data: Sent.FULL, control.counts, *bounds, 1 << 20)
     for chunk in range(3):
         loop.connections.send(1, 1, 1, ChunkAck(chunk))
     assert control.outboxes.depth(peer)[0] == 3

@@ -3,7 +3,8 @@
 A link is the protocol's; the connection under it is the control plane's, and a peer that returns comes over another
 one.  So a link is bound to its latest connection, and frames of the former one are nobody's.
 
-Frames that a peer has no room for wait in the control plane, in order; those of the link itself (beats, watermarks, the
+What is said under an epoch leaves when the loop lets it go, with all that is said on the link by then.  Frames that a
+peer has no room for wait in the control plane, in order; those of the link itself (beats, watermarks, the
 handshake) before those of rooms.  A peer that has no room there either is as
 good as gone: what waits for it is given up, and its link is reported lost (counted as "queue full").
 """
@@ -59,7 +60,8 @@ class Connections:
             self.counts["messages to nobody"] += 1
             return
         self.said[type(body)] += 1
-        if self.control().send(peer, encode(epoch, room, body), urgent=not room) is Sent.FULL:
+        frame = encode(epoch, room, body)
+        if self.control().send(peer, frame, urgent=not room, later=epoch > 0) is Sent.FULL:
             self.counts["queue full"] += 1
             self.control().outboxes.forget(peer)
             self.lost(link)

@@ -9,6 +9,8 @@ for all.  Such a pass takes its time, and a lease may end in it: each call, fram
 The bound of calls and frames is a count and a cost: a pass that has taken `PASS_S` takes at most `EVERY` more of each,
 and the next one begins with the rest.  So however dear those of a burst are, timers fire and answers leave in between.
 
+What a pass says leaves at its end, in one message for each peer, and no later than `HELD_S` after a look at the clock.
+
 Nothing of a protocol is here: an effect is looked up by its type and carried out, whatever the state.  What frames say,
 and what a fault of a handler comes to, a subclass knows.
 
@@ -35,6 +37,8 @@ LIMIT = 256
 EVERY = 4
 #: seconds of a pass after which it takes no more calls and frames than it must
 PASS_S = 0.01
+#: seconds that what is said waits for more in a long pass
+HELD_S = 3e-4
 LONGEST_WAIT = 1.0
 
 
@@ -51,7 +55,7 @@ class EventLoop(LoopThread):
         self._inbox: deque[Callable[[], None]] = deque()
         #: frames that a pass had no time for, and when this one began
         self._arrived: deque[tuple[Peer, bytes]] = deque()
-        self._began = 0.0
+        self._began = self._let_go = 0.0
         self._events: deque[Event] = deque()
         self._pace = FAST
         #: what passes have taken in which something happened
@@ -96,12 +100,14 @@ class EventLoop(LoopThread):
         self.claim()
         self.turns += 1
         self.now, self._began = self.clock.now(), self.clock.real()
+        self._let_go = self._began
         moved = self._take_calls()
         moved |= self._take_sources()
         moved |= self._take_frames()
         if self.party.next_deadline <= self.now:
             self.submit(self.party.tick(self.now, LIMIT))
             moved = True
+        self.control.flush()
         self.passed()
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
         if moved:
@@ -163,7 +169,7 @@ class EventLoop(LoopThread):
 
     def _take_frames(self) -> bool:
         self._arrived += self.control.receive(LIMIT - len(self._arrived))
-        count = len(self._arrived)
+        count = min(len(self._arrived), LIMIT)
         for turn in range(count):
             if turn % EVERY == EVERY - 1 and self._interlude():
                 break
@@ -171,9 +177,13 @@ class EventLoop(LoopThread):
         return count > 0
 
     def _interlude(self) -> bool:
-        """Look at the other sources; whether the pass has taken its time."""
+        """Look at the other sources, and let go what was said; whether the pass has taken its time."""
         self._take_sources()
-        return self.clock.real() - self._began > PASS_S
+        now = self.clock.real()
+        if now - self._let_go > HELD_S:
+            self.control.flush()
+            self._let_go = now
+        return now - self._began > PASS_S
 
     # ---------------------------------------------------------------------------------------- effects
     def _carry_out(self, effects: list[Effect]) -> None:

@@ -51,7 +51,7 @@ Digest = Annotated[str, Meta(max_length=1024)]
 #: `chunk` of the aux row: not a cell of the grid
 AUX_CHUNK = -1
 #: the wire version that this code speaks
-VERSION = 1
+VERSION = 2
 #: bounds of what a message may carry, in bytes
 MAX_AUX = 256 * 1024
 MAX_PAGES = 4 * 1024 * 1024

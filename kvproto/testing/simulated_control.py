@@ -171,9 +171,9 @@ class SimulatedControl(Control):
             self.post.nodes[target].routes[name] = self.number, peer
         return peer
 
-    def send(self, peer: Peer, data: bytes, *, urgent: bool = False) -> Sent:
+    def send(self, peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
         """Put a frame on its way; it may overtake others anyway, as the schedule says."""
-        del urgent
+        del urgent, later
         way = self.routes.get(peer)
         if way is None or (way[0] not in self.post.nodes and not peer.link):
             return Sent.GONE

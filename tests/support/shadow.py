@@ -163,9 +163,9 @@ class Shadow(Surroundings):
     def _watch_what_leaves(self) -> None:
         handlers, send = self.loop.handlers, self.loop.control.send
 
-        def sent(peer: Peer, data: bytes, *, urgent: bool = False) -> Sent:
+        def sent(peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
             self.theirs.append(("message", self.place(peer), *decode(data)))
-            return send(peer, data, urgent=urgent)
+            return send(peer, data, urgent=urgent, later=later)
 
         self.loop.control.send = sent  # type: ignore[method-assign]
         for kind in AS_THEY_ARE:

@@ -23,10 +23,10 @@ class Tap:
     def _listen(self, index: int, endpoint: Endpoint) -> None:
         send = inside(endpoint).loop.control.send
 
-        def noted(peer: Peer, data: bytes, *, urgent: bool = False) -> Sent:
+        def noted(peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
             if self.open:
                 self.frames.append((index, peer, data))
-            return send(peer, data, urgent=urgent)
+            return send(peer, data, urgent=urgent, later=later)
 
         inside(endpoint).loop.control.send = noted  # type: ignore[method-assign]
 

@@ -13,6 +13,9 @@ or in the outbox when a peer went is lost, as on any network; `counts.lost` has 
 protocol above re-sends. A peer that we connect to is never GONE: while it is away its outbox fills, and says
 FULL.
 
+*Many at once.* Frames that are to leave `later` leave when the loop says `flush`, in one message for each peer. What is
+bounded and counted is frames, however they travel, and of what came in one message each is a frame by itself.
+
 *One thread.* Sockets are not shared: the thread that polls the loop calls everything here (the loop sees to
 that). Any thread may call `wake`, and that is all.
 
@@ -100,7 +103,8 @@ class Control:
         self._hot: dict[int, Polled] = {}
         self._end = weakref.finalize(self, _end, self._context, self._sockets)
         self._end.atexit = False
-        self.outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes)  #: what waits for a peer's room
+        #: what waits for a peer's room, or to leave with others
+        self.outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes, max_frame)
         if bind is not None:
             self._listen(bind)
 
@@ -121,6 +125,7 @@ class Control:
     def disconnect(self, peer: Peer) -> None:
         """Forget the peer and what waits in its outbox; the connection of one that connected to us is its own."""
         self._check_open()
+        self.outboxes.let_go()
         self.outboxes.forget(peer)
         if peer.link and peer.link in self._sockets:
             socket = self._sockets.pop(peer.link)
@@ -129,19 +134,28 @@ class Control:
             self._hot.pop(socket.number, None)
             socket.close(LAST_WORD_S)
 
-    def send(self, peer: Peer, data: bytes, *, urgent: bool = False) -> Sent:
+    def send(self, peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
         """Queue one frame, in order with the others to this peer; one that is urgent, only with those that are.
 
+        `later`: it may leave with others, at the next `flush`, `receive` or `wait`; that the peer is gone shows then.
         ControlError: longer than `max_frame`.
         """
-        self._check_open()
+        if self._closed:
+            self._check_open()
         if len(data) > self.max_frame:
             msg = f"a frame of {len(data)} bytes, over max_frame={self.max_frame}: its receiver would hang up"
             raise ControlError(msg)
-        return self.outboxes.offer(peer, data, urgent=urgent)
+        return self.outboxes.offer(peer, data, urgent=urgent, later=later)
+
+    def flush(self) -> None:
+        """What was to leave later leaves now."""
+        self.outboxes.let_go()
 
     def receive(self, limit: int) -> list[tuple[Peer, bytes]]:
-        """Return up to `limit` frames, in order for each peer; never wait. Outboxes that have room move on, too."""
+        """Return up to `limit` frames, in order for each peer, and what else came in one message with the last.
+
+        Never wait. Outboxes that have room move on, too.
+        """
         self._check_open()
         self.outboxes.flush()
         for fd in self._watched.ready():
@@ -181,6 +195,7 @@ class Control:
         """Close every socket; libzmq has up to `drain_s` seconds for what it holds. Again: nothing."""
         if self._closed:
             return
+        self.flush()
         self._closed = True
         self._end.detach()
         self._watched.close()
@@ -216,13 +231,13 @@ class Control:
     def _heat(self, socket: Polled) -> None:
         self._hot[socket.number] = socket
 
-    def _post(self, peer: Peer, data: bytes) -> Sent:
-        """One frame into libzmq's window."""
+    def _post(self, peer: Peer, frames: Sequence[bytes]) -> Sent:
+        """One message into libzmq's window."""
         socket = self._sockets.get(peer.link)
         if not isinstance(socket, ControlSocket):
             return Sent.GONE
         self._heat(socket)
-        return socket.post(peer.name, data)
+        return socket.post(peer.name, frames)
 
     def _stirs(self, socket: PolledSocket) -> bool:
         """Whether a socket without frames has to be looked at again: what waits for room in it is moved on."""

@@ -7,6 +7,9 @@ leave nothing behind.
 It has two lanes, each in order: what is urgent goes before all that is not, so that signs of life and watermarks never
 queue behind bulk.
 
+What is offered to leave *later* is held until `flush`, and leaves with all that was held for its peer, several frames a
+message: one call of libzmq, and one wake-up of its thread and of the peer, for many.
+
 An outbox that waits is asleep, and nobody visits it. A socket with one peer, which we connected to, says when there is
 room (`control` then calls `move`), for years if need be. One socket serves all peers that connected to us, and does not
 say which of them has room; so such an outbox is tried again at its time (`flush`): in the next pass if something went,
@@ -19,13 +22,13 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from kvproto.io.control.sockets import Peer, Sent
+from kvproto.io.control.sockets import BUNDLE, Peer, Sent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 #: seconds until a try that nothing came of is repeated: the first time, and at most
 SOONEST_S, SLOWEST_S = 1e-3, 0.25
@@ -55,18 +58,38 @@ class _Outbox:
     def __len__(self) -> int:
         return len(self.urgent) + len(self.frames)
 
+    def bundle(self, max_bytes: int) -> list[bytes]:
+        """The frames of the next message: as many as one may have, the first in any case."""
+        if len(self) == 1:
+            return [(self.urgent or self.frames)[0]]
+        found, nbytes = list[bytes](), 0
+        for frame in chain(self.urgent, self.frames):
+            nbytes += len(frame)
+            if found and (nbytes > max_bytes or len(found) == BUNDLE):
+                break
+            found.append(frame)
+        return found
+
+    def drop(self, frames: int) -> None:
+        """So many of the first have gone."""
+        for _ in range(frames):
+            self.nbytes -= len((self.urgent or self.frames).popleft())
+
 
 class Outboxes:
-    """One queue for each peer in front of `post`, which takes a frame or answers FULL or GONE at once."""
+    """One queue for each peer in front of `post`, which takes a message of frames or answers FULL or GONE at once."""
 
     def __init__(
-        self, post: Callable[[Peer, bytes], Sent], counts: Counts, max_queue: int, max_bytes: int,
-        clock: Callable[[], float] = time.monotonic,
+        self, post: Callable[[Peer, Sequence[bytes]], Sent], counts: Counts, max_queue: int, max_bytes: int,
+        max_message: int, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
+        """`max_message`: bytes of the frames of one message, unless it has only one."""
         self._post = post
         self._counts = counts
-        self._max_queue, self._max_bytes = max_queue, max_bytes
+        self._max_queue, self._max_bytes, self._max_message = max_queue, max_bytes, max_message
         self._boxes: dict[Peer, _Outbox] = {}
+        #: those that `flush` lets go
+        self._held: list[tuple[Peer, _Outbox]] = []
         self._clock = clock
         #: of peers that connected to us: when to try again; an entry whose outbox is no more is passed over
         self._tries: list[tuple[float, int, Peer, _Outbox]] = []
@@ -80,11 +103,16 @@ class Outboxes:
     def __contains__(self, peer: Peer | None) -> bool:
         return peer in self._boxes
 
-    def offer(self, peer: Peer, data: bytes, *, urgent: bool = False) -> Sent:
-        """Post a frame, or keep it in order behind those of its lane that wait."""
+    def offer(self, peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
+        """Post a frame, or keep it in order behind those of its lane that wait; `later`: hold it until `flush`."""
+        if self._held and not later:
+            self.let_go()
         box = self._boxes.get(peer)
-        if box is None:
-            sent = self._post(peer, data)
+        if box is None and later:
+            box = self._boxes[peer] = _Outbox()
+            self._held.append((peer, box))
+        elif box is None:
+            sent = self._post(peer, (data,))
             if sent is not Sent.FULL:
                 self._counts.sent += sent is Sent.TAKEN
                 self._counts.gone += sent is Sent.GONE
@@ -101,10 +129,23 @@ class Outboxes:
     @property
     def due_in(self) -> float:
         """Seconds until the next try; infinity: none is due, or a socket will say when."""
+        if self._held:
+            return 0.0
         return max(0.0, self._tries[0][0] - self._clock()) if self._tries else float("inf")
 
+    def let_go(self) -> None:
+        """What was held leaves, as far as its peers take it."""
+        held, self._held = self._held, []
+        for peer, box in held:
+            if self._boxes.get(peer) is box:
+                self.move(peer)
+                if self._boxes.get(peer) is box:
+                    self._sleep(peer, box)
+
     def flush(self) -> None:
-        """Try those that are due, once each."""
+        """Let go what was held, and try those that are due, once each."""
+        if self._held:
+            self.let_go()
         if not self._tries:
             return
         now, again = self._clock(), []
@@ -125,9 +166,9 @@ class Outboxes:
     def move(self, peer: Peer) -> bool:
         """Move its outbox on as far as the peer takes it; whether something went."""
         box, sent, before = self._boxes[peer], Sent.TAKEN, self._counts.sent
-        while (lane := box.urgent or box.frames) and (sent := self._post(peer, lane[0])) is Sent.TAKEN:
-            box.nbytes -= len(lane.popleft())
-            self._counts.sent += 1
+        while box and (sent := self._post(peer, bundle := box.bundle(self._max_message))) is Sent.TAKEN:
+            box.drop(len(bundle))
+            self._counts.sent += len(bundle)
         if sent is not Sent.FULL:
             self.forget(peer)
         if sent is Sent.TAKEN:

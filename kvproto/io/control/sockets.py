@@ -16,7 +16,8 @@ ROUTING_ID         Fresh and random for each connection that is opened, so that 
 MAXMSGSIZE         There is no limit by default. With it who announces a larger frame loses the connection
                    before the frame is in memory. The number of parts of one message has no limit in libzmq,
                    and none of them is seen here before the last is in memory. So who may connect is asked
-                   first: `gate`, and `keys`.
+                   first: `gate`, and `keys`. What comes all the same comes up as `BUNDLE` frames, the last of them
+                   all that is left.
 HANDSHAKE_IVL      A connection that does not come to the point, and one that the gate has put off.
 ZAP_DOMAIN         Without it libzmq asks the gate only about peers with keys.
 SNDHWM, RCVHWM     Count messages, not bytes. Kept short; `control` has the queue that counts both.
@@ -30,7 +31,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from enum import Enum
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import zmq
 
@@ -39,8 +40,13 @@ from kvproto.io.control.gate import HANDSHAKE_S, Handshakes
 from kvproto.io.control.keys import MARK, Keys, beyond_loopback, split_key, with_key
 from kvproto.io.control.polled_socket import PolledSocket
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 LOOPBACK = "tcp://127.0.0.1:*"
-WINDOW = 64  # frames in the pipe of one peer, each way
+WINDOW = 64  # messages in the pipe of one peer, each way
+BUNDLE = 64  # frames that leave in one message, at most, and that are taken of one
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 Options = dict[zmq.SocketOption, int | bytes]
 _EVERY_SOCKET: Options = {
     zmq.LINGER: 0,
@@ -97,12 +103,15 @@ class ControlSocket(PolledSocket):
         super().__init__(number, socket)
         self.peer = peer  # None: a ROUTER, where each message names its sender
 
-    def post(self, name: bytes, data: bytes) -> Sent:
-        """Send one frame, to `name` where the socket has several peers."""
+    def post(self, name: bytes, frames: Sequence[bytes]) -> Sent:
+        """Send these frames as one message, to `name` where the socket has several peers: all of them or none."""
+        *first, last = frames
         try:
             if self.peer is None:
-                self._socket.send(name, zmq.NOBLOCK | zmq.SNDMORE)
-            self._socket.send(data, zmq.NOBLOCK)
+                self._socket.send(name, _MORE)
+            for frame in first:
+                self._socket.send(frame, _MORE)
+            self._socket.send(last, zmq.NOBLOCK)
         except zmq.Again:
             return Sent.FULL
         except zmq.ZMQError as error:
@@ -112,12 +121,14 @@ class ControlSocket(PolledSocket):
         return Sent.TAKEN
 
     def take(self, limit: int, frames: list[tuple[Peer, bytes]]) -> bool:
-        """Append what is here until `frames` has `limit`: True, there may be more. Parts come up joined."""
+        """Append what is here until `frames` has `limit`, and the rest of a message: True, there may be more."""
         try:
             while len(frames) < limit:
                 parts = self._socket.recv_multipart(zmq.NOBLOCK)
                 peer = self.peer or Peer(0, parts.pop(0))
-                frames.append((peer, parts[0] if len(parts) == 1 else b"".join(parts)))
+                if len(parts) > BUNDLE:
+                    parts[BUNDLE - 1 :] = [b"".join(parts[BUNDLE - 1 :])]
+                frames += [(peer, part) for part in parts]
         except zmq.Again:
             return False
         return True
