@@ -27,7 +27,7 @@ from kvproto.io.control.sockets import BUNDLE, ControlSocket
 from kvproto.testing.pair import Pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
 
 PATIENCE = 20.0
@@ -183,7 +183,12 @@ def test_what_leaves_later_leaves_together_in_order_and_within_bounds(opened: Ca
     assert connected.send(there, b"beat", urgent=True, later=True) is Sent.TAKEN
     assert connected.counts.sent == 1 and connected.outboxes.due_in == 0.0
     post = connected.outboxes._post
-    connected.outboxes._post = lambda peer, frames: (posted.append(len(frames)), post(peer, frames))[1]
+
+    def noted(peer: Peer, frames: Sequence[bytes]) -> Sent:
+        posted.append(len(frames))
+        return post(peer, frames)
+
+    connected.outboxes._post = noted
     connected.flush()
     assert posted == [BUNDLE, 2, 1], "one message holds BUNDLE frames, and max_frame bytes"
     assert collect(listener, len(taken) + 1) == [(here, frame) for frame in (b"beat", *taken)]
