@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -328,6 +330,21 @@ def test_an_idle_loop_sleeps_and_wakes_for_a_call(pair: Pair) -> None:
     endpoint.wait(5.0)
     assert time.monotonic() - started < 2.0
     timer.join()
+
+
+def test_a_loop_of_its_own_does_not_wait_5_ms_for_every_turn(pair: Pair) -> None:
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(5e-3)
+        pair.prefills[0].start(switch_interval=math.inf)
+        assert sys.getswitchinterval() == pytest.approx(5e-3), "it was told to leave it alone"
+        pair.prefills[1].start()
+        assert sys.getswitchinterval() == pytest.approx(2e-4)
+        sys.setswitchinterval(1e-4)
+        pair.decodes[0].start()
+        assert sys.getswitchinterval() == pytest.approx(1e-4), "shorter already"
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_loops_on_threads_of_their_own(pair: Pair) -> None:

@@ -13,7 +13,6 @@ request's end and nobody else's: it is logged, and the request is reported as fa
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -37,8 +36,6 @@ from kvproto.errors import KvprotoError
 from kvproto.fsm.vocabulary import Effect, Report, Transmit
 
 LOG = logging.getLogger("kvproto.adapters")
-#: seconds between switches of the interpreter, beside a thread that launches kernels
-SWITCH_S = 2e-4
 E = TypeVar("E", bound=Endpoint)
 
 
@@ -72,7 +69,6 @@ class Worker(Generic[E]):
 
     def start(self) -> None:
         """Have the endpoint run on its own thread."""
-        sys.setswitchinterval(SWITCH_S)
         self.endpoint.start()
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ between its own work it looks what has come.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,9 +32,6 @@ from kvproto.testing.pools import left_over
 TICK_S = 0.001  # how often a rank that only waits looks at its endpoint
 SETTLE_S = 5.0  # how long a rank may hold something of rooms that are released
 LOOPBACK = "127.0.0.1"
-#: A forward is thousands of short calls, each of which gives the interpreter lock away and takes it back before another
-#: thread has woken up. With the usual 5 ms the endpoint's thread waits so long for every turn.
-SWITCH_S = 2e-4
 
 
 def make_transport(run: Run) -> Transport:
@@ -160,7 +156,6 @@ def pool_of(me: DemoRank) -> Pool:
 @contextmanager
 def started(endpoint: Endpoint) -> Iterator[None]:
     """The endpoint on its own thread; closed on leaving."""
-    sys.setswitchinterval(SWITCH_S)
     endpoint.start()
     try:
         yield

@@ -20,6 +20,7 @@ checked, entries made and kept until the engine has been told everything.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
 
 #: the word of the tables for a link that is lost
 LOST = "lost"
+#: A forward is thousands of short calls, each of which gives the interpreter's lock away and takes it back before
+#: another thread has woken up; a scheduler that never sleeps gives it away only when it must.
+SWITCH_S = 2e-4
 
 
 class Endpoint:
@@ -95,12 +99,15 @@ class Endpoint:
         """Sleep until there may be something to do, `timeout` seconds at most."""
         self._loop.wait(timeout)
 
-    def start(self) -> None:
+    def start(self, switch_interval: float = SWITCH_S) -> None:
         """Run the loop on a thread of its own.
 
-        Beside a thread that launches kernels it waits for the interpreter's lock, 5 ms at a time by default: the
-        process does well to set `sys.setswitchinterval(2e-4)`.
+        Beside a thread that computes it waits for the interpreter's lock at every turn, 5 ms at a time by default; so
+        the interpreter's switch interval, which is the process's, is lowered to `switch_interval` seconds.  Where it is
+        that short already it stays as it is; infinity leaves it alone.
         """
+        if sys.getswitchinterval() > switch_interval:
+            sys.setswitchinterval(switch_interval)
         self._loop.run(f"kvproto-{type(self).__name__}-{self._rank.index}")
 
     def adopt(self) -> None:
