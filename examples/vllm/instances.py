@@ -13,7 +13,8 @@ import msgspec
 import psutil
 
 Carrier = Literal["kvproto", "plain", "nixl"]
-"""kvproto with digests and checksums; the same without, which cost time; vLLM's own NixlConnector."""
+"""kvproto with digests and checksums, of which instances that are cut alike go by the cheaper route and others by the
+ring; by the cheaper route and without either, which cost time; vLLM's own NixlConnector."""
 BLOCK = 32
 #: tokens that the prefill instance computes a step
 CHUNK = 64
@@ -42,9 +43,10 @@ class Instance:
     serial = itertools.count()
 
     def __init__(
-        self, name: str, tp: int, model: Path, out: Path, carrier: Carrier, *, ttl: float = 60.0, wait: float = 60.0
+        self, name: str, tp: int, model: Path, out: Path, carrier: Carrier, *, ttl: float = 60.0, wait: float = 60.0,
+        route: str = "cost",
     ) -> None:  # fmt: skip
-        """`name`: begins with P or D; `ttl`, `wait`: as the connector has them."""
+        """`name`: begins with P or D; `ttl`, `wait`, `route`: as the connector has them."""
         os.environ.update(ENVIRONMENT)
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
@@ -64,6 +66,7 @@ class Instance:
             }  # fmt: skip
             extra = {
                 "record": str(out), "name": name, "digests": carrier == "kvproto", "ttl": ttl, "wait": wait,
+                "route": route,
                 "grid": 4 * BLOCK, "ring_bytes": 8 << 20, "card": str(self._card),
             }  # fmt: skip
         transfer = KVTransferConfig(

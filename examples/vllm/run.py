@@ -41,10 +41,11 @@ INTRO = """\
 
 Written by `python -m examples.vllm.run` (`make engines-vllm`): real instances of vLLM on a CPU, prefill ranks - decode
 ranks, on one machine; a random Llama of 4 layers and 4 KV heads in float32, 24 greedy tokens a prompt, blocks of 32,
-prefill in chunks of 64 tokens. Carried by `kvproto` (with digests and checksums of all that is moved), by kvproto
-without them (`plain`) and by vLLM's own NixlConnector (`nixl`), one right after the other. The answers are compared
-with the model's in one process; the digests of every (chunk, layer, head) that was gathered with those of what was
-scattered; the blocks that lie in the decode instance's cache with those in the prefill instance's, whatever way they
+prefill in chunks of 64 tokens. Carried by `kvproto` (with digests and checksums of all that is moved; by the ring,
+unless both sides are cut alike), by kvproto without them, as it is by default (`plain`: in these small rooms blocks go
+page to page), and by vLLM's own NixlConnector (`nixl`), one right after the other. The answers are compared with the
+model's in one process; the digests of every (chunk, layer, head) that was gathered with those of what was scattered;
+the blocks that lie in the decode instance's cache with those in the prefill instance's, whatever way they
 came. What each scenario does stands in [examples/vllm/scenarios.py](../vllm/scenarios.py), what a row has to fulfil in
 [examples/vllm/judging.py](../vllm/judging.py). Outcomes are counted a rank. Times are those of two cores that do other
 things, too: they tell orders of magnitude.
@@ -131,19 +132,19 @@ def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
     place.mkdir(parents=True, exist_ok=True)
     for old in place.iterdir():
         old.unlink()
-    begun = time.perf_counter()
+    begun, (ours, theirs) = time.perf_counter(), pair.split("-")
+    route = "staged" if carrier == "kvproto" and {*ours.split("+")} != {theirs} else "cost"
 
     def say(*words: object) -> None:
         print(f"{time.perf_counter() - begun:7.1f}", *words, flush=True)
 
     def make(name: str, ranks: int) -> Instance:
-        return Instance(name, ranks, folder, place, carrier_, ttl=TTL, wait=WAIT)
+        return Instance(name, ranks, folder, place, carrier_, ttl=TTL, wait=WAIT, route=route)
 
     model.make(folder)
     prompts = model.prompts()
     answers = model.answers(folder, prompts)
     say("the whole model has answered")
-    ours, theirs = pair.split("-")
     prefills = [make(f"P{n if n > 1 else ''}", int(count)) for n, count in enumerate(ours.split("+"), 1)]
     say("prefill is there")
     decode = make("D", int(theirs))

@@ -18,7 +18,7 @@ from kvproto.errors import ArgumentError
 from kvproto.io.transports.base import Transport
 from kvproto.layout.sharding import DEFAULT_GRID_TOKENS
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Settings
+from kvproto.rank.settings import Route, Settings
 
 NAME = "KVPROTO_SGLANG"
 
@@ -31,6 +31,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grid: int = 0
     ring_bytes: int = 1 << 30
     slots: int = 4
+    #: how KV travels, as `Settings` has them
+    route: Route = "cost"
+    costs: str = ""
     #: the secret file of this process (`kvproto keys`), and whether to do without one beyond loopback
     keys: str = ""
     insecure: bool = False
@@ -55,7 +58,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def settings(self, timing: Timing) -> Settings:
         """Of a rank."""
-        return Settings(timing=timing, ring_bytes=self.ring_bytes, slots=self.slots)
+        return Settings(
+            timing=timing, ring_bytes=self.ring_bytes, slots=self.slots, route=self.route, costs=self.costs
+        )
 
     def make_transport(self, host: str) -> Transport:
         """A transport of its own for this rank; BackendUnavailable: the library is not there, or does not start."""

@@ -15,8 +15,9 @@ if that has one), `secret` (hex).  It is answered with those for the decode inst
 
 `kv_connector_extra_config`: `group` (of a decode instance: its name among several), `grid` (tokens a chunk), `ttl`
 (seconds that finished KV is kept for a decode instance that does not come), `wait` (of a prefill instance: seconds that
-a decode instance may wait for a request of which no forward has begun here), `ring_bytes`, `bind` (where a prefill rank
-listens), `keys` (a secret file), `card` (a file in which a prefill instance leaves its card).
+a decode instance may wait for a request of which no forward has begun here), `ring_bytes`, `route`, `costs` and `trace`
+(as `Settings` has them), `bind` (where a prefill rank listens), `keys` (a secret file), `card` (a file in which a
+prefill instance leaves its card).
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[An
     shards = _shards(config, len(caches))
     form = _geometry(caches, shards)
     timing = Timing(bootstrap=Timer(extra.get("ttl", TTL)), engine=Timer(extra.get("wait", WAIT)))
-    settings = Settings(ring_bytes=extra.get("ring_bytes", RING), timing=timing, trace=extra.get("trace", 512))
+    chosen: dict[str, Any] = {name: extra[name] for name in ("route", "costs", "trace") if name in extra}
+    settings = Settings(ring_bytes=extra.get("ring_bytes", RING), timing=timing, **chosen)
     more = {"settings": settings, "keys": extra.get("keys"), "digests": extra.get("digests", False)}
     mine = form.layout, shards.rank, form.pool, NixlTransport()
     if not transfer.is_kv_producer:
