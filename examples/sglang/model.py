@@ -35,10 +35,11 @@ def continued(folder: Path, prompts: list[list[int]], tokens: int) -> list[list[
 
     kind: Any = LlamaForCausalLM
     model = kind.from_pretrained(folder, dtype=torch.float32).eval()
+    model.generation_config.eos_token_id = None  # an end of text is a token like others, as where it is ignored
     said = []
     for prompt in prompts:
         ids = torch.tensor([prompt])
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, min_new_tokens=tokens,
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens,
                              do_sample=False, pad_token_id=0)  # fmt: skip
         said.append(out[0, len(prompt) :].tolist())
     return said
