@@ -76,6 +76,8 @@ class DecodeData:
         for event in news:
             if isinstance(event, Arrived):
                 self._arrived(event.tag)
+        if not self.scatters:
+            return bool(news)
         done = [key for key, ticket in self.scatters.items() if self._scattered(key, ticket)]
         for key in done:
             del self.scatters[key]

@@ -173,11 +173,12 @@ class Endpoint:
 
     # ------------------------------------------------------------------------------------------- rooms
     def _enter(self, room: Room, entry: RoomEntry, event: Callable[[], Event]) -> None:
-        if room.key in self._entries or (self._rank.value_of(room.key) is not None and self._knows_room(room.key)):
+        key = room.key
+        if key in self._entries or (self._rank.value_of(key) is not None and self._knows_room(key)):
             raise ArgumentError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
         self._loop.check()
         entry.opened = self._loop.clock.real()
-        self._entries[room.key] = entry
+        self._entries[key] = entry
         self._do(event)
 
     def _knows_room(self, key: int) -> bool:
@@ -188,8 +189,9 @@ class Endpoint:
 
     def _entry(self, room: Room) -> RoomEntry | None:
         """The room's entry; None for one that is over and was handed out; NotFoundError for one never opened here."""
-        entry = self._entries.get(room.key)
-        if entry is None and (self._rank.value_of(room.key) is None or not self._knows_room(room.key)):
+        key = room.key
+        entry = self._entries.get(key)
+        if entry is None and (self._rank.value_of(key) is None or not self._knows_room(key)):
             raise NotFoundError(f"{room} is not open here: open it first (or it has been over for long)")
         return entry
 
@@ -220,6 +222,8 @@ class Endpoint:
         """Outcomes since the last call; each room once.  EndpointError: the loop's thread has broken."""
         if self._loop.broken is not None:
             self._loop.check()
+        if not self._finished:
+            return []
         outcomes = _drain(self._finished)
         for outcome in outcomes:
             self._entries[outcome.room.key].handed = True
@@ -231,6 +235,8 @@ class Endpoint:
         Each room once, and never before `finished` has handed out its outcome.  It says nothing of the engine's own
         use of the pages: a prefill rank that owes nobody anything is released before its forward has run.
         """
+        if not self._released:
+            return []
         rooms: list[Room] = []
         early: list[Room] = []
         for room in _drain(self._released):

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 from kvproto.engine.durations import PASS_BOUNDS, Durations
-from kvproto.engine.loop_thread import LoopThread, Source
+from kvproto.engine.loop_thread import LoopThread
 from kvproto.fsm.driver import Driver
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.io.clock import Clock
@@ -79,7 +80,8 @@ class EventLoop(LoopThread):
     # ----------------------------------------------------------------------------------- the owner's side
     def call(self, action: Callable[[], None]) -> None:
         """Have `action` done in the loop's next pass.  Any thread; never waits.  EndpointError: there is none."""
-        self.check()
+        if self.closed or self.broken is not None:
+            self.check()
         self._inbox.append(action)
         self.rouse()
 
@@ -89,15 +91,25 @@ class EventLoop(LoopThread):
 
     def submit(self, effects: list[Effect]) -> None:
         """Carry these effects out, and all that follows at once."""
-        self._carry_out(effects)
-        while self._events:
+        if effects:
+            self._carry_out(effects)
+        events = self._events
+        while events:
             self.now = self.clock.again()
-            self._carry_out(self.party.handle(self._events.popleft(), self.now))
+            effects = self.party.handle(events.popleft(), self.now)
+            if effects:
+                self._carry_out(effects)
+
+    def settle(self) -> None:
+        """Carry out what was raised since, if anything was."""
+        if self._events:
+            self.submit([])
 
     # ---------------------------------------------------------------------------------------- one pass
     def poll(self) -> bool:
         """One bounded pass; whether anything happened."""
-        self.claim()
+        if self._owner != get_ident():
+            self.claim()
         self.turns += 1
         self.now, self._began = self.clock.now(), self.clock.real()
         self._let_go = self._began
@@ -149,22 +161,19 @@ class EventLoop(LoopThread):
                 action()
             except Exception as error:  # noqa: BLE001  # an engine's mistake is told, and ends nothing
                 self._fault("a call of the engine", error)
-            self.submit([])
+            if self._events:
+                self.submit([])
         return count > 0
 
     def _take_sources(self) -> bool:
         moved = False
         for source in self.sources:
-            moved |= self._take_source(source)
-        return moved
-
-    def _take_source(self, source: Source) -> bool:
-        try:
-            moved = source.poll()
-        except Exception as error:  # noqa: BLE001  # a library's fault; what it concerned ends by its timers
-            self._fault(type(source).__name__, error)
-            moved = False
-        self.submit([])
+            try:
+                moved |= source.poll()
+            except Exception as error:  # noqa: BLE001  # a library's fault; what it concerned ends by its timers
+                self._fault(type(source).__name__, error)
+            if self._events:
+                self.submit([])
         return moved
 
     def _take_frames(self) -> bool:
@@ -187,8 +196,9 @@ class EventLoop(LoopThread):
 
     # ---------------------------------------------------------------------------------------- effects
     def _carry_out(self, effects: list[Effect]) -> None:
+        handlers = self.handlers
         for effect in effects:
-            handler = self.handlers.get(type(effect))
+            handler = handlers.get(type(effect))
             if handler is None:
                 self._fault(str(effect), LookupError("no handler carries it out"))
                 continue

@@ -51,11 +51,11 @@ class Gathers:
         """Raise what is over, launch what was asked for."""
         moved = self._look()
         while self._asked:
-            self.loop.submit([])
+            self.loop.settle()
             self._launch(self._asked.popleft())
             moved = self._look() or moved
         if self._later and (moved or not self._going):
-            self.loop.submit([])
+            self.loop.settle()
             for _ in range(len(self._later)):
                 self._later.popleft()()
             return True

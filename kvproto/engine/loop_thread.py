@@ -67,7 +67,7 @@ class LoopThread:
 
     def rouse(self) -> None:
         """End the owner's sleep, if another thread calls."""
-        if self._owner not in (None, threading.get_ident()):
+        if self._owner is not None and self._owner != threading.get_ident():
             self.control.wake()
 
     def run(self, name: str) -> None:

@@ -9,7 +9,6 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from kvproto.errors import ArgumentError
-from kvproto.protocol.events import room_key
 from kvproto.protocol.states import Cause
 
 
@@ -40,8 +39,8 @@ class Room(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> int:
-        """The room key."""
-        return room_key(self.id, self.gen)
+        """The room key (`room_key`)."""
+        return self.gen << 64 | self.id
 
 
 class Outcome(msgspec.Struct, frozen=True):

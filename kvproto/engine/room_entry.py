@@ -53,8 +53,14 @@ class RoomEntry:
     ended: float = 0.0
 
 
+#: a table without pages
+NO_PAGES = torch.empty(0, dtype=torch.int64)
+
+
 def as_table(pages: Any) -> torch.Tensor:
     """The page ids (a sequence or tensor of ints) as an int64 tensor on the host, the room's own: a copy."""
+    if isinstance(pages, tuple) and not pages:
+        return NO_PAGES
     given = torch.as_tensor(pages, device="cpu")
     if given.numel() and (given.is_floating_point() or given.is_complex() or given.dtype is torch.bool):
         raise ArgumentError(f"page ids are integers, not {given.dtype}")

@@ -73,8 +73,9 @@ class RankWrites:
                 self._waiting.append(key)
             else:
                 self._offer(key, len(left.batches))
-                self.loop.submit([])
-        self.doubtful = [handle for handle in self.doubtful if not self._settled(handle)]
+                self.loop.settle()
+        if self.doubtful:
+            self.doubtful = [handle for handle in self.doubtful if not self._settled(handle)]
         return self.pieces > before
 
     def hear(self, event: Completed | Failed) -> None:

@@ -135,8 +135,12 @@ class Driver:
         """Fire at most `limit` timers that are due."""
         out: list[Any] = []
         for _ in range(limit):
-            first = min(self._timed, key=_next, default=None)
-            if first is None or first.wheel.next > now:
+            soonest, first = now, None
+            for store in self._timed:
+                order = store.wheel.order
+                if order and (order[0] < soonest or (first is None and order[0] == soonest)):
+                    soonest, first = order[0], store
+            if first is None:
                 break
             out += first.wake(now)
         return out
@@ -144,7 +148,12 @@ class Driver:
     @property
     def next_deadline(self) -> float:
         """When `tick` should be called at the latest (it may find nothing to do); infinity: no timer runs."""
-        return min((store.wheel.next for store in self._timed), default=INFINITY)
+        soonest = INFINITY
+        for store in self._timed:
+            order = store.wheel.order
+            if order and order[0] < soonest:
+                soonest = order[0]
+        return soonest
 
     def clear_pending(self) -> None:
         """Forget timers, and events that nobody has heard yet: for whoever puts values back from elsewhere."""
@@ -152,10 +161,6 @@ class Driver:
         for store in self._timed:
             store.wheel.clear()
             store.wakes.clear()
-
-
-def _next(store: MachineStore) -> float:
-    return store.wheel.next
 
 
 def steps(trace: Iterable[Any]) -> Iterator[Step]:

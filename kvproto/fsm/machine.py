@@ -175,7 +175,7 @@ def _due(timer: Timer | None) -> Due | None:
         if times and backs_off:
             return _slot(now + timer.after(times))
         if not first < now < last:
-            end = _slot(now + period)
+            end = (now + period) // QUANTUM * QUANTUM + QUANTUM
             # well within the slot no rounding can change the answer
             first, last = end - QUANTUM - period + QUANTUM / 1024, end - period - QUANTUM / 1024
         return end

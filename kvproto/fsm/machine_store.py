@@ -228,7 +228,7 @@ class MachineStore:
             value = parts.get(whole, {}).get(key)
             if value is not None and value.due <= now:  # an earlier one may have ended it
                 out += self.driver.expire(self, (whole, key), now)
-        left = min((value.due for value in parts.get(whole, {}).values()), default=INFINITY)
+        left = min([value.due for value in parts.get(whole, {}).values()], default=INFINITY)
         if left < self.wakes.get(whole, INFINITY):
             self._arm(left, whole)
         return out

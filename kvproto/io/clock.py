@@ -51,16 +51,10 @@ class Clock(Protocol):
 
 
 class MonotonicClock:
-    """The system's monotonic clock as it is; `source` is real time."""
+    """The system's monotonic clock as it is; `source` is real time, and every reading is one call of it."""
 
     def __init__(self, source: Callable[[], float] = time.monotonic) -> None:
-        self._source = source
-
-    def now(self) -> float:
-        """Seconds of the source."""
-        return self._source()
-
-    again = real = now
+        self.now = self.again = self.real = source
 
     def allow(self, seconds: float) -> None:
         """Nothing: it counts all."""
@@ -77,14 +71,15 @@ class SteadyClock:
             msg = f"cap_s={cap_s}: this clock would never end a wait; give the longest usual pass, in seconds"
             raise ValueError(msg)
         self._cap_s = cap_s
-        self._source = source
+        #: seconds of the source, stalls included: for "may I still?", and for what a pass takes
+        self.real = source
         self._last = source()
         self._allowed = 0.0
         self._withheld = 0.0
 
     def now(self) -> float:
         """Steady seconds. One reading is one pass: the stall, if there was one, is taken out here."""
-        real = self._source()
+        real = self.real()
         excess = real - self._last - self._cap_s - self._allowed
         self._last = real
         self._allowed = 0.0
@@ -99,10 +94,6 @@ class SteadyClock:
     def allow(self, seconds: float) -> None:
         """Say before a wait that it is meant: up to `seconds` more count at the next reading."""
         self._allowed = max(self._allowed, seconds)
-
-    def real(self) -> float:
-        """Seconds of the source, stalls included: for "may I still?", and for what a pass takes."""
-        return self._source()
 
     @property
     def withheld(self) -> float:

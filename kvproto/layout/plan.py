@@ -50,7 +50,7 @@ class Plan:
     Raises `LayoutError` if the two layouts, or the grid (tokens a cell), do not go together.
     """
 
-    __slots__ = ("_alike", "_before", "_contacts", "_duties", "_share", "_sizes", "_writers",
+    __slots__ = ("_alike", "_before", "_contacts", "_duties", "_linked_to", "_share", "_sizes", "_writers",
                  "decode", "grid", "prefill")  # fmt: skip
 
     def __init__(self, prefill: Layout, decode: Layout, grid: int) -> None:
@@ -60,6 +60,7 @@ class Plan:
         #: what was asked for: shares by writer, by reader and by both; what lies before a part, and in all of a grant
         self._duties: dict[int, tuple[Share, ...]] = {}
         self._writers: dict[int, tuple[Share, ...]] = {}
+        self._linked_to: dict[int, tuple[int, ...]] = {}
         self._share: dict[tuple[int, int], Share] = {}
         self._before: dict[tuple[int, int], Sizes] = {}
         self._sizes: dict[int, Sizes] = {}
@@ -93,7 +94,11 @@ class Plan:
 
     def linked_to(self, reader: int) -> tuple[int, ...]:
         """The writers that hold something the reader holds, replicas without a duty included."""
-        return tuple(self._contacts.writers(_known(self.decode, reader, "reader")))
+        known = self._linked_to.get(reader)
+        if known is None:
+            known = tuple(self._contacts.writers(_known(self.decode, reader, "reader")))
+            self._linked_to[reader] = known
+        return known
 
     def lead(self, reader: int) -> int:
         """The writer that sends the aux row: the lowest with a duty on the last stage that writes to the reader."""
@@ -101,8 +106,11 @@ class Plan:
 
     def share(self, writer: int, reader: int) -> Share:
         """What the writer writes for the reader; `LayoutError` no-duty if that is nothing."""
-        self.duties(writer)
-        return _owed(self._share, writer, reader)
+        known = self._share.get((writer, reader))
+        if known is None:
+            self.duties(writer)
+            known = _owed(self._share, writer, reader)
+        return known
 
     def overlap(self, writer: int, reader: int) -> Share | None:
         """What the two hold in common, whoever has the duty to write it; None if they are not linked."""
@@ -193,7 +201,10 @@ def _agree(prefill: Layout, decode: Layout, grid: int) -> None:
 
 def _aligned(sizes: Sizes, tokens: int) -> int:
     _counted(tokens)
-    return sum(-(size * tokens // -PART_ALIGNMENT) * PART_ALIGNMENT * parts for size, parts in sizes)
+    total = 0
+    for size, parts in sizes:
+        total += -(size * tokens // -PART_ALIGNMENT) * PART_ALIGNMENT * parts
+    return total
 
 
 def _counted(tokens: int) -> int:

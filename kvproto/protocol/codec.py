@@ -17,7 +17,6 @@ from __future__ import annotations
 import msgspec
 
 from kvproto.fsm.codec import U32, U64, WireError, pack, reader, unpack
-from kvproto.protocol.events import room_key, room_of
 from kvproto.protocol.messages import (
     MAX_AUX,
     MAX_ENDPOINT,
@@ -34,6 +33,8 @@ from kvproto.protocol.messages import (
 MAX_FRAME = max(MAX_AUX, MAX_ENDPOINT, MAX_PAGES) + 64 * 1024
 Frame = tuple[int, int, Message]
 
+#: of a room key, the room id (`room_of`)
+ROOM_ID = (1 << 64) - 1
 HEADER = U64, U64, U32
 _frames = reader(HEADER, Message)
 
@@ -59,8 +60,7 @@ class ForeignCallError(WireError):
 
 def encode(epoch: int, room: int, body: Message) -> bytes:
     """The frame of this message; `room` is a room key (0: the message is about the link)."""
-    room_id, gen = room_of(room)
-    return pack(epoch, room_id, gen, body)
+    return pack(epoch, room & ROOM_ID, room >> 64, body)
 
 
 def decode(frame: bytes) -> Frame:
@@ -76,7 +76,7 @@ def decode(frame: bytes) -> Frame:
         raise WireError(f"a prefix of {body.prefix} tokens in a room of {body.tokens}")
     if isinstance(body, Abort) and not body.cause:
         raise WireError("an abort without a cause: it would read as success")
-    return epoch, room_key(room_id, gen) if about_room else 0, body
+    return epoch, gen << 64 | room_id if about_room else 0, body
 
 
 def _unread(frame: bytes, error: WireError) -> WireError:

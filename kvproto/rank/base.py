@@ -190,7 +190,7 @@ class Rank(Party):
 
     def link_to(self, room: int, peer: int) -> int | None:
         """The link to this rank of the room's other group."""
-        return self.link_of.get((self._group_of(room), peer))
+        return self.link_of.get((self._groups.get(room) or self._group_of(room), peer))
 
     @property
     def side(self) -> str:
@@ -206,7 +206,7 @@ class Rank(Party):
         """The room's other group; None if nobody knows."""
         group = self._groups.get(room)
         if group is None:
-            value = self.value_of(room)
+            value = self.rooms.get(room) or self.tombs.get(room)
             group = value.terms.group if value is not None and value.terms is not None else None
         return group
 

@@ -21,7 +21,7 @@ from kvproto.layout.sharding import Layout, cell
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.events import Terms
+from kvproto.protocol.events import Terms, room_name
 from kvproto.protocol.ring import Ring
 from kvproto.protocol.routes import ChunkIs, HeardMessage, decode_routes
 from kvproto.protocol.states import DLink
@@ -102,16 +102,22 @@ class DecodeRank(Rank):
 
     def terms(self, group: int, plan: Plan) -> Terms:
         """What this rank has to do with that group; the same object for all of its links."""
+        linked = plan.linked_to(self.index)
+        known = self.peers.get(self.link_of.get((group, linked[0]), 0)) if linked else None
+        if known is not None and known.plan is plan and known.terms is not None:
+            return known.terms
         writers = mask(tuple(share.writer for share in plan.writers(self.index)))
-        terms = Terms(group, mask(plan.linked_to(self.index)), writers, 1 << plan.lead(self.index), plan.grid)
+        terms = Terms(group, mask(linked), writers, 1 << plan.lead(self.index), plan.grid)
         peers = (self.peers.get(self.link_of.get((group, index), 0)) for index in bits(terms.everyone))
         return next((each.terms for each in peers if each is not None and each.terms == terms), None) or terms
 
     def plan_of(self, room: int) -> Plan:
         """The plan between this rank's group and the room's prefill group."""
-        everyone = self.value_of(room).terms.everyone
-        peers = (self.peers.get(self.link_to(room, index) or 0) for index in bits(everyone))
-        return next(peer.plan for peer in peers if peer is not None and peer.plan is not None)
+        for index in bits(self.value_of(room).terms.everyone):
+            peer = self.peers.get(self.link_to(room, index) or 0)
+            if peer is not None and peer.plan is not None:
+                return peer.plan
+        raise LookupError(f"no link leads to the group of {room_name(room)}")
 
     def hello(self, session: int, link: int = 0) -> msg.Hello:
         """What a `SayHello` says on this link: with the grid of the group at its other end."""

@@ -174,7 +174,7 @@ class PrefillLinks(Rank):
         return fact
 
     def _group_of(self, room: int) -> int | None:
-        value = self.value_of(room)
+        value = self.rooms.get(room) or self.tombs.get(room)
         return value.facts.claim.group or None if value is not None else None
 
     def full(self, room: int) -> bool:

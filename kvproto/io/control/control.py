@@ -149,7 +149,8 @@ class Control:
 
     def flush(self) -> None:
         """What was to leave later leaves now."""
-        self.outboxes.let_go()
+        if self.outboxes.held:
+            self.outboxes.let_go()
 
     def receive(self, limit: int) -> list[tuple[Peer, bytes]]:
         """Return up to `limit` frames, in order for each peer, and what else came in one message with the last.
@@ -236,7 +237,7 @@ class Control:
         socket = self._sockets.get(peer.link)
         if not isinstance(socket, ControlSocket):
             return Sent.GONE
-        self._heat(socket)
+        self._hot[socket.number] = socket
         return socket.post(peer.name, frames)
 
     def _stirs(self, socket: PolledSocket) -> bool:

@@ -60,7 +60,7 @@ class _Outbox:
 
     def bundle(self, max_bytes: int) -> list[bytes]:
         """The frames of the next message: as many as one may have, the first in any case."""
-        if len(self) == 1:
+        if len(self.urgent) + len(self.frames) == 1:
             return [(self.urgent or self.frames)[0]]
         found, nbytes = list[bytes](), 0
         for frame in chain(self.urgent, self.frames):
@@ -89,7 +89,7 @@ class Outboxes:
         self._max_queue, self._max_bytes, self._max_message = max_queue, max_bytes, max_message
         self._boxes: dict[Peer, _Outbox] = {}
         #: those that `flush` lets go
-        self._held: list[tuple[Peer, _Outbox]] = []
+        self.held: list[tuple[Peer, _Outbox]] = []
         self._clock = clock
         #: of peers that connected to us: when to try again; an entry whose outbox is no more is passed over
         self._tries: list[tuple[float, int, Peer, _Outbox]] = []
@@ -105,12 +105,12 @@ class Outboxes:
 
     def offer(self, peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
         """Post a frame, or keep it in order behind those of its lane that wait; `later`: hold it until `flush`."""
-        if self._held and not later:
+        if self.held and not later:
             self.let_go()
         box = self._boxes.get(peer)
         if box is None and later:
             box = self._boxes[peer] = _Outbox()
-            self._held.append((peer, box))
+            self.held.append((peer, box))
         elif box is None:
             sent = self._post(peer, (data,))
             if sent is not Sent.FULL:
@@ -119,7 +119,7 @@ class Outboxes:
                 return sent
             box = self._boxes[peer] = _Outbox()
             self._sleep(peer, box)
-        if len(box) >= self._max_queue or box.nbytes + len(data) > self._max_bytes:
+        if len(box.urgent) + len(box.frames) >= self._max_queue or box.nbytes + len(data) > self._max_bytes:
             self._counts.refused += 1
             return Sent.FULL
         (box.urgent if urgent else box.frames).append(data)
@@ -129,13 +129,13 @@ class Outboxes:
     @property
     def due_in(self) -> float:
         """Seconds until the next try; infinity: none is due, or a socket will say when."""
-        if self._held:
+        if self.held:
             return 0.0
         return max(0.0, self._tries[0][0] - self._clock()) if self._tries else float("inf")
 
     def let_go(self) -> None:
         """What was held leaves, as far as its peers take it."""
-        held, self._held = self._held, []
+        held, self.held = self.held, []
         for peer, box in held:
             if self._boxes.get(peer) is box:
                 self.move(peer)
@@ -144,7 +144,7 @@ class Outboxes:
 
     def flush(self) -> None:
         """Let go what was held, and try those that are due, once each."""
-        if self._held:
+        if self.held:
             self.let_go()
         if not self._tries:
             return
@@ -166,13 +166,18 @@ class Outboxes:
     def move(self, peer: Peer) -> bool:
         """Move its outbox on as far as the peer takes it; whether something went."""
         box, sent, before = self._boxes[peer], Sent.TAKEN, self._counts.sent
-        while box and (sent := self._post(peer, bundle := box.bundle(self._max_message))) is Sent.TAKEN:
+        while box.urgent or box.frames:
+            bundle = box.bundle(self._max_message)
+            sent = self._post(peer, bundle)
+            if sent is not Sent.TAKEN:
+                break
             box.drop(len(bundle))
             self._counts.sent += len(bundle)
-        if sent is not Sent.FULL:
-            self.forget(peer)
         if sent is Sent.TAKEN:
+            del self._boxes[peer]
             self.emptied(peer)
+        elif sent is Sent.GONE:
+            self.forget(peer)
         return self._counts.sent > before
 
     def forget(self, peer: Peer) -> None:

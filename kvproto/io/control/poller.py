@@ -90,12 +90,17 @@ def _answered(entries: list[tuple[int, int]]) -> list[int]:
 
 
 class Waker:
-    """A descriptor that becomes readable when any thread calls `wake`, and stays so until `clear`."""
+    """A descriptor that becomes readable when any thread calls `wake`, and stays so until `clear`.
+
+    Of many calls before a `clear` one reaches the system.  Who calls has done before what is to be seen, and who clears
+    looks afterwards: a call that comes in between the two halves of `clear` is seen although it leaves no byte.
+    """
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
         self._reader.settimeout(0.0)
         self._writer.settimeout(0.0)
+        self._called = False
 
     def fileno(self) -> int:
         """Return the descriptor to sleep on."""
@@ -103,6 +108,9 @@ class Waker:
 
     def wake(self) -> None:
         """From any thread, any number of times. After `close` it does nothing."""
+        if self._called:
+            return
+        self._called = True
         try:
             self._writer.send(b"\0")
         except OSError:
@@ -114,7 +122,8 @@ class Waker:
             while self._reader.recv(4096):
                 continue
         except BlockingIOError:
-            return
+            pass
+        self._called = False
 
     def close(self) -> None:
         """Give both descriptors back."""

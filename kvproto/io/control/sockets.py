@@ -124,7 +124,11 @@ class ControlSocket(PolledSocket):
         """Append what is here until `frames` has `limit`, and the rest of a message: True, there may be more."""
         try:
             while len(frames) < limit:
-                parts = self._socket.recv_multipart(zmq.NOBLOCK)
+                part = self._socket.recv(zmq.NOBLOCK, copy=False)
+                parts = [part.bytes]
+                while part.more:
+                    part = self._socket.recv(zmq.NOBLOCK, copy=False)
+                    parts.append(part.bytes)
                 peer = self.peer or Peer(0, parts.pop(0))
                 if len(parts) > BUNDLE:
                     parts[BUNDLE - 1 :] = [b"".join(parts[BUNDLE - 1 :])]

@@ -112,7 +112,8 @@ class WriteRecords(PeersAndRegions, Generic[F]):
     def poll(self) -> list[TransportEvent]:
         self._owner.check()
         if not self.closed:
-            self._gather()
+            if self._strays:
+                self._gather()
             self._progress()
         events, self._events = self._events, []
         return events

@@ -1,0 +1,27 @@
+"""The control path's cost as a number that does not depend on the machine: Python calls a room, and a chunk."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("zmq")
+
+from kvproto.bench.control_calls import CallCounter, count
+
+#: calls a room of one chunk, and for each further chunk; who has a reason to need more raises the bound and says why
+BOUNDS = {"prefill": {"room": 490, "chunk": 208}, "decode": {"room": 370, "chunk": 153}}
+
+
+def test_a_room_and_a_chunk_take_no_more_calls_than_they_did() -> None:
+    found = count()
+    assert {side: each.keys() for side, each in found.items()} == {side: each.keys() for side, each in BOUNDS.items()}
+    for side, bounds in BOUNDS.items():
+        for what, most in bounds.items():
+            assert 0.8 * most < found[side][what] <= most, (side, what, found)
+
+
+def test_what_counts_is_this_package() -> None:
+    counter = CallCounter()
+    counter.during(lambda: [count.__name__, sorted([2, 1], key=abs)])
+    assert not counter.calls, "neither a library nor the counter's own"
