@@ -8,6 +8,8 @@ sender sees it to the note being in the decode rank's hands, from there to the s
 *Throughput*: rooms as fast as one link carries them, 64 at a time; every room is opened on both sides, announced,
 granted, gathered, written, scattered, confirmed and released.
 
+*Calls*: Python calls a room and a chunk on each side (`control_calls`), the same on every machine.
+
 *With keys* (`--keys`): the same throughput between two more processes whose control plane is encrypted, each run beside
 one without, in turns; the figure is the ratio.
 
@@ -31,6 +33,7 @@ import torch
 
 from kvproto.arguments import positive, real
 from kvproto.bench import tables
+from kvproto.bench.control_calls import count
 from kvproto.bench.control_side import LIVE, ControlRank
 from kvproto.bench.members import Members
 from kvproto.bench.results import command_line, write
@@ -40,11 +43,15 @@ SPANS = (
     "produced to gathering", "gathered to posted", "produced to posted", "written to noted", "noted to launched",
     "produced to finished",
 )  # fmt: skip
+#: what the protocol alone takes of the way from `produced` to the post
+PROTOCOL = "produced to posted, without the gather"
 
 
 def spread(spans: list[float]) -> dict[str, float]:
     spans = sorted(1e6 * span for span in spans)
-    return {"median": statistics.median(spans), "p99": spans[min(len(spans) - 1, len(spans) * 99 // 100)]}
+    last = len(spans) - 1
+    tails = {name: spans[min(last, int(len(spans) * share))] for name, share in (("p99", 0.99), ("p999", 0.999))}
+    return {"median": statistics.median(spans), **tails}
 
 
 def throughput(tell: Callable[..., list[Any]], pairs: Sequence[str], rooms: int, gen: int) -> dict[str, list[float]]:
@@ -68,17 +75,22 @@ def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int, keys:
     tell("D", "connect", *tell("P", "address"))
     rows, gen = [], 0
     for live in LIVE:
-        spans: dict[str, list[float]] = {name: [] for name in SPANS}
+        spans: dict[str, list[float]] = {name: [] for name in (*SPANS, PROTOCOL)}
         for _ in range(max(2, rounds // live) + 1):
             gen += 1
             tell("PD", "prepare", live, gen)
             ours, theirs = tell("PD", "paced", live, gen, pace)
-            for name in spans:
+            for name in SPANS:
                 begin, end = name.split(" to ")
                 first = ours.get(begin) or theirs[begin]
                 last = (theirs if end in ("noted", "launched", "finished") else ours)[end]
                 if gen > 1:  # a room that only the last has is one of before: a message was repeated
                     spans[name] += [last[room] - first[room] for room in last if room in first]
+            if gen > 1:
+                spans[PROTOCOL] += [
+                    at - ours["gathered"][room] + ours["gathering"][room] - ours["produced"][room]
+                    for room, at in ours["posted"].items() if room in ours["gathered"] and room in ours["produced"]
+                ]  # fmt: skip
         rows.append({"rooms": live, "samples": len(spans["produced to posted"]),
                      **{name: spread(each) for name, each in spans.items()}})  # fmt: skip
     if keys is not None:
@@ -93,6 +105,7 @@ def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int, keys:
     return {
         "spin": spin, "cuda": cuda, "pace_ms": 1e3 * pace, "rows": rows, "rooms_a_second": speeds["PD"],
         "rooms_a_second_with_keys": speeds.get("pd", []), "idle": idle, "right": right,
+        "calls": count(),
     }  # fmt: skip
 
 

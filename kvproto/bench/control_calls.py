@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -75,7 +76,7 @@ def transfer(pair: Pair, network: SimulatedNetwork, counters: list[CallCounter],
         network.settle()
         for at, endpoint in enumerate(pair.endpoints):
             counters[at].during(endpoint.poll)
-            told[at] += counters[at].during(lambda endpoint=endpoint: _told(endpoint))
+            told[at] += counters[at].during(partial(_told, endpoint))
 
 
 def _told(endpoint: Endpoint) -> int:

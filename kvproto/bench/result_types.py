@@ -159,6 +159,7 @@ class ControlFigures(msgspec.Struct):
     rooms_a_second: Annotated[list[Speed], NotEmpty]
     idle: list[Speed]
     right: bool
+    calls: dict[str, Spread] | UnsetType = UNSET
 
 
 class DemoPass(msgspec.Struct):
