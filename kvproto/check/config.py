@@ -19,10 +19,12 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.fsm.network import Net
+from kvproto.fsm.timing import Timer
 from kvproto.layout.costs import PROFILES
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.events import room_key
+from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import Settings
 
 #: faults after which long timers may end by themselves when nothing else moves
@@ -44,6 +46,8 @@ EngineCalls = Annotated[str, msgspec.Meta(max_length=64, pattern=f"^({WORDS}|[+]
 EngineScript = Annotated[tuple[EngineCalls, ...], msgspec.Meta(max_length=8)]
 
 
+#: the timers of a timed world: the defaults, but that who is gone for good is forgotten sooner
+TIMED = Timing(forget=Timer(60.0))
 #: in a world without numbers for time: pages as dear as the ring; a piece that costs, so pages do; or the kernels
 FREE = PROFILES["free"]
 COSTS = {"even": FREE, "dear pages": replace(FREE, piece=1.0), "dear ring": replace(FREE, launch=1.0)}
@@ -133,6 +137,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: "withdraw" takes all KV back, and "withdrawn" is when the engine has heard that nothing of it is read
     engine: EngineScript = ("open+schedule", "produce", "produce", "aux")
     budget: Budget = Budget()
+    #: time has numbers, and timers end when they are due (see `timed_world`)
+    timed: bool = False
+    #: in it, seconds between two calls of a prefill engine for one room (at once: 0)
+    pace: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 0
     #: a decode engine may announce a room before it opens it
     announce: bool = False
     #: the search keeps the graph and asks whether every way ends
@@ -183,6 +191,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Settings(
             window=self.window, slots=self.slots, page_writes=self.page_writes,
             requests=self.requests, ring_bytes=self.ring * UNIT, ahead=self.ahead,
-            route=self.route, costs=COSTS[self.costs],
+            route=self.route, costs=COSTS[self.costs], timing=TIMED if self.timed else Timing(),
             tombstones=self.tombstones, trace=64,
         )  # fmt: skip

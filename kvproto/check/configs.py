@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kvproto.check.config import Budget, Config
 from kvproto.check.small_worlds import AT_ONCE, SMALL
+from kvproto.check.timed_configs import TIMED_LARGE, TIMED_SMALL
 
 #: where writes may carry their notification, too: each of these once more, as `NAME-tells`
 _TELLS = (
@@ -108,6 +109,9 @@ def _each(worlds: dict[str, Config], slow: int = 0) -> dict[str, Config]:
 
 
 SUITES["small"] = tuple(CONFIGS)
+#: worlds in which time has numbers: those that are searched with every change, and all of them
+SUITES["timed-small"], SUITES["timed"] = tuple(TIMED_SMALL), (*TIMED_SMALL, *TIMED_LARGE)
+CONFIGS |= TIMED_SMALL | TIMED_LARGE
 BRIEF = {
     f"{name}-brief": replace(CONFIGS[name], hasty=True, must=(), budget=replace(CONFIGS[name].budget, slow=1))
     for name in _HEAVY

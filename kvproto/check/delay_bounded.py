@@ -124,7 +124,3 @@ class DelayBoundedExplorer(Explorer):
         """The budget with these sources asleep."""
         return self.budget(self.budgets.values[budget]._replace(asleep=asleep))
 
-
-def explorer(config: Config) -> Explorer:
-    """The world of a configuration."""
-    return DelayBoundedExplorer(config) if config.hasty else Explorer(config)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kvproto.check.config import KINDS, MANY, Config
-from kvproto.check.link_invariants import disagree, judge_pair
+from kvproto.check.link_invariants import agree, disagree, judge_pair
 from kvproto.check.network import NOTIFICATION, REPORT, TO_DECODE, deliveries
 from kvproto.check.node import Move, Unrest
 from kvproto.check.state_encoding import BITS, DEAD, MASK, Op, WorldEvent, event
@@ -89,10 +89,12 @@ class Hearing(NamedTuple):
 
 
 class LinkCouple(NamedTuple):
-    """What two nodes of a link are to each other: who is alone (two bits a link), and what cannot be."""
+    """What two nodes of a link are to each other: who is alone (two bits a link), what cannot be, and whether both have
+    the link up as one."""
 
     alone: int
     fault: tuple[str, str] | None
+    agreed: bool
 
 
 class Menus(CheckedWorld):
@@ -240,7 +242,8 @@ class Menus(CheckedWorld):
             at_p, at_d = self.pairs[i]
             ours, theirs = self.parts[at_p].values[p], self.parts[self.config.prefills + at_d].values[d]
             alone = disagree(ours, theirs, at_p, at_d) << 2 * i
-            found = LinkCouple(alone, judge_pair(ours, theirs, at_p, at_d, self.decodes[at_d]))
+            fault = judge_pair(ours, theirs, at_p, at_d, self.decodes[at_d])
+            found = LinkCouple(alone, fault, agree(ours, theirs, at_p, at_d))
             self.couples[i][p << BITS | d] = found
         return found
 

@@ -12,14 +12,26 @@ from kvproto.protocol.states import DLink, PLink
 PREFILL_ALONE, DECODE_ALONE = 1, 2
 
 
+def agree(p: Any, d: Any, at_p: int, at_d: int) -> bool:
+    """Whether both ends take the link for up, in the same epoch."""
+    ours, theirs = _ends(p, d, at_p, at_d)
+    up = ours is not None and theirs is not None and ours.state is PLink.UP and theirs.state is DLink.UP
+    return bool(up and ours.epoch == theirs.epoch)
+
+
+def _ends(p: Any, d: Any, at_p: int, at_d: int) -> tuple[Any, Any]:
+    """The link's two values; None: there is none there, or nobody."""
+    ours = p.rank[2][at_d] if isinstance(p, PNode) else None
+    return ours, d.rank[2][at_p] if isinstance(d, DNode) else None
+
+
 def disagree(p: Any, d: Any, at_p: int, at_d: int) -> int:
     """Which end takes the link for up although the other does not (mask)."""
-    ours = p.rank[2][at_d] if isinstance(p, PNode) else None
-    theirs = d.rank[2][at_p] if isinstance(d, DNode) else None
+    if agree(p, d, at_p, at_d):
+        return 0
+    ours, theirs = _ends(p, d, at_p, at_d)
     up_p = ours is not None and ours.state is PLink.UP
     up_d = theirs is not None and theirs.state is DLink.UP
-    if ours is not None and theirs is not None and up_p and up_d and ours.epoch == theirs.epoch:
-        return 0
     return (PREFILL_ALONE if up_p else 0) | (DECODE_ALONE if up_d else 0)
 
 

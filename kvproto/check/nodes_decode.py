@@ -29,7 +29,7 @@ from kvproto.check.node import (
     put,
     remove,
 )  # fmt: skip
-from kvproto.check.snapshot import freeze_decode, thaw_decode
+from kvproto.check.snapshot import Frozen, freeze_decode, thaw_decode
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -155,13 +155,21 @@ class DecodeNode(DecodeMemory):
         if what[0] in ("land", "fail", "doubt", "settle", "post", "peer crashed"):
             return self.memory(v, what, self.outs), self.outs
         rank, _ = self.rank, self.interpreter = self.lives[v.life]
-        thaw_decode(rank, self.names, v.rank)
+        self.thaw_rank(v.rank)
         self._thaw_links(v.life)
         before = rank.ring.mark
-        self._drive(what)
+        self.drive(what)
         self.judge_ends(rank)
         judge("S7", rank.ring.mark >= before, f"the watermark falls from {before} to {rank.ring.mark}")
         return self.tidy(self._frozen()), self.outs
+
+    def freeze_rank(self) -> Frozen:
+        """The rank as a value."""
+        return freeze_decode(self.rank, self.names, self.config.prefills)
+
+    def thaw_rank(self, frozen: Frozen) -> None:
+        """Make the rank what was frozen."""
+        thaw_decode(self.rank, self.names, frozen)
 
     def _thaw_links(self, life: int) -> None:
         """Those that the rank has not forgotten lead where they led when it called."""
@@ -174,9 +182,10 @@ class DecodeNode(DecodeMemory):
 
     def _frozen(self) -> DNode:
         v: DNode = self.current
-        return v._replace(rank=freeze_decode(self.rank, self.names, self.config.prefills))
+        return v._replace(rank=self.freeze_rank())
 
-    def _drive(self, what: Input) -> None:
+    def drive(self, what: Input) -> None:
+        """What the input is to the rank and what surrounds it."""
         keys = self.names.keys
         match what[0]:
             case "message" | "notified":

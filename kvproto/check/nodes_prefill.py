@@ -26,7 +26,7 @@ from kvproto.check.node import (
 )  # fmt: skip
 from kvproto.check.prefill_local_steps import PNode
 from kvproto.check.prefill_slots import DOWN, PrefillSlots
-from kvproto.check.snapshot import LONG_AGO, freeze_prefill, thaw_prefill
+from kvproto.check.snapshot import LONG_AGO, Frozen, freeze_prefill, thaw_prefill
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import DEFAULT, ROOM_CHUNK, Claim, TimerFired
@@ -55,12 +55,20 @@ class PrefillNode(PrefillSlots):
         """The next value, and what leaves the node.  Raises `Violation`."""
         self._thaw(v)
         self.current, self.outs, self.untaken = v, [], None
-        self._drive(what)
+        self.drive(what)
         self.judge_ends(self.rank)
         return self._frozen(), self.outs
 
+    def freeze_rank(self) -> Frozen:
+        """The rank as a value."""
+        return freeze_prefill(self.rank, self.names, self.config.decodes)
+
+    def thaw_rank(self, frozen: Frozen) -> None:
+        """Make the rank what was frozen."""
+        thaw_prefill(self.rank, self.names, frozen, DECODE_GROUP, self.plan)
+
     def _thaw(self, v: PNode) -> None:
-        thaw_prefill(self.rank, self.names, v.rank, DECODE_GROUP, self.plan)
+        self.thaw_rank(v.rank)
         known = {link: self.place(link - 1) for link in self.rank.links}
         it, keys = self.interpreter, self.names.keys
         it.place_of, it.link_at = known, {place: link for link, place in known.items()}
@@ -76,9 +84,10 @@ class PrefillNode(PrefillSlots):
         preparing = sorted((self.names.place[room], *rest) for room, *rest in unposted)
         up = {link - 1 for link, at in self.rank.links.items() if at.state is PLink.UP}
         wires = tuple(it.wires.get(d + 1) if d in up else None for d in range(decodes))
-        return v._replace(rank=freeze_prefill(self.rank, self.names, decodes), preparing=tuple(preparing), wires=wires)
+        return v._replace(rank=self.freeze_rank(), preparing=tuple(preparing), wires=wires)
 
-    def _drive(self, what: Input) -> None:
+    def drive(self, what: Input) -> None:
+        """What the input is to the rank and what surrounds it."""
         v, keys = self.current, self.names.keys
         match what[0]:
             case "message" | "message late":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvproto.check.config import Config
-from kvproto.check.delay_bounded import explorer
+from kvproto.check.explorers import explorer
 from kvproto.check.step_wording import named
 from kvproto.check.story import RankTale, plain
 from kvproto.fsm import search

@@ -14,6 +14,8 @@ nothing can tell them apart:
   checker watches;
 * of a room that has failed only what its tombstone can still say is kept.
 
+A world in which time has numbers keeps other things of each value (`Forms`).
+
 What is left out on purpose: the trace, the counters, the order in which rooms were met (it decides nothing but the
 order of effects within one step).
 """
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -100,11 +102,30 @@ def _grant(value: Any, name: int) -> Any:
     return replace(value, due=INFINITY, grant=name if value.grant else 0)
 
 
-def _rooms(rank: Rank, names: Names) -> tuple[Frozen, Frozen]:
+class Forms(NamedTuple):
+    """What is kept of each kind of value."""
+
+    room: Callable[[Any], Any]
+    send: Callable[[Any], Any]
+    write: Callable[[Any], Any]
+    link: Callable[[Any], Any]
+    grant: Callable[[Any], Any]
+
+
+#: where time has no numbers
+UNTIMED = Forms(_room, _send, _write, _link, lambda value: _grant(value, 1))
+
+
+def _rooms(rank: Rank, names: Names, forms: Forms) -> tuple[Frozen, Frozen]:
     place: Callable[[int], int] = names.place.__getitem__
-    rooms = tuple(sorted(((place(key), _room(v)) for key, v in rank.rooms.items()), key=lambda pair: pair[0]))
-    tombs = tuple(sorted(((place(key), _room(v)) for key, v in rank.tombs.items()), key=lambda pair: pair[0]))
+    rooms = tuple(sorted(((place(key), forms.room(v)) for key, v in rank.rooms.items()), key=lambda pair: pair[0]))
+    tombs = tuple(sorted(((place(key), forms.room(v)) for key, v in rank.tombs.items()), key=lambda pair: pair[0]))
     return rooms, tombs
+
+
+def _links(rank: Rank, peers: int, forms: Forms) -> Frozen:
+    """By the peer's rank; None: there is none."""
+    return tuple(forms.link(rank.links[i + 1]) if i + 1 in rank.links else None for i in range(peers))
 
 
 def _thaw_rooms(rank: Rank, names: Names, rooms: Frozen, tombs: Frozen) -> None:
@@ -114,16 +135,16 @@ def _thaw_rooms(rank: Rank, names: Names, rooms: Frozen, tombs: Frozen) -> None:
     rank.trace.clear()
 
 
-def freeze_prefill(rank: PrefillRank, names: Names, peers: int) -> Frozen:
+def freeze_prefill(rank: PrefillRank, names: Names, peers: int, forms: Forms = UNTIMED) -> Frozen:
     """(rooms, tombs, links, terms, sends, free slots, slots held, queue for slots, waiting for a mark, writes,
     permits held, queue for them, a link's queue for credits)."""
-    place = names.place
-    links = tuple(_link(rank.links[d + 1]) if d + 1 in rank.links else None for d in range(peers))
+    place, keep = names.place, forms.send
+    links = _links(rank, peers, forms)
     known = tuple((rank.peers[d + 1].terms,) if d + 1 in rank.peers else None for d in range(peers))
-    writes = tuple(sorted((place[key], at, _write(v)) for (key, at), v in rank.writes.items()))
+    writes = tuple(sorted((place[key], at, forms.write(v)) for (key, at), v in rank.writes.items()))
     seen = {d: _mark(rank.links[d + 1]) for d in range(peers) if d + 1 in rank.links}
     sends = tuple(
-        (place[key], tuple((at, replace(_send(v), mark=v.mark == seen.get(at & 0xFFFF, 0))) for at, v in group.items()))
+        (place[key], tuple((at, replace(keep(v), mark=v.mark == seen.get(at & 0xFFFF, 0))) for at, v in group.items()))
         for key, group in sorted(rank.sends.items(), key=lambda item: place[item[0]])
     )
     held = tuple(sorted((place[k], c, p, slot) for (k, c, p), slot in rank.slot_of.items()))
@@ -134,7 +155,8 @@ def freeze_prefill(rank: PrefillRank, names: Names, peers: int) -> Frozen:
     waiting = tuple((place[k], c, p) for k, c, p in rank.permit_queue)
     free = tuple(sorted(rank.free_slots))
     queues = tuple(tuple((place[k], c, p) for k, c, p in rank.credit_queues.get(d + 1, ())) for d in range(peers))
-    return (*_rooms(rank, names), links, known, sends, free, held, queue, watch, writes, permits, waiting, queues)
+    rooms = _rooms(rank, names, forms)
+    return (*rooms, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues)
 
 
 def _mark(link: Any) -> int:
@@ -180,12 +202,12 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, group: int, pl
     rank.watch = {d + 1: [(r, e, keys[k], c, p) for r, e, k, c, p in heap] for d, heap in enumerate(watch)}
 
 
-def freeze_decode(rank: DecodeRank, names: Names, peers: int) -> Frozen:
+def freeze_decode(rank: DecodeRank, names: Names, peers: int, forms: Forms = UNTIMED) -> Frozen:
     """(rooms, tombs, links, grants, ring's round and head, regions, queue for space)."""
     place, ring = names.place, rank.ring
-    links = tuple(_link(rank.links[p + 1]) if p + 1 in rank.links else None for p in range(peers))
+    links = _links(rank, peers, forms)
     grants = tuple(
-        (place[key], tuple((c, _grant(v, 1)) for c, v in group.items()))
+        (place[key], tuple((c, forms.grant(v)) for c, v in group.items()))
         for key, group in sorted(rank.grants.items(), key=lambda item: place[item[0]])
     )
     regions = tuple(
@@ -193,7 +215,8 @@ def freeze_decode(rank: DecodeRank, names: Names, peers: int) -> Frozen:
         for grant, r in ring.live.items()
     )
     queue = tuple((place[key], c, size) for (key, c), size in rank.space_queue.items())
-    return (*_rooms(rank, names), links, grants, (ring.round, ring.head, getattr(ring, "tail", None)), regions, queue)
+    where = ring.round, ring.head, getattr(ring, "tail", None)
+    return (*_rooms(rank, names, forms), links, grants, where, regions, queue)
 
 
 def _owner(rank: DecodeRank, names: Names, grant: int) -> tuple[int, int]:

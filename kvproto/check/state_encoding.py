@@ -16,7 +16,7 @@ MASK = (1 << BITS) - 1
 QUIET = 0  #: the number of the wire on which nothing is
 DEAD = "dead"
 #: what a clock brings about, an engine's among them
-TIMERS = frozenset({"send timer", "room timer", "link timer", "beat", "silence", "renew"})
+TIMERS = frozenset({"send timer", "room timer", "link timer", "beat", "silence", "renew", "pass"})
 BLAMED = frozenset({"abort", "refuse", "timeout", "write", "kernel", "doubt"})  #: faults of one room
 
 
@@ -28,6 +28,8 @@ class BudgetState(NamedTuple):
     blamed: int = 0
     #: in a hasty world: what is slow (mask)
     asleep: int = 0
+    #: in a timed world: seconds since the last fault, while not all is well again
+    hurt: float = 0.0
 
 
 #: what a node sends: (the link's shift, way, message's number), or (-1, 0, anything else)

@@ -151,6 +151,8 @@ def phrase(config: Config, event: WorldEvent) -> str:
     """Who does what, and why it may happen."""
     names = actors(config)
     note = f"  [{COSTS[event.cost]}]" if event.cost else ""
+    if event.what[0] == "pass":
+        return f"{event.what[1]:g} s pass"
     if event.what[0] == "slow":
         return f"{_slow(config, names, event)}{note}"
     if event.at >= len(names):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kvproto.check.config import Config
-from kvproto.check.delay_bounded import explorer
+from kvproto.check.explorers import explorer
 from kvproto.check.state_encoding import WorldEvent
 from kvproto.check.step_wording import actors, arrow, calls, phrase
 from kvproto.draw.properties import HAZARDS, PROPERTIES

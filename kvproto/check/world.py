@@ -13,7 +13,7 @@ Rooms of one life are alike, so of the states that differ by exchanging rooms on
 from __future__ import annotations
 
 from itertools import permutations
-from typing import Any
+from typing import Any, ClassVar
 
 from kvproto.check.config import HARD, KINDS, Config
 from kvproto.check.network import NOTIFICATION, REPORT, TO_DECODE, TO_PREFILL, Wire, push, put_queue
@@ -39,11 +39,15 @@ from kvproto.check.symmetry import swap_blame, swap_message, swap_value
 class CheckedWorld:
     """A configuration's components, and what becomes of them."""
 
+    #: what the ranks are put into
+    PREFILL: ClassVar[type[PrefillNode]] = PrefillNode
+    DECODE: ClassVar[type[DecodeNode]] = DecodeNode
+
     def __init__(self, config: Config) -> None:
         """Build the ranks of the configuration, from the tables as they are now."""
         self.config = config
-        self.prefills = [PrefillNode(config, p) for p in range(config.prefills)]
-        self.decodes = [DecodeNode(config, d) for d in range(config.decodes)]
+        self.prefills = [self.PREFILL(config, p) for p in range(config.prefills)]
+        self.decodes = [self.DECODE(config, d) for d in range(config.decodes)]
         self.nodes: list[PrefillNode | DecodeNode] = [*self.prefills, *self.decodes]
         self.pairs = [(p, d) for d, node in enumerate(self.decodes) for p in node.peers]
         self.n = len(self.nodes)
@@ -90,7 +94,7 @@ class CheckedWorld:
     # ------------------------------------------------------------------------------------------ symmetry
     def _swaps(self) -> list[tuple[int, ...]]:
         rooms, lives = self.config.rooms, self.config.lives
-        if self.config.hasty:
+        if self.config.hasty or self.config.timed:
             return []
         orders = [order for order in permutations(range(rooms)) if order != tuple(range(rooms))]
         return [tuple(life * rooms + order[r] for life in range(lives) for r in range(rooms)) for order in orders]

@@ -202,6 +202,16 @@ class MachineStore:
         self.wakes[key] = due
         self.wheel.put(due, key)
 
+    def rearm(self) -> None:
+        """Start the timer of every value, to end when it is due: for whoever has put values back from elsewhere."""
+        for key, value in self.items():
+            if value.due == INFINITY:
+                continue
+            if self.within is None:
+                (self._arm if self.restless else self.wheel.put)(value.due, key)
+            elif value.due < self.wakes.get(key[0], INFINITY):
+                self._arm(value.due, key[0])
+
     def wake(self, now: float) -> list[Effect]:
         """Take the wheel's next key, and fire what is due of it."""
         due, key = self.wheel.next, self.wheel.take()

@@ -1,0 +1,38 @@
+"""Worlds in which time has numbers: nothing takes longer than its bound, and some things nearly as long."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kvproto.check.configs import CONFIGS, SUITES
+from kvproto.check.search import RankSearch
+from kvproto.check.timed_world import TimedExplorer
+
+COUNTS = tomllib.loads((Path(__file__).parent.parent / "spec" / "counts.toml").read_text())
+#: of the small ones, whether some room, or some link, takes (nearly) as long as it may
+SHARP = {"timed-wait": "rooms", "timed-stalled": "rooms", "timed-alone": "rooms"}
+
+
+@pytest.mark.parametrize("name", SUITES["timed-small"])
+def test_everything_ends_in_its_time(name: str) -> None:
+    search = RankSearch(name, CONFIGS[name])
+    world = search.world
+    assert isinstance(world, TimedExplorer)
+    longest, bounds = world.longest, world.bounds
+    result = search.run()
+    assert [tale.story() for tale in result.violations] == []
+    found = {"states": result.states, "transitions": result.transitions, "depth": result.depth}
+    stale = "run: kvproto check timed-small --counts spec/counts.toml"
+    assert (result.ended, found) == ("exhausted", COUNTS[name]), stale
+    what = SHARP.get(name)
+    if what:
+        assert longest[what] >= 0.9 * getattr(bounds, what), "a bound that nothing comes near says little"
+
+
+def test_an_hour_of_silence_is_a_few_states() -> None:
+    """Times are counted from now, so an idle link is a circle."""
+    result = RankSearch("idle", CONFIGS["timed-idle"]).run()
+    assert result.states < 1000
