@@ -24,6 +24,8 @@ TIMED_SMALL: dict[str, Config] = {
         TIMED, ring=2, chunks=2, engine=("open+schedule", "produce", "produce", "aux"), pace=200,
         about="the prefill engine takes longer for a room than `stall`, and never as long for a part of it",
     ),
+    "timed-fan-in": replace(TIMED, prefills=2, budget=Budget(drop=1), about="two writers, and any one message is lost"),
+    "timed-fan-out": replace(TIMED, decodes=2, budget=Budget(drop=1), about="two readers, and any one message is lost"),
 }
 TIMED_LARGE: dict[str, Config] = {
     "timed-drops": replace(TIMED, rooms=2, budget=Budget(drop=2), about="any two messages are lost"),
@@ -47,6 +49,4 @@ TIMED_LARGE: dict[str, Config] = {
         TIMED, net="unordered", budget=Budget(crash=1, slow=1),
         about="it comes back, and what was said before it is slow",
     ),
-    "timed-fan-in": replace(TIMED, prefills=2, budget=Budget(drop=1), about="two writers, and any one message is lost"),
-    "timed-fan-out": replace(TIMED, decodes=2, budget=Budget(drop=1), about="two readers, and any one message is lost"),
 }

@@ -1,16 +1,17 @@
-"""Everything that is generated and kept in the repository: parts of PROTOCOL.md, and all of spec/'s export.
+"""Everything that is generated and kept in the repository: parts of pages, and all of spec/'s export.
 
-In PROTOCOL.md prose is written by hand; between a line `<!-- generated: NAME -->` and the next `<!-- end -->` stands
-what `PARTS[NAME]` gives.  `kvproto draw --write` brings everything up to date; `--check`, and a test, say what is
-stale.
+In PROTOCOL.md and docs/checker.md prose is written by hand; between a line `<!-- generated: NAME -->` and the next
+`<!-- end -->` stands what `PARTS[NAME]`, or `COUNTED[NAME]`, gives.  `kvproto draw --write` brings everything up to
+date; `--check`, and a test, say what is stale.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from kvproto.draw.checked_worlds import checked_worlds_md, timed_worlds_md
 from kvproto.draw.export import schema, spec, text
 from kvproto.draw.properties import hazards_md, properties_md
 from kvproto.draw.ring_example import ring_md
@@ -47,11 +48,12 @@ from kvproto.trace.telling import TELLING
 
 ROOT = Path(__file__).parents[2]
 PROTOCOL = "PROTOCOL.md"
+CHECKER = "docs/checker.md"
 MARK = re.compile(r"<!-- generated: ([a-z _]+) -->\n(.*?)<!-- end -->\n", re.DOTALL)
 
 
 class DocsError(KvprotoError, ValueError):
-    """PROTOCOL.md names a part that there is not, or lacks one; the sentence says which."""
+    """A page names a part that there is not, or lacks one; the sentence says which."""
 
 
 def scene_chart(scene: Scene) -> str:
@@ -86,18 +88,20 @@ def _parts() -> dict[str, Callable[[], str]]:
 
 
 PARTS = _parts()
+#: of docs/checker.md: what is counted in worlds
+COUNTED: dict[str, Callable[[], str]] = {"checked worlds": checked_worlds_md, "timed worlds": timed_worlds_md}
 
 
-def filled(page: str) -> str:
-    """The page with every generated part as it should be.  Raises `DocsError`."""
-    missing = set(PARTS) - {name for name, _ in MARK.findall(page)}
+def filled(page: str, name: str = PROTOCOL, parts: Mapping[str, Callable[[], str]] = PARTS) -> str:
+    """The page of this name with every generated part as it should be.  Raises `DocsError`."""
+    missing = set(parts) - {part for part, _ in MARK.findall(page)}
     if missing:
-        raise DocsError(f"{PROTOCOL} lacks the generated parts {', '.join(sorted(missing))}: add their marks")
+        raise DocsError(f"{name} lacks the generated parts {', '.join(sorted(missing))}: add their marks")
 
     def fill(match: re.Match[str]) -> str:
-        if match[1] not in PARTS:
-            raise DocsError(f"{PROTOCOL} asks for {match[1]!r}; there is no such part")
-        return f"<!-- generated: {match[1]} -->\n{PARTS[match[1]]()}<!-- end -->\n"
+        if match[1] not in parts:
+            raise DocsError(f"{name} asks for {match[1]!r}; there is no such part")
+        return f"<!-- generated: {match[1]} -->\n{parts[match[1]]()}<!-- end -->\n"
 
     return MARK.sub(fill, page)
 
@@ -108,6 +112,7 @@ def files() -> Iterator[tuple[str, str]]:
     if not page.exists():
         raise DocsError(f"{page} is not there: generated files belong to a checkout, not to an installation")
     yield PROTOCOL, filled(page.read_text())
+    yield CHECKER, filled((ROOT / CHECKER).read_text(), CHECKER, COUNTED)
     yield "spec/kvproto.json", text(spec())
     yield "spec/kvproto.schema.json", text(schema())
     for table in TABLES:

@@ -1,0 +1,50 @@
+"""How much there is in the worlds of the checker, as `spec/counts.toml` has it: the tables of docs/checker.md.
+
+The counts are golden: a test compares the small worlds with every change, and `kvproto check --counts` writes them.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+from kvproto.fsm.draw.tables import table_md
+
+COUNTS = Path(__file__).parents[2] / "spec" / "counts.toml"
+CROWD = re.compile(r"(\d[pP]\d[dD]-.*?|\d[pP]\d[dD])-(two-slow|[a-z]+)$")
+TIMED = "timed-"
+HEAD = ("worlds", "number", "states", "moves", "depth")
+
+Counts = dict[str, dict[str, int]]
+
+
+def _counts() -> Counts:
+    return tomllib.loads(COUNTS.read_text())
+
+
+def _family(name: str) -> str:
+    crowd = CROWD.match(name)
+    return crowd[1] if crowd else TIMED + "…" if name.startswith(TIMED) else "small"
+
+
+def _line(name: str, found: list[dict[str, int]]) -> tuple[str, ...]:
+    states, moves = (f"{sum(each[key] for each in found):,}" for key in ("states", "transitions"))
+    return name, str(len(found)), states, moves, str(max(each["depth"] for each in found))
+
+
+def checked_worlds_md() -> str:
+    """All that `standard` searches, by family."""
+    families: dict[str, list[dict[str, int]]] = defaultdict(list)
+    for name, found in _counts().items():
+        families[_family(name)].append(found)
+    rows = [_line(f"`{name}`", found) for name, found in families.items()]
+    return table_md(HEAD, [*rows, _line("sum", [each for found in families.values() for each in found])])
+
+
+def timed_worlds_md() -> str:
+    """Each world in which time has numbers."""
+    found = {name: each for name, each in _counts().items() if name.startswith(TIMED)}
+    rows = [(f"`{name}`", *_line(name, [each])[2:]) for name, each in found.items()]
+    return table_md(("world", *HEAD[2:]), rows)
