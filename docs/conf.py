@@ -7,10 +7,14 @@ and any other file is copied beside the site by MyST.  A link that leads nowhere
 The last list of the index, *More*, has every page that no list before it names: a page that is new is found by itself.
 
 Docstrings are plain text with names between backticks; `plain` makes of them what reStructuredText calls literals.
+
+A repository's viewer draws the Mermaid in the pages by a script from elsewhere.  The site has pictures instead, drawn
+here (`pictured`): who reads it fetches nothing from anybody else.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import sys
@@ -24,16 +28,16 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
-from kvproto.version import __version__  # noqa: E402  # this checkout's own, whatever else is installed
+from kvproto.fsm.draw.sequence_svg import sequence_svg  # noqa: E402  # this checkout's own, whatever is installed
+from kvproto.version import __version__  # noqa: E402  # as above
 
 project, author, release = "kvproto", "kvproto", __version__
 copyright = "Apache-2.0"  # noqa: A001  # Sphinx's name for the line at the foot
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinxcontrib.mermaid"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme, html_title = "furo", f"kvproto {__version__}"
 exclude_patterns = ["prometheus.rules.yml"]
 
 myst_heading_anchors = 3
-myst_fence_as_directive = ["mermaid"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 python_use_unqualified_type_names = True
@@ -64,6 +68,24 @@ def lead(text: str, base: Path) -> str:
     return LINK.sub(turned, text)
 
 
+#: a machine's diagram after the line that names it, or a sequence chart
+MERMAID = re.compile(r"(?:<!-- generated: diagram (\w+) -->\n)?```mermaid\n(.*?)```\n", re.DOTALL)
+
+
+def pictured(text: str) -> str:
+    """The page with pictures where it has Mermaid."""
+
+    def picture(match: re.Match[str]) -> str:
+        machine, chart = match[1], match[2]
+        svg = (ROOT / "spec" / "diagrams" / f"{machine}.svg").read_text() if machine else sequence_svg(chart)
+        data = base64.b64encode(svg.encode()).decode()
+        named = f"The states of {machine}" if machine else "A sequence chart"
+        style = "max-width:100%;height:auto"
+        return f'```{{raw}} html\n<img alt="{named}" style="{style}" src="data:image/svg+xml;base64,{data}"/>\n```\n'
+
+    return MERMAID.sub(picture, text)
+
+
 def with_more(index: str) -> str:
     """The index, its last list filled, or left out where there is nothing more."""
     listed = {line for line in index.splitlines() if re.fullmatch(r"\w+", line)}
@@ -81,6 +103,7 @@ def read(_app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = lead((ROOT / shown[page]).read_text(), ROOT)
     else:
         source[0] = lead(source[0], HERE)
+    source[0] = pictured(source[0])
 
 
 def plain(_app: Sphinx, _what: str, _name: str, _thing: object, _options: object, lines: list[str]) -> None:

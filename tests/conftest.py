@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,13 +19,18 @@ settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
+#: the files that take longest, the longest first: dealt out last, one would keep a process busy alone
+LONGEST = (
+    "misbehaving_prefill", "check_configs", "misbehaving_decode", "demo_matrix", "witness_chunk", "kernels_triton",
+    "digest", "torture", "doctored_files", "check_mutants", "check_haste", "prove", "control", "core_scenarios",
+    "bench_command", "second_protocol", "faults_processes", "docs_change", "check_command",
+)  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files whose tests may take long come first: dealt out last, one would keep a process busy alone."""
-    longest = Counter[Path]()
-    for item in items:
-        mark = item.get_closest_marker("timeout")
-        longest[item.path] = max(longest[item.path], mark.args[0] if mark else 0)
-    items.sort(key=lambda item: -longest[item.path])
+    """The longest files first."""
+    place = {f"test_{name}": at for at, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
 @pytest.fixture

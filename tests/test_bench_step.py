@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import Iterator
 from itertools import islice
 
 import pytest
@@ -14,6 +16,15 @@ from kvproto.fsm.trace.coverage import Collector
 from kvproto.protocol.kv import KV
 from kvproto.protocol.states import PRoom
 from kvproto.protocol.tables.prefill_room import prefill_room
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collections_see_only_what_is_new() -> Iterator[None]:
+    """What other tests have loaded is no business of the collections that are timed here."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")

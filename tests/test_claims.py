@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.night import by_night
 from support.stories import layout
 from test_foreign_groups import MINE, OTHER, ROOM, TOKENS, answers, kept, prefill, say
 
@@ -33,6 +34,8 @@ from kvproto.trace import load, replay, save
 
 SECRET = b"given out with the request"
 WORDS = ("open", "abort", "owner", "engine")
+#: words of a story before the owner's last, and how many stories of so many there are in which the engine speaks once
+LENGTH, STORIES = by_night((5, 405), by_day=(4, 108))
 #: the stranger's group, and what it shows
 STRANGERS = {"another group": (OTHER, b""), "another group that knows": (OTHER, SECRET), "no secret": (MINE, b"")}
 
@@ -56,8 +59,8 @@ def spoken(words: tuple[str, ...], group: int, shown: bytes) -> tuple[PrefillRan
 @pytest.mark.parametrize("stranger", STRANGERS)
 def test_in_whatever_order_the_owner_has_it(stranger: str) -> None:
     group, shown = STRANGERS[stranger]
-    stories = [words for words in product(WORDS, repeat=5) if words.count("engine") == 1]
-    assert len(stories) == 405
+    stories = [words for words in product(WORDS, repeat=LENGTH) if words.count("engine") == 1]
+    assert len(stories) == STORIES
     for words in stories:
         rank, links, done = spoken((*words, "owner"), group, shown)  # an OPEN that was not answered is repeated
         value = rank.value_of(ROOM)

@@ -61,7 +61,7 @@ WRONG = [
     ("draw --coverage nofile", "nofile: no coverage can be read"),
     ("draw --coverage {}/bad.json", "coverage of format"),
     ("export --out /nonexist/x.json", "--out: there is no directory /nonexist"),
-    ("draw --scene abort --format svg", "a scene is no svg: it is a sequence chart"),
+    ("draw --scene abort --format dot", "a scene is no dot: it is a sequence chart"),
     ("draw --scene abort --format md", "a scene is no md"),
     ("completion", "required: shell"),
     ("completion tcsh", "invalid choice: 'tcsh'"),

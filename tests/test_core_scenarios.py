@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
+from support.night import by_night
 from support.stories import GRID, PAGE, QUICK, Story, layout
 
 from kvproto.fsm.machine import Machine
@@ -30,7 +31,9 @@ from kvproto.sim.interpreter import Untaken
 from kvproto.sim.world import FaultChances, Side, SimulatedWorld
 
 ROOM = 100
-SEEDS = range(480)
+#: at least so many stories are told, then more until every row has been fired; first those that fire what few others do
+STORIES = by_night(480, by_day=120)
+SEEDS = tuple(dict.fromkeys((175, 178, 184, 198, 291, 363, 369, *range(480))))
 
 
 def world(
@@ -929,8 +932,6 @@ def test_a_story_is_its_seed(seed: int) -> None:
 @pytest.mark.timeout(600)
 def test_every_moving_row_is_fired_by_ranks() -> None:
     fired: set[Row] = set()
-    for seed in SEEDS:
-        fired |= Story(seed).tell().rows()
     for scenario in BY_HAND:
         fired |= scenario().rows()
     for case in WRITES:
@@ -945,7 +946,11 @@ def test_every_moving_row_is_fired_by_ranks() -> None:
         fired |= forgotten(where).rows()
     for decodes, cause in ((1, "engine"), (2, "engine"), (1, "stall")):
         fired |= noted_by_forgetting(decodes, cause).rows()
-    missing = [row for table in TABLES for row in table.rows if row.verb == "row" and row not in fired]
+    missing = {row for table in TABLES for row in table.rows if row.verb == "row"} - fired
+    for told, seed in enumerate(SEEDS):
+        if told >= STORIES and not missing:
+            break
+        missing -= Story(seed).tell().rows()
     assert not missing, "\n".join(f"{row.where} {row}" for row in missing)
 
 

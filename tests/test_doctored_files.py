@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.doctoring import STRANGE, Document, doctored, get, places, written
+from support.night import by_night
 
 from examples.two_phase_commit.parties import WORDS
 from examples.two_phase_commit.worlds import SCENES as COMMIT_SCENES
@@ -30,7 +31,7 @@ ROOT = Path(__file__).parent.parent
 COMMIT = ("--tables", "examples.two_phase_commit.parties:PROTOCOL")
 #: what a command may take beyond what this process has
 ALLOWED = 512 << 20
-thorough = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=by_night(400, by_day=40), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class Ended(NamedTuple):
@@ -131,7 +132,7 @@ def test_traces(content: bytes) -> None:
             assert json.loads((folder / "p.json").read_text())["traceEvents"] is not None
 
 
-@settings(thorough, max_examples=40)
+@settings(thorough, max_examples=by_night(100, by_day=20))
 @given(data=st.data())
 def test_any_numbers_of_copies_are_told(data: st.DataObject) -> None:
     """Whatever numbers a trace gives to its messages, there is a story: every message, and causes before effects."""
@@ -151,7 +152,7 @@ def test_traces_of_another_protocol(content: bytes) -> None:
         tell(paths, folder, *COMMIT)
 
 
-@settings(thorough, max_examples=30)
+@settings(thorough, max_examples=by_night(60, by_day=12))
 @given(content=st.one_of(*map(doctored, ABORT)))
 def test_the_inspector(content: bytes) -> None:
     with files(content) as (folder, paths):
@@ -194,7 +195,7 @@ def results(bench: str) -> Document:
 
 
 @pytest.mark.parametrize("bench", ["kernels", "pipeline", "pinned", "transport", "control", "demo"])
-@settings(thorough, max_examples=40)
+@settings(thorough, max_examples=by_night(80, by_day=20))
 @given(data=st.data())
 def test_results(bench: str, data: st.DataObject) -> None:
     pytest.importorskip("tabulate")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,17 @@ from kvproto.fsm.draw.dot import dot
 from kvproto.fsm.draw.layers import DiagramLayout, place
 from kvproto.fsm.draw.mermaid import mermaid
 from kvproto.fsm.draw.scene import Scene
+from kvproto.fsm.draw.sequence_svg import sequence_svg
 from kvproto.fsm.draw.svg import BIAS, _label_size, _reading_order, _size, svg
 from kvproto.fsm.table import Table
+from kvproto.protocol.kv import KV
 from kvproto.protocol.states import Cause
 from kvproto.protocol.tables import TABLES
 
 EVERYTHING = DiagramOptions(guards=True, effects=True, loops=True, silent=True)
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 every_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+SVG = "{http://www.w3.org/2000/svg}"
 Boxes = list[tuple[float, float, float, float]]
 
 
@@ -162,6 +166,25 @@ def test_a_scene_is_played_by_the_rules_and_drawn_the_same_each_time(scene: Scen
     room = scene.subjects[0]
     ends = {"abort": Cause.DECODE_ABORTED, "lost": Cause.LINK_LOST}
     assert stage.outcomes["D0", room] is ends.get(scene.name, Cause.NONE)
+
+
+@every_scene
+def test_a_scene_s_picture_has_every_arrow_and_every_word(scene: Scene) -> None:
+    chart = scene.chart(KV.told(), states=True)
+    groups = list(ET.fromstring(sequence_svg(chart)).iter(f"{SVG}g"))  # noqa: S314 - our own
+    kinds = Counter(each.get("class") for each in groups)
+    for arrow, kind in (("->>", "said"), ("--x", "said lost"), ("-)", "said data")):
+        assert kinds[kind] == sum(arrow in line.partition(":")[0] for line in chart.splitlines())
+    assert kinds["note"] == chart.count("Note over")
+    told = " ".join(line.partition(": ")[2] for line in chart.splitlines()).replace("<br/>", " ")
+    said = [each for each in groups if each.get("class") in {"note", "said", "said lost", "said data"}]
+    shown = " ".join(text.text or "" for each in said for text in each)
+    assert Counter(shown.split()) == Counter(told.split())
+
+
+def test_a_line_that_is_none_of_a_scene_s_is_refused() -> None:
+    with pytest.raises(ValueError, match="no such line: loop for ever"):
+        sequence_svg("sequenceDiagram\n    participant A\n    loop for ever\n")
 
 
 def test_the_command_writes_what_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,23 +60,31 @@ else:
     def kernels(**tuning: Any) -> TritonKernels:
         return TritonKernels(KernelTuning(**tuning))
 
-    #: Small tiles, so that a cell of a few tokens has inner tiles, last tiles and idle lanes.
-    SMALL: dict[str, Any] = {"tile": 256}
-    LARGE: dict[str, Any] = {"tile": 4096}
-    RUNS = [(case, SMALL) for case in PAIRS + SHAPES] + [(case, LARGE) for case in SHAPES]
+    def small(case: Case) -> int:
+        """A tile of which the narrowest part has two to four in a layer, or of 256 bytes, if that is more.
 
-    @pytest.mark.parametrize(("case", "tuning"), RUNS, ids=str)
-    def test_gather(case: Case, tuning: dict[str, Any]) -> None:
-        check_gathers(kernels(**tuning), case)
+        A program is a millisecond of the interpreter, however much it copies; so tiles grow with the part.
+        """
+        heads = min(share.heads for share in case.plan.shares)
+        layer = heads * max(case.dims) * case.dtype.itemsize * case.tokens
+        return max(256, 1 << (layer // 2).bit_length() - 1)
 
-    @pytest.mark.parametrize(("case", "tuning"), RUNS, ids=str)
-    def test_scatter(case: Case, tuning: dict[str, Any]) -> None:
-        check_scatters(kernels(**tuning), case)
+    #: More than a part of most cases has.
+    LARGE = 4096
+    RUNS = [(case, small(case)) for case in PAIRS + SHAPES] + [(case, LARGE) for case in SHAPES]
+
+    @pytest.mark.parametrize(("case", "tile"), RUNS, ids=str)
+    def test_gather(case: Case, tile: int) -> None:
+        check_gathers(kernels(tile=tile), case)
+
+    @pytest.mark.parametrize(("case", "tile"), RUNS, ids=str)
+    def test_scatter(case: Case, tile: int) -> None:
+        check_scatters(kernels(tile=tile), case)
 
     @pytest.mark.parametrize("case", [PAIRS[0], PAIRS[3], PAIRS[6], PAIRS[11], SHAPES[6], SHAPES[15]], ids=str)
     def test_each_part_in_programs_of_its_own(case: Case) -> None:
-        check_gathers(kernels(**SMALL, mixed=False), case)
-        check_scatters(kernels(**SMALL, mixed=False), case)
+        check_gathers(kernels(tile=small(case), mixed=False), case)
+        check_scatters(kernels(tile=small(case), mixed=False), case)
 
     @pytest.mark.parametrize("case", [BASE, SHAPES[5], SHAPES[8]], ids=str)
     def test_with_the_defaults(case: Case) -> None:
@@ -90,7 +98,7 @@ else:
 
     @pytest.mark.parametrize("case", PAIRS[:12:3] + SHAPES, ids=str)
     def test_digests(case: Case) -> None:
-        check_digests(kernels(**SMALL), case)
+        check_digests(kernels(tile=small(case)), case)
 
     def batches(pool: Pool) -> set[int]:
         return {id(batch) for cut in pool._cuts.values() for plans in cut.plans.values() for batch in plans}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from support.night import NIGHT
 from support.pages import commands, compare, run
 
 from examples.others import report
@@ -32,7 +33,7 @@ BREAKS = {
 CASES = [(system, case) for system in SYSTEMS for case in system.cases]
 #: states up to which mended worlds are searched here; those that are larger than that
 BOUND, LARGE = 6_000, {"R3", "R12", "R17"}
-NIGHT = pytest.mark.skipif(not os.environ.get("KVPROTO_NIGHT"), reason="a million states (KVPROTO_NIGHT=1)")
+by_night_alone = pytest.mark.skipif(not NIGHT, reason="a million states (KVPROTO_NIGHT=1)")
 each_case = pytest.mark.parametrize(("system", "case"), CASES, ids=[case for _, case in CASES])
 
 
@@ -56,14 +57,14 @@ def test_every_mend_is_rows() -> None:
         assert away or instead, case
 
 
-@NIGHT
+@by_night_alone
 @each_case
 def test_with_every_mend_nothing_is_left(system: System, case: str) -> None:
     result = search(system, case, system.every, 300_000, whole=True)
     assert result.ended == ("limit" if case == "R3" else "exhausted")
 
 
-@NIGHT
+@by_night_alone
 @pytest.mark.parametrize("case", ["R12", "R17"])
 def test_with_its_mend_a_large_world_is_searched_to_its_end(case: str) -> None:
     system = SYSTEMS[0]

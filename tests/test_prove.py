@@ -6,13 +6,13 @@ The whole gate (each of 190 guards) is for the night.
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from support.night import NIGHT
 
 pytest.importorskip("z3")
 
@@ -37,7 +37,7 @@ from kvproto.prove.proof import PairProof, TableProver
 from kvproto.prove.runs import Proof, everything, prove
 
 ROOT = Path(__file__).parent.parent
-NIGHT = pytest.mark.skipif(not os.environ.get("KVPROTO_NIGHT"), reason="every guard: minutes (KVPROTO_NIGHT=1)")
+by_night_alone = pytest.mark.skipif(not NIGHT, reason="every guard: minutes (KVPROTO_NIGHT=1)")
 #: pairs that the assumptions leave nothing of, and why
 NEVER = {
     # nothing is in doubt there
@@ -103,14 +103,14 @@ def test_a_guard_that_is_taken_out_breaks_a_proof_by_name(name: str, claim: str)
     assert any(each.startswith(claim) for each in verdict.breaks), verdict
 
 
-@NIGHT
+@by_night_alone
 @pytest.mark.timeout(1200)
 def test_every_guard_breaks_a_proof_or_has_a_reason_not_to() -> None:
     found = gate.gate((), 2)
     assert [verdict.name for verdict in found if verdict.unexplained] == []
 
 
-@NIGHT
+@by_night_alone
 def test_every_reason_is_of_a_guard_that_breaks_none() -> None:
     from kvproto.prove.reasons import UNBROKEN
 

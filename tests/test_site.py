@@ -32,6 +32,7 @@ class Page(HTMLParser):
         super().__init__()
         self.links: list[str] = []
         self.ids: set[str] = set()
+        self.loads: list[str] = []
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -40,6 +41,12 @@ class Page(HTMLParser):
                 self.ids.add(value)
             if tag == "a" and name == "href" and value:
                 self.links.append(value)
+            elif (name == "src" or (tag == "link" and name == "href" and self._is_loaded(attrs))) and value:
+                self.loads.append(value)
+
+    @staticmethod
+    def _is_loaded(attrs: list[tuple[str, str | None]]) -> bool:
+        return bool({"stylesheet", "icon", "preload"} & set((dict(attrs).get("rel") or "").split()))
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +90,17 @@ def test_links_between_pages_hold(site: Path, pages: dict[Path, Page]) -> None:
     assert checked > 500
 
 
+def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:
+    """What a page loads, and what its styles and scripts name, lies beside it."""
+    assert all(page.loads for page in pages.values())
+    for path, page in pages.items():
+        for link in page.loads:
+            local = link.startswith("data:") or (path.parent / unquote(re.split("[?#]", link)[0])).exists()
+            assert local, (path.name, link)
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text()), style.name
+
+
 def test_every_public_name_has_its_entry(pages: dict[Path, Page]) -> None:
     (api,) = (page for path, page in pages.items() if path.stem == "api")
     shown = {name.rsplit(".", 1)[-1] for name in api.ids if name.startswith("kvproto.")}
@@ -99,6 +117,7 @@ def test_calls_of_an_endpoint_are_on_the_page(pages: dict[Path, Page]) -> None:
 
 def test_diagrams_and_tables_came_through(site: Path) -> None:
     page = (site / "protocol.html").read_text()
-    assert page.count('class="mermaid') >= 14
+    assert page.count('src="data:image/svg+xml;base64,') >= 14
+    assert "sequenceDiagram" not in page
     assert page.count("<table") >= 40
     assert "<!-- generated" not in re.sub(r"<!--.*?-->", "", page, flags=re.DOTALL)

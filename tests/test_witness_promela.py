@@ -1,18 +1,18 @@
-"""Promela made from the tables: fresh, the same states under Spin, and a change to a table is seen."""
+"""Promela made from the tables is fresh, and a change to a table is seen (`test_witness_chunk` compares states)."""
 
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from support.witness import Spun, spin
+from support.witness import spin
+from test_witness_chunk import agree_with_spin, world
 
 from kvproto.check.witness.chunk import Tables
-from kvproto.check.witness.chunk_search import ChunkSearchResult, explore
+from kvproto.check.witness.chunk_search import explore
 from kvproto.check.witness.promela import FILES, FOLDER, PromelaWorld, generate, stale
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import Event
@@ -25,27 +25,9 @@ from kvproto.protocol.tables.prefill_send import finish, free_slot, prefill_send
 pytestmark = pytest.mark.timeout(300)
 
 
-@functools.cache
-def ranks(about: PromelaWorld) -> ChunkSearchResult:
-    return explore(rings=(about.ring,), trouble=about.trouble, tells=about.tells)
-
-
-def agree(found: ChunkSearchResult, spun: Spun) -> None:
-    """Spin's transitions: our moves, one that changes nothing in each state that is over, and the start."""
-    assert spun.errors == 0
-    assert found.faults == [] and found.lost == 0
-    assert spun.stored == sum(found.states.values())
-    assert spun.transitions == found.moves + found.rests + 1
-
-
 def test_what_is_generated_is_fresh() -> None:
     assert stale() == [], "run: python -m kvproto.check.witness.promela"
     assert {path.stem for path in FOLDER.glob("*.pml")} == FILES.keys()
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_spin_stores_as_many_states_as_our_own_search(name: str) -> None:
-    agree(ranks(FILES[name]), spin((FOLDER / f"{name}.pml").read_text()))
 
 
 Change = Callable[[Row], Row | None]
@@ -102,8 +84,8 @@ def test_a_change_to_a_table_is_seen(fault: str) -> None:
     tables, seen = FAULTY[fault]
     spun, ours = spin(generate(PromelaWorld("empty"), tables)), explore(tables, ("empty",))
     if seen == "count":
-        agree(ours, spun)
-        assert spun.stored != sum(ranks(PromelaWorld("empty")).states.values())
+        agree_with_spin(ours, spun)
+        assert spun.stored != world("empty", True, False).states["empty"]
     elif seen == "L1":
         assert ours.faults == [] and ours.lost > 0
         assert spun.error.startswith("invalid end state")

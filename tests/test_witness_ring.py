@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Hashable
 from typing import cast
 
 import pytest
+from support.night import NIGHT
 from support.rings import Stale
 from support.witness import changed, model, need, rumur
 
@@ -44,7 +44,7 @@ def ring(kind: type[Ring], size: int, promises: int, *, drops: bool = False, pul
 
 
 SMALL = [(3, 3), (3, 4), (4, 3), (4, 4), (5, 3)]
-LARGE = [(5, 4)] if os.environ.get("KVPROTO_NIGHT") else []
+LARGE = [(5, 4)] if NIGHT else []
 CASES = [
     *[(Ring, size, promises, False, False) for size, promises in [*SMALL, *LARGE]],
     *[(Stale, size, promises, False, False) for size, promises in [(3, 4), (4, 3), (4, 4)]],

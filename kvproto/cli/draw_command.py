@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from kvproto.fsm.draw.diagram import Counts, DiagramOptions, sketch
 from kvproto.fsm.draw.dot import dot
 from kvproto.fsm.draw.mermaid import mermaid
 from kvproto.fsm.draw.scene import Scene
+from kvproto.fsm.draw.sequence_svg import sequence_svg
 from kvproto.fsm.draw.svg import svg
 from kvproto.fsm.draw.tables import functions_md, rows_md, states_md, value_md
 from kvproto.fsm.errors import ArgumentError
@@ -68,14 +69,9 @@ def main(argv: list[str]) -> int:
         return refresh() if args.write else judge()
     tables, scenes = args.tables.chosen(args.machine), _scenes(args.tables, args.scene)
     counts = together(load(args.coverage, args.tables.counted)).rows if args.coverage is not None else None
-    if scenes and args.format not in {None, "mermaid"}:
-        raise ArgumentError(f"a scene is no {args.format}: it is a sequence chart, which mermaid alone draws")
     args.format = args.format or "mermaid"
     if scenes:
-        told = args.tables.told()
-        return _write_pictures(
-            ((scene.name, "mmd", scene.chart(told, states=args.states)) for scene in scenes), args.out
-        )
+        return _write_pictures(_charts(scenes, args), args.out)
     render = _renderer(args, counts)
     return _write_pictures(((table.name, SUFFIX[args.format], render(table)) for table in tables), args.out)
 
@@ -88,6 +84,15 @@ def _scenes(protocol: Protocol, asked: str | None) -> list[Scene]:
     if not found:
         raise ArgumentError(f"there is no scene {asked!r}; there are {', '.join(s.name for s in scenes) or 'none'}")
     return found
+
+
+def _charts(scenes: list[Scene], args: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
+    if args.format not in {"mermaid", "svg"}:
+        raise ArgumentError(f"a scene is no {args.format}: it is a sequence chart, which mermaid and svg draw")
+    told = args.tables.told()
+    for scene in scenes:
+        chart = scene.chart(told, states=args.states)
+        yield scene.name, SUFFIX[args.format], sequence_svg(chart, theme=args.theme) if args.format == "svg" else chart
 
 
 def _renderer(args: argparse.Namespace, counts: Counts | None) -> Callable[[Table[Any]], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -16,14 +17,37 @@ Edit = tuple[str, str]
 TELL = "from kvproto.protocol.digest import tables_digest; print(tables_digest())"
 
 
+@functools.cache
+def sources() -> dict[Path, str]:
+    """The package's files and what stands in them, by their place in it."""
+    return {file.relative_to(SOURCE): file.read_text() for file in SOURCE.rglob("*.py")}
+
+
 def build(folder: Path, *edits: Edit) -> Path:
-    """A copy of the package in this folder, changed; with its byte code, which is good where nothing is changed."""
-    shutil.copytree(SOURCE, folder / "kvproto")
+    """A copy of the package in this folder, changed; with its byte code, which is good where nothing is changed.
+
+    What is not changed is linked, not copied.
+    """
+    shutil.copytree(SOURCE, folder / "kvproto", copy_function=_link)
+    changed: dict[Path, str] = {}
     for old, new in edits:
-        files = [file for file in folder.rglob("*.py") if old in file.read_text()]
-        assert len(files) == 1 and files[0].read_text().count(old) == 1, f"{old!r} does not stand once, in {files}"
-        files[0].write_text(files[0].read_text().replace(old, new))
+        texts = sources() | changed
+        files = [file for file, text in texts.items() if old in text]
+        assert len(files) == 1 and texts[files[0]].count(old) == 1, f"{old!r} does not stand once, in {files}"
+        changed[files[0]] = texts[files[0]].replace(old, new)
+    for file, text in changed.items():
+        (folder / "kvproto" / file).unlink()
+        (folder / "kvproto" / file).write_text(text)
     return folder
+
+
+def _link(source: str, target: str) -> str:
+    """A hard link, or on another file system a copy."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+    return target
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:

@@ -170,6 +170,13 @@ class Suspect:
         self.judge_held()
         return after
 
+    def unmoved(self) -> bool:
+        """Whether every machine has kept the value that it had: then there is nothing to put back."""
+        trace = self.rank.trace
+        kept = all(new is old for *_, old, new in steps(trace))
+        trace.clear()
+        return kept
+
     def judge_held(self) -> None:
         """Nothing is held by nobody."""
         raise NotImplementedError

@@ -156,15 +156,17 @@ class HostileSearch:
             values += 1
             self.suspect.thaw(value)
             for act, thing, words in self._all():
-                self.suspect.thaw(value)
                 tried += 1
                 try:
                     after = self.suspect.judge(thing, act(), value)
                 except Exception as error:
                     story = "\n".join([*self._way(value), words()])
                     raise AssertionError(f"{type(error).__name__}: {error}\n{story}") from error
+                if after == value and self.suspect.unmoved():
+                    continue
                 if after not in self.seen:
                     self._offer(after, value, words())
+                self.suspect.thaw(value)
         return Found(values, tried, len(self.todo))
 
     def _all(self) -> Iterator[tuple[Act, Thing | None, Callable[[], str]]]:

@@ -1,0 +1,17 @@
+"""What a run by day leaves to one by night: `make night`, or KVPROTO_NIGHT=1 with any other way to run tests.
+
+By day every kind of thing is tried, and by night more of each kind: larger worlds, more random stories, longer orders.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+NIGHT = bool(os.environ.get("KVPROTO_NIGHT"))
+T = TypeVar("T")
+
+
+def by_night(night: T, *, by_day: T) -> T:
+    """How much of something this run tries."""
+    return night if NIGHT else by_day
