@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import os
 import re
 import sys
 import threading
@@ -16,6 +18,7 @@ from support.stories import layout
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.event_loop import LIMIT
 from kvproto.engine.room import Room, Status
+from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Effect
 from kvproto.io.clock import ManualClock
@@ -340,11 +343,36 @@ def test_a_loop_of_its_own_does_not_wait_5_ms_for_every_turn(pair: Pair) -> None
         assert sys.getswitchinterval() == pytest.approx(5e-3), "it was told to leave it alone"
         pair.prefills[1].start()
         assert sys.getswitchinterval() == pytest.approx(2e-4)
+        inside(pair.prefills[1]).loop.stop()
+        assert sys.getswitchinterval() == pytest.approx(5e-3), "put back when the last has stopped"
+        pair.prefills[1].start()
         sys.setswitchinterval(1e-4)
         pair.decodes[0].start()
         assert sys.getswitchinterval() == pytest.approx(1e-4), "shorter already"
+        pair.close()
+        assert sys.getswitchinterval() == pytest.approx(1e-4), "somebody else's, and left alone"
     finally:
         sys.setswitchinterval(before)
+
+
+def test_a_loop_of_its_own_has_its_cores_and_a_frozen_heap_while_it_runs(pair: Pair) -> None:
+    first, second, core = pair.prefills[0], pair.decodes[0], min(os.sched_getaffinity(0))
+    before, seen = gc.get_freeze_count(), list[set[int]]()
+    with pytest.raises(ArgumentError, match="may run on"):
+        first.start(cores=[10_000])
+    first.start(freeze=True, cores=[core])
+    second.start(freeze=True)
+    assert gc.get_freeze_count() > before == 0
+    for endpoint in (first, second):
+        inside(endpoint).loop.call(lambda: seen.append(os.sched_getaffinity(0)))
+        deadline = time.monotonic() + 5
+        while not seen and time.monotonic() < deadline:
+            time.sleep(1e-3)
+        assert seen.pop() == ({core} if endpoint is first else os.sched_getaffinity(0))
+    inside(first).loop.stop()
+    assert gc.get_freeze_count(), "the other one runs"
+    inside(second).loop.stop()
+    assert not gc.get_freeze_count()
 
 
 def test_loops_on_threads_of_their_own(pair: Pair) -> None:

@@ -20,16 +20,16 @@ checked, entries made and kept until the engine has been told everything.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from kvproto.engine.durations import ROOM_BOUNDS, Durations
 from kvproto.engine.failure_traces import FailureTraces
 from kvproto.engine.loop import Loop
+from kvproto.engine.own_thread import SWITCH_S, OwnThread
 from kvproto.engine.reasons import reason
 from kvproto.engine.room import Outcome, Room, Status
 from kvproto.engine.room_entry import RoomEntry
@@ -55,9 +55,6 @@ if TYPE_CHECKING:
 
 #: the word of the tables for a link that is lost
 LOST = "lost"
-#: A forward is thousands of short calls, each of which gives the interpreter's lock away and takes it back before
-#: another thread has woken up; a scheduler that never sleeps gives it away only when it must.
-SWITCH_S = 2e-4
 
 
 class Endpoint:
@@ -99,16 +96,20 @@ class Endpoint:
         """Sleep until there may be something to do, `timeout` seconds at most."""
         self._loop.wait(timeout)
 
-    def start(self, switch_interval: float = SWITCH_S) -> None:
+    def start(
+        self, switch_interval: float = SWITCH_S, *, freeze: bool = False, cores: Iterable[int] | None = None
+    ) -> None:  # fmt: skip
         """Run the loop on a thread of its own.
 
         Beside a thread that computes it waits for the interpreter's lock at every turn, 5 ms at a time by default; so
-        the interpreter's switch interval, which is the process's, is lowered to `switch_interval` seconds.  Where it is
-        that short already it stays as it is; infinity leaves it alone.
+        the interpreter's switch interval, which is the process's, is lowered to `switch_interval` seconds while such
+        loops run.  Where it is that short already it stays as it is; infinity leaves it alone.  `freeze`: what is there
+        now is kept from the collector's later passes (`gc.freeze`), unless the process has frozen something itself: a
+        full pass over an engine's objects is the loop's longest pause.  `cores`: where the thread may run (Linux).
+        Interval and collector are put back when the last such loop has stopped.  ArgumentError: no such cores here.
         """
-        if sys.getswitchinterval() > switch_interval:
-            sys.setswitchinterval(switch_interval)
-        self._loop.run(f"kvproto-{type(self).__name__}-{self._rank.index}")
+        asks = OwnThread(switch_interval, freeze=freeze, cores=cores)
+        self._loop.run(f"kvproto-{type(self).__name__}-{self._rank.index}", asks)
 
     def adopt(self) -> None:
         """Poll from the calling thread from now on; the one that did so before must have stopped."""

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from kvproto.engine.own_thread import OwnThread
 from kvproto.errors import EndpointError
 from kvproto.io.control.control import Control
 
@@ -70,18 +71,21 @@ class LoopThread:
         if self._owner is not None and self._owner != threading.get_ident():
             self.control.wake()
 
-    def run(self, name: str) -> None:
-        """Poll on a thread of its own until `stop`."""
+    def run(self, name: str, asks: OwnThread | None = None) -> None:
+        """Poll on a thread of its own until `stop`; `asks`: what it has of the process meanwhile."""
         self.check()
         if self._thread is not None:
             raise EndpointError("the loop runs already")
         self._stop = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        asks = asks or OwnThread()
+        asks.begin()
+        self._thread = threading.Thread(target=self._run, args=(asks,), name=name, daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
+    def _run(self, asks: OwnThread) -> None:
         self.adopt()
         try:
+            asks.enter()
             while not self._stop:
                 if not self.poll():
                     self.wait()
@@ -89,6 +93,8 @@ class LoopThread:
             self.broken = error
             self.ended()
             raise
+        finally:
+            asks.end()
 
     def claim(self) -> None:
         """The first thread that polls owns the loop; for another one, which has to adopt it, EndpointError."""
