@@ -21,6 +21,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import room_of
+from kvproto.protocol.invariants import TRACEABLE
 from kvproto.protocol.messages import AUX_CHUNK, LinkBody
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
@@ -72,6 +73,7 @@ class RankTelling(Telling):
     told = (
         do.LaunchGather, do.LaunchScatter, do.PostBatch, do.AnnounceOutcome, do.AnnounceReleased, do.DeliverAux, Report
     )  # fmt: skip
+    claims: ClassVar = {claims.table.name: claims for claims in TRACEABLE}
     untold = frozenset({"room", "terms", "writers", "body", "within", "runs"})
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -110,7 +110,7 @@ class Collector:
     def installed(self) -> Iterator[Collector]:
         """Count what happens on drivers that are made while the block runs, until it ends."""
         plain = Driver.make_trace
-        Driver.make_trace = staticmethod(lambda entries: _watched(plain(entries), self))  # type: ignore[method-assign]
+        Driver.make_trace = staticmethod(lambda entries: watched(plain(entries), self))  # type: ignore[method-assign]
         self.counting = True
         try:
             yield self
@@ -161,24 +161,32 @@ class Collector:
                 "routes": [[*key, n] for key, n in self.routes.items()]}  # fmt: skip
 
 
+class Noter(Protocol):
+    """Hears of every entry of a trace."""
+
+    def note(self, entry: Any) -> None:
+        """An entry of a trace."""
+
+
 class WatchedTrace(deque[Any]):
     """A trace whose every entry is noted by somebody before the next one comes."""
 
-    def __init__(self, entries: int | None, by: tuple[Collector, ...]) -> None:
+    def __init__(self, entries: int | None, by: tuple[Noter, ...]) -> None:
         super().__init__(maxlen=entries)
         self.by = by
 
     def append(self, entry: Any) -> None:
         """Keep it, and have it noted."""
         deque.append(self, entry)
-        for collector in self.by:
-            collector.note(entry)
+        for noter in self.by:
+            noter.note(entry)
 
 
 _unobserved = 0
 
 
-def _watched(trace: Trace, by: Collector) -> Trace:
+def watched(trace: Trace, by: Noter) -> Trace:
+    """The trace of a new driver, of which each entry is noted by this, too."""
     if _unobserved:
         return trace
     others = trace.by if isinstance(trace, WatchedTrace) else ()

@@ -1,8 +1,9 @@
 """Replay: a trace against the tables.
 
 Every step of the log is fired again, from the value that the steps before have left, and row, new state and effects
-are compared with what was recorded.  The first difference ends the replay: after it nothing can be trusted.  A log that
-was made with other tables is refused, since it would differ for that reason alone.
+are compared with what was recorded; then it is asked whether the step keeps what is claimed of its table
+(`conformance`).  The first difference ends the replay: after it nothing can be trusted.  A log that was made with other
+tables is refused, since it would differ for that reason alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from kvproto.fsm.digest_text import differing
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Row, Value
+from kvproto.fsm.trace.conformance import Witnesses
 from kvproto.fsm.trace.records import Log, StepEntry
 from kvproto.fsm.trace.telling import Key, Telling
 
@@ -44,9 +46,10 @@ def replay(log: Log, telling: Telling, *, any_tables: bool = False) -> Differenc
                           f"{other}: use the version that made the trace")  # fmt: skip
     machines = _machines(telling, log.head.timing)
     values: dict[tuple[str, Key], Value] = {}
+    witnesses = Witnesses(telling.claims)
     for step in log.entries:
         if isinstance(step, StepEntry):
-            found = _again(party, telling, machines[step.machine], step, values)
+            found = _again(party, telling, machines[step.machine], step, values, witnesses)
             if found is not None:
                 return found
     return None
@@ -58,8 +61,9 @@ def _machines(telling: Telling, timing: Any) -> dict[str, Machine[Any]]:
 
 
 def _again(
-    party: str, telling: Telling, machine: Machine[Any], step: StepEntry, values: dict[tuple[str, Key], Value]
-) -> Difference | None:
+    party: str, telling: Telling, machine: Machine[Any], step: StepEntry, values: dict[tuple[str, Key], Value],
+    witnesses: Witnesses,
+) -> Difference | None:  # fmt: skip
     value = values.get((step.machine, step.key), machine.initial) if step.value is None else step.value
     where = f"{step.machine} of {telling.track(step)}: {type(step.event).__name__}"
     if value.state.name != step.source:
@@ -78,7 +82,10 @@ def _again(
     if effects != step.effects:
         return Difference(party, step.line, f"{where}: effects", _list(effects), _list(step.effects), _row(row))
     values[step.machine, step.key] = new
-    return None
+    broken = witnesses.take(step.machine, step.key, value, step.event, new, effects, step.time)
+    if broken is None:
+        return None
+    return Difference(party, step.line, f"{where}: {broken.what}", broken.text, str(step.event), _row(row))
 
 
 def _row(row: Row | None) -> str:

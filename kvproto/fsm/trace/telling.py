@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from kvproto.fsm import vocabulary
+from kvproto.fsm.claims import Claims
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Output, Table, Value
 from kvproto.fsm.trace.plain_json import DIGITS, Bounds, FieldForm, PlainError, PlainJson, named
@@ -91,6 +92,8 @@ class Telling:
     inner: tuple[type[Event], ...] = ()
     #: effects that a story tells of beside the messages
     told: tuple[type[Effect], ...] = ()
+    #: what is claimed of tables, by name, as far as a trace can tell
+    claims: ClassVar[Mapping[str, Claims[Any]]] = {}
     #: fields that go without saying
     untold: frozenset[str] = frozenset({"body"})
 

@@ -20,3 +20,6 @@ CLAIMS: tuple[Claims[Any], ...] = (
     prefill_room.room_claims, send_claims, write_claims, prefill_claims, decode_room.room_claims, grant_claims,
     decode_claims,
 )  # fmt: skip
+#: those whose witnesses know nothing but what their machine has done and heard; that of a prefill rank's link knows
+#: the true watermark and what is in flight, too
+TRACEABLE = tuple(claims for claims in CLAIMS if claims is not prefill_claims)
