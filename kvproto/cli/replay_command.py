@@ -18,7 +18,8 @@ from kvproto.fsm.trace.replay import replay
 
 EPILOG = """\
 Every step is fired again from the value that the steps before have left; row, new state and effects must be those that
-were recorded, and what is claimed of the table must hold.  The first difference of each rank is shown.  Exit code 0: none, 1: some, 2: a file cannot be read.
+were recorded, and what is claimed of the table must hold.  The first difference of each rank is shown.  Exit code 0:
+none, 1: some, 2: a file cannot be read.
 
 A counterexample of the checker (spec/counterexamples, `kvproto check --save`) is stepped through instead, in the world
 in which it was found: as far as it can still happen, and with what it breaks now.  Exit code 1: it breaks something.
