@@ -16,6 +16,15 @@ request after the decode rank has lost the link, and has to hear the old answer 
 counts as up: so the answer was under way for longer than from the loss to the new request, and the overrun is less
 than that delay.  Where the control plane keeps the order of a connection and a delay is below the lease that is left,
 nothing of it can happen; it is bounded by the delay in any case.
+
+What would close it: STAGING_REQ and PAGES_REQ carry how often the send has asked anew, their answers echo it, and a
+send accepts the answer to its latest request alone. PAGES_RSP and an answer to a request that finds its region are
+said in the step in which the request is heard, so an echo costs a field. A region that comes later (`tell_grant`) is
+told to all who wait in one effect, and each of them counts for himself; it would have to be told as the answer to a
+first request, and who has asked anew would take it from his next repetition alone, which is a `patience` later. That
+is a field in four messages, a guard in the rows on StagingGranted and PagesGranted in each state of a send that
+waits, and another wire version. It is not done: nothing that is kept of a room grows by it, but the order of a
+connection gives the same as long as a delay is below the lease that is left.
 """
 
 from __future__ import annotations
@@ -29,8 +38,8 @@ OPEN: tuple[tuple[str, str, str], ...] = (
         "(`lost-link` proves the arithmetic). An answer does not say which request it answers: one that is "
         "under way for longer than from the loss of the link to the next request lets the lease overrun by less than "
         "its delay.",
-        "bounded worlds with late leases and lost links (`kvproto check`: `lease`, `link`); answers are sent at once "
-        "and a connection keeps their order",
+        "bounded worlds with late leases and lost links (`kvproto check`: `late`, `link`); answers are sent at once "
+        "and a connection keeps their order. A number in the request, echoed in the answer, would close it (below)",
     ),
     (
         "`messages_by_key`",

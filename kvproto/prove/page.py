@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from kvproto.fsm.claims import Claims, sentence
 from kvproto.fsm.draw.tables import table_md
 from kvproto.protocol.invariants import ends as between
-from kvproto.prove import ends, lease, ring
-from kvproto.prove.open_lemmas import OPEN
+from kvproto.prove import ends, lease, open_lemmas, ring
 from kvproto.prove.runs import INVARIANT, TABLES, Proof
 
+#: the paragraph of `open_lemmas` that says what would close the first
+CLOSING = 5
 HEAD = """\
 # Proofs without bounds
 
@@ -53,7 +54,8 @@ def page(proofs: Sequence[Proof]) -> str:
     parts += ["## The ring\n", sentence_of(ring.__doc__, 2), "", _lemmas(ring.LEMMAS), ""]
     parts += ["## Leases\n", sentence_of(lease.__doc__, 2), "", _lemmas(lease.LEMMAS), ""]
     parts += ["## Between the ends\n", sentence_of(between.__doc__, 2), "", *_ends(), ""]
-    parts += ["## What is not proved, by name\n", table_md(("lemma", "what it says", "instead"), OPEN), ""]
+    parts += ["## What is not proved, by name\n", table_md(("lemma", "what it says", "instead"), open_lemmas.OPEN)]
+    parts += ["", sentence_of(open_lemmas.__doc__, CLOSING).rstrip(), ""]
     return "\n".join(parts)
 
 
