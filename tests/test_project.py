@@ -22,7 +22,7 @@ WITH_SIDE_EFFECTS = (
     "io", "engine", "demo", "bench", "testing", "torture", "layout/byte_runs_numpy.py", "cli/demo_command.py",
     "adapters/geometry.py", "adapters/worker.py", "adapters/prefill_worker.py", "adapters/decode_worker.py",
     "adapters/vllm", "adapters/sglang",
-    "cli/simulate_command.py", "cli/torture_command.py", "cli/fuzz_command.py",
+    "cli/simulate_command.py", "cli/explore_command.py", "cli/torture_command.py", "cli/fuzz_command.py",
 )  # fmt: skip
 
 LOADED = """

@@ -19,7 +19,6 @@ import numpy as np
 
 from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.gathers import Gathers
-from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.engine.pool_memory import costs_profile, open_memory
 from kvproto.engine.prepared_writes import PreparedWrites
@@ -34,7 +33,6 @@ from kvproto.layout.placement import Placement, closed_between
 from kvproto.layout.plan import Plan, Share
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.states import Cause
 from kvproto.rank.prefill import PrefillRank
 
 
@@ -135,7 +133,7 @@ class PrefillData:
         self._prepare(effect, lambda _: deque([self.drafts.take(effect)]))
 
     def _prepare_pages(self, effect: do.PreparePages) -> None:
-        self._prepare(effect, lambda peer: self._batches(effect, peer))
+        self._prepare(effect, lambda peer: self._batches(effect, peer), self.entries[effect.room].after)
 
     def _batches(self, effect: do.PreparePages, peer: PeerId) -> deque[Any]:
         caps, (plan, share), first = self.transport.caps, self._share_of(effect.link), effect.first
@@ -156,16 +154,17 @@ class PrefillData:
             for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))
         )
 
-    def _prepare(self, effect: do.PrepareWrite | do.PreparePages, make: Callable[[PeerId], deque[Any]]) -> None:
+    def _prepare(
+        self, effect: do.PrepareWrite | do.PreparePages, make: Callable[[PeerId], deque[Any]], after: Any = None
+    ) -> None:  # fmt: skip
         key = effect.room, effect.chunk, effect.peer
         try:
             peer, *_ = self._reach(effect.link)
             made = make(peer)
         except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
-            self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
-            self.loop.raise_event(ev.BatchUnmade(*key))
+            self.writes.unmade(key, error)
             return
-        self.writes.offer(key, peer, made)
+        self.writes.offer(key, peer, made, after)
 
     # --------------------------------------------------------------------------------------------- links
     def learn(self, link: int, plan: Plan, rank: int, placement: Placement | None) -> None:

@@ -4,7 +4,8 @@ What becomes of a write is decided by its machine (`prefill_write`); here its ba
 and what the transport says of them is said on as events.  A batch is offered (`BatchReady`), and posted when the
 machine says so, at once: between the two nothing happens.
 
-Two things make a batch wait, and neither decides anything but when: the transport has no room for it (it is offered
+Three things make a batch wait, and none decides anything but when: what it reads is not computed yet (a write over
+pages reads the pool itself, so no stream orders it after the forward), the transport has no room for it (it is offered
 again in the next pass, in order, and a peer that has no room yet is asked once), or the pass has posted enough.  At
 most `BUDGET` pieces are posted in one pass, so that a loop with much to slice still beats, hears and fires its timers.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kvproto.engine.gathers import Key
 from kvproto.engine.logs import named
@@ -33,6 +35,8 @@ class UnpostedWrite:
 
     peer: PeerId
     batches: deque[WriteDraft | list[WritePart]]
+    #: CUDA event after which what they read is there; None: it is
+    after: Any = None
 
 
 class RankWrites:
@@ -55,10 +59,12 @@ class RankWrites:
         """Whether something is in flight, or waits for room."""
         return bool(self.flying or self._waiting)
 
-    def offer(self, key: Key, peer: PeerId, batches: deque[WriteDraft | list[WritePart]]) -> None:
-        """These batches are ready, to be posted in their order."""
-        self.unposted[key] = UnpostedWrite(peer, batches)
-        self._offer(key, len(batches))
+    def offer(
+        self, key: Key, peer: PeerId, batches: deque[WriteDraft | list[WritePart]], after: Any = None
+    ) -> None:  # fmt: skip
+        """These batches are ready, to be posted in their order, once this event has passed."""
+        self.unposted[key] = UnpostedWrite(peer, batches, after)
+        self._offer(key, self.unposted[key])
 
     def poll(self) -> bool:
         """Offer what waits, in order, and look at what is in doubt; whether something was posted."""
@@ -72,7 +78,7 @@ class RankWrites:
             if left.peer in self._full or self._spent():
                 self._waiting.append(key)
             else:
-                self._offer(key, len(left.batches))
+                self._offer(key, left)
                 self.loop.settle()
         if self.doubtful:
             self.doubtful = [handle for handle in self.doubtful if not self._settled(handle)]
@@ -94,11 +100,23 @@ class RankWrites:
             self.doubtful.append(event.handle)
         self.loop.raise_event(ev.BatchFailed(*key, settled=event.quiescent))
 
-    def _offer(self, key: Key, left: int) -> None:
-        if self._spent():
+    def _offer(self, key: Key, left: UnpostedWrite) -> None:
+        try:
+            computed = left.after is None or left.after.query()
+        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+            del self.unposted[key]
+            self.unmade(key, error)
+            return
+        if self._spent() or not computed:
             self._waiting.append(key)
         else:
-            self.loop.raise_event(ev.BatchReady(*key, last=left == 1))
+            left.after = None
+            self.loop.raise_event(ev.BatchReady(*key, last=len(left.batches) == 1))
+
+    def unmade(self, key: Key, error: Exception) -> None:
+        """Nothing of this write can be posted, for this reason."""
+        self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
+        self.loop.raise_event(ev.BatchUnmade(*key))
 
     def _post(self, effect: do.PostBatch) -> None:
         key = effect.room, effect.chunk, effect.peer
@@ -122,7 +140,7 @@ class RankWrites:
         self._count(parts)
         left.batches.popleft()
         if left.batches:
-            self._offer(key, len(left.batches))
+            self._offer(key, left)
         else:
             del self.unposted[key]
 

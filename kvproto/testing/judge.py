@@ -44,6 +44,10 @@ class WatchedFabric(Fabric):
             self.landing(cargo, piece)
         super()._land(cargo, piece)
 
+    def under_way(self, writer: str) -> list[FabricWrite]:
+        """The writes of this instance of which a piece may still land."""
+        return [cargo for cargo in self._cargo.values() if cargo.writer == writer and cargo.pieces]
+
 
 class Judge:
     """The invariants of one stage."""

@@ -1,0 +1,231 @@
+"""A device whose streams run when somebody says so.
+
+On a CPU a copy is over when the call returns, and no event is ever waited for in earnest.  Here a stream is a queue: a
+launch, a table's copy and an engine's forward are put into it, an event is a mark in it, and a wait holds the stream up
+until the mark has been passed.  Which stream runs its next piece of work is the driver's choice (`ready`, `run`), so
+everything that one stream may do before another is an order that can be taken, and what does not wait shows.
+
+The waits are the handlers' own: `SlowStreams` is the rank's `DeviceStreams` with other streams, and tickets are the
+ones that CUDA launches return.  What a piece of work reads is looked at when it runs: a page table whose copy has not
+run is a fault, said as one (AssertionError), and whoever knows of the KV is asked (`watch`).
+
+`quick`: work runs as soon as it can, as on a device that is ahead of its host.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kvproto.engine.device_streams import DeviceStreams
+from kvproto.engine.room_entry import RoomEntry
+from kvproto.io.kernels.base import EventTicket, Kernels, Pool, Side, StagedPart, Ticket
+from kvproto.io.kernels.torch import TorchKernels
+from kvproto.layout.plan import Share
+
+
+class FakeEvent:
+    """A mark in a stream; as in CUDA, one that was never recorded has passed."""
+
+    def __init__(self) -> None:
+        self.mark: Mark | None = None
+
+    def record(self, stream: FakeStream) -> None:
+        """Put a mark behind all that is queued there."""
+        self.mark = Mark()
+        stream.queue.append(self.mark)
+        stream.device.roll()
+
+    def query(self) -> bool:
+        """Whether the mark has been passed; RuntimeError if the work before it has failed."""
+        if self.mark is not None and self.mark.failed:
+            raise RuntimeError("the kernel failed, as the schedule wanted")
+        return self.mark is None or self.mark.passed
+
+
+class Mark:
+    """A place in a stream."""
+
+    passed = failed = False
+
+
+class Wait:
+    """A stream goes on when this mark has been passed."""
+
+    def __init__(self, mark: Mark) -> None:
+        self.mark = mark
+
+
+class Work:
+    """One piece of work: what it is called, and what it does."""
+
+    def __init__(self, name: tuple[object, ...], act: Callable[[], object]) -> None:
+        self.name, self.act = name, act
+
+
+class FakeStream:
+    """Work, marks and waits, in their order."""
+
+    def __init__(self, device: FakeDevice, name: str) -> None:
+        self.device, self.name = device, name
+        self.queue: deque[Work | Mark | Wait] = deque()
+        self.failed = False
+
+    def wait_event(self, event: FakeEvent) -> None:
+        """What is queued from now on waits until the event's mark has been passed."""
+        if event.mark is not None and not event.mark.passed:
+            self.queue.append(Wait(event.mark))
+
+    def put(self, name: tuple[object, ...], act: Callable[[], object]) -> FakeEvent:
+        """Queue this; the event after which it is over."""
+        self.queue.append(Work(name, act))
+        event = FakeEvent()
+        event.record(self)
+        return event
+
+    def roll(self) -> bool:
+        """Pass what is no work; whether anything was."""
+        moved = False
+        while self.queue and not isinstance(head := self.queue[0], Work):
+            if isinstance(head, Wait):
+                if not head.mark.passed:
+                    break
+            else:
+                head.passed, head.failed, self.failed = True, self.failed, False
+            self.queue.popleft()
+            moved = True
+        return moved
+
+
+class FakeDevice:
+    """The streams of all ranks; `tables` still to be copied, by tensor."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, FakeStream] = {}
+        self.quick = False
+        self.coming: dict[int, list[range]] = {}
+
+    def stream(self, name: str) -> FakeStream:
+        """The one of this name."""
+        return self.streams.setdefault(name, FakeStream(self, name))
+
+    def ready(self) -> list[str]:
+        """The streams that can run a piece of work now."""
+        return [name for name, stream in self.streams.items() if stream.queue and isinstance(stream.queue[0], Work)]
+
+    def run(self, name: str, *, fails: bool = False) -> None:
+        """Run the next piece of this stream's work, or have it fail."""
+        stream = self.streams[name]
+        work = stream.queue.popleft()
+        assert isinstance(work, Work), f"{name} has nothing to run"
+        if fails:
+            stream.failed = True
+        else:
+            work.act()
+        self.roll()
+
+    def roll(self) -> None:
+        """Pass what can be passed; and run what can run, if the device is quick."""
+        while any(stream.roll() for stream in self.streams.values()):
+            pass
+        if self.quick and (ready := self.ready()):
+            self.run(ready[0])
+
+    def idle(self) -> bool:
+        """Run all that can; whether there was nothing."""
+        before = self.ready()
+        while ready := self.ready():
+            self.run(ready[0])
+        return not before
+
+    def waiting(self) -> list[tuple[str, list[object]]]:
+        """What is queued, by stream: its work by name, and whether it stands before a wait."""
+        return [
+            (name, [item.name if isinstance(item, Work) else type(item).__name__ for item in stream.queue])
+            for name, stream in self.streams.items() if stream.queue
+        ]  # fmt: skip
+
+
+class SlowStreams(DeviceStreams):
+    """A rank's streams on the fake device; tables come when their stream runs."""
+
+    def __init__(self, device: FakeDevice, rank: str) -> None:
+        super().__init__(torch.device("cpu"))
+        self.fake, self.stream, self._tables = device, device.stream(f"{rank} data"), device.stream(f"{rank} tables")
+
+    def place(self, table: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """A table that is not there yet, and the event after which it is."""
+        placed = torch.zeros_like(table)
+        return placed, self._copy(placed, table, 0, len(table))
+
+    def extend(self, entry: RoomEntry, more: torch.Tensor) -> Any:
+        """As on any device, later."""
+        at, entry.given = entry.given, entry.given + len(more)
+        entry.pages[at : entry.given] = more
+        return self._copy(entry.table, more, at, entry.given) if len(more) else None
+
+    def _copy(self, table: torch.Tensor, pages: torch.Tensor, first: int, end: int) -> FakeEvent:
+        coming, where = self.fake.coming.setdefault(table.data_ptr(), []), range(first, end)
+        coming.append(where)
+
+        def copy() -> None:
+            table[first:end] = pages
+            coming.remove(where)
+
+        return self._tables.put(("table", first, end), copy)
+
+
+class SlowKernels(Kernels):
+    """The CPU's kernels in a stream."""
+
+    def __init__(
+        self, device: FakeDevice, whose: Callable[[torch.Tensor], object],
+        watch: Callable[[Side, torch.Tensor, int, int], None],
+    ) -> None:  # fmt: skip
+        """`whose` a table is, for the name of the work; `watch` is told what is read (side, table, first, tokens)."""
+        self.device, self.whose, self.watch, self._inner = device, whose, watch, TorchKernels()
+
+    def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
+        """As the contract of kernels has it."""
+        self._inner.prepare(pool, side, shares, digests=digests)
+
+    def gather_parts(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
+    ) -> Ticket:  # fmt: skip
+        """As the contract of kernels has it, when the stream runs."""
+        run = self._inner.gather_parts
+        return self._queue("gather", pool, table, first, tokens, stream, after, lambda: run(
+            pool, table, first, tokens, parts, digest=digest
+        ))  # fmt: skip
+
+    def scatter(
+        self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
+        *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
+    ) -> Ticket:  # fmt: skip
+        """As the contract of kernels has it, when the stream runs."""
+        run = self._inner.scatter
+        return self._queue("scatter", pool, table, first, tokens, stream, after, lambda: run(
+            pool, table, first, tokens, parts, digest=digest
+        ))  # fmt: skip
+
+    def _queue(
+        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, stream: FakeStream, after: Any,
+        act: Callable[[], object],
+    ) -> Ticket:  # fmt: skip
+        if after is not None:
+            stream.wait_event(after)
+
+        def run() -> None:
+            pages = range(first // pool.page_size, -(-(first + tokens) // pool.page_size))
+            for coming in self.device.coming.get(table.data_ptr(), ()):
+                if max(coming.start, pages.start) < min(coming.stop, pages.stop):
+                    raise AssertionError(f"a {side} of tokens {first}..{first + tokens - 1} reads a page table "
+                                         "that is not on the device yet")  # fmt: skip
+            self.watch(side, table, first, tokens)
+            act()
+
+        return EventTicket(stream.put((side, self.whose(table), first), run), [])

@@ -1,0 +1,236 @@
+"""A stage for the handlers: what they wait for is a move, and what they hold is judged after each.
+
+An `EngineStage` with three parts changed.  The device is a fake one, whose streams run when they are told
+(`fake_device`): forwards, page tables, gathers and scatters end in any order that the waits between them allow.  The
+transport counts its drafts.  And the loops' time stands still while a room is under way, so nothing is mended by a
+timer.
+
+Judged, beside what `judge` knows:
+
+reads      no gather or scatter reads a page table before its copy has run, or KV before its forward has
+slots      each slot is free or of one send; a write that may still move reads from the slot of its own send
+drafts     each draft of the transport is kept for a slot or waits to be posted; no slot has two
+links      a rank whose transport has lost a peer does not go on as if the link were up
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import torch
+
+from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.room import Room
+from kvproto.io.kernels.base import Side as Copies
+from kvproto.io.transports.base import Transport, WriteDraft
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.states import PLink
+from kvproto.rank.settings import Settings
+from kvproto.testing.access import inside
+from kvproto.testing.fake_device import FakeDevice, FakeEvent, SlowKernels, SlowStreams
+from kvproto.testing.stage import TIMING, EngineStage
+
+#: tokens of a chunk, and of a page on both sides
+GRID, PAGE = 8, 4
+MODEL = Layout(layers=1, heads=2, k_dim=4, v_dim=2, itemsize=2, dtype="bfloat16", page_size=PAGE, tp=1)
+#: pieces that a peer has room for: a part that goes over pages is more than one batch
+ROOM_FOR = 2
+#: calls after which a link that was lost is up again
+RETURN_TRIES = 20
+
+
+class CountedTransport(MemoryTransport):
+    """The in-memory transport; `drafts` that were neither posted nor dropped."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        super().__init__(fabric, max_inflight_descs=ROOM_FOR)
+        self.drafts: set[int] = set()
+        self._made = 0
+
+    def _draft(self, draft: WriteDraft) -> int:
+        del draft
+        self._made += 1
+        self.drafts.add(self._made)
+        return self._made
+
+    def _undraft(self, raw: int) -> None:
+        self.drafts.remove(raw)
+
+    def _post(self, handle: Any, draft: WriteDraft) -> Any:
+        self.drafts.discard(draft.raw)
+        draft.raw = None
+        return super()._post(handle, draft)
+
+
+class HandlerStage(EngineStage):
+    """One prefill and one decode rank on a fake device."""
+
+    def __init__(self, *, slots: int, ranks: int = 1, route: str = "staged") -> None:
+        """`ranks` of the prefill group."""
+        self.device, self.computed = FakeDevice(), dict[tuple[int, int], int]()
+        self.slow = SlowKernels(self.device, self._whose, self._watch)
+        self.rooms: list[Room] = []
+        #: links whose transport was cut, with the epoch that they had; and those of which the rank was told
+        self.cutting, self.cuts = dict[int, tuple[int, int]](), dict[int, tuple[int, int]]()
+        settings = Settings(timing=TIMING, ring_bytes=4096, slots=slots, window=4, tombstones=64, route=route)
+        prefill = msgspec.structs.replace(MODEL, tp=ranks)
+        super().__init__(prefill, MODEL, grid=GRID, pages=24, settings=settings, sockets=False, late=False)
+        self.settled()
+
+    def transport(self) -> Transport:
+        """One that counts, and has room for little."""
+        return CountedTransport(self.fabric)
+
+    def make_prefill(self, index: int) -> PrefillEndpoint:
+        """A rank whose gathers take their time."""
+        endpoint = super().make_prefill(index)
+        data = inside(endpoint).data
+        data.lane = data.staging.lane = SlowStreams(self.device, f"P{index}")
+        data.kernels = data.gathers.kernels = self.slow
+        return endpoint
+
+    def make_decode(self, index: int) -> DecodeEndpoint:
+        """A rank whose scatters take their time."""
+        endpoint = super().make_decode(index)
+        data = inside(endpoint).data
+        data.lane = data.ring.lane = SlowStreams(self.device, f"D{index}")
+        data.kernels = self.slow
+        return endpoint
+
+    # ---------------------------------------------------------------------------------------- the engines
+    def begin(self, chunks: int, *, at_once: bool, paged: bool) -> Room:
+        """A room of so many chunks, open everywhere, its forwards queued: one a chunk, or one for all, `at_once`.
+
+        `paged`: the prefill engine has the pages when it opens the room; else they come with the forwards.
+        """
+        room = self.name(chunks * GRID, room_id=2 * self._next + paged)
+        self._next += 1
+        self.rooms.append(room)
+        self.open_decode(room)
+        self.open_prefill(room)
+        self.prefetch(room)
+        for upto in (chunks * GRID,) if at_once else range(GRID, chunks * GRID + 1, GRID):
+            for index, endpoint in enumerate(self.prefills):
+                after = self._forward(room, index, upto)
+                more = self.tasks[room].more_pages(self.plan.prefill, index, upto)
+                endpoint.produced(room, upto, after=after, pages=more)
+        for index, endpoint in enumerate(self.prefills):
+            endpoint.aux(room, b"aux")
+            self.tasks[room].given.add(index)
+        return room
+
+    def _forward(self, room: Room, index: int, upto: int) -> FakeEvent:
+        task, layout, first = self.tasks[room], self.plan.prefill, self.tasks[room].produced.get(index, 0)
+
+        def compute() -> None:
+            task.write(self.prefills[index].pool, layout, index, first, upto)
+            self.computed[index, room.key] = upto
+
+        return self.device.stream(f"P{index} engine").put(("forward", self.number(room.key), upto), compute)
+
+    def cut(self, index: int) -> None:
+        """The transport of this prefill rank loses the decode rank: what is in flight is in doubt, and may yet land."""
+        rank, data = inside(self.prefills[index]).rank, inside(self.prefills[index]).data
+        link, value = next(iter(rank.links.items()))
+        self.hurt_all()
+        self.shaken = True
+        self.cutting[index] = link, value.epoch
+        self.fabric.cut(data.transport.instance, inside(self.decodes[0]).data.transport.instance)
+
+    def hurt_all(self) -> None:
+        """Any room may fail from now on."""
+        self._hurt(None)
+
+    def poll(self, index: int) -> bool:
+        """As on any stage; after its pass a rank knows of a cut."""
+        moved = super().poll(index)
+        if index in self.cutting:
+            self.cuts[index] = self.cutting.pop(index)
+        return moved
+
+    def turn(self) -> bool:
+        """Everything that can move does; the device first."""
+        moved = not self.device.idle()
+        return super().turn() or moved
+
+    def number(self, key: int) -> int:
+        """Which of the rooms under way this is (-1: none)."""
+        return next((at for at, room in enumerate(self.rooms) if room.key == key), -1)
+
+    def end(self) -> bool:
+        """Let all come to its end, and forget it; whether the stage is as it was before the first room."""
+        self.device.quick = False
+        self.drain()
+        for task in list(self.tasks.values()):
+            assert self.retire(task), f"{task.room} is not over"
+        self.rooms.clear()
+        self.outcomes.clear()
+        self.releases.clear()
+        self.tables.clear()
+        self.computed.clear()
+        self.pages_of = {side: sorted(pages, reverse=True) for side, pages in self.pages_of.items()}
+        self.cuts.clear()
+        self.settled()
+        for _ in range(RETURN_TRIES):
+            if self.linked():
+                return True
+            self.clock.advance(TIMING.call.period)
+            self.settled()
+        return False
+
+    # ------------------------------------------------------------------------------------------- judging
+    def _entries_with(self, table: torch.Tensor) -> Iterator[tuple[int, int]]:
+        """(rank, room key) of those whose table this is."""
+        for endpoint in self.endpoints:
+            for key, entry in inside(endpoint).entries.items():
+                if entry.table is table:
+                    yield inside(endpoint).rank.index, key
+
+    def _whose(self, table: torch.Tensor) -> object:
+        return next((self.number(key) for _, key in self._entries_with(table)), None)
+
+    def _watch(self, side: Copies, table: torch.Tensor, first: int, tokens: int) -> None:
+        for index, key in self._entries_with(table) if side == "gather" else ():
+            if self.computed.get((index, key), 0) < first + tokens:
+                raise AssertionError(f"a gather of tokens {first}..{first + tokens - 1} of room {self.number(key)} on "
+                                     f"P{index} reads KV before its forward has run")  # fmt: skip
+
+    def judge(self) -> None:
+        """Every invariant, those of the handlers included."""
+        super().judge()
+        for index, prefill in enumerate(self.prefills):
+            self._slots(index, prefill)
+            self._drafts(index, prefill)
+        for index, (link, epoch) in self.cuts.items():
+            value = inside(self.prefills[index]).rank.links.get(link)
+            told = value is None or value.state is not PLink.UP or value.epoch != epoch
+            assert told, f"P{index} was told that its transport has lost the peer, and its link is still up"
+
+    def _slots(self, index: int, prefill: PrefillEndpoint) -> None:
+        rank, _, _, data = inside(prefill)
+        every = sorted([*rank.free_slots, *rank.slot_of.values()])
+        assert every == list(range(rank.settings.slots)), f"P{index}: slots {rank.free_slots}, {rank.slot_of}"
+        staged, size = data.regions[0].addr, data.slot_bytes
+        for cargo in self.watched.under_way(data.transport.instance):
+            key = data.writes.flying.get(cargo.handle)
+            assert key is not None, f"P{index} has forgotten a write that still moves"
+            for source, _, _ in cargo.pieces.values():
+                if 0 <= source - staged < len(every) * size:
+                    slot = (source - staged) // size
+                    assert rank.slot_of.get(key) == slot, f"P{index}: {key} is read from slot {slot}, which it has not"
+
+    def _drafts(self, index: int, prefill: PrefillEndpoint) -> None:
+        data = inside(prefill).data
+        assert isinstance(data.transport, CountedTransport)
+        unposted = [batch for left in data.writes.unposted.values() for batch in left.batches]
+        held = [draft for _, draft in data.drafts._kept.values()]  # noqa: SLF001
+        held += [batch for batch in unposted if isinstance(batch, WriteDraft)]
+        known = sorted(draft.raw for draft in held if draft.raw is not None)
+        assert known == sorted(data.transport.drafts), (
+            f"P{index}: the transport has the drafts {sorted(data.transport.drafts)}, of which {known} are kept"
+        )

@@ -1,0 +1,146 @@
+"""The handlers' worlds: every order of what they wait for, and what each wait is good for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from support.planting import plant
+
+from kvproto.engine.connector import WireUp
+from kvproto.engine.decode_effects import DecodeData
+from kvproto.engine.gathers import Gathers
+from kvproto.engine.prefill_effects import PrefillData
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.prepared_writes import PreparedWrites
+from kvproto.engine.writes import RankWrites
+from kvproto.io.transports.base import PeerGone
+from kvproto.protocol.states import PLink
+from kvproto.testing.access import inside
+from kvproto.testing.handler_stage import TIMING, HandlerStage
+from kvproto.testing.handler_worlds import WORLDS, Exploration
+
+
+class Planted(NamedTuple):
+    """A fault: where, what the text says, what it would say; the world that sees it, and what that says."""
+
+    owner: type[Any]
+    method: str
+    old: str
+    new: str
+    world: str
+    said: str
+
+
+DRAFTS = "the transport has the drafts"
+FAULTS: dict[str, Planted] = {
+    "a gather does not wait for the forward": Planted(
+        Gathers, "_launch", "after=entry.after", "after=None", "waits", "reads KV before its forward"),
+    "a gather does not wait for its page table": Planted(
+        Gathers, "_launch", "lane.await_table(entry)", "pass", "waits", "reads a page table"),
+    "a scatter does not wait for its page table": Planted(
+        DecodeData, "_scatter", "self.lane.await_table(entry)", "pass", "two-slots", "a scatter .* reads a page table"),
+    "a write over pages does not wait for the forward": Planted(
+        PrefillData, "_prepare_pages", "self.entries[effect.room].after", "None", "over-pages", "wrong bytes"),
+    "a gather is told over while it runs": Planted(
+        Gathers, "_over", "if not ticket.done():", "if False:", "waits", "wrong bytes|before its forward"),
+    "a scatter is told over while it runs": Planted(
+        DecodeData, "_scattered", "if not ticket.done():", "if False:", "two-slots", "wrong bytes"),
+    "gathers are asked in any order": Planted(
+        Gathers, "_look", "self._going.popleft()", "self._going.pop()", "two-slots", ""),
+    "a gather that was put off is forgotten": Planted(
+        Gathers, "_ask", "self._asked.append(effect)", "pass", "two-slots", ""),
+    "any draft of the slot is taken": Planted(
+        PreparedWrites, "take", "and kept[0] == self._mark(effect)", "", "given-up", ""),
+    "a draft that is not taken is leaked": Planted(
+        PreparedWrites, "take", "self.transport.drop(kept[1])", "pass", "given-up", DRAFTS),
+    "a slot's former draft is leaked": Planted(
+        PreparedWrites, "ready", "self._drop(effect.slot)", "pass", "given-up", DRAFTS),
+    "drafts to a peer that is left are leaked": Planted(
+        PreparedWrites, "leave", "self._drop(slot)", "self._kept.pop(slot)", "failures", DRAFTS),
+    "a lost transport is not told": Planted(
+        PrefillData, "_lost", "self.loop.raise_event(ev.TransportLost(link))", "pass", "failures", "link is still up"),
+    "a write in doubt is told as over": Planted(
+        RankWrites, "hear", "if event.quiescent:", "if True:", "failures", "forgotten a write that still moves"),
+    "a doubt is settled at once": Planted(
+        RankWrites, "_settled", "if not self.transport.quiescent(handle):", "if False:", "failures", "still moves"),
+    "a doubt is never settled": Planted(
+        RankWrites, "hear", "self.doubtful.append(event.handle)", "pass", "failures", "not over after|left over"),
+    "the end of a write is not heard": Planted(
+        PrefillData, "poll", "self.writes.hear(event)", "pass", "two-slots", ""),
+    "a write ends with its first batch": Planted(
+        RankWrites, "_post", "if left.batches:", "if False:", "over-pages", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [("waits", (217, 293, 2)), ("two-slots", (187, 257, 2)), ("failures", (171, 186, 37)), ("over-pages", (52, 97, 4))],
+)
+def test_every_order_of_a_small_world_is_gone_through(name: str, counts: tuple[int, int, int]) -> None:
+    found = Exploration(name, WORLDS[name]).run()
+    assert not found.breach, found.breach
+    assert (found.situations, found.walks, found.ends) == counts
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, method, old, new, world, said = FAULTS[fault]
+    plant(monkeypatch, owner, method, old, new)
+    breach = Exploration(world, WORLDS[world]).run().breach
+    assert breach
+    assert re.search(said, breach), breach
+
+
+@pytest.fixture
+def stage() -> Iterator[HandlerStage]:
+    made = HandlerStage(slots=1)
+    yield made
+    made.close()
+
+
+def waits_for_nobody(stage: HandlerStage, patch: pytest.MonkeyPatch, error: Exception) -> bool:
+    """Whether a rank whose transport cannot be wired up goes on waiting for the answer of who tried it."""
+    tried, transport = [], inside(stage.prefills[0]).data.transport
+
+    def refuse(endpoint: bytes) -> None:
+        tried.append(endpoint)
+        raise error
+
+    patch.setattr(transport, "connect", refuse)
+    stage.cut(0)
+    waited = False
+    for _ in range(4):
+        stage.clock.advance(TIMING.call.period)
+        stage.settled()
+        waited |= PLink.AWAIT_WIRE_UP in {link.state for link in inside(stage.prefills[0]).rank.links.values()}
+    assert tried
+    return waited
+
+
+@pytest.mark.parametrize("error", [PeerGone("planted"), RuntimeError("a library's own")])
+def test_a_wire_up_that_fails_is_told_and_the_link_comes_back(
+    stage: HandlerStage, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    with monkeypatch.context() as patch:
+        assert not waits_for_nobody(stage, patch, error)
+    assert "planted" in str(stage.prefills[0].reports()) or "own" in str(stage.prefills[0].reports())
+    assert stage.end()
+    room = stage.begin(1, at_once=True, paged=True)
+    stage.settled()
+    assert stage.outcomes["D", 0, room].ok
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "old"),
+    [(WireUp, "_connect", 'self._answer(WireFailed(link, session, f"{error.kind}: {error}"))'),
+     (PrefillEndpoint, "_wired", "self._loop.call(tell)")],
+    ids=["the fault is swallowed", "the answer is thrown away"],
+)  # fmt: skip
+def test_a_wire_up_that_is_not_told_is_seen(
+    stage: HandlerStage, monkeypatch: pytest.MonkeyPatch, owner: type[Any], method: str, old: str
+) -> None:
+    plant(monkeypatch, owner, method, old, "pass")
+    assert waits_for_nobody(stage, monkeypatch, PeerGone("planted"))
