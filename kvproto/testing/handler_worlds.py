@@ -159,13 +159,14 @@ class Exploration:
 
     def run(self, progress: Callable[[Explored], None] = lambda _: None) -> Explored:
         """Go through all of it; ends at the first breach."""
-        started, stage = time.perf_counter(), _fresh(self.world)
+        started, stage = time.perf_counter(), self._stage()
         try:
+            _warm(stage)
             while self.todo:
                 self._walk(stage)
                 if not stage.end():
                     stage.close()
-                    stage = _fresh(self.world)
+                    stage = _warm(self._stage())
                 progress(self.found)
         except AssertionError as error:
             self.found.breach = f"{error}\nafter: {', '.join(self.path) or 'nothing'}"
@@ -173,6 +174,9 @@ class Exploration:
             self.found.seconds = round(time.perf_counter() - started, 3)
             stage.close()
         return self.found
+
+    def _stage(self) -> HandlerStage:
+        return HandlerStage(slots=self.world.slots, ranks=self.world.ranks, route=self.world.route)
 
     def _walk(self, stage: HandlerStage) -> None:
         """Go where nobody has been, and on until somebody has."""
@@ -195,9 +199,8 @@ class Exploration:
             walk.make(moves[0])
 
 
-def _fresh(world: HandlerWorld) -> HandlerStage:
-    """A stage on which one room has been already: the first round of a ring is like no other."""
-    stage = HandlerStage(slots=world.slots, ranks=world.ranks, route=world.route)
+def _warm(stage: HandlerStage) -> HandlerStage:
+    """Have one room over it: the first round of a ring is like no other."""
     stage.begin(1, at_once=True, paged=True)
     stage.settled()
     stage.end()
