@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine", "draw"),
     ("check", "testing"),
     ("prove",),
-    ("adapters",),
+    ("adapters", "mutate"),
     ("bench",),
     ("demo",),
     ("torture",),
@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 #: those that know less than their layer would let them
 ONLY: dict[str, set[str]] = {
     "adapters": {"engine", "errors", "fsm", "io", "layout", "protocol", "rank"},
-    "errors": {"fsm"}, "layout": {"errors"}, "io": {"errors", "layout"},
+    "mutate": {"errors"}, "errors": {"fsm"}, "layout": {"errors"}, "io": {"errors", "layout"},
     "engine": {"errors", "fsm", "layout", "protocol", "rank", "io", "trace"},
 }  # fmt: skip
 FLAT = 8

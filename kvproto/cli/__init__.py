@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lint": ("kvproto.cli.lint_command", "errors in the tables, with file and line"),
     "check": ("kvproto.cli.check_command", "search every interleaving of a small system for a broken property"),
     "prove": ("kvproto.cli.prove_command", "the tables' properties by induction: any ranks, rooms, chunks and runs"),
+    "mutate": ("kvproto.cli.mutate_command", "change the code that runs, place by place: which test notices?"),
     "draw": ("kvproto.cli.draw_command", "diagrams, tables and sequence charts, all made from the rows"),
     "export": ("kvproto.cli.export_command", "the protocol as JSON, for other languages and tools"),
     "trace": ("kvproto.cli.trace_command", "the story of a room across ranks: text, sequence chart, Perfetto"),
@@ -34,7 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 #: the extras that a command needs, where they are not the demonstration's
-EXTRAS = {"top": "metrics", "prove": "prove"}
+EXTRAS = {"top": "metrics", "prove": "prove", "mutate": "test"}
 
 
 FIRST_MINUTE = """\
