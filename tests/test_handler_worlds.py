@@ -63,7 +63,7 @@ FAULTS: dict[str, Planted] = {
     "a lost transport is not told": Planted(
         PrefillData, "_lost", "self.loop.raise_event(ev.TransportLost(link))", "pass", "failures", "link is still up"),
     "a write in doubt is told as over": Planted(
-        RankWrites, "hear", "if event.quiescent:", "if True:", "failures", "forgotten a write|still moves"),
+        RankWrites, "hear", "if event.quiescent:", "if True:", "failures", "forgotten a write|not over after"),
     "a doubt is settled at once": Planted(
         RankWrites, "_settled", "if not self.transport.quiescent(handle):", "if False:", "failures", "still moves"),
     "a doubt is never settled": Planted(
@@ -77,8 +77,9 @@ FAULTS: dict[str, Planted] = {
 
 @pytest.mark.parametrize(
     ("name", "counts"),
-    [("waits", (217, 293, 2)), ("two-slots", (187, 257, 2)), ("failures", (171, 186, 37)), ("over-pages", (52, 97, 4))],
-)
+    [("waits", (217, 293, 2)), ("two-slots", (187, 257, 2)), ("failures", (171, 186, 37)),
+     ("over-pages", (84, 185, 4))],
+)  # fmt: skip
 def test_every_order_of_a_small_world_is_gone_through(name: str, counts: tuple[int, int, int]) -> None:
     found = Exploration(name, WORLDS[name]).run()
     assert not found.breach, found.breach

@@ -1,14 +1,14 @@
 """The gate: every mutant is killed by its tests, or somebody has said why it cannot be.
 
-First the tests run on what is there: those that fail already kill nothing.  Then trials, `jobs` at a time; one that
-takes ten times as long as the unchanged tests, and a minute at least, is a mutant that never ends, and killed.
+First the tests of a file run on what is there: those that fail already kill nothing.  Then trials, `jobs` at a time;
+one that takes ten times as long as the unchanged tests, and a minute at least, is a mutant that never ends, and killed.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -36,52 +36,59 @@ def run(
     root: Path, targets: Targets, mutants: Sequence[CodeMutant], jobs: int, tell: Callable[[Trial], None]
 ) -> list[Trial]:  # fmt: skip
     """Try them all.  ArgumentError: tests fail without any change."""
-    files = sorted({mutant.file for mutant in mutants})
     before: dict[str, float] = {}
-
-    def note(running: Running, witness: str, seconds: float) -> None:
-        if witness:
-            raise ArgumentError(f"the tests of {running.file} fail as it is: {witness}")
-        before[running.file] = seconds
-
-    _all(root, targets, [(file, None) for file in files], jobs, lambda _: LEAST_S * TIMES, note)
     found: list[Trial] = []
 
-    def judge(running: Running, witness: str, seconds: float) -> None:
-        assert running.mutant is not None
-        found.append(Trial(running.mutant, witness, round(seconds, 2)))
-        tell(found[-1])
+    def told(running: Running, witness: str, seconds: float) -> None:
+        if running.mutant is not None:
+            found.append(Trial(running.mutant, witness, round(seconds, 2)))
+            tell(found[-1])
+        elif witness:
+            raise ArgumentError(f"the tests of {running.file} fail as it is: {witness}")
+        else:
+            before[running.file] = seconds
 
-    _all(root, targets, [(each.file, each) for each in mutants], jobs,
-         lambda file: max(LEAST_S, TIMES * before[file]), judge)  # fmt: skip
+    files = dict.fromkeys(mutant.file for mutant in mutants)
+    todo = deque[tuple[str, CodeMutant | None]]([(file, None) for file in files])
+    todo += [(mutant.file, mutant) for mutant in mutants]
+    _all(root, targets, todo, jobs, before, told)
     return sorted(found, key=lambda trial: trial.mutant)
 
 
 def _all(
-    root: Path, targets: Targets, todo: Sequence[tuple[str, CodeMutant | None]], jobs: int,
-    longest: Callable[[str], float], told: Callable[[Running, str, float], None],
+    root: Path, targets: Targets, todo: deque[tuple[str, CodeMutant | None]], jobs: int, before: dict[str, float],
+    told: Callable[[Running, str, float], None],
 ) -> None:  # fmt: skip
-    waiting, going = list(todo)[::-1], dict[int, Running]()
+    going: dict[int, Running] = {}
     try:
-        while waiting or going:
-            while waiting and len(going) < jobs:
-                file, mutant = waiting.pop()
-                child, heard = begin(root, mutant, targets.targets[file])
-                going[child] = Running(mutant, file, heard, time.monotonic())
+        while todo or going:
+            for _ in range(len(todo)):
+                file, mutant = todo.popleft()
+                if len(going) < jobs and (mutant is None or file in before):
+                    child, heard = begin(root, mutant, targets.targets[file])
+                    going[child] = Running(mutant, file, heard, time.monotonic())
+                else:
+                    todo.append((file, mutant))
             time.sleep(TICK_S)
-            for child, running in list(going.items()):
-                took = time.monotonic() - running.since
-                late = took > longest(running.file)
-                if late:
-                    stop(child)
-                ended, code = os.waitpid(child, 0 if late else os.WNOHANG)
-                if ended:
-                    del going[child]
-                    told(running, ENDLESS if late else end(running.heard, code), took)
+            _ended(going, before, told)
     finally:
         for child in going:
             stop(child)
             os.waitpid(child, 0)
+
+
+def _ended(
+    going: dict[int, Running], before: dict[str, float], told: Callable[[Running, str, float], None]
+) -> None:  # fmt: skip
+    for child, running in list(going.items()):
+        took = time.monotonic() - running.since
+        late = took > max(LEAST_S, TIMES * before.get(running.file, LEAST_S))
+        if late:
+            stop(child)
+        ended, code = os.waitpid(child, 0 if late else os.WNOHANG)
+        if ended:
+            del going[child]
+            told(running, ENDLESS if late else end(running.heard, code), took)
 
 
 def survivors(targets: Targets, found: Sequence[Trial]) -> list[Trial]:

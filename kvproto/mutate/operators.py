@@ -157,7 +157,8 @@ def _negate(node: ast.AST, _: int) -> None:
 
 def _operand(node: ast.AST, variant: int) -> None:
     assert isinstance(node, ast.BoolOp)
-    del node.values[variant]
+    left = [*node.values[:variant], *node.values[variant + 1 :]]
+    node.values = left if len(left) > 1 else [*left, copy.deepcopy(left[0])]  # `x and x`: a tree wants two
 
 
 def _nothing(node: ast.AST, _: int) -> None:

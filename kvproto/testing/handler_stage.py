@@ -80,7 +80,13 @@ class HandlerStage(EngineStage):
         settings = Settings(timing=TIMING, ring_bytes=4096, slots=slots, window=4, tombstones=64, route=route)
         prefill = msgspec.structs.replace(MODEL, tp=ranks)
         super().__init__(prefill, MODEL, grid=GRID, pages=24, settings=settings, sockets=False, late=False)
+        self._deal()
         self.settled()
+
+    def _deal(self) -> None:
+        """Pages are given out in the same order in each walk, and never two neighbours."""
+        for pages in self.pages_of.values():
+            pages.sort(key=lambda page: (page % 2, page))
 
     def transport(self) -> Transport:
         """One that counts, and has room for little."""
@@ -173,7 +179,7 @@ class HandlerStage(EngineStage):
         self.releases.clear()
         self.tables.clear()
         self.computed.clear()
-        self.pages_of = {side: sorted(pages, reverse=True) for side, pages in self.pages_of.items()}
+        self._deal()
         self.cuts.clear()
         self.settled()
         for _ in range(RETURN_TRIES):

@@ -1,0 +1,77 @@
+"""Mutants of code: what the operators change, that the text is found again, and that a trial tells a killed one."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+
+from kvproto.errors import ArgumentError
+from kvproto.mutate.gate import run, survivors, table
+from kvproto.mutate.operators import CHANGES, mutants_of, mutated
+from kvproto.mutate.targets import Targets, every, load, sample
+
+ROOT = Path(__file__).parent.parent
+TEXT = '''
+LIMIT = 3
+
+class Counter:
+    """A text."""
+
+    def add(self, count: int, most: int = 4) -> bool:
+        if count < 0 or count > most:
+            raise ValueError(f"{count + 1}")
+        self.total = max(self.total, count)
+        self.total += 2
+        self.note(count)
+        self.tell(count)
+        return True
+'''
+
+
+def test_every_operator_changes_one_place_of_a_function_and_nothing_for_people() -> None:
+    found = mutants_of("counter.py", TEXT)
+    told = [(each.operator, each.line) for each in found]
+    assert told == [("compare", 8), ("compare", 8), ("constant", 8), ("negate", 8), ("operand", 8), ("operand", 8),
+                    ("assign", 10), ("swap", 10), ("constant", 11), ("sign", 11), ("call", 13),
+                    ("return", 14)]  # fmt: skip
+    assert {each.operator for each in found} == set(CHANGES)
+    whole = ast.unparse(ast.parse(TEXT)).splitlines()
+    for each in found:
+        changed = ast.unparse(mutated(each, TEXT)).splitlines()
+        assert sum(a != b for a, b in zip(whole, changed, strict=True)) == 1, each.name
+
+
+def test_the_projects_own_targets_and_reasons_fit_its_files() -> None:
+    targets = load(ROOT)
+    found = every(ROOT, targets)
+    assert {each.file for each in found} == set(targets.targets)
+    assert sample(found, 20, 1) == sample(found, 20, 1) != sample(found, 20, 2)
+    assert all((ROOT / test.partition("::")[0]).is_file() for tests in targets.targets.values() for test in tests)
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    targets = load(ROOT)
+    with pytest.raises(ArgumentError, match="no operator"):
+        every(ROOT, targets, operators=["turn"])
+    with pytest.raises(ArgumentError, match="no target"):
+        every(ROOT, targets, ["kvproto/none.py"])
+    with pytest.raises(ArgumentError, match="own tree"):
+        load(tmp_path)
+
+
+def test_a_mutant_is_killed_by_the_test_that_notices_and_another_survives(tmp_path: Path) -> None:
+    (tmp_path / "limit.py").write_text("def fits(count):\n    return count <= 3 and count != 7\n")
+    test = "from limit import fits\n\ndef test_fits():\n    assert fits(3) and not fits(4)\n"
+    (tmp_path / "test_limit.py").write_text(test)
+    (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {os.fspath(tmp_path)!r})\n")
+    targets = Targets({"limit.py": ["test_limit.py"]}, {})
+    mutants = [each for each in every(tmp_path, targets) if each.operator == "operand"]
+    found = run(tmp_path, targets, mutants, 2, lambda _: None)
+    assert [bool(trial.witness) for trial in found] == [True, False]
+    (left,) = survivors(targets, found)
+    assert left.mutant.variant == 1
+    reason = Targets(targets.targets, {"limit.py: fits: operand (1)": "seven is more than three"})
+    assert not survivors(reason, found) and "| limit.py | 2 | 1 | 1 | 0 |" in table(reason, found)
