@@ -19,8 +19,9 @@ from kvproto.engine.writes import RankWrites
 from kvproto.io.transports.base import PeerGone
 from kvproto.protocol.states import PLink
 from kvproto.testing.access import inside
-from kvproto.testing.handler_stage import TIMING, HandlerStage
+from kvproto.testing.handler_stage import HandlerStage
 from kvproto.testing.handler_worlds import WORLDS, Exploration
+from kvproto.testing.stage import TIMING
 
 
 class Planted(NamedTuple):

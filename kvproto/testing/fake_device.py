@@ -154,7 +154,7 @@ class SlowStreams(DeviceStreams):
 
     def __init__(self, device: FakeDevice, rank: str) -> None:
         super().__init__(torch.device("cpu"))
-        self.fake, self.stream, self._tables = device, device.stream(f"{rank} data"), device.stream(f"{rank} tables")
+        self.fake, self.stream, self.tables = device, device.stream(f"{rank} data"), device.stream(f"{rank} tables")
 
     def place(self, table: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """A table that is not there yet, and the event after which it is."""
@@ -175,7 +175,7 @@ class SlowStreams(DeviceStreams):
             table[first:end] = pages
             coming.remove(where)
 
-        return self._tables.put(("table", first, end), copy)
+        return self.tables.put(("table", first, end), copy)
 
 
 class SlowKernels(Kernels):

@@ -15,6 +15,7 @@ from kvproto.protocol.codec import decode
 from kvproto.testing.access import inside
 
 if TYPE_CHECKING:
+    from kvproto.engine.endpoint import Endpoint
     from kvproto.testing.handler_stage import HandlerStage
 
 #: fields of values that only count up, are times, or say what never changes here
@@ -41,7 +42,7 @@ def _engines(stage: HandlerStage) -> object:
 
 
 def _transport(stage: HandlerStage) -> object:
-    fabric, keys = stage.fabric, {}
+    fabric, keys = stage.fabric, dict[tuple[str, Any], object]()
     for prefill in stage.prefills:
         data = inside(prefill).data
         for handle, key in data.writes.flying.items():
@@ -66,8 +67,9 @@ def _frames(stage: HandlerStage) -> object:
     return str(told)
 
 
-def _rank(stage: HandlerStage, endpoint: Any) -> object:
-    rank, loop, entries, data = inside(endpoint)
+def _rank(stage: HandlerStage, endpoint: Endpoint) -> object:
+    parts = inside(endpoint)
+    rank, loop, entries, data = parts.rank, parts.loop, parts.entries, parts.data
     held: list[object] = [
         [(name, sorted((_key(stage, key), _value(value)) for key, value in store.items()))
          for name, store in rank.stores.items() if name != "links"],

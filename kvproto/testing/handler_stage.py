@@ -30,7 +30,7 @@ from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import PLink
-from kvproto.rank.settings import Settings
+from kvproto.rank.settings import Route, Settings
 from kvproto.testing.access import inside
 from kvproto.testing.fake_device import FakeDevice, FakeEvent, SlowKernels, SlowStreams
 from kvproto.testing.stage import TIMING, EngineStage
@@ -70,7 +70,7 @@ class CountedTransport(MemoryTransport):
 class HandlerStage(EngineStage):
     """One prefill and one decode rank on a fake device."""
 
-    def __init__(self, *, slots: int, ranks: int = 1, route: str = "staged") -> None:
+    def __init__(self, *, slots: int, ranks: int = 1, route: Route = "staged") -> None:
         """`ranks` of the prefill group."""
         self.device, self.computed = FakeDevice(), dict[tuple[int, int], int]()
         self.slow = SlowKernels(self.device, self._whose, self._watch)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kvproto.rank.settings import Route
 from kvproto.testing.handler_snapshot import snapshot
 from kvproto.testing.handler_stage import HandlerStage
 
@@ -35,7 +36,7 @@ class HandlerWorld(msgspec.Struct, frozen=True):
     chunks: int = 1
     slots: int = 1
     ranks: int = 1
-    route: str = "staged"
+    route: Route = "staged"
     faults: tuple[str, ...] = ()
     at_once: bool = True
     paged: bool = True
