@@ -49,6 +49,7 @@ class World:
         self.handlers: dict[type[Any], Any] = {}
         self.loop = stand_in(
             turns=1, logs=Logs("prefill rank 0", Counter()), raise_event=self.queue.append, submit=self.submit,
+            settle=lambda: self.submit([]),
             handlers=self.handlers,
         )  # fmt: skip
         transport = stand_in(write_many=self.write_many, quiescent=lambda _: self.settled, drop=lambda _: None)
@@ -223,4 +224,27 @@ def test_a_batch_that_was_deferred_when_its_send_was_stopped_is_never_posted(wor
     world.tell(ev.WriteStopped(*KEY))
     world.full = False
     world.next_pass()
+    assert not world.posted and world.told == [LOST] and world.over()
+
+
+def test_a_write_over_pages_waits_for_what_it_reads(world: World) -> None:
+    passed = [False]
+    part: Any = SimpleNamespace(descs=np.ones((1, 3), np.uint64))
+    world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
+    world.writes.offer(KEY, PEER, deque([[part], [part]]), stand_in(query=lambda: passed[0]))
+    world.next_pass()
+    assert not world.posted and world.writes
+    passed[0] = True
+    world.next_pass()
+    assert world.posted == [1, 1]
+
+
+def test_one_whose_forward_has_failed_is_never_posted_and_fails_once(world: World) -> None:
+    def query() -> bool:
+        raise RuntimeError("planted")
+
+    world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
+    world.writes.offer(KEY, PEER, deque([[]]), stand_in(query=query))
+    for _ in range(2):
+        world.next_pass()
     assert not world.posted and world.told == [LOST] and world.over()
