@@ -27,6 +27,7 @@ import pytest
 from kvproto.mutate.operators import CodeMutant, mutated
 
 FAILED, NOTHING_RUN = "failed", "no test ran"
+LONGEST_TEST_S = 60
 
 
 class Trial(msgspec.Struct):
@@ -119,7 +120,8 @@ def _run(root: Path, mutant: CodeMutant | None, tests: Sequence[str], told: int)
     os.chdir(root)
     os.environ["CI"] = "1"  # the same examples each time
     first = FirstFailure(told)
-    code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", *tests], plugins=[first])
+    calm = ["-q", "-x", "-p", "no:cacheprovider", "-o", f"timeout={LONGEST_TEST_S}"]
+    code = pytest.main([*calm, *tests], plugins=[first])
     if not first.passed:
         first.tell(NOTHING_RUN)
     os._exit(int(code))
