@@ -27,6 +27,23 @@ from examples.sglang import model
 from examples.sglang.scenarios import BACKENDS, SCENARIOS, TIMED, Run
 
 Row = dict[str, Any]
+INTRO = """\
+# SGLang carried by kvproto: what came of it
+
+Written by `python -m examples.sglang.run` (`make engines-sglang`) beside its JSON: real instances of SGLang 0.5.23 on a
+CPU, prefill ranks : decode ranks, on one machine; a random Llama of 4 layers and 4 KV heads in float32, 16 greedy
+tokens a prompt, pages of 16, prefill in chunks of 64 tokens. Carried by `kvproto` (with digests of all that is moved),
+by kvproto without them (`plain`) and by SGLang's own staging over Mooncake (`staging`), with the same prompts. What
+each scenario does stands in [examples/sglang/scenarios.py](../sglang/scenarios.py). Times are those of two cores that
+do other things, too: they tell orders of magnitude.
+
+"""
+HEAD = (
+    "| pair | carried by | scenario | tokens of the whole model "
+    "| ms from the last chunk's KV to decode's taking it over: median, longest | as it must be | what else was seen |"
+)
+#: what has a column of its own, and how much is shown of a sentence
+COLUMNS, SAID = ("pair", "backend", "scenario", "tokens", "lag_ms", "good"), 90
 
 
 class Table:
@@ -46,6 +63,22 @@ class Table:
         if self.file is not None:
             ordered = sorted(self.rows.values(), key=lambda row: (row["pair"], list(BACKENDS).index(row["backend"])))
             self.file.write_text("[\n " + ",\n ".join(json.dumps(row) for row in ordered) + "\n]\n")
+            body = [HEAD, "|---" * (HEAD.count("|") - 1) + "|", *map(line, ordered)]
+            self.file.with_suffix(".md").write_text(INTRO + "\n".join(body) + "\n")
+
+
+def line(row: Row) -> str:
+    """A row, for a reader."""
+    lags = ", ".join(f"{lag:.0f}" for lag in row.get("lag_ms", ())) or "-"
+    shown = {name: value for name, value in row.items() if name not in COLUMNS and value not in ("", [], {})}
+    seen = "; ".join(f"{name.replace('_', ' ')}: {_short(value)}" for name, value in shown.items())
+    names = row["pair"], row["backend"], row["scenario"], row.get("tokens", "-").replace("/", " of "), lags
+    return f"| {' | '.join(names)} | {'yes' if row['good'] else '**no**'} | {seen} |"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value).strip('"{}[]').replace('"', "").replace("|", "/")
+    return text if len(text) <= SAID else f"{text[:SAID]}..."
 
 
 def main() -> int:
@@ -55,7 +88,7 @@ def main() -> int:
     parser.add_argument("--backends", nargs="+", default=["kvproto", "plain", "staging"], choices=list(BACKENDS))
     parser.add_argument("--pages", nargs=2, type=int, default=[16, 16], help="tokens a page at prefill, at decode")
     parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS), choices=SCENARIOS)
-    parser.add_argument("--table", type=Path, help="where the rows go, as JSON")
+    parser.add_argument("--table", type=Path, help="where the rows go, as JSON; beside it they are written as a page")
     parser.add_argument("--keep", type=Path, help="a folder for the model and the logs (default: a temporary one)")
     asked = parser.parse_args()
     table, good = Table(asked.table), True
