@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from examples.sglang.run import Table
 from examples.vllm.judging import Records, Row, table
 
 PLACES = {"0/0/0": 11, "0/0/1": 12, "64/0/0": 13}
@@ -94,3 +95,16 @@ def test_a_row_that_is_not_as_it_must_be_says_why() -> None:
     assert head.count("|") == rule.count("|") == line.count("|")
     assert "7 of 8" in line and "**no**: 1 blocks differ" in line
     assert not row.good
+
+
+def test_rows_of_sglang_take_the_place_of_older_ones_and_are_a_page(tmp_path: Path) -> None:
+    file = tmp_path / "sglang.json"
+    old: dict[str, Any] = {"pair": "1:2", "backend": "plain", "scenario": "many", "tokens": "15/16", "good": False}
+    Table(file).keep(old)
+    Table(file).keep({"pair": "1:2", "backend": "kvproto", "scenario": "digests", "good": True, "differ": 0})
+    Table(file).keep(old | {"tokens": "16/16", "good": True, "lag_ms": [85.4, 170.0], "errors": []})
+    assert [row["scenario"] for row in json.loads(file.read_text())] == ["digests", "many"]
+    lines = file.with_suffix(".md").read_text().splitlines()[-2:]
+    assert lines == [
+        "| 1:2 | kvproto | digests | - | - | yes | differ: 0 |", "| 1:2 | plain | many | 16 of 16 | 85, 170 | yes |  |",
+    ]  # fmt: skip
