@@ -42,11 +42,11 @@ INTRO = """\
 Written by `python -m examples.vllm.run` (`make engines-vllm`): real instances of vLLM on a CPU, prefill ranks - decode
 ranks, on one machine; a random Llama of 4 layers and 4 KV heads in float32, 24 greedy tokens a prompt, blocks of 32,
 prefill in chunks of 64 tokens. Carried by `kvproto` (with digests and checksums of all that is moved; by the ring,
-unless both sides are cut alike), by kvproto without them, as it is by default (`plain`: in these small rooms blocks go
-page to page), and by vLLM's own NixlConnector (`nixl`), one right after the other. The answers are compared with the
-model's in one process; the digests of every (chunk, layer, head) that was gathered with those of what was scattered;
-the blocks that lie in the decode instance's cache with those in the prefill instance's, whatever way they
-came. What each scenario does stands in [examples/vllm/scenarios.py](../vllm/scenarios.py), what a row has to fulfil in
+unless both sides are cut alike), by kvproto without them, by the route that it chooses (`plain`; the posts tell which),
+and by vLLM's own NixlConnector (`nixl`), one right after the other. The answers are compared with the model's in one
+process; the digests of every (chunk, layer, head) that was gathered with those of what was scattered; the blocks that
+lie in the decode instance's cache with those in the prefill instance's, whatever way they came. What each scenario does
+stands in [examples/vllm/scenarios.py](../vllm/scenarios.py), what a row has to fulfil in
 [examples/vllm/judging.py](../vllm/judging.py). Outcomes are counted a rank. Times are those of two cores that do other
 things, too: they tell orders of magnitude.
 
