@@ -61,8 +61,10 @@ def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[An
     shards = _shards(config, len(caches))
     form = _geometry(caches, shards)
     timing = Timing(bootstrap=Timer(extra.get("ttl", TTL)), engine=Timer(extra.get("wait", WAIT)))
-    chosen: dict[str, Any] = {name: extra[name] for name in ("route", "costs", "trace") if name in extra}
-    settings = Settings(ring_bytes=extra.get("ring_bytes", RING), timing=timing, **chosen)
+    settings = Settings(
+        ring_bytes=extra.get("ring_bytes", RING), timing=timing, trace=extra.get("trace", 512),
+        route=extra.get("route", "cost"), costs=extra.get("costs", ""),
+    )  # fmt: skip
     more = {"settings": settings, "keys": extra.get("keys"), "digests": extra.get("digests", False)}
     mine = form.layout, shards.rank, form.pool, NixlTransport()
     if not transfer.is_kv_producer:
