@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kvproto.check.config import Budget, Config
+from kvproto.check.deep_configs import DEEP
 from kvproto.check.small_worlds import AT_ONCE, SMALL
 from kvproto.check.timed_configs import TIMED_LARGE, TIMED_SMALL
 
@@ -133,5 +134,6 @@ SUITES["tells"] = tuple(name for name in CONFIGS if "-tells-" in name)
 SUITES["standard"] = tuple(name for name in CONFIGS if name not in (*_LONG, *SUITES["tells"]))
 CONFIGS |= _NIGHT
 CONFIGS |= {f"{name}-two-slow": world for name, world in _each(HASTY, slow=2).items() if not name.endswith("calm")}
-CONFIGS |= BRIEF
+CONFIGS |= BRIEF | DEEP
+SUITES["deep"] = tuple(DEEP)
 SUITES["night"] = tuple(name for name in CONFIGS if name not in SUITES["standard"] and name not in BRIEF)
