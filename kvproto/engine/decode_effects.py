@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from kvproto.engine.device_streams import DeviceStreams
+from kvproto.engine.launches import Launches
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.engine.pool_memory import open_memory
@@ -50,11 +51,12 @@ class DecodeData:
         #: by prefill group: who writes what to whom
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
+        self.launches = Launches(loop)
         #: links whose call has left, and is not answered; and whether kernels for a new group take their time
         self.calling: set[int] = set()
         self.compiles = torch.device(pool.device).type != "cpu"
         self.stats = {"scatters": 0}
-        loop.handlers |= {do.LaunchScatter: self._scatter, do.TransmitPages: self._send_pages}
+        loop.handlers |= {do.LaunchScatter: self._ask_scatter, do.TransmitPages: self._send_pages}
         loop.sources.append(self)
 
     # ---------------------------------------------------------------------------------------- as a source
@@ -98,6 +100,9 @@ class DecodeData:
         self.loop.submit(self.rank.receive(link, epoch, room, body, self.loop.now, b"", 0))
 
     # ------------------------------------------------------------------------------------------- effects
+    def _ask_scatter(self, effect: do.LaunchScatter) -> None:
+        self.launches.ask(effect.room, lambda: self._scatter(effect))
+
     def _scatter(self, effect: do.LaunchScatter) -> None:
         key = effect.room, effect.chunk
         try:

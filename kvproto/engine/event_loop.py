@@ -8,6 +8,7 @@ for all.  Such a pass takes its time, and a lease may end in it: each call, fram
 
 The bound of calls and frames is a count and a cost: a pass that has taken `PASS_S` takes at most `EVERY` more of each,
 and the next one begins with the rest.  So however dear those of a burst are, timers fire and answers leave in between.
+Last in a pass comes a little of what is dear by nature (`bulk`); while some of it is left the loop does not sleep.
 
 What a pass says leaves at its end, in one message for each peer, and no later than `HELD_S` after a look at the clock.
 
@@ -24,7 +25,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol
 
 from kvproto.engine.durations import PASS_BOUNDS, Durations
 from kvproto.engine.loop_thread import LoopThread
@@ -43,6 +44,16 @@ HELD_S = 3e-4
 LONGEST_WAIT = 1.0
 
 
+class Bulk(Protocol):
+    """What is dear, and done a little in each pass; true while there is some."""
+
+    def run(self) -> bool:
+        """Do a little; whether there was anything."""
+
+    def __len__(self) -> int:
+        """How much is left."""
+
+
 class EventLoop(LoopThread):
     """A party, its control plane and its handlers."""
 
@@ -53,6 +64,8 @@ class EventLoop(LoopThread):
         self.counts: Counter[str] = Counter()
         #: the time that the party is told, and how many passes there were
         self.now, self.turns = clock.now(), 0
+        #: the last thing that a pass does
+        self.bulk: list[Bulk] = []
         self._inbox: deque[Callable[[], None]] = deque()
         #: frames that a pass had no time for, and when this one began
         self._arrived: deque[tuple[Peer, bytes]] = deque()
@@ -120,6 +133,9 @@ class EventLoop(LoopThread):
             self.submit(self.party.tick(self.now, LIMIT))
             moved = True
         self.control.flush()
+        if self._take_bulk():
+            self.control.flush()
+            moved = True
         self.passed()
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
         if moved:
@@ -143,7 +159,7 @@ class EventLoop(LoopThread):
     @property
     def due(self) -> float:
         """Seconds from the last pass until the next one should come, if nothing arrives before; infinity: never."""
-        if self._inbox or self._arrived:
+        if self._inbox or self._arrived or any(self.bulk):
             return 0.0
         left = min(self.party.next_deadline - self.now, self.control.outboxes.due_in)
         if any(source.busy() for source in self.sources):
@@ -184,6 +200,12 @@ class EventLoop(LoopThread):
                 break
             self.hear(*self._arrived.popleft())
         return count > 0
+
+    def _take_bulk(self) -> bool:
+        moved = False
+        for each in self.bulk:
+            moved |= each.run()
+        return moved
 
     def _interlude(self) -> bool:
         """Look at the other sources, and let go what was said; whether the pass has taken its time."""

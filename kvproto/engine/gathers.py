@@ -1,9 +1,8 @@
 """The prefill rank's gathers: from the pool's pages into staging slots.
 
 All go to one stream, so they end in the order in which they were launched and only the oldest has to be asked.
-One is launched at once, because the first write waits for it; those that come with it are launched in the next
-look, one by one, and between two launches the oldest is asked again: a launch takes the host as long as a small
-gather takes the device.
+They are launched one by one, rooms in turn (`launches`), and after each launch the oldest is asked again: a launch
+takes the host as long as a small gather takes the device.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from kvproto.engine.launches import Launches
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.engine.room_entry import RoomEntry
@@ -34,27 +34,23 @@ class Gathers:
         """`share_of` a link: what is written to its peer; `meanwhile` is called with each gather that is under way."""
         self.loop, self.pool, self.kernels, self.entries, self.share_of = loop, pool, kernels, entries, share_of
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
-        self._asked: deque[do.LaunchGather] = deque()
+        self.launches = Launches(loop)
         self._going: deque[tuple[Key, Ticket]] = deque()
         self._later: deque[Callable[[], None]] = deque()
         loop.handlers[do.LaunchGather] = self._ask
 
     def __len__(self) -> int:
         """Those to be launched, those not yet seen to be over, and what is to follow them."""
-        return len(self._asked) + len(self._going) + len(self._later)
+        return len(self.launches) + len(self._going) + len(self._later)
 
     def later(self, action: Callable[[], None]) -> None:
         """Do this when a gather that is going has ended and what it leads to is done; in the next look if none is."""
         self._later.append(action)
 
     def poll(self) -> bool:
-        """Raise what is over, launch what was asked for."""
+        """Raise what is over."""
         moved = self._look()
-        while self._asked:
-            self.loop.settle()
-            self._launch(self._asked.popleft())
-            moved = self._look() or moved
-        if self._later and (moved or not self._going):
+        if self._later and (moved or not (self._going or self.launches)):
             self.loop.settle()
             for _ in range(len(self._later)):
                 self._later.popleft()()
@@ -62,10 +58,7 @@ class Gathers:
         return moved
 
     def _ask(self, effect: do.LaunchGather) -> None:
-        if self._asked or self._going:
-            self._asked.append(effect)
-        else:
-            self._launch(effect)
+        self.launches.ask(effect.room, lambda: self._launch(effect))
 
     def _launch(self, effect: do.LaunchGather) -> None:
         key, lane = (effect.room, effect.chunk, effect.peer), self.staging.lane
@@ -87,6 +80,7 @@ class Gathers:
             return
         self._going.append((key, ticket))
         self.meanwhile(effect)
+        self._look()
 
     def _look(self) -> bool:
         moved = False

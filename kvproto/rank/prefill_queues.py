@@ -1,8 +1,11 @@
 """What a prefill rank's sends share: credits to ask, staging slots, permits to write page to page, watermarks.
 
 Each is bounded (`Settings.requests` a decode rank, `slots`, `page_writes`), belongs to the send that it was given to
-until that gives it back, and has a queue, first come first served.  A send holds none of them while it waits for
-something of the other side but for an answer that comes at once, so no cycle of waits goes through them.
+until that gives it back, and has a queue.  A send holds none of them while it waits for something of the other side but
+for an answer that comes at once, so no cycle of waits goes through them.
+
+Queues are first come first served, but for the slots': of those that wait a room goes first that has the fewest slots.
+So a small room's send is next, however many of a large room were there before it.
 
 The sends that wait for the watermark are kept by link, ordered by their regions, so that a watermark costs only the
 sends that it lets go.
@@ -10,7 +13,7 @@ sends that it lets go.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from heapq import heappop, heappush
 
 from kvproto.layout.sharding import Layout
@@ -121,9 +124,17 @@ class PrefillQueues(PrefillLinks):
         if slot is None:
             return
         if self.slot_queue:
-            self._give_slot(self.slot_queue.popitem(last=False)[0], slot)
+            key = self._next_in_turn()
+            del self.slot_queue[key]
+            self._give_slot(key, slot)
         else:
             self.free_slots.append(slot)
+
+    def _next_in_turn(self) -> SendKey:
+        """Whose the next slot is: the oldest in the queue of those whose room has the fewest."""
+        held = Counter(room for room, _, _ in self.slot_of)
+        without = next((key for key in self.slot_queue if key[0] not in held), None)
+        return without or min(self.slot_queue, key=lambda key: held[key[0]])
 
     # -------------------------------------------------------------------------------------------------- watermarks
     def _connect(self, effect: do.ConnectPeer) -> None:
