@@ -427,7 +427,7 @@ class LeaveQueue(Internal, frozen=True):
 
 
 class FreeSlot(Internal, frozen=True):
-    """Give back the slot that this send holds, if any: the oldest in the queue gets it."""
+    """Give back the slot that this send holds, if any: in the queue the room goes first that has the fewest."""
 
     room: int
     chunk: int

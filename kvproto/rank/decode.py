@@ -1,15 +1,16 @@
 """The decode rank: rooms, grants and the ring.
 
-Beside its machines it owns the ring and the queue for it.  A region is asked for by a grant (`ReserveSpace`),
-and answered in the same pass if the ring may promise it; else the grant queues, first come first served, and a
-free serves the queue.  When a free lets regions become usable, their grants are told (`SpaceUsable`), and they
-tell the writers that wait.
+Beside its machines it owns the ring and the queue for it.  A region is asked for by a grant (`ReserveSpace`), and
+answered in the same pass if the ring may promise it and the room holds less than its share (`share`); else the grant
+queues, first come first served, and a free serves the queue.  When a free lets regions become usable, their grants are
+told (`SpaceUsable`), and they tell the writers that wait.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from functools import reduce
+from itertools import chain
 from operator import or_
 from typing import Any
 
@@ -187,27 +188,38 @@ class DecodeRank(Rank):
 
     def _serve(self) -> None:
         """Give regions to those that queue for one, as long as the ring may promise."""
-        while (turn := self._turn()) is not None:
+        given: Counter[int] = Counter()  # the grants hear of it when this is over
+        while (turn := self._turn(given)) is not None:
             key, size = turn
             region = self.ring.reserve(size)
             if region is None:
                 return
+            given[key[0]] += size
             del self.space_queue[key]
             self.chunk_of[region.grant] = key
             self.give(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
 
-    def _turn(self) -> tuple[tuple[int, int], int] | None:
+    def _turn(self, given: Counter[int]) -> tuple[tuple[int, int], int] | None:
         """Whose turn it is, and for how much: the oldest whose room holds less than its share.
 
-        That is half of the ring, and two regions at least.  So what is before a small room in the ring is half of it at
-        most, however much another room has to send.  Few rooms hold their share, so few are passed over.
+        `given`: what rooms hold and their grants have not heard of.  Few rooms hold their share, so few are passed
+        over.
         """
         for key, size in self.space_queue.items():
-            if self._held(key[0]) + size <= max(self.ring.size // 2, 2 * size):
+            if self.held(key[0]) + given[key[0]] + size <= self.share(key[0], size):
                 return key, size
         return None
 
-    def _held(self, room: int) -> int:
+    def share(self, room: int, size: int) -> int:
+        """Bytes of the ring that the room may hold with one more region of `size`: two regions at least.
+
+        Half of the ring, so that what is before a small room in the ring is half of it at most, however much another
+        room has to send; while nobody else holds or wants any of it, all but one such region, which is for who comes.
+        """
+        others = any(other != room for other, _ in chain(self.chunk_of.values(), self.space_queue))
+        return max(self.ring.size // 2 if others else self.ring.size - size, 2 * size)
+
+    def held(self, room: int) -> int:
         """Bytes of the ring that are promised to the room."""
         return sum(value.end - value.offset for value in self.grants.get(room, {}).values() if value.grant)
 

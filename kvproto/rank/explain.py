@@ -21,7 +21,7 @@ NAMED = 3
 QUEUES = {
     "AWAIT_CREDIT": "to ask: as many requests as may be are unanswered",
     "AWAIT_TURN": "its turn: the ring is full, and serves its queue in turn",
-    "AWAIT_SLOT": "a staging slot of this rank",
+    "AWAIT_SLOT": "a staging slot of this rank: the room goes first that has the fewest",
     "AWAIT_PERMIT": "to write page to page: as many sends as may do",
 }
 
@@ -166,8 +166,18 @@ def _grants(rank: Any, room: int) -> str:
     texts = []
     for chunk, grant in list(rank.grants.get(room, {}).items()):
         missing = grant.writers & ~grant.arrived
-        texts.append(f"chunk {chunk} {grant.state.name} of {_names(missing, 'prefill')}")
+        texts.append(f"chunk {chunk} {grant.state.name} of {_names(missing, 'prefill')}{_queued(rank, room, chunk)}")
     return "; ".join(texts) or "no chunk is being filled"
+
+
+def _queued(rank: Any, room: int, chunk: int) -> str:
+    """What a chunk in the ring's queue waits for: the room's own share, or others."""
+    size = rank.space_queue.get((room, chunk))
+    if size is None:
+        return ""
+    held, share = rank.held(room), rank.share(room, size)
+    what = "the room holds its share" if held + size > share else "the ring is promised to others"
+    return f" (in the ring's queue: {what}, {held} of {share} bytes)"
 
 
 def _armed(rank: Rank, value: Any) -> float | None:
