@@ -68,14 +68,22 @@ class OverloadRank:
         return {"begin": begin, "end": time.monotonic(), "failed": failed, "by_pages": self._by_pages() - pages}
 
     def pace(self, first: int, rooms: int, pace: float, start: float, huge: int) -> dict[str, Any]:
-        """Small rooms `pace` seconds apart from `start` on (the host's monotonic clock), beside a huge one if asked."""
+        """Small rooms `pace` seconds apart from `start` on (the host's monotonic clock), beside a huge one if asked.
+
+        A decode rank tells chunks of the huge one a second, too: while there were small ones (`beside`), and when they
+        were over (`by_itself`; 0: it was over before them).
+        """
         due, gone, failed = 0, 0, 0
         took: list[float] = []
+        began = last = whole = time.monotonic()
+        first_chunk = then = self._scatters()
         if huge:
             self._open(Room(first + rooms), huge)
         while gone < rooms + bool(huge):
             now = time.monotonic()
             while due < rooms and now >= start + due * pace:
+                if not due:
+                    began, first_chunk = now, self._scatters()
                 self._open(Room(first + due), 1)
                 due += 1
             moved = self.endpoint.poll()
@@ -83,10 +91,15 @@ class OverloadRank:
                 failed += not outcome.ok
                 at = outcome.room.id - first
                 if at < rooms:
-                    took.append(time.monotonic() - (start + at * pace))
+                    last, then = time.monotonic(), self._scatters()
+                    took.append(last - (start + at * pace))
+                else:
+                    whole = time.monotonic()
             gone += len(self.endpoint.released())
             self._rest(moved, start)
-        return {"took": took, "failed": failed}
+        beside = (then - first_chunk - rooms) / (last - began)
+        by_itself = (self._scatters() - then) / (whole - last) if whole > last else 0.0
+        return {"took": took, "failed": failed, "beside": beside, "by_itself": by_itself}
 
     def _open(self, room: Room, chunks: int) -> None:
         tokens = chunks * GRID
@@ -95,6 +108,9 @@ class OverloadRank:
         if self.prefill:
             self.endpoint.produced(room, tokens)
             self.endpoint.aux(room, b"token")
+
+    def _scatters(self) -> int:
+        return int(self.endpoint.metrics().get("scatters", 0))
 
     def _by_pages(self) -> int:
         return int(self.endpoint.metrics().get("slices", 0))
