@@ -16,13 +16,13 @@ from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.launches import Launches
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
-from kvproto.engine.pool_memory import open_memory
+from kvproto.engine.pool_memory import costs_profile, open_memory
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.fsm.codec import WireError
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.transports.base import Arrived, Transport
-from kvproto.layout.plan import Plan
+from kvproto.layout.plan import Plan, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -48,6 +48,7 @@ class DecodeData:
             transport, self.ring.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
         )
         rank.endpoint, rank.placement = transport.endpoint(), self.memory.told
+        self.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
         #: by prefill group: who writes what to whom
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
@@ -106,15 +107,16 @@ class DecodeData:
     def _scatter(self, effect: do.LaunchScatter) -> None:
         key = effect.room, effect.chunk
         try:
-            entry, tokens = self.entries[effect.room], effect.tokens
-            plan, index = self.plans[effect.group], self.rank.index
+            entry, tokens, groups = self.entries[effect.room], effect.tokens, effect.layer_groups
+            plan, index, group = self.plans[effect.group], self.rank.index, effect.chunk % groups
             parts: list[Any] = []
             for share in plan.writers(index):
                 if effect.writers >> share.writer & 1:
-                    start = effect.offset + plan.part_offset(index, share.writer, tokens)
-                    parts.append((share, self.ring.near[start : start + plan.part_bytes(share, tokens)]))
+                    start = effect.offset + plan.part_offset(index, share.writer, tokens, group, groups)
+                    part = layers_of(share, group, groups)
+                    parts.append((part, self.ring.near[start : start + plan.part_bytes(part, tokens)]))
             self.lane.await_table(entry)
-            self.ring.bring(effect.offset, effect.offset + plan.grant_bytes(index, tokens))
+            self.ring.bring(effect.offset, effect.offset + plan.grant_bytes(index, tokens, group, groups))
             ticket = self.kernels.scatter(self.pool, entry.table, effect.first, tokens, parts, stream=self.lane.stream)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
             self._scatter_failed(key, error)

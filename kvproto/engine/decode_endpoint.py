@@ -26,6 +26,7 @@ from kvproto.engine.validation import (
     check_pool,
     make_control,
     need_group,
+    need_layer_groups,
     need_room,
     need_secret,
     new_incarnation,
@@ -37,6 +38,7 @@ from kvproto.io.control.control import ControlError
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.transports.base import Transport
+from kvproto.layout.costs import layer_groups as groups_that_pay
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
@@ -131,7 +133,7 @@ class DecodeEndpoint(Endpoint):
         self._loop.check()
         waits = self._data.compiles or any(is_name(addresses[index]) for index in plan.linked_to(self._rank.index))
         if not waits:
-            self._data.kernels.prepare(self.pool, "scatter", plan.writers(self._rank.index))
+            self._make_kernels(plan)
         for index in plan.linked_to(self._rank.index):
             self._calling[group, index] += 1
             self._uncalled.pop((group, index), None)
@@ -144,13 +146,17 @@ class DecodeEndpoint(Endpoint):
         else:
             self._loop.call(lambda: self._call(group, *said))
 
+    def _make_kernels(self, plan: Plan) -> None:
+        for shares in plan.cuts(plan.writers(self._rank.index), self._rank.settings.layer_groups):
+            self._data.kernels.prepare(self.pool, "scatter", shares)
+
     def _prepare(self, group: int, said: tuple[Plan, tuple[str, ...]]) -> Callable[[], None]:
         """On the helper thread: what the call needs; the call, unless the engine has another wish by then."""
         plan, addresses = said
         linked, why = plan.linked_to(self._rank.index), ""
         found = [numbered(each) if index in linked else each for index, each in enumerate(addresses)]
         try:
-            self._data.kernels.prepare(self.pool, "scatter", plan.writers(self._rank.index))
+            self._make_kernels(plan)
         except Exception as error:  # noqa: BLE001  # whatever it is, `ready` tells it
             why = f"its kernels cannot be made: {named(error)}"
 
@@ -221,24 +227,27 @@ class DecodeEndpoint(Endpoint):
 
     def open(
         self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b"",
-        traceparent: str = "",
+        traceparent: str = "", layer_groups: int | None = None,
     ) -> None:  # fmt: skip
         """Pages (ids in token order) for `tokens` tokens; the KV of the first `prefix` is in them already.
 
         `secret`: the one that the prefill engine has opened the room with.  `traceparent`: the trace that the request
         belongs to (W3C Trace Context; malformed, it counts as none, as W3C asks), see `Outcome.traceparent`.
+        `layer_groups`: each chunk of the grid is cut into so many groups of layers, which leave while the prefill
+        engine's forward computes the next ones, if it says `produced(..., layers=...)`; every decode rank names as
+        many.  None: as many as pay (`kvproto.layout.costs`), `Settings.layer_groups` at most.
         LayoutError: the prefix ends inside a page.  NotFoundError: the group was never connected.  ArgumentError: it
-        was announced with another length, or at another group.
+        was announced with another length, or at another group; a share has fewer layers than `layer_groups`.
         """
         plan, prefix = self._plan(group), operator.index(prefix)
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
         plan.admit(entry.tokens, prefix)
         said, terms = (need_secret(secret), as_traceparent(traceparent)), self._rank.terms
-
+        groups = self._layer_groups(plan, entry.tokens - prefix, layer_groups)
         runs = page_runs_of(entry.pages[prefix // self._rank.layout.page_size :])
 
         def event() -> Event:
-            return ev.RoomOpened(room.key, terms(group, plan), entry.tokens, prefix, *said, runs)
+            return ev.RoomOpened(room.key, terms(group, plan, groups), entry.tokens, prefix, *said, runs)
 
         known = self._entries.get(room.key)
         if known is None or not known.announced:
@@ -250,6 +259,16 @@ class DecodeEndpoint(Endpoint):
         known.announced = 0
         known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
         self._do(event)
+
+    def _layer_groups(self, plan: Plan, tokens: int, asked: int | None) -> int:
+        if asked is not None:
+            return need_layer_groups(plan, asked)
+        most, own = min(self._rank.settings.layer_groups, plan.fewest_layers), plan.decode
+        if most == 1:
+            return 1
+        # of an average rank: all of them come to the same number
+        layer = own.local_heads * own.cell_bytes * min(tokens, plan.grid)
+        return groups_that_pay(self._data.costs, layer * own.layers // own.pp, most)
 
     def announce(
         self, room: Room, tokens: int, *, group: int = PREFILL_GROUP, secret: bytes = b"", traceparent: str = ""

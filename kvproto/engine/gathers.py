@@ -16,7 +16,7 @@ from kvproto.engine.loop import Loop
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
-from kvproto.layout.plan import Plan, Share
+from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import Cause
@@ -65,12 +65,13 @@ class Gathers:
         try:
             entry = self.entries[effect.room]
             plan, share = self.share_of(effect.link)
+            share = layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups)
             start = effect.slot * self.slot_bytes
             end = start + plan.part_bytes(share, effect.tokens)
             lane.await_table(entry)
             ticket = self.kernels.gather(
                 self.pool, entry.table, effect.first, effect.tokens, share, self.staging.near[start:end],
-                stream=lane.stream, after=entry.after,
+                stream=lane.stream, after=entry.after(effect.first + effect.tokens, share.src_layer + share.layers),
             )  # fmt: skip
             ticket = self.staging.sent_off(start, end, ticket)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop

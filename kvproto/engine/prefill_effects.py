@@ -30,7 +30,7 @@ from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError, WritePart
 from kvproto.layout.byte_runs_numpy import PageRuns, batches
 from kvproto.layout.placement import Placement, closed_between
-from kvproto.layout.plan import Plan, Share
+from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.rank.prefill import PrefillRank
@@ -62,8 +62,9 @@ class PrefillData:
         #: say it, and the transport's name of it
         self.plans: dict[int, tuple[Plan, int]] = {}
         self.placements: dict[int, Placement | None] = {}
-        #: and, of those to which something went over pages, what does not change from chunk to chunk
-        self._page_runs: dict[int, PageRuns] = {}
+        #: and, of those to which something went over pages, what does not change from cell to cell: by the group of
+        #: layers, and how many there are
+        self._page_runs: dict[int, dict[tuple[int, int], PageRuns]] = {}
         self.link_peer: dict[int, PeerId] = {}
         self.leaving: set[PeerId] = set()
         self.drafts = PreparedWrites(
@@ -144,9 +145,11 @@ class PrefillData:
             remedy = "give it a larger ring, more slots or a longer lease"
             raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
         pages = self.entries[effect.room].pages.numpy()
-        runs = self._page_runs.get(effect.link)
+        known = self._page_runs.setdefault(effect.link, {})
+        group = effect.chunk % effect.layer_groups, effect.layer_groups
+        runs = known.get(group)
         if runs is None:
-            runs = self._page_runs[effect.link] = PageRuns(plan, share, self.memory.placement, target)
+            runs = known[group] = PageRuns(plan, layers_of(share, *group), self.memory.placement, target)
         columns = runs.columns(pages, table, first, effect.tokens)
         self._counts["direct" if plan.direct(share, self.memory.placement, target) else "slices"] += 1
         return deque(

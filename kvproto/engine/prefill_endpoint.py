@@ -24,6 +24,7 @@ from kvproto.engine.validation import (
     check_pool,
     make_control,
     need_group,
+    need_layers,
     need_more_pages,
     need_room,
     need_seconds,
@@ -159,10 +160,15 @@ class PrefillEndpoint(Endpoint):
         if self._entry(room) is not None:
             self._do(lambda: ev.ForwardScheduled(room.key))
 
-    def produced(self, room: Room, tokens: int, after: Any = None, *, pages: Any = ()) -> None:
+    def produced(
+        self, room: Room, tokens: int, after: Any = None, *, pages: Any = (), layers: int | None = None
+    ) -> None:  # fmt: skip
         """The KV of the first `tokens` tokens is in the pages; on a GPU, once the event `after` has passed.
 
-        `pages`: the next ones of the room, after those that it has.  ArgumentError: there are none for so many tokens.
+        `pages`: the next ones of the room, after those that it has.  `layers`: of this rank's first so many layers
+        only (None: of all), while the forward computes the others: a room that its decode engine has cut into layer
+        groups sends those that are there.  ArgumentError: there are no pages for so many tokens, or the layers of an
+        earlier forward were never said to be all there.
         """
         entry = self._entry(room)
         if entry is None:
@@ -170,14 +176,25 @@ class PrefillEndpoint(Endpoint):
         more = need_more_pages(self._rank.layout, entry, tokens, pages, self.pool)
         if len(more) and entry.taken and not self.withdrawn(room):
             raise ArgumentError(f"{room} still reads pages that were withdrawn: give others when `withdrawn` says so")
-        placed, tokens = self._data.lane.extend(entry, more), operator.index(tokens)
-        if tokens == entry.tokens and not entry.computed:
+        held, tokens = self.pool.layers, operator.index(tokens)
+        depth = need_layers(room, entry, tokens, layers, held)
+        placed = self._data.lane.extend(entry, more)
+        if depth == held:
+            entry.full = max(entry.full, tokens)
+        else:
+            entry.ahead, entry.layers = tokens, depth
+        if entry.full == entry.tokens and not entry.computed:
             entry.computed = self._loop.clock.real()
 
         def begin() -> None:
             entry.placed = placed if placed is not None else entry.placed
-            entry.after = after if after is not None else entry.after
-            self._announce(room.key, entry, tokens, 1, entry.taken)
+            entry.mark(tokens, depth, after)
+            if depth == held:
+                self._announce(room.key, entry, tokens, 1, taken)
+            elif self._entries.get(room.key) is entry and entry.taken == taken:
+                self._loop.submit(self._rank.handle(ev.TokensProduced(room.key, 0, tokens, depth), self._loop.now))
+
+        taken = entry.taken
 
         self._loop.call(begin)
 
@@ -195,8 +212,11 @@ class PrefillEndpoint(Endpoint):
         entry.given = min(entry.given, -(-upto // self._rank.layout.page_size))
         entry.taken, entry.taking, entry.computed = entry.taken + 1, True, 0.0
 
+        entry.full, entry.ahead, entry.layers = min(entry.full, upto), 0, 0
+
         def take() -> None:
             entry.taking = False
+            entry.forget_marks(upto, self.pool.layers)
             self._loop.submit(self._rank.handle(ev.TokensWithdrawn(room.key, upto), self._loop.now))
 
         self._loop.call(take)
@@ -270,7 +290,8 @@ class PrefillEndpoint(Endpoint):
 
         def prepare() -> None:
             if owed and self._rank.settings.route != "pages":
-                self._data.kernels.prepare(self.pool, "gather", owed)
+                for shares in plan.cuts(owed, self._rank.settings.layer_groups):
+                    self._data.kernels.prepare(self.pool, "gather", shares)
 
         self._wire_up.connect(effect.link, effect.session, effect.endpoint, prepare)
 

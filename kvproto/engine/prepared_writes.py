@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kvproto.io.transports.base import MemoryRegion, PeerId, Transport, WriteDraft, WritePart
-from kvproto.layout.plan import Plan, Share
+from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.notification import note
@@ -70,9 +70,10 @@ class PreparedWrites:
         return about.room, about.chunk, about.peer, about.link, about.epoch, about.offset, about.grant, to
 
     def _make(self, about: Guess) -> WriteDraft:
-        to, plan, share = self.reach(about.link)
-        start = about.offset + plan.part_offset(share.reader, share.writer, about.tokens)
-        length = plan.part_bytes(share, about.tokens)
+        (to, plan, share), groups = self.reach(about.link), about.layer_groups
+        group = about.chunk % groups
+        start = about.offset + plan.part_offset(share.reader, share.writer, about.tokens, group, groups)
+        length = plan.part_bytes(layers_of(share, group, groups), about.tokens)
         descs = np.array([[about.slot * self.slot_bytes, start, length]], np.uint64)
         tag = b""
         if self.transport.caps.native_notify:

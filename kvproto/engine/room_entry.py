@@ -9,7 +9,7 @@ look it up by the room's key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,6 +17,9 @@ import torch
 from kvproto.errors import ArgumentError
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
+
+#: events of a room that are kept
+MARKS = 64
 
 
 @dataclass(slots=True)
@@ -36,8 +39,12 @@ class RoomEntry:
     #: how often the engine has taken KV back, and whether the loop has yet to hear of the last time
     taken: int = 0
     taking: bool = False
-    #: CUDA event after which the KV produced so far is in the pages
-    after: Any = None
+    #: what the engine has said of its KV: tokens in all layers, and tokens (`ahead`) in the first `layers` of them
+    full: int = 0
+    ahead: int = 0
+    layers: int = 0
+    #: CUDA events after which it is there, as they were given: (tokens, layers, event)
+    marks: list[tuple[int, int, Any]] = field(default_factory=list)
     cause: Cause | None = None
     released: bool = False
     #: the engine has been handed the outcome
@@ -51,6 +58,21 @@ class RoomEntry:
     opened: float = 0.0
     computed: float = 0.0
     ended: float = 0.0
+
+    def mark(self, tokens: int, layers: int, event: Any) -> None:
+        """Once this event has passed, the KV of these first tokens and layers is in the pages; of old ones the later
+        ones are enough."""
+        if event is not None:
+            self.marks = [*self.marks[1 - MARKS :], (tokens, layers, event)]
+
+    def after(self, tokens: int, layers: int) -> Any:
+        """The first event after which the KV of so many tokens and layers is there; None: it is there already."""
+        reached = (event for upto, depth, event in self.marks if upto >= tokens and depth >= layers)
+        return next(reached, self.marks[-1][2] if self.marks else None)
+
+    def forget_marks(self, upto: int, layers: int) -> None:
+        """What was said of tokens behind these is no longer so; `layers`: all of this rank's."""
+        self.marks = [(upto, layers, self.marks[-1][2])] if self.marks else []
 
 
 #: a table without pages

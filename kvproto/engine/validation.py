@@ -21,7 +21,7 @@ from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import MAX_FRAME
-from kvproto.protocol.messages import MAX_SECRET
+from kvproto.protocol.messages import MAX_LAYER_GROUPS, MAX_SECRET
 
 #: version, trace id, parent id, flags: W3C Trace Context
 TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -93,6 +93,31 @@ def need_more_pages(layout: Layout, entry: RoomEntry, upto: int, pages: Any, poo
         raise ArgumentError(f"{upto} tokens produced of {entry.tokens}")
     need_pages(layout, upto, more, pool.pages, entry.given)
     return more[: max(0, len(entry.pages) - entry.given)]
+
+
+def need_layers(room: object, entry: RoomEntry, upto: int, layers: int | None, held: int) -> int:
+    """Of how many layers the KV of the first `upto` tokens is said to be there (None: of all that are `held`).
+
+    ArgumentError: the rank has not so many, or the forward that was begun before is not yet said to be over.
+    """
+    layers = held if layers is None else operator.index(layers)
+    if not 0 < layers <= held:
+        raise ArgumentError(f"{layers} layers produced of the {held} that this rank holds")
+    if layers < held and entry.ahead > entry.full and (upto, layers) < (entry.ahead, entry.layers):
+        begun = f"{entry.layers} of {held} layers of the first {entry.ahead} tokens are there"
+        raise ArgumentError(f"{room}: {begun}, and now {layers} of {upto}: layers and tokens only grow")
+    if layers < held and upto > entry.ahead > entry.full:
+        begun = f"{entry.layers} of {held} layers of the first {entry.ahead} tokens are there"
+        raise ArgumentError(f"{room}: {begun}: the others come before those of token {upto}")
+    return layers
+
+
+def need_layer_groups(plan: Plan, groups: int) -> int:
+    """ArgumentError unless every share of the plan has so many groups of layers."""
+    groups, most = operator.index(groups), min(plan.fewest_layers, MAX_LAYER_GROUPS)
+    if not 1 <= groups <= most:
+        raise ArgumentError(f"{groups} layer groups: from 1 to {most}, the layers of the smallest share")
+    return groups
 
 
 def need_seconds(within: float | None) -> float:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import msgspec
 
@@ -78,6 +78,11 @@ class Group:
         """(heads, layers) that the rank holds."""
         return self.layout.heads_of(rank), self.layout.layers_of(rank)
 
+    def layer_ends(self) -> Iterator[int]:
+        """The layer after each stage's last."""
+        stages = range(0, self.layout.ranks, self.layout.tp)
+        return iter(self.ends) if self.ends else (sum(self.layout.layers_of(rank)) for rank in stages)
+
     def first_copy(self, rank: int) -> int:
         """The first of the rank's replicas."""
         return rank - rank % self.layout.tp % self.copies
@@ -125,6 +130,11 @@ class Contacts:
         writers = self.writers(reader)
         first = writers.stages[-1] * writers.tp + writers.places.start
         return first + self.readers(first).turn(reader) % self.prefill.copies
+
+    def fewest_layers(self) -> int:
+        """Layers of the smallest share: between two neighbouring ends of stages, of either side."""
+        ends = sorted({*self.prefill.layer_ends(), *self.decode.layer_ends()})
+        return min(end - begin for begin, end in pairwise([0, *ends]))
 
     def meet(self, writer: int, reader: int) -> Share:
         """What the two have in common, as a share; of nothing if they do not meet."""

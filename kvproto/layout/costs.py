@@ -19,6 +19,10 @@ that even a fresh cache is staged unless it is tiny; over RDMA a page of 16 KiB 
 two kernels of staging can be saved.  A profile says which (`PROFILES`), and `Settings.costs` can say it better: measure
 with `kvproto bench route`.
 
+*Layer groups.*  A cell that is cut into groups of layers leaves while the forward computes the next ones, and what is
+left when the forward ends is the last group.  Each group costs the two kernels and the control path once more; so a
+group is worth having if its write takes longer than its two launches (`layer_groups`).
+
 A route that does not exist costs `NO_ROUTE`.  Ties are staged.
 """
 
@@ -37,6 +41,8 @@ from kvproto.layout.plan import Plan, Share
 
 #: seconds: longer than anything that is waited for, and a number that every format can write
 NO_ROUTE: Final = 1e9
+#: launches that the write of one layer group has to outlast
+GROUP_LAUNCHES: Final = 2
 #: seconds of a piece or a launch, at most
 LONGEST: Final = 60.0
 
@@ -125,6 +131,14 @@ def estimate(costs: Costs, nbytes: int, pieces: int, chunks: int, *, ring: bool 
     staged = 2 * kernel + write + max(0, chunks - 1) * max(kernel, write)
     pages = max(nbytes / costs.rate, pieces * costs.piece + nbytes / costs.piece_rate)
     return Estimate(staged if ring else NO_ROUTE, pages if open_ else NO_ROUTE)
+
+
+def layer_groups(costs: Costs, nbytes: int, most: int) -> int:
+    """Into how many groups of layers a cell of so many bytes is best cut: a power of two, `most` at most; 1: none."""
+    groups = 1
+    while 2 * groups <= most and nbytes / costs.rate >= 2 * groups * GROUP_LAUNCHES * costs.launch:
+        groups *= 2
+    return groups
 
 
 def _told(seconds: float) -> str:

@@ -12,6 +12,12 @@ The aux row of a reader comes from its *lead*. Its content (the first token) is 
 lead is on the last stage that writes to the reader. If the decode side has stages too, its early readers may hear
 only from early writers; the engine then hands the content to these leads.
 
+A room may cut its cells by layers, too (`kvproto.layout.sharding`).  Each share is cut by itself, into as many groups
+as the room says, so every writer of a grant has a part of every chunk, pipeline stages or not: cut by the layers of the
+model, a chunk would have no part of a stage that holds none of them, and the fan-in of grants would change from chunk
+to chunk.  So a room has no more groups than the smallest share has layers.  The first groups are the larger ones: what
+is left to do when the forward ends is the last.
+
 A plan is made once a pair of groups, at the handshake, which costs nothing: what a rank owes or gets is worked out when
 it is first asked for (`kvproto.layout.contacts`), and read from dictionaries from then on.  So a call costs a rank the
 ranks that it meets, however large the layout that a caller names.
@@ -20,14 +26,17 @@ ranks that it meets, however large the layout that a caller names.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from kvproto.layout.contacts import Contacts, Share
 from kvproto.layout.placement import Placement, closed_between, page_runs
 from kvproto.layout.sharding import Layout, LayoutError, Reason, chunks
 
-__all__ = ["Plan", "Share", "Sizes", "plan_between"]
+__all__ = ["Plan", "Share", "Sizes", "layers_of", "plan_between"]
 
 PART_ALIGNMENT: Final = 256  #: bytes; every part of a grant starts at a multiple, so every grant does
 _AGREED: Final[tuple[tuple[str, Reason], ...]] = (
@@ -51,19 +60,22 @@ class Plan:
     """
 
     __slots__ = ("_alike", "_before", "_contacts", "_duties", "_linked_to", "_share", "_sizes", "_writers",
-                 "decode", "grid", "prefill")  # fmt: skip
+                 "decode", "fewest_layers", "grid", "prefill")  # fmt: skip
 
     def __init__(self, prefill: Layout, decode: Layout, grid: int) -> None:
         _agree(prefill, decode, grid)
         self.prefill, self.decode, self.grid = prefill, decode, grid
         self._contacts = Contacts(prefill, decode)
-        #: what was asked for: shares by writer, by reader and by both; what lies before a part, and in all of a grant
+        #: layers of the smallest share: a room has no more layer groups than that
+        self.fewest_layers = self._contacts.fewest_layers()
+        #: what was asked for: shares by writer, by reader and by both; by reader, layer group and how many there are,
+        #: what lies before a writer's part, and in all of a grant
         self._duties: dict[int, tuple[Share, ...]] = {}
         self._writers: dict[int, tuple[Share, ...]] = {}
         self._linked_to: dict[int, tuple[int, ...]] = {}
-        self._share: dict[tuple[int, int], Share] = {}
-        self._before: dict[tuple[int, int], Sizes] = {}
-        self._sizes: dict[int, Sizes] = {}
+        self._share: dict[tuple[int, ...], Share] = {}
+        self._before: dict[tuple[int, ...], Sizes] = {}
+        self._sizes: dict[tuple[int, int, int], Sizes] = {}
         self._alike = prefill.page_size == decode.page_size and page_runs(prefill, None) == page_runs(decode, None)
 
     @property
@@ -119,18 +131,25 @@ class Plan:
             return None
         return self._contacts.meet(writer, reader)
 
+    def cuts(self, shares: Sequence[Share], most: int) -> Iterator[list[Share]]:
+        """The shares, and the parts of them of each chunk of rooms of 2, 4, 8 … layer groups, up to so many."""
+        groups = 1
+        while groups <= min(most, self.fewest_layers):
+            yield from ([layers_of(share, group, groups) for share in shares] for group in range(groups))
+            groups *= 2
+
     def part_bytes(self, share: Share, tokens: int) -> int:
         """Bytes of the share's part for so many tokens: [K of each layer | V of each], each [token, head, dim]."""
         return share.heads * share.layers * self.prefill.cell_bytes * _counted(tokens)
 
-    def part_offset(self, reader: int, writer: int, tokens: int) -> int:
-        """Where the writer's part begins in the reader's grant for a cell of so many tokens."""
-        self._lay_out(reader)
-        return _aligned(_owed(self._before, writer, reader), tokens)
+    def part_offset(self, reader: int, writer: int, tokens: int, group: int = 0, groups: int = 1) -> int:
+        """Where the writer's part begins in the reader's grant for so many tokens in that group of layers."""
+        self._lay_out(reader, group, groups)
+        return _aligned(_owed(self._before, writer, reader, group, groups), tokens)
 
-    def grant_bytes(self, reader: int, tokens: int) -> int:
-        """Bytes of the reader's grant for a cell of so many tokens, all parts aligned."""
-        return _aligned(self._lay_out(reader), tokens)
+    def grant_bytes(self, reader: int, tokens: int, group: int = 0, groups: int = 1) -> int:
+        """Bytes of the reader's grant for so many tokens in that group of layers, all parts aligned."""
+        return _aligned(self._lay_out(reader, group, groups), tokens)
 
     def direct(self, share: Share, ours: Placement | None = None, theirs: Placement | None = None) -> bool:
         """Whether the share goes page to page in whole pages: all heads of both sides, pages of the same bytes, each
@@ -169,16 +188,26 @@ class Plan:
             raise LayoutError("prefix-off-page", f"prefix {prefix} is not whole pages of {size}: shorten it")
         return chunks(tokens, prefix, self.grid)
 
-    def _lay_out(self, reader: int) -> Sizes:
+    def _lay_out(self, reader: int, group: int, groups: int) -> Sizes:
         """Note what lies before each part; parts of one size are counted: a look-up costs the sizes."""
-        known = self._sizes.get(reader)
+        known = self._sizes.get((reader, group, groups))
         if known is None:
             sizes: Counter[int] = Counter()
             for share in self.writers(reader):
-                self._before[share.writer, reader] = tuple(sizes.items())
-                sizes[self.part_bytes(share, 1)] += 1
-            known = self._sizes[reader] = tuple(sizes.items())
+                self._before[share.writer, reader, group, groups] = tuple(sizes.items())
+                sizes[self.part_bytes(layers_of(share, group, groups), 1)] += 1
+            known = self._sizes[reader, group, groups] = tuple(sizes.items())
         return known
+
+
+@lru_cache(maxsize=4096)
+def layers_of(share: Share, group: int, groups: int) -> Share:
+    """The share in that group of its layers, of so many; all of it where there is one."""
+    first, end = (-(share.layers * at // -groups) for at in (group, group + 1))
+    if not 0 <= group < groups or first == end:
+        raise LayoutError("layer-groups", f"group {group} of {groups} of {share.layers} layers has none")
+    source, target = share.src_layer + first, share.dst_layer + first
+    return replace(share, src_layer=source, dst_layer=target, layers=end - first)
 
 
 @lru_cache(maxsize=16)
@@ -219,8 +248,8 @@ def _known(side: Layout, rank: int, name: str) -> int:
     return rank
 
 
-def _owed(table: dict[tuple[int, int], T], writer: int, reader: int) -> T:
+def _owed(table: dict[tuple[int, ...], T], writer: int, reader: int, *group: int) -> T:
     try:
-        return table[writer, reader]
+        return table[writer, reader, *group]
     except KeyError:
         raise LayoutError("no-duty", f"writer {writer!r} has no duty towards reader {reader!r}; see duties()") from None

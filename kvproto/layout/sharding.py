@@ -10,6 +10,9 @@ Tensor parallelism cuts the heads, pipeline stages cut the layers, rooms are cut
 * Tokens. Cells start at a room's prefix, ``prefix + k * grid``, never at absolute multiples of the grid: after a
   prefix hit both sides still name the same tokens by the same k. The grid is whole pages of both sides, so that page
   sizes may differ.
+* Layer groups. A room may cut each cell once more, by layers, so that KV can leave while later layers are computed.
+  What the protocol calls a chunk is then one group of layers of one cell, numbered cell by cell: chunk k is group
+  ``k % groups`` of cell ``k // groups``.
 
 A layout comes off the wire, so it is validated where it is built, within bounds that make a hostile one cheap to
 refuse. Copies are bit copies: a dtype is a name to compare, an itemsize a number of bytes. Elements smaller than a
@@ -47,6 +50,7 @@ Reason = Literal[
     "prefix-outside-room",
     "prefix-off-page",
     "no-such-chunk",
+    "layer-groups",
     "table-too-short",
     "negative-page",
 ]
@@ -167,20 +171,20 @@ class Layout(msgspec.Struct, frozen=True):
         return rank
 
 
-def chunks(tokens: int, prefix: int, grid: int) -> int:
-    """The number of cells of a room of `tokens` tokens of which the first `prefix` need no transfer."""
+def chunks(tokens: int, prefix: int, grid: int, groups: int = 1) -> int:
+    """The number of chunks of a room of `tokens` tokens of which the first `prefix` need no transfer."""
     if grid < 1:
         raise LayoutError("grid-not-positive", f"the grid is {grid} tokens; derive it with grid_tokens()")
     if not 0 <= prefix <= tokens:
         raise LayoutError("prefix-outside-room", f"prefix {prefix} of {tokens} tokens; it must lie within them")
-    return -((prefix - tokens) // grid)
+    return -((prefix - tokens) // grid) * groups
 
 
-def cell(k: int, tokens: int, prefix: int, grid: int) -> tuple[int, int]:
-    """(first token, count) of chunk k; the last one may be shorter than the grid."""
-    first = prefix + k * grid
+def cell(k: int, tokens: int, prefix: int, grid: int, groups: int = 1) -> tuple[int, int]:
+    """(first token, count) of chunk k, whose layers are one of so many groups; the last cell may be shorter."""
+    first = prefix + k // groups * grid
     if not (k >= 0 and grid >= 1 and 0 <= prefix <= first < tokens):
-        total = chunks(tokens, prefix, grid)
+        total = chunks(tokens, prefix, grid, groups)
         raise LayoutError("no-such-chunk", f"chunk {k} of a room of {total} chunks; both sides must derive one plan")
     return first, min(grid, tokens - first)
 

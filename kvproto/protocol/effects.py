@@ -143,7 +143,8 @@ class AnnounceLink(Effect, frozen=True):
 class LaunchGather(Effect, frozen=True):
     """Gather the chunk's head slices for this peer into the slot; answered by Gathered or GatherFailed.
 
-    The chunk is `tokens` tokens from `first` on.  Where the write will go is said, too, so that it can be made ready.
+    The chunk is `tokens` tokens from `first` on, in the group of layers that its number means among so many.  Where the
+    write will go is said, too, so that it can be made ready.
     """
 
     room: int
@@ -156,6 +157,7 @@ class LaunchGather(Effect, frozen=True):
     grant: int
     first: int
     tokens: int
+    layer_groups: int = 1
 
 
 class PrepareWrite(Effect, frozen=True):
@@ -174,6 +176,7 @@ class PrepareWrite(Effect, frozen=True):
     grant: int
     first: int
     tokens: int
+    layer_groups: int = 1
 
 
 class PreparePages(Effect, frozen=True):
@@ -186,6 +189,7 @@ class PreparePages(Effect, frozen=True):
     pages: bytes
     first: int
     tokens: int
+    layer_groups: int = 1
 
 
 class PostBatch(Effect, frozen=True):
@@ -217,6 +221,7 @@ class LaunchScatter(Effect, frozen=True):
     offset: int
     first: int
     tokens: int
+    layer_groups: int = 1
 
 
 class Connect(Effect, frozen=True):

@@ -55,6 +55,8 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
     grid: int
     #: prefill: chunks of a room that are asked for at a time
     window: int = 0
+    #: groups of layers, each a chunk of its own, that each cell of the room is cut into; between groups: 1
+    layer_groups: int = 1
 
 
 #: the decode group's number, where there is one
@@ -157,9 +159,12 @@ class ForwardScheduled(RoomEvent, frozen=True):
 
 
 class TokensProduced(RoomEvent, frozen=True):
-    """The KV of the first `tokens` tokens is in the pages (in stream order)."""
+    """The KV of the first `tokens` tokens is in the pages, and that of the first `ahead` in this rank's first `layers`
+    layers (in stream order)."""
 
     tokens: int
+    ahead: int = 0
+    layers: int = 0
 
 
 class TokensWithdrawn(RoomEvent, frozen=True):

@@ -48,8 +48,10 @@ Why = Annotated[str, Meta(max_length=1024)]
 #: `part:hash` of each part that two builds must have in common
 Digest = Annotated[str, Meta(max_length=1024)]
 
-#: `chunk` of the aux row: not a cell of the grid
+#: `chunk` of the aux row: none of the plan's
 AUX_CHUNK = -1
+#: layer groups of a room, at most: a model has fewer layers
+MAX_LAYER_GROUPS = 1 << 10
 #: the wire version that this code speaks
 VERSION = 2
 #: bounds of what a message may carry, in bytes
@@ -129,6 +131,9 @@ class Open(Body, tag="OPEN", frozen=True):
     #: how many runs of consecutive pages those make that are to be written (0: not counted): what it may cost to write
     #: them page by page
     runs: U32 = 0
+    #: groups of layers that each cell of the grid is cut into, each a chunk of its own, so that KV may leave while
+    #: later layers are computed; at most as many as the smallest share has layers
+    layer_groups: Annotated[int, Meta(ge=1, le=MAX_LAYER_GROUPS)] = 1
 
 
 class Announce(Body, tag="ANNOUNCE", frozen=True):
@@ -147,7 +152,7 @@ class Opened(Body, tag="OPENED", frozen=True):
 class StagingReq(Body, tag="STAGING_REQ", frozen=True):
     """Where may I stage my part of this chunk?"""
 
-    #: which cell of the room's grid, from 0; the aux row has messages of its own
+    #: which chunk of the room, from 0: a layer group of a cell of its grid; the aux row has messages of its own
     chunk: Chunk
 
 

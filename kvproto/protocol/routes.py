@@ -139,13 +139,14 @@ def aux_acked(h: HeardMessage) -> ev.ChunkAcked:
 
 
 def opened(h: HeardMessage) -> ev.PeerOpened | None:
-    """The decode rank's pages are there; None: the room is one too many."""
-    if h.rank.full(h.room):
+    """The decode rank's pages are there; None: the room is one too many, or cut finer than its shares can be."""
+    terms = h.rank.cut_for(h.link, h.body.layer_groups)
+    if terms is None or h.rank.full(h.room):
         return None
     tokens, prefix = h.rank.shared(h.body.tokens), h.rank.shared(h.body.prefix)
     claim = h.rank.claim(h.terms.group, h.body.secret)
     runs = h.rank.shared(h.body.runs)
-    return ev.PeerOpened(h.room, h.peer, h.terms, tokens, prefix, claim, h.body.traceparent, runs)
+    return ev.PeerOpened(h.room, h.peer, terms, tokens, prefix, claim, h.body.traceparent, runs)
 
 
 def announced(h: HeardMessage) -> ev.PeerAnnounced | None:

@@ -46,6 +46,8 @@ from kvproto.rank.settings import Settings
 #: facts as they count in `facts`, looked up once
 STRANGER, STALE, CURRENT = (fact * len(SenderIs) for fact in (LinkIs.STRANGER, LinkIs.STALE, LinkIs.CURRENT))
 UNCLAIMED, PARTY, OUTSIDER = int(SenderIs.UNCLAIMED), int(SenderIs.PARTY), int(SenderIs.OUTSIDER)
+#: how many terms of rooms that cut their cells are kept for sharing
+CUTS = 1024
 
 
 class LinkPeer(msgspec.Struct):
@@ -58,8 +60,8 @@ class LinkPeer(msgspec.Struct):
     #: prefill: the transport's description of the decode rank, and where the rows of its pool lie
     endpoint: bytes = b""
     placement: Placement | None = None
-    #: prefill: what the KV of rooms of so many tokens and runs of pages would cost by each route
-    estimates: dict[tuple[int, int], Estimate] = msgspec.field(default_factory=dict)
+    #: prefill: what the KV of rooms of so many tokens, runs of pages and layer groups would cost by each route
+    estimates: dict[tuple[int, int, int], Estimate] = msgspec.field(default_factory=dict)
 
 
 class Rank(Party):
@@ -103,6 +105,8 @@ class Rank(Party):
         self.writes: dict[tuple[int, int], Any] = {}
         self.lease = self.settings.timing.lease.period
         self._heard = HeardMessage(self)
+        #: terms of rooms that cut their cells, shared by all that cut them alike
+        self._cuts: dict[tuple[Terms, int], Terms] = {}
         #: of what comes, by way
         self.came = CopyNumbers()
         #: of the class, but quicker to get at in each message that leaves
@@ -117,6 +121,14 @@ class Rank(Party):
         """Timers of rooms and of links are one event; a link's has its number for a peer."""
         assert isinstance(event, TimerFired)
         return "links" if event.peer else "rooms"
+
+    def cut(self, terms: Terms, groups: int) -> Terms:
+        """The terms of a room whose cells are cut into so many layer groups: one object for all such rooms."""
+        if groups == terms.layer_groups:
+            return terms
+        if len(self._cuts) >= CUTS:
+            self._cuts.clear()
+        return self._cuts.setdefault((terms, groups), replace(terms, layer_groups=groups))
 
     def value_of(self, room: int) -> Any:
         """The room's value, also of one that has ended; None if it is not known."""

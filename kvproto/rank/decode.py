@@ -101,16 +101,17 @@ class DecodeRank(Rank):
         value = self.links.get(self.link_of.get((group, rank), 0), self.link_machine.initial)
         return value.state is DLink.UP, f"refused: {value.why}" if value.why else ""
 
-    def terms(self, group: int, plan: Plan) -> Terms:
-        """What this rank has to do with that group; the same object for all of its links."""
+    def terms(self, group: int, plan: Plan, groups: int = 1) -> Terms:
+        """What this rank has to do with that group, for rooms of so many layer groups; one object for all of them."""
         linked = plan.linked_to(self.index)
         known = self.peers.get(self.link_of.get((group, linked[0]), 0)) if linked else None
         if known is not None and known.plan is plan and known.terms is not None:
-            return known.terms
+            return self.cut(known.terms, groups)
         writers = mask(tuple(share.writer for share in plan.writers(self.index)))
         terms = Terms(group, mask(linked), writers, 1 << plan.lead(self.index), plan.grid)
         peers = (self.peers.get(self.link_of.get((group, index), 0)) for index in bits(terms.everyone))
-        return next((each.terms for each in peers if each is not None and each.terms == terms), None) or terms
+        known = next((each.terms for each in peers if each is not None and each.terms == terms), None)
+        return self.cut(known or terms, groups)
 
     def plan_of(self, room: int) -> Plan:
         """The plan between this rank's group and the room's prefill group."""
@@ -163,21 +164,21 @@ class DecodeRank(Rank):
 
     def _scatter(self, effect: do.ScatterChunk) -> None:
         room, chunk = effect.room, effect.chunk
-        first, tokens = self._cell(room, chunk)
-        group = self._group_of(room)
-        assert group is not None
-        self._out.append(do.LaunchScatter(room, chunk, group, effect.writers, effect.offset, first, tokens))
+        cut, terms = self._cell(room, chunk), self.value_of(room).terms
+        to = terms.group, effect.writers, effect.offset
+        self._out.append(do.LaunchScatter(room, chunk, *to, *cut, terms.layer_groups))
 
     def _cell(self, room: int, chunk: int) -> tuple[int, int]:
         """First token of the chunk, and how many they are."""
         value = self.value_of(room)
-        return cell(chunk, value.tokens, value.prefix, value.terms.grid)
+        return cell(chunk, value.tokens, value.prefix, value.terms.grid, value.terms.layer_groups)
 
     # -------------------------------------------------------------------------------------------- ring
     def _reserve(self, effect: do.ReserveSpace) -> None:
         key = effect.room, effect.chunk
         _, tokens = self._cell(*key)
-        size = self.plan_of(effect.room).grant_bytes(self.index, tokens)
+        groups = self.value_of(effect.room).terms.layer_groups
+        size = self.plan_of(effect.room).grant_bytes(self.index, tokens, effect.chunk % groups, groups)
         if size > self.ring.size:
             self.give(ev.SpaceDenied(*key))
         else:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
+from kvproto.layout.plan import layers_of
 from kvproto.layout.sharding import Layout, cell
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -57,29 +58,29 @@ class PrefillRank(PrefillQueues):
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- writes
-    def _where(self, room: int, chunk: int, peer: int) -> tuple[int, int, int, int]:
-        """Of a send: its link and epoch, the first token of its chunk and how many they are."""
+    def _where(self, room: int, chunk: int, peer: int) -> tuple[int, int, int, int, int]:
+        """Of a send: its link and epoch, the first token of its chunk, how many they are, the room's layer groups."""
         value = self.rooms.get(room) or self.tombs[room]
-        link = self._link_of(room, peer)
-        at = self.links.get(link)
-        return link, at.epoch if at is not None else 0, *cell(chunk, value.tokens, value.prefix, self.grid)
+        link, groups = self._link_of(room, peer), value.terms.layer_groups
+        at, cut = self.links.get(link), cell(chunk, value.tokens, value.prefix, self.grid, groups)
+        return link, at.epoch if at is not None else 0, *cut, groups
 
     def _gather(self, effect: do.GatherChunk) -> None:
         room, chunk, peer = effect.room, effect.chunk, effect.peer
-        link, epoch, first, tokens = self._where(room, chunk, peer)
-        about = effect.slot, effect.offset, effect.grant, first, tokens
+        link, epoch, *cut = self._where(room, chunk, peer)
+        about = effect.slot, effect.offset, effect.grant, *cut
         self._out.append(do.LaunchGather(room, chunk, peer, link, epoch, *about))
 
     def _make_write(self, effect: do.MakeWrite) -> None:
         room, chunk, peer = effect.room, effect.chunk, effect.peer
-        link, epoch, first, tokens = self._where(room, chunk, peer)
-        about = effect.slot, effect.offset, effect.grant, first, tokens
+        link, epoch, *cut = self._where(room, chunk, peer)
+        about = effect.slot, effect.offset, effect.grant, *cut
         self._out.append(do.PrepareWrite(room, chunk, peer, link, epoch, *about))
 
     def _make_pages(self, effect: do.MakePages) -> None:
         room, chunk, peer = effect.room, effect.chunk, effect.peer
-        link, _, first, tokens = self._where(room, chunk, peer)
-        self._out.append(do.PreparePages(room, chunk, peer, link, effect.pages, first, tokens))
+        link, _, *cut = self._where(room, chunk, peer)
+        self._out.append(do.PreparePages(room, chunk, peer, link, effect.pages, *cut))
 
     # ------------------------------------------------------------------------------------------- sends
     def kind_of(self, event: Event) -> str:
@@ -108,9 +109,8 @@ class PrefillRank(PrefillQueues):
             self._groups[room] = terms.group
         known = [(peer, self.estimate(room, peer)) for peer in bits(terms.writes) if effect.first < effect.last]
         for chunk in range(effect.first, effect.last):
-            first, count = cell(chunk, value.tokens, value.prefix, self.grid)
-            ready = work is not None and work.produced >= first + count
             for peer, costs in known:
+                ready = work is not None and self._computed(room, value, chunk, peer)
                 put(ev.SendOpened(room, chunk, peer, ready, self.tells, False, costs.staged, costs.pages))
         if effect.aux:
             ready = work is not None and work.aux
@@ -120,19 +120,30 @@ class PrefillRank(PrefillQueues):
     def _offer_kv(self, effect: do.OfferKv) -> None:
         room = effect.room
         value = self.rooms[room]
-        produced = value.work.produced
-        whole = value.tokens if produced >= value.tokens else (produced - value.prefix) // self.grid
         for key, send in self.sends.get(room, {}).items():
-            if 0 <= key >> 16 < whole and not send.kv:
-                self._queue.append(ev.KvProduced(room, key >> 16, key & 0xFFFF))
+            chunk, peer = key >> 16, key & 0xFFFF
+            if chunk >= 0 and not send.kv and self._computed(room, value, chunk, peer):
+                self._queue.append(ev.KvProduced(room, chunk, peer))
+
+    def _computed(self, room: int, value: Any, chunk: int, peer: int) -> bool:
+        """Whether the KV of what this chunk has for the peer is there: of all layers, or of those that it wants."""
+        work, groups = value.work, value.terms.layer_groups
+        end = sum(cell(chunk, value.tokens, value.prefix, self.grid, groups))
+        if work.produced >= end or work.ahead < end:
+            return bool(work.produced >= end)
+        to = self.peers.get(self.link_to(room, peer) or 0)
+        if to is None or to.plan is None:
+            return False
+        part = layers_of(to.plan.share(self.index, peer), chunk % groups, groups)
+        return bool(work.layers >= part.src_layer + part.layers)
 
     def _withdraw_kv(self, effect: do.WithdrawKv) -> None:
         room = effect.room
         value = self.rooms[room]
-        whole = max(0, value.work.produced - value.prefix) // self.grid
         for key, send in self.sends.get(room, {}).items():
-            if key >> 16 >= whole and send.kv:
-                self._queue.append(ev.KvWithdrawn(room, key >> 16, key & 0xFFFF))
+            chunk, peer = key >> 16, key & 0xFFFF
+            if chunk >= 0 and send.kv and not self._computed(room, value, chunk, peer):
+                self._queue.append(ev.KvWithdrawn(room, chunk, peer))
 
     def _offer_aux(self, effect: do.OfferAux) -> None:
         for key in self.sends.get(effect.room, {}):

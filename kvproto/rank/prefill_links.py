@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.costs import NO_ROUTE, Estimate, estimate, page_form, runs_between
 from kvproto.layout.placement import closed_between, fault
-from kvproto.layout.plan import Plan, plan_between
+from kvproto.layout.plan import Plan, layers_of, plan_between
 from kvproto.layout.sharding import Layout, chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -125,7 +125,8 @@ class PrefillLinks(Rank):
         value, to = self.value_of(room), self.peers.get(self.link_to(room, peer) or 0)
         if to is None or to.plan is None:
             return NOWHERE
-        about = value.tokens - value.prefix, runs_between(value.facts.runs, value.facts.their_runs)
+        groups = value.terms.layer_groups
+        about = value.tokens - value.prefix, runs_between(value.facts.runs, value.facts.their_runs), groups
         known = to.estimates.get(about)
         if known is None:
             if len(to.estimates) >= ESTIMATES:
@@ -133,13 +134,13 @@ class PrefillLinks(Rank):
             known = to.estimates[about] = self._estimate(to, to.plan, *about)
         return known
 
-    def _estimate(self, to: LinkPeer, plan: Plan, tokens: int, runs: int) -> Estimate:
+    def _estimate(self, to: LinkPeer, plan: Plan, tokens: int, runs: int, groups: int) -> Estimate:
         route, slot = self.settings.route, self.settings.slot_bytes
         share = plan.share(self.index, to.rank)
-        fits = not slot or plan.part_bytes(share, min(tokens, self.grid)) <= slot
+        fits = not slot or plan.part_bytes(layers_of(share, 0, groups), min(tokens, self.grid)) <= slot
         open_ = not closed_between(self.placement, to.placement) and route != "staged"
         pieces = page_form(plan, share, self.placement, to.placement).pieces(tokens, runs) if open_ else 0
-        nbytes, parts = plan.part_bytes(share, tokens), chunks(tokens, 0, self.grid)
+        nbytes, parts = plan.part_bytes(share, tokens), chunks(tokens, 0, self.grid, groups)
         return estimate(self.costs, nbytes, pieces, parts, ring=fits and route != "pages", open_=open_)
 
     def _plan(self, other: Layout, grid: int) -> Plan:
@@ -172,6 +173,14 @@ class PrefillLinks(Rank):
             owned = value.state is not EARLY and (value.work is None or value.work.owned)
             return SenderIs.OUTSIDER if owned or refused(value) else SenderIs.RIVAL
         return fact
+
+    def cut_for(self, link: int, groups: int) -> Terms | None:
+        """The link's terms of rooms of so many layer groups; None: a share of its plan has not so many layers."""
+        peer = self.peers[link]
+        if peer.plan is None or peer.terms is None or groups > peer.plan.fewest_layers:
+            self.counts["rooms cut too finely"] += 1
+            return None
+        return self.cut(peer.terms, groups)
 
     def _group_of(self, room: int) -> int | None:
         value = self.rooms.get(room) or self.tombs.get(room)

@@ -21,7 +21,7 @@ BOUNDS = (
     ("window", 1, 1 << 16), ("slots", 1, 1 << 16), ("page_writes", 1, 1 << 16), ("requests", 1, 1 << 16),
     ("slot_bytes", 0, (1 << 48) - 1), ("ring_bytes", 1, (1 << 48) - 1),
     ("ahead", 0, 1 << 16), ("tombstones", 1, 1 << 32), ("early", 1, 1 << 32), ("links", 1, 1 << 32),
-    ("trace", 0, 1 << 32),
+    ("trace", 0, 1 << 32), ("layer_groups", 1, 1 << 10),
 )  # fmt: skip
 
 
@@ -45,7 +45,11 @@ class Settings(msgspec.Struct, frozen=True):
     #: how parts travel: by what costs less ("cost"), or always through the ring ("staged": the pool, such as virtual
     #: memory that no other process can map, is not opened), or always page to page ("pages")
     route: Route = "cost"
-    #: what the links of a prefill rank cost: figures, or the name of a profile; nothing: as its transport says
+    #: groups of layers that rooms may be cut into, at most, so that KV leaves while later layers are computed: what a
+    #: decode rank asks for where it costs less, and what both sides have kernels ready for; 1 unless the prefill
+    #: engines say `produced(..., layers=...)`
+    layer_groups: int = 1
+    #: what the links of a rank cost: figures, or the name of a profile; nothing: as its transport says
     costs: Costs | str = ""
     #: ended rooms that still answer
     tombstones: int = 4096

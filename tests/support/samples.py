@@ -22,11 +22,12 @@ from kvproto.protocol.tables.prefill_room import RequestFacts
 
 TERMS = Terms(group=2, everyone=0b11, writes=0b11, aux=0b01, grid=8, window=2)
 IDLE = Terms(group=2, everyone=0b11, writes=0, aux=0, grid=8, window=2)
+CUT = Terms(group=2, everyone=0b11, writes=0b11, aux=0b01, grid=8, window=2, layer_groups=2)
 OTHERS = Terms(group=3, everyone=0b01, writes=0b01, aux=0b01, grid=8, window=2)
 
 #: by the name of a field: what it may hold
 POOL: dict[str, tuple[Any, ...]] = {
-    "room": (7,), "chunk": (0, 1, 2), "peer": (0, 1), "terms": (TERMS, IDLE, IDLE, OTHERS), "tokens": (8, 20, 24),
+    "room": (7,), "chunk": (0, 1, 2), "peer": (0, 1), "terms": (TERMS, CUT, IDLE, IDLE, OTHERS), "tokens": (8, 20, 24),
     "prefix": (0, 4, 20), "cause": tuple(Cause), "ready": (False, True), "grant": (0, 5, 6),
     "offset": (0, 256), "round": (0, 1, 2), "end": (256, 512), "usable": (False, True), "lease": (0.0, 50.0, 200.0),
     "pages": (False, True, b"", b"\0\0\0\0"), "slot": (0, 1), "settled": (False, True), "writers": (0b01, 0b11),
@@ -40,7 +41,8 @@ POOL: dict[str, tuple[Any, ...]] = {
     "claim": (*[Claim()] * 6, Claim(2, b"word"), Claim(3)), "secret": (b"", b"", b"", b"word"),
     "leaving": (False, True), "heard": (False, True), "mark": (0, 1), "full": (False, True),
     "landed": (False, True), "traceparent": (b"", b"", b"00-1"), "doubt": (0, 1, 2, 3),
-    "anew": (False, False, True), "within": (0.0, 0.0, 5.0),
+    "anew": (False, False, True), "ahead": (0, 8, 20), "layers": (0, 1, 2), "layer_groups": (1, 2),
+    "within": (0.0, 0.0, 5.0),
     "staged_cost": (0.0, 1.0), "pages_cost": (0.0, 1.0), "dearer": (0.0, 0.0, 98.0),
     "runs": (0, 1), "facts": (*[RequestFacts()] * 4, *map(RequestFacts, (Claim(2, b"word"), Claim(3)), (b"", b"00-1"))),
 }  # fmt: skip

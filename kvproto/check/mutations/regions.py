@@ -109,7 +109,7 @@ def room_id_reuse(b: TablePatch) -> None:
 def off_grid_chunk(b: TablePatch) -> None:
     """The prefill rank cuts a room's tokens from its start, not from the prefix."""
 
-    def from_zero(k: int, tokens: int, prefix: int, grid: int) -> tuple[int, int]:
+    def from_zero(k: int, tokens: int, prefix: int, grid: int, _groups: int = 1) -> tuple[int, int]:
         return cell(k, tokens, prefix - prefix, grid)
 
     b.patch(prefill, "cell", from_zero)

@@ -65,11 +65,16 @@ def work(v: V) -> DecodeWork:
     return v.work or IDLE
 
 
+def chunks_of(v: V) -> int:
+    """How many chunks its plan has."""
+    return chunks(v.tokens, v.prefix, v.terms.grid, v.terms.layer_groups)
+
+
 # --------------------------------------------------------------------------------------- the invariant
 @holds(*BEGUN, *LOST, S.DONE)
 def knows_the_terms(v: V, g: Seen) -> bool:
     """It has terms, of a plan, and a prompt that is no shorter than its prefix."""
-    return v.terms is not None and v.terms.grid > 0 and 0 <= v.prefix <= v.tokens
+    return v.terms is not None and v.terms.grid > 0 and v.terms.layer_groups > 0 and 0 <= v.prefix <= v.tokens
 
 
 @holds(S.UNKNOWN, *BEGUN)
@@ -105,14 +110,14 @@ def a_count_is_of_its_set(v: V, g: Seen) -> bool:
 @holds(*LIVE, S.DONE)
 def grants_are_of_chunks_to_come(v: V, g: Seen) -> bool:
     """What has a grant is a chunk of the plan, and has not landed."""
-    every = (1 << chunks(v.tokens, v.prefix, v.terms.grid)) - 1
+    every = (1 << chunks_of(v)) - 1
     return apart(g.granted, g.landed) and within(g.granted, every)
 
 
 @holds(S.DONE)
 def ended_well(v: V, g: Seen) -> bool:
     """Everything is in place."""
-    every = (1 << chunks(v.tokens, v.prefix, v.terms.grid)) - 1
+    every = (1 << chunks_of(v)) - 1
     return g.over and g.landed == every and g.row
 
 
@@ -168,7 +173,7 @@ def writers_are_its_peers(v: V, g: Seen) -> bool:
 @assumes(ev.RoomOpened, ev.RoomAnnounced, paid="engine: arguments and the plan")
 def opens_a_room_of_a_plan(v: V, e: ev.RoomOpened | ev.RoomAnnounced, g: Seen) -> bool:
     """The engine opens a room with terms of a plan."""
-    return e.terms.grid > 0 and e.tokens >= 0
+    return e.terms.grid > 0 and e.terms.layer_groups > 0 and e.tokens >= 0
 
 
 @assumes(ev.RoomOpened, paid="engine: arguments")
@@ -209,7 +214,7 @@ def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
     after = step.after
     if after.state is not S.DONE:
         return bool(effect.cause)
-    every = (1 << chunks(after.tokens, after.prefix, after.terms.grid)) - 1
+    every = (1 << chunks_of(after)) - 1
     return not effect.cause and step.then.landed == every and step.then.row
 
 

@@ -106,11 +106,11 @@ def _terms(v: V) -> Terms:
 
 
 def _open(v: V) -> Open:
-    return Open(v.tokens, v.prefix, v.secret, v.traceparent, v.runs)
+    return Open(v.tokens, v.prefix, v.secret, v.traceparent, v.runs, _terms(v).layer_groups)
 
 
 def _total(v: V) -> int:
-    return chunks(v.tokens, v.prefix, _terms(v).grid)
+    return chunks(v.tokens, v.prefix, _terms(v).grid, _terms(v).layer_groups)
 
 
 def _complete(v: V, done: int, *, aux: bool) -> bool:

@@ -71,8 +71,10 @@ class PrefillWork(msgspec.Struct, frozen=True, gc=False):
     next: int = 0
     #: sends that have not ended
     live: int = 0
-    #: tokens whose KV is computed
+    #: tokens whose KV is computed; and tokens whose KV is computed in the first `layers` layers of this rank
     produced: int = 0
+    ahead: int = 0
+    layers: int = 0
     #: the engine gave the aux row
     aux: bool = False
     #: why the room failed
@@ -130,7 +132,8 @@ def _terms(v: V) -> Terms:
 
 
 def _total(v: V) -> int:
-    return -((v.prefix - v.tokens) // _terms(v).grid)  # as cuts.chunks; the room's numbers were looked at when it came
+    # as sharding.chunks; the room's numbers were looked at when it came
+    return -((v.prefix - v.tokens) // _terms(v).grid) * _terms(v).layer_groups
 
 
 def _sends(v: V, first: int, last: int) -> int:
@@ -156,8 +159,12 @@ def _claimed(v: V, claim: Claim) -> RequestFacts:
 
 # ------------------------------------------------------------------------------------------- guards
 def disagrees(v: V, e: PeerOpened, now: float) -> bool:
-    """The decode rank speaks of another prompt or another prefix."""
-    return v.tokens != e.tokens or (v.peers > 0 and v.prefix != e.prefix)
+    """The decode rank speaks of another prompt, another prefix or another cut."""
+    return v.tokens != e.tokens or (v.peers > 0 and (v.prefix != e.prefix or _cuts_otherwise(v, e)))
+
+
+def _cuts_otherwise(v: V, e: PeerOpened) -> bool:
+    return _terms(v).layer_groups != e.terms.layer_groups
 
 
 def announces_another(v: V, e: PeerAnnounced, now: float) -> bool:
@@ -228,7 +235,12 @@ def meets_last(v: V, e: PeerOpened, now: float) -> bool:
 
 def more(v: V, e: TokensProduced, now: float) -> bool:
     """More than before."""
-    return e.tokens > _work(v).produced
+    return e.tokens > _work(v).produced or _deeper(v, e)
+
+
+def _deeper(v: V, e: TokensProduced) -> bool:
+    work = _work(v)
+    return e.ahead > work.ahead or (e.ahead == work.ahead and e.layers > work.layers)
 
 
 def first_aux(v: V, e: AuxProvided, now: float) -> bool:
@@ -368,13 +380,16 @@ def meet_and_begin(v: V, e: PeerOpened, now: float) -> V:
 def count(v: V, e: TokensProduced, now: float) -> V:
     """So much is computed."""
     work = _work(v)
-    return replace(v, work=replace(work, produced=max(work.produced, e.tokens)))
+    ahead, layers = (e.ahead, e.layers) if _deeper(v, e) else (work.ahead, work.layers)
+    return replace(v, work=replace(work, produced=max(work.produced, e.tokens), ahead=ahead, layers=layers))
 
 
 def uncount(v: V, e: TokensWithdrawn, now: float) -> V:
     """No more than this is computed."""
     work = v.work
-    return v if work is None else replace(v, work=replace(work, produced=min(work.produced, e.tokens)))
+    if work is None:
+        return v
+    return replace(v, work=replace(work, produced=min(work.produced, e.tokens), ahead=0, layers=0))
 
 
 def count_and_begin(v: V, e: TokensProduced, now: float) -> V:
