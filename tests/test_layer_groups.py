@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from kvproto import Layout, PrefillEndpoint, Room
+from kvproto import Layout, Room
 from kvproto.engine.room import Outcome
 from kvproto.engine.room_entry import MARKS, RoomEntry
 from kvproto.errors import ArgumentError
@@ -20,7 +20,7 @@ from kvproto.rank.settings import Settings
 from kvproto.testing.access import inside
 from kvproto.testing.engines import Engines
 from kvproto.testing.pair import Pair
-from kvproto.testing.task import RoomTask, rows_of, views
+from kvproto.testing.task import rows_of, views
 
 GRID, TOKENS, AHEAD = 8, 21, 13
 
@@ -82,20 +82,15 @@ class Forwards(Engines):
         self.tasks, self.groups = {}, groups
         self.pages_of = {"P": list(range(self.pages)), "D": list(range(self.pages))}
         self.room = self.name(TOKENS)
-        for index, endpoint in enumerate(self.decodes):
-            endpoint.open(self.room, TOKENS, self.tables[self.room][1], layer_groups=groups)
-            self.tasks[self.room].open("D", index)
+        self.tasks[self.room].layer_groups = groups
+        self.open_decode(self.room)
         self.open_prefill(self.room)
 
     def forward(self, first: int, upto: int) -> list[int]:
         """The tokens up to there, layer by layer; after each layer, once they have left: how many parts have."""
-        task, left = self.tasks[self.room], []
+        left: list[int] = []
         for done in range(1, max(endpoint.pool.layers for endpoint in self.prefills) + 1):
-            for index, endpoint in enumerate(self.prefills):
-                if done <= endpoint.pool.layers:
-                    write_layer(task, endpoint, self.plan.prefill, index, done - 1, first, upto)
-                    pages = task.more_pages(self.plan.prefill, index, upto)
-                    endpoint.produced(self.room, upto, pages=pages, layers=done)
+            self.produce(self.room, upto, aux=None, layers=done)
             left.append(self._ready(first, upto, done))
             self.pump(lambda: self.parts() == left[-1])
         return left
@@ -114,19 +109,10 @@ class Forwards(Engines):
                 found += sum(cell(chunk, TOKENS, 0, GRID, self.groups)) <= (upto if deep else first)
         return found
 
-    def finish(self) -> None:
+    def give_aux(self) -> None:
         for endpoint in self.prefills:
             endpoint.aux(self.room, b"row")
         self.pump(lambda: len(self.outcomes) == len(self.endpoints))
-
-
-def write_layer(
-    task: RoomTask, endpoint: PrefillEndpoint, layout: Layout, index: int, layer: int, first: int, upto: int
-) -> None:  # fmt: skip
-    rows, held = rows_of(task.pages["P"], first, upto, layout.page_size), endpoint.pool.layers
-    for at, (view, whole) in enumerate(zip(views(endpoint.pool), task.part(layout, index), strict=True)):
-        if at % held == layer:
-            view[rows] = whole[first:upto]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -134,7 +120,7 @@ def write_layer(
 def test_kv_leaves_while_later_layers_are_computed(shape: str, route: str) -> None:
     stage = Forwards(shape, route, 2)
     first, second = stage.forward(0, AHEAD), stage.forward(AHEAD, TOKENS)
-    stage.finish()
+    stage.give_aux()
     assert 0 < first[-2] < first[-1] < second[-2] < second[-1] == stage.parts()
     assert second[-1] == len(stage.plan.shares) * chunks(TOKENS, 0, GRID, 2)
     task, layout = stage.tasks[stage.room], stage.plan.decode
@@ -149,7 +135,7 @@ def test_layers_that_are_said_of_a_room_that_is_not_cut_wait_for_the_last() -> N
     stage = Forwards("2-1", "staged", 1)
     posted = stage.forward(0, TOKENS)
     assert posted[-2] == 0 < posted[-1]
-    stage.finish()
+    stage.give_aux()
 
 
 def test_layers_and_tokens_only_grow() -> None:

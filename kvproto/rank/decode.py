@@ -110,8 +110,8 @@ class DecodeRank(Rank):
         writers = mask(tuple(share.writer for share in plan.writers(self.index)))
         terms = Terms(group, mask(linked), writers, 1 << plan.lead(self.index), plan.grid)
         peers = (self.peers.get(self.link_of.get((group, index), 0)) for index in bits(terms.everyone))
-        known = next((each.terms for each in peers if each is not None and each.terms == terms), None)
-        return self.cut(known or terms, groups)
+        equal = next((each.terms for each in peers if each is not None and each.terms == terms), None)
+        return self.cut(equal or terms, groups)
 
     def plan_of(self, room: int) -> Plan:
         """The plan between this rank's group and the room's prefill group."""

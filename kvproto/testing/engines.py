@@ -55,7 +55,8 @@ class Engines(Pair):
         for index in range(len(self.decodes)) if ranks is None else ranks:
             task = self.tasks[room]
             if task.may_open("D", index):
-                self.decodes[index].open(room, task.tokens, task.pages["D"], prefix=task.prefix)
+                self.decodes[index].open(room, task.tokens, task.pages["D"], prefix=task.prefix,
+                                        layer_groups=task.layer_groups)  # fmt: skip
                 task.open("D", index)
 
     def announce(self, room: Room, index: int) -> None:
@@ -79,9 +80,12 @@ class Engines(Pair):
         for _, endpoint in self._active(room, "P"):
             endpoint.prefetch(room)
 
-    def produce(self, room: Room, tokens: int | None = None, *, aux: bytes | None = b"aux") -> None:
+    def produce(
+        self, room: Room, tokens: int | None = None, *, aux: bytes | None = b"aux", layers: int | None = None
+    ) -> None:  # fmt: skip
         """The forward has put so many tokens (all) into the prefill pages, on every rank that has the room; not where
-        pages that were taken back are still read."""
+        pages that were taken back are still read.  `layers`: of so many layers, and the others come later (None: of
+        all that were not yet computed)."""
         task = self.tasks[room]
         upto = task.tokens if tokens is None else tokens
         for index, endpoint in self._active(room, "P"):
@@ -89,12 +93,25 @@ class Engines(Pair):
                 if not endpoint.withdrawn(room):
                     continue
                 task.lose(endpoint.pool, self.plan.prefill, index)
-            if task.produced.get(index, 0) < upto:
-                task.write(endpoint.pool, self.plan.prefill, index, task.produced.get(index, 0), upto)
-            endpoint.produced(room, upto, pages=task.more_pages(self.plan.prefill, index, upto))
+            done = task.produced.get(index, 0)
+            if layers is not None and layers < endpoint.pool.layers:
+                self._begin(room, index, max(done, upto), layers)
+                continue
+            last = max(upto, task.begun.pop(index, (0, 0))[0])
+            if done < last:
+                task.write(endpoint.pool, self.plan.prefill, index, done, last)
+            endpoint.produced(room, last, pages=task.more_pages(self.plan.prefill, index, last))
+            task.produced[index] = max(done, last)
             if aux is not None:
                 endpoint.aux(room, aux)
                 task.given.add(index)
+
+    def _begin(self, room: Room, index: int, upto: int, layers: int) -> None:
+        task, endpoint = self.tasks[room], self.prefills[index]
+        if (done := task.produced.get(index, 0)) < upto:
+            upto, layers = task.begin(index, upto, layers)
+            task.write(endpoint.pool, self.plan.prefill, index, done, upto, layers)
+            endpoint.produced(room, upto, pages=task.more_pages(self.plan.prefill, index, upto), layers=layers)
 
     def abort(self, room: Room, side: Side, index: int) -> None:
         """The engine of this rank gives the room up."""

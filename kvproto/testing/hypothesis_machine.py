@@ -127,10 +127,11 @@ class TransferMachine(StageMoves):
         """The forward is scheduled."""
         self.stage.prefetch(room)
 
-    @rule(room=rooms, part=st.sampled_from((1.0, 1.0, 0.5, 0.3)), aux=st.sampled_from((b"aux", None)))
-    def produce(self, room: Room, part: float, aux: bytes | None) -> None:
-        """So much of the prompt is computed, on every prefill rank that has the room."""
-        self.stage.produce(room, int(self.stage.tasks[room].tokens * part), aux=aux)
+    @rule(room=rooms, part=st.sampled_from((1.0, 1.0, 0.5, 0.3)), aux=st.sampled_from((b"aux", None)),
+          layers=st.sampled_from((None, None, 1)))  # fmt: skip
+    def produce(self, room: Room, part: float, aux: bytes | None, layers: int | None) -> None:
+        """So much of the prompt is computed, on every prefill rank that has the room, in all layers or the first."""
+        self.stage.produce(room, int(self.stage.tasks[room].tokens * part), aux=aux, layers=layers)
 
     @rule(room=rooms, side=st.sampled_from(("P", "D")), index=ANY)
     def abort(self, room: Room, side: Side, index: int) -> None:

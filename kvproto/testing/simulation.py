@@ -158,7 +158,7 @@ class Simulation:
         done = min(task.produced.values(), default=0)
         if any(side == "P" for side, _ in task.waits):
             stage.produce(task.room, random.choice((done, task.tokens // 2, task.tokens, task.tokens))
-                          if done < task.tokens else task.tokens)  # fmt: skip
+                          if done < task.tokens else task.tokens, layers=random.choice((1, None, None)))  # fmt: skip
 
     def _begin(self) -> None:
         stage, random = self.stage, self.random

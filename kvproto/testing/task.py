@@ -12,6 +12,8 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 
 Side = Literal["P", "D"]
+#: groups of layers of a room, at most
+MOST_LAYER_GROUPS = 3
 Name = tuple[Side, int]
 Key = tuple[Side, int, Room]
 Rows = tuple[torch.Tensor, torch.Tensor]
@@ -56,6 +58,10 @@ class RoomTask:
         self.crashed: set[Name] = set()
         self.freed: set[str] = set()
         self.produced: dict[int, int] = {}
+        #: groups of layers that its cells are cut into
+        self.layer_groups = 1 + room.id % min(MOST_LAYER_GROUPS, plan.fewest_layers)
+        #: by prefill rank: tokens of a forward that has begun, and how many layers of them are computed
+        self.begun: dict[int, tuple[int, int]] = {}
         #: by prefill rank: pages that it has been given, if not `paged`; ranks whose last pages were taken back
         self.had: dict[int, int] = {}
         self.taken: set[int] = set()
@@ -91,16 +97,24 @@ class RoomTask:
         sets = [self.kv[at : at + layout.layers] for at in range(0, len(self.kv), layout.layers)]
         return [whole[:, head : head + heads] for kind in sets for whole in kind[layer : layer + layers]]
 
-    def write(self, pool: Pool, layout: Layout, index: int, first: int, last: int) -> None:
-        """The forward of a prefill rank: these tokens come into its pages."""
+    def write(
+        self, pool: Pool, layout: Layout, index: int, first: int, last: int, layers: int | None = None
+    ) -> None:  # fmt: skip
+        """The forward of a prefill rank: these tokens come into its pages, of its first so many layers (all)."""
         rows = rows_of(self.pages["P"], first, last, layout.page_size)
-        for view, whole in zip(views(pool), self.part(layout, index), strict=True):
-            view[rows] = whole[first:last]
+        for at, (view, whole) in enumerate(zip(views(pool), self.part(layout, index), strict=True)):
+            if layers is None or at % pool.layers < layers:
+                view[rows] = whole[first:last]
+
+    def begin(self, index: int, upto: int, layers: int) -> tuple[int, int]:
+        """A forward of so many tokens begins on this prefill rank, or goes on: its tokens, and the layers of them."""
+        begun, deep = self.begun.get(index, (0, 0))
+        self.begun[index] = (begun, max(deep, layers)) if begun else (upto, layers)
+        return self.begun[index]
 
     def more_pages(self, layout: Layout, index: int, upto: int) -> list[int]:
-        """The pages that a prefill engine has to give with so many tokens, now that they are computed."""
+        """The pages that a prefill engine has to give with so many tokens, now that they are being computed."""
         first, last = self.had.get(index, self.paged), -(-upto // layout.page_size)
-        self.produced[index] = max(self.produced.get(index, 0), upto)
         self.had[index] = max(first, last)
         return self.pages["P"][first:last]
 
@@ -109,6 +123,7 @@ class RoomTask:
         self.produced[index] = min(self.produced.get(index, 0), upto)
         self.had[index] = min(self.had.get(index, self.paged), -(-upto // layout.page_size))
         self.taken.add(index)
+        self.begun.pop(index, None)
 
     def lose(self, pool: Pool, layout: Layout, index: int) -> None:
         """What was taken back is somebody else's for a while: other bytes."""

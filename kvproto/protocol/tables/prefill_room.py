@@ -164,7 +164,7 @@ def disagrees(v: V, e: PeerOpened, now: float) -> bool:
 
 
 def _cuts_otherwise(v: V, e: PeerOpened) -> bool:
-    return _terms(v).layer_groups != e.terms.layer_groups
+    return v.terms is not None and v.terms.layer_groups != e.terms.layer_groups
 
 
 def announces_another(v: V, e: PeerAnnounced, now: float) -> bool:
