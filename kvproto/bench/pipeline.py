@@ -47,6 +47,8 @@ class BenchProcesses:
     shape: PipelineShape
     cuda: bool
     members: Members = field(default_factory=Members)
+    #: what each process is
+    kind: type[PipelineRank] = PipelineRank
     #: seconds of the bulk write of so many MiB, as last measured: for rings that are smaller than the room
     bulk: dict[int, float] = field(default_factory=dict)
 
@@ -54,7 +56,7 @@ class BenchProcesses:
         sides = ("P", self.shape.prefill_on), ("D", self.shape.decode_on)
         for side, devices in sides:
             for index, device in enumerate(devices):
-                self.members.start(side, index, PipelineRank, side, index, f"cuda:{device}" if self.cuda else "cpu")
+                self.members.start(side, index, self.kind, side, index, f"cuda:{device}" if self.cuda else "cpu")
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -102,7 +102,7 @@ class PipelineRank:
     def idle(self) -> None:
         if self.endpoint is not None:
             self.endpoint.poll()
-        _give_way()
+        give_way()
 
     def end(self) -> None:
         if self.endpoint is not None:
@@ -200,7 +200,7 @@ class PipelineRank:
                 if not outcome.ok:
                     reports = endpoint.reports()
                     raise RuntimeError(f"{self.side}{self.index}: {outcome.room} failed: {outcome.cause}; {reports}")
-            _give_way()
+            give_way()
             if time.perf_counter() > begin + LONGEST_S:
                 raise TimeoutError("\n".join(endpoint.explain(Room(*room)) for room in rooms))
         end = time.perf_counter()
@@ -229,7 +229,7 @@ class PipelineRank:
         live = {transport.write(*each) for each in wanted}
         while live:
             live -= {event.handle for event in transport.poll() if isinstance(event, Completed)}
-            _give_way()
+            give_way()
         return begin, time.perf_counter()
 
     def stats(self) -> dict[str, Any]:
@@ -240,12 +240,13 @@ class PipelineRank:
         limit = time.perf_counter() + LONGEST_S
         while not over():
             self.endpoint.poll()
-            _give_way()
+            give_way()
             if time.perf_counter() > limit:
                 raise TimeoutError(f"{self.side}{self.index}: {self.endpoint.reports()}")
 
 
-def _give_way() -> None:
+def give_way() -> None:
+    """Let another process of a crowded machine go on."""
     if CROWDED:
         os.sched_yield()  # a sleep of nothing lasts as long as the timer may lag, 50 us
 

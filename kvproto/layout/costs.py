@@ -20,8 +20,10 @@ two kernels of staging can be saved.  A profile says which (`PROFILES`), and `Se
 with `kvproto bench route`.
 
 *Layer groups.*  A cell that is cut into groups of layers leaves while the forward computes the next ones, and what is
-left when the forward ends is the last group.  Each group costs the two kernels and the control path once more; so a
-group is worth having if its write takes longer than its two launches (`layer_groups`).
+left when the forward ends is the last group.  Each group costs the two kernels and the control path once more, so it
+has to be large enough (`layer_groups`): on two H200s, of 128 MiB a cut into four left the least to do after the
+forward (0.56 ms; into one 1.16, two 0.77, eight 0.61), of 256 MiB one into eight (0.83; into one 2.05, two 1.43, four
+1.46).  So 32 MiB are enough there: what goes over the link in half of a launch (`kvproto bench layers`).
 
 A route that does not exist costs `NO_ROUTE`.  Ties are staged.
 """
@@ -41,8 +43,8 @@ from kvproto.layout.plan import Plan, Share
 
 #: seconds: longer than anything that is waited for, and a number that every format can write
 NO_ROUTE: Final = 1e9
-#: launches that the write of one layer group has to outlast
-GROUP_LAUNCHES: Final = 2
+#: launches that the write of one layer group has to outlast, at least
+GROUP_LAUNCHES: Final = 0.5
 #: seconds of a piece or a launch, at most
 LONGEST: Final = 60.0
 
