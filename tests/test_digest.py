@@ -68,7 +68,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "return rank * self.local_heads, self.local_heads", "layout",
     ),
     "the cut of layers": ("stage - (self.pp - more)", "stage - (self.pp + more)", "layout"),
-    "the cut of tokens": ("    first = prefix + k * grid\n", "    first = k * grid\n", "layout"),
+    "the cut of tokens": ("    first = prefix + k // groups * grid\n", "    first = k * grid\n", "layout"),
     "where parts begin": ("PART_ALIGNMENT: Final = 256", "PART_ALIGNMENT: Final = 512", "layout"),
     "where rows lie": (
         "return page * strides.page + slot * strides.token + head * strides.head\n",
