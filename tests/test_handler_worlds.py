@@ -38,13 +38,13 @@ class Planted(NamedTuple):
 DRAFTS = "the transport has the drafts"
 FAULTS: dict[str, Planted] = {
     "a gather does not wait for the forward": Planted(
-        Gathers, "_launch", "after=entry.after", "after=None", "waits", "reads KV before its forward"),
+        Gathers, "_launch", "after=after", "after=None", "waits", "reads KV before its forward"),
     "a gather does not wait for its page table": Planted(
         Gathers, "_launch", "lane.await_table(entry)", "pass", "waits", "reads a page table"),
     "a scatter does not wait for its page table": Planted(
         DecodeData, "_scatter", "self.lane.await_table(entry)", "pass", "two-slots", "a scatter .* reads a page table"),
     "a write over pages does not wait for the forward": Planted(
-        PrefillData, "_prepare_pages", "self.entries[effect.room].after", "None", "over-pages", "wrong bytes"),
+        PrefillData, "_prepare_pages", "peer, part), after)", "peer, part))", "over-pages", "wrong bytes"),
     "a gather is told over while it runs": Planted(
         Gathers, "_over", "if not ticket.done():", "if False:", "waits", "wrong bytes|before its forward"),
     "a scatter is told over while it runs": Planted(

@@ -68,10 +68,11 @@ class Gathers:
             share = layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups)
             start = effect.slot * self.slot_bytes
             end = start + plan.part_bytes(share, effect.tokens)
+            after = entry.after(effect.first + effect.tokens, share.src_layer + share.layers)
             lane.await_table(entry)
             ticket = self.kernels.gather(
                 self.pool, entry.table, effect.first, effect.tokens, share, self.staging.near[start:end],
-                stream=lane.stream, after=entry.after(effect.first + effect.tokens, share.src_layer + share.layers),
+                stream=lane.stream, after=after,
             )  # fmt: skip
             ticket = self.staging.sent_off(start, end, ticket)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop

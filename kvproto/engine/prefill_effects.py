@@ -62,9 +62,8 @@ class PrefillData:
         #: say it, and the transport's name of it
         self.plans: dict[int, tuple[Plan, int]] = {}
         self.placements: dict[int, Placement | None] = {}
-        #: and, of those to which something went over pages, what does not change from cell to cell: by the group of
-        #: layers, and how many there are
-        self._page_runs: dict[int, dict[tuple[int, int], PageRuns]] = {}
+        #: and, of those to which something went over pages, what does not change from cell to cell, by their layers
+        self._page_runs: dict[int, dict[Share, PageRuns]] = {}
         self.link_peer: dict[int, PeerId] = {}
         self.leaving: set[PeerId] = set()
         self.drafts = PreparedWrites(
@@ -134,10 +133,13 @@ class PrefillData:
         self._prepare(effect, lambda _: deque([self.drafts.take(effect)]))
 
     def _prepare_pages(self, effect: do.PreparePages) -> None:
-        self._prepare(effect, lambda peer: self._batches(effect, peer), self.entries[effect.room].after)
+        _, share = self._share_of(effect.link)
+        part = layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups)
+        after = self.entries[effect.room].after(effect.first + effect.tokens, part.src_layer + part.layers)
+        self._prepare(effect, lambda peer: self._batches(effect, peer, part), after)
 
-    def _batches(self, effect: do.PreparePages, peer: PeerId) -> deque[Any]:
-        caps, (plan, share), first = self.transport.caps, self._share_of(effect.link), effect.first
+    def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
+        caps, (plan, _), first = self.transport.caps, self._share_of(effect.link), effect.first
         theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
         table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])
         target = self.placements[effect.link]
@@ -146,12 +148,11 @@ class PrefillData:
             raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
         pages = self.entries[effect.room].pages.numpy()
         known = self._page_runs.setdefault(effect.link, {})
-        group = effect.chunk % effect.layer_groups, effect.layer_groups
-        runs = known.get(group)
+        runs = known.get(part)
         if runs is None:
-            runs = known[group] = PageRuns(plan, layers_of(share, *group), self.memory.placement, target)
+            runs = known[part] = PageRuns(plan, part, self.memory.placement, target)
         columns = runs.columns(pages, table, first, effect.tokens)
-        self._counts["direct" if plan.direct(share, self.memory.placement, target) else "slices"] += 1
+        self._counts["direct" if plan.direct(part, self.memory.placement, target) else "slices"] += 1
         return deque(
             [WritePart(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
             for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))

@@ -117,6 +117,7 @@ class HandlerStage(EngineStage):
         room = self.name(chunks * GRID, room_id=2 * self._next + paged)
         self._next += 1
         self.rooms.append(room)
+        self.tasks[room].layer_groups = 1  # a chunk is a forward here, and groups are more chunks
         self.open_decode(room)
         self.open_prefill(room)
         self.prefetch(room)
@@ -125,6 +126,7 @@ class HandlerStage(EngineStage):
                 after = self._forward(room, index, upto)
                 more = self.tasks[room].more_pages(self.plan.prefill, index, upto)
                 endpoint.produced(room, upto, after=after, pages=more)
+                self.tasks[room].produced[index] = upto
         for index, endpoint in enumerate(self.prefills):
             endpoint.aux(room, b"aux")
             self.tasks[room].given.add(index)
