@@ -84,6 +84,11 @@ class Hello(Body, tag="HELLO", frozen=True):
     endpoint: Annotated[bytes, Meta(max_length=MAX_ENDPOINT)]
     #: where the rows of its pool lie; nothing: as the layout says
     placement: Placement | None = None
+    #: whom it calls: an address may have passed to another instance, which says so and hears nothing else of the call.
+    #: The group is 0 if whoever listens there is meant
+    to_group: U64 = 0
+    #: and which rank of that group
+    to_rank: U32 = 0
 
 
 class Welcome(Body, tag="WELCOME", frozen=True):

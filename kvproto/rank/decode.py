@@ -124,8 +124,11 @@ class DecodeRank(Rank):
     def hello(self, session: int, link: int = 0) -> msg.Hello:
         """What a `SayHello` says on this link: with the grid of the group at its other end."""
         grid, lease = self._grid_of(link), self.settings.timing.lease.period
-        own = self.endpoint, self.placement
-        return msg.Hello(msg.VERSION, self.digest, session, self.group, self.index, self.layout, grid, lease, *own)
+        own, to = (self.endpoint, self.placement), self.peers.get(link)
+        meant = (to.group, to.rank) if to is not None else (0, 0)
+        return msg.Hello(
+            msg.VERSION, self.digest, session, self.group, self.index, self.layout, grid, lease, *own, *meant
+        )
 
     def _grid_of(self, link: int) -> int:
         peer = self.peers.get(link)

@@ -8,6 +8,9 @@ has no write in flight, the newest of them: that one is forgotten at once, as it
 and calls that came to nothing, hold nobody up, and of those the latest strangers go first.  Where all links are at work
 the caller is told so, and its engine hears it from `ready`.
 
+A call names whom it is for.  Where an address has passed from one instance to another, the old link's calls arrive at
+the new one, in the name of a decode rank that has a link there: they are refused before any link hears of them.
+
 A room that a decode rank opens before this rank's engine does is kept, but of those at most `Settings.early`: more are
 dropped and counted, and the decode rank repeats its OPEN.
 """
@@ -69,9 +72,13 @@ class PrefillLinks(Rank):
         return self.link_of.get((said.group, said.rank), 0), effects
 
     def called(self, said: msg.Hello, place: bytes) -> ev.HelloReceived | None:
-        """The call as an event of the caller's link, which is made if there is none; None: there are too many, and the
-        caller is told.
+        """The call as an event of the caller's link, which is made if there is none; None: another rank is meant, or
+        there are too many links, and the caller is told.
         """
+        if said.to_group and (said.to_group, said.to_rank) != (self.group, self.index):
+            self.counts["calls for another rank"] += 1
+            self._out.append(do.RefuseCall(place, said.session, self._not_meant(said)))
+            return None
         link = self.link_of.get((said.group, said.rank))
         if link is None:
             if len(self.links) >= self.settings.links and not self._make_room():
@@ -88,6 +95,10 @@ class PrefillLinks(Rank):
         self._call, self._heard.link = (said, plan), link
         quiet = not self._writes_to(link)
         return ev.HelloReceived(link, said.session, self.next_epoch, why, quiet, place)
+
+    def _not_meant(self, said: msg.Hello) -> str:
+        """That this is not the rank which the caller means: its address has passed on."""
+        return f"rank {self.index} of group {self.group} listens here, not rank {said.to_rank} of group {said.to_group}"
 
     def _full(self) -> str:
         """Why there is no link for one more caller."""

@@ -55,7 +55,7 @@ def follow_decode(step: Step) -> SeenD:
         return SeenD(old=True, calls=0)
     if step.before.state is T.AWAIT_RETURN and isinstance(step.event, ev.TimerFired):
         seen = replace(seen, calls=seen.calls + 1)
-    if isinstance(step.event, ev.WelcomeReceived | ev.RefusalReceived) and step.event.session == step.before.session:
+    if isinstance(step.event, ev.WelcomeReceived) and step.event.session == step.before.session:
         seen = replace(seen, old=False)
     if step.before.state is T.AWAIT_RETURN and step.after.state is T.AWAIT_WELCOME:
         seen = replace(seen, old=False)

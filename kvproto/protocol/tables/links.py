@@ -10,9 +10,10 @@ the link is lost.  A loss fails the link's rooms on that side; the other side le
 by the next call.
 
 Two rules keep late writes harmless.  The prefill rank takes no new call while a write of the old link is in
-flight (`quiet`).  So when it answers again, nothing of the lost link can land, and the decode rank may free what
+flight (`quiet`).  So when it agrees again, nothing of the lost link can land, and the decode rank may free what
 it had quarantined; until then it waits (`AWAIT_RETURN`) for the return, or for the lease and the longest write
-to pass, which is what its tries there amount to.
+to pass, which is what its tries there amount to.  A refusal proves nothing of that kind: it may come from whoever has
+the address now, so rooms end with it, and their memory waits on.
 
 A decode engine may let go of a group (`DisconnectAsked`).  Its rooms end at once, and the link stays as it is, so that
 they can drain over it; when none is left (`busy`, of a decode link: a room of its group is not over), the other end is
@@ -109,6 +110,11 @@ def earlier(v: P, e: HelloReceived, now: float) -> bool:
 def same_call(v: D, e: WelcomeReceived | RefusalReceived, now: float) -> bool:
     """It answers the latest call."""
     return e.session == v.session
+
+
+def news(v: D, e: RefusalReceived, now: float) -> bool:
+    """It answers the latest call, and says what was not known."""
+    return e.session == v.session and e.why != v.why
 
 
 def same_call_misfit(v: D, e: WelcomeReceived, now: float) -> bool:
@@ -494,7 +500,8 @@ row_d(T.UP,            ResetReceived,      T.AWAIT_RETURN,  when=same_epoch, let
 row_d(T.UP,            QueueOverflowed,    T.AWAIT_RETURN,  let=call_again, do=(raise_down, announce_lost, say_hello))
 row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.REFUSED,       when=same_call_misfit, let=misfit_why, do=(raise_quiet, raise_refused, announce_refused))
 row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.UP,            when=same_call, let=agree, do=(raise_quiet, raise_up, announce_up))
-row_d(T.AWAIT_RETURN,  RefusalReceived,    T.REFUSED,       when=same_call, let=refusal_why, do=(raise_quiet, raise_refused, announce_refused))
+row_d(T.AWAIT_RETURN,  RefusalReceived,                     when=news, let=refusal_why, do=(raise_refused, announce_refused))
+ignore_d(T.AWAIT_RETURN, RefusalReceived,  "whoever refuses need not be who wrote: lease and write go by first", when=same_call)
 row_d(T.AWAIT_RETURN,  TimerFired,                          when=tries_left, let=beat_d, do=(say_hello,))
 row_d(T.AWAIT_RETURN,  TimerFired,         T.AWAIT_WELCOME, let=peers_calm, do=(raise_quiet, say_hello))
 
