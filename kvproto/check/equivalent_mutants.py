@@ -102,6 +102,7 @@ HARMLESS: dict[str, str] = {
     "PartArrived [there] - row": SAME,
     "PagesRequested [there] - row": SAME,
     "RefusalReceived [same_call]": LATER,
+    "RefusalReceived [news]": LATER,
     "AWAIT_RETURN WelcomeReceived [same_call] - row": LATER,
     "ResetReceived [same_epoch] - row": LATER,
     "- raise_quiet": "the prefill rank says itself that its rooms have drained, when the link is up",
