@@ -14,9 +14,10 @@ from kvproto.draw.message_exchanges import TALK
 from kvproto.draw.wire_tables import field_sentence
 from kvproto.fsm.codec import WireError
 from kvproto.fsm.trace.plain_json import hints
+from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
-from kvproto.protocol.codec import MAX_FRAME, decode
+from kvproto.protocol.codec import MAX_FRAME, decode, encode
 from kvproto.protocol.digest import protocol_texts
 from kvproto.protocol.events import room_key
 
@@ -49,6 +50,27 @@ def test_the_export_has_the_same_sentences() -> None:
     document = json.loads((ROOT / "spec" / "kvproto.json").read_text())
     for message in document["messages"]:
         assert all(field["doc"] for field in message["fields"]), message["name"]
+
+
+def test_the_frame_in_bytes_is_what_the_codec_makes() -> None:
+    (shown,) = re.findall(r"^    (94 .*)$", section("Frames"), flags=re.MULTILINE)
+    body = msg.StagingReq(3)
+    assert encode(65537, room_key(7, 0), body).hex(" ") == shown and len(shown.split()) == 22
+    assert decode(bytes.fromhex(shown)) == (65537, 7, body)
+    assert bytes.fromhex(shown) == packed(65537, 7, 0, "STAGING_REQ", 3)
+
+
+def test_the_parts_of_the_example_are_those_of_the_plan() -> None:
+    def held(tp: int) -> Layout:
+        return Layout(
+            layers=2, heads=8, k_dim=128, v_dim=128, itemsize=2, dtype="bfloat16", page_size=16, tp=tp
+        )
+
+    said, plan = section("Layout: who writes what, and where"), Plan(held(2), held(1), 256)
+    first, second = plan.writers(0)
+    size, region = plan.part_bytes(first, 256), plan.grant_bytes(0, 256)
+    assert f"{size:,}" == "1,048,576" and f" = {size:,} bytes" in said and f"the region has {region:,}" in said
+    assert plan.part_bytes(second, 256) == size and plan.grant_bytes(0, 100) < region
 
 
 def test_terms_are_explained_before_they_are_used() -> None:

@@ -17,9 +17,16 @@ def messages_md() -> str:
     """Every message: who sends it, what it carries, what answers it."""
     lines = []
     for talk in TALK:
-        fields = ", ".join(f"`{name}` {kind_of(hint)}" for name, hint in hints(talk.body).items())
+        own = {field.name: field for field in msgspec.structs.fields(talk.body)}
+        fields = ", ".join(f"`{name}` {kind_of(hint)}{_left_out(own[name])}" for name, hint in hints(talk.body).items())
         lines.append((f"`{talk.name}`", talk.sender, fields or "nothing", sentence(talk.body), talk.answer))
     return table_md(("message", "sent by", "fields, in order", "meaning", "answered with"), lines)
+
+
+def _left_out(field: msgspec.structs.FieldInfo) -> str:
+    """What a field holds that is not there; nothing, if it has to be."""
+    said = {None: "none", b"": "empty"}.get(field.default, field.default)
+    return "" if field.required else f" ({said} if left out)"
 
 
 def settings_md() -> str:

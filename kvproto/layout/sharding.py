@@ -98,7 +98,7 @@ class Layout(msgspec.Struct, frozen=True):
     page_size: int  #: tokens a page
     tp: int
     pp: int = 1
-    order: Order = "NHD"  #: a pool tensor is [page, token, head, dim] or [page, head, token, dim]
+    order: Order = "NHD"  #: of a pool tensor; NHD: [page, token, head, dim], HND: [page, head, token, dim]
     stages: Stages = ()  #: layers of each stage, the first one's first; empty: near-equal, the last ones larger
 
     def __post_init__(self) -> None:

@@ -106,8 +106,9 @@ def timers_md(tables: Iterable[Table[Any]], timing: Any) -> str:
         timer = timing.named(name)
         where = ", ".join(f"`{t.name}.{s.name}`" for t in tables for s, n in t.timers.items() if n == name)
         meaning = said.get(name) or sentence(getattr(getattr(type(timing), f"{name}_", None), "fget", None))
-        lines.append((f"`{name}`", f"{timer.period:g} s", str(timer.tries), meaning, where))
-    return table_md(("timer", "period", "times", "meaning", "runs in"), lines)
+        longest = f"{timer.longest:g} s" if timer.longest else ""
+        lines.append((f"`{name}`", f"{timer.period:g} s", longest, str(timer.tries), meaning, where))
+    return table_md(("timer", "period", "grows to", "times", "meaning", "runs in"), lines)
 
 
 def events_md(module: ModuleType) -> str:

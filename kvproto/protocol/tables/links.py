@@ -525,7 +525,7 @@ ignore_d((T.UP, T.AWAIT_RETURN), QuietAsked, "writes may still land")
 
 row_d((T.NEW, T.UP, T.REFUSED), HeartbeatReceived,          do=(say_reset,))
 ignore_d(CALLED,       HeartbeatReceived,  "the call says all that a reset would; the beat may be the new link's")
-ignore_d((T.UP, T.REFUSED, *CALLED), (WelcomeReceived, RefusalReceived), "an older call's")
+ignore_d((T.UP, T.REFUSED, *CALLED), (WelcomeReceived, RefusalReceived), "an older call's, or the same answer again")
 ignore_d((T.UP, T.REFUSED, *CALLED), ResetReceived, "an older epoch's")
 ignore_d((T.NEW, T.REFUSED, *CALLED), QueueOverflowed, "the link is down")
 ignore_d((T.NEW, T.UP, T.REFUSED), DialFailed,    "an older address")
