@@ -23,18 +23,18 @@ from kvproto.bench.pieces import DEFAULT
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.result_types import checked_results, checked_run
 from kvproto.bench.summary import demo, summary
-from kvproto.bench.tables import control, pinned, pipeline, transport
+from kvproto.bench.tables import control, grid, pinned, pipeline, route, transport
 from kvproto.errors import ArgumentError, KvprotoError
 from kvproto.fsm.bounded_files import FileError, document, text_of
 
 #: what is put between which marks
 MARKS: dict[str, Callable[[dict[str, Any]], str]] = {"figures": summary, "figures in short": highlights}
-LEFT_OUT = ("all_ms", "odd", "shape")
+LEFT_OUT = ("all_ms", "all_bulk_ms", "odd", "shape")
 
 
 TABLES: dict[str, Callable[[Any], str]] = {
     "kernels": kernels, "pipeline": pipeline, "pinned": pinned, "control": control, "transport": transport,
-    "demo": demo,
+    "demo": demo, "route": route, "grid": grid,
 }  # fmt: skip
 
 

@@ -38,6 +38,10 @@ from kvproto.layout.sharding import chunks
 from kvproto.rank.settings import Settings
 
 LEAD_S = 0.001
+#: samples of a row, whatever they take
+LEAST = 3
+#: tokens: what a bulk write that is cut to the ring is cut to
+GRAIN = 64
 
 
 @dataclass
@@ -70,25 +74,29 @@ class BenchProcesses:
         tokens = case.size * MIB // self.shape.token_bytes
         names = list(range(1, case.rooms + 1))
         self.members.tell("PD", "fill", names, tokens, case.fresh)
+        bulk_tokens = self._bulk_tokens(case, form)
+        bare = case.beside and case.rooms == 1 and bulk_tokens == tokens and case.route == "staged"
         times: list[float] = []
         bulks: list[float] = []
+        bares: list[float] = []
         logs: list[dict[str, Any]] = []
-        right = True
-        warm = 1 if case.what == "slice" else 3
-        last = case.repeats + warm
-        for turn in range(last + 1):
-            if turn in (0, last):
-                self.members.tell("D", "mark")
-            if case.what == "one" and not case.ring and turn < last:
-                bulks.append(self._bulk(tokens))
+        warm, turn = (1 if case.what == "slice" or case.route == "pages" else 3), 0
+        right = self._checked(names, turn, tokens)
+        until = time.perf_counter() + case.seconds
+        while len(times) < case.repeats and (len(times) < LEAST or time.perf_counter() < until):
+            turn += 1
+            if bulk_tokens:
+                bulks.append(self._bulk(bulk_tokens))
+            if bare:
+                bares.append(self._bare(tokens))
             seconds, log = self._transfer(names, turn, tokens)
-            if turn in (0, last):
-                right &= all(self.members.tell("D", "right", names, tokens).values())
-            elif turn >= warm:
+            if turn >= warm:
                 times.append(seconds)
                 logs.append(log)
+        right &= self._checked(names, turn + 1, tokens)
         if bulks:
-            self.bulk[case.size] = statistics.median(bulks[warm:])
+            bulks = [seconds * case.rooms * tokens / bulk_tokens for seconds in bulks[-len(times) :]]
+            self.bulk[case.size] = statistics.median(bulks) / case.rooms
         bulk = self.bulk.get(case.size, 0.0)
         stats = self.members.tell("PD", "stats")
         odd = {f"{side}{index}": s for (side, index), s in stats.items() if s["reports"]}
@@ -98,11 +106,28 @@ class BenchProcesses:
             "right": right, "odd": odd,
             "ms": 1e3 * statistics.median(times), "gbs": 1e-9 * nbytes / statistics.median(times),
             "best_gbs": 1e-9 * nbytes / min(times), "all_ms": [round(1e3 * t, 4) for t in times],
-            "pieces": stats["P", 0]["pieces"] // (last + 1), "phases": phases(logs),
+            "all_bulk_ms": [round(1e3 * t, 4) for t in bulks],
+            "pieces": stats["P", 0]["pieces"] // (turn + 2), "phases": phases(logs),
             "went": "staged" if stats["P", 0]["writes"] else "pages",
             **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / case.rooms / bulk,
                 "ratio": case.rooms * bulk / statistics.median(times)} if bulk else {}),
+            **({"bare_ms": 1e3 * statistics.median(bares[-len(times) :])} if bares else {}),
         }  # fmt: skip
+
+    def _checked(self, names: Sequence[int], gen: int, tokens: int) -> bool:
+        """Whether a transfer into a marked pool brings every byte, and none elsewhere."""
+        self.members.tell("D", "mark")
+        self._transfer(names, gen, tokens)
+        return all(self.members.tell("D", "right", names, tokens).values())
+
+    def _bulk_tokens(self, case: Case, form: EndpointForm) -> int:
+        """Tokens of the bulk write beside each transfer; 0: none."""
+        tokens = case.rooms * case.size * MIB // self.shape.token_bytes
+        if case.beside:
+            whole = max(form.plan.grant_bytes(rank, tokens) for rank in range(form.decode.ranks))
+            held = form.settings.ring_bytes
+            return tokens if whole <= held else tokens * held // whole // GRAIN * GRAIN
+        return tokens if case.what == "one" and not case.ring else 0
 
     def _form(self, case: Case) -> EndpointForm:
         prefill, decode = self.shape.layouts()
@@ -128,6 +153,11 @@ class BenchProcesses:
         end = max(end for (side, _), (_, end, _) in told.items() if side == "D")
         logs = {f"{side}{index}": log for (side, index), (_, _, log) in told.items()}
         return end - begin, {"begin": begin, "end": end, **logs}
+
+    def _bare(self, tokens: int) -> float:
+        told = self.members.tell("PD", "bare", 1, tokens, time.perf_counter() + LEAD_S)
+        begin = min(begin for (side, _), (begin, _) in told.items() if side == "P")
+        return float(max(end for (side, _), (_, end) in told.items() if side == "D") - begin)
 
     def _bulk(self, tokens: int) -> float:
         told = self.members.tell("P", "bulk", tokens, time.perf_counter() + LEAD_S).values()

@@ -21,12 +21,13 @@ class PipelineShape:
     layers: int = 32
     heads: int = 8
     dim: int = 128
-    #: tokens a page where both sides have the same number of ranks: the decode side's are larger, so nothing is alike
-    page_sizes: tuple[int, int] = (16, 32)
+    #: tokens a page on either side; if it is not said: 16, and 32 on the decode side of equal groups, so that nothing
+    #: is alike
+    page_sizes: tuple[int, int] | None = None
 
     def layouts(self) -> tuple[Layout, Layout]:
         """Of both sides."""
-        pages = self.page_sizes if self.prefill == self.decode else (16, 16)
+        pages = self.page_sizes or (16, 32 if self.prefill == self.decode else 16)
         both = [
             Layout(layers=self.layers, heads=self.heads, k_dim=self.dim, v_dim=self.dim, itemsize=2, dtype="bfloat16",
                    page_size=page, tp=tp)
@@ -62,6 +63,11 @@ class Case:
     route: Route = "staged"
     #: pages follow one another, as in a cache that nothing has been freed of
     fresh: bool = False
+    #: seconds after which no further sample is begun, where there are three
+    seconds: float = 60.0
+    #: beside each transfer one bulk write of as many bytes (or of as many as the ring holds), and of a room alone the
+    #: same gathers, writes and scatters by hand (`kvproto.bench.bare`)
+    beside: bool = False
 
 
 SHAPES = {

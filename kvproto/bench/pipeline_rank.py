@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import torch
 
+from kvproto.bench.bare import DECODE, receive, send
 from kvproto.bench.pools import MARKER, empty_pool, mark, seeded_bytes
 from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
@@ -37,7 +38,6 @@ from kvproto.rank.settings import Settings
 from kvproto.testing import inside
 
 LONGEST_S = 60.0
-PREFILL, DECODE = 1, 2
 #: fewer cores than processes that poll without end may need
 CROWDED = len(os.sched_getaffinity(0)) < 16
 Moment = tuple[str, int, float]
@@ -70,6 +70,8 @@ class PipelineRank:
         self.tables: dict[int, torch.Tensor] = {}
         self.log: list[Moment] = []
         self.source: Any = None
+        self._of: Layout | None = None
+        self._filled: tuple[Any, ...] = ()
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
 
@@ -79,8 +81,10 @@ class PipelineRank:
         self.end()
         self.form = form
         layout = form.prefill if self.side == "P" else form.decode
-        if self.pool is None or self.pool.pages * self.pool.page_size < form.pages * 16:
-            self.pool = None
+        if self.pool is None or self._of != layout or self.pool.pages * self.pool.page_size < form.pages * 16:
+            self.pool, self._filled, self._of = None, (), layout
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
             self.pool = empty_pool(layout, self.index, form.pages * 16 // layout.page_size, self.device)
         transport = NixlTransport()
         if form.max_descs:
@@ -113,8 +117,14 @@ class PipelineRank:
 
     # ------------------------------------------------------------------------------------------ the bytes
     def fill(self, rooms: list[int], tokens: int, fresh: bool = False) -> None:
-        """Lay the truth of these rooms into random pages (of a `fresh` cache: into successive ones), or mark all."""
+        """Lay the truth of these rooms into random pages (of a `fresh` cache: into successive ones), or mark all.
+
+        What lies there already stays."""
         assert self.pool is not None
+        wanted = rooms, tokens, fresh
+        if self._filled == wanted:
+            return
+        self._filled = wanted
         size = self.pool.page_size
         used = -(-tokens // size)
         order = torch.arange(self.pool.pages) if fresh else torch.randperm(self.pool.pages)
@@ -207,6 +217,11 @@ class PipelineRank:
         gone = [0]
         self._until(lambda: _count(gone, endpoint.released()) >= len(rooms))
         return begin, end, list(self.log)
+
+    def bare(self, room: int, tokens: int, at: float) -> tuple[float, float]:
+        """The room by hand, from the moment `at`: (begin, end)."""
+        table = self.tables[room].to(self.device)
+        return (send if self.side == "P" else receive)(self.endpoint, self.form.plan, table, tokens, at)
 
     def bulk(self, tokens: int, at: float) -> tuple[float, float]:
         """One write of all the bytes that this rank owes each reader, with nothing before and after it."""

@@ -122,6 +122,49 @@ class PipelineRow(CurveRow, kw_only=True):
     ratio: Speed | UnsetType = UNSET
 
 
+class RouteRow(msgspec.Struct):
+    """Rooms by ring, by pages and by choice; of a simulation, what would be chosen."""
+
+    pair: Name
+    size: MiB
+    pages: Name
+    chosen: Name
+    staged_ms: Speed
+    pages_ms: Speed
+    profile: Name | UnsetType = UNSET
+    right: bool | UnsetType = UNSET
+    bulk_ms: Speed | UnsetType = UNSET
+    cost_ms: Speed | UnsetType = UNSET
+    staged_share: Speed | UnsetType = UNSET
+    pages_share: Speed | UnsetType = UNSET
+    cost_share: Speed | UnsetType = UNSET
+    loss: Annotated[float, msgspec.Meta(ge=-1.0, le=1e9)] | UnsetType = UNSET
+    pieces: Amount | UnsetType = UNSET
+    staged_estimate_ms: Speed | UnsetType = UNSET
+    pages_estimate_ms: Speed | UnsetType = UNSET
+
+
+class GridRow(msgspec.Struct):
+    """A cell of the grid, or what it was left out for."""
+
+    pair: Name
+    page: Amount
+    tokens: Amount
+    batch: Amount
+    size: MiB
+    skipped: dict[Name, Name]
+    right: bool | UnsetType = UNSET
+    share: Speed | UnsetType = UNSET
+    bulk_ms: Speed | UnsetType = UNSET
+    bulk_p95_ms: Speed | UnsetType = UNSET
+    staged_ms: Speed | UnsetType = UNSET
+    staged_p95_ms: Speed | UnsetType = UNSET
+    floor_ms: Speed | UnsetType = UNSET
+    descriptors_ms: Speed | UnsetType = UNSET
+    descriptors_p95_ms: Speed | UnsetType = UNSET
+    faster: Speed | UnsetType = UNSET
+
+
 class PinnedRow(msgspec.Struct):
     """A call with staging in host memory."""
 
@@ -199,6 +242,7 @@ class RunHead(msgspec.Struct):
 FIGURES: dict[str, Any] = {
     "kernels": KernelFigures, "pipeline": list[PipelineRow], "pinned": list[PinnedRow],
     "transport": list[TransportRow], "control": ControlFigures, "demo": DemoFigures,
+    "route": list[RouteRow], "grid": list[GridRow],
 }  # fmt: skip
 
 

@@ -94,19 +94,6 @@ def _lie(fresh: bool) -> str:
     return "in a row" if fresh else "at random"
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """What was measured, for a reader."""
-    cells = [
-        (row["pair"], row["size"], row["pages"], f"{row['bulk_ms']:.3f}",
-         *(f"{row[f'{way}_ms']:.3f} ({row[f'{way}_share']:.3f})" for way in ROUTES), row["pieces"], row["chosen"],
-         f"{100 * row['loss']:.0f} %", f"{row['staged_estimate_ms']:.3g} / {row['pages_estimate_ms']:.3g}")
-        for row in rows
-    ]  # fmt: skip
-    head = ("ranks", "MiB", "pages", "bulk ms", "staged ms (share)", "pages ms (share)", "cost ms (share)", "pieces",
-            "chosen", "loss", "estimates, ms")  # fmt: skip
-    return tables.markdown(head, cells) + tables.wrong(rows)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
     parser = command_line("route", __doc__)
@@ -138,9 +125,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for row in measured(name, list(map(int, sizes)), options.repeats, profile, cuda=not options.cpu):
             rows.append(row)
             if options.json != "-":
-                print(f"{table([row])}\n", flush=True)
+                print(f"{tables.route([row])}\n", flush=True)
     if options.json != "-":
-        print(table(rows))
+        print(tables.route(rows))
     write(options.json, "route", argv, rows)
     return 0 if all(row["right"] for row in rows) else 1
 

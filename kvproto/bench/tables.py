@@ -14,6 +14,7 @@ from tabulate import tabulate
 
 MeasuredRow = Mapping[str, Any]
 WAYS = ("polled", "thread", "ours")
+ROUTES = ("staged", "pages", "cost")
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -53,6 +54,42 @@ def case(row: MeasuredRow) -> str:
     if row["what"] == "slice":
         return "slices, " + (f"at most {row['max_descs']} a write" if row["max_descs"] else "as endpoints do it")
     return "one room" if row["rooms"] == 1 else f"{row['rooms']} rooms"
+
+
+def route(rows: Sequence[MeasuredRow]) -> str:
+    """Ring, pages, and the choice; `--simulate` has no more than estimates."""
+    if any("profile" in row for row in rows):
+        return measured(rows)
+    cells = [
+        (row["pair"], row["size"], row["pages"], f"{row['bulk_ms']:.3f}",
+         *(f"{row[f'{way}_ms']:.3f} ({row[f'{way}_share']:.3f})" for way in ROUTES), row["pieces"], row["chosen"],
+         f"{100 * row['loss']:.0f} %", f"{row['staged_estimate_ms']:.3g} / {row['pages_estimate_ms']:.3g}")
+        for row in rows
+    ]  # fmt: skip
+    head = ("ranks", "MiB", "pages", "bulk ms", "staged ms (share)", "pages ms (share)", "cost ms (share)", "pieces",
+            "chosen", "loss", "estimates, ms")  # fmt: skip
+    return markdown(head, cells) + wrong(rows)
+
+
+def grid(rows: Sequence[MeasuredRow]) -> str:
+    """Milliseconds, median / p95; what was left out is named in its place."""
+    cells = []
+    for row in rows:
+        head = row["pair"], row["page"], f"{row['batch']} x {row['tokens'] >> 10}k", row["size"]
+        if "share" not in row:
+            cells.append((*head, row["skipped"]["cell"], "", "", "", "", ""))
+            continue
+        slow = row["skipped"].get("descriptors") or _spread(row, "descriptors")
+        floor = f"{row['floor_ms']:.3f}" if "floor_ms" in row else ""
+        faster = f"{row['faster']:.1f}" if "faster" in row else ""
+        cells.append((*head, _spread(row, "bulk"), floor, _spread(row, "staged"), f"{row['share']:.3f}", slow, faster))
+    head = ("ranks", "page", "prompts", "MiB", "bulk", "floor", "staged", "share of bulk", "descriptors",
+            "times as fast")  # fmt: skip
+    return markdown(head, cells) + wrong(rows)
+
+
+def _spread(row: MeasuredRow, name: str) -> str:
+    return f"{row[f'{name}_ms']:.3f} / {row[f'{name}_p95_ms']:.3f}"
 
 
 def pinned(rows: Sequence[MeasuredRow]) -> str:

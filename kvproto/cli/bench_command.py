@@ -22,6 +22,7 @@ BENCHES: dict[str, tuple[str, str]] = {
     "pipeline": ("kvproto.bench.pipeline", "gather, write, scatter between GPUs, beside NIXL's own bulk write"),
     "route": ("kvproto.bench.route", "what the ring takes and what pages take, and which of the two is chosen"),
     "layers": ("kvproto.bench.layers", "how long after a forward its KV has arrived, by layer groups"),
+    "grid": ("kvproto.bench.grid", "prompt lengths, pages, batches: staged beside descriptors beside bulk"),
     "suggest": ("kvproto.bench.pieces", "how large a chunk should be, from what `pipeline --what pieces` measured"),
     "figures": ("kvproto.bench.figures", "results as tables in Markdown, or as a plot"),
 }
