@@ -38,7 +38,7 @@ RING, CHUNK = 4096, 128
 #: what of a device's memory a cell may take
 USABLE = 0.9
 #: descriptors, pages and checks of a cell: bytes a second, roughly, to tell beforehand whether there is time
-PIECE_S, LAID_RATE = 5e-6, 20e9
+PIECE_S, LAID_RATE = 7e-6, 20e9
 SHAPE_OF = {**SHAPES, **PAIRS}
 
 
@@ -83,9 +83,10 @@ class Cell:
 
     def transfer_s(self) -> float:
         """Seconds of one transfer by descriptors, roughly."""
-        ranks = max(self.shape.prefill, self.shape.decode)
-        pieces = self.batch * self.tokens / self.page * self.shape.layers * 2
-        return pieces * PIECE_S * (1 if self.shape.prefill == self.shape.decode else self.page) / min(ranks, 2)
+        whole = self.batch * self.tokens * self.shape.layers * 2
+        alike = self.shape.prefill == self.shape.decode
+        pieces = whole / self.page if alike else whole * self.shape.decode / self.shape.prefill
+        return pieces * PIECE_S * (1 / self.shape.prefill if alike else 1)
 
     def overhead_s(self) -> float:
         """Seconds of laying out, marking and comparing, roughly."""

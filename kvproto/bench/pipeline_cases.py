@@ -91,7 +91,7 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
     if name == "tiny" and what == "pieces":
         return [Case("one", 4, chunk, repeats=2) for chunk in (1, 2, 4)]
     if name == "tiny":
-        return [Case("one", 1, 1, repeats=2), Case("many", 1, 1, rooms=3, repeats=2), Case("slice", 1, 1, repeats=1)]
+        return [Case("one", 1, 1, repeats=2, beside=True), Case("many", 1, 1, rooms=3, repeats=2), Case("slice", 1, 1, repeats=1)]
     if what == "slice":
         rows = [Case("slice", size, min(size, 64), repeats=3) for size in (4, 16, 64, 256)]
         rows += [Case("slice", 64, 64, max_descs=most, repeats=3) for most in (256, 4096)]
@@ -108,7 +108,7 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
         rows += [Case("one", size, size // 2**cut, repeats=repeats) for size in (64, 256, 1024) for cut in (0, 1, 5)]
         return [*rows, Case("one", 1024, 64, ring=256, window=8, repeats=repeats)]
     wanted = dict.fromkeys((size, min(size, chunk * parts)) for size, chunk in sizes)
-    rows = [Case("one", size, chunk, repeats=repeats) for size, chunk in wanted]
+    rows = [Case("one", size, chunk, repeats=repeats, beside=True) for size, chunk in wanted]
     many = (16, 64, 64), (64, 64, 64), (4, 256, 128), (16, 256, 128), (4, 1024, 128), (8, 1024, 128)
     return rows + [
         Case("many", size, min(size, chunk * parts), rooms=rooms, repeats=repeats) for rooms, size, chunk in many
