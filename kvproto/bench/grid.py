@@ -85,8 +85,9 @@ class Cell:
         """Seconds of one transfer by descriptors, roughly."""
         whole = self.batch * self.tokens * self.shape.layers * 2
         alike = self.shape.prefill == self.shape.decode
-        pieces = whole / self.page if alike else whole * self.shape.decode / self.shape.prefill
-        return pieces * PIECE_S * (1 / self.shape.prefill if alike else 1)
+        readers = max(1, self.shape.decode // self.shape.prefill)
+        pieces = whole / self.page / self.shape.prefill if alike else whole * readers
+        return pieces * PIECE_S
 
     def overhead_s(self) -> float:
         """Seconds of laying out, marking and comparing, roughly."""

@@ -91,7 +91,8 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
     if name == "tiny" and what == "pieces":
         return [Case("one", 4, chunk, repeats=2) for chunk in (1, 2, 4)]
     if name == "tiny":
-        return [Case("one", 1, 1, repeats=2, beside=True), Case("many", 1, 1, rooms=3, repeats=2), Case("slice", 1, 1, repeats=1)]
+        one = Case("one", 1, 1, repeats=2, beside=True)
+        return [one, Case("many", 1, 1, rooms=3, repeats=2), Case("slice", 1, 1, repeats=1)]
     if what == "slice":
         rows = [Case("slice", size, min(size, 64), repeats=3) for size in (4, 16, 64, 256)]
         rows += [Case("slice", 64, 64, max_descs=most, repeats=3) for most in (256, 4096)]
