@@ -105,12 +105,12 @@ def measure(fleet: BenchProcesses, cell: Cell, samples: int, left: float) -> dic
     """One row; `left`: seconds that there are for it."""
     began = time.perf_counter()
     fleet.shape = cell.shape
-    staged, pages = cell.cases(samples, max(1.0, left / 3))
+    staged, pages = cell.cases(samples, max(1.0, left / 4))
     row: dict[str, Any] = {**cell.head, **_staged(fleet.run(staged))}
     left -= time.perf_counter() - began
-    if left < cell.overhead_s() + 5 * cell.transfer_s():
+    if left < 3 * (cell.overhead_s() + 5 * cell.transfer_s()):
         return {**row, "skipped": {"descriptors": "time"}}
-    slow = fleet.run(replace(pages, seconds=left / 2))
+    slow = fleet.run(replace(pages, seconds=left / 8))
     return {
         **row, "right": row["right"] and slow["right"], "odd": {**row["odd"], **slow["odd"]},
         **_spread("descriptors", slow["all_ms"]), "pieces": slow["pieces"],

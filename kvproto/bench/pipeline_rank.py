@@ -83,8 +83,7 @@ class PipelineRank:
         layout = form.prefill if self.side == "P" else form.decode
         if self.pool is None or self._of != layout or self.pool.pages * self.pool.page_size < form.pages * 16:
             self.pool, self._filled, self._of = None, (), layout
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+            self._let_go()
             self.pool = empty_pool(layout, self.index, form.pages * 16 // layout.page_size, self.device)
         transport = NixlTransport()
         if form.max_descs:
@@ -112,8 +111,14 @@ class PipelineRank:
         if self.endpoint is not None:
             self.endpoint.close()
             self.endpoint = self.source = None
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Free what nobody holds, also of what was frozen: pools and rings are large."""
+        gc.unfreeze()
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     # ------------------------------------------------------------------------------------------ the bytes
     def fill(self, rooms: list[int], tokens: int, fresh: bool = False) -> None:
