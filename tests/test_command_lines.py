@@ -72,6 +72,8 @@ WRONG = [
     ("torture --rooms 0", "--rooms: '0' is not from 1"),
     ("fuzz --inputs 0", "--inputs: '0' is not from 1"),
     ("bench overload --rooms 0", "--rooms: '0' is not from 1"),
+    ("bench grid --pages 48", "--pages 48: a page is a power of two"),
+    ("bench grid --pairs tiny --prompts 1", "--prompts 1: with tiny that is not whole MiB"),
     ("bench route --sizes 0", "--sizes '0': it is in MiB"),
     ("bench churn --instances 0", "--instances: '0' is not from 1"),
     ("torture --seed many", "--seed: 'many' is no whole number"),

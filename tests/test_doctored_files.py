@@ -194,7 +194,7 @@ def results(bench: str) -> Document:
     return [{"runs": runs[:1]}]
 
 
-@pytest.mark.parametrize("bench", ["kernels", "pipeline", "pinned", "transport", "control", "demo"])
+@pytest.mark.parametrize("bench", ["kernels", "pipeline", "pinned", "transport", "control", "demo", "grid", "route"])
 @settings(thorough, max_examples=by_night(80, by_day=20))
 @given(data=st.data())
 def test_results(bench: str, data: st.DataObject) -> None:

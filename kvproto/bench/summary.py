@@ -12,16 +12,18 @@ from typing import Any
 
 from kvproto.bench.kernel_tables import Run, kernels
 from kvproto.bench.pieces import curves, table
-from kvproto.bench.tables import WAYS, MeasuredRow, markdown
+from kvproto.bench.tables import WAYS, MeasuredRow, grid, markdown, route
 
 LEAST = 64  # MiB of a room, in the table of pipelines
+#: what a cell of the grid should reach of the bulk write, and from how many MiB on
+GOAL, WIDE = 0.9, 256
 
 
 def summary(results: dict[str, Any]) -> str:
     """Markdown, without a heading."""
     runs: list[Run] = results["runs"]
     parts = [*_kernels(_of(runs, "kernels")), *_pipelines(_of(runs, "pipeline")), *_pieces(_of(runs, "pipeline")),
-             *_slices(_of(runs, "pipeline")),
+             *_slices(_of(runs, "pipeline")), *_grid(_of(runs, "grid")), *_routes(_of(runs, "route")),
              *_transport(_of(runs, "transport")), *_pinned(_of(runs, "pinned")), *_control(_of(runs, "control")),
              *_demo(_of(runs, "demo"))]  # fmt: skip
     return "\n\n".join(parts)
@@ -100,6 +102,33 @@ def _slices(runs: list[Run]) -> Iterator[str]:
             times = ", ".join(f"{size} MiB {slices[size]['ms'] / staged[size]['ms']:.0f}" for size in both)
             pair = slices[both[0]]["pair"]
             yield f"Without staging, in slices ({pair}), the same bytes take this many times as long: {times}."
+
+
+def _grid(runs: list[Run]) -> Iterator[str]:
+    """All cells, those left out as well, and how many of them are as they should be."""
+    for run in runs:
+        rows = [row for row in run["figures"] if row["skipped"].get("cell") != "memory"]
+        found = [row for row in rows if "share" in row]
+        wide = [row for row in found if row["size"] >= WIDE]
+        least = sum(row["share"] >= GOAL for row in wide)
+        both = [row["faster"] for row in found if "faster" in row]
+        told = f"{least} of {len(wide)} cells of {WIDE} MiB and more reach {GOAL} of the bulk write"
+        if both:
+            told += f"; staged is {min(both):.1f} to {max(both):.0f} times as fast as descriptors"
+        floors = [(row["floor_ms"] - row["bulk_ms"], row["staged_ms"] - row["floor_ms"])
+                  for row in found if "floor_ms" in row]  # fmt: skip
+        if floors:
+            hand, ours = (statistics.median(each) for each in zip(*floors, strict=True))
+            told += (f". A room by hand (floor), without any protocol, takes {hand:.2f} ms more than its bulk write, "
+                     f"and {ours:.2f} ms less than through endpoints (medians)")  # fmt: skip
+        yield (f"`{run['command']}` ({_machine(run)}), milliseconds, median / p95; {told}. Cells beyond the memory are "
+               f"not shown.\n\n{grid(rows)}")  # fmt: skip
+
+
+def _routes(runs: list[Run]) -> Iterator[str]:
+    for run in runs:
+        yield (f"`{run['command']}` ({_machine(run)}), ring, pages, and the choice by cost, with the share of the bulk "
+               f"write:\n\n{route(run['figures'])}")  # fmt: skip
 
 
 def _transport(runs: list[Run]) -> Iterator[str]:

@@ -33,6 +33,7 @@ from kvproto.layout.placement import Placement, closed_between
 from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.messages import StagingRsp
 from kvproto.rank.prefill import PrefillRank
 
 
@@ -75,6 +76,8 @@ class PrefillData:
         self.writes = RankWrites(loop, transport)
         rank.tells = transport.caps.native_notify
         rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
+        #: grants that were heard when it was last looked what will be written, and what of it is not made ready yet
+        self._granted, self._foreseen = 0, deque[do.LaunchGather]()
         self._counts = {"writes": 0, "slices": 0, "direct": 0}
         loop.handlers |= {
             do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,
@@ -89,8 +92,9 @@ class PrefillData:
         self.transport.adopt()
 
     def busy(self) -> bool:
-        """A gather or a write is in flight."""
-        return bool(self.gathers or self.writes) or self.transport.busy()
+        """A gather or a write is in flight, or one may be made ready."""
+        soon = self._foreseen or self._granted != self.loop.heard[StagingRsp]
+        return bool(self.gathers or self.writes or soon) or self.transport.busy()
 
     def poll(self) -> bool:
         """Finished gathers, ended writes, writes that found no room before."""
@@ -104,11 +108,23 @@ class PrefillData:
         moved |= self.writes.poll()
         for peer in list(self.leaving):
             self._leave(peer)
-        return moved or bool(news)
+        return moved or bool(news) or self._foresee()
 
     def close(self) -> None:
         """End the transport."""
         self.transport.close()
+
+    def _foresee(self) -> bool:
+        """While nothing moves, make the next write ready whose region is granted; one a pass."""
+        if self.gathers or self.writes:
+            return False
+        granted = self.loop.heard[StagingRsp]
+        if granted != self._granted:
+            self._granted, self._foreseen = granted, deque(self.rank.foreseen())
+        if not self._foreseen:
+            return False
+        self.drafts.ready(self._foreseen.popleft())
+        return True
 
     @property
     def stats(self) -> dict[str, int]:

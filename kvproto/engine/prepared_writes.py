@@ -1,8 +1,10 @@
-"""Writes that are made ready while their gathers run.
+"""Writes that are made ready before they are due: while nothing happens, or while their gathers run.
 
 A write is known in full when its gather is launched: slot, region, notification.  All of it but the posting is done
-then, in the time that the device needs anyway; what is left for the moment when the gather has ended is one call of
-the transport.
+then at the latest, in the time that the device needs anyway; what is left for the moment when the gather has ended is
+one call of the transport.  Where a region was granted before its KV was there, even the slot can be guessed, and a loop
+that has nothing else to do makes the write ready then: a small gather takes less time than that, so the first write of
+a room waits for no more than its gather.
 
 A draft is a guess and decides nothing.  It is kept by its slot and taken by the write that it was made for, if what
 that write says is what was guessed; any other that comes to the slot has it dropped, so there are never more drafts
@@ -38,10 +40,13 @@ class PreparedWrites:
         self._kept: dict[int, tuple[tuple[object, ...], WriteDraft]] = {}
 
     def ready(self, effect: do.LaunchGather) -> None:
-        """This gather is on its way: make its write ready."""
-        self._drop(effect.slot)
+        """This gather is on its way, or will be: make its write ready, if it is not."""
         try:
-            self._kept[effect.slot] = self._mark(effect), self._make(effect)
+            mark, kept = self._mark(effect), self._kept.get(effect.slot)
+            if kept is not None and kept[0] == mark:
+                return
+            self._drop(effect.slot)
+            self._kept[effect.slot] = mark, self._make(effect)
         except Exception:  # noqa: BLE001  # whatever it is, the write meets it again and tells it
             return
 

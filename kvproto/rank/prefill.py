@@ -6,7 +6,8 @@ number, `chunk` above 16 bits of peer.
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
@@ -16,11 +17,15 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import ROOM_CHUNK, TimerFired
 from kvproto.protocol.messages import AUX_CHUNK
+from kvproto.protocol.states import PSend
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.rank.base import bits, by_room
 from kvproto.rank.prefill_queues import PrefillQueues
 from kvproto.rank.settings import Settings
+
+#: rooms that are looked at for what will be written next
+OLDEST: Final = 16
 
 
 def by_send(event: Any) -> Any:
@@ -76,6 +81,20 @@ class PrefillRank(PrefillQueues):
         link, epoch, *cut = self._where(room, chunk, peer)
         about = effect.slot, effect.offset, effect.grant, *cut
         self._out.append(do.PrepareWrite(room, chunk, peer, link, epoch, *about))
+
+    def foreseen(self) -> list[do.LaunchGather]:
+        """What would be gathered if the KV of the oldest rooms came now, into the slots that it would get: a guess."""
+        slots, found = self.free_slots[::-1], list[do.LaunchGather]()
+        for room, sends in islice(self.sends.items(), OLDEST):
+            for key, send in sends.items():
+                if len(found) == len(slots):
+                    return found
+                if send.state is PSend.AWAIT_KV:
+                    chunk, peer, slot = key >> 16, key & 0xFFFF, slots[len(found)]
+                    link, epoch, *cut = self._where(room, chunk, peer)
+                    about = slot, send.offset, send.grant, *cut
+                    found.append(do.LaunchGather(room, chunk, peer, link, epoch, *about))
+        return found
 
     def _make_pages(self, effect: do.MakePages) -> None:
         room, chunk, peer = effect.room, effect.chunk, effect.peer
