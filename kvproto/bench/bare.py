@@ -107,7 +107,8 @@ def _gather(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int
     ticket: Ticket = data.kernels.gather(
         pool, table, first, count, share, data.staging.near[start:end], stream=lane.stream
     )
-    return data.staging.sent_off(start, end, ticket)
+    sent: Ticket = data.staging.sent_off(start, end, ticket)
+    return sent
 
 
 def _scatter(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int, index: int) -> Ticket:

@@ -83,9 +83,9 @@ def grid(rows: Sequence[MeasuredRow]) -> str:
         floor = f"{row['floor_ms']:.3f}" if "floor_ms" in row else ""
         faster = f"{row['faster']:.1f}" if "faster" in row else ""
         cells.append((*head, _spread(row, "bulk"), floor, _spread(row, "staged"), f"{row['share']:.3f}", slow, faster))
-    head = ("ranks", "page", "prompts", "MiB", "bulk", "floor", "staged", "share of bulk", "descriptors",
-            "times as fast")  # fmt: skip
-    return markdown(head, cells) + wrong(rows)
+    names = ("ranks", "page", "prompts", "MiB", "bulk", "floor", "staged", "share of bulk", "descriptors",
+             "times as fast")  # fmt: skip
+    return markdown(names, cells) + wrong(rows)
 
 
 def _spread(row: MeasuredRow, name: str) -> str:
