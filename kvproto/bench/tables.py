@@ -109,16 +109,16 @@ def control(found: MeasuredRow) -> str:
     keyed = found.get("rooms_a_second_with_keys")
     ratio = f", {statistics.median(keyed):.0f} with keys ({statistics.median(keyed) / speed:.2f})" if keyed else ""
     idle = " and ".join(f"{100 * share:.2f} %" for share in found["idle"])
-    alone = {row["rooms"]: row for row in found["rows"]}[64]["produced to posted, without the gather"]
-    reached = " / ".join(f"{alone[name]:.0f}" for name in ("median", "p99", "p999"))
-    calls = ", ".join(f"{side} {n['room']:.0f} and {n['chunk']:.0f}" for side, n in found["calls"].items())
+    alone = {row["rooms"]: row for row in found["rows"]}[64].get("produced to posted, without the gather")
+    reached = " / ".join(f"{alone[name]:.0f}" for name in ("median", "p99", "p999")) + " us" if alone else "not measured"
+    calls = ", ".join(f"{side} {n['room']:.0f} and {n['chunk']:.0f}" for side, n in found.get("calls", {}).items())
     return (
         f"{how}, {where}, a room every {found['pace_ms']:g} ms; microseconds, median / p99:\n\n"
         + markdown(("rooms", *names), cells)
-        + f"\n\nproduced to posted, without the gather, 64 rooms, median / p99 / p99.9: {reached} us"
+        + f"\n\nproduced to posted, without the gather, 64 rooms, median / p99 / p99.9: {reached}"
         + " (goal 40 / 100 / 400);"
         + f"\n{speed:.0f} rooms a second through one link (goal 10000){ratio}; idle loops take {idle} of a core;"
-        + f"\nPython calls a room and a further chunk: {calls}."
+        + f"\nPython calls a room and a further chunk: {calls or 'not counted'}."
         + ("" if found["right"] else "\nWRONG: the decode pool is not what the prefill pool is")
     )
 
