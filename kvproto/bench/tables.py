@@ -110,7 +110,9 @@ def control(found: MeasuredRow) -> str:
     ratio = f", {statistics.median(keyed):.0f} with keys ({statistics.median(keyed) / speed:.2f})" if keyed else ""
     idle = " and ".join(f"{100 * share:.2f} %" for share in found["idle"])
     alone = {row["rooms"]: row for row in found["rows"]}[64].get("produced to posted, without the gather")
-    reached = " / ".join(f"{alone[name]:.0f}" for name in ("median", "p99", "p999")) + " us" if alone else "not measured"
+    reached = "not measured"
+    if alone:
+        reached = " / ".join(f"{alone[name]:.0f}" for name in ("median", "p99", "p999")) + " us"
     calls = ", ".join(f"{side} {n['room']:.0f} and {n['chunk']:.0f}" for side, n in found.get("calls", {}).items())
     return (
         f"{how}, {where}, a room every {found['pace_ms']:g} ms; microseconds, median / p99:\n\n"
