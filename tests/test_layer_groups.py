@@ -197,7 +197,6 @@ def test_a_gather_waits_for_the_first_event_that_is_enough() -> None:
     assert entry.after(8, 5) is None
     for tokens, layers, event in ((8, 2, "a"), (8, 5, "b"), (16, 2, "c"), (21, 5, "d")):
         entry.mark(tokens, layers, event)
-    entry.mark(21, 5, None)
     found = [entry.after(*what) for what in ((8, 1), (8, 2), (8, 3), (16, 2), (16, 3), (21, 5), (22, 5))]
     assert found == ["a", "a", "b", "c", "d", "d", "d"]
     entry.forget_marks(8, 5)

@@ -188,7 +188,8 @@ class PrefillEndpoint(Endpoint):
 
         def begin() -> None:
             entry.placed = placed if placed is not None else entry.placed
-            entry.mark(tokens, depth, after)
+            if after is not None:
+                entry.mark(tokens, depth, after)
             if depth == held:
                 self._announce(room.key, entry, tokens, 1, taken)
             elif self._entries.get(room.key) is entry and entry.taken == taken:

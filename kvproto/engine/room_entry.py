@@ -62,13 +62,15 @@ class RoomEntry:
     def mark(self, tokens: int, layers: int, event: Any) -> None:
         """Once this event has passed, the KV of these first tokens and layers is in the pages; of old ones the later
         ones are enough."""
-        if event is not None:
-            self.marks = [*self.marks[1 - MARKS :], (tokens, layers, event)]
+        self.marks = [*self.marks[1 - MARKS :], (tokens, layers, event)]
 
     def after(self, tokens: int, layers: int) -> Any:
         """The first event after which the KV of so many tokens and layers is there; None: it is there already."""
-        reached = (event for upto, depth, event in self.marks if upto >= tokens and depth >= layers)
-        return next(reached, self.marks[-1][2] if self.marks else None)
+        event = None
+        for upto, depth, event in self.marks:  # noqa: B007  # the last one, if none is enough
+            if upto >= tokens and depth >= layers:
+                break
+        return event
 
     def forget_marks(self, upto: int, layers: int) -> None:
         """What was said of tokens behind these is no longer so; `layers`: all of this rank's."""

@@ -106,7 +106,7 @@ class DecodeRank(Rank):
         linked = plan.linked_to(self.index)
         known = self.peers.get(self.link_of.get((group, linked[0]), 0)) if linked else None
         if known is not None and known.plan is plan and known.terms is not None:
-            return self.cut(known.terms, groups)
+            return self.cut(known.terms, groups) if groups > 1 else known.terms
         writers = mask(tuple(share.writer for share in plan.writers(self.index)))
         terms = Terms(group, mask(linked), writers, 1 << plan.lead(self.index), plan.grid)
         peers = (self.peers.get(self.link_of.get((group, index), 0)) for index in bits(terms.everyone))

@@ -191,7 +191,7 @@ class PrefillLinks(Rank):
         if peer.plan is None or peer.terms is None or groups > peer.plan.fewest_layers:
             self.counts["rooms cut too finely"] += 1
             return None
-        return self.cut(peer.terms, groups)
+        return self.cut(peer.terms, groups) if groups > 1 else peer.terms
 
     def _group_of(self, room: int) -> int | None:
         value = self.rooms.get(room) or self.tombs.get(room)

@@ -85,7 +85,7 @@ def _rank(stage: HandlerStage, endpoint: Endpoint) -> object:
 def _prefill(stage: HandlerStage, rank: Any, data: Any) -> object:
     gathers, writes = data.gathers, data.writes
     return (
-        [(each.room and stage.number(each.room), each.chunk) for each in gathers._asked],  # noqa: SLF001
+        [(stage.number(room), len(asked)) for room, asked in gathers.launches._rooms.items()],  # noqa: SLF001
         [(_key(stage, key), len(gathers._later)) for key, _ in gathers._going],  # noqa: SLF001
         sorted((slot, stage.number(mark[0]), mark[1]) for slot, (mark, _) in data.drafts._kept.items()),  # noqa: SLF001
         [(_key(stage, key), len(left.batches)) for key, left in writes.unposted.items()],

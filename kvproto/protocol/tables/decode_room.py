@@ -110,7 +110,8 @@ def _open(v: V) -> Open:
 
 
 def _total(v: V) -> int:
-    return chunks(v.tokens, v.prefix, _terms(v).grid, _terms(v).layer_groups)
+    terms = _terms(v)
+    return chunks(v.tokens, v.prefix, terms.grid, terms.layer_groups)
 
 
 def _complete(v: V, done: int, *, aux: bool) -> bool:

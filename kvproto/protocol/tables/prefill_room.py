@@ -132,8 +132,8 @@ def _terms(v: V) -> Terms:
 
 
 def _total(v: V) -> int:
-    # as sharding.chunks; the room's numbers were looked at when it came
-    return -((v.prefix - v.tokens) // _terms(v).grid) * _terms(v).layer_groups
+    terms = _terms(v)  # as sharding.chunks; the room's numbers were looked at when it came
+    return -((v.prefix - v.tokens) // terms.grid) * terms.layer_groups
 
 
 def _sends(v: V, first: int, last: int) -> int:
@@ -235,7 +235,7 @@ def meets_last(v: V, e: PeerOpened, now: float) -> bool:
 
 def more(v: V, e: TokensProduced, now: float) -> bool:
     """More than before."""
-    return e.tokens > _work(v).produced or _deeper(v, e)
+    return e.tokens > _work(v).produced or (e.layers > 0 and _deeper(v, e))
 
 
 def _deeper(v: V, e: TokensProduced) -> bool:
@@ -380,7 +380,7 @@ def meet_and_begin(v: V, e: PeerOpened, now: float) -> V:
 def count(v: V, e: TokensProduced, now: float) -> V:
     """So much is computed."""
     work = _work(v)
-    ahead, layers = (e.ahead, e.layers) if _deeper(v, e) else (work.ahead, work.layers)
+    ahead, layers = (e.ahead, e.layers) if e.layers > 0 and _deeper(v, e) else (work.ahead, work.layers)
     return replace(v, work=replace(work, produced=max(work.produced, e.tokens), ahead=ahead, layers=layers))
 
 
