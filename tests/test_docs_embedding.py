@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from unittest.mock import Mock, create_autospec
 
 from support.pages import commands, compare, run
 
@@ -21,12 +22,26 @@ def test_what_the_page_shows_is_what_happens(tmp_path: Path) -> None:
 
 
 def test_the_code_of_the_page_runs_and_says_what_it_says() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     found: dict[str, list[object]] = {}
     exec(code, found)  # noqa: S102  # the page's own
     said = [type(each.body).__name__ for each in found["orders"] if isinstance(each, Transmit)]
     assert said == ["OpenRoom", "GiveBlocks"]
     assert "FreeBlocks" not in {type(each).__name__ for each in found["ended"]}
+
+
+def test_the_hook_of_the_page_says_what_the_endpoint_takes() -> None:
+    _, code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    endpoint, event = create_autospec(PrefillEndpoint, instance=True), object()
+    names = {"endpoint": endpoint, "every": 2, "layers": 4, "batch": [(1, 30)], "room": 1, "upto": 30, "event": event}
+    exec(code, names | {"torch": Mock()})  # noqa: S102  # the page's own
+    endpoint.produced.assert_called_once_with(1, 30, event)
+    hook = names | {"torch": Mock()}
+    exec(code, hook)  # noqa: S102
+    endpoint.produced.reset_mock()
+    for layer in range(4):
+        hook["after_layer"](layer)  # type: ignore[operator]
+    assert [each.kwargs for each in endpoint.produced.call_args_list] == [{"layers": 2}]
 
 
 def test_every_link_leads_somewhere() -> None:

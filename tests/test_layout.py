@@ -177,6 +177,7 @@ CALLS: dict[str, tuple[Reason, Any]] = {
     "short table": ("table-too-short", lambda p: slices(p, p.shares[0], [0, 1], [0], 0, 65)),
     "short table, plainly": ("table-too-short", lambda p: list(descriptors(p, p.shares[0], [0], [0, 1], 0, 65))),
     "negative page": ("negative-page", lambda p: slices(p, p.shares[0], [0, -1], [0, 1], 0, 65)),
+    "a group too many": ("layer-groups", lambda p: layers_of(p.shares[0], 2, 2)),
     "negative page, plainly": ("negative-page", lambda p: list(descriptors(p, p.shares[0], [0], [-1], 0, 4))),
 }
 

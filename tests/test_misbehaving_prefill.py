@@ -70,7 +70,7 @@ WORLDS = {
     "an id used again, sends still wait": prefill(
         Config(chunks=2, rooms=2, tombstones=1, requests=1), 900, used_again
     ),
-    "a group that has grown": prefill(Config(chunks=1), 800, idle_value, wider=True),
+    "a group that has grown": prefill(Config(chunks=1), 1300, idle_value, wider=True),
     "a group that has grown while a room was open": prefill(Config(chunks=1), 60, joined, wider=True),
     "a watermark that has risen": prefill(Config(chunks=2, ring=1, budget=Budget(early=1)), 40, risen),
 }

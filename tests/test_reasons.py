@@ -114,7 +114,7 @@ def test_a_lost_link_is_told_with_its_rank(pair: Pair) -> None:
 def test_a_refused_link_is_told_with_its_rank_and_why() -> None:
     with Pair(layout(1), layout(1), grid=8, ready=False) as pair:
         transport = pair.transport()
-        other = PrefillEndpoint(layout(1), 0, noise(layout(1), 0, 8, 1), transport, grid=16)
+        other = PrefillEndpoint(layout(1), 0, noise(layout(1), 0, 8, 1), transport, grid=16, group=7)
         pair.prefills.append(other)
         decode, room = pair.decodes[0], pair.name(30)
         decode.connect(layout(1), [other.address], group=7)

@@ -26,7 +26,7 @@ from kvproto.testing.simulated_control import SimulatedNetwork
 
 HOME = str(Path(__file__).parents[1])
 APART = tuple(f"{HOME}/{part}" for part in (
-    "io/kernels", "io/transports/fabric", "io/transports/memory", "testing", "bench",
+    "io/kernels", "io/transports/fabric", "io/transports/memory", "testing", "bench", "fsm/trace/coverage",
 ))  # fmt: skip
 LAYOUT = Layout(layers=1, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
 GRID, WARM, ROOMS, MORE = 32, 2, 4, 4

@@ -237,7 +237,10 @@ class Shadow(Surroundings):
         return self.batches[write.room, write.chunk, write.peer].popleft()
 
     def post(self, write: Write) -> type[Untaken] | None:
-        untaken = self.untaken[write.room, write.chunk, write.peer].popleft()
+        taken = self.untaken[write.room, write.chunk, write.peer]
+        if not taken:
+            raise Difference(f"the loop has not posted {write}")
+        untaken = taken.popleft()
         self.ours.append(("post", write, self.interpreter.wires[write.link], untaken or type(None)))
         return untaken
 
