@@ -13,7 +13,7 @@ import pytest
 
 from kvproto.layout.byte_runs import descriptors
 from kvproto.layout.byte_runs_numpy import slices
-from kvproto.layout.plan import Plan, Share
+from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.layout.sharding import Layout, LayoutError, Reason, cell, chunks, grid_tokens
 
 MODEL: dict[str, Any] = {"layers": 4, "heads": 8, "k_dim": 16, "v_dim": 16, "itemsize": 2, "dtype": "bfloat16"}
