@@ -40,7 +40,7 @@ def test_the_hook_of_the_page_says_what_the_endpoint_takes() -> None:
     exec(code, hook)  # noqa: S102
     endpoint.produced.reset_mock()
     for layer in range(4):
-        hook["after_layer"](layer)  # type: ignore[operator]
+        hook["after_layer"](layer)
     assert [each.kwargs for each in endpoint.produced.call_args_list] == [{"layers": 2}]
 
 
