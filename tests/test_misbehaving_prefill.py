@@ -55,14 +55,14 @@ def joined(suspect: Suspect) -> Iterator[Frozen]:
 #: about half as many values again as the last row or route took that only this world brings about
 WORLDS = {
     "a room of one chunk, whose writes tell": prefill(Config(chunks=1, tells=True), 40),
-    "two chunks in a ring of one": prefill(Config(chunks=2, ring=1, window=1, budget=Budget(early=1)), 300),
-    "pages only": prefill(Config(chunks=1, route="pages"), 400),
+    "two chunks in a ring of one": prefill(Config(chunks=2, ring=1, window=1, budget=Budget(early=1)), 600),
+    "pages only": prefill(Config(chunks=1, route="pages"), 800),
     "one writes page to page at a time": prefill(
         Config(chunks=2, ring=1, page_writes=1, budget=Budget(early=1, timeout=1)), 900
     ),
     "pages, and one writes at a time": prefill(Config(chunks=2, route="pages", page_writes=1), 300),
     "one asks at a time": prefill(Config(chunks=2, ring=2, requests=1), 400),
-    "one slot": prefill(Config(chunks=2, ring=2, engine=AT_ONCE), 400),
+    "one slot": prefill(Config(chunks=2, ring=2, engine=AT_ONCE), 1000),
     "writes in batches": prefill(
         Config(chunks=1, route="pages", pieces=2, batches=2, preparing=True, budget=Budget(late=1)), 400
     ),
