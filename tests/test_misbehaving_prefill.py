@@ -68,7 +68,7 @@ WORLDS = {
     ),
     "a replica": prefill(Config(prefills=2, heads=1, chunks=1), 40, rank=1),
     "an id used again, sends still wait": prefill(
-        Config(chunks=2, rooms=2, tombstones=1, requests=1), 900, used_again
+        Config(chunks=2, rooms=2, tombstones=1, requests=1), 1700, used_again
     ),
     "a group that has grown": prefill(Config(chunks=1), 1300, idle_value, wider=True),
     "a group that has grown while a room was open": prefill(Config(chunks=1), 60, joined, wider=True),
