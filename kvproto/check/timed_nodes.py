@@ -13,11 +13,10 @@ asked for long ago.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
-from kvproto.check.decode_memory import DNode
 from kvproto.check.node import GONE, NOW, Input, Node, RankOutput, Unrest, judge
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.nodes_prefill import PrefillNode
@@ -62,7 +61,7 @@ def forms(now: float) -> Forms:
 
 
 class TimedNode(Node):
-    """What both kinds share; `now`: how far the clock has moved in this step."""
+    """What both kinds share, before the node of either kind; `now`: how far the clock has moved in this step."""
 
     now: float = NOW
     rank: Any
@@ -90,6 +89,24 @@ class TimedNode(Node):
             self.interpreter.tick(seconds)
         judge("L4", holds=False, text=f"more than {TOGETHER} times a timer of one rank ends at one moment")
 
+    def thaw_rank(self, frozen: Frozen) -> None:
+        """Make the rank what was frozen; now is zero."""
+        self.now = NOW
+        cast("Any", super()).thaw_rank(frozen[:HEARD])
+        self.restore(frozen)
+
+    def drive(self, what: Input) -> None:
+        """Time passes, or what happens without."""
+        if what[0] == "pass":
+            self.pass_time(what[1])
+        else:
+            cast("Any", super()).drive(what)
+
+    def settled(self, v: Any) -> Unrest:
+        """Of rooms that the engine has opened, or has lost."""
+        unrest: Unrest = cast("Any", super()).settled(self.begun(v))
+        return unrest
+
     @staticmethod
     def begun(value: Any) -> Any:
         """The value as if the engine knew nothing of the rooms that it has not opened yet."""
@@ -108,23 +125,6 @@ class TimedPrefillNode(TimedNode, PrefillNode):
         """The rank as a value, with its times."""
         return self.extended(freeze_prefill(self.rank, self.names, self.config.decodes, forms(self.now)))
 
-    def thaw_rank(self, frozen: Frozen) -> None:
-        """Make the rank what was frozen; now is zero."""
-        self.now = NOW
-        super().thaw_rank(frozen[:HEARD])
-        self.restore(frozen)
-
-    def drive(self, what: Input) -> None:
-        """Time passes, or what happens without."""
-        if what[0] == "pass":
-            self.pass_time(what[1])
-        else:
-            super().drive(what)
-
-    def settled(self, v: PNode) -> Unrest:
-        """Of rooms that the engine has opened, or has lost."""
-        return super().settled(self.begun(v))
-
 
 class TimedDecodeNode(TimedNode, DecodeNode):
     """A decode rank with its clock."""
@@ -132,20 +132,3 @@ class TimedDecodeNode(TimedNode, DecodeNode):
     def freeze_rank(self) -> Frozen:
         """The rank as a value, with its times."""
         return self.extended(freeze_decode(self.rank, self.names, self.config.prefills, forms(self.now)))
-
-    def thaw_rank(self, frozen: Frozen) -> None:
-        """Make the rank what was frozen; now is zero."""
-        self.now = NOW
-        super().thaw_rank(frozen[:HEARD])
-        self.restore(frozen)
-
-    def drive(self, what: Input) -> None:
-        """Time passes, or what happens without."""
-        if what[0] == "pass":
-            self.pass_time(what[1])
-        else:
-            super().drive(what)
-
-    def settled(self, v: DNode) -> Unrest:
-        """Of rooms that the engine has opened, or has lost."""
-        return super().settled(self.begun(v))
