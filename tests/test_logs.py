@@ -173,12 +173,12 @@ def test_nothing_is_installed_and_what_is_switched_off_is_not_made(logs: Logs) -
     assert logs.links.left == BURST and not logs.links.more
 
 
-def test_the_readme_names_every_logger() -> None:
+def test_the_operators_page_names_every_logger() -> None:
     from pathlib import Path
 
     import kvproto.engine.logs as source
 
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    page = (Path(__file__).parent.parent / "docs/operating.md").read_text()
     assert source.__doc__ is not None
-    for subject in ("rooms", "links", "transport", "frames", "loop"):
-        assert f"kvproto.{subject}" in source.__doc__ and f"`kvproto.{subject}`" in readme
+    for subject in ("rooms", "links", "transport", "frames", "security", "loop"):
+        assert f"kvproto.{subject}" in source.__doc__ and f"| `kvproto.{subject}` |" in page
