@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from kvproto.bench.step_life import GRID, BenchRoom, make_rank, opening
 from kvproto.draw.scenes import SCENES
 from kvproto.fsm.driver import Driver
-from kvproto.fsm.trace.conformance import ConformanceMonitor
-from kvproto.fsm.trace.coverage import WatchedTrace
+from kvproto.fsm.trace.conformance_monitor import ConformanceMonitor, HandedTrace
 from kvproto.protocol import events as ev
 from kvproto.protocol.timing import Timing
 from kvproto.testing.simulation import FAULTS, Simulation
 from kvproto.trace import Log, StepEntry, lines, parse, replay
+from kvproto.trace.judged import breaches, monitor
 from kvproto.trace.telling import TELLING
 
 WELL = next(scene for scene in SCENES if scene.name == "well").logs()
@@ -23,15 +24,45 @@ def test_endpoints_in_every_trouble_keep_what_is_claimed() -> None:
     with monitor.installed():
         run = Simulation(3, 12, tuple(FAULTS))
     assert run.run().breach == ""
-    assert monitor.steps > 1000
     monitor.judge()
+    assert monitor.steps > 1000
 
 
 def test_who_does_not_monitor_has_the_trace_that_there_was() -> None:
     plain = type(Driver.make_trace(4))
     with ConformanceMonitor(TELLING, Timing()).installed():
-        assert type(Driver.make_trace(4)) is WatchedTrace
+        assert type(Driver.make_trace(4)) is HandedTrace
     assert type(Driver.make_trace(4)) is plain
+
+
+def test_what_is_followed_keeps_its_newest_entries_and_every_one_until_it_is_judged() -> None:
+    trace = HandedTrace(4)
+    trace.extend(range(10))
+    assert trace.take(3) == [0, 1, 2]
+    assert list(trace) == list(range(3, 10))
+    assert trace.take(99) == list(range(3, 10))
+    assert list(trace) == [6, 7, 8, 9]
+    trace.extend((10, 11))
+    trace.clear()
+    trace.append(12)
+    assert (trace.take(1), trace.take(9), trace.take(9), list(trace)) == ([10], [11], [12], [12])
+
+
+def test_a_value_in_which_somebody_had_a_hand_between_two_steps_is_told_by_the_judge_behind() -> None:
+    told: list[str] = []
+    judge = monitor(told.append)
+    with judge.installed():
+        rank = make_rank()
+    judge.start()
+    room = BenchRoom(ev.room_key(7, 0), GRID, 0)
+    for event in opening(rank, room):
+        rank.handle(event, 0.0)
+    assert breaches(rank) == []
+    rank.rooms[room.key] = replace(rank.rooms[room.key], tokens=GRID + 1)
+    rank.handle(ev.ForwardScheduled(room.key), 0.0)
+    assert "the step before has left" in judge.close()[0]
+    assert told == judge.found
+    assert breaches(rank) == told
 
 
 def forged(log: Log, kind: type, **changed: object) -> tuple[Log, StepEntry]:

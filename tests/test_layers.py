@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 #: those that know less than their layer would let them
 ONLY: dict[str, set[str]] = {
-    "adapters": {"engine", "errors", "fsm", "io", "layout", "protocol", "rank"},
+    "adapters": {"engine", "errors", "fsm", "io", "layout", "protocol", "rank", "trace"},
     "mutate": {"errors"}, "errors": {"fsm"}, "layout": {"errors"}, "io": {"errors", "layout"},
     "engine": {"errors", "fsm", "layout", "protocol", "rank", "io", "trace"},
 }  # fmt: skip

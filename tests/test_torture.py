@@ -38,6 +38,7 @@ def test_a_short_run_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     assert told["faults"] == sum(told["strikes"].values()) + sum(told["troubles"].values())
     assert told["undisturbed"] > SIZES["short"].rooms / 3
     assert told["hits"] > 0
+    assert told["judged"] > 5000
     assert not (tmp_path / "traces").exists()
 
 
@@ -53,7 +54,8 @@ def test_faults_that_are_built_in_are_found_and_their_story_is_told(
     monkeypatch.setattr(conduct, "REST_S", 4.0)
     result = calm_run(tmp_path, "torture_faults:several")
     by_kind = {text.partition(":")[0]: text for text in result.found}
-    assert by_kind.keys() >= {"wrong", "hang", "leak"}
+    assert by_kind.keys() >= {"wrong", "hang", "leak", "conformance"}
+    assert re.search(r"D1: decode_grant: .*not the one that the step before has left", by_kind["conformance"])
     assert re.search(r"way \(\d, 12\)\): E0: [KV] of local layer \d: \d+ of \d+ tokens are wrong", by_kind["wrong"])
     assert re.search(r"way \(\d, 11\)\): D0: room .* (is done|is over)", by_kind["hang"])
     assert "Q0: descriptors" in "".join(result.found)

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from demo_faults import drops_a_token
+from msgspec.structs import replace
 
 from kvproto.demo.group import ParentPipe
 from kvproto.io.kernels.torch import TorchKernels
@@ -36,6 +37,23 @@ def forgets_outcomes(rank: TortureRank) -> None:
     handlers[do.AnnounceOutcome] = announced
 
 
+def has_a_hand_in_its_grants(rank: TortureRank) -> None:
+    """Somebody changes a grant between two steps, once some have gone well; nothing comes of it."""
+    handlers: Any = inside(rank.endpoint).loop.handlers
+    grants: Any = getattr(inside(rank.endpoint).rank, "grants", {})
+    launch: Any = handlers[do.LaunchScatter]
+    seen: list[int] = []
+
+    def launched(effect: do.LaunchScatter) -> None:
+        seen.append(effect.room)
+        if len(seen) > EVERY:
+            value = grants[effect.room][effect.chunk]
+            grants[effect.room][effect.chunk] = replace(value, due=value.due + 1.0)
+        launch(effect)
+
+    handlers[do.LaunchScatter] = launched
+
+
 def leaks_descriptors(rank: TortureRank) -> None:
     """Each room that is released leaves one behind."""
     handlers = inside(rank.endpoint).loop.handlers
@@ -53,7 +71,7 @@ def dies(rank: TortureRank) -> None:
     inside(rank.endpoint).loop.handlers[do.AnnounceReleased] = lambda _effect: os.abort()
 
 
-SEVERAL = {"E0": drops_tokens, "D0": forgets_outcomes, "Q0": leaks_descriptors}
+SEVERAL = {"E0": drops_tokens, "D1": has_a_hand_in_its_grants, "D0": forgets_outcomes, "Q0": leaks_descriptors}
 
 
 def several(line: ParentPipe, plan: TorturePlan, name: str, life: int, carrier: Any) -> None:

@@ -13,6 +13,7 @@ from kvproto.cli.ending import WELL, WRONG, run
 #: name -> (module, what it measures)
 BENCHES: dict[str, tuple[str, str]] = {
     "step": ("kvproto.bench.step", "the compiled step with many rooms live, beside pytransitions"),
+    "conformance": ("kvproto.bench.conformance", "what a rank that is judged as it runs pays, and what its judge does"),
     "control": ("kvproto.bench.control", "what the protocol costs a room: latencies, rooms a second, idle loops"),
     "overload": ("kvproto.bench.overload", "what load does: ten times what fits, and small rooms beside a huge one"),
     "churn": ("kvproto.bench.churn", "what instances cost that have come and gone: a pass, memory"),

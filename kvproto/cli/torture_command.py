@@ -31,7 +31,8 @@ lengths, open names of others; kernels are slow, or fail. There are a few slots,
 Nothing is random but the seed: the same seed is the same rooms and the same faults. What a run asks for:
   every room ends, on every rank that lives, with an outcome that what happened to it explains (a hang is told with what
   each rank waits for); a success is right byte for byte; nothing else has changed in any page; rooms that nothing
-  happened to succeed; nobody dies; all links come back; and everything is given back.
+  happened to succeed; nobody dies; all links come back; everything is given back; and each step of each rank is what
+  the tables say, and keeps what is claimed of them.
 
 examples:
   kvproto torture                               a short run, half a minute; the seed is told

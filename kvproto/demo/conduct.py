@@ -6,6 +6,7 @@ It holds no KV and no connection but the pipes, and takes no rank's word for suc
 * the KV bytes that P computed and that D holds are those of the unsharded model, and nothing outside the rooms changed;
 * D's tokens, and the logits they were chosen from, are those of the unsharded model;
 * every corruption planted in a D rank's pages was found by the same comparison;
+* every step of every rank is what its tables say, and keeps what is claimed of them;
 * no rank complained, and none holds anything of a room that was released.
 """
 

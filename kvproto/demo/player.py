@@ -28,6 +28,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol.events import room_of
 from kvproto.testing import inside
 from kvproto.testing.pools import left_over
+from kvproto.trace.judged import breaches
 
 TICK_S = 0.001  # how often a rank that only waits looks at its endpoint
 SETTLE_S = 5.0  # how long a rank may hold something of rooms that are released
@@ -130,6 +131,7 @@ class Player:
         while left_over(ep) and time.monotonic() < until:
             time.sleep(TICK_S)
         complaints = [f"{text} ({count})" for text, count in inside(ep).loop.counts.items()]
+        complaints += breaches(inside(ep).rank)
         self.line.tell(
             "tally",
             PassCounts(

@@ -49,7 +49,7 @@ class Step(msgspec.Struct):
 
     def all_of(self, kind: type[Any]) -> list[Any]:
         """The effects of this kind."""
-        return [each for each in self.effects if isinstance(each, kind)]
+        return [each for each in self.effects if isinstance(each, kind)] if self.effects else []
 
 
 class Claim(msgspec.Struct, frozen=True):

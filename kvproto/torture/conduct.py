@@ -6,6 +6,7 @@ A run is good when
 * the outcomes are what `verdicts` allows, and every success is one byte for byte (the ranks compare);
 * nothing outside the rooms changed, on any rank;
 * no process died that was not killed, and no handler raised;
+* every step of every rank is what its tables say, and keeps what is claimed of them (they are judged as they run);
 * all links come back after every episode;
 * at the end every rank holds what it held at the beginning: rooms, sends, slots, grants, links, bound connections,
   regions, peers, threads and descriptors exactly (over Mooncake, up to `POOLED` descriptors), memory up to `GROWN_MIB`.
@@ -189,6 +190,8 @@ class Torture:
                 self._answers[name] = data
             case "weighed":
                 self._rss.setdefault(name, (data, data))
+            case "broken":
+                self._find("conformance", -1, f"{name}: {data}")
             case "told" | "wrong":
                 self._hear_of_rooms(name, kind, data)
 
@@ -295,4 +298,5 @@ class Torture:
             {name: (round(a, 1), round(b, 1)) for name, (a, b) in sorted(self._rss.items())}, len(ledger.late),
             ledger.starved, [told(self.plan, each) for each in few(ledger.found)],
             str(self.traces) if self._saved else "", starvation(ledger.kept, seconds),
+            sum(counts["judged"] for _, _, counts, _ in self._answers.values()),
         )  # fmt: skip

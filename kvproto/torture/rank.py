@@ -27,6 +27,7 @@ from kvproto.torture.fleet import DECODE, GRID, GROUP_OF, LATE_S, PREFILL, Carri
 from kvproto.torture.kernels import TroubledKernels
 from kvproto.torture.memory import RankMemory
 from kvproto.torture.plan import TorturePlan, TortureRoom
+from kvproto.trace.judged import monitor
 
 NAP_S = 0.003
 LONGEST_ROOM = 224
@@ -68,13 +69,17 @@ class TortureRank:
         tokens = (2 * plan.size.at_once + 4) * LONGEST_ROOM
         self.memory = RankMemory(layout, index, tokens, (plan.seed * 64 + group * 2 + index) * 64 + life)
         self.kernels = TroubledKernels(self._room_at)
+        self.broken: list[str] = []
+        self.monitor = monitor(self.broken.append)
         self.endpoint: Endpoint
         make: Callable[..., Any] = DecodeEndpoint if group in DECODE else PrefillEndpoint
-        self.endpoint = make(
-            layout, index, self.memory.pool, make_transport(carrier), grid=GRID, group=group, kernels=self.kernels,
-            settings=plan.fleet.settings(name),
-            clock=SteadyClock(STALL_S, self.time) if group in DECODE else MonotonicClock(self.time),
-        )  # fmt: skip
+        with self.monitor.installed():
+            self.endpoint = make(
+                layout, index, self.memory.pool, make_transport(carrier), grid=GRID, group=group, kernels=self.kernels,
+                settings=plan.fleet.settings(name),
+                clock=SteadyClock(STALL_S, self.time) if group in DECODE else MonotonicClock(self.time),
+            )  # fmt: skip
+        self.monitor.start()
         self.engine = TortureEngine(plan, (group, index), self.endpoint, self.memory)
         self.over = False
 
@@ -110,6 +115,8 @@ class TortureRank:
         if engine.wrong:
             self.line.tell("wrong", engine.wrong)
             engine.wrong = []
+        while self.broken:
+            self.line.tell("broken", self.broken.pop(0))
 
     # ------------------------------------------------------------------------------- what the parent says
     def _open(self, numbers: list[int]) -> None:
@@ -129,9 +136,10 @@ class TortureRank:
 
     def _holdings(self) -> None:
         self.engine.look()
+        self.monitor.rest()
         self._tell()
         faults = [text for text in self.endpoint.reports() if "the copy failed" not in text]
-        counts = {**self.endpoint.metrics(), "troubled kernels": self.kernels.hit}
+        counts = {**self.endpoint.metrics(), "troubled kernels": self.kernels.hit, "judged": self.monitor.steps}
         self.line.tell("holdings", (holdings(self.endpoint), resident(), counts, faults))
 
     def _weigh(self) -> None:

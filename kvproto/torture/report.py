@@ -62,6 +62,7 @@ def torture_page(result: TortureResult) -> str:
         f"  undisturbed  {result.undisturbed} rooms: {calm}",
         f"  memory       {', '.join(f'{name} {a:.0f} -> {b:.0f} MiB' for name, (a, b) in result.rss.items())}",
     ]
+    lines += [f"  conformance  {result.judged:,} steps judged"] if result.judged else []
     lines += [f"  {result.starvation}"] if result.starvation else []
     lines += [f"FOUND {text}" for text in result.found]
     if result.traces:

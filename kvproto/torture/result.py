@@ -35,6 +35,8 @@ class TortureResult(msgspec.Struct):
     traces: str = ""
     #: who was kept from running, in words; empty where the machine let all of them run
     starvation: str = ""
+    #: steps of the ranks that lived to the end, in their last lives, all of them judged
+    judged: int = 0
 
     @property
     def ok(self) -> bool:

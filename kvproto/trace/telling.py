@@ -6,7 +6,8 @@ How heads, rooms and secrets are written is in `written`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, get_args
 
 from kvproto.fsm.codec import Body
@@ -122,6 +123,10 @@ class RankTelling(Telling):
     def key_of(self, table: Table[Any], event: Event) -> Key:
         """Room, chunk and peer, or those of them that name the machine."""
         return tuple(getattr(event, name) for name in KEYS[table.name.partition("_")[2]])
+
+    def key_getter(self, table: Table[Any]) -> Callable[[Event], Hashable]:
+        """The fields themselves."""
+        return attrgetter(*KEYS[table.name.partition("_")[2]])
 
     def subject_of(self, step: StepEntry) -> int | None:
         """The room; a link is of none."""

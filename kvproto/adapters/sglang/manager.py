@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kvproto.adapters.card import Card, group_of
+from kvproto.adapters.conformance import judged
 from kvproto.adapters.sglang import tables as t
 from kvproto.adapters.sglang.bootstrap import Cards, Rank, announce
 from kvproto.adapters.sglang.options import Options
@@ -76,9 +77,10 @@ class Manager:
             "keys": options.keys or None, "insecure": options.insecure, "digests": bool(options.digests),
         }  # fmt: skip
         if not self.prefill:
-            return DecodeEndpoint(*parts, **choices)
+            return judged(lambda: DecodeEndpoint(*parts, **choices), wanted=options.conformance)
         grid = options.grid_of(layout.page_size, mine.chunk)
-        endpoint = PrefillEndpoint(*parts, **choices, grid=grid, bind=f"tcp://{mine.host}:*")
+        choices |= {"grid": grid, "bind": f"tcp://{mine.host}:*"}
+        endpoint = judged(lambda: PrefillEndpoint(*parts, **choices), wanted=options.conformance)
         announce(mine.bootstrap_server, Rank(mine.rank, endpoint.address, group, incarnation, layout, grid), log)
         return endpoint
 

@@ -42,6 +42,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: folders: for the traces of rooms that fail, for the digests of what is moved (for tests: it waits for the device)
     traces: str = ""
     digests: str = ""
+    #: whether the rank is judged as it runs, by its tables and what is claimed of them; what it breaks is logged
+    conformance: bool = False
 
     @classmethod
     def read(cls) -> Self:

@@ -22,6 +22,7 @@ from vllm.distributed.utils import get_pp_indices
 from vllm.model_executor.models.utils import extract_layer_index
 
 from kvproto.adapters.card import group_of
+from kvproto.adapters.conformance import judged
 from kvproto.adapters.decode_worker import DecodeWorker
 from kvproto.adapters.geometry import Geometry, Shards, geometry
 from kvproto.adapters.prefill_worker import PrefillWorker
@@ -66,13 +67,15 @@ def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[An
         route=extra.get("route", "cost"), costs=extra.get("costs", ""),
     )  # fmt: skip
     more = {"settings": settings, "keys": extra.get("keys"), "digests": extra.get("digests", False)}
-    mine = form.layout, shards.rank, form.pool, NixlTransport()
+    mine, follow = (form.layout, shards.rank, form.pool, NixlTransport()), bool(extra.get("conformance"))
     if not transfer.is_kv_producer:
-        return DecodeWorker(DecodeEndpoint(*mine, group=group_of(extra.get("group", "decode")), **more), form), None
+        group = group_of(extra.get("group", "decode"))
+        return DecodeWorker(judged(lambda: DecodeEndpoint(*mine, group=group, **more), wanted=follow), form), None
     more |= {"bind": extra["bind"]} if "bind" in extra else {}
     block = config.cache_config.block_size
     grid = max(1, extra.get("grid", GRID) // block) * block // form.unit
-    sender = PrefillEndpoint(*mine, grid=grid, group=group_of(transfer.engine_id), **more)
+    named = group_of(transfer.engine_id)
+    sender = judged(lambda: PrefillEndpoint(*mine, grid=grid, group=named, **more), wanted=follow)
     return PrefillWorker(sender, form), RankCard(form.layout, grid, new_incarnation(), sender.address)
 
 

@@ -1,17 +1,18 @@
-"""Conformance: whether a machine's steps keep what is claimed of its table, on real values.
+"""Conformance: whether what a party does is what its tables say, and keeps what is claimed of them, on real values.
 
-A replay says that each step is what the rows make of its event.  A trace can be that and still be none that a system
-could have made: events come that nobody can have raised, a region that was never given out, an answer that the
-surroundings have given their word against.  That is what claims say (`kvproto.fsm.claims`): beside each machine goes
-its witness, and at every step it is asked, in this order,
+A step that was recorded is fired again: it has to be by the row, and to lead to the state, that the tables say.  A
+trace can be that and still be none that a system could have made: events come that nobody can have raised, a region
+that was never given out, an answer that the surroundings have given their word against.  That is what claims say
+(`kvproto.fsm.claims`): beside each machine goes its witness, and at every step it is asked, in this order,
 
 * what the surroundings gave their word for when this event comes (the assumptions);
 * whether the invariant holds of the new value;
 * whether what the step leaves behind keeps its promises.
 
-`Witnesses` does so for the steps of a trace that is read (`kvproto.fsm.trace.replay`); `ConformanceMonitor` for drivers
-that run: each step is fired again as soon as it was made, and asked.  Who does not monitor pays nothing: drivers have
-the plain trace then.
+And a machine's value is the one that its step before has left: nobody has a hand in it between two steps.
+
+`TraceJudge` judges the entries of one party's trace, as they come; `Witnesses` asks the claims alone, for traces that
+are read (`kvproto.fsm.trace.replay`).  Who judges a party that runs is in `kvproto.fsm.trace.conformance_monitor`.
 
 A machine that is met in the middle of its life has no witness: of it nothing is asked until it begins anew.  Claims of
 which the witness knows things that no trace tells are left out by whoever names the claims.
@@ -19,153 +20,112 @@ which the witness knows things that no trace tells are left out by whoever names
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from kvproto.fsm.claims import Claim, Claims, Step
-from kvproto.fsm.driver import STEP, Driver
-from kvproto.fsm.table import Output, Value
-from kvproto.fsm.trace.coverage import watched
+from kvproto.fsm.claims import Claims, Step
+from kvproto.fsm.driver import STEP
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.table import Output, Row, Value
+from kvproto.fsm.trace.claims_asked import Breach, asked_of
 from kvproto.fsm.vocabulary import Event
 
 if TYPE_CHECKING:
     from kvproto.fsm.trace.telling import Telling
 
-#: machines whose witnesses are remembered: of those that ended long ago nobody asks
+#: machines of a table that are remembered: of those that ended long ago nobody asks
 REMEMBERED = 1 << 16
-#: breaches that a monitor keeps
+#: breaches that are kept
 MOST = 16
 
 
-class Breach(msgspec.Struct, frozen=True):
-    """`what` is broken: an assumption, the invariant, or the promise of this name; `text`: how it reads."""
-
-    what: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.text}"
-
-
 class Witnesses:
-    """The witnesses of one party's machines."""
+    """The witnesses of one party's machines of one table, and the values that their steps have left."""
 
-    def __init__(self, claims: Mapping[str, Claims[Any]]) -> None:
-        """`claims` by table."""
-        self.asked = {name: ClaimsAsked(each) for name, each in claims.items()}
-        self.seen: dict[tuple[str, Any], Any] = {}
+    def __init__(self, claims: Claims[Any] | None) -> None:
+        """Without claims there is nothing to ask."""
+        self.asked = asked_of(claims) if claims is not None else None
+        self.seen: dict[Any, tuple[Value, Any]] = {}
 
     def take(
-        self, table: str, key: Any, before: Value, event: Event, after: Value, effects: tuple[Output, ...], now: float
+        self, key: Any, row: Row, before: Value, event: Event, after: Value, effects: tuple[Output, ...], now: float
     ) -> Breach | None:  # fmt: skip
-        """The machine with this key takes a step; the first claim that does not hold of it, if any."""
-        asked = self.asked.get(table)
+        """The machine with this key takes a step by this row; the first claim that does not hold of it, if any."""
+        asked = self.asked
         if asked is None:
             return None
-        at, of = (table, key), asked.claims
-        seen = of.ghost() if before.state is of.table.initial else self.seen.get(at)
-        if seen is None:
+        table, held = asked.claims.table, self.seen.get(key)
+        if before.state is table.initial:
+            seen = asked.claims.ghost()
+        elif held is None:
             return None
+        else:
+            seen = held[1]
         step = Step(before, event, after, effects, now, seen)
         try:
-            found = asked.broken(step)
+            found = asked.broken(row, step)
         except (TypeError, ValueError, AttributeError, LookupError) as error:
             return Breach("no claim can be asked", f"{type(error).__name__}: {error}")
-        self._keep(at, step.then if after.state not in of.table.final or of.table.tombstones else None)
+        self._keep(key, after, step.then, over=after.state in table.final and not table.tombstones)
         return found
 
-    def _keep(self, at: tuple[str, Any], seen: Any) -> None:
-        if seen is None:
-            self.seen.pop(at, None)
+    def _keep(self, key: Any, value: Value, then: Any, *, over: bool) -> None:
+        if over or then is None:
+            self.seen.pop(key, None)
             return
-        self.seen[at] = seen
+        self.seen[key] = value, then
         if len(self.seen) > REMEMBERED:
             del self.seen[next(iter(self.seen))]
 
 
-class ConformanceMonitor:
-    """Follows drivers of one protocol while they run."""
+def witnesses(claims: Mapping[str, Claims[Any]], tables: Iterable[str]) -> dict[str, Witnesses]:
+    """Those of one party, by table."""
+    return {name: Witnesses(claims.get(name)) for name in tables}
 
-    def __init__(self, telling: Telling, timing: Any) -> None:
-        """`timing`: any, since of a step that is fired again it is not asked when its timer ends."""
-        self.telling, self.machines = telling, telling.machines(timing)
+
+class TableJudge:
+    """The machines of one table of one party."""
+
+    def __init__(self, telling: Telling, machine: Machine[Any]) -> None:
+        self.name, self.machine, self.steps = machine.table.name, machine, machine.steps
+        self.key: Callable[[Event], Any] = telling.key_getter(machine.table)
+        self.witnesses = Witnesses(telling.claims.get(self.name))
+
+    def judge(self, now: float, row: Row | None, event: Event, old: Value, new: Value) -> str:
+        """What is wrong with this step; empty: nothing."""
+        steps = self.steps.get(type(event))
+        again, value, effects = (
+            self.machine.undecided(old, event) if steps is None else steps[old.state](old, event, now)
+        )
+        if again is not row or row is None or value.state is not new.state:
+            return f"the tables say {again}, to {value.state.name}"
+        key = self.key(event)
+        held = self.witnesses.seen.get(key)
+        if held is not None and held[0] is not old and old.state is not self.machine.table.initial:
+            return "between two steps: its value is not the one that the step before has left"
+        found = self.witnesses.take(key, row, old, event, new, effects, now)
+        return "" if found is None else str(found)
+
+
+class TraceJudge:
+    """Judges one party's trace, entry by entry."""
+
+    def __init__(self, telling: Telling, machines: Mapping[str, Machine[Any]]) -> None:
+        """`machines`: by table, of any timing: of a step that is fired again it is not asked when its timer ends."""
+        self.tables = {each.table.value: TableJudge(telling, each) for each in machines.values()}
         self.steps = 0
         #: what was found first, up to `MOST`
         self.found: list[str] = []
 
-    @contextmanager
-    def installed(self) -> Iterator[ConformanceMonitor]:
-        """Follow the drivers that are made while the block runs."""
-        plain = Driver.make_trace
-        made = staticmethod(lambda entries: watched(plain(entries), FollowedParty(self)))
-        Driver.make_trace = made  # type: ignore[method-assign]
-        try:
-            yield self
-        finally:
-            Driver.make_trace = staticmethod(plain)  # type: ignore[method-assign]
-
-    def judge(self) -> None:
-        """AssertionError with what was found first, if anything was."""
-        assert not self.found, "\n".join(self.found)
-
-
-class FollowedParty:
-    """One driver that is followed, and the witnesses of its machines."""
-
-    def __init__(self, monitor: ConformanceMonitor) -> None:
-        self.monitor, self.witnesses = monitor, Witnesses(monitor.telling.claims)
-
-    def note(self, entry: Any) -> None:
-        """An entry of its trace: a step is fired again, and asked."""
-        if type(entry) is not tuple or len(entry) != STEP:
-            return
-        monitor = self.monitor
-        now, row, event, old, new = entry
-        table = monitor.telling.by_value[type(old)]
-        again, value, effects = monitor.machines[table.name].fire(old, event, now)
-        monitor.steps += 1
-        said = ""
-        if again is not row or value.state is not new.state:
-            said = f"the tables say {again}, to {value.state.name}"
-        else:
-            key = monitor.telling.key_of(table, event)
-            broken = self.witnesses.take(table.name, key, old, event, new, effects, now)
-            said = str(broken) if broken is not None else ""
-        if said and len(monitor.found) < MOST:
-            monitor.found.append(f"{table.name}: {event} in {old.state.name}: row {row}: {said}")
-
-
-class ClaimsAsked:
-    """The claims of a table by what they are about, so that a step asks those alone that concern it."""
-
-    def __init__(self, claims: Claims[Any]) -> None:
-        self.claims, table = claims, claims.table
-        self.of_event = {kind: [c for c in claims.assumptions if _about(c, kind)] for kind in table.events}
-        self.of_state = {at: [c for c in claims.invariant if not c.about or at in c.about] for at in table.states}
-        self.of_step = [claim for claim in claims.promises_ if not claim.about]
-        self.of_effects = [claim for claim in claims.promises_ if claim.about]
-
-    def broken(self, step: Step) -> Breach | None:
-        """The first claim that the step does not keep; gives it the witness that comes after."""
-        for claim in self.of_event[type(step.event)]:
-            if not claim.test(step.before, step.event, step.seen):
-                return Breach("nobody can have raised this event", f"{claim.text} ({claim.paid})")
-        step.then = self.claims.follow(step)
-        for claim in self.of_state[step.after.state]:
-            if not claim.test(step.after, step.then):
-                return Breach("the invariant", claim.text)
-        for claim in self.of_step:
-            if not claim.test(step):
-                return Breach(claim.name, claim.text)
-        for claim in self.of_effects if step.effects else ():
-            for effect in step.effects:
-                if isinstance(effect, claim.about) and not claim.test(step, effect):
-                    return Breach(claim.name, claim.text)
-        return None
-
-
-def _about(claim: Claim, kind: type[Event]) -> bool:
-    return not claim.about or issubclass(kind, claim.about)
+    def take(self, entries: Iterable[Any]) -> None:
+        """These entries came next."""
+        tables = self.tables
+        for entry in entries:
+            if len(entry) != STEP:
+                continue
+            now, row, event, old, new = entry
+            table = tables[type(old)]
+            self.steps += 1
+            said = table.judge(now, row, event, old, new)
+            if said and len(self.found) < MOST:
+                self.found.append(f"{table.name}: {event} in {old.state.name}: row {row}: {said}")

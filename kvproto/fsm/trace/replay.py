@@ -16,7 +16,7 @@ import msgspec
 from kvproto.fsm.digest_text import differing
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Row, Value
-from kvproto.fsm.trace.conformance import Witnesses
+from kvproto.fsm.trace.conformance import Witnesses, witnesses
 from kvproto.fsm.trace.records import Log, StepEntry
 from kvproto.fsm.trace.telling import Key, Telling
 
@@ -46,10 +46,10 @@ def replay(log: Log, telling: Telling, *, any_tables: bool = False) -> Differenc
                           f"{other}: use the version that made the trace")  # fmt: skip
     machines = _machines(telling, log.head.timing)
     values: dict[tuple[str, Key], Value] = {}
-    witnesses = Witnesses(telling.claims)
+    seen = witnesses(telling.claims, telling.tables)
     for step in log.entries:
         if isinstance(step, StepEntry):
-            found = _again(party, telling, machines[step.machine], step, values, witnesses)
+            found = _again(party, telling, machines[step.machine], step, values, seen[step.machine])
             if found is not None:
                 return found
     return None
@@ -62,7 +62,7 @@ def _machines(telling: Telling, timing: Any) -> dict[str, Machine[Any]]:
 
 def _again(
     party: str, telling: Telling, machine: Machine[Any], step: StepEntry, values: dict[tuple[str, Key], Value],
-    witnesses: Witnesses,
+    seen: Witnesses,
 ) -> Difference | None:  # fmt: skip
     value = values.get((step.machine, step.key), machine.initial) if step.value is None else step.value
     where = f"{step.machine} of {telling.track(step)}: {type(step.event).__name__}"
@@ -82,7 +82,7 @@ def _again(
     if effects != step.effects:
         return Difference(party, step.line, f"{where}: effects", _list(effects), _list(step.effects), _row(row))
     values[step.machine, step.key] = new
-    broken = witnesses.take(step.machine, step.key, value, step.event, new, effects, step.time)
+    broken = seen.take(step.key, row, value, step.event, new, effects, step.time) if row is not None else None
     if broken is None:
         return None
     return Difference(party, step.line, f"{where}: {broken.what}", broken.text, str(step.event), _row(row))

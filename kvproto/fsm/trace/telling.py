@@ -152,6 +152,10 @@ class Telling:
         del table
         return (getattr(event, event.__struct_fields__[0]),)
 
+    def key_getter(self, table: Table[Any]) -> Callable[[Event], Hashable]:
+        """Of an event: which of the table's machines it concerns, in some form, and as fast as may be."""
+        return lambda event: self.key_of(table, event)
+
     def subject_of(self, step: StepEntry) -> Subject:
         """What the step is about."""
         return step.key[0]

@@ -1,0 +1,26 @@
+"""The endpoint of an engine's rank, judged while it runs, if that is wanted: for tests and for the first days of a
+deployment.  What the rank breaks is logged as an error, once each.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from kvproto.engine.endpoint import Endpoint
+from kvproto.trace.judged import monitor
+
+LOG = logging.getLogger("kvproto.adapters")
+E = TypeVar("E", bound=Endpoint)
+
+
+def judged(make: Callable[[], E], *, wanted: bool) -> E:
+    """What `make` makes; its rank is followed until the process ends."""
+    if not wanted:
+        return make()
+    judge = monitor(lambda found: LOG.error("the rank does not conform: %s", found))
+    with judge.installed():
+        endpoint = make()
+    judge.start()
+    return endpoint
