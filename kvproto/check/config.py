@@ -163,6 +163,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(room_key(FIRST_ROOM + k % self.rooms, k // self.rooms) for k in range(self.rooms * self.lives))
 
     @property
+    def exchanges_rooms(self) -> bool:
+        """Whether of states that differ by an exchange of rooms one is kept: where no fixed order knows numbers."""
+        return self.rooms > 1 and not self.hasty and not self.timed
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether a rank's value says in which order it met its rooms: where links come and go, it tells them so."""
+        comes_and_goes = self.budget.crash or self.budget.link or self.budget.leave or self.budget.timeout
+        return self.exchanges_rooms and bool(comes_and_goes or self.misfit or not self.wired)
+
+    @property
     def plan(self) -> Plan:
         """Who writes what to whom."""
         return Plan(self.prefill_layout, self.decode_layout, GRID)

@@ -23,6 +23,7 @@ from kvproto.fsm.driver import steps
 from kvproto.fsm.table import Row
 from kvproto.fsm.vocabulary import Effect, Report
 from kvproto.layout.sharding import cell
+from kvproto.protocol.events import LinkCameUp, LinkWentDown, PeerQuiet
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
@@ -69,6 +70,10 @@ class Move(NamedTuple):
     input: Input
 
 
+#: what a rank tells all rooms of a link, in the order in which it met them
+OF_A_LINK = frozenset({LinkCameUp, LinkWentDown, PeerQuiet})
+
+
 def judge(name: str, holds: bool, text: str) -> None:  # noqa: FBT001
     """Raise if the property does not hold."""
     if not holds:
@@ -82,6 +87,8 @@ class Watched(Interpreter):
         super().__init__(rank, around)
         #: the rows that have fired, by identity
         self.rows: dict[int, Row] = around.rows
+        #: rooms are exchanged, and no value says in which order they were met
+        self.unordered = around.config.exchanges_rooms and not around.config.keeps_order
 
     def ask(self, what: Callable[..., list[Effect]], *about: Any) -> list[Effect]:
         """Let the rank do something; whatever it raises would have stopped the loop."""
@@ -89,9 +96,13 @@ class Watched(Interpreter):
             effects = what(*about)
         except (AssertionError, LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
             raise Violation("S10", f"the rank stopped: {type(error).__name__}: {error}") from error
-        for _, row, *_ in steps(self.rank.trace):
+        told = 0
+        for _, row, event, *_ in steps(self.rank.trace):
             if row is not None:
                 self.rows[id(row)] = row
+            told += type(event) in OF_A_LINK
+        if told > 1 and self.unordered:
+            raise RuntimeError("several rooms are told of a link's end in an order that this world forgets")
         return effects
 
 
@@ -104,7 +115,7 @@ class Node(Surroundings):
     def __init__(self, config: Config, index: int) -> None:
         """`index`: the rank's own in its group."""
         self.config, self.index, self.plan = config, index, config.plan
-        self.names = Names(config.keys)
+        self.names = Names(config.keys, ordered=config.keeps_order)
         #: the rows that have fired, by identity
         self.rows: dict[int, Row] = {}
         #: what was worth having seen in steps (see `sights` for values)

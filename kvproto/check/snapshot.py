@@ -16,8 +16,9 @@ nothing can tell them apart:
 
 A world in which time has numbers keeps other things of each value (`Forms`).
 
-What is left out on purpose: the trace, the counters, the order in which rooms were met (it decides nothing but the
-order of effects within one step).
+What is left out on purpose: the trace, the counters; and, but for worlds in which links come and go (`keeps_order`),
+the order in which rooms were met.  In that order a rank tells its rooms of a link's coming and going, and they their
+peers; it decides nothing else.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ FAILED = ("FAILED", "ABORTED")
 class Names:
     """Room keys by their place and back; grant ids by (place, chunk)."""
 
-    def __init__(self, keys: tuple[int, ...]) -> None:
-        """`keys` in the order of their places."""
-        self.keys = keys
+    def __init__(self, keys: tuple[int, ...], *, ordered: bool = False) -> None:
+        """`keys` in the order of their places; `ordered`: rooms are kept in the order in which the rank met them."""
+        self.keys, self.ordered = keys, ordered
         self.place = {key: k for k, key in enumerate(keys)}
 
     @staticmethod
@@ -118,7 +119,8 @@ UNTIMED = Forms(_room, _send, _write, _link, lambda value: _grant(value, 1))
 
 def _rooms(rank: Rank, names: Names, forms: Forms) -> tuple[Frozen, Frozen]:
     place: Callable[[int], int] = names.place.__getitem__
-    rooms = tuple(sorted(((place(key), forms.room(v)) for key, v in rank.rooms.items()), key=lambda pair: pair[0]))
+    met = ((place(key), forms.room(v)) for key, v in rank.rooms.items())
+    rooms = tuple(met) if names.ordered else tuple(sorted(met, key=lambda pair: pair[0]))
     tombs = tuple(sorted(((place(key), forms.room(v)) for key, v in rank.tombs.items()), key=lambda pair: pair[0]))
     return rooms, tombs
 

@@ -1,18 +1,20 @@
 """Exchanging rooms: what a value would be if two rooms of one life had each other's ids.
 
 The rooms of a configuration differ in nothing but their ids, and no row looks at an id.  So the exchange of two rooms
-takes behaviours to behaviours, and a search needs only one state of each pair.  What a queue orders stays in order;
-what is kept sorted by room is sorted anew.
+takes behaviours to behaviours, and a search needs only one state of each pair.  What a queue orders stays in order, and
+so do a rank's rooms where their order decides (`ordered`); what is kept sorted by room is sorted anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kvproto.check.decode_memory import DNode
 from kvproto.check.prefill_local_steps import PNode
 
 Swap = tuple[int, ...]  #: the new place of each room's place
+InOrder = Callable[[tuple[Any, ...], Swap], tuple[Any, ...]]
 
 
 def _by_room(items: tuple[Any, ...], swap: Swap) -> tuple[Any, ...]:
@@ -33,15 +35,16 @@ def _lead(items: tuple[Any, ...], swap: Swap) -> tuple[Any, ...]:
     return tuple((swap[item[0]] if item[0] >= 0 else -1, *item[1:]) for item in items)
 
 
-def swap_value(value: Any, swap: Swap) -> Any:
-    """A node's value with rooms exchanged."""
-    return _prefill(value, swap) if isinstance(value, PNode) else _decode(value, swap)
+def swap_value(value: Any, swap: Swap, *, ordered: bool) -> Any:
+    """A node's value with rooms exchanged; `ordered`: its rooms are in the order in which they were met."""
+    rooms = _lead if ordered else _by_room
+    return _prefill(value, swap, rooms) if isinstance(value, PNode) else _decode(value, swap, rooms)
 
 
-def _prefill(v: PNode, swap: Swap) -> PNode:
+def _prefill(v: PNode, swap: Swap, in_order: InOrder) -> PNode:
     rooms, tombs, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues = v.rank
     rank = (
-        _by_room(rooms, swap), _by_room(tombs, swap), links, known, _by_room(sends, swap), free,
+        in_order(rooms, swap), _by_room(tombs, swap), links, known, _by_room(sends, swap), free,
         tuple(sorted(_lead(held, swap))), _lead(queue, swap),
         tuple(tuple(sorted((r, e, swap[k], c, p) for r, e, k, c, p in heap)) for heap in watch),
         tuple(sorted(_lead(writes, swap))), tuple(sorted(_lead(permits, swap))), _lead(waiting, swap),
@@ -63,10 +66,10 @@ def _token(token: int, swap: Swap) -> int:
     return 1 + swap[k] * 1024 + rest
 
 
-def _decode(v: DNode, swap: Swap) -> DNode:
+def _decode(v: DNode, swap: Swap, in_order: InOrder) -> DNode:
     rooms, tombs, links, grants, head, live, queue = v.rank
     rank = (
-        _by_room(rooms, swap), _by_room(tombs, swap), links, _by_room(grants, swap), head, _lead(live, swap),
+        in_order(rooms, swap), _by_room(tombs, swap), links, _by_room(grants, swap), head, _lead(live, swap),
         _lead(queue, swap),
     )  # fmt: skip
     writes = tuple(sorted((p, swap[k], *rest) for p, k, *rest in v.writes))

@@ -94,7 +94,7 @@ class CheckedWorld:
     # ------------------------------------------------------------------------------------------ symmetry
     def _swaps(self) -> list[tuple[int, ...]]:
         rooms, lives = self.config.rooms, self.config.lives
-        if self.config.hasty or self.config.timed:
+        if not self.config.exchanges_rooms:
             return []
         orders = [order for order in permutations(range(rooms)) if order != tuple(range(rooms))]
         return [tuple(life * rooms + order[r] for life in range(lives) for r in range(rooms)) for order in orders]
@@ -122,8 +122,9 @@ class CheckedWorld:
         if at == self.last:
             return self.budget(value._replace(blamed=swap_blame(value.blamed, swap)))
         if at < self.n:
-            dead = value[0] is DEAD
-            return part((*value[:2], _permuted(value[2], swap)) if dead else swap_value(value, swap))
+            if value[0] is DEAD:
+                return part((*value[:2], _permuted(value[2], swap)))
+            return part(swap_value(value, swap, ordered=self.config.keeps_order))
         queues = [tuple(self.messages(swap_message(self.messages.values[m], swap)) for m in queue) for queue in value]
         if self.config.net == "unordered":
             queues = [tuple(sorted(queue)) for queue in queues]
