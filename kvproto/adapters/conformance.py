@@ -8,11 +8,10 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from kvproto.engine.endpoint import Endpoint
 from kvproto.trace.judged import monitor
 
 LOG = logging.getLogger("kvproto.adapters")
-E = TypeVar("E", bound=Endpoint)
+E = TypeVar("E")
 
 
 def judged(make: Callable[[], E], *, wanted: bool) -> E:
