@@ -43,7 +43,7 @@ HEAD = (
     "| ms from the last chunk's KV to decode's taking it over: median, longest | as it must be | what else was seen |"
 )
 #: what has a column of its own, and how much is shown of a sentence
-COLUMNS, SAID = ("pair", "backend", "scenario", "tokens", "lag_ms", "good"), 90
+COLUMNS, SAID = ("pair", "backend", "scenario", "tokens", "lag_ms", "good", "build"), 90
 
 
 class Table:

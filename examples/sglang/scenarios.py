@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from examples.build import build
 from examples.sglang import model
 from examples.sglang.instance import Answer, Instance, Request, Start
 
@@ -100,7 +101,7 @@ class Run:
 
     def row(self, scenario: str, **more: Any) -> None:
         """Note it, and say so."""
-        self.rows.append({"pair": self.pair, "backend": self.backend, "scenario": scenario, **more})
+        self.rows.append({"pair": self.pair, "backend": self.backend, "scenario": scenario, **more, "build": build()})
         print(json.dumps(self.rows[-1]), flush=True)
         self.keep(self.rows[-1])
 

@@ -28,7 +28,8 @@ HEAD = (
 
 class Row(msgspec.Struct):
     """A scenario's outcome; `lags`: median and longest milliseconds; `posts`: of prefill ranks, by their way;
-    `computed`: tokens of a prompt that decode has computed, at most; `wrong`: why it is not as it must be."""
+    `computed`: tokens of a prompt that decode has computed, at most; `wrong`: why it is not as it must be; `build`: the
+    kvproto it was run with."""
 
     pair: str
     carrier: str
@@ -45,6 +46,7 @@ class Row(msgspec.Struct):
     lags: list[float]
     seconds: float
     note: str
+    build: str = ""
 
     @property
     def good(self) -> bool:

@@ -30,6 +30,8 @@ from typing import Any
 
 import msgspec
 
+from examples.build import build
+from examples.build import build
 from examples.vllm import model
 from examples.vllm.judging import Records, Row, table
 
@@ -76,6 +78,7 @@ def judged(found: Any, records: Records, back: bool, **names: Any) -> Row:  # no
     return Row(
         **names, equal=equal, asked=asked, computed=found.computed, back=back, wrong=wrong, lags=lags,
         outcomes=dict(seen.outcomes), digests=seen.digests, sums=seen.sums, posts=dict(seen.posts), note=note,
+        build=build(),
     )  # fmt: skip
 
 

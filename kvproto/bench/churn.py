@@ -2,7 +2,8 @@
 
 *Departed*: so many instances of the other side connect to one endpoint, and end without a word, as a scaled fleet or a
 dead machine does.  Then the endpoint's own passes are timed, in which nothing happens, and the processor time that it
-takes in a second of `poll` and `wait`, libzmq's thread included.  Every call to who is not there is in it.
+takes in a second of `poll` and `wait`, libzmq's thread included, and by how much its memory grows meanwhile.  Every
+call to who is not there is in it.
 
 *Come and gone*: many more instances connect, carry a room each, are let go of and end, some at a time.  Then what the
 process holds is compared with what it held before: resident memory, descriptors, and each book of the endpoint.
@@ -29,7 +30,7 @@ from kvproto.bench.tables import markdown
 from kvproto.io.control import gate
 
 #: passes that are timed, and seconds of rest
-PASSES, REST_S = 1000, 3.0
+PASSES, REST_S = 1000, 10.0
 #: longer than a link's beats may stay away
 SILENCE_S = 6.0
 #: instances that are there at a time while they come and go, and that do so before anything is compared
@@ -44,13 +45,15 @@ def rest(end: ChurnEndpoint, departed: int) -> dict[str, Any]:
         begin = time.perf_counter()
         end.endpoint.poll()
         took.append(1e6 * (time.perf_counter() - begin))
-    used, begin = time.process_time(), time.perf_counter()
+    before, used, begin = held(), time.process_time(), time.perf_counter()
     end.drive(lambda: False, REST_S)
-    share = (time.process_time() - used) / (time.perf_counter() - begin)
+    seconds = time.perf_counter() - begin
+    share, grown = (time.process_time() - used) / seconds, held()["rss_mib"] - before["rss_mib"]
     took.sort()
     return {
         "side": end.side, "departed": departed, "pass_us": statistics.median(took), "mean_us": statistics.mean(took),
-        "p99_us": took[len(took) * 99 // 100], "idle_share": share,
+        "p99_us": took[len(took) * 99 // 100], "idle_share": share, "rss_mib": before["rss_mib"],
+        "grown_kib_s": 1024 * grown / seconds,
     }  # fmt: skip
 
 
@@ -67,12 +70,16 @@ def come_and_go(side: str, instances: int) -> dict[str, Any]:
     with ChurnEndpoint(side, BATCH + 1) as end:
         for first in range(0, WARM, BATCH):
             end.visits(first, BATCH)
-        before, began = held(), end.books()
+        began = end.books()
+        before, begin = held(), time.perf_counter()
         for first in range(WARM, WARM + instances, BATCH):
             end.visits(first, min(BATCH, WARM + instances - first))
-        after, left = held(), end.books()
+        seconds = time.perf_counter() - begin
+        left, after = end.books(), held()
     grown = {name: count - began[name] for name, count in left.items() if count > began[name]}
-    return {"side": side, "instances": instances, "before": before, "after": after, "left": grown}
+    return {
+        "side": side, "instances": instances, "seconds": seconds, "before": before, "after": after, "left": grown,
+    }  # fmt: skip
 
 
 def bench(departed: Sequence[int], instances: int) -> dict[str, Any]:
@@ -95,17 +102,19 @@ def told(found: dict[str, Any]) -> str:
     names = {"D": "decode", "P": "prefill"}
     rows = [
         [names[row["side"]], str(row["departed"]), f"{row['pass_us']:.1f}", f"{row['mean_us']:.1f}",
-         f"{row['p99_us']:.1f}", f"{100 * row['idle_share']:.2f} %"]
+         f"{row['p99_us']:.1f}", f"{100 * row['idle_share']:.2f} %", f"{row['rss_mib']:.1f}",
+         f"{row['grown_kib_s']:.1f}"]
         for row in found["departed"]
     ]  # fmt: skip
     more = [
-        [names[row["side"]], str(row["instances"]), f"{row['before']['rss_mib']:.1f}", f"{row['after']['rss_mib']:.1f}",
+        [names[row["side"]], str(row["instances"]), f"{row['seconds']:.0f}",
+         f"{row['before']['rss_mib']:.1f}", f"{row['after']['rss_mib']:.1f}",
          f"{row['after']['descriptors'] - row['before']['descriptors']:+d}",
          ", ".join(f"{name} {count:+d}" for name, count in row["left"].items()) or "nothing"]
         for row in found["come_and_gone"]
     ]  # fmt: skip
-    head = markdown(["side", "departed", "pass us", "mean us", "p99 us", "at rest"], rows)
-    tail = markdown(["side", "come and gone", "MiB before", "MiB after", "descriptors", "left in books"], more)
+    head = markdown(["side", "departed", "pass us", "mean us", "p99 us", "at rest", "MiB", "KiB/s at rest"], rows)
+    tail = markdown(["side", "come and gone", "s", "MiB before", "MiB after", "descriptors", "left in books"], more)
     return f"{head}\n\n{tail}"
 
 

@@ -49,7 +49,7 @@ class Machine(Generic[V]):
     """A compiled table."""
 
     def __init__(self, table: Table[V], timing: NamedTimers) -> None:
-        self.table = table
+        self.table, self.rows = table, tuple(table.rows)
         self.initial: V = table.value(table.initial)
         self.timers: dict[int, Timer] = {s: timing.named(name) for s, name in table.timers.items()}
         #: by state: whether it ends the machine
@@ -92,6 +92,17 @@ class Machine(Generic[V]):
         exec(code, scope)  # noqa: S102
         fire: Fire = scope["fire"]
         return fire
+
+
+def machine_for(table: Table[V], timing: NamedTimers) -> Machine[V]:
+    """The machine of a table as it is now, made once for all drivers of the process that have these timers."""
+    return _machine(table, tuple(map(id, table.rows)), timing)
+
+
+@lru_cache(maxsize=256)
+def _machine(table: Table[V], rows: tuple[int, ...], timing: NamedTimers) -> Machine[V]:
+    del rows  # by identity: a machine keeps its rows, so none of them can be another one later
+    return Machine(table, timing)
 
 
 @lru_cache(maxsize=8192)

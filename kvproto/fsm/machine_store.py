@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvproto.fsm.generated import compiled
 from kvproto.fsm.inline import expression
-from kvproto.fsm.machine import Machine
+from kvproto.fsm.machine import Machine, machine_for
 from kvproto.fsm.table import Table
 from kvproto.fsm.timer_wheel import INFINITY, TimerWheel
 from kvproto.fsm.vocabulary import Effect, Event, TimerFired
@@ -96,7 +96,7 @@ class MachineStore:
         that of the whole, after the last one).  Up to `bound` tombstones are the driver's attribute `tombs`.
         """
         self.driver, self.store, self.table, self.restless, self.on_end = driver, store, table, restless, ended
-        self.machine: Machine[Any] = Machine(table, driver.timing)
+        self.machine: Machine[Any] = machine_for(table, driver.timing)
         self.within, self.key = within, key
         self.timer = timer or timer_event(table)
         self.bound, self.tombs = bound if table.tombstones else 0, tombs
