@@ -31,7 +31,6 @@ from typing import Any
 import msgspec
 
 from examples.build import build
-from examples.build import build
 from examples.vllm import model
 from examples.vllm.judging import Records, Row, table
 

@@ -49,7 +49,7 @@ class Machine(Generic[V]):
     """A compiled table."""
 
     def __init__(self, table: Table[V], timing: NamedTimers) -> None:
-        self.table, self.rows = table, tuple(table.rows)
+        self.table, self.made_of = table, parts(table)
         self.initial: V = table.value(table.initial)
         self.timers: dict[int, Timer] = {s: timing.named(name) for s, name in table.timers.items()}
         #: by state: whether it ends the machine
@@ -94,14 +94,19 @@ class Machine(Generic[V]):
         return fire
 
 
+def parts(table: Table[Any]) -> tuple[object, ...]:
+    """What a machine is made of; a patched table has others."""
+    return *table.rows, *vars(table).values()
+
+
 def machine_for(table: Table[V], timing: NamedTimers) -> Machine[V]:
     """The machine of a table as it is now, made once for all drivers of the process that have these timers."""
-    return _machine(table, tuple(map(id, table.rows)), timing)
+    return _machine(table, tuple(map(id, parts(table))), timing)
 
 
 @lru_cache(maxsize=256)
-def _machine(table: Table[V], rows: tuple[int, ...], timing: NamedTimers) -> Machine[V]:
-    del rows  # by identity: a machine keeps its rows, so none of them can be another one later
+def _machine(table: Table[V], of: tuple[int, ...], timing: NamedTimers) -> Machine[V]:
+    del of  # by identity: a machine keeps what it was made of, so nothing else can come to have the same
     return Machine(table, timing)
 
 

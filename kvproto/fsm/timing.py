@@ -44,7 +44,9 @@ class Timers(msgspec.Struct, frozen=True):
 
 
 class NamedTimers(Protocol):
-    """What gives the timers of a table their numbers."""
+    """What gives the timers of a table their numbers; alike if they are equal."""
+
+    def __hash__(self) -> int: ...
 
     def named(self, name: str) -> Timer:
         """The timer of this name; AttributeError: there is none."""
