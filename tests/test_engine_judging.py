@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from examples import engine_table
+from examples.engine_table import of_sglang, of_vllm, placed, read, told
 from examples.sglang.run import Table
+from examples.sglang.scenarios import digests
 from examples.vllm.judging import Records, Row, table
 
 PLACES = {"0/0/0": 11, "0/0/1": 12, "64/0/0": 13}
@@ -108,3 +111,38 @@ def test_rows_of_sglang_take_the_place_of_older_ones_and_are_a_page(tmp_path: Pa
     assert lines == [
         "| 1:2 | kvproto | digests | - | - | yes | differ: 0 |", "| 1:2 | plain | many | 16 of 16 | 85, 170 | yes |  |",
     ]  # fmt: skip
+
+
+def test_a_room_that_prefill_gave_up_when_decode_had_all_of_it_is_not_compared(tmp_path: Path) -> None:
+    lines = {"P0": [(1, 7)], "D0": [(1, 7), (2, 8)]}
+    for name, rooms in lines.items():
+        rows = [json.dumps({"room": room, "digests": [[0, 0, number]]}) for room, number in rooms]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    found = digests(tmp_path, {1, 2})
+    assert (found["good"], found["compared"], found["rooms"], found["given_up_late"]) == (True, 1, 1, 1)
+    assert digests(tmp_path, set())["differ"] == 1
+    (tmp_path / "P0.jsonl").write_text(json.dumps({"room": 1, "digests": [[0, 0, 9]]}) + "\n")
+    assert digests(tmp_path, {1, 2})["differ"] == 1  # one that prefill speaks of is compared, given up or not
+
+
+def test_the_page_of_runs_is_that_of_the_rows() -> None:
+    page = engine_table.PAGE.read_text()
+    assert placed(page, told(read())) == page
+
+
+def test_the_engines_own_connector_stands_beside_kvproto() -> None:
+    vllm = {
+        "pair": "1-2", "carrier": "kvproto", "scenario": "in turn", "equal": 8, "asked": 8, "digests": [4, 0],
+        "sums": [6, 0], "back": True, "lags": [60.0, 90.0], "wrong": [], "note": "", "build": "a",
+    }  # fmt: skip
+    its = vllm | {"carrier": "nixl", "lags": [99.0, 99.0], "wrong": ["blocks are held"], "back": False}
+    sglang = {"pair": "2:1", "backend": "kvproto", "scenario": "refused", "good": True, "other_heard_s": 0.1}
+    others: list[dict[str, Any]] = [
+        sglang | {"backend": "staging", "good": False, "other_said": "no answer", "other_heard_s": 20.0},
+        sglang | {"scenario": "idle"}, sglang | {"scenario": "digests", "compared": 9, "differ": 0},
+    ]  # fmt: skip
+    text = told([*of_vllm([vllm, its]), *of_sglang([sglang, *others])])
+    assert "| vLLM | 1 → 2 | 1 of 1 | 8 of 8 | 4, 0 | 6, 0 | yes | 60, -, 99 | -, - |" in text
+    assert "| yes | 60 | - | 99 | yes | **no**: blocks are held |" in text
+    assert "| SGLang | 2 → 1 | refused | - | 9, 0 | - | yes | - | - | - | yes | **no**: no answer |" in text
+    assert told(of_vllm([vllm | {"back": False}])).count("**no**") == 2

@@ -20,8 +20,8 @@ pytest.importorskip("myst_parser")
 ROOT = Path(__file__).parent.parent
 #: what the reader may look for by name
 PAGES = {
-    "guide", "protocol", "questions", "security", "embedding", "sglang", "operating", "api", "testing", "checker",
-    "witnesses", "figures", "change", "own_protocol", "contributing", "reporting", "changelog", "readme",
+    "guide", "protocol", "questions", "security", "embedding", "sglang", "engines", "operating", "api", "testing",
+    "checker", "witnesses", "figures", "change", "own_protocol", "contributing", "reporting", "changelog", "readme",
 }  # fmt: skip
 
 

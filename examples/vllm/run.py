@@ -185,12 +185,14 @@ def wanted(pair: str, carrier: str, asked: list[str], out: Path, *, missing: boo
 
 
 def write_table(out: Path, file: Path) -> None:
-    """Of all that was run."""
+    """Of all that was run; beside the table its rows as JSON, which `examples.engine_table` reads."""
     order = [*PAIRS, *sorted({path.name for path in out.glob("*-*-*.json")})]
     rows = [
         row for pair in dict.fromkeys(order) for carrier in CARRIERS for row in Rows(out, pair, carrier).rows.values()
     ]  # fmt: skip
     file.write_text(INTRO + table(rows))
+    lines = [msgspec.json.encode(row).decode() for row in rows]
+    file.with_suffix(".json").write_text("[\n " + ",\n ".join(lines) + "\n]\n")
 
 
 def main() -> int:

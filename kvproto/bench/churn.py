@@ -6,7 +6,8 @@ takes in a second of `poll` and `wait`, libzmq's thread included, and by how muc
 call to who is not there is in it.
 
 *Come and gone*: many more instances connect, carry a room each, are let go of and end, some at a time.  Then what the
-process holds is compared with what it held before: resident memory, descriptors, and each book of the endpoint.
+process holds is compared with what it held before and halfway: resident memory, descriptors, and each book of the
+endpoint.
 
 Both sides in one run and one process; the control plane is the real one, the transport the one in memory.  Exit code
 1: something is left of those that were let go of.
@@ -26,7 +27,7 @@ from typing import Any
 from kvproto.arguments import positive
 from kvproto.bench.churn_endpoint import ChurnEndpoint
 from kvproto.bench.results import command_line, write
-from kvproto.bench.tables import markdown
+from kvproto.bench.tables import churn
 from kvproto.io.control import gate
 
 #: passes that are timed, and seconds of rest
@@ -72,13 +73,17 @@ def come_and_go(side: str, instances: int) -> dict[str, Any]:
             end.visits(first, BATCH)
         began = end.books()
         before, begin = held(), time.perf_counter()
+        halfway = before
         for first in range(WARM, WARM + instances, BATCH):
+            if first <= WARM + instances // 2:
+                halfway = held()
             end.visits(first, min(BATCH, WARM + instances - first))
         seconds = time.perf_counter() - begin
         left, after = end.books(), held()
     grown = {name: count - began[name] for name, count in left.items() if count > began[name]}
     return {
-        "side": side, "instances": instances, "seconds": seconds, "before": before, "after": after, "left": grown,
+        "side": side, "instances": instances, "seconds": seconds, "before": before, "halfway": halfway, "after": after,
+        "left": grown,
     }  # fmt: skip
 
 
@@ -97,27 +102,6 @@ def bench(departed: Sequence[int], instances: int) -> dict[str, Any]:
     return found
 
 
-def told(found: dict[str, Any]) -> str:
-    """The figures as tables."""
-    names = {"D": "decode", "P": "prefill"}
-    rows = [
-        [names[row["side"]], str(row["departed"]), f"{row['pass_us']:.1f}", f"{row['mean_us']:.1f}",
-         f"{row['p99_us']:.1f}", f"{100 * row['idle_share']:.2f} %", f"{row['rss_mib']:.1f}",
-         f"{row['grown_kib_s']:.1f}"]
-        for row in found["departed"]
-    ]  # fmt: skip
-    more = [
-        [names[row["side"]], str(row["instances"]), f"{row['seconds']:.0f}",
-         f"{row['before']['rss_mib']:.1f}", f"{row['after']['rss_mib']:.1f}",
-         f"{row['after']['descriptors'] - row['before']['descriptors']:+d}",
-         ", ".join(f"{name} {count:+d}" for name, count in row["left"].items()) or "nothing"]
-        for row in found["come_and_gone"]
-    ]  # fmt: skip
-    head = markdown(["side", "departed", "pass us", "mean us", "p99 us", "at rest", "MiB", "KiB/s at rest"], rows)
-    tail = markdown(["side", "come and gone", "s", "MiB before", "MiB after", "descriptors", "left in books"], more)
-    return f"{head}\n\n{tail}"
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures; 1 if something is left."""
     parser = command_line("churn", __doc__)
@@ -128,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     found = bench(options.departed, options.instances)
     if options.json != "-":
-        print(told(found))
+        print(churn(found))
     write(options.json, "churn", argv, found)
     left = {row["side"]: row["left"] for row in found["come_and_gone"] if row["left"]}
     if left:

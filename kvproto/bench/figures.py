@@ -23,18 +23,16 @@ from kvproto.bench.pieces import DEFAULT
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.result_types import checked_results, checked_run
 from kvproto.bench.summary import demo, summary
-from kvproto.bench.tables import control, grid, pinned, pipeline, route, transport
+from kvproto.bench.tables import churn, control, grid, pinned, pipeline, route, transport
 from kvproto.errors import ArgumentError, KvprotoError
 from kvproto.fsm.bounded_files import FileError, document, text_of
 
-#: what is put between which marks
-MARKS: dict[str, Callable[[dict[str, Any]], str]] = {"figures": summary, "figures in short": highlights}
 LEFT_OUT = ("all_ms", "all_bulk_ms", "odd", "shape")
 
 
 TABLES: dict[str, Callable[[Any], str]] = {
     "kernels": kernels, "pipeline": pipeline, "pinned": pinned, "control": control, "transport": transport,
-    "demo": demo, "route": route, "grid": grid,
+    "demo": demo, "route": route, "grid": grid, "churn": churn,
 }  # fmt: skip
 
 
@@ -47,6 +45,12 @@ def tables(results: dict[str, Any]) -> str:
         rest = ", ".join(f"{name} {value}" for name, value in machine.items())
         parts.append(f"`{run['command']}` ({len(gpus)} x {gpus[0]}; {rest})\n\n{TABLES[run['bench']](run['figures'])}")
     return "\n\n".join(parts)
+
+
+#: what is put between which marks
+MARKS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "figures": summary, "figures in short": highlights, "every figure": tables,
+}  # fmt: skip
 
 
 def read(file: Path) -> Run:
@@ -93,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="put a summary between these files' marks, <!-- figures --> or <!-- figures in short -->",
+        help=f"put a summary between these files' marks, <!-- {' -->, <!-- '.join(MARKS)} -->",
     )
     parser.add_argument("--json", action="store_true", help="print the results as they are")
     add_plot(parser)

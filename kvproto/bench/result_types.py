@@ -7,7 +7,7 @@ asked for; a benchmark may write more.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -205,6 +205,45 @@ class ControlFigures(msgspec.Struct):
     calls: dict[str, Spread] | UnsetType = UNSET
 
 
+class DepartedRow(msgspec.Struct):
+    """An endpoint at rest, beside instances that have ended without a word."""
+
+    side: Literal["D", "P"]
+    departed: Amount
+    pass_us: Speed
+    mean_us: Speed
+    p99_us: Speed
+    idle_share: Speed
+    rss_mib: Speed
+    grown_kib_s: Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
+
+
+class Held(msgspec.Struct):
+    """What a process holds."""
+
+    rss_mib: Speed
+    descriptors: Amount
+
+
+class ComeAndGoneRow(msgspec.Struct):
+    """Instances that came, carried a room, were let go of and ended."""
+
+    side: Literal["D", "P"]
+    instances: Amount
+    seconds: Speed
+    before: Held
+    halfway: Held
+    after: Held
+    left: dict[Name, Amount]
+
+
+class ChurnFigures(msgspec.Struct):
+    """Of `kvproto bench churn`."""
+
+    departed: list[DepartedRow]
+    come_and_gone: list[ComeAndGoneRow]
+
+
 class DemoPass(msgspec.Struct):
     """A pass of the demonstration."""
 
@@ -242,7 +281,7 @@ class RunHead(msgspec.Struct):
 FIGURES: dict[str, Any] = {
     "kernels": KernelFigures, "pipeline": list[PipelineRow], "pinned": list[PinnedRow],
     "transport": list[TransportRow], "control": ControlFigures, "demo": DemoFigures,
-    "route": list[RouteRow], "grid": list[GridRow],
+    "route": list[RouteRow], "grid": list[GridRow], "churn": ChurnFigures,
 }  # fmt: skip
 
 

@@ -141,3 +141,23 @@ def transport(rows: Sequence[MeasuredRow]) -> str:
         markdown(("MiB", *ways), told),
         "One write of many pieces:", markdown(("MiB", "pieces", "ms", "GB/s"), pieces),
     ]) + wrong(rows)  # fmt: skip
+
+
+def churn(found: dict[str, Any]) -> str:
+    """What instances cost that have ended without a word, and what is left of those that were let go of."""
+    names = {"D": "decode", "P": "prefill"}
+    dead = [
+        (names[row["side"]], row["departed"], f"{row['pass_us']:.1f}", f"{row['mean_us']:.1f}", f"{row['p99_us']:.1f}",
+         f"{100 * row['idle_share']:.2f} %", f"{row['rss_mib']:.1f}", f"{row['grown_kib_s']:.1f}")
+        for row in found["departed"]
+    ]  # fmt: skip
+    gone = [
+        (names[row["side"]], row["instances"], f"{row['seconds']:.0f}",
+         *(f"{row[when]['rss_mib']:.1f}" for when in ("before", "halfway", "after")),
+         f"{row['after']['descriptors'] - row['before']['descriptors']:+.0f}",
+         ", ".join(f"{name} {count:+d}" for name, count in row["left"].items()) or "nothing")
+        for row in found["come_and_gone"]
+    ]  # fmt: skip
+    head = ["side", "departed", "pass us", "mean us", "p99 us", "processor at rest", "MiB", "KiB/s at rest"]
+    tail = ["side", "come and gone", "s", "MiB before", "halfway", "after", "descriptors", "left in books"]
+    return "\n\n".join([markdown(head, dead)] + [markdown(tail, gone)] * bool(gone))

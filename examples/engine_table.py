@@ -1,0 +1,207 @@
+"""What came of the runs in the real engines, as one table: kvproto's rows with the engine's own connector beside them.
+
+    python -m examples.engine_table          # make engines-table; writes docs/engines.md between its marks
+
+Read from what `examples.vllm.run` and `examples.sglang.run` keep of each row.  A row of the table is a scenario of one
+pair: what kvproto did with digests, and the times without them and of the engine's own connector (vLLM's NixlConnector,
+SGLang's staging), which had the same prompts.  SGLang's digests and whether its caches can be emptied are found out
+once a run, and stand in each of its rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TOP = Path(__file__).parents[1]
+RESULTS, PAGE = TOP / "examples" / "results", TOP / "docs" / "engines.md"
+BEGIN, END = "<!-- runs -->", "<!-- end of runs -->"
+OURS, PLAIN, OWN = "kvproto", "plain", "own"
+#: SGLang's rows that are about a whole run, and stand in the others
+WHOLE = ("idle", "counts", "digests")
+#: by engine: the scenario of which the time of one hand-over is told, and of many
+ONE, MANY = {"vLLM": "in turn", "SGLang": "seq"}, {"vLLM": "32 at once", "SGLang": "many"}
+SUMMARY = (
+    "engine", "prefill → decode", "rows as they must be", "answers of the whole model", "digests compared, differ",
+    "blocks of both caches compared, differ", "all blocks back",
+    "one after another, ms: with digests, without, its own",
+    "many at once, ms: without digests, its own",
+)  # fmt: skip
+EACH = (
+    "engine", "prefill → decode", "scenario", "answers of the whole model", "digests compared, differ",
+    "blocks compared, differ", "blocks back", "ms with digests", "ms without", "ms by its own",
+    "as it must be: kvproto", "its own", "seen of kvproto", "of its own",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A scenario of a pair, by one carrier; `lag`: median milliseconds of the hand-over; `digests`, `blocks`:
+    (compared, differ); `why`: what is wrong with it; `note`: what else was seen."""
+
+    engine: str
+    pair: str
+    carrier: str
+    scenario: str
+    answers: tuple[int, int]
+    digests: tuple[int, int]
+    blocks: tuple[int, int]
+    back: bool
+    lag: float | None
+    good: bool
+    why: str
+    note: str
+    build: str
+
+
+def of_vllm(rows: list[dict[str, Any]]) -> list[Cell]:
+    """The rows of `examples.vllm.run`."""
+    return [
+        Cell(
+            "vLLM", row["pair"].replace("-", " → ").replace("+", " and "),
+            OWN if row["carrier"] == "nixl" else row["carrier"], row["scenario"], (row["equal"], row["asked"]),
+            tuple(row["digests"]), tuple(row["sums"]), row["back"], row["lags"][0] if row["lags"] else None,
+            not row["wrong"], "; ".join(row["wrong"]), row["note"], row["build"],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def of_sglang(rows: list[dict[str, Any]]) -> list[Cell]:
+    """The rows of `examples.sglang.run`."""
+    whole = {(row["pair"], row["backend"], row["scenario"]): row for row in rows}
+    return [
+        Cell(
+            "SGLang", row["pair"].replace(":", " → "), OWN if row["backend"] == "staging" else row["backend"],
+            row["scenario"], _answers(row.get("tokens", "0/0")), _digests(whole.get(_of(row, "digests"), {})), (0, 0),
+            whole.get(_of(row, "idle"), {}).get("good", False), row.get("lag_ms", [None])[0], row["good"],
+            "" if row["good"] else _why(row), _noted(row), row.get("build", ""),
+        )
+        for row in rows
+        if row["scenario"] not in WHOLE
+    ]  # fmt: skip
+
+
+def _of(row: dict[str, Any], scenario: str) -> tuple[str, str, str]:
+    return row["pair"], row["backend"], scenario
+
+
+def _answers(text: str) -> tuple[int, int]:
+    right, asked = text.split("/")
+    return int(right), int(asked)
+
+
+def _digests(row: dict[str, Any]) -> tuple[int, int]:
+    return row.get("compared", 0), row.get("differ", 0)
+
+
+def _why(row: dict[str, Any]) -> str:
+    return row.get("other_said") or "; ".join(row.get("errors", [])) or "other tokens than the whole model's"
+
+
+def _noted(row: dict[str, Any]) -> str:
+    said = {
+        "other_heard_s": "the other side is answered in {} s", "decode_heard_s": "decode is answered in {} s",
+        "aborted": "{} aborted", "both_answered": "{} times both sides answer", "noticed": "noticed {}",
+    }  # fmt: skip
+    return "; ".join(text.format(row[name]) for name, text in said.items() if name in row)
+
+
+def read(results: Path = RESULTS) -> list[Cell]:
+    """All cells, as they were run."""
+    vllm, sglang = (json.loads((results / f"{name}.json").read_text()) for name in ("vllm", "sglang"))
+    return [*of_vllm(vllm), *of_sglang(sglang)]
+
+
+def rows_of(cells: list[Cell]) -> list[tuple[Cell, Cell | None, Cell | None]]:
+    """Of each of kvproto's: the same without digests, and the engine's own connector's."""
+    at = {(cell.engine, cell.pair, cell.carrier, cell.scenario): cell for cell in cells}
+
+    def like(cell: Cell, carrier: str) -> Cell | None:
+        return at.get((cell.engine, cell.pair, carrier, cell.scenario))
+
+    return [
+        (cell, like(cell, PLAIN), like(cell, OWN))
+        for cell in cells
+        if cell.carrier == OURS
+    ]
+
+
+def _ms(*cells: Cell | None) -> str:
+    lags = [cell.lag if cell else None for cell in cells]
+    return ", ".join("-" if lag is None else f"{lag:.0f}" for lag in lags)
+
+
+def _pair(numbers: tuple[int, int]) -> str:
+    return f"{numbers[0]:,}, {numbers[1]}" if numbers[0] else "-"
+
+
+def _judged(cell: Cell | None) -> str:
+    return "-" if cell is None else "yes" if cell.good else f"**no**: {cell.why}"
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
+
+
+def summary(cells: list[Cell]) -> str:
+    """A row for each pair."""
+    made, rows = rows_of(cells), list[tuple[str, ...]]()
+    for engine, pair in dict.fromkeys((ours.engine, ours.pair) for ours, _, _ in made):
+        mine = [row for row in made if (row[0].engine, row[0].pair) == (engine, pair)]
+        ours = [row[0] for row in mine]
+        by = {row[0].scenario: row for row in mine}
+        one, many = by.get(ONE[engine], (None,) * 3), by.get(MANY[engine], (None,) * 3)
+        asked = [cell for cell in ours if cell.answers[1] and "control" not in cell.scenario]
+        totals = [
+            (sum(getattr(cell, name)[0] for cell in ours), sum(getattr(cell, name)[1] for cell in ours))
+            for name in ("digests", "blocks")
+        ]  # fmt: skip
+        if engine == "SGLang":
+            totals[0] = ours[0].digests
+        rows.append((
+            engine, pair, f"{sum(cell.good for cell in ours)} of {len(ours)}",
+            f"{sum(cell.answers[0] for cell in asked)} of {sum(cell.answers[1] for cell in asked)}",
+            *map(_pair, totals), "yes" if all(cell.back for cell in ours) else "**no**", _ms(*one), _ms(*many[1:]),
+        ))  # fmt: skip
+    return _table(SUMMARY, rows)
+
+
+def each(cells: list[Cell]) -> str:
+    """A row for each scenario."""
+    rows = [
+        (
+            ours.engine, ours.pair, ours.scenario,
+            f"{ours.answers[0]} of {ours.answers[1]}" if ours.answers[1] else "-", _pair(ours.digests),
+            _pair(ours.blocks), "yes" if ours.back else "**no**", _ms(ours), _ms(plain), _ms(own), _judged(ours),
+            _judged(own), ours.note, own.note if own else "",
+        )
+        for ours, plain, own in rows_of(cells)
+    ]  # fmt: skip
+    return _table(EACH, rows)
+
+
+def told(cells: list[Cell]) -> str:
+    """What stands between the marks."""
+    builds = Counter(cell.build or "an earlier one" for cell in cells)
+    said = ", ".join(f"{count} of {name}" for name, count in builds.most_common())
+    return f"{summary(cells)}\n\nRows by the build of kvproto that ran: {said}.\n\n## Every row\n\n{each(cells)}"
+
+
+def placed(page: str, text: str) -> str:
+    """The page with this text between its marks; ValueError: it has none."""
+    head, rest = page.split(BEGIN)
+    return f"{head}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(placed(PAGE.read_text(), told(read())))
+
+
+if __name__ == "__main__":
+    main()
