@@ -10,9 +10,11 @@ import pytest
 from msgspec.structs import replace
 from support.samples import NOW, event_of, expected, is_report, value_in
 
-from kvproto.fsm.machine import Machine
+from kvproto.fsm.machine import Machine, machine_for
 from kvproto.fsm.table import Row, Table
+from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.timer_wheel import QUANTUM
+from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Event, Report, TimerFired
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -116,3 +118,16 @@ def test_times_that_are_due_alike_are_one_object() -> None:
     opened = ev.SendOpened(7, 0, 0, ready=False, staged_cost=1.0)
     first, second = (machine.step(machine.initial, opened, NOW + at)[0] for at in (0.0, 1e-4))
     assert first.due == second.due
+
+
+def test_a_table_is_compiled_once_for_the_same_timers_and_anew_when_it_is_patched() -> None:
+    made = machine_for(prefill_send, Timing())
+    assert machine_for(prefill_send, Timing()) is made
+    assert machine_for(prefill_send, Timing(write=Timer(31.0))).timers != made.timers
+    with TablePatch() as patch:
+        patch.patch(prefill_send, "timers", prefill_send.timers | {PSend.WRITING: "stall"})
+        assert machine_for(prefill_send, Timing()).timers[PSend.WRITING] == Timing().stall
+    with TablePatch() as patch:
+        patch.drop(prefill_send, prefill_send.rows[:1])
+        assert machine_for(prefill_send, Timing()) is not made
+    assert machine_for(prefill_send, Timing()) is made
