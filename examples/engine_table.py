@@ -76,7 +76,7 @@ def of_sglang(rows: list[dict[str, Any]]) -> list[Cell]:
     whole = {(row["pair"], row["backend"], row["scenario"]): row for row in rows}
     return [
         Cell(
-            "SGLang", row["pair"].replace(":", " → "), OWN if row["backend"] == "staging" else row["backend"],
+            "SGLang", row["pair"].replace(":", " → ", 1), OWN if row["backend"] == "staging" else row["backend"],
             row["scenario"], _answers(row.get("tokens", "0/0")), _digests(whole.get(_of(row, "digests"), {})), (0, 0),
             whole.get(_of(row, "idle"), {}).get("good", False), row.get("lag_ms", [None])[0], row["good"],
             "" if row["good"] else _why(row), _noted(row), row.get("build", ""),

@@ -54,7 +54,8 @@ class Run:
     def __init__(
         self, pair: str, backend: str, folder: Path, pages: tuple[int, int], keep: Callable[[dict[str, Any]], None]
     ) -> None:  # fmt: skip
-        """`keep` is called with each row that is made."""
+        """`pages`: tokens a page at prefill, at decode; `keep` is called with each row that is made."""
+        self.label = pair if pages[0] == pages[1] else f"{pair} pages {pages[0]}-{pages[1]}"
         self.pair, self.backend, self.folder, self.keep = pair, backend, folder, keep
         self.rows: list[dict[str, Any]] = []
         self.room, self.noise = random.Random(f"{pair} {backend}").randrange(1, 800_000), random.Random()
@@ -103,7 +104,7 @@ class Run:
 
     def row(self, scenario: str, **more: Any) -> None:
         """Note it, and say so."""
-        self.rows.append({"pair": self.pair, "backend": self.backend, "scenario": scenario, **more, "build": build()})
+        self.rows.append({"pair": self.label, "backend": self.backend, "scenario": scenario, **more, "build": build()})
         print(json.dumps(self.rows[-1]), flush=True)
         self.keep(self.rows[-1])
 
@@ -267,5 +268,5 @@ def digests(folder: Path, given_up: set[int]) -> dict[str, Any]:
         for place, number in places.items()
     ]
     differ = sum(ours != theirs for ours, theirs in pairs)
-    rooms = len(sides["D"]) - len(alone)
-    return {"good": differ == 0, "rooms": rooms, "given_up_late": len(alone), "compared": len(pairs), "differ": differ}
+    both = len(sides["D"]) - len(alone)
+    return {"good": differ == 0, "rooms": both, "given_up_late": len(alone), "compared": len(pairs), "differ": differ}
