@@ -1,4 +1,4 @@
-"""The search of a configuration: the framework's, over the packed world of ranks."""
+"""The search of a configuration: the framework's, over the packed world of ranks, and what new rooms meet after it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from kvproto.check.config import Config
 from kvproto.check.explorers import explorer
+from kvproto.check.new_rooms import first_failure, rests
 from kvproto.check.step_wording import named
 from kvproto.check.story import RankTale, plain
 from kvproto.fsm import search
@@ -22,6 +23,14 @@ class RankSearch(search.Search):
         """`memory`: MiB of this process at which the search gives up."""
         self.config, self.world = config, explorer(config)
         super().__init__(name, config, self.world, memory=memory)
+
+    def _judge_ends(self) -> None:
+        """And after the last fault a new room succeeds."""
+        super()._judge_ends()
+        failed = None if self.result.violations else first_failure(self.config, rests(self.world, self.order))
+        if failed is not None:
+            place, name, text = failed
+            self._violate(name, text, place)
 
     def tale(self, name: str, text: str, events: list[Any]) -> RankTale:
         """A violation, with the names that the story uses."""

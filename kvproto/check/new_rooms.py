@@ -1,0 +1,132 @@
+"""After the last fault a new room succeeds: asked of every state of rest in which all links are up.
+
+A search knows the states in which all rooms are over and nothing is under way.  Of each, all that a new room can meet
+is what the ranks have kept: links and what is known of their other ends, ring and watermark, slots, and lives.  The
+rooms that are over have other ids, so their tombstones and outcomes go; what is left is the first state of a world of
+one room and no fault (`rest_of`), and few of them differ.  From all of them together every order of messages, engines
+and timers is searched, kernels and writes in no time, with everything judged that is judged anywhere: the room may not
+fail (S9), it ends (L1), it leaves nothing (L2, S8).
+
+A state in which a rank is dead, or a link not up as one at both ends, is left out: there a room may well fail.  Who has
+come that far and comes back is met later in the same search.  Timed worlds ask the same with numbers for time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from kvproto.check.config import Budget, Config
+from kvproto.check.decode_memory import DNode
+from kvproto.check.node import SILENT
+from kvproto.check.prefill_local_steps import PNode
+from kvproto.check.state_encoding import DEAD, MASK, QUIET, BudgetState
+from kvproto.check.successors import Explorer
+from kvproto.fsm.search import Search
+
+#: the nodes' values, without rooms: what a new room meets
+Rest = tuple[Any, ...]
+
+
+def one_room(config: Config) -> Config:
+    """The world of the new room."""
+    calm = {"hasty": False, "swift": True, "live": True, "lives": 1, "rooms": 1, "memory": 0}
+    return replace(config, budget=Budget(), must=(), never=(), **calm)
+
+
+def rests(world: Explorer, order: Iterable[int]) -> dict[Rest, int]:
+    """What a new room can meet, and the number of a state in which it does; empty where both sides do not fit."""
+    found: dict[Rest, int] = {}
+    known: dict[tuple[int, int], Any] = {}
+    if world.config.misfit or world.config.timed:
+        return found
+    for place, state in enumerate(order):
+        if world.unrest(state) or not _all_up(world, state):
+            continue
+        nodes = []
+        for at in range(world.n):
+            number = state >> world.shifts[at] & MASK
+            if (at, number) not in known:
+                known[at, number] = rest_of(world.parts[at].values[number])
+            nodes.append(known[at, number])
+        found.setdefault(tuple(nodes), place)
+    return found
+
+
+def _all_up(world: Explorer, state: int) -> bool:
+    numbers = [state >> shift & MASK for shift in world.shifts]
+    if any(world.parts[at].values[numbers[at]][0] is DEAD for at in range(world.n)):
+        return False
+    return all(world.couple(i, numbers[p], numbers[d]).agreed for i, (d, p) in enumerate(world.ends))
+
+
+def rest_of(value: PNode | DNode) -> PNode | DNode:
+    """A node at rest, as it is for a room that it has never heard of."""
+    fresh: dict[str, Any] = {"script": (0,), "outcome": (SILENT,), "released": (False,)}
+    if isinstance(value, PNode):
+        rooms, _, links, known, sends, free, held, queue, watch, *more = value.rank
+        rank = (rooms, (), links, known, sends, free, held, queue, ((),) * len(watch), *more)
+        return value._replace(rank=rank, slots=(None,) * len(value.slots), **fresh)
+    rooms, _, *kept = value.rank
+    return value._replace(rank=(rooms, (), *kept), pages=(0,), aux=(False,), **fresh)
+
+
+class OneRoom(Explorer):
+    """The new room's world, which begins where it is told to."""
+
+    first: int
+
+    def initial(self) -> int:
+        """The first of the states of rest."""
+        return self.first
+
+
+class NewRoomSearch(Search):
+    """From these states of rest: a new room, and nothing that could go wrong."""
+
+    def __init__(self, config: Config, starts: Iterable[Rest]) -> None:
+        self.config = one_room(config)
+        self.world = OneRoom(self.config)
+        super().__init__("new room", self.config, self.world)
+        self.starts = [self._packed(nodes) for nodes in starts]
+        self.world.first = self.starts[0]
+
+    def _packed(self, nodes: Rest) -> int:
+        world, state = self.world, 0
+        for at, value in enumerate(nodes):
+            world.nodes[at].initial(value.life)  # a decode rank remembers whom it has called in which life
+            state |= world.parts[at](value) << world.shifts[at]
+        for at in range(world.n, world.last):
+            state |= QUIET << world.shifts[at]
+        nothing = (0,) * len(Budget.__struct_fields__)
+        return state | world.budget(BudgetState(nothing)) << world.shifts[-1]
+
+    def _walk(self, report: Any, begun: float) -> None:
+        for state in self.starts[1:]:
+            self._meet(state, 0)
+        super()._walk(report, begun)
+
+    def _add_violation(self, name: str, text: str, at: int | None, event: Any) -> None:
+        """Only that there is one: the way there begins in another world."""
+        del at, event
+        self.result.violations.append((name, text))
+
+
+def first_failure(config: Config, found: dict[Rest, int]) -> tuple[int, str, str] | None:
+    """The number of a state of rest after which a new room does not succeed, the property, and how it fails."""
+    if not found or not _failure(config, found):
+        return None
+    for nodes, place in found.items():  # by itself, so that it is known which
+        failure = _failure(config, [nodes])
+        if failure is not None:
+            name, text = failure
+            return place, name, f"after this, with a new room: {text.replace('room 0', 'the new room')}"
+    raise AssertionError("what fails together has to fail alone")
+
+
+def _failure(config: Config, starts: Iterable[Rest]) -> tuple[str, str] | None:
+    search = NewRoomSearch(config, starts)
+    search.run()
+    return search.result.violations[0] if search.result.violations else None

@@ -1,0 +1,60 @@
+"""After the last fault a new room succeeds: from every state of rest with its links up, where time has no numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kvproto.check.config import Budget, Config
+from kvproto.check.new_rooms import NewRoomSearch, Rest, first_failure, rests
+from kvproto.check.search import RankSearch
+from kvproto.check.small_worlds import AT_ONCE
+
+LINK = Config(ring=1, chunks=1, engine=AT_ONCE, swift=True, budget=Budget(link=1, crash=1))
+
+
+def of(config: Config) -> dict[Rest, int]:
+    """What a new room can meet in this world."""
+    search = RankSearch("world", config)
+    assert search.run().ended == "exhausted"
+    return rests(search.world, search.order)
+
+
+def test_a_new_room_is_searched_from_every_state_that_it_can_meet() -> None:
+    met = of(LINK)
+    lives = {(p.life, d.life) for p, d in met}
+    assert lives == {(0, 0), (1, 0), (0, 1)}
+    assert len({d.rank[2][0].epoch for _, d in met}) > 1
+    search = NewRoomSearch(LINK, met)
+    assert search.run().violations == []
+    assert search.result.states > 10 * len(met)
+    steps = {why.what[0] for state in search.order for why in search.space.successors(state)[1]}
+    assert {"gathered", "land", "scattered"} <= steps
+
+
+def no_slot(p: Any, d: Any) -> Rest:
+    """A rank that has lost its staging slot."""
+    return p._replace(rank=(*p.rank[:5], (), *p.rank[6:])), d
+
+
+def no_peer(p: Any, d: Any) -> Rest:
+    """A rank that has forgotten who is at the other end of its link."""
+    return p._replace(rank=(*p.rank[:3], (None,), *p.rank[4:])), d
+
+
+@pytest.mark.parametrize("lost", [no_slot, no_peer])
+def test_what_a_rank_has_lost_is_told_by_the_way_there(lost: Callable[[Any, Any], Rest]) -> None:
+    met = of(LINK)
+    last = list(met)[-1]
+    failed = first_failure(LINK, {**met, lost(*last): met[last]})
+    assert failed is not None
+    place, _, text = failed
+    assert place == met[last]
+    assert "with a new room" in text
+
+
+def test_who_is_dead_or_alone_is_not_asked() -> None:
+    met = of(Config(ring=1, chunks=1, engine=AT_ONCE, swift=True, restart=False, budget=Budget(crash=1)))
+    assert {(p.life, d.life) for p, d in met} == {(0, 0)}
