@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproto.check.config import Budget, Config
 from kvproto.check.new_rooms import NewRoomSearch, Rest, first_failure, rests
 from kvproto.check.search import RankSearch
 from kvproto.check.small_worlds import AT_ONCE
 
+#: writes that fail, leases and timers that end, on the one slot that there is
+CHAIN = Config(ring=1, engine=AT_ONCE, swift=True, budget=Budget(write=1, late=2, timeout=1))
 LINK = Config(ring=1, chunks=1, engine=AT_ONCE, swift=True, budget=Budget(link=1, crash=1))
 
 
+@cache
 def of(config: Config) -> dict[Rest, int]:
     """What a new room can meet in this world."""
     search = RankSearch("world", config)
@@ -32,6 +37,27 @@ def test_a_new_room_is_searched_from_every_state_that_it_can_meet() -> None:
     assert search.result.states > 10 * len(met)
     steps = {why.what[0] for state in search.order for why in search.space.successors(state)[1]}
     assert {"gathered", "land", "scattered"} <= steps
+
+
+def elsewhere_in_the_ring(nodes: Rest) -> Rest:
+    """The same, with the ring's head and watermark where they were at the beginning."""
+    found: list[Any] = []
+    for node in nodes:
+        links, where = node.rank[2], node.rank[4]
+        if "ring" in node._fields:
+            where = (0, 0, None)
+        else:
+            links = tuple(replace(link, mark_round=0, mark_tail=0) for link in links)
+        found.append(node._replace(rank=(*node.rank[:2], links, node.rank[3], where, *node.rank[5:])))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("config", [CHAIN, replace(CHAIN, rooms=2, chunks=1, budget=Budget(write=1, late=2))])
+def test_failures_on_the_one_slot_leave_what_there_was_before_the_first(config: Config) -> None:
+    begun = of(replace(config, rooms=1, budget=Budget()))
+    after = {elsewhere_in_the_ring(rest) for rest in of(config)}
+    assert after == {elsewhere_in_the_ring(rest) for rest in begun}
+    assert len(after) == 1
 
 
 def no_slot(p: Any, d: Any) -> Rest:
