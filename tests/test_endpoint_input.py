@@ -92,8 +92,8 @@ def test_what_is_no_integer_is_refused_at_the_call(shared: Pair, name: str, valu
 
 
 TABLES: list[tuple[Any, str]] = [
-    ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], "integers, not torch.float32"), (np.arange(8.0), "integers"),
-    (torch.arange(8, dtype=torch.bfloat16), "integers"), ([True] * 8, "integers, not torch.bool"),
+    ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], "integers, not float64"), (np.arange(8.0), "integers"),
+    (torch.arange(8, dtype=torch.bfloat16), "integers"), ([True] * 8, "integers, not bool"),
     ([0, 1, 2, -3, 4, 5, 6, 7], "page -3 of a pool of 16: pages are 0 .. 15"), ([*range(7), PAGES], "page 16 of"),
     ([[*range(8)]], "dimension"),
 ]  # fmt: skip

@@ -10,7 +10,8 @@ import pytest
 from support.stories import layout
 from support.wiretap import Stranger, Tap
 
-from kvproto.engine.logs import BURST, KEPT, LONGEST, PERIOD, Logs
+from kvproto.engine.event_loop import PERIOD
+from kvproto.engine.logs import BURST, KEPT, LONGEST, Logs
 from kvproto.io.clock import ManualClock
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import encode

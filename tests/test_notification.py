@@ -16,7 +16,7 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import encode
 from kvproto.protocol.events import room_key
 from kvproto.protocol.messages import ChunkAck, StgNotify
-from kvproto.protocol.notification import note, read_note
+from kvproto.protocol.notification import MAX_NOTES, make_tag, read_tag
 from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 
@@ -33,15 +33,24 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 
 def test_a_note_says_who_where_and_what() -> None:
-    body = StgNotify(3, 17)
     key = room_key((1 << 64) - 1, 9)
-    assert read_note(note((1 << 64) - 1, 5, 7 << 16, key, body)) == (((1 << 64) - 1, 5), 7 << 16, key, body)
+    notes = [(7 << 16, key, StgNotify(3, 17)), (7 << 16, 0, StgNotify(0, 18))]
+    assert read_tag(make_tag((1 << 64) - 1, 5, notes)) == (((1 << 64) - 1, 5), notes)
 
 
-@pytest.mark.parametrize("tag", [b"", b"short", bytes(40), bytes(12) + encode(1, room_key(1, 0), ChunkAck(0))])
+NOTE = 1, room_key(1, 0), StgNotify(0, 1)
+NO_TAGS = {
+    "empty": b"", "short": b"short", "zeros": bytes(40), "another message": bytes(12) + encode(1, 1, ChunkAck(0)),
+    "no list": bytes(12) + encode(*NOTE), "none": make_tag(1, 0, []),
+    "too many": make_tag(1, 0, [NOTE] * (MAX_NOTES + 1)),
+    "one bad": make_tag(1, 0, [NOTE, (1, 1, ChunkAck(0))]),  # type: ignore[list-item]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tag", NO_TAGS.values(), ids=NO_TAGS)
 def test_what_is_no_note_is_refused(tag: bytes) -> None:
     with pytest.raises(WireError):
-        read_note(tag)
+        read_tag(tag)
 
 
 def test_a_part_is_notified_once_by_its_write_or_by_a_message(pair: Pair) -> None:
@@ -101,6 +110,6 @@ def test_an_answer_that_overtakes_the_end_of_its_write_is_remembered(pair: Pair)
 def test_a_tag_of_somebody_else_is_counted(pair: Pair) -> None:
     rank, loop, _, data = inside(pair.decodes[0])
     data._arrived(b"nonsense")
-    data._arrived(note(99, 0, 1, room_key(1, 0), StgNotify(0, 1)))
+    data._arrived(make_tag(99, 0, [NOTE]))
     assert loop.counts["malformed notes"] == 1
     assert rank.counts["messages of strangers"] == 1

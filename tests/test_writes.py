@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 
 from kvproto.engine.logs import Logs
+from kvproto.engine.prepared_writes import StagedWrite
 from kvproto.engine.writes import BUDGET, RankWrites
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.transports.base import Busy, Completed, Failed, Fault, Handle, PeerId
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.messages import StgNotify
+from kvproto.protocol.notification import MAX_NOTES
 from kvproto.protocol.states import PWrite
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.protocol.timing import Timing
@@ -50,22 +53,35 @@ class World:
         self.loop = stand_in(
             turns=1, logs=Logs("prefill rank 0", Counter()), raise_event=self.queue.append, submit=self.submit,
             settle=lambda: self.submit([]),
-            handlers=self.handlers,
+            handlers=self.handlers, late=[],
         )  # fmt: skip
         transport = stand_in(write_many=self.write_many, quiescent=lambda _: self.settled, drop=lambda _: None)
-        self.writes = RankWrites(self.loop, transport)
+        #: of staged writes: tags in the order of their posts; whose alone, and together with whose, is refused
+        self.tags: list[list[int]] = []
+        self.bad: set[int] = set()
+        self.writes = RankWrites(self.loop, transport, stand_in(parts=self.parts, tag=lambda writes: writes))
 
-    def write_many(self, _peer: PeerId, parts: list[Any], _tag: bytes) -> Handle:
+    @staticmethod
+    def parts(writes: list[StagedWrite]) -> list[Any]:
+        return [SimpleNamespace(descs=np.array([write.piece for write in writes], np.uint64))]
+
+    def write_many(self, _peer: PeerId, parts: list[Any], tag: Any) -> Handle:
         if self.full:
             raise Busy("planted")
-        if self.broken:
+        chunks = [write.note[2].chunk for write in tag]
+        if self.broken or self.bad.intersection(chunks):
             raise OSError("planted")
+        if chunks:
+            self.tags.append(chunks)
         self.posted.append(sum(len(part.descs) for part in parts))
         return Handle(len(self.posted) - 1)
 
     def submit(self, _effects: list[Any]) -> None:
         """Fire what was raised; what is said to the send is kept, the rest carried out."""
-        while self.queue:
+        while self.queue or self.loop.late:
+            if not self.queue:
+                self.loop.late.pop(0)()
+                continue
             event: Any = self.queue.popleft()
             key = event.room, event.chunk, event.peer
             value, outputs = self.machine.step(self.values.get(key, self.machine.initial), event, self.now)
@@ -76,7 +92,7 @@ class World:
                 elif type(output) in self.handlers:
                     self.handlers[type(output)](output)
                 else:
-                    assert isinstance(output, do.MakePages), output
+                    assert isinstance(output, do.MakePages | do.MakeWrite), output
 
     def write(self, batches: int, pieces: int = 1, key: tuple[int, int, int] = KEY) -> None:
         """Begin one of so many batches of so many pieces."""
@@ -84,6 +100,21 @@ class World:
         self.tell(ev.PagesBegun(*key, b"", LEASE_S))
         self.writes.offer(key, PEER, deque([part] for _ in range(batches)))
         self.submit([])
+
+    def stage(self, *chunks: int, peer: PeerId = PEER, hold: bool = False) -> None:
+        """Gathers of these chunks have ended at one moment."""
+        for chunk in chunks:
+            key = 7, chunk, 1
+            self.queue.append(ev.WriteBegun(*key, 0, 0, 1, LEASE_S))
+            self.submit([])
+        for chunk in chunks:
+            write = StagedWrite(peer, (0, 64 * chunk, 64), (1, 7, StgNotify(chunk, 1)))
+            self.writes.offer((7, chunk, 1), peer, deque([write]), hold=hold)
+        self.submit([])
+
+    def ends(self) -> list[tuple[str, int]]:
+        """What was told, and of which chunk."""
+        return [(type(event).__name__, event.chunk) for event in self.told]  # type: ignore[attr-defined]
 
     def tell(self, event: Event) -> None:
         self.queue.append(event)
@@ -248,3 +279,79 @@ def test_one_whose_forward_has_failed_is_never_posted_and_fails_once(world: Worl
     for _ in range(2):
         world.next_pass()
     assert not world.posted and world.told == [LOST] and world.over()
+
+
+def test_staged_writes_of_one_moment_are_one_of_the_transport_to_each_peer(world: World) -> None:
+    world.stage(0, 1, 2)
+    world.stage(3, peer=PeerId("other"))
+    assert world.tags == [[0, 1, 2], [3]] and world.posted == [3, 1]
+    world.end(0)
+    assert world.ends() == [("WriteCompleted", chunk) for chunk in (0, 1, 2)]
+    world.end(1)
+    assert world.ends()[3:] == [("WriteCompleted", 3)] and world.over()
+    assert (world.writes.pieces, world.writes.nbytes) == (4, 4 * 64)
+
+
+def test_small_ones_that_are_held_leave_at_the_next_look_with_what_is_ready_then(world: World) -> None:
+    world.stage(0, hold=True)
+    world.stage(1, hold=True)
+    assert not world.tags and world.writes
+    world.next_pass()
+    assert world.tags == [[0, 1]]
+
+
+def test_what_is_held_asks_for_its_lease_when_it_leaves(world: World) -> None:
+    world.stage(0, 1, hold=True)
+    world.now = LEASE_S
+    world.next_pass()
+    assert not world.tags and world.ends() == [("WriteLapsed", 0), ("WriteLapsed", 1)] and world.over()
+
+
+def test_a_tag_holds_so_many_notes_and_the_rest_is_a_write_of_its_own(world: World) -> None:
+    world.stage(*range(MAX_NOTES + 1))
+    assert [len(tag) for tag in world.tags] == [MAX_NOTES, 1]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_fails_together_is_told_of_each(world: World, settled: bool) -> None:
+    world.stage(0, 1)
+    world.fail(0, settled=settled)
+    first = [ev.WriteFailed(7, chunk, 1, settled=settled) for chunk in (0, 1)]
+    assert world.told == first
+    if not settled:
+        world.next_pass()
+        assert world.told == first, "bytes may still land"
+        world.settled = True
+        world.next_pass()
+        assert world.told == [*first, *(ev.WriteFailed(7, chunk, 1, settled=True) for chunk in (0, 1))]
+    assert world.over()
+
+
+def test_of_those_that_are_refused_together_only_who_is_at_fault_fails(world: World) -> None:
+    world.bad = {1}
+    world.stage(0, 1, 2)
+    assert world.tags == [[0], [2]]
+    assert world.told == [ev.WriteFailed(7, 1, 1, settled=True)]
+    world.end(0, 1)
+    assert world.ends()[1:] == [("WriteCompleted", 0), ("WriteCompleted", 2)] and world.over()
+
+
+def test_those_without_room_leave_together_later(world: World) -> None:
+    world.full = True
+    world.stage(0, 1)
+    assert not world.tags and world.values[7, 0, 1].state is PWrite.POSTING
+    world.full = False
+    world.next_pass()
+    assert world.tags == [[0, 1]]
+
+
+def test_one_that_is_given_up_before_the_others_are_posted_is_left_out(world: World) -> None:
+    world.stage(0, 1, hold=True)
+    for chunk in (0, 1):
+        world.queue.append(ev.BatchReady(7, chunk, 1, last=True))
+    world.queue.append(ev.WriteStopped(7, 0, 1))
+    world.writes._waiting.clear()
+    world.submit([])
+    assert world.tags == [[1]] and world.told == [ev.WriteFailed(7, 0, 1, settled=True)]
+    world.end(0)
+    assert world.ends()[1:] == [("WriteCompleted", 1)] and world.over()

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from kvproto.io.control.control import Control, Peer, Sent
+from kvproto.protocol import effects as do
 from kvproto.protocol.codec import encode
 from kvproto.protocol.messages import Message
 
@@ -53,6 +54,10 @@ class Connections:
         if peer is not None:
             self.control().outboxes.forget(peer)
 
+    def transmit(self, effect: do.Transmit) -> None:
+        """Put what a rank says on its link."""
+        self.send(effect.link, effect.epoch, effect.room, effect.body)
+
     def send(self, link: int, epoch: int, room: int, body: Message) -> None:
         """Put this message on this link."""
         peer = self.peer_of.get(link)
@@ -60,8 +65,8 @@ class Connections:
             self.counts["messages to nobody"] += 1
             return
         self.said[type(body)] += 1
-        frame = encode(epoch, room, body)
-        if self.control().send(peer, frame, urgent=not room, later=epoch > 0) is Sent.FULL:
+        control = self.control()
+        if control.send(peer, encode(epoch, room, body), urgent=not room, later=epoch > 0) is Sent.FULL:
             self.counts["queue full"] += 1
-            self.control().outboxes.forget(peer)
+            control.outboxes.forget(peer)
             self.lost(link)

@@ -26,7 +26,7 @@ from kvproto.layout.plan import Plan, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.notification import read_note
+from kvproto.protocol.notification import read_tag
 from kvproto.protocol.states import Cause
 from kvproto.rank.decode import DecodeRank
 
@@ -92,13 +92,14 @@ class DecodeData:
 
     def _arrived(self, tag: bytes) -> None:
         try:
-            writer, epoch, room, body = read_note(tag)
+            writer, notes = read_tag(tag)
         except WireError as error:
             self.loop.counts["malformed notes"] += 1
             self.loop.logs.frame("note", str(error))
             return
         link = self.rank.link_of.get(writer, 0)
-        self.loop.submit(self.rank.receive(link, epoch, room, body, self.loop.now, b"", 0))
+        for epoch, room, body in notes:
+            self.loop.submit(self.rank.receive(link, epoch, room, body, self.loop.now, b"", 0))
 
     # ------------------------------------------------------------------------------------------- effects
     def _ask_scatter(self, effect: do.LaunchScatter) -> None:
@@ -143,5 +144,5 @@ class DecodeData:
         entry, size = self.entries[effect.room], self.rank.layout.page_size
         first, end = effect.first, effect.first + effect.tokens
         pages = entry.pages[first // size : -(-end // size)]
-        body = msg.PagesRsp(effect.chunk, pages.to(torch.int32).numpy().astype("<u4").tobytes())
+        body = msg.PagesRsp(effect.chunk, pages.astype("<u4").tobytes())
         self.loop.connections.send(effect.link, effect.epoch, effect.room, body)

@@ -246,10 +246,12 @@ class DecodeEndpoint(Endpoint):
         groups = self._layer_groups(plan, entry.tokens - prefix, layer_groups)
         runs = page_runs_of(entry.pages[prefix // self._rank.layout.page_size :])
 
-        def event() -> Event:
-            return ev.RoomOpened(room.key, terms(group, plan, groups), entry.tokens, prefix, *said, runs)
+        key = room.key
 
-        known = self._entries.get(room.key)
+        def event() -> Event:
+            return ev.RoomOpened(key, terms(group, plan, groups), entry.tokens, prefix, *said, runs)
+
+        known = self._entries.get(key)
         if known is None or not known.announced:
             self._enter(room, entry, event)
             return
@@ -258,7 +260,7 @@ class DecodeEndpoint(Endpoint):
             raise ArgumentError(f"{room} was announced with {told}, and is opened with {entry.tokens} at {group}")
         known.announced = 0
         known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
-        self._do(event)
+        self._loop.call(lambda: self._happen(event()))
 
     def _layer_groups(self, plan: Plan, tokens: int, asked: int | None) -> int:
         if asked is not None:
@@ -282,12 +284,13 @@ class DecodeEndpoint(Endpoint):
         entry = need_room(self._rank.layout, tokens, (), self.pool, self._data.lane, whole=False)
         entry.announced = group
         said = need_secret(secret), as_traceparent(traceparent)
-        self._enter(room, entry, lambda: ev.RoomAnnounced(room.key, terms(group, plan), entry.tokens, *said))
+        key = room.key
+        self._enter(room, entry, lambda: ev.RoomAnnounced(key, terms(group, plan), entry.tokens, *said))
 
     def renew(self, room: Room) -> None:
         """Announce the room once more: its time to wait begins anew, on both sides.  Nothing happens if it is open."""
         if self._entry(room) is not None:
-            self._do(lambda: ev.RoomRenewed(room.key))
+            self._loop.call(ev.RoomRenewed(room.key))
 
     def aux(self, room: Room) -> bytes:
         """The aux row; NotFoundError until it has landed, and after the room was handed out by `released`."""

@@ -173,20 +173,21 @@ class Endpoint:
         self.close()
 
     # ------------------------------------------------------------------------------------------- rooms
-    def _enter(self, room: Room, entry: RoomEntry, event: Callable[[], Event]) -> None:
+    def _enter(self, room: Room, entry: RoomEntry, event: Event | Callable[[], Event]) -> None:
         key = room.key
         if key in self._entries or (self._rank.value_of(key) is not None and self._knows_room(key)):
             raise ArgumentError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
+        entry.room, entry.opened = room, self._loop.clock.real()
         self._loop.check()
-        entry.opened = self._loop.clock.real()
         self._entries[key] = entry
-        self._do(event)
+        self._loop.call(event if isinstance(event, Event) else lambda: self._happen(event()))
 
     def _knows_room(self, key: int) -> bool:
         raise NotImplementedError
 
-    def _do(self, event: Callable[[], Event]) -> None:
-        self._loop.call(lambda: self._loop.submit(self._rank.handle(event(), self._loop.now)))
+    def _happen(self, event: Event) -> None:
+        """On the loop's thread: have the rank handle it."""
+        self._loop.submit(self._rank.handle(event, self._loop.now))
 
     def _entry(self, room: Room) -> RoomEntry | None:
         """The room's entry; None for one that is over and was handed out; NotFoundError for one never opened here."""
@@ -262,7 +263,7 @@ class Endpoint:
         """Give the room up; nothing happens if it is over."""
         cause = self._abort_cause
         if self._entry(room) is not None:
-            self._do(lambda: ev.EngineAborted(room.key, cause))
+            self._loop.call(ev.EngineAborted(room.key, cause))
 
     _abort_cause: Cause
 
@@ -293,15 +294,15 @@ class Endpoint:
     # ----------------------------------------------------------------------------------------- effects
     def _outcome(self, effect: do.AnnounceOutcome) -> None:
         entry = self._entries.get(effect.room)
-        if entry is not None and entry.cause is None:
+        if entry is not None and entry.room is not None and entry.cause is None:
             entry.cause = effect.cause
             self._time_outcome(entry, effect.cause)
-            why = reason(self._rank, effect, entry.fault)
+            why = reason(self._rank, effect, entry.fault) if effect.cause else ""
             value = self._rank.value_of(effect.room)
             trace = value.traceparent.decode("ascii", "replace") if value is not None else ""
-            outcome = Outcome(Room(*room_of(effect.room)), effect.cause, entry.aux or b"", why, trace)
+            outcome = Outcome(entry.room, effect.cause, entry.aux or b"", why, trace)
             self._finished.append(outcome)
-            self._news.set()
+            self._tell()
             if self.spans is not None:
                 self.spans.ended(self._rank, outcome, entry)
             self._loop.logs.room(effect.room, effect.cause, why)
@@ -317,10 +318,15 @@ class Endpoint:
 
     def _release(self, effect: do.AnnounceReleased) -> None:
         entry = self._entries.get(effect.room)
-        if entry is not None and not entry.released:
+        if entry is not None and entry.room is not None and not entry.released:
             entry.released = True
             self._phases["release"].note(self._loop.clock.real() - entry.ended)
-            self._released.append(Room(*room_of(effect.room)))
+            self._released.append(entry.room)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Something is there to be handed out: who waits for it wakes."""
+        if not self._news.is_set():  # who clears it looks afterwards
             self._news.set()
 
     def _link(self, effect: do.AnnounceLink) -> None:

@@ -42,6 +42,8 @@ PASS_S = 0.01
 #: seconds that what is said waits for more in a long pass
 HELD_S = 3e-4
 LONGEST_WAIT = 1.0
+#: seconds from one `passed` to the next
+PERIOD = 1.0
 
 
 class Bulk(Protocol):
@@ -66,12 +68,16 @@ class EventLoop(LoopThread):
         self.now, self.turns = clock.now(), 0
         #: the last thing that a pass does
         self.bulk: list[Bulk] = []
-        self._inbox: deque[Callable[[], None]] = deque()
+        self._inbox: deque[Callable[[], None] | Event] = deque()
         #: frames that a pass had no time for, and when this one began
         self._arrived: deque[tuple[Peer, bytes]] = deque()
         self._began = self._let_go = 0.0
+        #: when `passed` is due
+        self.second = 0.0
         self._events: deque[Event] = deque()
         self._pace = FAST
+        #: what is done once when no event is left: work of several effects that is cheaper together
+        self.late: list[Callable[[], None]] = []
         #: what passes have taken in which something happened
         self.passes = Durations(PASS_BOUNDS)
 
@@ -88,15 +94,18 @@ class EventLoop(LoopThread):
         """What else follows from a handler's fault, beside `fault`."""
 
     def passed(self) -> None:
-        """A pass is over, but for the sleep."""
+        """A pass is over, but for the sleep; told once in `PERIOD` seconds."""
 
     # ----------------------------------------------------------------------------------- the owner's side
-    def call(self, action: Callable[[], None]) -> None:
-        """Have `action` done in the loop's next pass.  Any thread; never waits.  EndpointError: there is none."""
+    def call(self, action: Callable[[], None] | Event) -> None:
+        """Have `action` done, or an event handled, in the loop's next pass.  Any thread; never waits.  EndpointError:
+        there is none.
+        """
         if self.closed or self.broken is not None:
             self.check()
         self._inbox.append(action)
-        self.rouse()
+        if self._owner is not None and self._owner != get_ident():
+            self.control.wake()
 
     def raise_event(self, event: Event) -> None:
         """Have the party handle `event` in this pass (on the loop's thread)."""
@@ -104,14 +113,34 @@ class EventLoop(LoopThread):
 
     def submit(self, effects: list[Effect]) -> None:
         """Carry these effects out, and all that follows at once."""
-        if effects:
-            self._carry_out(effects)
-        events = self._events
-        while events:
+        handlers, events = self.handlers, self._events
+        while True:
+            for effect in effects:
+                handler = handlers.get(type(effect))
+                if handler is None:
+                    self._fault(str(effect), LookupError("no handler carries it out"))
+                    continue
+                try:
+                    handler(effect)
+                except Exception as error:  # noqa: BLE001  # a handler's fault never ends the loop
+                    self._fault(str(effect), error)
+                    self.failed(effect, error)
+            if not events:
+                if not self.late:
+                    return
+                effects = []
+                self._do_late()
+                continue
             self.now = self.clock.again()
             effects = self.party.handle(events.popleft(), self.now)
-            if effects:
-                self._carry_out(effects)
+
+    def _do_late(self) -> None:
+        late, self.late = self.late, []
+        for action in late:
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001  # what it concerned ends by its timers
+                self._fault("what was put off", error)
 
     def settle(self) -> None:
         """Carry out what was raised since, if anything was."""
@@ -126,17 +155,24 @@ class EventLoop(LoopThread):
         self.turns += 1
         self.now, self._began = self.clock.now(), self.clock.real()
         self._let_go = self._began
-        moved = self._take_calls()
+        moved = bool(self._inbox) and self._take_calls()
         moved |= self._take_sources()
         moved |= self._take_frames()
         if self.party.next_deadline <= self.now:
             self.submit(self.party.tick(self.now, LIMIT))
             moved = True
-        self.control.flush()
-        if self._take_bulk():
-            self.control.flush()
+        control = self.control
+        if control.outboxes.held:
+            control.flush()
+        took = False
+        for each in self.bulk:
+            took |= each.run()
+        if took:
+            control.flush()
             moved = True
-        self.passed()
+        if self.second <= self.now:
+            self.second = self.now + PERIOD
+            self.passed()
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
         if moved:
             self.passes.note(self.clock.real() - self._began)
@@ -174,7 +210,10 @@ class EventLoop(LoopThread):
             action = self._inbox.popleft()
             self.now = self.clock.again()
             try:
-                action()
+                if isinstance(action, Event):
+                    self.submit(self.party.handle(action, self.now))
+                else:
+                    action()
             except Exception as error:  # noqa: BLE001  # an engine's mistake is told, and ends nothing
                 self._fault("a call of the engine", error)
             if self._events:
@@ -201,12 +240,6 @@ class EventLoop(LoopThread):
             self.hear(*self._arrived.popleft())
         return count > 0
 
-    def _take_bulk(self) -> bool:
-        moved = False
-        for each in self.bulk:
-            moved |= each.run()
-        return moved
-
     def _interlude(self) -> bool:
         """Look at the other sources, and let go what was said; whether the pass has taken its time."""
         self._take_sources()
@@ -215,20 +248,6 @@ class EventLoop(LoopThread):
             self.control.flush()
             self._let_go = now
         return now - self._began > PASS_S
-
-    # ---------------------------------------------------------------------------------------- effects
-    def _carry_out(self, effects: list[Effect]) -> None:
-        handlers = self.handlers
-        for effect in effects:
-            handler = handlers.get(type(effect))
-            if handler is None:
-                self._fault(str(effect), LookupError("no handler carries it out"))
-                continue
-            try:
-                handler(effect)
-            except Exception as error:  # noqa: BLE001  # a handler's fault never ends the loop
-                self._fault(str(effect), error)
-                self.failed(effect, error)
 
     def _fault(self, what: str, error: Exception) -> None:
         self.counts["faults"] += 1

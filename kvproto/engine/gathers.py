@@ -2,7 +2,8 @@
 
 All go to one stream, so they end in the order in which they were launched and only the oldest has to be asked.
 They are launched one by one, rooms in turn (`launches`), and after each launch the oldest is asked again: a launch
-takes the host as long as a small gather takes the device.
+takes the host as long as a small gather takes the device.  Meanwhile its write is made ready, unless it is small and
+not alone: small writes of one moment are posted as one (`writes`), and that one is not known yet.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from collections.abc import Callable
 from kvproto.engine.launches import Launches
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
+from kvproto.engine.prepared_writes import SMALL
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
-from kvproto.layout.plan import Plan, Share, layers_of
+from kvproto.layout.plan import Share
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import Cause
@@ -29,10 +31,13 @@ class Gathers:
 
     def __init__(
         self, loop: Loop, pool: Pool, kernels: Kernels, entries: dict[int, RoomEntry], staging: Staging,
-        slot_bytes: int, share_of: Callable[[int], tuple[Plan, Share]], meanwhile: Callable[[do.LaunchGather], None],
+        slot_bytes: int, shape_of: Callable[[do.LaunchGather], tuple[Share, int, int]],
+        meanwhile: Callable[[do.LaunchGather], None],
     ) -> None:  # fmt: skip
-        """`share_of` a link: what is written to its peer; `meanwhile` is called with each gather that is under way."""
-        self.loop, self.pool, self.kernels, self.entries, self.share_of = loop, pool, kernels, entries, share_of
+        """`shape_of` a gather: what it is of the pool, anything, and its bytes; `meanwhile` is called with those that
+        are under way.
+        """
+        self.loop, self.pool, self.kernels, self.entries, self.shape_of = loop, pool, kernels, entries, shape_of
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
         self.launches = Launches(loop)
         self._going: deque[tuple[Key, Ticket]] = deque()
@@ -49,7 +54,7 @@ class Gathers:
 
     def poll(self) -> bool:
         """Raise what is over."""
-        moved = self._look()
+        moved = bool(self._going) and self._look()
         if self._later and (moved or not (self._going or self.launches)):
             self.loop.settle()
             for _ in range(len(self._later)):
@@ -64,10 +69,9 @@ class Gathers:
         key, lane = (effect.room, effect.chunk, effect.peer), self.staging.lane
         try:
             entry = self.entries[effect.room]
-            plan, share = self.share_of(effect.link)
-            share = layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups)
+            share, _, nbytes = self.shape_of(effect)
             start = effect.slot * self.slot_bytes
-            end = start + plan.part_bytes(share, effect.tokens)
+            end = start + nbytes
             after = entry.after(effect.first + effect.tokens, share.src_layer + share.layers)
             lane.await_table(entry)
             ticket = self.kernels.gather(
@@ -81,7 +85,8 @@ class Gathers:
         if not self._going and self._over(key, ticket):
             return
         self._going.append((key, ticket))
-        self.meanwhile(effect)
+        if end - start > SMALL or (len(self._going) == 1 and not self.launches):
+            self.meanwhile(effect)
         self._look()
 
     def _look(self) -> bool:

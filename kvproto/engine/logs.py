@@ -28,8 +28,6 @@ ROOMS = logging.getLogger("kvproto.rooms")
 SECURITY = logging.getLogger("kvproto.security")
 #: lines of one subject that are written at once
 BURST = 10
-#: seconds between two sums
-PERIOD = 1.0
 #: reports that are kept; kinds of faults whose traceback is written
 KEPT, KINDS = 256, 64
 #: characters of a reason
@@ -86,14 +84,11 @@ class Logs:
         self.links, self.frames = LimitedLogger("links"), LimitedLogger("frames")
         self.transport, self.loop = LimitedLogger("transport"), LimitedLogger("loop")
         self._kinds: set[str] = set()
-        #: when the second is over, by the loop's clock
-        self.second = 0.0
         #: told of what may end a room: its key, the cause, and what is known
         self.blame: Callable[[int, Cause, str], None] = _nobody
 
-    def sum_up(self, now: float) -> None:
-        """Called when the second is over."""
-        self.second = now + PERIOD
+    def sum_up(self, _now: float) -> None:
+        """Called once a second."""
         for limited in (self.links, self.frames, self.transport, self.loop):
             limited.sum_up(self.name)
         fresh = self._unheard - self._summed

@@ -33,8 +33,11 @@ class Loop(EventLoop):
     def __init__(self, rank: Rank, control: Control, clock: Clock) -> None:
         super().__init__(rank, control, clock)
         self.rank = rank
+        self.connections = Connections(
+            lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link))
+        )
         self.handlers |= {
-            do.Transmit: self._transmit, Report: self._report, do.BindLink: self._bind,
+            do.Transmit: self.connections.transmit, Report: self._report, do.BindLink: self._bind,
             do.SayReset: self._say_reset,
         }  # fmt: skip
         self.logs = Logs(f"{rank.side} rank {rank.index}", rank.counts)
@@ -44,13 +47,13 @@ class Loop(EventLoop):
         self.every_second: list[Callable[[float], None]] = [self.logs.sum_up, self._tell_away, self._forget_calls]
         #: of each connection: its calls in this second
         self._calls: Counter[Peer] = Counter()
-        self.connections = Connections(
-            lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link))
-        )
 
     # ------------------------------------------------------------------------------------ the control plane
     def hear(self, peer: Peer, frame: bytes) -> None:
-        """Take one frame; what is no message of this build is counted, and told."""
+        """Take one frame; what is no message of this build is counted, and told.
+
+        Where it came from is said with what is about a link alone: a room's message comes by one.
+        """
         try:
             epoch, room, body = decode(frame)
         except WireError as error:
@@ -59,7 +62,17 @@ class Loop(EventLoop):
             if isinstance(error, ForeignCallError) and self.rank.side == "prefill":
                 self._refuse(peer, error.call)
             return
-        self._receive(peer, epoch, room, body)
+        kind = type(body)
+        self.heard[kind] += 1
+        if kind is Hello and self._hasty(peer):
+            return
+        link = self.connections.link_at.get(peer, 0)
+        self.now = self.clock.again()
+        unheard = 0 if link else self.rank.counts.total()
+        place = b"" if room else peer.place
+        self.submit(self.rank.receive(link, epoch, room, body, self.now, place))
+        if not link and self.rank.counts.total() > unheard:
+            self.logs.stranger(str(peer))
 
     def _refuse(self, peer: Peer, call: RawHello) -> None:
         """Answer a call of another build, which is no message of this one: no table sees it."""
@@ -68,17 +81,6 @@ class Loop(EventLoop):
             self.counts["calls of other builds"] += 1
             self.logs.frame(f"call from {peer} refused", why)
             self.control.send(peer, encode(0, 0, Refusal(call.session, why[:1024])))
-
-    def _receive(self, peer: Peer, epoch: int, room: int, body: Message) -> None:
-        self.heard[type(body)] += 1
-        if type(body) is Hello and self._hasty(peer):
-            return
-        link = self.connections.link_at.get(peer, 0)
-        self.now = self.clock.again()
-        unheard = 0 if link else self.rank.counts.total()
-        self.submit(self.rank.receive(link, epoch, room, body, self.now, peer.place))
-        if not link and self.rank.counts.total() > unheard:
-            self.logs.stranger(str(peer))
 
     def _hasty(self, peer: Peer) -> bool:
         """A call beyond those that are heard in a second: each may cost a plan and a wire-up, and is said again."""
@@ -92,9 +94,6 @@ class Loop(EventLoop):
         self._calls.clear()
 
     # ---------------------------------------------------------------------------------------- effects
-    def _transmit(self, effect: do.Transmit) -> None:
-        self.connections.send(effect.link, effect.epoch, effect.room, effect.body)
-
     def _bind(self, effect: do.BindLink) -> None:
         self.connections.bind(effect.link, Peer.at(effect.place))
 
@@ -121,7 +120,6 @@ class Loop(EventLoop):
         self.logs.away(self.control.counts.away, self.control.last_away)
 
     def passed(self) -> None:
-        """Once a second the log sums up, and so do others."""
-        if self.logs.second <= self.now:
-            for each in self.every_second:
-                each(self.now)
+        """The log sums up, and so do others."""
+        for each in self.every_second:
+            each(self.now)

@@ -12,7 +12,6 @@ link's writes go where is said by the link's machine, and what nobody wants any 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.gathers import Gathers
 from kvproto.engine.loop import Loop
 from kvproto.engine.pool_memory import costs_profile, open_memory
-from kvproto.engine.prepared_writes import PreparedWrites
+from kvproto.engine.prepared_writes import SMALL, PreparedWrites
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.engine.writes import RankWrites
@@ -68,12 +67,12 @@ class PrefillData:
         self.link_peer: dict[int, PeerId] = {}
         self.leaving: set[PeerId] = set()
         self.drafts = PreparedWrites(
-            (rank.group, rank.index), transport, self.regions[0], self.slot_bytes, self._reach
+            (rank.group, rank.index), transport, self.regions[0], self.slot_bytes, self.plans, self.link_peer
         )  # fmt: skip
         self.gathers = Gathers(
-            loop, pool, kernels, entries, self.staging, self.slot_bytes, self._share_of, self.drafts.ready
+            loop, pool, kernels, entries, self.staging, self.slot_bytes, self.drafts.shape, self.drafts.ready
         )  # fmt: skip
-        self.writes = RankWrites(loop, transport)
+        self.writes = RankWrites(loop, transport, self.drafts)
         rank.tells = transport.caps.native_notify
         rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
         #: grants that were heard when it was last looked what will be written, and what of it is not made ready yet
@@ -93,7 +92,7 @@ class PrefillData:
 
     def busy(self) -> bool:
         """A gather or a write is in flight, or one may be made ready."""
-        soon = self._foreseen or self._granted != self.loop.heard[StagingRsp]
+        soon = self._foreseen or self._granted != self.loop.heard.get(StagingRsp, 0)
         return bool(self.gathers or self.writes or soon) or self.transport.busy()
 
     def poll(self) -> bool:
@@ -106,9 +105,12 @@ class PrefillData:
             elif isinstance(event, PeerLost):
                 self._lost(event.peer)
         moved |= self.writes.poll()
-        for peer in list(self.leaving):
-            self._leave(peer)
-        return moved or bool(news) or self._foresee()
+        if self.leaving:
+            for peer in list(self.leaving):
+                self._leave(peer)
+        if moved or news:
+            return True
+        return bool(self._foreseen or self._granted != self.loop.heard.get(StagingRsp, 0)) and self._foresee()
 
     def close(self) -> None:
         """End the transport."""
@@ -118,7 +120,7 @@ class PrefillData:
         """While nothing moves, make the next write ready whose region is granted; one a pass."""
         if self.gathers or self.writes:
             return False
-        granted = self.loop.heard[StagingRsp]
+        granted = self.loop.heard.get(StagingRsp, 0)
         if granted != self._granted:
             self._granted, self._foreseen = granted, deque(self.rank.foreseen())
         if not self._foreseen:
@@ -146,13 +148,25 @@ class PrefillData:
 
     def _prepare_write(self, effect: do.PrepareWrite) -> None:
         self._counts["writes"] += 1
-        self._prepare(effect, lambda _: deque([self.drafts.take(effect)]))
+        key = effect.room, effect.chunk, effect.peer
+        try:
+            write = self.drafts.take(effect)
+        except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
+            self.writes.unmade(key, error)
+            return
+        self.writes.offer(key, write.peer, deque((write,)), hold=write.piece[2] <= SMALL and bool(self.gathers))
 
     def _prepare_pages(self, effect: do.PreparePages) -> None:
-        _, share = self._share_of(effect.link)
-        part = layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups)
-        after = self.entries[effect.room].after(effect.first + effect.tokens, part.src_layer + part.layers)
-        self._prepare(effect, lambda peer: self._batches(effect, peer, part), after)
+        key = effect.room, effect.chunk, effect.peer
+        try:
+            peer, _, share = self._reach(effect.link)
+            part = layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups)
+            after = self.entries[effect.room].after(effect.first + effect.tokens, part.src_layer + part.layers)
+            made = self._batches(effect, peer, part)
+        except Exception as error:  # noqa: BLE001  # as above
+            self.writes.unmade(key, error)
+            return
+        self.writes.offer(key, peer, made, after)
 
     def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
         caps, (plan, _), first = self.transport.caps, self._share_of(effect.link), effect.first
@@ -162,7 +176,7 @@ class PrefillData:
         if closed := closed_between(self.memory.placement, target):
             remedy = "give it a larger ring, more slots or a longer lease"
             raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
-        pages = self.entries[effect.room].pages.numpy()
+        pages = self.entries[effect.room].pages
         known = self._page_runs.setdefault(effect.link, {})
         runs = known.get(part)
         if runs is None:
@@ -173,18 +187,6 @@ class PrefillData:
             [WritePart(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
             for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))
         )
-
-    def _prepare(
-        self, effect: do.PrepareWrite | do.PreparePages, make: Callable[[PeerId], deque[Any]], after: Any = None
-    ) -> None:  # fmt: skip
-        key = effect.room, effect.chunk, effect.peer
-        try:
-            peer, *_ = self._reach(effect.link)
-            made = make(peer)
-        except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
-            self.writes.unmade(key, error)
-            return
-        self.writes.offer(key, peer, made, after)
 
     # --------------------------------------------------------------------------------------------- links
     def learn(self, link: int, plan: Plan, rank: int, placement: Placement | None) -> None:

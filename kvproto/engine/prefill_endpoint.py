@@ -32,7 +32,6 @@ from kvproto.engine.validation import (
     new_incarnation,
 )  # fmt: skip
 from kvproto.errors import ArgumentError
-from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock, MonotonicClock
 from kvproto.io.control.control import LOOPBACK, Peer
 from kvproto.io.control.keys import Keys
@@ -127,7 +126,8 @@ class PrefillEndpoint(Endpoint):
         claim = self._rank.claim(need_group(group), need_secret(secret))
         trace, seconds = as_traceparent(traceparent), need_seconds(within)
         runs = page_runs_of(entry.pages) if entry.given == len(entry.pages) else 0
-        self._enter(room, entry, lambda: ev.EngineOpened(room.key, entry.tokens, claim, trace, seconds, runs))
+        key = room.key
+        self._enter(room, entry, ev.EngineOpened(key, entry.tokens, claim, trace, seconds, runs))
 
     def prefix(self, room: Room) -> int | None:
         """Tokens that every decode rank of the room has already; None: not all have opened it, or it has failed.
@@ -158,7 +158,7 @@ class PrefillEndpoint(Endpoint):
     def prefetch(self, room: Room) -> None:
         """The forward is scheduled: ask for grants now, so that they are there when the KV is."""
         if self._entry(room) is not None:
-            self._do(lambda: ev.ForwardScheduled(room.key))
+            self._loop.call(ev.ForwardScheduled(room.key))
 
     def produced(
         self, room: Room, tokens: int, after: Any = None, *, pages: Any = (), layers: int | None = None
@@ -193,7 +193,7 @@ class PrefillEndpoint(Endpoint):
             if depth == held:
                 self._announce(room.key, entry, tokens, 1, taken)
             elif self._entries.get(room.key) is entry and entry.taken == taken:
-                self._loop.submit(self._rank.handle(ev.TokensProduced(room.key, 0, tokens, depth), self._loop.now))
+                self._happen(ev.TokensProduced(room.key, 0, tokens, depth))
 
         taken = entry.taken
 
@@ -218,7 +218,7 @@ class PrefillEndpoint(Endpoint):
         def take() -> None:
             entry.taking = False
             entry.forget_marks(upto, self.pool.layers)
-            self._loop.submit(self._rank.handle(ev.TokensWithdrawn(room.key, upto), self._loop.now))
+            self._happen(ev.TokensWithdrawn(room.key, upto))
 
         self._loop.call(take)
 
@@ -241,7 +241,7 @@ class PrefillEndpoint(Endpoint):
         told = value.work.produced if value.work is not None else 0
         whole = max(0, told - value.prefix) // self._rank.grid
         upto = min(tokens, value.prefix + (whole + cells) * self._rank.grid)
-        self._loop.submit(self._rank.handle(ev.TokensProduced(key, upto), self._loop.now))
+        self._happen(ev.TokensProduced(key, upto))
         if upto < tokens:
             self._data.gathers.later(lambda: self._announce(key, entry, tokens, 2 * cells, taken))
 
@@ -254,11 +254,9 @@ class PrefillEndpoint(Endpoint):
         if entry is None:
             return
 
-        def event() -> Event:
-            entry.aux = entry.aux if entry.aux is not None else row
-            return ev.AuxProvided(room.key)
-
-        self._do(event)
+        if entry.aux is None:
+            entry.aux = row
+        self._loop.call(ev.AuxProvided(room.key))
 
     def refuse(self, room: Room, cause: Cause = Cause.DECLINED) -> None:
         """Say no to a room, whether or not it was opened here; a decode rank that asks, now or later, fails at once.
@@ -269,7 +267,7 @@ class PrefillEndpoint(Endpoint):
         """
         if not cause.refusal:
             raise ArgumentError(f"{room} refused as {cause.name}: it is DECLINED, or PREFILL_ABORTED")
-        self._do(lambda: ev.EngineRefused(room.key, cause))
+        self._loop.call(ev.EngineRefused(room.key, cause))
 
     def close(self) -> None:
         """Stop, and let go of everything."""
@@ -300,7 +298,7 @@ class PrefillEndpoint(Endpoint):
         def tell() -> None:
             if why := getattr(event, "why", ""):
                 self._loop.logs.wire(self._peer_name(event.peer), why)
-            self._loop.submit(self._rank.handle(event, self._loop.now))
+            self._happen(event)
 
         self._loop.call(tell)
         self._loop.control.wake()

@@ -1,4 +1,4 @@
-"""Writes that are made ready before they are due: while nothing happens, or while their gathers run.
+"""Staged writes: what each is in full, and those that are made ready before they are due.
 
 A write is known in full when its gather is launched: slot, region, notification.  All of it but the posting is done
 then at the latest, in the time that the device needs anyway; what is left for the moment when the gather has ended is
@@ -6,38 +6,69 @@ one call of the transport.  Where a region was granted before its KV was there, 
 that has nothing else to do makes the write ready then: a small gather takes less time than that, so the first write of
 a room waits for no more than its gather.
 
-A draft is a guess and decides nothing.  It is kept by its slot and taken by the write that it was made for, if what
-that write says is what was guessed; any other that comes to the slot has it dropped, so there are never more drafts
+What is made ready is a guess and decides nothing.  It is kept by its slot and taken by the write that it was made for,
+if what that write says is what was guessed; any other that comes to the slot has it dropped, so there are never more
 than slots.  What cannot be made ready is not told here: the write itself will meet the same fault, and tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from kvproto.io.transports.base import MemoryRegion, PeerId, Transport, WriteDraft, WritePart
+from kvproto.io.transports.base import MemoryRegion, PeerId, Transport, TransportError, WriteDraft, WritePart
 from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import StgNotify
-from kvproto.protocol.notification import note
+from kvproto.protocol.notification import Note, make_tag
 
-#: says what is written to a link's peer: its name with the transport, the plan, the share of it
-Reach = Callable[[int], tuple[PeerId, Plan, Share]]
 Guess = do.LaunchGather | do.PrepareWrite
+#: shapes of parts that are kept
+SHAPES = 4096
+#: bytes of a write that is rather posted with others than as soon as it can be
+SMALL = 1 << 18
+
+
+@dataclass(slots=True)
+class StagedWrite:
+    """The one piece of a staged write, what it tells, and the transport's draft of it if it was made ready."""
+
+    peer: PeerId
+    #: source offset, destination offset, length in bytes
+    piece: tuple[int, int, int]
+    note: Note
+    draft: WriteDraft | None = None
 
 
 class PreparedWrites:
-    """The drafts of one rank's slots."""
+    """The staged writes of one rank, and what is ready of them by its slots."""
 
     def __init__(
-        self, writer: tuple[int, int], transport: Transport, staging: MemoryRegion, slot_bytes: int, reach: Reach
+        self, writer: tuple[int, int], transport: Transport, staging: MemoryRegion, slot_bytes: int,
+        plans: dict[int, tuple[Plan, int]], peers: dict[int, PeerId],
     ) -> None:  # fmt: skip
-        """`writer`: this rank's (group, index); `reach` raises where a link has no connection."""
-        self.writer, self.transport, self.reach = writer, transport, reach
+        """`writer`: this rank's (group, index); by link: the plan with the rank at its other end, and its name."""
+        self.writer, self.transport, self.plans, self.peers = writer, transport, plans, peers
         self.staging, self.slot_bytes = staging, slot_bytes
-        self._kept: dict[int, tuple[tuple[object, ...], WriteDraft]] = {}
+        self._kept: dict[int, tuple[tuple[object, ...], StagedWrite]] = {}
+        #: by link, tokens, layer group and how many: as `shape` says, and the plan that it is so by
+        self._shapes: dict[tuple[int, int, int, int], tuple[object, Share, int, int]] = {}
+
+    def shape(self, about: Guess) -> tuple[Share, int, int]:
+        """What of the pool it is, where in its region it begins, and its bytes."""
+        known, groups = self.plans[about.link], about.layer_groups
+        kind = about.link, about.tokens, about.chunk % groups, groups
+        found = self._shapes.get(kind)
+        if found is None or found[0] is not known:
+            plan, reader = known
+            share, group = plan.share(self.writer[1], reader), kind[2]
+            start = plan.part_offset(share.reader, share.writer, about.tokens, group, groups)
+            share = layers_of(share, group, groups)
+            if len(self._shapes) >= SHAPES:
+                self._shapes.clear()
+            found = self._shapes[kind] = known, share, start, plan.part_bytes(share, about.tokens)
+        return found[1:]
 
     def ready(self, effect: do.LaunchGather) -> None:
         """This gather is on its way, or will be: make its write ready, if it is not."""
@@ -46,41 +77,51 @@ class PreparedWrites:
             if kept is not None and kept[0] == mark:
                 return
             self._drop(effect.slot)
-            self._kept[effect.slot] = mark, self._make(effect)
+            made = self._make(effect)
+            made.draft = self.transport.prepare(made.peer, self.parts([made]), self.tag([made]))
+            self._kept[effect.slot] = mark, made
         except Exception:  # noqa: BLE001  # whatever it is, the write meets it again and tells it
             return
 
-    def take(self, effect: do.PrepareWrite) -> WriteDraft:
-        """The draft of this write; made now if there is none.  Raises what stands in the way of the write."""
+    def take(self, effect: do.PrepareWrite) -> StagedWrite:
+        """This write, ready if it was made so.  Raises what stands in its way."""
         kept = self._kept.pop(effect.slot, None)
         if kept is not None and kept[0] == self._mark(effect):
             return kept[1]
-        if kept is not None:
-            self.transport.drop(kept[1])
+        if kept is not None and kept[1].draft is not None:
+            self.transport.drop(kept[1].draft)
         return self._make(effect)
+
+    def parts(self, writes: list[StagedWrite]) -> list[WritePart]:
+        """What the transport takes of these writes to one peer.  TransportError: it is not connected."""
+        descs = np.array([write.piece for write in writes], np.uint64)
+        return [WritePart(self.staging, self.transport.remote(writes[0].peer, 0), descs)]
+
+    def tag(self, writes: list[StagedWrite]) -> bytes:
+        """What they tell, where the transport can."""
+        if not self.transport.caps.native_notify:
+            return b""
+        return make_tag(*self.writer, [write.note for write in writes])
 
     def leave(self, peer: PeerId) -> None:
         """Nothing more is written to this peer."""
-        for slot in [slot for slot, (_, draft) in self._kept.items() if draft.peer == peer]:
+        for slot in [slot for slot, (_, made) in self._kept.items() if made.peer == peer]:
             self._drop(slot)
 
     def _drop(self, slot: int) -> None:
         kept = self._kept.pop(slot, None)
-        if kept is not None:
-            self.transport.drop(kept[1])
+        if kept is not None and kept[1].draft is not None:
+            self.transport.drop(kept[1].draft)
 
     def _mark(self, about: Guess) -> tuple[object, ...]:
         """What the write is about, and to whom it goes as the links are now."""
-        to = self.reach(about.link)[0]
+        to = self.peers.get(about.link)
         return about.room, about.chunk, about.peer, about.link, about.epoch, about.offset, about.grant, to
 
-    def _make(self, about: Guess) -> WriteDraft:
-        (to, plan, share), groups = self.reach(about.link), about.layer_groups
-        group = about.chunk % groups
-        start = about.offset + plan.part_offset(share.reader, share.writer, about.tokens, group, groups)
-        length = plan.part_bytes(layers_of(share, group, groups), about.tokens)
-        descs = np.array([[about.slot * self.slot_bytes, start, length]], np.uint64)
-        tag = b""
-        if self.transport.caps.native_notify:
-            tag = note(*self.writer, about.epoch, about.room, StgNotify(about.chunk, about.grant))
-        return self.transport.prepare(to, [WritePart(self.staging, self.transport.remote(to, 0), descs)], tag)
+    def _make(self, about: Guess) -> StagedWrite:
+        to = self.peers.get(about.link)
+        if to is None:
+            raise TransportError("the transport is not connected to this peer")
+        _, start, length = self.shape(about)
+        piece = about.slot * self.slot_bytes, about.offset + start, length
+        return StagedWrite(to, piece, (about.epoch, about.room, StgNotify(about.chunk, about.grant)))

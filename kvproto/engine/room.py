@@ -32,8 +32,9 @@ class Room(msgspec.Struct, frozen=True):
     gen: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("id", "gen"):  # a numpy integer is as good; msgspec's encoder wants a plain one
-            force_setattr(self, name, operator.index(getattr(self, name)))
+        if type(self.id) is not int or type(self.gen) is not int:
+            for name in ("id", "gen"):  # a numpy integer is as good; msgspec's encoder wants a plain one
+                force_setattr(self, name, operator.index(getattr(self, name)))
         if not 0 <= self.id < 1 << 64 or not 0 <= self.gen < 1 << 32:
             raise ArgumentError(f"room {self.id} gen {self.gen}: an id has 64 bits, a gen 32, and neither a sign")
 

@@ -12,27 +12,35 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+from kvproto.engine.room import Room
 from kvproto.errors import ArgumentError
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 
 #: events of a room that are kept
 MARKS = 64
+#: page ids on the host, int64, in token order
+HostPages = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
 class RoomEntry:
-    """One room.  `table`: int64 page ids on the pool's device, in token order; `pages`: the same on the host.
+    """One room.  `table`: int64 page ids on the pool's device, in token order; `pages`: the same on the host (and on
+    the CPU the same memory).
 
     Both have their full length from the beginning; `given` pages of it are there, what follows is not read.
     """
 
     tokens: int
     table: torch.Tensor
-    pages: torch.Tensor
+    pages: HostPages
     given: int
+    #: its name, once it is open
+    room: Room | None = None
     aux: bytes | None = None
     #: the group at which the decode engine has announced it, without pages as yet (0: it has not)
     announced: int = 0
@@ -78,34 +86,35 @@ class RoomEntry:
 
 
 #: a table without pages
-NO_PAGES = torch.empty(0, dtype=torch.int64)
+NO_PAGES: HostPages = np.empty(0, np.int64)
 
 
-def as_table(pages: Any) -> torch.Tensor:
-    """The page ids (a sequence or tensor of ints) as an int64 tensor on the host, the room's own: a copy."""
+def as_table(pages: Any) -> HostPages:
+    """The page ids (a sequence, array or tensor of ints) on the host, the room's own: a copy."""
     if isinstance(pages, tuple) and not pages:
         return NO_PAGES
-    given = torch.as_tensor(pages, device="cpu")
-    if given.numel() and (given.is_floating_point() or given.is_complex() or given.dtype is torch.bool):
+    if isinstance(pages, torch.Tensor):
+        if (pages.is_floating_point() or pages.is_complex() or pages.dtype is torch.bool) and pages.numel():
+            raise ArgumentError(f"page ids are integers, not {pages.dtype}")
+        pages = pages.to("cpu", torch.int64).numpy()
+    given = np.array(pages)
+    if given.dtype.kind not in "iu" and given.size:
         raise ArgumentError(f"page ids are integers, not {given.dtype}")
-    host = given.to(torch.int64, copy=True, memory_format=torch.contiguous_format)
-    if host.dim() != 1:
-        raise ArgumentError(f"a page table has one dimension, not {host.dim()}")
-    return host
+    if given.ndim != 1:
+        raise ArgumentError(f"a page table has one dimension, not {given.ndim}")
+    return given.astype(np.int64, copy=False)
 
 
-def page_runs_of(pages: torch.Tensor) -> int:
+def page_runs_of(pages: HostPages) -> int:
     """How many runs of consecutive pages these are, on the host and in token order."""
-    return int((pages[1:] != pages[:-1] + 1).sum()) + min(1, len(pages))
+    return len(pages) and 1 + int(np.count_nonzero(pages[1:] - pages[:-1] != 1))
 
 
-def need_pages(layout: Layout, tokens: int, pages: torch.Tensor, pool_pages: int, given: int = 0) -> None:
+def need_pages(layout: Layout, tokens: int, pages: HostPages, pool_pages: int, given: int = 0) -> None:
     """Raise ArgumentError unless these pages, after those that were `given`, cover the tokens, and are of the pool."""
     needed, have = -(-tokens // layout.page_size), given + len(pages)
     if have < needed:
         raise ArgumentError(f"{tokens} tokens need {needed} pages of {layout.page_size}, the table has {have}")
-    if not len(pages):
-        return
-    for page in (int(pages.min()), int(pages.max())):
-        if not 0 <= page < pool_pages:
-            raise ArgumentError(f"page {page} of a pool of {pool_pages}: pages are 0 .. {pool_pages - 1}")
+    if len(pages) and int(pages.view(np.uint64).max()) >= pool_pages:  # one below zero is a very large one
+        page = next(int(page) for page in pages if not 0 <= page < pool_pages)
+        raise ArgumentError(f"page {page} of a pool of {pool_pages}: pages are 0 .. {pool_pages - 1}")

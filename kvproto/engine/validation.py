@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.logs import SECURITY
-from kvproto.engine.room_entry import RoomEntry, as_table, need_pages
+from kvproto.engine.room_entry import HostPages, RoomEntry, as_table, need_pages
 from kvproto.errors import ArgumentError
 from kvproto.io.control.control import Control
 from kvproto.io.control.keys import Keys
@@ -81,12 +82,12 @@ def need_room(
     need_pages(layout, tokens if whole else 0, host, pool.pages)
     given, missing = len(host), -(-tokens // layout.page_size) - len(host)
     if missing > 0:
-        host = torch.cat([host, host.new_zeros(missing)])
+        host = np.concatenate([host, np.zeros(missing, np.int64)])
     table, placed = lane.place(host)
     return RoomEntry(tokens, table, host, given, placed=placed)
 
 
-def need_more_pages(layout: Layout, entry: RoomEntry, upto: int, pages: Any, pool: Pool) -> torch.Tensor:
+def need_more_pages(layout: Layout, entry: RoomEntry, upto: int, pages: Any, pool: Pool) -> HostPages:
     """The room's next pages, as many as it still lacks; ArgumentError: with them it has none for `upto` tokens."""
     upto, more = operator.index(upto), as_table(pages)
     if not 0 <= upto <= entry.tokens:

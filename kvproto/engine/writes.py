@@ -4,27 +4,36 @@ What becomes of a write is decided by its machine (`prefill_write`); here its ba
 and what the transport says of them is said on as events.  A batch is offered (`BatchReady`), and posted when the
 machine says so, at once: between the two nothing happens.
 
-Three things make a batch wait, and none decides anything but when: what it reads is not computed yet (a write over
+Four things make a batch wait, and none decides anything but when: what it reads is not computed yet (a write over
 pages reads the pool itself, so no stream orders it after the forward), the transport has no room for it (it is offered
-again in the next pass, in order, and a peer that has no room yet is asked once), or the pass has posted enough.  At
-most `BUDGET` pieces are posted in one pass, so that a loop with much to slice still beats, hears and fires its timers.
+again in the next pass, in order, and a peer that has no room yet is asked once), the pass has posted enough, or it is
+small and others are about to be ready (`hold`).  At most `BUDGET` pieces are posted in one pass, so that a loop with
+much to slice still beats, hears and fires its timers.
+
+Staged writes to one peer that are to be posted at one moment, as the last of the events at hand is dealt with, are one
+write of the transport: one request, one post, one status to ask for, one tag with all their notes.  What it costs is
+the same for one as for many, and more than the bytes of a small one.  Each is still a write of its own to its machine:
+they end together, and if they fail, or are in doubt, each is told so.  What the transport refuses to take together is
+offered to it one by one, so that who is at fault fails alone; and what is given up before it was posted is left out.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kvproto.engine.gathers import Key
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
-from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Transport, WriteDraft, WritePart
+from kvproto.engine.prepared_writes import PreparedWrites, StagedWrite
+from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Transport, WritePart
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.notification import MAX_NOTES
 from kvproto.protocol.states import Cause
 
+Batch = StagedWrite | list[WritePart]
 #: pieces that one pass posts: some 50 ms
 BUDGET = 16384
 
@@ -34,7 +43,7 @@ class UnpostedWrite:
     """What is left of a send's write."""
 
     peer: PeerId
-    batches: deque[WriteDraft | list[WritePart]]
+    batches: deque[Batch]
     #: CUDA event after which what they read is there; None: it is
     after: Any = None
 
@@ -42,11 +51,14 @@ class UnpostedWrite:
 class RankWrites:
     """The writes of one rank."""
 
-    def __init__(self, loop: Loop, transport: Transport) -> None:
-        self.loop, self.transport = loop, transport
+    def __init__(self, loop: Loop, transport: Transport, staged: PreparedWrites) -> None:
+        """`staged`: what the staged ones are."""
+        self.loop, self.transport, self.staged = loop, transport, staged
         self.unposted: dict[Key, UnpostedWrite] = {}
-        #: by write of the transport, until it is quiescent
-        self.flying: dict[Handle, Key] = {}
+        #: by write of the transport, until it is quiescent: those that it is made of
+        self.flying: dict[Handle, tuple[Key, ...]] = {}
+        #: by peer: what is posted when the events at hand are dealt with
+        self._together: dict[PeerId, dict[Key, StagedWrite]] = {}
         #: failed writes whose bytes may still move
         self.doubtful: list[Handle] = []
         self.pieces = self.nbytes = 0
@@ -60,11 +72,16 @@ class RankWrites:
         return bool(self.flying or self._waiting)
 
     def offer(
-        self, key: Key, peer: PeerId, batches: deque[WriteDraft | list[WritePart]], after: Any = None
+        self, key: Key, peer: PeerId, batches: deque[Batch], after: Any = None, *, hold: bool = False
     ) -> None:  # fmt: skip
-        """These batches are ready, to be posted in their order, once this event has passed."""
-        self.unposted[key] = UnpostedWrite(peer, batches, after)
-        self._offer(key, self.unposted[key])
+        """These batches are ready, to be posted in their order, once this event has passed; `hold`: rather with what
+        is ready by the next look than now.
+        """
+        left = self.unposted[key] = UnpostedWrite(peer, batches, after)
+        if hold:
+            self._waiting.append(key)
+        else:
+            self._offer(key, left)
 
     def poll(self) -> bool:
         """Offer what waits, in order, and look at what is in doubt; whether something was posted."""
@@ -79,26 +96,31 @@ class RankWrites:
                 self._waiting.append(key)
             else:
                 self._offer(key, left)
-                self.loop.settle()
+                if not isinstance(left.batches[0], StagedWrite):  # those are posted together
+                    self.loop.settle()
+        if waiting:
+            self.loop.settle()
         if self.doubtful:
             self.doubtful = [handle for handle in self.doubtful if not self._settled(handle)]
         return self.pieces > before
 
     def hear(self, event: Completed | Failed) -> None:
         """The transport says that a write is over, or has failed."""
-        key = self.flying.get(event.handle)
-        if key is None:
+        keys = self.flying.get(event.handle)
+        if keys is None:
             return
         if isinstance(event, Completed):
             del self.flying[event.handle]
-            self.loop.raise_event(ev.BatchCompleted(*key))
+            for key in keys:
+                self.loop.raise_event(ev.BatchCompleted(*key))
             return
-        self.loop.logs.part("write", key, Cause.WRITE_FAILED, str(event.error))
         if event.quiescent:
             del self.flying[event.handle]
         else:
             self.doubtful.append(event.handle)
-        self.loop.raise_event(ev.BatchFailed(*key, settled=event.quiescent))
+        for key in keys:
+            self.loop.logs.part("write", key, Cause.WRITE_FAILED, str(event.error))
+            self.loop.raise_event(ev.BatchFailed(*key, settled=event.quiescent))
 
     def _offer(self, key: Key, left: UnpostedWrite) -> None:
         try:
@@ -122,39 +144,93 @@ class RankWrites:
         key = effect.room, effect.chunk, effect.peer
         left = self.unposted[key]
         batch = left.batches[0]
+        if isinstance(batch, StagedWrite):
+            if not self._together:
+                self.loop.late.append(self._post_staged)
+            self._together.setdefault(left.peer, {})[key] = batch
+            return
         try:
-            if isinstance(batch, WriteDraft):
-                parts, handle = batch.parts, self.transport.post(batch)
-            else:
-                parts, handle = batch, self.transport.write_many(left.peer, batch, b"")
+            handle = self.transport.write_many(left.peer, batch, b"")
         except Busy:
-            self._full.add(left.peer)
-            self._waiting.append(key)
-            self.loop.raise_event(ev.BatchDeferred(*key))
+            self._put_off(left.peer, (key,))
             return
         except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
-            self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
-            self.loop.raise_event(ev.BatchRefused(*key))
+            self._refused(key, error)
             return
-        self.flying[handle] = key
-        self._count(parts)
+        nbytes = sum(int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum()) for part in batch)
+        self._posted(handle, (key,), sum(len(part.descs) for part in batch), nbytes)
         left.batches.popleft()
         if left.batches:
             self._offer(key, left)
         else:
             del self.unposted[key]
 
-    def _count(self, parts: Sequence[WritePart]) -> None:
-        for part in parts:
-            self._left -= len(part.descs)
-            self.pieces += len(part.descs)
-            self.nbytes += int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum())
+    def _post_staged(self) -> None:
+        """Post what has come together: to each peer as one write."""
+        together, self._together = self._together, {}
+        for peer, writes in together.items():
+            keys = tuple(writes)
+            for at in range(0, len(keys), MAX_NOTES):
+                self._post_one(peer, writes, keys[at : at + MAX_NOTES])
+
+    def _post_one(self, peer: PeerId, writes: dict[Key, StagedWrite], keys: tuple[Key, ...]) -> None:
+        parts = [writes[key] for key in keys]
+        try:
+            draft = parts[0].draft
+            if len(parts) == 1 and draft is not None:
+                handle = self.transport.post(draft)
+            else:
+                for part in parts:
+                    self._spare(part)
+                handle = self.transport.write_many(peer, self.staged.parts(parts), self.staged.tag(parts))
+        except Busy:
+            self._put_off(peer, keys)
+            return
+        except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
+            if len(keys) == 1:
+                self._refused(keys[0], error)
+                return
+            for key in keys:  # each alone: one of them is at fault
+                self._post_one(peer, writes, (key,))
+            return
+        for key in keys:
+            del self.unposted[key]
+        self._posted(handle, keys, len(parts), sum(part.piece[2] for part in parts))
+
+    def _posted(self, handle: Handle, keys: tuple[Key, ...], pieces: int, nbytes: int) -> None:
+        self.flying[handle] = keys
+        self._left -= pieces
+        self.pieces += pieces
+        self.nbytes += nbytes
+
+    def _put_off(self, peer: PeerId, keys: tuple[Key, ...]) -> None:
+        """The transport has no room for these now."""
+        self._full.add(peer)
+        self._waiting += keys
+        for key in keys:
+            self.loop.raise_event(ev.BatchDeferred(*key))
+
+    def _refused(self, key: Key, error: Exception) -> None:
+        """The transport does not take it, for this reason."""
+        self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
+        self.loop.raise_event(ev.BatchRefused(*key))
 
     def _drop(self, effect: do.DropBatches) -> None:
-        left = self.unposted.pop((effect.room, effect.chunk, effect.peer), None)
-        for batch in left.batches if left is not None else ():
-            if isinstance(batch, WriteDraft):
-                self.transport.drop(batch)
+        key = effect.room, effect.chunk, effect.peer
+        left = self.unposted.pop(key, None)
+        if left is None:
+            return
+        for batch in left.batches:
+            if isinstance(batch, StagedWrite):
+                self._spare(batch)
+        if self._together.get(left.peer, {}).pop(key, None) is not None:  # it was to be posted, and is not
+            self.loop.raise_event(ev.BatchRefused(*key))
+
+    def _spare(self, write: StagedWrite) -> None:
+        """What was made ready of it is not needed."""
+        draft, write.draft = write.draft, None
+        if draft is not None:
+            self.transport.drop(draft)
 
     def _spent(self) -> bool:
         """Whether this pass has posted enough."""
@@ -166,5 +242,6 @@ class RankWrites:
         """Whether a write in doubt can no longer move a byte."""
         if not self.transport.quiescent(handle):
             return False
-        self.loop.raise_event(ev.BatchSettled(*self.flying.pop(handle)))
+        for key in self.flying.pop(handle):
+            self.loop.raise_event(ev.BatchSettled(*key))
         return True

@@ -19,7 +19,10 @@ from kvproto.fsm.errors import KvprotoError
 U64 = Annotated[int, Meta(ge=0)]
 U32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
-_encoder = msgspec.msgpack.Encoder()
+#: takes a tuple of the header's fields and the body
+packer = msgspec.msgpack.Encoder().encode
+#: what a reader's `decode` raises of bytes that are no frame
+UNREADABLE = msgspec.DecodeError, ValueError, RecursionError
 
 
 class WireError(KvprotoError, ValueError):
@@ -37,7 +40,7 @@ def reader(header: tuple[Any, ...], bodies: Any) -> msgspec.msgpack.Decoder[Any]
 
 def pack(*frame: Any) -> bytes:
     """The frame of a header's fields and a body."""
-    return _encoder.encode(frame)
+    return packer(frame)
 
 
 def unpack(frame: bytes, read: msgspec.msgpack.Decoder[Any], most: int) -> tuple[Any, ...]:
@@ -46,6 +49,6 @@ def unpack(frame: bytes, read: msgspec.msgpack.Decoder[Any], most: int) -> tuple
         raise WireError(f"a frame of {len(frame)} bytes, more than {most}")
     try:
         found: tuple[Any, ...] = read.decode(frame)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise WireError(f"{type(error).__name__}: {error}") from error
     return found

@@ -14,9 +14,11 @@ is the same in every build (`RawHello`), and so is REFUSAL; without the two, a c
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 
-from kvproto.fsm.codec import U32, U64, WireError, pack, reader, unpack
+from kvproto.fsm.codec import U32, U64, UNREADABLE, WireError, packer, reader, unpack
 from kvproto.protocol.messages import (
     MAX_AUX,
     MAX_ENDPOINT,
@@ -26,7 +28,6 @@ from kvproto.protocol.messages import (
     LinkBody,
     Message,
     Open,
-    RoomBody,
 )
 
 #: the longest frame that is sent or accepted, in bytes
@@ -37,6 +38,7 @@ Frame = tuple[int, int, Message]
 ROOM_ID = (1 << 64) - 1
 HEADER = U64, U64, U32
 _frames = reader(HEADER, Message)
+ABOUT_LINKS = frozenset(get_args(LinkBody))
 
 
 class RawHello(msgspec.Struct, tag="HELLO", array_like=True, frozen=True):
@@ -60,27 +62,31 @@ class ForeignCallError(WireError):
 
 def encode(epoch: int, room: int, body: Message) -> bytes:
     """The frame of this message; `room` is a room key (0: the message is about the link)."""
-    return pack(epoch, room & ROOM_ID, room >> 64, body)
+    return packer((epoch, room & ROOM_ID, room >> 64, body))
 
 
 def decode(frame: bytes) -> Frame:
     """The (epoch, room key, body) of a frame; raises WireError for anything else, ForeignCallError for a call."""
+    if len(frame) > MAX_FRAME:
+        raise WireError(f"a frame of {len(frame)} bytes, more than {MAX_FRAME}")
     try:
-        epoch, room_id, gen, body = unpack(frame, _frames, MAX_FRAME)
-    except WireError as error:
-        raise _unread(frame, error) from error
-    about_room = isinstance(body, RoomBody)
-    if isinstance(body, LinkBody) and (room_id or gen):
-        raise WireError(f"{type(body).__name__} is about a link, not about room {room_id}")
-    if isinstance(body, Open) and body.prefix > body.tokens:
+        epoch, room_id, gen, body = _frames.decode(frame)
+    except UNREADABLE as error:
+        raise _unread(frame, f"{type(error).__name__}: {error}") from error
+    kind = type(body)
+    if kind in ABOUT_LINKS:
+        if room_id or gen:
+            raise WireError(f"{kind.__name__} is about a link, not about room {room_id}")
+        return epoch, 0, body
+    if kind is Open and body.prefix > body.tokens:
         raise WireError(f"a prefix of {body.prefix} tokens in a room of {body.tokens}")
-    if isinstance(body, Abort) and not body.cause:
+    if kind is Abort and not body.cause:
         raise WireError("an abort without a cause: it would read as success")
-    return epoch, gen << 64 | room_id if about_room else 0, body
+    return epoch, gen << 64 | room_id if gen else room_id, body
 
 
-def _unread(frame: bytes, error: WireError) -> WireError:
+def _unread(frame: bytes, error: str) -> WireError:
     try:
-        return ForeignCallError(unpack(frame, _calls, MAX_FRAME)[3], str(error))
+        return ForeignCallError(unpack(frame, _calls, MAX_FRAME)[3], error)
     except WireError:
-        return error
+        return WireError(error)

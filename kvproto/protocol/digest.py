@@ -31,7 +31,7 @@ from kvproto.layout.sharding import Layout, cell, chunks
 from kvproto.protocol import effects, events
 from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.messages import AUX_CHUNK, VERSION
-from kvproto.protocol.notification import note, read_note
+from kvproto.protocol.notification import make_tag, read_tag
 from kvproto.protocol.ring import Ring, usable
 from kvproto.protocol.routes import decode_routes, prefill_routes
 from kvproto.protocol.tables import TABLES
@@ -48,7 +48,7 @@ def protocol_texts() -> dict[str, str]:
             Timing.__struct_fields__, Timing.return_, Timing.welcome_, Timing.idle_, Timing.named,
         ),
         "messages": (VERSION, AUX_CHUNK, encode, decode),
-        "notification": (note, read_note),
+        "notification": (make_tag, read_tag),
         "vocabulary": (Value, *_kinds(vocabulary, events, effects)),
         "routes": (*routes_say(prefill_routes), *routes_say(decode_routes)),
     }

@@ -75,7 +75,7 @@ NOT_IN_TABLES = (
         " address already is used again; of one connection's calls a few are heard a second. When, never whether.",
         ("rank/decode.py:held",
          "engine/decode_endpoint.py:_dial", "engine/decode_endpoint.py:_say_hello",
-         "engine/decode_endpoint.py:_call_left", "engine/loop.py:_receive"),
+         "engine/decode_endpoint.py:_call_left", "engine/loop.py:hear"),
         "tests/test_writes.py",
     ),
     Exemption(

@@ -1,8 +1,9 @@
-"""Notes: a part's notification, carried by its write.
+"""Notes: the notifications of parts, carried by the write that brings them.
 
 Where a transport can carry a tag, it brings the word that a part is in place together with the part: nothing has
-to go through a socket and two more threads before the scatter can begin. A note is the frame that the control plane
-would carry (`StgNotify`), and before it who writes, because a transport's peers have other names.
+to go through a socket and two more threads before the scatter can begin. A note says what the control plane's frame
+would say (`StgNotify` with its header). One write may bring several parts of one writer, and then its tag is all of
+their notes; before them it says who writes, because a transport's peers have other names.
 
 It is the first telling only. Whoever asks again (a timer) asks through the control plane, and a notification that
 comes twice counts once, so nothing rests on a note.
@@ -11,24 +12,37 @@ comes twice counts once, so nothing rests on a note.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from typing import Annotated
 
-from kvproto.fsm.codec import WireError
-from kvproto.protocol.codec import decode, encode
+import msgspec
+
+from kvproto.fsm.codec import U32, U64, UNREADABLE, WireError, packer
+from kvproto.protocol.codec import ROOM_ID
 from kvproto.protocol.messages import StgNotify
 
+#: notes of one tag, at most
+MAX_NOTES = 64
+#: of a part: epoch, room key and what is said
+Note = tuple[int, int, StgNotify]
+
 _HEAD = struct.Struct("<QI")
+_notes = msgspec.msgpack.Decoder(
+    Annotated[list[tuple[U64, U64, U32, StgNotify]], msgspec.Meta(min_length=1, max_length=MAX_NOTES)]
+)
 
 
-def note(group: int, rank: int, epoch: int, room: int, body: StgNotify) -> bytes:
-    """The tag of a write by this rank."""
-    return _HEAD.pack(group, rank) + encode(epoch, room, body)
+def make_tag(group: int, rank: int, notes: Iterable[Note]) -> bytes:
+    """The tag of a write by this rank that brings these parts, `MAX_NOTES` at most."""
+    return _HEAD.pack(group, rank) + packer([(epoch, room & ROOM_ID, room >> 64, body) for epoch, room, body in notes])
 
 
-def read_note(tag: bytes) -> tuple[tuple[int, int], int, int, StgNotify]:
-    """((group, rank), epoch, room, body) of a tag; WireError for anything else."""
+def read_tag(tag: bytes) -> tuple[tuple[int, int], list[Note]]:
+    """The writer's (group, rank) and the notes of a tag; WireError for anything else."""
     if len(tag) < _HEAD.size:
-        raise WireError(f"a tag of {len(tag)} bytes is no note")
-    epoch, room, body = decode(tag[_HEAD.size :])
-    if not isinstance(body, StgNotify):
-        raise WireError(f"a note is a StgNotify, not {type(body).__name__}")
-    return _HEAD.unpack_from(tag), epoch, room, body
+        raise WireError(f"a tag of {len(tag)} bytes holds no notes")
+    try:
+        found = _notes.decode(tag[_HEAD.size :])
+    except UNREADABLE as error:
+        raise WireError(f"{type(error).__name__}: {error}") from error
+    return _HEAD.unpack_from(tag), [(epoch, gen << 64 | room, body) for epoch, room, gen, body in found]

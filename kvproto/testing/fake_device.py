@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from kvproto.engine.device_streams import DeviceStreams
-from kvproto.engine.room_entry import RoomEntry
+from kvproto.engine.room_entry import HostPages, RoomEntry
 from kvproto.io.kernels.base import EventTicket, Kernels, Pool, Side, StagedPart, Ticket
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Share
@@ -156,23 +156,23 @@ class SlowStreams(DeviceStreams):
         super().__init__(torch.device("cpu"))
         self.fake, self.stream, self.tables = device, device.stream(f"{rank} data"), device.stream(f"{rank} tables")
 
-    def place(self, table: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    def place(self, pages: HostPages) -> tuple[torch.Tensor, Any]:
         """A table that is not there yet, and the event after which it is."""
-        placed = torch.zeros_like(table)
-        return placed, self._copy(placed, table, 0, len(table))
+        placed = torch.zeros(len(pages), dtype=torch.int64)
+        return placed, self._copy(placed, pages, 0, len(pages))
 
-    def extend(self, entry: RoomEntry, more: torch.Tensor) -> Any:
+    def extend(self, entry: RoomEntry, more: HostPages) -> Any:
         """As on any device, later."""
         at, entry.given = entry.given, entry.given + len(more)
         entry.pages[at : entry.given] = more
         return self._copy(entry.table, more, at, entry.given) if len(more) else None
 
-    def _copy(self, table: torch.Tensor, pages: torch.Tensor, first: int, end: int) -> FakeEvent:
+    def _copy(self, table: torch.Tensor, pages: HostPages, first: int, end: int) -> FakeEvent:
         coming, where = self.fake.coming.setdefault(table.data_ptr(), []), range(first, end)
         coming.append(where)
 
         def copy() -> None:
-            table[first:end] = pages
+            table[first:end] = torch.from_numpy(pages)
             coming.remove(where)
 
         return self.tables.put(("table", first, end), copy)

@@ -28,7 +28,7 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.events import room_key
-from kvproto.protocol.notification import note, read_note
+from kvproto.protocol.notification import make_tag, read_tag
 from kvproto.protocol.states import Cause
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
@@ -142,8 +142,8 @@ def decoders() -> Iterator[Decoder]:
     """Everything that reads what another process, or another day, has written."""
     frames = tuple(encode(7, 0 if isinstance(body, msg.LinkBody) else room_key(9, 1), body) for body in bodies())
     yield Decoder("control frame", decode, (WireError,), frames)
-    tag = note(1, 0, 7, room_key(9, 1), msg.StgNotify(3, 5))
-    yield Decoder("notification of a write", read_note, (WireError,), (tag,))
+    tag = make_tag(1, 0, [(7, room_key(9, 1), msg.StgNotify(3, 5)), (7, 9, msg.StgNotify(0, 6))])
+    yield Decoder("notification of a write", read_tag, (WireError,), (tag,))
     said = description()
     yield Decoder("transport endpoint", _endpoint, (BadEndpoint,), (said,))
     yield Decoder("transport endpoint, its sum made anew", _endpoint, (BadEndpoint,), (said,), _summed)

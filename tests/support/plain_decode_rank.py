@@ -73,8 +73,9 @@ class PlainDecodeRank:
         if time.monotonic() - self.beat > BEAT_S:
             self.beat = time.monotonic()
             self.say(0, "HEARTBEAT")
-        for note in notes:
-            self.hear(msgspec.msgpack.decode(note[NOTE_HEAD.size :]), by_note=True)
+        for tag in notes:
+            for frame in msgspec.msgpack.decode(tag[NOTE_HEAD.size :]):
+                self.hear(frame, by_note=True)
         while self.socket.poll(0):
             self.hear(msgspec.msgpack.decode(self.socket.recv()))
 

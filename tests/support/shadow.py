@@ -13,15 +13,13 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from kvproto.engine.endpoint import Endpoint
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.io.control.control import Peer, Sent
 from kvproto.protocol import effects as do
 from kvproto.protocol.codec import decode
 from kvproto.protocol.messages import Message
-from kvproto.protocol.notification import read_note
+from kvproto.protocol.notification import read_tag
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write, WriteKey
@@ -126,8 +124,9 @@ class Shadow(Surroundings):
             return made
 
         def told(tag: bytes) -> None:
-            writer, epoch, room, body = read_note(tag)
-            self._note(self._hear_tag, writer, epoch, room, body, self.loop.now)
+            writer, notes = read_tag(tag)
+            for epoch, room, body in notes:
+                self._note(self._hear_tag, writer, epoch, room, body, self.loop.now)
             self.within += 1
             arrived(tag)
             self.within -= 1
@@ -222,7 +221,7 @@ class Shadow(Surroundings):
     def page_ids(self, asked: do.TransmitPages) -> bytes:
         size, first, end = self.rank.layout.page_size, asked.first, asked.first + asked.tokens
         pages = self.entries[asked.room].pages[first // size : -(-end // size)]
-        return pages.to(torch.int32).numpy().astype("<u4").tobytes()
+        return pages.astype("<u4").tobytes()
 
     def connect(self, asked: do.Connect) -> None:
         self.ours.append(("connect", asked.link, asked.session, asked.group, asked.rank, asked.endpoint))

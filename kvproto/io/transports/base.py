@@ -263,13 +263,13 @@ class Owner:
     """The one thread that may call a transport."""
 
     def __init__(self) -> None:
-        self._ident = threading.get_ident()
+        self.ident = threading.get_ident()
 
     def adopt(self) -> None:
-        self._ident = threading.get_ident()
+        self.ident = threading.get_ident()
 
     def check(self) -> None:
-        if threading.get_ident() != self._ident:
+        if threading.get_ident() != self.ident:
             raise WrongThread(
                 f"thread {threading.current_thread().name!r} is not the owner of this transport; "
                 "call adopt() on the thread that takes it over, or hand the call to the owner"

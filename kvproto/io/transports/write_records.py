@@ -16,6 +16,7 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
+from threading import get_ident
 from typing import Any, Generic, TypeVar
 
 import numpy.typing as npt
@@ -110,7 +111,8 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         return handle
 
     def poll(self) -> list[TransportEvent]:
-        self._owner.check()
+        if get_ident() != self._owner.ident:
+            self._owner.check()
         if not self.closed:
             if self._strays:
                 self._gather()
