@@ -59,8 +59,8 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "return self is Cause.DECODE_ABORTED", "messages",
     ),
     "what is judged of a frame": (
-        "if isinstance(body, Open) and body.prefix > body.tokens:",
-        "if isinstance(body, Open) and body.prefix >= body.tokens:", "messages",
+        "if kind is Open and body.prefix > body.tokens:",
+        "if kind is Open and body.prefix >= body.tokens:", "messages",
     ),
     "the numbers before a note": ('struct.Struct("<QI")', 'struct.Struct("<QQ")', "notification"),
     "the cut of heads": (

@@ -44,7 +44,7 @@ FAULTS: dict[str, Planted] = {
     "a scatter does not wait for its page table": Planted(
         DecodeData, "_scatter", "self.lane.await_table(entry)", "pass", "two-slots", "a scatter .* reads a page table"),
     "a write over pages does not wait for the forward": Planted(
-        PrefillData, "_prepare_pages", "peer, part), after)", "peer, part))", "over-pages", "wrong bytes"),
+        PrefillData, "_prepare_pages", "peer, made, after)", "peer, made)", "over-pages", "wrong bytes"),
     "a gather is told over while it runs": Planted(
         Gathers, "_over", "if not ticket.done():", "if False:", "waits", "wrong bytes|before its forward"),
     "a scatter is told over while it runs": Planted(
@@ -56,7 +56,7 @@ FAULTS: dict[str, Planted] = {
     "any draft of the slot is taken": Planted(
         PreparedWrites, "take", "and kept[0] == self._mark(effect)", "", "given-up", ""),
     "a draft that is not taken is leaked": Planted(
-        PreparedWrites, "take", "self.transport.drop(kept[1])", "pass", "given-up", DRAFTS),
+        PreparedWrites, "take", "self.transport.drop(kept[1].draft)", "pass", "given-up", DRAFTS),
     "a slot's former draft is leaked": Planted(
         PreparedWrites, "ready", "self._drop(effect.slot)", "pass", "given-up", DRAFTS),
     "drafts to a peer that is left are leaked": Planted(

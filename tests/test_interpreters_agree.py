@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from support.shadow import Difference, Shadow
 
+from kvproto.engine.connections import Connections
 from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.loop import Loop
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.fsm.vocabulary import Effect, Internal, Report
 from kvproto.io.transports.memory import MemoryTransport
@@ -313,8 +313,8 @@ def test_a_difference_in_the_simulated_interpreter_is_seen(kind: type[Interprete
 
 
 def test_a_difference_in_the_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def to_the_first(loop: Loop, effect: do.Transmit) -> None:
-        loop.connections.send(1, effect.epoch, effect.room, effect.body)
+    def to_the_first(connections: Connections, effect: do.Transmit) -> None:
+        connections.send(1, effect.epoch, effect.room, effect.body)
 
-    monkeypatch.setattr(Loop, "_transmit", to_the_first)
+    monkeypatch.setattr(Connections, "transmit", to_the_first)
     assert differs(Interpreter)

@@ -78,15 +78,23 @@ class ControlRank:
     def _watch(self) -> None:
         loop: Any = inside(self.endpoint).loop
         now, log = time.perf_counter, self.log
-        for name, effect in (("posted", do.PostBatch), ("launched", do.LaunchScatter)):
-            act = loop.handlers.get(effect)
-            if act is not None:
+        if self.prefill:
+            writes = inside(self.endpoint).data.writes
+            told = writes._posted  # noqa: SLF001
 
-                def timed(each: Any, act: Any = act, into: dict[int, float] = log[name]) -> None:
-                    act(each)
-                    into[each.room] = now()
+            def posted(handle: Any, keys: Any, *more: Any) -> None:
+                told(handle, keys, *more)
+                log["posted"].update(dict.fromkeys((room for room, _, _ in keys), now()))
 
-                loop.handlers[effect] = timed
+            writes._posted = posted  # noqa: SLF001
+        else:
+            launch = loop.handlers[do.LaunchScatter]
+
+            def launched(each: Any) -> None:
+                launch(each)
+                log["launched"][each.room] = now()
+
+            loop.handlers[do.LaunchScatter] = launched
         raised, begun = loop.raise_event, loop.handlers.get(do.LaunchGather)
 
         def raise_event(event: Any) -> None:

@@ -32,7 +32,6 @@ from kvproto.engine.validation import (
     new_incarnation,
 )
 from kvproto.errors import ArgumentError, LinkError, NotFoundError
-from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock, SteadyClock
 from kvproto.io.control.control import ControlError
 from kvproto.io.control.keys import Keys
@@ -248,19 +247,19 @@ class DecodeEndpoint(Endpoint):
 
         key = room.key
 
-        def event() -> Event:
-            return ev.RoomOpened(key, terms(group, plan, groups), entry.tokens, prefix, *said, runs)
+        def begin() -> None:
+            self._happen(ev.RoomOpened(key, terms(group, plan, groups), entry.tokens, prefix, *said, runs))
 
         known = self._entries.get(key)
         if known is None or not known.announced:
-            self._enter(room, entry, event)
+            self._enter(room, entry, begin)
             return
         if (known.tokens, known.announced) != (entry.tokens, group):
             told = f"{known.tokens} tokens at group {known.announced}"
             raise ArgumentError(f"{room} was announced with {told}, and is opened with {entry.tokens} at {group}")
         known.announced = 0
         known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
-        self._loop.call(lambda: self._happen(event()))
+        self._loop.call(begin)
 
     def _layer_groups(self, plan: Plan, tokens: int, asked: int | None) -> int:
         if asked is not None:
@@ -285,7 +284,11 @@ class DecodeEndpoint(Endpoint):
         entry.announced = group
         said = need_secret(secret), as_traceparent(traceparent)
         key = room.key
-        self._enter(room, entry, lambda: ev.RoomAnnounced(key, terms(group, plan), entry.tokens, *said))
+
+        def begin() -> None:
+            self._happen(ev.RoomAnnounced(key, terms(group, plan), entry.tokens, *said))
+
+        self._enter(room, entry, begin)
 
     def renew(self, room: Room) -> None:
         """Announce the room once more: its time to wait begins anew, on both sides.  Nothing happens if it is open."""

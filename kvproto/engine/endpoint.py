@@ -173,14 +173,14 @@ class Endpoint:
         self.close()
 
     # ------------------------------------------------------------------------------------------- rooms
-    def _enter(self, room: Room, entry: RoomEntry, event: Event | Callable[[], Event]) -> None:
+    def _enter(self, room: Room, entry: RoomEntry, begin: Event | Callable[[], None]) -> None:
         key = room.key
         if key in self._entries or (self._rank.value_of(key) is not None and self._knows_room(key)):
             raise ArgumentError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
         entry.room, entry.opened = room, self._loop.clock.real()
         self._loop.check()
         self._entries[key] = entry
-        self._loop.call(event if isinstance(event, Event) else lambda: self._happen(event()))
+        self._loop.call(begin)
 
     def _knows_room(self, key: int) -> bool:
         raise NotImplementedError

@@ -210,10 +210,10 @@ class EventLoop(LoopThread):
             action = self._inbox.popleft()
             self.now = self.clock.again()
             try:
-                if isinstance(action, Event):
-                    self.submit(self.party.handle(action, self.now))
-                else:
+                if callable(action):
                     action()
+                else:
+                    self.submit(self.party.handle(action, self.now))
             except Exception as error:  # noqa: BLE001  # an engine's mistake is told, and ends nothing
                 self._fault("a call of the engine", error)
             if self._events:

@@ -1,7 +1,7 @@
 """The prefill rank's data: staging slots and writes.
 
 One buffer holds the slots; it and the pool's tensors are registered with the transport once.  What is gathered into a
-slot is one piece of one write, and the write carries its notification, where the transport can (`handlers.notes`).
+slot is one piece of one write, and the write carries its notification, where the transport can (`prepared_writes`).
 A part that goes over pages is many pieces: it is cut into batches that the transport takes.  What is posted, and how
 it ends, is in `handlers.flights`.
 
@@ -108,9 +108,7 @@ class PrefillData:
         if self.leaving:
             for peer in list(self.leaving):
                 self._leave(peer)
-        if moved or news:
-            return True
-        return bool(self._foreseen or self._granted != self.loop.heard.get(StagingRsp, 0)) and self._foresee()
+        return moved or bool(news) or self._foresee()
 
     def close(self) -> None:
         """End the transport."""
@@ -118,9 +116,9 @@ class PrefillData:
 
     def _foresee(self) -> bool:
         """While nothing moves, make the next write ready whose region is granted; one a pass."""
-        if self.gathers or self.writes:
-            return False
         granted = self.loop.heard.get(StagingRsp, 0)
+        if not (self._foreseen or granted != self._granted) or self.gathers or self.writes:
+            return False
         if granted != self._granted:
             self._granted, self._foreseen = granted, deque(self.rank.foreseen())
         if not self._foreseen:

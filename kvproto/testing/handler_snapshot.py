@@ -45,8 +45,8 @@ def _transport(stage: HandlerStage) -> object:
     fabric, keys = stage.fabric, dict[tuple[str, Any], object]()
     for prefill in stage.prefills:
         data = inside(prefill).data
-        for handle, key in data.writes.flying.items():
-            keys[data.transport.instance, handle] = _key(stage, key)
+        for handle, each in data.writes.flying.items():
+            keys[data.transport.instance, handle] = [_key(stage, key) for key in each]
     cargo = [
         (keys.get((each.writer, each.handle)), tuple(each.pieces), bool(each.tag), each.told)
         for each in fabric._cargo.values()  # noqa: SLF001
@@ -89,7 +89,7 @@ def _prefill(stage: HandlerStage, rank: Any, data: Any) -> object:
         [(_key(stage, key), len(gathers._later)) for key, _ in gathers._going],  # noqa: SLF001
         sorted((slot, stage.number(mark[0]), mark[1]) for slot, (mark, _) in data.drafts._kept.items()),  # noqa: SLF001
         [(_key(stage, key), len(left.batches)) for key, left in writes.unposted.items()],
-        [_key(stage, key) for key in writes.flying.values()], len(writes.doubtful),
+        [[_key(stage, key) for key in keys] for keys in writes.flying.values()], len(writes.doubtful),
         [_key(stage, key) for key in writes._waiting],  # noqa: SLF001
         sorted((_key(stage, key), slot) for key, slot in rank.slot_of.items()), rank.free_slots,
         [_key(stage, key) for key in rank.slot_queue], [_key(stage, key) for key in rank.permit_queue],

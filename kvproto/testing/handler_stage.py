@@ -23,6 +23,7 @@ import torch
 
 from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.prepared_writes import StagedWrite
 from kvproto.engine.room import Room
 from kvproto.io.kernels.base import Side as Copies
 from kvproto.io.transports.base import Transport, WriteDraft
@@ -225,20 +226,21 @@ class HandlerStage(EngineStage):
         assert every == list(range(rank.settings.slots)), f"P{index}: slots {rank.free_slots}, {rank.slot_of}"
         staged, size = data.regions[0].addr, data.slot_bytes
         for cargo in self.watched.under_way(data.transport.instance):
-            key = data.writes.flying.get(cargo.handle)
-            assert key is not None, f"P{index} has forgotten a write that still moves"
-            for source, _, _ in cargo.pieces.values():
+            keys = data.writes.flying.get(cargo.handle)
+            assert keys is not None, f"P{index} has forgotten a write that still moves"
+            own = {rank.slot_of.get(key) for key in keys}
+            for source, _, length in cargo.pieces.values():
                 if 0 <= source - staged < len(every) * size:
-                    slot = (source - staged) // size
-                    assert rank.slot_of.get(key) == slot, f"P{index}: {key} is read from slot {slot}, which it has not"
+                    read = range((source - staged) // size, (source - staged + length - 1) // size + 1)
+                    assert own.issuperset(read), f"P{index}: {keys} are read from slots {read}, and have {own}"
 
     def _drafts(self, index: int, prefill: PrefillEndpoint) -> None:
         data = inside(prefill).data
         assert isinstance(data.transport, CountedTransport)
         unposted = [batch for left in data.writes.unposted.values() for batch in left.batches]
-        held = [draft for _, draft in data.drafts._kept.values()]  # noqa: SLF001
-        held += [batch for batch in unposted if isinstance(batch, WriteDraft)]
-        known = sorted(draft.raw for draft in held if draft.raw is not None)
+        held = [made for _, made in data.drafts._kept.values()]  # noqa: SLF001
+        held += [batch for batch in unposted if isinstance(batch, StagedWrite)]
+        known = sorted(made.draft.raw for made in held if made.draft is not None and made.draft.raw is not None)
         assert known == sorted(data.transport.drafts), (
             f"P{index}: the transport has the drafts {sorted(data.transport.drafts)}, of which {known} are kept"
         )

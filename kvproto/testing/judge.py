@@ -12,6 +12,7 @@ watermark  what a prefill rank believes of a ring is never ahead of it
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -109,10 +110,13 @@ class Judge:
         writer, reader = self._parts(cargo.writer, stage.prefills), self._parts(cargo.target, stage.decodes)
         written = writer.data.writes.flying.get(cargo.handle)
         assert written is not None, f"P{writer.rank.index} has forgotten a write that still moves"
-        key, chunk, _ = written
-        _, target, length = cargo.pieces[piece]
-        offset, ring = target - reader.data.memory.regions[0].addr, reader.rank.ring
         self.pieces += 1
+        for (key, chunk, _), target, length in _by_part(writer, written, *cargo.pieces[piece]):
+            self._lands(writer, reader, key, chunk, target, length)
+
+    def _lands(self, writer: Any, reader: Any, key: int, chunk: int, target: int, length: int) -> None:
+        stage, ring = self.stage, reader.rank.ring
+        offset = target - reader.data.memory.regions[0].addr
         task = next((task for task in stage.tasks.values() if task.room.key == key), None)
         assert task is not None, f"a write for the unknown room {key}"
         what = f"chunk {chunk} of {task.room} from P{writer.rank.index} to D{reader.rank.index}"
@@ -187,3 +191,20 @@ class Judge:
                 assert not same or seen <= rank.ring.mark, (
                     f"P{inside(prefill).rank.index} believes {seen} of D{peer.rank}, whose mark is {rank.ring.mark}"
                 )
+
+
+def _by_part(
+    writer: Any, keys: tuple[tuple[int, int, int], ...], source: int, target: int, length: int
+) -> Iterator[tuple[tuple[int, int, int], int, int]]:  # fmt: skip
+    """Of a piece of a write that brings these parts: (part, target, length) of what is each one's, told by its slot."""
+    if len(keys) == 1:
+        yield keys[0], target, length
+        return
+    base, size, at = writer.data.regions[0].addr, writer.data.slot_bytes, source
+    whose = {slot: key for key, slot in writer.rank.slot_of.items()}
+    while at < source + length:
+        slot = (at - base) // size
+        end = min(source + length, base + (slot + 1) * size)
+        assert whose.get(slot) in keys, f"P{writer.rank.index}: slot {slot} is written for {keys}, and is not theirs"
+        yield whose[slot], target + at - source, end - at
+        at = end

@@ -239,7 +239,8 @@ class EngineStage(Engines):
         """A write fails and is over, or is in doubt and goes on; or its tag is lost, which healthy rooms survive."""
         source = next(p for p in self.prefills if inside(p).data.transport.instance == writer)
         if kind != "mute":
-            self._hurt(inside(source).data.writes.flying[handle][0])
+            for room, _, _ in inside(source).data.writes.flying[handle]:
+                self._hurt(room)
         {"fail": self.fabric.fail, "doubt": self.fabric.doubt, "mute": self.fabric.mute}[kind](writer, handle)
 
     def hurt_copy(self, at: int) -> None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from kvproto.engine.endpoint import Endpoint
+from kvproto.fsm.codec import WireError
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.io.control.control import Peer, Sent
 from kvproto.protocol import effects as do
@@ -73,7 +75,7 @@ class Shadow(Surroundings):
     # ------------------------------------------------------------------------------ what comes into the loop
     def _watch_what_comes(self) -> None:
         loop, real = self.loop, self.real
-        poll, submit, take, connect = loop.poll, loop.submit, loop._receive, loop.control.connect
+        poll, submit, take, connect = loop.poll, loop.submit, loop.hear, loop.control.connect
         handle, tick = real.handle, real.tick
 
         def polled() -> bool:
@@ -87,10 +89,12 @@ class Shadow(Surroundings):
             submit(effects)
             self.within -= 1
 
-        def taken(peer: Peer, epoch: int, room: int, body: Message) -> None:
-            self._note(self.interpreter.hear, self.place(peer), epoch, room, body, loop.clock.now())
+        def taken(peer: Peer, frame: bytes) -> None:
+            with suppress(WireError):
+                epoch, room, body = decode(frame)
+                self._note(self.interpreter.hear, self.place(peer), epoch, room, body, loop.clock.now())
             self.within += 1
-            take(peer, epoch, room, body)
+            take(peer, frame)
             self.within -= 1
 
         def handled(event: Event, now: float, *then: Event) -> list[Effect]:
@@ -107,7 +111,7 @@ class Shadow(Surroundings):
             self.dialled[peer] = address.encode()
             return peer
 
-        loop.poll, loop.submit, loop._receive = polled, submitted, taken  # type: ignore[method-assign]
+        loop.poll, loop.submit, loop.hear = polled, submitted, taken  # type: ignore[method-assign]
         real.handle, real.tick = handled, ticked  # type: ignore[method-assign]
         loop.control.connect = connected  # type: ignore[method-assign]
         if isinstance(real, DecodeRank):
@@ -175,6 +179,13 @@ class Shadow(Surroundings):
             handlers[do.PrepareWrite] = self._readied(handlers[do.PrepareWrite])
             handlers[do.PreparePages] = self._readied(handlers[do.PreparePages])
             handlers[do.PostBatch] = self._posted(handlers[do.PostBatch])
+            offer = self.data.writes.offer
+
+            def at_once(*write: Any, hold: bool = False) -> None:
+                del hold
+                offer(*write)
+
+            self.data.writes.offer = at_once
 
     def _noted(self, handler: Callable[[Any], None]) -> Callable[[Any], None]:
         def handle(effect: Any) -> None:
@@ -205,6 +216,7 @@ class Shadow(Surroundings):
             key = effect.room, effect.chunk, effect.peer
             to, flying = self.data.writes.unposted[key].peer, len(self.data.writes.flying)
             handler(effect)
+            self.data.writes._post_staged()  # each by itself: together they are as they are alone, but not at once
             said: Any = self.loop._events[-1] if len(self.data.writes.flying) == flying else None
             self.untaken[key].append(type(said) if said is not None else None)
             self.theirs.append(("post", self.prepared[key], str(to), type(said)))
