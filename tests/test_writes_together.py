@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -64,14 +64,14 @@ def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def gathered(pair: Pair) -> tuple[list[Room], list[int]]:
     """Rooms whose gathers are all under way, and of each write that is posted from now on how many parts it brings."""
-    data, parts = inside(pair.prefills[0]).data, list[int]()
+    parts, data = list[int](), cast("Any", inside(pair.prefills[0]).data)
     kept = data.writes._posted
 
     def posted(handle: Any, keys: Any, *more: Any) -> None:
         parts.append(len(keys))
         kept(handle, keys, *more)
 
-    data.writes._posted = posted  # type: ignore[method-assign]
+    data.writes._posted = posted
     rooms = [pair.open(8) for _ in range(ROOMS)]
     for room in rooms:
         pair.produce(room)
@@ -101,7 +101,7 @@ def test_a_room_that_is_given_up_before_takes_no_other_with_it(pair: Pair) -> No
 
 def test_a_write_that_is_refused_for_one_fails_that_one(pair: Pair) -> None:
     rooms, parts = gathered(pair)
-    data = inside(pair.prefills[0]).data
+    data: Any = inside(pair.prefills[0]).data
     make, bad = data.drafts._make, rooms[1].key
 
     def beyond(effect: Any) -> Any:
@@ -110,7 +110,7 @@ def test_a_write_that_is_refused_for_one_fails_that_one(pair: Pair) -> None:
             write.piece = write.piece[0], 1 << 50, write.piece[2]
         return write
 
-    data.drafts._make = beyond  # type: ignore[method-assign]
+    data.drafts._make = beyond
     data.drafts._kept.clear()
     Later.over = True
     pair.finish(*rooms)
