@@ -193,7 +193,7 @@ def test_as_many_groups_as_pay() -> None:
 
 def test_a_gather_waits_for_the_first_event_that_is_enough() -> None:
     empty = torch.zeros(1, dtype=torch.int64)
-    entry = RoomEntry(TOKENS, empty, empty, 1)
+    entry = RoomEntry(TOKENS, empty, empty.numpy(), 1)
     assert entry.after(8, 5) is None
     for tokens, layers, event in ((8, 2, "a"), (8, 5, "b"), (16, 2, "c"), (21, 5, "d")):
         entry.mark(tokens, layers, event)
