@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from random import Random
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from support.samples import NOW, event_of, expected, is_report, value_in
 
+from kvproto.fsm.driver import Driver
 from kvproto.fsm.machine import Machine, machine_for
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.table_patching import TablePatch
@@ -65,6 +66,40 @@ def timely(machine: Machine[Any], new: Any, old: Any) -> None:
     period = (own and own(new)) or TIMING.named(name).after(0 if old is None or tries is None else tries(old) + 1)
     assert NOW + period <= new.due <= NOW + period + QUANTUM, (new.state, new.due - NOW, period)
     assert new.due % QUANTUM == 0
+
+
+def drive(driver: Driver, machine: Machine[Any], value: Any, event: Event, *, parts: bool) -> None:
+    """What a driver does with this is what the step says of it; effects, where no event of the same table follows."""
+    row, new, effects = machine.fire(value, event, NOW)
+    store = driver.stores["machines"]
+    key: Any = (0, 0) if parts else 0
+    store.put_back({key: value}, OrderedDict())
+    driver.clear_pending()
+    driver.trace.clear()
+    out = driver.handle(event, NOW)
+    first, *more = driver.trace
+    assert first == (NOW, row, event, value, new)
+    if not more:
+        assert out == [effect for effect in effects if type(effect) not in driver.inner]
+        assert store.get(key) == (None if machine.ends[new.state] and new is not value else new)
+        assert new.due >= value.due or store.wheel.next == new.due or new.due == float("inf")
+
+
+def only_one(event: Any) -> Any:
+    """The key of whatever it is about."""
+    return 0
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+@pytest.mark.parametrize("parts", [False, True], ids=["flat", "parts"])
+def test_a_driver_carries_out_what_the_step_says(table: Table[Any], *, parts: bool) -> None:
+    machine, random, driver = Machine(table, TIMING), Random(table.name), Driver(TIMING)
+    driver.add("machines", table, only_one, within=only_one if parts else None)
+    for state, kind in pairs(table):
+        for _ in range(40):
+            value, event = value_in(table, state, random), event_of(kind, random)
+            if expected(table, value, event) is not None:
+                drive(driver, machine, value, event, parts=parts)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)

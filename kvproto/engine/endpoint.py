@@ -67,6 +67,7 @@ class Endpoint:
         """The subclasses make these."""
         self._rank, self.pool = rank, pool
         _ = rank.digest  # made here, where an error reaches the engine, and not when the first peer calls
+        rank.prepare()  # no pass waits for code to be written
         self._loop = Loop(rank, control, clock)
         self._entries: dict[int, RoomEntry] = {}
         self._loop.logs.blame = self._blame

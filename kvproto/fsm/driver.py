@@ -127,6 +127,19 @@ class Driver:
         """The store that an event of several kinds is for."""
         raise LookupError(f"{type(event).__name__} is an event of several kinds: `kind_of` has to say of which")
 
+    def carry_out(self, effect: Output) -> None:
+        """Do what an effect says if that is this driver's to do; else leave it to the caller."""
+        act = self.inner.get(type(effect))
+        if act is None:
+            self._out.append(effect)
+        else:
+            act(effect)
+
+    def prepare(self) -> None:
+        """Have the code of all steps written now: by whoever cannot spare the milliseconds later."""
+        for store in self.stores.values():
+            store.prepare()
+
     def _shared(self, event: Event, now: float) -> None:
         self.stores[self.kind_of(event)].take[type(event)](event, now)
 

@@ -3,7 +3,8 @@
 A kind is a table and a *key*: a function of the event that says which machine it is for.  Machines are flat (one
 dictionary by key) or *parts* of something (a dictionary by `within`, and in it one by key), where what belongs together
 is looked up, stopped and forgotten together.  Key functions that are one `return` stand in the code that takes the
-event (`kvproto.fsm.inline`), so that finding a machine costs what a hand-written look-up costs.
+event (`kvproto.fsm.inline`), so that finding a machine costs what a hand-written look-up costs.  What carries its rows
+out is written for each pair of state and event, when the first one comes (`kvproto.fsm.machine_code`).
 
 A machine is kept once a step has taken it out of the initial state, and forgotten when it is final; where the table has
 tombstones, the last values stay for a while and answer, at most `bound` of them.
@@ -23,10 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from kvproto.fsm.generated import compiled
 from kvproto.fsm.inline import expression
-from kvproto.fsm.machine import Machine, machine_for
-from kvproto.fsm.table import Table
+from kvproto.fsm.machine import NO_ROW, Machine, machine_for
+from kvproto.fsm.machine_code import FIND, FIND_PART, StoreWords, rows_of, step_code
+from kvproto.fsm.table import Table, Value
 from kvproto.fsm.timer_wheel import INFINITY, TimerWheel
-from kvproto.fsm.vocabulary import Effect, Event, TimerFired
+from kvproto.fsm.vocabulary import Effect, Event, State, TimerFired
 
 if TYPE_CHECKING:
     from kvproto.fsm.driver import Driver
@@ -35,52 +37,6 @@ if TYPE_CHECKING:
 On = Callable[[Any, float], None]
 #: of an event: the key of its machine
 KeyOf = Callable[[Any], Any]
-
-#: what the generated function is given, and the function
-MAKE = """\
-def make(driver, steps, log, inner, ends, initial, fresh, wakes, counted, bury, end, arm, INFINITY):
-    def take(event, now):
-        {find}
-        row, new, effects = steps[old.state](old, event, now)
-        log((now, row, event, old, new))
-        if new is not old:{count}
-            if ends[new.state]:
-                {end}
-            elif new.state is not fresh or old is not initial:
-                {keep}
-        for effect in effects:
-            act = inner.get(type(effect))
-            if act is None:
-                driver._out.append(effect)
-            else:
-                act(effect)
-    return take
-"""
-COUNT = """
-if new.state in counted and new.state is not old.state:
-    driver.entered["{store}", old.state.name, type(event).__name__, new.state.name] += 1"""
-FLAT = """\
-key = {key}
-old = driver.{store}.get(key)
-if old is None:
-    old = {buried}initial"""
-PART = """\
-whole, key = {within}, {key}
-try:
-    old = driver.{store}[whole][key]
-except KeyError:
-    old = initial"""
-KEEP = "driver.{store}[key] = new"
-KEEP_PART = """\
-if old is initial:
-    driver.{store}.setdefault(whole, {{}})
-driver.{store}[whole][key] = new"""
-ARM = """
-if new.due < old.due:
-    arm(new.due, key)"""
-ARM_PART = """
-if new.due < old.due and new.due < wakes.get(whole, INFINITY):
-    arm(new.due, whole)"""
 
 
 class MachineStore:
@@ -105,6 +61,13 @@ class MachineStore:
             setattr(driver, tombs, OrderedDict())
         self.wheel: TimerWheel[Any] = TimerWheel()
         self.wakes: dict[Any, float] = {}
+        self._words, self._names = self._written()
+        self._pairs = table.pairs()
+        #: by event, then by state: what carries the rows out; written when the first such event comes
+        self._steps: dict[type[Event], list[Callable[..., None]]] = {
+            event: [self._first] * len(table.states)
+            for event in dict.fromkeys([*table.events, *(event for _, event in self._pairs)])
+        }
         #: by type of event: what takes it to its machine
         self.take: dict[type[Event], On] = self._compile()
 
@@ -143,35 +106,65 @@ class MachineStore:
             setattr(self.driver, self.tombs, tombs)
 
     # ---------------------------------------------------------------------------------------- taking events
+    def _written(self) -> tuple[StoreWords, dict[str, str]]:
+        """What the code of this store has to know."""
+        table, machine, part = self.table, self.machine, self.within is not None
+        bare = not (self.restless or self.on_end)
+        flat = "bury(key, new)" if self.bound else f"driver.{self.store}.pop(key, None)" if bare else "end(key)"
+        words = StoreWords(
+            self.store, part, "end(whole, key)" if part else flat, part, table.initial, table.final, table.counted,
+            machine.timed, table.tries, machine.periods,
+        )  # fmt: skip
+        return words, {"store": self.store, "buried": f" or driver.{self.tombs}.get(key)" if self.bound else ""}
+
     def _compile(self) -> dict[type[Event], On]:
-        machine, driver, flat = self.machine, self.driver, self.within is None
-        source, names = self._written()
+        names: dict[str, Any] = {}
+        words = self._names | {"key": ast.unparse(expression(self.key, ("event",), names))}
+        if self.within is not None:
+            words["whole"] = ast.unparse(expression(self.within, ("event",), names))
+        source = (FIND if self.within is None else FIND_PART).format(**words)
         exec(compiled(source, f"takes an event of {self.table.name}"), names)  # noqa: S102
         make: Callable[..., On] = names["make"]
-        given = (
-            driver.log, driver.inner, machine.ends, machine.initial, self.table.initial, self.wakes,
-            self.table.counted,
-            self._bury, self._end if flat else self._end_part,
-            self.wheel.put if flat and not self.restless else self._arm, INFINITY,
-        )  # fmt: skip
-        return {event: make(driver, steps, *given) for event, steps in machine.steps.items()}
+        return {event: make(self.driver, steps, self.machine.initial) for event, steps in self._steps.items()}
 
-    def _written(self) -> tuple[str, dict[str, Any]]:
-        """The function's source, and the names that its keys bring in."""
-        names: dict[str, Any] = {"event": "event"}
-        words = {"store": self.store, "key": ast.unparse(expression(self.key, ("event",), names))}
-        if self.within is None:
-            words["buried"] = f"driver.{self.tombs}.get(key) or " if self.bound else ""
-            find, keep, arm = FLAT, KEEP, ARM
-            bare = not (self.restless or self.on_end)
-            end = "bury(key, new)" if self.bound else "driver.{store}.pop(key, None)" if bare else "end(key)"
-        else:
-            words["within"] = ast.unparse(expression(self.within, ("event",), names))
-            find, keep, arm, end = PART, KEEP_PART, ARM_PART, "end(whole, key)"
-        keep += arm if self.table.timers else ""
-        parts = {"find": indent(find, 2), "keep": indent(keep, 4), "end": end}
-        parts["count"] = indent(COUNT if self.table.counted else "", 3)
-        return MAKE.format(**{name: text.format(**words) for name, text in parts.items()}), names
+    def prepare(self) -> None:
+        """Have all steps written now, and not each when the first such event comes."""
+        for event, steps in self._steps.items():
+            steps[:] = [self._step(event, state) for state in self.table.states]
+
+    def _first(self, event: Event, now: float, value: Value, *found: Any) -> None:
+        """The first event of its kind in this state: the step is written, and takes it."""
+        step = self._steps[type(event)][value.state] = self._step(type(event), value.state)
+        step(event, now, value, *found)
+
+    def _step(self, event: type[Event], state: State) -> Callable[..., None]:
+        """What carries out the rows of this pair."""
+        driver, machine, inner = self.driver, self.machine, self.driver.inner
+        rows = tuple(self._pairs.get((state, event), ()))
+        if not rows:
+            return self._undecided
+        codes, names = rows_of(rows, self._words)
+        known = tuple(made in inner for code in codes for _, made in code.effects)
+        acts = {
+            f"act{code.number}_{j}": inner[made]
+            for code in codes for j, (_, made) in enumerate(code.effects) if made in inner
+        }  # fmt: skip
+        entries = {
+            f"entry{i}": (self.store, row.source.name, event.__name__, row.target.name) for i, row in enumerate(rows)
+        }
+        whole = self.within is not None
+        scope = names | machine.given(rows) | acts | entries | {
+            "driver": driver, "log": driver.log, "initial": machine.initial, "carry_out": driver.carry_out,
+            "bury": self._bury, "end": self._end_part if whole else self._end, "wakes": self.wakes,
+            "arm": self._arm if whole or self.restless else self.wheel.put,
+        }  # fmt: skip
+        exec(step_code(rows, self._words, known, self.table.name), scope)  # noqa: S102
+        step: Callable[..., None] = scope["step"]
+        return step
+
+    def _undecided(self, event: Event, now: float, value: Any, *_found: Any) -> None:
+        self.driver.log((now, None, event, value, value))
+        self.driver.carry_out(self.machine.report(value, event, NO_ROW))
 
     def _bury(self, key: Any, value: Any) -> None:
         tombs = getattr(self.driver, self.tombs)
@@ -246,11 +239,6 @@ class MachineStore:
     def timer_of(self, key: Any, tries: int) -> TimerFired:
         """The event of this machine's timer."""
         return self.timer(key, tries) if self.within is None else self.timer(*key, tries)
-
-
-def indent(text: str, steps: int) -> str:
-    """The lines after the first, as deep as that stands."""
-    return text.replace("\n", "\n" + "    " * steps)
 
 
 def timer_event(table: Table[Any]) -> Callable[..., TimerFired]:

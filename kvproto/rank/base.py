@@ -31,9 +31,9 @@ from kvproto.fsm.party import Party
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
 from kvproto.fsm.vocabulary import Effect, Event, State
-from kvproto.layout.costs import Estimate
+from kvproto.layout.costs import Estimate, PageForm
 from kvproto.layout.placement import Placement
-from kvproto.layout.plan import Plan
+from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -62,6 +62,8 @@ class LinkPeer(msgspec.Struct):
     placement: Placement | None = None
     #: prefill: what the KV of rooms of so many tokens, runs of pages and layer groups would cost by each route
     estimates: dict[tuple[int, int, int], Estimate] = msgspec.field(default_factory=dict)
+    #: prefill, by layer groups: what it is owed in all and in the first group, and its pages (None: closed to writes)
+    owed: dict[int, tuple[Share, Share, PageForm | None]] = msgspec.field(default_factory=dict)
 
 
 class Rank(Party):

@@ -67,20 +67,27 @@ class PrefillRank(PrefillQueues):
         """Of a send: its link and epoch, the first token of its chunk, how many they are, the room's layer groups."""
         value = self.rooms.get(room) or self.tombs[room]
         link, groups = self._link_of(room, peer), value.terms.layer_groups
-        at, cut = self.links.get(link), cell(chunk, value.tokens, value.prefix, self.grid, groups)
-        return link, at.epoch if at is not None else 0, *cut, groups
+        at = self.links.get(link)
+        first, count = cell(chunk, value.tokens, value.prefix, self.grid, groups)
+        return link, at.epoch if at is not None else 0, first, count, groups
 
     def _gather(self, effect: do.GatherChunk) -> None:
-        room, chunk, peer = effect.room, effect.chunk, effect.peer
-        link, epoch, *cut = self._where(room, chunk, peer)
-        about = effect.slot, effect.offset, effect.grant, *cut
-        self._out.append(do.LaunchGather(room, chunk, peer, link, epoch, *about))
+        room, chunk, peer, slot = effect.room, effect.chunk, effect.peer, effect.slot
+        link, epoch, first, count, groups = self._where(room, chunk, peer)
+        self._out.append(
+            do.LaunchGather(
+                room, chunk, peer, link, epoch, slot, effect.offset, effect.grant, first, count, groups
+            )
+        )  # fmt: skip
 
     def _make_write(self, effect: do.MakeWrite) -> None:
-        room, chunk, peer = effect.room, effect.chunk, effect.peer
-        link, epoch, *cut = self._where(room, chunk, peer)
-        about = effect.slot, effect.offset, effect.grant, *cut
-        self._out.append(do.PrepareWrite(room, chunk, peer, link, epoch, *about))
+        room, chunk, peer, slot = effect.room, effect.chunk, effect.peer, effect.slot
+        link, epoch, first, count, groups = self._where(room, chunk, peer)
+        self._out.append(
+            do.PrepareWrite(
+                room, chunk, peer, link, epoch, slot, effect.offset, effect.grant, first, count, groups
+            )
+        )  # fmt: skip
 
     def foreseen(self) -> list[do.LaunchGather]:
         """What would be gathered if the KV of the oldest rooms came now, into the slots that it would get: a guess."""
@@ -128,8 +135,9 @@ class PrefillRank(PrefillQueues):
             self._groups[room] = terms.group
         known = [(peer, self.estimate(room, peer)) for peer in bits(terms.writes) if effect.first < effect.last]
         for chunk in range(effect.first, effect.last):
+            end = self._end_of(value, chunk)
             for peer, costs in known:
-                ready = work is not None and self._computed(room, value, chunk, peer)
+                ready = work is not None and self._computed(room, value, chunk, peer, end)
                 put(ev.SendOpened(room, chunk, peer, ready, self.tells, False, costs.staged, costs.pages))
         if effect.aux:
             ready = work is not None and work.aux
@@ -141,13 +149,18 @@ class PrefillRank(PrefillQueues):
         value = self.rooms[room]
         for key, send in self.sends.get(room, {}).items():
             chunk, peer = key >> 16, key & 0xFFFF
-            if chunk >= 0 and not send.kv and self._computed(room, value, chunk, peer):
+            if chunk >= 0 and not send.kv and self._computed(room, value, chunk, peer, self._end_of(value, chunk)):
                 self._queue.append(ev.KvProduced(room, chunk, peer))
 
-    def _computed(self, room: int, value: Any, chunk: int, peer: int) -> bool:
-        """Whether the KV of what this chunk has for the peer is there: of all layers, or of those that it wants."""
+    def _end_of(self, value: Any, chunk: int) -> int:
+        """Up to which token the room's chunk reaches."""
+        return sum(cell(chunk, value.tokens, value.prefix, self.grid, value.terms.layer_groups))
+
+    def _computed(self, room: int, value: Any, chunk: int, peer: int, end: int) -> bool:
+        """Whether the KV of what this chunk, up to token `end`, has for the peer is there: of all layers, or of those
+        that it wants.
+        """
         work, groups = value.work, value.terms.layer_groups
-        end = sum(cell(chunk, value.tokens, value.prefix, self.grid, groups))
         if work.produced >= end or work.ahead < end:
             return bool(work.produced >= end)
         to = self.peers.get(self.link_to(room, peer) or 0)
@@ -161,7 +174,7 @@ class PrefillRank(PrefillQueues):
         value = self.rooms[room]
         for key, send in self.sends.get(room, {}).items():
             chunk, peer = key >> 16, key & 0xFFFF
-            if chunk >= 0 and send.kv and not self._computed(room, value, chunk, peer):
+            if chunk >= 0 and send.kv and not self._computed(room, value, chunk, peer, self._end_of(value, chunk)):
                 self._queue.append(ev.KvWithdrawn(room, chunk, peer))
 
     def _offer_aux(self, effect: do.OfferAux) -> None:

@@ -20,9 +20,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from kvproto.fsm.vocabulary import Effect
-from kvproto.layout.costs import NO_ROUTE, Estimate, estimate, page_form, runs_between
+from kvproto.layout.costs import NO_ROUTE, Estimate, PageForm, estimate, page_form, runs_between
 from kvproto.layout.placement import closed_between, fault
-from kvproto.layout.plan import Plan, layers_of, plan_between
+from kvproto.layout.plan import Plan, Share, layers_of, plan_between
 from kvproto.layout.sharding import Layout, chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -147,12 +147,23 @@ class PrefillLinks(Rank):
 
     def _estimate(self, to: LinkPeer, plan: Plan, tokens: int, runs: int, groups: int) -> Estimate:
         route, slot = self.settings.route, self.settings.slot_bytes
-        share = plan.share(self.index, to.rank)
-        fits = not slot or plan.part_bytes(layers_of(share, 0, groups), min(tokens, self.grid)) <= slot
-        open_ = not closed_between(self.placement, to.placement) and route != "staged"
-        pieces = page_form(plan, share, self.placement, to.placement).pieces(tokens, runs) if open_ else 0
+        owed = to.owed.get(groups)
+        if owed is None:
+            owed = to.owed[groups] = self._owed(to, plan, groups)
+        share, part, form = owed
+        fits = not slot or plan.part_bytes(part, min(tokens, self.grid)) <= slot
+        pieces = form.pieces(tokens, runs) if form is not None else 0
         nbytes, parts = plan.part_bytes(share, tokens), chunks(tokens, 0, self.grid, groups)
-        return estimate(self.costs, nbytes, pieces, parts, ring=fits and route != "pages", open_=open_)
+        return estimate(
+            self.costs, nbytes, pieces, parts, ring=fits and route != "pages", open_=form is not None
+        )  # fmt: skip
+
+    def _owed(self, to: LinkPeer, plan: Plan, groups: int) -> tuple[Share, Share, PageForm | None]:
+        """What does not change from room to room of an estimate."""
+        share = plan.share(self.index, to.rank)
+        open_ = not closed_between(self.placement, to.placement) and self.settings.route != "staged"
+        form = page_form(plan, share, self.placement, to.placement) if open_ else None
+        return share, layers_of(share, 0, groups), form
 
     def _plan(self, other: Layout, grid: int) -> Plan:
         return plan_between(self.layout, other, grid)
@@ -222,6 +233,6 @@ class PrefillLinks(Rank):
         peer = self.peers[link]
         shared = next((p.terms for p in self.peers.values() if p.terms == terms), terms)
         peer.plan, peer.terms, peer.endpoint, peer.placement = plan, shared, said.endpoint, said.placement
-        peer.estimates = {}
+        peer.estimates, peer.owed = {}, {}
         who = said.group, said.rank, said.endpoint
         self._out.append(do.Connect(link, effect.session, *who, plan, said.placement))

@@ -35,9 +35,10 @@ class PrefillQueues(PrefillLinks):
         self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
     ) -> None:  # fmt: skip
         super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
+        self._requests = self.settings.requests
         self.free_slots = list(range(self.settings.slots))
         self.slot_of: dict[SendKey, int] = {}
-        self.slot_queue: OrderedDict[SendKey, None] = OrderedDict()
+        self.slot_queue: dict[SendKey, None] = {}
         #: by link: sends whose request is unanswered, and that queue to ask
         self.credits: dict[int, set[SendKey]] = {}
         self.credit_queues: dict[int, OrderedDict[SendKey, None]] = {}
@@ -67,19 +68,28 @@ class PrefillQueues(PrefillLinks):
 
     # ----------------------------------------------------------------------------------------------------- credits
     def _take_credit(self, effect: do.TakeCredit) -> None:
+        key = effect.room, effect.chunk, effect.peer
         link = self._link_of(effect.room, effect.peer)
-        self.credit_queues.setdefault(link, OrderedDict())[effect.room, effect.chunk, effect.peer] = None
+        unanswered = self.credits.get(link)
+        if unanswered and link not in self.credit_queues and len(unanswered) < self._requests:
+            unanswered.add(key)
+            self._queue.appendleft(ev.CreditTaken(*key))
+            return
+        self.credit_queues.setdefault(link, OrderedDict())[key] = None
         self._credit(link)
 
     def _free_credit(self, effect: do.FreeCredit) -> None:
         link = self._link_of(effect.room, effect.peer)
-        self.credits.get(link, set()).discard((effect.room, effect.chunk, effect.peer))
-        self._credit(link)
+        unanswered = self.credits.get(link)
+        if unanswered:
+            unanswered.discard((effect.room, effect.chunk, effect.peer))
+        if not unanswered or link in self.credit_queues:
+            self._credit(link)
 
     def _credit(self, link: int) -> None:
         """Let ask who waits for it, the oldest first, as many as may."""
         queue, unanswered = self.credit_queues.get(link), self.credits.setdefault(link, set())
-        while queue and len(unanswered) < self.settings.requests:
+        while queue and len(unanswered) < self._requests:
             key = queue.popitem(last=False)[0]
             unanswered.add(key)
             self.give(ev.CreditTaken(*key))
@@ -116,8 +126,9 @@ class PrefillQueues(PrefillLinks):
             self.slot_queue[key] = None
 
     def _give_slot(self, key: SendKey, slot: int) -> None:
+        room, chunk, peer = key
         self.slot_of[key] = slot
-        self.give(ev.SlotTaken(*key, slot))
+        self._queue.appendleft(ev.SlotTaken(room, chunk, peer, slot))
 
     def _free_slot(self, effect: do.FreeSlot) -> None:
         slot = self.slot_of.pop((effect.room, effect.chunk, effect.peer), None)
@@ -132,9 +143,12 @@ class PrefillQueues(PrefillLinks):
 
     def _next_in_turn(self) -> SendKey:
         """Whose the next slot is: the oldest in the queue of those whose room has the fewest."""
-        held = Counter(room for room, _, _ in self.slot_of)
-        without = next((key for key in self.slot_queue if key[0] not in held), None)
-        return without or min(self.slot_queue, key=lambda key: held[key[0]])
+        held = {room for room, _, _ in self.slot_of}
+        for key in self.slot_queue:
+            if key[0] not in held:
+                return key
+        fewest = Counter(room for room, _, _ in self.slot_of)
+        return min(self.slot_queue, key=lambda key: fewest[key[0]])
 
     # -------------------------------------------------------------------------------------------------- watermarks
     def _connect(self, effect: do.ConnectPeer) -> None:
