@@ -38,7 +38,7 @@ class PrefillQueues(PrefillLinks):
         self._requests = self.settings.requests
         self.free_slots = list(range(self.settings.slots))
         self.slot_of: dict[SendKey, int] = {}
-        self.slot_queue: dict[SendKey, None] = {}
+        self.slot_queue: OrderedDict[SendKey, None] = OrderedDict()
         #: by link: sends whose request is unanswered, and that queue to ask
         self.credits: dict[int, set[SendKey]] = {}
         self.credit_queues: dict[int, OrderedDict[SendKey, None]] = {}
