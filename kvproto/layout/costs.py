@@ -111,7 +111,7 @@ def runs_between(ours: int, theirs: int) -> int:
     return ours + theirs - 1 if ours and theirs else 0
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class Estimate(msgspec.Struct, frozen=True, gc=False):
     """What a room would take by each route; seconds, from its first gather to its last byte, alone on the link."""
 
     staged: float

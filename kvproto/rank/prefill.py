@@ -135,9 +135,10 @@ class PrefillRank(PrefillQueues):
             self._groups[room] = terms.group
         known = [(peer, self.estimate(room, peer)) for peer in bits(terms.writes) if effect.first < effect.last]
         for chunk in range(effect.first, effect.last):
-            end = self._end_of(value, chunk)
+            end = self._end_of(value, chunk) if work is not None and known else 0
+            whole = work is not None and work.produced >= end
             for peer, costs in known:
-                ready = work is not None and self._computed(room, value, chunk, peer, end)
+                ready = whole or (work is not None and self._computed(room, value, chunk, peer, end))
                 put(ev.SendOpened(room, chunk, peer, ready, self.tells, False, costs.staged, costs.pages))
         if effect.aux:
             ready = work is not None and work.aux
