@@ -29,8 +29,8 @@ class CopyNumbers:
         if held is None or held[0] != era:
             self._ways[way] = [era, 1]
             return 1
-        held[1] += 1
-        return held[1]
+        number = held[1] = held[1] + 1
+        return number
 
     def forget(self, *ways: Hashable) -> None:
         """Nothing comes on these ways any more."""

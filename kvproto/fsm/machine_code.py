@@ -55,7 +55,7 @@ class StoreWords(msgspec.Struct, frozen=True):
     store: str
     #: machines are parts of wholes
     parts: bool
-    #: what becomes of one that is final, as a line
+    #: what becomes of one that is final, as a line (of a part: of one that may never have been kept)
     end: str
     #: one timer a whole, or the last one of each key, counts
     wakes: bool
@@ -106,7 +106,8 @@ def _kept(code: RowCode, of: StoreWords) -> list[str]:
     if row.target in of.counted and row.target is not row.source:
         lines.append(f"driver.entered[entry{code.number}] += 1")
     if row.target in of.final:
-        return [*lines, of.end]
+        ended = [of.end] if first or not of.parts else ["del parts[key]", "if not parts: end_whole(whole)"]
+        return [*lines, *ended]
     unkept = "if value is not initial: " if first and row.target is of.initial else ""
     if of.parts and first:
         lines += ["if parts is None:", f"    parts = driver.{of.store}[whole] = {{}}"] if not unkept else []

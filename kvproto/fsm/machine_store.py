@@ -155,7 +155,8 @@ class MachineStore:
         whole = self.within is not None
         scope = names | machine.given(rows) | acts | entries | {
             "driver": driver, "log": driver.log, "initial": machine.initial, "carry_out": driver.carry_out,
-            "bury": self._bury, "end": self._end_part if whole else self._end, "wakes": self.wakes,
+            "bury": self._bury, "end": self._end_part if whole else self._end, "end_whole": self._end_whole,
+            "wakes": self.wakes,
             "arm": self._arm if whole or self.restless else self.wheel.put,
         }  # fmt: skip
         exec(step_code(rows, self._words, known, self.table.name), scope)  # noqa: S102
@@ -181,14 +182,16 @@ class MachineStore:
             self.on_end(key)
 
     def _end_part(self, whole: Any, key: Any) -> None:
-        values = getattr(self.driver, self.store)
-        parts = values.get(whole, {})
+        parts = getattr(self.driver, self.store).get(whole, {})
         parts.pop(key, None)
         if not parts:
-            values.pop(whole, None)
-            self.wakes.pop(whole, None)
-            if self.on_end is not None:
-                self.on_end(whole)
+            self._end_whole(whole)
+
+    def _end_whole(self, whole: Any) -> None:
+        getattr(self.driver, self.store).pop(whole, None)
+        self.wakes.pop(whole, None)
+        if self.on_end is not None:
+            self.on_end(whole)
 
     # --------------------------------------------------------------------------------------------- timers
     def _arm(self, due: float, key: Any) -> None:

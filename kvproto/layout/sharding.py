@@ -189,6 +189,12 @@ def cell(k: int, tokens: int, prefix: int, grid: int, groups: int = 1) -> tuple[
     return first, min(grid, tokens - first)
 
 
+def cell_end(k: int, tokens: int, prefix: int, grid: int, groups: int = 1) -> int:
+    """Up to which token chunk k reaches, of a room that has such a chunk."""
+    end = prefix + (k // groups + 1) * grid
+    return min(end, tokens)
+
+
 def grid_tokens(chunked_prefill: int | None, page_p: int, page_d: int) -> int:
     """Tokens a cell: the prefill chunk (None: not chunked) cut to whole pages of both sides, at least one of each."""
     aim = DEFAULT_GRID_TOKENS if chunked_prefill is None else chunked_prefill

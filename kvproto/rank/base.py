@@ -246,15 +246,16 @@ class Rank(Party):
         self.log((message, self.sent.count(way(link, epoch, room), epoch)))
 
     def _send(self, effect: do.Send) -> None:
-        room, up, log, count = effect.room, self._up_state, self.log, self.sent.count
+        room = effect.room
         group = self._groups.get(room) or self._group_of(room)
         for peer in bits(effect.peers):
             link = self.link_of.get((group, peer), 0)
             at = self.links.get(link)
-            if at is not None and at.state is up:
-                message = do.Transmit(link, at.epoch, room, effect.body)
+            if at is not None and at.state is self._up_state:
+                epoch = at.epoch
+                message = do.Transmit(link, epoch, room, effect.body)
                 self._out.append(message)
-                log((message, count(4 * link + 2, at.epoch)))
+                self.log((message, self.sent.count(4 * link + 2, epoch)))
 
     def _reply(self, effect: do.Reply) -> None:
         self._transmit_to(self._heard.link, effect.room, effect.body)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
 from kvproto.layout.plan import layers_of
-from kvproto.layout.sharding import Layout, cell
+from kvproto.layout.sharding import Layout, cell, cell_end
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import ROOM_CHUNK, TimerFired
@@ -66,8 +66,8 @@ class PrefillRank(PrefillQueues):
     def _where(self, room: int, chunk: int, peer: int) -> tuple[int, int, int, int, int]:
         """Of a send: its link and epoch, the first token of its chunk, how many they are, the room's layer groups."""
         value = self.rooms.get(room) or self.tombs[room]
-        link, groups = self._link_of(room, peer), value.terms.layer_groups
-        at = self.links.get(link)
+        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
+        at, groups = self.links.get(link), value.terms.layer_groups
         first, count = cell(chunk, value.tokens, value.prefix, self.grid, groups)
         return link, at.epoch if at is not None else 0, first, count, groups
 
@@ -148,14 +148,18 @@ class PrefillRank(PrefillQueues):
     def _offer_kv(self, effect: do.OfferKv) -> None:
         room = effect.room
         value = self.rooms[room]
+        produced = value.work.produced
         for key, send in self.sends.get(room, {}).items():
+            if key < 0 or send.kv:
+                continue
             chunk, peer = key >> 16, key & 0xFFFF
-            if chunk >= 0 and not send.kv and self._computed(room, value, chunk, peer, self._end_of(value, chunk)):
+            end = self._end_of(value, chunk)
+            if produced >= end or self._computed(room, value, chunk, peer, end):
                 self._queue.append(ev.KvProduced(room, chunk, peer))
 
     def _end_of(self, value: Any, chunk: int) -> int:
         """Up to which token the room's chunk reaches."""
-        return sum(cell(chunk, value.tokens, value.prefix, self.grid, value.terms.layer_groups))
+        return cell_end(chunk, value.tokens, value.prefix, self.grid, value.terms.layer_groups)
 
     def _computed(self, room: int, value: Any, chunk: int, peer: int, end: int) -> bool:
         """Whether the KV of what this chunk, up to token `end`, has for the peer is there: of all layers, or of those

@@ -68,23 +68,29 @@ class PrefillQueues(PrefillLinks):
 
     # ----------------------------------------------------------------------------------------------------- credits
     def _take_credit(self, effect: do.TakeCredit) -> None:
-        key = effect.room, effect.chunk, effect.peer
-        link = self._link_of(effect.room, effect.peer)
+        room, chunk, peer = key = effect.room, effect.chunk, effect.peer
+        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
         unanswered = self.credits.get(link)
-        if unanswered and link not in self.credit_queues and len(unanswered) < self._requests:
-            unanswered.add(key)
-            self._queue.appendleft(ev.CreditTaken(*key))
+        if link in self.credit_queues or (unanswered and len(unanswered) >= self._requests):
+            self.credit_queues.setdefault(link, OrderedDict())[key] = None
+            self._credit(link)
             return
-        self.credit_queues.setdefault(link, OrderedDict())[key] = None
-        self._credit(link)
+        if unanswered:
+            unanswered.add(key)
+        else:
+            self.credits[link] = {key}
+        self._queue.appendleft(ev.CreditTaken(room, chunk, peer))
 
     def _free_credit(self, effect: do.FreeCredit) -> None:
-        link = self._link_of(effect.room, effect.peer)
+        room, peer = effect.room, effect.peer
+        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
         unanswered = self.credits.get(link)
         if unanswered:
-            unanswered.discard((effect.room, effect.chunk, effect.peer))
-        if not unanswered or link in self.credit_queues:
+            unanswered.discard((room, effect.chunk, peer))
+        if link in self.credit_queues:
             self._credit(link)
+        elif not unanswered:
+            self._tidy(link)
 
     def _credit(self, link: int) -> None:
         """Let ask who waits for it, the oldest first, as many as may."""
@@ -143,11 +149,11 @@ class PrefillQueues(PrefillLinks):
 
     def _next_in_turn(self) -> SendKey:
         """Whose the next slot is: the oldest in the queue of those whose room has the fewest."""
-        held = {room for room, _, _ in self.slot_of}
+        held = {key[0] for key in self.slot_of}
         for key in self.slot_queue:
             if key[0] not in held:
                 return key
-        fewest = Counter(room for room, _, _ in self.slot_of)
+        fewest = Counter(key[0] for key in self.slot_of)
         return min(self.slot_queue, key=lambda key: fewest[key[0]])
 
     # -------------------------------------------------------------------------------------------------- watermarks
