@@ -57,8 +57,6 @@ class StoreWords(msgspec.Struct, frozen=True):
     parts: bool
     #: what becomes of one that is final, as a line (of a part: of one that may never have been kept)
     end: str
-    #: one timer a whole, or the last one of each key, counts
-    wakes: bool
     initial: State
     final: tuple[State, ...]
     counted: tuple[State, ...]
@@ -108,12 +106,13 @@ def _kept(code: RowCode, of: StoreWords) -> list[str]:
     if row.target in of.final:
         ended = [of.end] if first or not of.parts else ["del parts[key]", "if not parts: end_whole(whole)"]
         return [*lines, *ended]
-    unkept = "if value is not initial: " if first and row.target is of.initial else ""
-    if of.parts and first:
-        lines += ["if parts is None:", f"    parts = driver.{of.store}[whole] = {{}}"] if not unkept else []
-    lines.append(f"{unkept}parts[key] = new" if of.parts else f"{unkept}driver.{of.store}[key] = new")
+    left = "value is not initial" if first and row.target is of.initial else ""
+    if of.parts and first and not left:
+        lines += ["if parts is None:", f"    parts = driver.{of.store}[whole] = {{}}"]
+    lines.append(f"{left and f'if {left}: '}" + ("parts[key] = new" if of.parts else f"driver.{of.store}[key] = new"))
     if code.moves and of.timed[row.target]:
-        at = "whole" if of.parts else "key"
-        sooner = " and new.due < wakes.get(whole, INFINITY)" if of.wakes else ""
-        lines.append(f"if new.due < value.due{sooner}: arm(new.due, {at})")
+        # the parts of a whole have one timer
+        sooner = [*([left] if left else []), "new.due < value.due"]
+        sooner += ["new.due < wakes.get(whole, INFINITY)"] if of.parts else []
+        lines.append(f"if {' and '.join(sooner)}: arm(new.due, {'whole' if of.parts else 'key'})")
     return lines
