@@ -164,5 +164,7 @@ def test_a_table_is_compiled_once_for_the_same_timers_and_anew_when_it_is_patche
         assert machine_for(prefill_send, Timing()).timers[PSend.WRITING] == Timing().stall
     with TablePatch() as patch:
         patch.drop(prefill_send, prefill_send.rows[:1])
-        assert machine_for(prefill_send, Timing()) is not made
+        patched = machine_for(prefill_send, Timing())
+        assert patched is not made
+    assert patched.pairs[PSend.NEW, ev.SendOpened] != made.pairs[PSend.NEW, ev.SendOpened]
     assert machine_for(prefill_send, Timing()) is made

@@ -49,14 +49,15 @@ class Machine(Generic[V]):
         self._dues = [_due(self.timers.get(state)) for state in table.states]
         self.timed = tuple(due is not None for due in self._dues)
         self.periods: Periods = tuple(table.periods.get(state) for state in table.states)
+        #: as they were when the machine was made: what is compiled later is compiled of these
+        self.tries, self.pairs = table.tries, table.pairs()
 
     @cached_property
     def steps(self) -> dict[type[Event], list[Fire]]:
         """By event, then by state: what to call."""
-        pairs = self.table.pairs()
-        events = dict.fromkeys([*self.table.events, *(event for _, event in pairs)])
+        events = dict.fromkeys([*self.table.events, *(event for _, event in self.pairs)])
         steps: dict[type[Event], list[Fire]] = {event: [self._undecided] * len(self.table.states) for event in events}
-        for (state, event), rows in pairs.items():
+        for (state, event), rows in self.pairs.items():
             steps[event][state] = self._compile(rows)
         return steps
 
@@ -81,7 +82,7 @@ class Machine(Generic[V]):
         return self.undecided(value, event)
 
     def _compile(self, rows: list[Row]) -> Fire:
-        code, names = _code(tuple(rows), self.timed, self.table.name, self.table.tries, self.periods)
+        code, names = _code(tuple(rows), self.timed, self.table.name, self.tries, self.periods)
         scope = names | self.given(rows)
         exec(code, scope)  # noqa: S102
         fire: Fire = scope["fire"]

@@ -62,7 +62,7 @@ class MachineStore:
         self.wheel: TimerWheel[Any] = TimerWheel()
         self.wakes: dict[Any, float] = {}
         self._words, self._names = self._written()
-        self._pairs = table.pairs()
+        self._pairs = self.machine.pairs
         #: by event, then by state: what carries the rows out; written when the first such event comes
         self._steps: dict[type[Event], list[Callable[..., None]]] = {
             event: [self._first] * len(table.states)
@@ -113,7 +113,7 @@ class MachineStore:
         flat = "bury(key, new)" if self.bound else f"driver.{self.store}.pop(key, None)" if bare else "end(key)"
         words = StoreWords(
             self.store, part, "end(whole, key)" if part else flat, table.initial, table.final, table.counted,
-            machine.timed, table.tries, machine.periods,
+            machine.timed, machine.tries, machine.periods,
         )  # fmt: skip
         return words, {"store": self.store, "buried": f" or driver.{self.tombs}.get(key)" if self.bound else ""}
 
