@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 On = Callable[[Any, float], None]
 #: of an event: the key of its machine
 KeyOf = Callable[[Any], Any]
+#: tables, and the stores of theirs, whose steps have been written in this process
+PREPARED: set[tuple[str, StoreWords]] = set()
 
 
 class MachineStore:
@@ -128,9 +130,15 @@ class MachineStore:
         return {event: make(self.driver, steps, self.machine.initial) for event, steps in self._steps.items()}
 
     def prepare(self) -> None:
-        """Have all steps written now, and not each when the first such event comes."""
-        for event, steps in self._steps.items():
-            steps[:] = [self._step(event, state) for state in self.table.states]
+        """Have the code of all steps written now, if it has not been for another driver of the process; what a store
+        is given of it when the first such event comes is microseconds.
+        """
+        named = self.table.name, self._words
+        if named not in PREPARED:
+            PREPARED.add(named)
+            for event in self._steps:
+                for state in self.table.states:
+                    self._step(event, state)
 
     def _first(self, event: Event, now: float, value: Value, *found: Any) -> None:
         """The first event of its kind in this state: the step is written, and takes it."""
