@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kvproto.bench.figures import TABLES, between, put, read
+from kvproto.bench.figures import TABLES, between, put, read, tables
 from kvproto.bench.highlights import highlights
 from kvproto.bench.pieces import curves, suggest
 from kvproto.bench.plot import CEILING, lines_of
@@ -123,9 +123,12 @@ def test_rows_are_shown_as_measured_and_wrong_bytes_are_shouted() -> None:
 
 
 def test_readme_shows_the_summary_of_the_results() -> None:
-    for file, make in (("README.md", highlights), ("docs/figures.md", summary)):
+    churn = RESULTS.with_name("churn.json")
+    for file, results, make in (
+        ("README.md", RESULTS, highlights), ("docs/figures.md", RESULTS, summary), ("docs/operating.md", churn, tables),
+    ):  # fmt: skip
         _, _, inside, _ = between((ROOT / file).read_text())
-        assert inside == make(json.loads(RESULTS.read_text())), f"run: kvproto bench figures --into {file}"
+        assert inside == make(json.loads(results.read_text())), f"run: kvproto bench figures --into {file}"
 
 
 def test_the_summary_is_put_between_the_marks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,8 +50,8 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_every_call_of_the_page_is_one() -> None:
-    table = PAGE[PAGE.index("| | prefill | decode |") : PAGE.index("**Who polls.**")]
-    for line in table.strip().splitlines()[2:]:
+    table = PAGE[PAGE.index("| | prefill | decode |") :].partition("\n\n")[0]
+    for line in table.splitlines()[2:]:
         cells = line.split("|")[2:4]
         for cell, endpoint in zip(cells, (PrefillEndpoint, DecodeEndpoint), strict=True):
             for name in re.findall(r"`(\w+)", cell):

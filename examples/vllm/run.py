@@ -53,8 +53,8 @@ things, too: they tell orders of magnitude.
 
 """
 TTL, WAIT = 20.0, 10.0
-#: seconds that a scenario may take, beyond which it has failed
-LIMIT = 400.0
+#: seconds that a scenario may take, beyond which it has failed; an instance that is replaced may start for minutes
+LIMIT = 1200.0
 
 
 def judged(found: Any, records: Records, back: bool, **names: Any) -> Row:  # noqa: FBT001  # whether blocks came back

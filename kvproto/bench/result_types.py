@@ -232,9 +232,9 @@ class ComeAndGoneRow(msgspec.Struct):
     instances: Amount
     seconds: Speed
     before: Held
-    halfway: Held
     after: Held
     left: dict[Name, Amount]
+    halfway: Held | UnsetType = UNSET
 
 
 class ChurnFigures(msgspec.Struct):

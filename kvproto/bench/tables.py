@@ -153,7 +153,7 @@ def churn(found: dict[str, Any]) -> str:
     ]  # fmt: skip
     gone = [
         (names[row["side"]], row["instances"], f"{row['seconds']:.0f}",
-         *(f"{row[when]['rss_mib']:.1f}" for when in ("before", "halfway", "after")),
+         *(f"{row[when]['rss_mib']:.1f}" if when in row else "-" for when in ("before", "halfway", "after")),
          f"{row['after']['descriptors'] - row['before']['descriptors']:+.0f}",
          ", ".join(f"{name} {count:+d}" for name, count in row["left"].items()) or "nothing")
         for row in found["come_and_gone"]
