@@ -4,21 +4,27 @@ Each layer is one advanced-index read or write over (page, slot in page), on the
 integers that every stride, offset and buffer allows, so that fp8 or bf16 elements move eight bytes at a time. On a
 CPU the work is over when a call returns, and page numbers are checked; on a device it is queued on the current
 stream, an event tells when it is over, and index tensors are allocated on the way: correct there, not fast.
+
+A small part costs the calls of torch, not the bytes. So what is the same from call to call is kept: the views of the
+pool's heads with their cut, and on a CPU where in its pages a run of tokens lies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from math import gcd
 from typing import Any
 
 import torch
 
-from kvproto.io.kernels.base import Done, Events, Kernels, Pool, Side, StagedPart, Ticket, check_call, need, on_stream
+from kvproto.io.kernels.base import Done, Events, Kernels, Pool, Side, StagedPart, Ticket, check_call, on_stream
 from kvproto.io.kernels.digest import digest_rows
-from kvproto.io.kernels.pool import Slice
+from kvproto.io.kernels.pool import KernelError, Slice
 from kvproto.layout.plan import Share
 
+#: the pool's heads as words, by (K or V, layer, bytes of a word)
+HeadViews = dict[tuple[int, int, int], torch.Tensor]
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -58,8 +64,9 @@ class TorchKernels(Kernels):
                 after.wait()
             pages, slots = _places(pool, table, first, tokens)
             entry = 0
-            for part, buffer in zip(cut.slices, buffers, strict=True):
-                for layer, (paged, staged) in enumerate(_layers(pool, part, buffer, tokens)):
+            for index, (part, buffer) in enumerate(zip(cut.slices, buffers, strict=True)):
+                views = cut.plans.setdefault(("heads", index), {})
+                for layer, (paged, staged) in enumerate(_layers(pool, part, buffer, tokens, views)):
                     if side == "gather":
                         staged.copy_(paged[pages, slots])
                     else:
@@ -75,25 +82,41 @@ class TorchKernels(Kernels):
 def _places(pool: Pool, table: torch.Tensor, first: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The page and the slot in it of each token, checked where that needs no waiting."""
     size = pool.page_size
-    token = torch.arange(first, first + tokens, device=table.device)
-    pages = table[token // size]
-    if table.device.type == "cpu":
-        low, high = int(pages.min()), int(pages.max())
-        need(low >= 0 and high < pool.pages, f"the page table names pages {low}..{high} of {pool.pages}")
-    return pages, token % size
+    if table.device.type != "cpu":
+        token = torch.arange(first, first + tokens, device=table.device)
+        return table[token // size], token % size
+    near = table[first // size : -(-(first + tokens) // size)]
+    low, high = map(int, near.aminmax())
+    if low < 0 or high >= pool.pages:
+        raise KernelError(f"the page table names pages {low}..{high} of {pool.pages}")
+    page, slot = _within(first % size, tokens, size)
+    return near[page], slot
 
 
-def _layers(pool: Pool, part: Slice, buffer: torch.Tensor, tokens: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Of each layer's K, then of each layer's V: the pool's heads and the staged rows, as words."""
-    at = 0
-    for tensors, grain, width in zip(pool.kinds, pool.grains, part.widths, strict=True):
-        size = gcd(8, grain.align)
-        for tensor in tensors[part.layer : part.layer + part.layers]:
-            staged = buffer[at : at + tokens * width]
-            at += tokens * width
-            word = gcd(size, staged.storage_offset(), tensor.storage_offset() * pool.itemsize)
-            heads = tensor.permute(pool.axes)[:, :, part.head : part.head + part.heads]
-            yield _as_words(heads, word), _as_words(staged, word).view(tokens, part.heads, grain.row // word)
+@lru_cache(maxsize=32)
+def _within(start: int, tokens: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each token from `start` on in a page: how many pages on it lies, and the slot in its page."""
+    token = torch.arange(start, start + tokens)
+    return token // size, token % size
+
+
+def _layers(
+    pool: Pool, part: Slice, buffer: torch.Tensor, tokens: int, views: HeadViews
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # fmt: skip
+    """Of each layer's K, then of each layer's V: the pool's heads (kept in `views`) and the staged rows, as words."""
+    at, offset = 0, buffer.storage_offset()
+    for kind, (tensors, grain, width) in enumerate(zip(pool.kinds, pool.grains, part.widths, strict=True)):
+        size, step = gcd(8, grain.align), tokens * width
+        for layer in range(part.layer, part.layer + part.layers):
+            tensor = tensors[layer]
+            word = gcd(size, offset + at, tensor.storage_offset() * pool.itemsize)
+            heads = views.get((kind, layer, word))
+            if heads is None:
+                cut = tensor.permute(pool.axes)[:, :, part.head : part.head + part.heads]
+                heads = views[kind, layer, word] = _as_words(cut, word)
+            staged = buffer[at : at + step].view(WORDS[word]).view(tokens, part.heads, grain.row // word)
+            at += step
+            yield heads, staged
 
 
 def _as_words(tensor: torch.Tensor, word: int) -> torch.Tensor:
