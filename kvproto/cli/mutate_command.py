@@ -1,11 +1,11 @@
-"""`kvproto mutate`: change the code that runs, one place at a time, and see which test notices."""
+"""`kvproto mutate`: change the code that runs, or the tables, one place at a time, and see who notices."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +14,30 @@ import msgspec
 from kvproto.arguments import output_file, positive, whole
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL
-from kvproto.mutate import gate
+from kvproto.mutate import gate, table_gate, table_operators
 from kvproto.mutate.operators import CHANGES
+from kvproto.mutate.table_judges import Effort, TableVerdict
+from kvproto.mutate.table_operators import OPERATORS
 from kvproto.mutate.targets import every, load, sample
-from kvproto.mutate.trial import Trial
+from kvproto.mutate.trial import Trial, warm
 
 EPILOG = f"""\
-Operators: {', '.join(CHANGES)}.  Which tests are asked about a file, and which mutants are equivalent and why, is in
-spec/code-mutants.toml; this works in kvproto's own tree.
+Operators: {', '.join(CHANGES)}; of tables:
+{', '.join(OPERATORS)}.
+Which tests are asked, and which mutants are equivalent and why, is in spec/code-mutants.toml and
+spec/table-mutants.toml; this works in kvproto's own tree.
 
 examples:
   kvproto mutate --sample 40                                     a seeded sample of all files
   kvproto mutate --file kvproto/engine/writes.py --jobs 4        all of a file
   kvproto mutate --operator compare --operator negate --list     what there is to change
   kvproto mutate --sample 400 --seed 2 --table spec/code-kill-table.md
+  kvproto mutate --tables --sample 60                            a seeded sample of rows, timers and routes
+  kvproto mutate --tables --file prefill_send --operator loosen  all of a table by one operator
+  kvproto mutate --tables --sample 60 --table spec/table-kill-table.md --record
 
 Exit code 1: a mutant survives and nobody has said why.
 """
-
-
-def _warm() -> None:
-    """What every trial needs, and kvproto is no part of."""
-    import _pytest.assertion.rewrite  # noqa: F401
-    import hypothesis  # noqa: F401
-    import numpy  # noqa: F401, ICN001
-    import torch
-    import zmq  # noqa: F401
-
-    torch.set_num_threads(1)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,7 +46,8 @@ def parser() -> argparse.ArgumentParser:
         "kvproto mutate", description=(__doc__ or "").split("`: ")[1], epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    made.add_argument("--file", action="append", default=[], metavar="PATH", help="of this file; again: and of this")
+    made.add_argument("--tables", action="store_true", help="mutants of the tables and routes, not of the code")
+    made.add_argument("--file", action="append", default=[], metavar="PATH", help="of this file, or table; again: and this")
     made.add_argument("--operator", action="append", default=[], metavar="NAME", help="by this operator")
     made.add_argument("--sample", type=positive, metavar="N", help="so many, drawn from the seed (default: all)")
     made.add_argument("--seed", type=whole(0, 1 << 64), default=1)
@@ -58,18 +55,21 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--list", action="store_true", help="name the mutants, try none")
     made.add_argument("--json", action="store_true", help="a line for each trial")
     made.add_argument("--table", type=output_file, metavar="PATH", help="write the kill table there")
+    made.add_argument("--effort", type=positive, default=10, help="seconds of worlds for a mutant: %(default)s")
+    made.add_argument("--record", action="store_true", help="with --tables: remember who noticed, to ask him first")
     return made
 
 
-def _tell(count: int, *, as_json: bool) -> Any:
+def _tell(count: int, name: Callable[[Any], str], *, as_json: bool) -> Any:
+    """`name`: of a survivor, what it is called; empty: it is none."""
     tried = [0]
 
-    def tell(trial: Trial) -> None:
+    def tell(trial: Any) -> None:
         tried[0] += 1
         if as_json:
             say(msgspec.json.encode(trial).decode())
-        elif not trial.witness:
-            note(f"survives: {trial.mutant.file}:{trial.mutant.line} {trial.mutant.name}")
+        elif called := name(trial):
+            note(f"survives: {called}")
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{tried[0]} of {count} ")
             sys.stderr.flush()
@@ -79,24 +79,62 @@ def _tell(count: int, *, as_json: bool) -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; exit code 1 if a mutant survives without a reason."""
-    asked, root = parser().parse_args(argv), Path.cwd()
+    asked = parser().parse_args(argv)
+    return _tables(asked, Path.cwd()) if asked.tables else _code(asked, Path.cwd())
+
+
+def _code(asked: Any, root: Path) -> int:
     targets = load(root)
     mutants = every(root, targets, asked.file, asked.operator)
     if asked.sample:
         mutants = sample(mutants, asked.sample, asked.seed)
     if asked.list:
-        for mutant in mutants:
-            say(f"{mutant.file}:{mutant.line} {mutant.name}")
-        return WELL
-    _warm()
-    found = gate.run(root, targets, mutants, asked.jobs, _tell(len(mutants), as_json=asked.json))
-    text = gate.table(targets, found)
+        return _list([f"{mutant.file}:{mutant.line} {mutant.name}" for mutant in mutants])
+    warm()
+
+    def name(trial: Trial) -> str:
+        return "" if trial.witness else f"{trial.mutant.file}:{trial.mutant.line}  {trial.mutant.name}"
+
+    found = gate.run(root, targets, mutants, asked.jobs, _tell(len(mutants), name, as_json=asked.json))
+    _told("# Mutants of the code", gate.table(targets, found), len(found), asked)
+    return _left([name(trial) for trial in gate.survivors(targets, found)], asked)
+
+
+def _tables(asked: Any, root: Path) -> int:
+    known = table_gate.load(root)
+    mutants = table_operators.mutants(asked.file, asked.operator)
+    if asked.sample:
+        mutants = table_operators.sample(mutants, asked.sample, asked.seed)
+    if asked.list:
+        return _list([mutant.name for mutant in mutants])
+
+    def name(verdict: TableVerdict) -> str:
+        return "" if verdict.judge else verdict.mutant.name
+
+    effort, tell = Effort(worlds_s=float(asked.effort)), _tell(len(mutants), name, as_json=asked.json)
+    found = table_gate.run(root, known, mutants, effort, asked.jobs, tell)
+    _told("# Mutants of the tables", table_gate.table(known, found), len(found), asked)
+    if asked.record:
+        table_gate.record(root, known, found)
+    return _left([verdict.mutant.name for verdict in table_gate.survivors(known, found)], asked)
+
+
+def _list(names: Sequence[str]) -> int:
+    for name in names:
+        say(name)
+    return WELL
+
+
+def _told(title: str, text: str, count: int, asked: Any) -> None:
     if asked.table:
-        how = f"seed {asked.seed}, {len(found)} mutants" if asked.sample else "all mutants"
-        Path(asked.table).write_text(f"# Mutants of the code\n\n`kvproto mutate`, {how}.\n\n{text}\n")
+        command = f"kvproto mutate{' --tables' if asked.tables else ''}"
+        how = f"{command} --sample {asked.sample} --seed {asked.seed}" if asked.sample else command
+        Path(asked.table).write_text(f"{title}\n\nMade by `{how} --table FILE`: {count} mutants.\n\n{text}\n")
     if not asked.json:
         say(text)
-    left = gate.survivors(targets, found)
-    for trial in left if not asked.json else ():
-        say(f"SURVIVES  {trial.mutant.file}:{trial.mutant.line}  {trial.mutant.name}")
-    return FOUND if left else WELL
+
+
+def _left(names: Sequence[str], asked: Any) -> int:
+    for name in names if not asked.json else ():
+        say(f"SURVIVES  {name}")
+    return FOUND if names else WELL

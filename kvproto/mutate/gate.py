@@ -17,10 +17,9 @@ import msgspec
 from kvproto.errors import ArgumentError
 from kvproto.mutate.operators import CodeMutant
 from kvproto.mutate.targets import Targets
-from kvproto.mutate.trial import Trial, begin, end, stop
+from kvproto.mutate.trial import ENDLESS, Trial, begin, end, stop
 
 TICK_S, LEAST_S, TIMES = 0.02, 60.0, 10
-ENDLESS = "it does not end"
 
 
 class Running(msgspec.Struct):

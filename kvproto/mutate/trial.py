@@ -14,9 +14,11 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import select
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -26,7 +28,7 @@ import pytest
 
 from kvproto.mutate.operators import CodeMutant, mutated
 
-FAILED, NOTHING_RUN = "failed", "no test ran"
+FAILED, NOTHING_RUN, ENDLESS = "failed", "no test ran", "it does not end"
 LONGEST_TEST_S = 60
 
 
@@ -93,8 +95,43 @@ class FirstFailure:
         os._exit(1)
 
 
+@cache
+def warm() -> None:
+    """Load what every trial needs, and kvproto is no part of."""
+    import _pytest.assertion.rewrite  # noqa: F401
+    import hypothesis  # noqa: F401
+    import numpy  # noqa: F401, ICN001
+    import torch
+    import zmq  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
 def begin(root: Path, mutant: CodeMutant | None, tests: Sequence[str]) -> tuple[int, int]:
     """Fork a trial of this mutant (None: of nothing changed); its process, and where it tells of a failure."""
+
+    def change() -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "kvproto"]:
+            del sys.modules[name]
+        if mutant is not None:
+            sys.meta_path.insert(0, MutantFinder(root, mutant))
+
+    return _fork(root, change, tests)
+
+
+def wait_for(root: Path, tests: Sequence[str], longest_s: float) -> str:
+    """Run the tests in a fork, on what is loaded here as it is now; the one that failed first, or "" if all pass."""
+    warm()
+    child, heard = _fork(root, lambda: None, tests)
+    ended, _, _ = select.select([heard], [], [], longest_s)
+    if not ended:
+        stop(child)
+    _, code = os.waitpid(child, 0)
+    witness = end(heard, code)
+    return witness if ended else ENDLESS
+
+
+def _fork(root: Path, change: Callable[[], None], tests: Sequence[str]) -> tuple[int, int]:
     heard, told = os.pipe()
     child = os.fork()
     if child:
@@ -103,20 +140,17 @@ def begin(root: Path, mutant: CodeMutant | None, tests: Sequence[str]) -> tuple[
     os.close(heard)
     os.setsid()
     try:
-        _run(root, mutant, tests, told)
+        change()
+        _run(root, tests, told)
     finally:
         os._exit(70)
     raise AssertionError
 
 
-def _run(root: Path, mutant: CodeMutant | None, tests: Sequence[str], told: int) -> None:
+def _run(root: Path, tests: Sequence[str], told: int) -> None:
     silence = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(silence, stream)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "kvproto"]:
-        del sys.modules[name]
-    if mutant is not None:
-        sys.meta_path.insert(0, MutantFinder(root, mutant))
     os.chdir(root)
     os.environ["CI"] = "1"  # the same examples each time
     first = FirstFailure(told)

@@ -1,0 +1,114 @@
+"""The gate of the tables: which mutants there are to be tried, what is known of them, and the kill table.
+
+`spec/table-mutants.toml` names the tests that are asked last, and says of survivors why nobody has to notice them; a
+reason is for every mutant whose name fits its pattern (`*` stands for anything), and belongs to one operator.  For
+effects that are left out the reasons of `kvproto check --gate` count, too: it is the same question.
+`spec/table-kills.toml` remembers which world or test noticed a mutant, so that it is asked first the next time.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from kvproto.check import deletion_mutants
+from kvproto.check.parallel_search import spread
+from kvproto.errors import ArgumentError
+from kvproto.mutate.table_judges import AGREED, EQUAL, Effort, TableVerdict, judge
+from kvproto.mutate.table_operators import OPERATORS, TableMutant, mutants
+
+FILE, KILLS = Path("spec/table-mutants.toml"), Path("spec/table-kills.toml")
+JUDGES = ("lint", "proof", "world", "timed", "test")
+
+
+class TableReasons(msgspec.Struct, frozen=True):
+    """Those files' contents: `equivalent` by operator, then by pattern."""
+
+    tests: list[str]
+    equivalent: dict[str, dict[str, str]]
+    kills: dict[str, str] = {}
+
+    def reason(self, mutant: TableMutant) -> str:
+        """Why nobody has to notice it; empty: nobody has said."""
+        said = self.equivalent.get(mutant.operator, {})
+        found = next((why for pattern, why in said.items() if fits(mutant, pattern)), "")
+        return found or (mutant.operator == "effect" and deletion_mutants.reason(mutant.name)) or ""
+
+
+def fits(mutant: TableMutant, pattern: str) -> bool:
+    """The mutant's name fits; brackets are brackets."""
+    return fnmatchcase(mutant.name, pattern.replace("[", "[[]"))
+
+
+def load(root: Path) -> TableReasons:
+    """Read them.  ArgumentError: this is not the project's own tree, or a reason is for no mutant."""
+    try:
+        found = msgspec.convert(tomllib.loads((root / FILE).read_text()), TableReasons)
+    except FileNotFoundError as error:
+        raise ArgumentError(f"no {FILE} here: this works in kvproto's own tree, {root} is none") from error
+    for operator, said in found.equivalent.items():
+        known = mutants(operators=[operator])
+        for pattern in said:
+            if not any(fits(each, pattern) for each in known):
+                raise ArgumentError(f"{FILE} explains {pattern!r} ({operator}), and there is no such mutant (any more)")
+    kills = tomllib.loads((root / KILLS).read_text()) if (root / KILLS).exists() else {}
+    return msgspec.structs.replace(found, kills=kills)
+
+
+def run(
+    root: Path, known: TableReasons, asked: Sequence[TableMutant], effort: Effort, jobs: int,
+    tell: Callable[[TableVerdict], None],
+) -> list[TableVerdict]:  # fmt: skip
+    """Try them all; those with a reason, too."""
+    found = []
+    effort = msgspec.structs.replace(effort, tests=tuple(known.tests))
+    for verdict in spread(partial(_try, root=root, kills=known.kills, effort=effort), asked, jobs):
+        found.append(verdict)
+        tell(verdict)
+    return sorted(found, key=lambda verdict: verdict.mutant)
+
+
+def _try(mutant: TableMutant, *, root: Path, kills: dict[str, str], effort: Effort) -> TableVerdict:
+    return judge(mutant, effort, root, kills.get(mutant.name, ""))
+
+
+def survivors(known: TableReasons, found: Iterable[TableVerdict]) -> list[TableVerdict]:
+    """Those that nobody noticed, that are not shown to be equal, and that nobody has explained."""
+    return [each for each in found if not each.judge and not known.reason(each.mutant)]
+
+
+def record(root: Path, known: TableReasons, found: Sequence[TableVerdict]) -> None:
+    """Remember who noticed: the worlds and tests, of mutants that there still are."""
+    mine = {each.mutant.name: each.by.partition(": ")[0] for each in found if each.judge in ("world", "timed", "test")}
+    names = {each.name for each in mutants()}
+    kept = {name: by for name, by in sorted((known.kills | mine).items()) if name in names}
+    lines = [f"{msgspec.json.encode(name).decode()} = {msgspec.json.encode(by).decode()}" for name, by in kept.items()]
+    head = "# Which world or test noticed a mutant of the tables.  Made by `kvproto mutate --tables --record`.\n\n"
+    (root / KILLS).write_text(head + "\n".join(lines) + "\n")
+
+
+def table(known: TableReasons, found: Sequence[TableVerdict]) -> str:
+    """Two tables in Markdown, by operator and by table: how many, who noticed, what is equal, explained, open."""
+    open_ = {each.mutant.name for each in survivors(known, found)}
+    heads = ("mutants", *JUDGES, "equal", "agreed", "explained", "survive")
+    parts = []
+    for title in ("operator", "table"):
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for each in found:
+            left = "survive" if each.mutant.name in open_ else "explained"
+            for name in (getattr(each.mutant, title), "all"):
+                counts[name].update(["mutants", each.judge or left])
+        order = [name for name in OPERATORS if name in counts] if title == "operator" else sorted({*counts} - {"all"})
+        lines = [f"| {title} | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+        lines += [f"| {name} | {' | '.join(str(counts[name][head]) for head in heads)} |" for name in (*order, "all")]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+__all__ = ["AGREED", "EQUAL", "TableReasons", "load", "record", "run", "survivors", "table"]

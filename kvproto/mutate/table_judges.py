@@ -1,0 +1,173 @@
+"""Who notices a mutant of the tables: one judge after the other, the cheapest first.
+
+    lint     what can be said of the rows without running them: milliseconds
+    proof    a claim of `kvproto prove` about the pair that is changed does not follow any more: a tenth of a second
+    equal    the solver shows that the step is the same on every value and event: nobody can notice
+    world    a property fails in a small world in which the row fires, the smallest first
+    timed    the same, in worlds in which time has numbers; before the others for what only time can tell
+    test     a test fails that runs on the changed tables, in a fork of this process
+
+A mutant whose step is the same wherever the proved invariant and its assumptions hold is not taken into worlds, since
+all in them keep to the protocol; the tests, some of which do not, are asked all the same.  If they do not notice, it is
+`agreed`: nobody who keeps to the protocol can.  What nobody noticed at all survives, and somebody has to say why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproto.check.configs import CONFIGS, SUITES
+from kvproto.check.search import Result, check, label
+from kvproto.fsm.lint import lint, lint_edge
+from kvproto.fsm.routing import Routes
+from kvproto.fsm.table import Row
+from kvproto.fsm.table_patching import TablePatch
+from kvproto.fsm.vocabulary import TimerFired
+from kvproto.mutate.equal_steps import Reach, StepPair, pair_of
+from kvproto.mutate.table_operators import SUBJECTS, TableMutant
+from kvproto.mutate.trial import wait_for
+from kvproto.protocol.sources import SOURCES
+from kvproto.protocol.timing import Timing
+from kvproto.prove import ends
+from kvproto.prove.gate import SIDES
+from kvproto.prove.proof import PairProof, TableProver
+from kvproto.prove.runs import TABLES as CLAIMS
+
+#: operators that only time can tell
+OF_TIME = ("again", "timer", "period")
+#: a world that has become so many times as large has no end: something is said, or counted, for ever
+MORE = 10
+EQUAL, AGREED = "equal", "agreed"
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How long is looked for: seconds of worlds for one mutant, as they take unchanged; the tests, the quickest first,
+    and how long they may take (seconds)."""
+
+    worlds_s: float = 10.0
+    tests: tuple[str, ...] = ()
+    tests_s: float = 90.0
+
+
+class TableVerdict(msgspec.Struct, frozen=True):
+    """Who noticed (`judge`: of the list above; empty: nobody), by what (a property, a world, a test), in what time."""
+
+    mutant: TableMutant
+    judge: str
+    by: str
+    seconds: float
+
+    @property
+    def killed(self) -> bool:
+        """Somebody noticed."""
+        return self.judge not in ("", EQUAL, AGREED)
+
+
+def judge(mutant: TableMutant, effort: Effort, root: Path, hint: str = "") -> TableVerdict:
+    """Plant it, and ask; `hint`: the world or test that noticed it once, which is then asked before all others."""
+    begun = time.perf_counter()
+    worlds = () if hint else tuple(_worlds(mutant, effort))  # before anything is changed
+    steps = StepPair(mutant.table, pair_of(mutant.row)) if mutant.row is not None else None
+    with TablePatch() as bench:
+        mutant.plant(bench)
+        who, by = _noticed(mutant, steps, hint, worlds, effort, root)
+    if hint and not who:
+        return judge(mutant, effort, root)
+    return TableVerdict(mutant, who, by, round(time.perf_counter() - begun, 2))
+
+
+def _noticed(
+    mutant: TableMutant, steps: StepPair | None, hint: str, worlds: Sequence[str], effort: Effort, root: Path
+) -> tuple[str, str]:  # fmt: skip
+    if found := _linted(mutant):
+        return "lint", found
+    if steps is not None:
+        if found := _unproved(mutant, steps):
+            return "proof", found
+        if steps.unchanged(Reach.ANYTHING):
+            return EQUAL, "the solver shows it"
+        if not hint and steps.unchanged(Reach.PROVED):
+            failed = _failed(effort.tests, effort, root)
+            return ("test", failed) if failed else (AGREED, "equal wherever the proved invariant and assumptions hold")
+    asked = (hint,) if hint in CONFIGS else worlds
+    for world in asked:
+        if (broken := _broken(world)) is not None:
+            return ("timed" if CONFIGS[world].timed else "world"), f"{world}: {broken}"
+    failed = _failed((hint,) if hint and hint not in CONFIGS else () if hint else effort.tests, effort, root)
+    return ("test", failed) if failed else ("", "")
+
+
+def _linted(mutant: TableMutant) -> str:
+    subject = SUBJECTS[mutant.table]
+    found = lint_edge(SOURCES) if isinstance(subject, Routes) else lint(subject, Timing(), SOURCES)
+    return found[0].kind if found else ""
+
+
+def _unproved(mutant: TableMutant, steps: StepPair) -> str:
+    broken = _failures(TableProver(CLAIMS[mutant.table], Timing()).prove(steps.pair))
+    if not broken and mutant.table in SIDES:
+        broken = _failures(ends.EndsProver().pair(SIDES[mutant.table], steps.pair))
+    return broken
+
+
+def _failures(proof: PairProof) -> str:
+    return proof.failures[0].claim if proof.failures else ""
+
+
+# ------------------------------------------------------------------------------------------------- worlds
+@cache
+def _unchanged() -> dict[str, Result]:
+    """How large each world is, how long it takes, and which rows fire in it."""
+    names = (*SUITES["gate"], *SUITES["timed-small"])
+    return {name: check(name, replace(CONFIGS[name], live=False)) for name in names}
+
+
+def _worlds(mutant: TableMutant, effort: Effort) -> Iterator[str]:
+    """The worlds that can notice it, as many as the effort allows."""
+    known, of_time, spent = _unchanged(), mutant.operator in OF_TIME, 0.0
+    seen = _touched(mutant)
+    able = [name for name, result in known.items() if not seen or seen & set(result.rows)]
+    for name in sorted(able, key=lambda name: (of_time and not CONFIGS[name].timed, known[name].cpu_seconds)):
+        spent += known[name].cpu_seconds
+        if spent > effort.worlds_s and known[name].cpu_seconds > effort.worlds_s / 20:
+            return
+        if CONFIGS[name].timed or mutant.operator not in ("again", "period"):
+            yield name
+
+
+def _touched(mutant: TableMutant) -> set[str]:
+    """Labels of rows, one of which has to fire for it to matter; none: nobody knows."""
+    subject, row = SUBJECTS[mutant.table], mutant.row
+    if isinstance(subject, Routes):
+        return set()
+    if row is None:
+        return {label(each) for each in subject.rows if _ends_timer(each, mutant)}
+    if mutant.operator in ("loosen", "negate"):
+        return {label(each) for each in subject.pairs()[row.source, row.event]}
+    return {label(row)}
+
+
+def _ends_timer(row: Row, mutant: TableMutant) -> bool:
+    return int(row.source) == mutant.place and issubclass(row.event, TimerFired)
+
+
+def _broken(world: str) -> str | None:
+    """The property that fails there, if any; that a world has no end is noticed, too."""
+    known = _unchanged.cache_info().currsize and _unchanged()[world].states
+    limit = MORE * known + 10_000 if known else CONFIGS[world].limit
+    result = check(world, replace(CONFIGS[world], limit=limit))
+    if result.ended == "interrupted":
+        raise KeyboardInterrupt
+    if result.ended == "limit":
+        return "no end"
+    return result.violations[0].property if result.violations else None
+
+
+def _failed(tests: Sequence[str], effort: Effort, root: Path) -> str:
+    return wait_for(root, tests, effort.tests_s) if tests else ""
