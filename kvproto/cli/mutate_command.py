@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     made.add_argument("--tables", action="store_true", help="mutants of the tables and routes, not of the code")
-    made.add_argument("--file", action="append", default=[], metavar="PATH", help="of this file, or table; again: and this")
+    made.add_argument("--file", action="append", default=[], metavar="PATH", help="of this file or table (repeatable)")
     made.add_argument("--operator", action="append", default=[], metavar="NAME", help="by this operator")
     made.add_argument("--sample", type=positive, metavar="N", help="so many, drawn from the seed (default: all)")
     made.add_argument("--seed", type=whole(0, 1 << 64), default=1)
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--list", action="store_true", help="name the mutants, try none")
     made.add_argument("--json", action="store_true", help="a line for each trial")
     made.add_argument("--table", type=output_file, metavar="PATH", help="write the kill table there")
-    made.add_argument("--effort", type=positive, default=10, help="seconds of worlds for a mutant: %(default)s")
+    made.add_argument("--effort", type=positive, default=5, help="seconds of worlds for a mutant: %(default)s")
     made.add_argument("--record", action="store_true", help="with --tables: remember who noticed, to ask him first")
     return made
 

@@ -85,12 +85,16 @@ def survivors(known: TableReasons, found: Iterable[TableVerdict]) -> list[TableV
 
 def record(root: Path, known: TableReasons, found: Sequence[TableVerdict]) -> None:
     """Remember who noticed: the worlds and tests, of mutants that there still are."""
-    mine = {each.mutant.name: each.by.partition(": ")[0] for each in found if each.judge in ("world", "timed", "test")}
+    mine = {each.mutant.name: _hint(each) for each in found if each.judge in ("world", "timed", "test")}
     names = {each.name for each in mutants()}
     kept = {name: by for name, by in sorted((known.kills | mine).items()) if name in names}
     lines = [f"{msgspec.json.encode(name).decode()} = {msgspec.json.encode(by).decode()}" for name, by in kept.items()]
     head = "# Which world or test noticed a mutant of the tables.  Made by `kvproto mutate --tables --record`.\n\n"
     (root / KILLS).write_text(head + "\n".join(lines) + "\n")
+
+
+def _hint(verdict: TableVerdict) -> str:
+    return verdict.by if verdict.judge == "test" else verdict.by.partition(": ")[0]
 
 
 def table(known: TableReasons, found: Sequence[TableVerdict]) -> str:

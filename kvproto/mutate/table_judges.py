@@ -39,8 +39,9 @@ from kvproto.prove.gate import SIDES
 from kvproto.prove.proof import PairProof, TableProver
 from kvproto.prove.runs import TABLES as CLAIMS
 
-#: operators that only time can tell
+#: operators that only time can tell; and the larger worlds that are asked about them, too
 OF_TIME = ("again", "timer", "period")
+LATER = ("timed-link", "timed-pages", "timed-abort", "timed-death")
 #: a world that has become so many times as large has no end: something is said, or counted, for ever
 MORE = 10
 EQUAL, AGREED = "equal", "agreed"
@@ -50,9 +51,9 @@ class Effort(msgspec.Struct, frozen=True):
     """How long is looked for: seconds of worlds for one mutant, as they take unchanged; the tests, the quickest first,
     and how long they may take (seconds)."""
 
-    worlds_s: float = 10.0
+    worlds_s: float = 5.0
     tests: tuple[str, ...] = ()
-    tests_s: float = 90.0
+    tests_s: float = 120.0
 
 
 class TableVerdict(msgspec.Struct, frozen=True):
@@ -70,36 +71,44 @@ class TableVerdict(msgspec.Struct, frozen=True):
 
 
 def judge(mutant: TableMutant, effort: Effort, root: Path, hint: str = "") -> TableVerdict:
-    """Plant it, and ask; `hint`: the world or test that noticed it once, which is then asked before all others."""
+    """Plant it, and ask; `hint`: the world or test that noticed it once, which is then asked before the others."""
     begun = time.perf_counter()
-    worlds = () if hint else tuple(_worlds(mutant, effort))  # before anything is changed
     steps = StepPair(mutant.table, pair_of(mutant.row)) if mutant.row is not None else None
     with TablePatch() as bench:
         mutant.plant(bench)
-        who, by = _noticed(mutant, steps, hint, worlds, effort, root)
-    if hint and not who:
-        return judge(mutant, effort, root)
+        who, by = _looked_at(mutant, steps)
+        if not who and hint:
+            who, by = _played([hint] if hint in CONFIGS else [], [] if hint in CONFIGS else [hint], effort, root)
+    if who in ("", AGREED):
+        worlds = () if who else tuple(_worlds(mutant, effort))  # what they are unchanged: not on the bench
+        with TablePatch() as bench:
+            mutant.plant(bench)
+            noticed = _played(worlds, effort.tests, effort, root)
+        who, by = noticed if noticed[0] else (who, by)
     return TableVerdict(mutant, who, by, round(time.perf_counter() - begun, 2))
 
 
-def _noticed(
-    mutant: TableMutant, steps: StepPair | None, hint: str, worlds: Sequence[str], effort: Effort, root: Path
-) -> tuple[str, str]:  # fmt: skip
+def _looked_at(mutant: TableMutant, steps: StepPair | None) -> tuple[str, str]:
+    """What can be said of it without running anything."""
     if found := _linted(mutant):
         return "lint", found
-    if steps is not None:
-        if found := _unproved(mutant, steps):
-            return "proof", found
-        if steps.unchanged(Reach.ANYTHING):
-            return EQUAL, "the solver shows it"
-        if not hint and steps.unchanged(Reach.PROVED):
-            failed = _failed(effort.tests, effort, root)
-            return ("test", failed) if failed else (AGREED, "equal wherever the proved invariant and assumptions hold")
-    asked = (hint,) if hint in CONFIGS else worlds
-    for world in asked:
+    if steps is None:
+        return "", ""
+    if found := _unproved(mutant, steps):
+        return "proof", found
+    if steps.unchanged(Reach.ANYTHING):
+        return EQUAL, "the solver shows it"
+    if steps.unchanged(Reach.PROVED):
+        return AGREED, "equal wherever the proved invariant and assumptions hold"
+    return "", ""
+
+
+def _played(worlds: Sequence[str], tests: Sequence[str], effort: Effort, root: Path) -> tuple[str, str]:
+    """What fails when it runs."""
+    for world in worlds:
         if (broken := _broken(world)) is not None:
             return ("timed" if CONFIGS[world].timed else "world"), f"{world}: {broken}"
-    failed = _failed((hint,) if hint and hint not in CONFIGS else () if hint else effort.tests, effort, root)
+    failed = wait_for(root, tests, effort.tests_s) if tests else ""
     return ("test", failed) if failed else ("", "")
 
 
@@ -124,7 +133,7 @@ def _failures(proof: PairProof) -> str:
 @cache
 def _unchanged() -> dict[str, Result]:
     """How large each world is, how long it takes, and which rows fire in it."""
-    names = (*SUITES["gate"], *SUITES["timed-small"])
+    names = (*SUITES["gate"], *SUITES["timed-small"], *LATER)
     return {name: check(name, replace(CONFIGS[name], live=False)) for name in names}
 
 
@@ -133,12 +142,13 @@ def _worlds(mutant: TableMutant, effort: Effort) -> Iterator[str]:
     known, of_time, spent = _unchanged(), mutant.operator in OF_TIME, 0.0
     seen = _touched(mutant)
     able = [name for name, result in known.items() if not seen or seen & set(result.rows)]
+    untimed = mutant.operator not in ("again", "period")
+    able = [name for name in able if (of_time or name not in LATER) and (untimed or CONFIGS[name].timed)]
     for name in sorted(able, key=lambda name: (of_time and not CONFIGS[name].timed, known[name].cpu_seconds)):
         spent += known[name].cpu_seconds
-        if spent > effort.worlds_s and known[name].cpu_seconds > effort.worlds_s / 20:
+        if spent > effort.worlds_s:
             return
-        if CONFIGS[name].timed or mutant.operator not in ("again", "period"):
-            yield name
+        yield name
 
 
 def _touched(mutant: TableMutant) -> set[str]:
@@ -159,15 +169,11 @@ def _ends_timer(row: Row, mutant: TableMutant) -> bool:
 
 def _broken(world: str) -> str | None:
     """The property that fails there, if any; that a world has no end is noticed, too."""
-    known = _unchanged.cache_info().currsize and _unchanged()[world].states
-    limit = MORE * known + 10_000 if known else CONFIGS[world].limit
+    counted = _unchanged.cache_info().currsize > 0  # not now: the tables are changed
+    limit = MORE * _unchanged()[world].states + 10_000 if counted else CONFIGS[world].limit
     result = check(world, replace(CONFIGS[world], limit=limit))
     if result.ended == "interrupted":
         raise KeyboardInterrupt
     if result.ended == "limit":
         return "no end"
     return result.violations[0].property if result.violations else None
-
-
-def _failed(tests: Sequence[str], effort: Effort, root: Path) -> str:
-    return wait_for(root, tests, effort.tests_s) if tests else ""

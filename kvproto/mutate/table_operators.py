@@ -37,6 +37,8 @@ from kvproto.protocol.tables import TABLES
 
 ROW_OPERATORS = ("loosen", "negate", "target", "let", "field", "effect", "swap", "again")
 OPERATORS = (*ROW_OPERATORS, "timer", "period", "close", "ask", "fact")
+#: a route of more messages than that is one of any message, by its name
+MOST = 4
 SUBJECTS: dict[str, Table[Any] | Routes] = {each.name: each for each in (*TABLES, *SOURCES.routes)}
 
 
@@ -177,7 +179,8 @@ def _exchanges(route: Route) -> list[tuple[Fact, Fact]]:
 
 def _of_routes(routes: Routes) -> Iterator[TableMutant]:
     for place, route in enumerate(routes.routes):
-        messages = "+".join(message.__name__ for message in route.messages)
+        messages = "+".join(message.__name__ for message in route.messages[:MOST])
+        messages = "any" if len(route.messages) > MOST else messages
         facts = ", ".join(f"{type(ask).__name__}.{ask.name}" for ask in _asks(route))
         words = f"{routes.name}: {messages} [{facts}] {route.end}"
         yield TableMutant(routes.name, "close", place, 0, f"{words} - not there")

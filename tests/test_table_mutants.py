@@ -1,0 +1,121 @@
+"""Mutants of the tables: what the operators change, who judges, and a seeded sample of which each is noticed.
+
+The whole takes hours (`make night`).  The sample is drawn anew by night, from the day, which is printed.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from support.night import NIGHT, by_night
+
+from kvproto.errors import ArgumentError
+from kvproto.fsm.routing import Routes
+from kvproto.fsm.table_patching import TablePatch
+from kvproto.mutate import table_gate
+from kvproto.mutate.changed_functions import conditions, fields, negated, without_condition, without_field
+from kvproto.mutate.table_judges import AGREED, EQUAL, Effort, TableVerdict, judge
+from kvproto.mutate.table_operators import OPERATORS, SUBJECTS, TableMutant, mutants, sample
+from kvproto.protocol.tables.decode_grant import DGrantValue, as_agreed, gives_up
+from kvproto.protocol.tables.decode_grant import S as Grant
+
+ROOT = Path(__file__).parent.parent
+EVERY = mutants()
+COUNT = by_night(400, by_day=26)
+NOTHING = Effort(worlds_s=0.0)
+
+
+def named(part: str) -> TableMutant:
+    """The one mutant whose name ends so."""
+    (found,) = [each for each in EVERY if each.name.endswith(part)]
+    return found
+
+
+def test_every_operator_makes_mutants_and_no_two_have_one_name() -> None:
+    assert {each.operator for each in EVERY} == set(OPERATORS)
+    assert {each.table for each in EVERY} == set(SUBJECTS)
+    assert len({each.name for each in EVERY}) == len(EVERY)
+
+
+def test_a_mutant_changes_one_thing_and_the_bench_puts_it_back() -> None:
+    def now() -> list[object]:
+        found: list[object] = []
+        for each in SUBJECTS.values():
+            found += each.routes if isinstance(each, Routes) else each.rows
+            found += [] if isinstance(each, Routes) else [each.timers.copy(), each.periods.copy()]
+        return found
+
+    before = now()
+    for mutant in sample(EVERY, 150, 1):
+        with TablePatch() as bench:
+            mutant.plant(bench)
+            after = now()
+            gone = len(before) - len(after)
+            changed = sum(old is not new and old != new for old, new in zip(before, after, strict=False))
+            assert gone == 1 if mutant.operator == "close" else (gone, changed) == (0, 1), mutant.name
+        assert now() == before, mutant.name
+
+
+def test_a_sample_has_of_each_operator_and_is_its_seed() -> None:
+    assert {each.operator for each in sample(EVERY, len(OPERATORS), 1)} == set(OPERATORS)
+    assert sample(EVERY, 40, 1) == sample(EVERY, 40, 1) != sample(EVERY, 40, 2)
+
+
+def test_a_guard_loses_one_condition_and_a_change_one_field() -> None:
+    class Part:
+        peer, grant, chunk = 1, 0, 0
+
+    assert len(conditions(as_agreed)) == 2
+    by_pages = DGrantValue(Grant.FILLING, writers=1, by_pages=2, grant=5)
+    assert not as_agreed(by_pages, Part, 0.0)  # type: ignore[arg-type]
+    assert without_condition(as_agreed, 1)(by_pages, Part, 0.0)
+    assert negated(as_agreed)(by_pages, Part, 0.0)
+    assert fields(gives_up) == ["asked", "by_pages"]
+    less = without_field(gives_up, 1)(by_pages, Part, 0.0)
+    assert (less.asked, less.by_pages) == (2, 2) and less.state is Grant.FILLING
+
+
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [
+        ("decode_grant: FILLING PartArrived [last_part] - to NEW", "lint"),
+        ("decode_grant: FILLING PartArrived [last_part] - negated", "proof"),
+        ("decode_link: AWAIT_WELCOME CallAsked [wanted_again] - without v.leaving", EQUAL),
+    ],
+)
+def test_the_cheapest_judge_that_can_tell_is_named(name: str, who: str) -> None:
+    verdict = judge(named(name), NOTHING, ROOT)
+    assert (verdict.judge, verdict.killed) == (who, who != EQUAL), verdict
+
+
+def test_worlds_and_tests_are_asked_by_a_hint_first() -> None:
+    silent = named("decode: PagesReq [ChunkIs.GRANTED] route - BARE for GRANTED")
+    assert judge(silent, NOTHING, ROOT, "permit-late").by == "permit-late: S10"
+    beat = named("prefill: Heartbeat [] route - not there")
+    assert judge(beat, NOTHING, ROOT).judge == "lint"
+
+
+def test_reasons_are_for_mutants_that_there_are_and_tests_are_files(tmp_path: Path) -> None:
+    known = table_gate.load(ROOT)
+    assert all((ROOT / test.removeprefix("--deselect=").partition("::")[0]).is_file() for test in known.tests)
+    assert set(known.kills) <= {each.name for each in EVERY}, "stale: kvproto mutate --tables --record"
+    with pytest.raises(ArgumentError, match="own tree"):
+        table_gate.load(tmp_path)
+    with pytest.raises(ArgumentError, match="no operator"):
+        mutants(operators=["turn"])
+    with pytest.raises(ArgumentError, match="no table"):
+        mutants(["none"])
+
+
+def test_a_seeded_sample_leaves_no_survivor_without_a_reason(capfd: pytest.CaptureFixture[str]) -> None:
+    known, seed = table_gate.load(ROOT), int(time.strftime("%Y%m%d")) if NIGHT else 14
+    with capfd.disabled():
+        print(f"\nmutants of the tables: {COUNT}, seed {seed}") if NIGHT else None
+    asked = [each for each in sample(EVERY, COUNT, seed) if not known.reason(each)]
+    told: list[TableVerdict] = []
+    found = table_gate.run(ROOT, known, asked, Effort(), 1, told.append)
+    assert [each.mutant.name for each in table_gate.survivors(known, found)] == []
+    assert sum(each.killed for each in found) > len(found) / 2
+    assert {each.judge for each in found} - {AGREED} and "| all |" in table_gate.table(known, found)
