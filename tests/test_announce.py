@@ -10,8 +10,12 @@ from support.stories import layout
 
 from kvproto.engine.room import Room, Status
 from kvproto.errors import ArgumentError, NotFoundError
+from kvproto.fsm.machine import Machine
 from kvproto.io.clock import ManualClock
-from kvproto.protocol.states import Cause
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import Cause, DRoom
+from kvproto.protocol.tables.decode_room import decode_room
+from kvproto.protocol.timing import Timing
 from kvproto.testing.pair import Pair
 
 
@@ -100,3 +104,11 @@ def test_what_does_not_go_together_is_refused(pair: Pair) -> None:
         decode.renew(Room(99))
     with pytest.raises(NotFoundError, match="prefill group 9 is not connected"):
         decode.announce(Room(98), 30, group=9)
+
+
+def test_each_renewal_starts_the_time_of_the_decode_rank_s_room_anew() -> None:
+    machine = Machine(decode_room, Timing())
+    terms = ev.Terms(group=1, everyone=1, writes=1, aux=1, grid=8)
+    value, _ = machine.step(machine.initial, ev.RoomAnnounced(7, terms, 30), 0.0)
+    again, _ = machine.step(value, ev.RoomRenewed(7), 200.0)
+    assert again.state is DRoom.ANNOUNCED and again.due == value.due + 200.0

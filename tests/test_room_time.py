@@ -85,6 +85,16 @@ def test_a_room_in_which_nothing_moves_ends_when_its_own_time_is_over(pair: Pair
     assert pair.outcomes["P", 0, room].cause is Cause.STALLED
 
 
+def test_a_room_whose_forward_is_never_scheduled_ends_when_its_own_time_is_over(pair: Pair) -> None:
+    room = pair.name(30)
+    pair.open_decode(room)
+    pair.prefills[0].open(room, 30, within=20.0)
+    pass_time(pair, 15.0)
+    assert not pair.outcomes
+    pass_time(pair, 8.0)
+    assert pair.outcomes["P", 0, room].cause is Cause.STALLED
+
+
 @pytest.mark.parametrize("within", [0, -1.0, float("inf"), float("nan"), True, "5"], ids=repr)
 def test_a_time_that_is_none_is_refused(pair: Pair, within: object) -> None:
     with pytest.raises(ArgumentError, match="it is in seconds, more than 0"):

@@ -65,10 +65,11 @@ def run(
     root: Path, known: TableReasons, asked: Sequence[TableMutant], effort: Effort, jobs: int,
     tell: Callable[[TableVerdict], None],
 ) -> list[TableVerdict]:  # fmt: skip
-    """Try them all; those with a reason, too."""
-    found = []
+    """Try them all, but for those with a reason."""
+    found = [TableVerdict(mutant, "", "", 0.0) for mutant in asked if known.reason(mutant)]
+    left = [mutant for mutant in asked if not known.reason(mutant)]
     effort = msgspec.structs.replace(effort, tests=tuple(known.tests))
-    for verdict in spread(partial(_try, root=root, kills=known.kills, effort=effort), asked, jobs):
+    for verdict in spread(partial(_try, root=root, kills=known.kills, effort=effort), left, jobs):
         found.append(verdict)
         tell(verdict)
     return sorted(found, key=lambda verdict: verdict.mutant)
