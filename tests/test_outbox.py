@@ -49,6 +49,7 @@ def test_who_has_room_is_sent_to_at_once_and_nothing_is_kept(made: Post) -> None
     assert made.boxes.offer(A, b"one") is Sent.TAKEN
     assert (made.left, made.boxes.waiting(), made.boxes.depth(A)) == ([(A, [b"one"])], (0, 0), (0, 0))
     assert not made.boxes and A not in made.boxes and made.boxes.due_in == float("inf")
+    assert (made.counts.sent, made.counts.gone) == (1, 0)
     made.room[A] = Sent.GONE
     assert made.boxes.offer(A, b"two") is Sent.GONE
     assert (made.counts.sent, made.counts.gone, made.counts.refused) == (1, 1, 0)
