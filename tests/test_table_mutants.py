@@ -18,8 +18,8 @@ from kvproto.mutate import table_gate
 from kvproto.mutate.changed_functions import conditions, fields, negated, without_condition, without_field
 from kvproto.mutate.table_judges import EQUAL, Effort, TableVerdict, judge
 from kvproto.mutate.table_operators import OPERATORS, SUBJECTS, TableMutant, mutants, sample
+from kvproto.protocol.states import DGrant
 from kvproto.protocol.tables.decode_grant import DGrantValue, as_agreed, gives_up
-from kvproto.protocol.tables.decode_grant import S as Grant
 
 ROOT = Path(__file__).parent.parent
 EVERY = mutants()
@@ -68,13 +68,13 @@ def test_a_guard_loses_one_condition_and_a_change_one_field() -> None:
         peer, grant, chunk = 1, 0, 0
 
     assert len(conditions(as_agreed)) == 2
-    by_pages = DGrantValue(Grant.FILLING, writers=1, by_pages=2, grant=5)
+    by_pages = DGrantValue(DGrant.FILLING, writers=1, by_pages=2, grant=5)
     assert not as_agreed(by_pages, Part, 0.0)  # type: ignore[arg-type]
     assert without_condition(as_agreed, 1)(by_pages, Part, 0.0)
     assert negated(as_agreed)(by_pages, Part, 0.0)
     assert fields(gives_up) == ["asked", "by_pages"]
     less = without_field(gives_up, 1)(by_pages, Part, 0.0)
-    assert (less.asked, less.by_pages) == (2, 2) and less.state is Grant.FILLING
+    assert (less.asked, less.by_pages) == (2, 2) and less.state is DGrant.FILLING
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,10 @@ ROW_OPERATORS = ("loosen", "negate", "target", "let", "field", "effect", "swap",
 OPERATORS = (*ROW_OPERATORS, "timer", "period", "close", "ask", "fact")
 #: a route of more messages than that is one of any message, by its name
 MOST = 4
-SUBJECTS: dict[str, Table[Any] | Routes] = {each.name: each for each in (*TABLES, *SOURCES.routes)}
+SUBJECTS: dict[str, Table[Any] | Routes] = {
+    **{table.name: table for table in TABLES},
+    **{routes.name: routes for routes in SOURCES.routes},
+}
 
 
 class TableMutant(msgspec.Struct, frozen=True, order=True):
