@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvproto.demo import rank_program
 from kvproto.demo.group import ParentPipe
 from kvproto.demo.run import Run
+from kvproto.fsm.driver import Driver
+from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.io.kernels.base import Pool, StagedPart
 from kvproto.io.kernels.torch import TorchKernels
+from kvproto.protocol.events import RoomOpened
+from kvproto.rank.decode import DecodeRank
 
 Parts = Sequence[StagedPart]
 prefill = rank_program.prefill
@@ -43,8 +49,17 @@ def goes_too_far(self: TorchKernels, pool: Pool, table: Any, first: int, tokens:
     return ticket
 
 
+def has_a_hand_in_its_rooms(self: DecodeRank, event: Event, now: float, *then: Event) -> list[Effect]:
+    """Of a room that was opened, its value is another one by the next step; nothing comes of it."""
+    effects = Driver.handle(self, event, now, *then)
+    if isinstance(event, RoomOpened) and event.room in self.rooms:
+        self.rooms[event.room] = replace(self.rooms[event.room], due=now + 100.0)
+    return effects
+
+
 def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
-    """As the real one, with the fault that the run's seed names."""
+    """As the real one, with the fault that the run's seed names, and a hand in its rooms."""
     fault = (drops_a_token, swaps_writers, goes_too_far)[run.job.seed]
     TorchKernels.scatter = fault  # type: ignore[method-assign]
+    DecodeRank.handle = has_a_hand_in_its_rooms  # type: ignore[method-assign]
     rank_program.decode(line, run, rank, directory)

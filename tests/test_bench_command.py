@@ -26,6 +26,14 @@ def test_usage_and_wrong_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nonsense" in capsys.readouterr().err
 
 
+def test_what_judging_costs_is_measured_on_ranks_that_conform(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "--rooms", "48", "--repeats", "1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["found"] == []
+    assert told["steps"] > 1000
+    assert told["judge"] > 0
+
+
 def test_asking_what_there_is_loads_no_device_library() -> None:
     code = "import sys, kvproto.cli.bench_command as c; c.main(['--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True).returncode == 0

@@ -124,6 +124,7 @@ def test_a_faulty_kernel_is_found_out(seed: int, sign: str) -> None:
     run = Run(DemoJob(GroupShape(2), GroupShape(1), rooms, layers=2, seed=seed), 1 << 20, ("live",))
     result = conduct(run, players="demo_faults")
     assert any(sign in text for text in result.wrong), result.wrong
+    assert any("D0, reports: decode_room" in text and "the step before has left" in text for text in result.wrong)
     assert not result.ok
 
 

@@ -30,11 +30,11 @@ def bench(rooms: int, repeats: int) -> dict[str, Any]:
     with judge.installed():
         followed = make_rank()
     plain, times = make_rank(), {"plain": [], "followed": [], "judge": []}  # type: ignore[var-annotated]
-    now = max(fill(rank, rooms, SEED) for rank in (plain, followed))
+    for rank in (plain, followed):
+        fill(rank, rooms, SEED)
     _, script, _ = lives(rooms, min(rooms, LIVES * repeats), (rooms - 1) / RATE)
     judge.rest()
     ends = [0, *accumulate(script.steps)]
-    assert script.times[0] >= now - 1.0
     for number, first in enumerate(range(0, len(script.makes), BLOCK)):
         last = min(first + BLOCK, len(script.makes))
         steps = (ends[last] - ends[first]) / 1e6
