@@ -61,5 +61,5 @@ def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
     """As the real one, with the fault that the run's seed names, and a hand in its rooms."""
     fault = (drops_a_token, swaps_writers, goes_too_far)[run.job.seed]
     TorchKernels.scatter = fault  # type: ignore[method-assign]
-    DecodeRank.handle = has_a_hand_in_its_rooms  # type: ignore[method-assign]
+    DecodeRank.handle = has_a_hand_in_its_rooms  # type: ignore[method-assign, assignment]
     rank_program.decode(line, run, rank, directory)

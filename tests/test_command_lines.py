@@ -117,6 +117,7 @@ WRONG = [
     ("bench suggest --pair 9->9", "no curve of this pair was measured"),
     ("bench suggest --pages 0:0", "--pages: '0' is not from 1"),
     ("bench suggest --layers 0", "--layers: '0' is not from 1"),
+    ("bench conformance --rooms 0", "--rooms: '0' is not from 1"),
     ("bench step --rooms 0", "--rooms: '0' is not from 1"),
     ("bench step --theirs -1", "--theirs: '-1' is not from 0"),
     ("bench control --pace -1", "--pace: '-1' is not from 0"),
