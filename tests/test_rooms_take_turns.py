@@ -1,4 +1,5 @@
-"""Small rooms beside a huge one, counted in passes: what each takes, and what it would take without turns.
+"""Small rooms beside a huge one, counted in passes: what each takes, and what it would take without turns.  And the
+huge one beside so many small ones that there is always a queue of them.
 
 Nothing here is real time: frames, writes and copies move once in each turn, and a copy takes as long as a pass may
 launch.
@@ -6,8 +7,9 @@ launch.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +22,7 @@ from kvproto.engine.room import Room
 from kvproto.layout.plan import Plan
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill_queues import PrefillQueues
+from kvproto.rank.room_turns import RoomTurns
 from kvproto.rank.settings import Settings
 from kvproto.testing.access import inside
 from kvproto.testing.stage import TIMING, EngineStage
@@ -32,18 +35,27 @@ CHUNK = Plan(layout(2), layout(1), GRID).grant_bytes(0, GRID)
 MOST = 2.0
 #: and chunks a turn that the huge room has landed beside them, for each that it has landed alone
 LEAST = 0.7
+#: small rooms that are always there, and what the huge one keeps of its pace beside so many
+CROWD, LEAST_IN_CROWD = 48, 0.15
+
+
+@contextmanager
+def staged(slots: int, regions: int, window: int, pages: int) -> Iterator[EngineStage]:
+    """A pair of groups in which each launch takes all that a pass may launch."""
+    settings = Settings(
+        timing=TIMING, ring_bytes=regions * CHUNK, slots=slots, slot_bytes=CHUNK, window=window, route="staged"
+    )  # fmt: skip
+    with EngineStage(
+        layout(2), layout(1), grid=GRID, pages=pages, settings=settings, sockets=False, late=False
+    ) as stage:
+        readings = count()
+        setattr(stage.clock, "real", lambda: LAUNCH_S * next(readings))  # noqa: B010
+        yield stage
 
 
 def turns(slots: int) -> tuple[float, float]:
     """Turns of a small room beside a huge one for each that it takes alone; the huge one's pace for its own alone."""
-    settings = Settings(
-        timing=TIMING, ring_bytes=REGIONS * CHUNK, slots=slots, slot_bytes=CHUNK, window=32, route="staged"
-    )  # fmt: skip
-    with EngineStage(
-        layout(2), layout(1), grid=GRID, pages=512, settings=settings, sockets=False, late=False
-    ) as stage:
-        readings = count()
-        setattr(stage.clock, "real", lambda: LAUNCH_S * next(readings))  # noqa: B010
+    with staged(slots, REGIONS, window=32, pages=512) as stage:
         alone = [landed(stage) for _ in range(SMALLS)]
         huge = started(stage, HUGE)
         grants = inside(stage.decodes[0]).rank.ring
@@ -58,6 +70,30 @@ def turns(slots: int) -> tuple[float, float]:
         kept = (grants.next_grant - first - SMALLS) / sum(beside)
         stage.drain()
     return sum(beside) / sum(alone), kept / pace
+
+
+def kept_in_crowd(slots: int) -> float:
+    """Chunks a turn that a huge room lands while a crowd of small ones waits, for each that it lands alone."""
+    with staged(slots, regions=4, window=4, pages=1024) as stage:
+        huge, smalls = started(stage, HUGE), list[Room]()
+        paces, first = list[float](), 0
+        for crowd in (0, CROWD):
+            for turn in range(2 * LONG):
+                if turn == LONG:
+                    first = landed_of(stage, huge)
+                smalls += [started(stage, 1) for _ in range(crowd - len(smalls))]
+                stage.turn()
+                smalls = [room for room in smalls if ("D", 0, room) not in stage.outcomes]
+            paces.append((landed_of(stage, huge) - first) / LONG)
+        assert ("D", 0, huge) not in stage.outcomes, "the huge room was there all the time"
+        stage.drain()
+    return paces[1] / paces[0]
+
+
+def landed_of(stage: EngineStage, room: Room) -> int:
+    """Chunks of an open room that are in the decode rank's pages."""
+    done: int = inside(stage.decodes[0]).rank.rooms[room.key].work.done
+    return done.bit_count()
 
 
 def started(stage: EngineStage, chunks: int) -> Room:
@@ -81,7 +117,7 @@ def landed(stage: EngineStage) -> int:
 
 def oldest_region(rank: DecodeRank, _given: object) -> Any:
     """The ring's queue without shares."""
-    return next(iter(rank.space_queue.items()), None)
+    return next(((key, False) for key in rank.space_queue), None)
 
 
 def unheard_of(rank: DecodeRank, _given: object, turn: Any = DecodeRank._turn) -> Any:
@@ -89,26 +125,35 @@ def unheard_of(rank: DecodeRank, _given: object, turn: Any = DecodeRank._turn) -
     return turn(rank, Counter())
 
 
-def oldest_slot(rank: PrefillQueues) -> Any:
-    """The slots' queue, whoever has how many."""
-    return next(iter(rank.slot_queue))
+class StandingQueue(OrderedDict[Any, None]):
+    """A queue in which who has had a turn stays where he is."""
+
+    def move_to_end(self, _key: Any, last: bool = True) -> None:
+        """Nothing."""
+
+
+def standing(rank: PrefillQueues, effect: Any, free: Any = PrefillQueues._free_slot) -> None:
+    """Slots for who has waited longest, whoever has just had one."""
+    rank.slot_queue = StandingQueue(rank.slot_queue)
+    free(rank, effect)
 
 
 def oldest_launch(launches: Launches, _room: int, launch: Callable[[], None]) -> None:
     """Launches as if they were all one room's."""
     launches._rooms.setdefault(0, deque()).append(launch)
+    launches._sizes[0] = 0
 
 
 #: what is taken out: where it stands, what is there instead, and with how many slots it shows
 WITHOUT = MappingProxyType({
-    "shares of the ring": (DecodeRank, "_turn", oldest_region, 8),
-    "regions given in the same pass": (DecodeRank, "_turn", unheard_of, 8),
-    "turns for slots": (PrefillQueues, "_next_in_turn", oldest_slot, 2),
+    "shares of the ring": (DecodeRank, "_turn", oldest_region, 2),
+    "regions given in the same pass": (DecodeRank, "_turn", unheard_of, 1),
+    "turns for slots": (PrefillQueues, "_free_slot", standing, 1),
     "turns for launches": (Launches, "ask", oldest_launch, 8),
 })  # fmt: skip
 
 
-@pytest.mark.parametrize("slots", [2, 8])
+@pytest.mark.parametrize("slots", [1, 2, 8])
 def test_a_small_room_beside_a_huge_one_takes_at_most_twice_its_turns(slots: int) -> None:
     longer, kept = turns(slots)
     assert longer <= MOST and kept >= LEAST
@@ -119,3 +164,12 @@ def test_without_one_of_the_rules_it_takes_more(what: str, monkeypatch: pytest.M
     where, name, instead, slots = WITHOUT[what]
     monkeypatch.setattr(where, name, instead)
     assert turns(slots)[0] > MOST
+
+
+def test_a_huge_room_is_carried_beside_a_crowd_of_small_ones() -> None:
+    assert kept_in_crowd(slots=2) >= LEAST_IN_CROWD
+
+
+def test_without_a_larger_room_s_turns_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RoomTurns, "whose", lambda _, first, __: first)
+    assert kept_in_crowd(slots=2) < LEAST_IN_CROWD

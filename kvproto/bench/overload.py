@@ -10,14 +10,17 @@ and while one room of some thousand chunks is transferred.  In turns, too, of wh
 and the most: one p99 is noise.  The huge room has to last longer than the small ones; what it is carried at beside them
 is told with what it is carried at when they are over, so that nobody wins by starving it.
 
-Three ranks that all have work want three cores.  On fewer they wait for each other at the scheduler, which nothing
-here can shorten: p99 beside a huge room then says more of the machine than of the protocol.
+Three ranks that all have work want three cores.  On fewer, or beside others who are busy, they wait for a core, a tick
+of the system's scheduler at a time, which no order of turns shortens: p99 beside a huge room then says more of the
+machine than of the protocol.  So what part of the time some rank had work and no core is told beside the figures, as
+Linux counts it; and p99 of alone is the same rooms on the same cores without the huge one, not on cores kept as busy.
 
 Exit code 1: a room failed, or the huge one was over before the small ones.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -57,7 +60,8 @@ def load(tell: Tell, rooms: int) -> list[dict[str, Any]]:
 def beside(tell: Tell, rooms: int, pace: float, huge: int) -> list[dict[str, Any]]:
     """Alone, and beside a huge room: milliseconds from KV to outcome, by turn, and the huge one's chunks a second."""
     found: list[dict[str, Any]] = [
-        {"huge_chunks": chunks, "p50_ms": [], "p99_ms": [], "huge_beside": [], "huge_by_itself": [], "failed": 0}
+        {"huge_chunks": chunks, "p50_ms": [], "p99_ms": [], "huge_beside": [], "huge_by_itself": [], "coreless": [],
+         "failed": 0}
         for chunks in (0, huge)
     ]
     first = 1 << 24
@@ -73,6 +77,7 @@ def beside(tell: Tell, rooms: int, pace: float, huge: int) -> list[dict[str, Any
             if row["huge_chunks"]:
                 row["huge_beside"].append(decode["beside"])
                 row["huge_by_itself"].append(decode["by_itself"])
+            row["coreless"].append(max(t["coreless"] for t in told))
             row["failed"] += max(t["failed"] for t in told)
     return found
 
@@ -105,15 +110,17 @@ def told(found: dict[str, Any]) -> str:
     alone = found["beside"][0]["p99_ms"]
     more = [
         [str(row["huge_chunks"]), spread(row["p50_ms"]), spread(row["p99_ms"]),
-         spread([a / b for a, b in zip(row["p99_ms"], alone, strict=True)], 2), str(row["failed"])]
+         spread([a / b for a, b in zip(row["p99_ms"], alone, strict=True)], 2), spread(row["coreless"], 2),
+         str(row["failed"])]
         for row in found["beside"]
     ]  # fmt: skip
     huge = found["beside"][1]
     beside, itself = (statistics.median(huge[name]) for name in ("huge_beside", "huge_by_itself"))
     kept = f"; {beside / itself:.2f} of that" if itself else " in no turn: give it more chunks"
     head = markdown(["load", "rooms/s", "of 1 x", "failed", "chunks by pages"], rows)
-    small = markdown(["beside chunks", "p50 ms", "p99 ms", "p99 of alone", "failed"], more)
-    return f"{head}\n\n{small}\n\nthe huge room: {itself:.0f} chunks/s by itself, {beside:.0f} beside small ones{kept}"
+    small = markdown(["beside chunks", "p50 ms", "p99 ms", "p99 of alone", "without a core", "failed"], more)
+    pace = f"the huge room: {itself:.0f} chunks/s by itself, {beside:.0f} beside small ones{kept}"
+    return f"{head}\n\n{small}\n\n{pace}\n{len(os.sched_getaffinity(0))} cores for {PREFILLS + 1} ranks"
 
 
 def spread(values: list[float], digits: int = 1) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from kvproto.engine.decode_endpoint import DecodeEndpoint
@@ -26,6 +27,14 @@ LONGEST_S = 300.0
 
 def layout(tp: int, page: int) -> Layout:
     return Layout(layers=4, heads=4, k_dim=64, v_dim=64, itemsize=2, dtype="bfloat16", page_size=page, tp=tp)
+
+
+def without_core() -> float:
+    """Seconds for which this thread had work and no core; 0 where the system does not count them."""
+    try:
+        return 1e-9 * int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 class OverloadRank:
@@ -70,12 +79,13 @@ class OverloadRank:
     def pace(self, first: int, rooms: int, pace: float, start: float, huge: int) -> dict[str, Any]:
         """Small rooms `pace` seconds apart from `start` on (the host's monotonic clock), beside a huge one if asked.
 
-        A decode rank tells chunks of the huge one a second, too: while there were small ones (`beside`), and when they
-        were over (`by_itself`; 0: it was over before them).
+        `coreless` is the part of the time for which it had work and no core.  A decode rank tells chunks of the huge
+        one a second, too: while there were small ones (`beside`), and when they were over (`by_itself`; 0: it was over
+        before them).
         """
-        due, gone, failed = 0, 0, 0
+        due, gone, failed, coreless = 0, 0, 0, without_core()
         took: list[float] = []
-        began = last = whole = time.monotonic()
+        entered = began = last = whole = time.monotonic()
         first_chunk = then = self._scatters()
         if huge:
             self._open(Room(first + rooms), huge)
@@ -99,7 +109,8 @@ class OverloadRank:
             self._rest(moved, start)
         beside = (then - first_chunk - rooms) / (last - began)
         by_itself = (self._scatters() - then) / (whole - last) if whole > last else 0.0
-        return {"took": took, "failed": failed, "beside": beside, "by_itself": by_itself}
+        coreless = (without_core() - coreless) / (time.monotonic() - entered)
+        return {"took": took, "failed": failed, "beside": beside, "by_itself": by_itself, "coreless": coreless}
 
     def _open(self, room: Room, chunks: int) -> None:
         tokens = chunks * GRID

@@ -58,7 +58,7 @@ def judge_pair(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> tupl
 def _mark(d: DNode) -> tuple[int, int]:
     for _, _, round_, offset, *_ in d.rank[5]:
         return round_, offset
-    round_, head, _ = d.rank[4]
+    round_, head, *_ = d.rank[4]
     return round_, head
 
 

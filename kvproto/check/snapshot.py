@@ -205,7 +205,7 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, group: int, pl
 
 
 def freeze_decode(rank: DecodeRank, names: Names, peers: int, forms: Forms = UNTIMED) -> Frozen:
-    """(rooms, tombs, links, grants, ring's round and head, regions, queue for space)."""
+    """(rooms, tombs, links, grants, ring's round and head and whose turn it is, regions, queue for space)."""
     place, ring = names.place, rank.ring
     links = _links(rank, peers, forms)
     grants = tuple(
@@ -217,7 +217,7 @@ def freeze_decode(rank: DecodeRank, names: Names, peers: int, forms: Forms = UNT
         for grant, r in ring.live.items()
     )
     queue = tuple((place[key], c, size) for (key, c), size in rank.space_queue.items())
-    where = ring.round, ring.head, getattr(ring, "tail", None)
+    where = ring.round, ring.head, getattr(ring, "tail", None), rank.space_turns.passed
     return (*_rooms(rank, names, forms), links, grants, where, regions, queue)
 
 
@@ -228,14 +228,14 @@ def _owner(rank: DecodeRank, names: Names, grant: int) -> tuple[int, int]:
 
 def thaw_decode(rank: DecodeRank, names: Names, frozen: Frozen) -> None:
     """Make `rank` what was frozen; its peers stay as they are."""
-    rooms, tombs, links, grants, (round_, head, tail), regions, queue = frozen
+    rooms, tombs, links, grants, (round_, head, tail, passed), regions, queue = frozen
     keys, ring = names.keys, rank.ring
     _thaw_rooms(rank, names, rooms, tombs)
     rank.links = {p + 1: v for p, v in enumerate(links) if v is not None}
     rank.grants = {
         keys[k]: {c: replace(v, grant=names.grant(k, c)) if v.grant else v for c, v in group} for k, group in grants
     }
-    ring.round, ring.head, ring.next_grant = round_, head, 1 << 20
+    ring.round, ring.head, ring.next_grant, rank.space_turns.passed = round_, head, 1 << 20, passed
     ring.live, ring.freed, ring.blocked, rank.chunk_of = {}, set(), {}, {}
     ring.__dict__.pop("tail", None)
     if tail is not None:

@@ -52,7 +52,7 @@ class DecodeData:
         #: by prefill group: who writes what to whom
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
-        self.launches = Launches(loop)
+        self.launches = Launches(loop, entries)
         #: links whose call has left, and is not answered; and whether kernels for a new group take their time
         self.calling: set[int] = set()
         self.compiles = torch.device(pool.device).type != "cpu"

@@ -39,7 +39,7 @@ class Gathers:
         """
         self.loop, self.pool, self.kernels, self.entries, self.shape_of = loop, pool, kernels, entries, shape_of
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
-        self.launches = Launches(loop)
+        self.launches = Launches(loop, entries)
         self._going: deque[tuple[Key, Ticket]] = deque()
         self._later: deque[Callable[[], None]] = deque()
         loop.handlers[do.LaunchGather] = self._ask

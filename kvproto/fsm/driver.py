@@ -90,9 +90,9 @@ class Driver:
         """Have `on` take the events of this type; it may hand them to `stores[...].take`."""
         self._route[event] = on
 
-    def give(self, event: Event) -> None:
-        """Have a machine hear of what it was just given before anything else happens."""
-        self._queue.appendleft(event)
+    def give(self, *events: Event) -> None:
+        """Have machines hear, in this order, of what they were just given before anything else happens."""
+        self._queue.extendleft(reversed(events))
 
     def handle(self, event: Event, now: float, *then: Event) -> list[Effect]:
         """Take one event (and those that come with it); returns the effects that others have to carry out."""

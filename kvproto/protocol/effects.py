@@ -432,7 +432,7 @@ class LeaveQueue(Internal, frozen=True):
 
 
 class FreeSlot(Internal, frozen=True):
-    """Give back the slot that this send holds, if any: in the queue the room goes first that has the fewest."""
+    """Give back the slot that this send holds, if any: the queue serves rooms in turn."""
 
     room: int
     chunk: int

@@ -69,10 +69,11 @@ NOT_IN_TABLES = (
     Exemption(
         "resources and pacing",
         "Credits, slots, permits and regions are given first come, first served, a region only to a room that does not"
-        " hold its share of the ring, a slot to the room first that has the fewest; gathers and scatters are launched"
-        " after the frames of their pass, rooms in turn; batches wait while the transport has no room, and a pass"
-        " posts a bounded number of pieces; a poll is short while something is expected; a connection that leads to the"
-        " address already is used again; of one connection's calls a few are heard a second. When, never whether.",
+        " hold its share of the ring, slots to rooms in turn; gathers and scatters are launched after the frames of"
+        " their pass, small rooms first; of four regions or launches one is a larger room's; batches wait"
+        " while the transport has no room, and a pass posts a bounded number of pieces; a poll is short while"
+        " something is expected; a connection that leads to the address already is used again; of one connection's"
+        " calls a few are heard a second. When, never whether.",
         ("rank/decode.py:held",
          "engine/decode_endpoint.py:_dial", "engine/decode_endpoint.py:_say_hello",
          "engine/decode_endpoint.py:_call_left", "engine/loop.py:hear"),

@@ -41,6 +41,7 @@ from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import ROOM_CHUNK, Terms, TimerFired
 from kvproto.protocol.messages import VERSION, Hello, Message, Welcome
 from kvproto.protocol.routes import HeardMessage, LinkIs, SenderIs
+from kvproto.rank.room_turns import digits
 from kvproto.rank.settings import Settings
 
 #: facts as they count in `facts`, looked up once
@@ -135,6 +136,11 @@ class Rank(Party):
     def value_of(self, room: int) -> Any:
         """The room's value, also of one that has ended; None if it is not known."""
         return self.rooms.get(room) or self.tombs.get(room)
+
+    def size_of(self, room: int) -> int:
+        """How large the room is where rooms take turns (`digits`)."""
+        value = self.rooms.get(room)
+        return digits(value.tokens) if value is not None else 0
 
     def _link_timer(self, link: int, tries: int) -> TimerFired:
         return TimerFired(0, ROOM_CHUNK, link, tries, busy=self._needed(link, tries), heard=self._was_heard(link))

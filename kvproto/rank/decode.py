@@ -2,8 +2,8 @@
 
 Beside its machines it owns the ring and the queue for it.  A region is asked for by a grant (`ReserveSpace`), and
 answered in the same pass if the ring may promise it and the room holds less than its share (`share`); else the grant
-queues, first come first served, and a free serves the queue.  When a free lets regions become usable, their grants are
-told (`SpaceUsable`), and they tell the writers that wait.
+queues, first come first served but for larger rooms' turns (`room_turns`), and a free serves the queue.  When a free
+lets regions become usable, their grants are told (`SpaceUsable`), and they tell the writers that wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
-from kvproto.fsm.vocabulary import Effect
+from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.layout.plan import Plan, plan_between
 from kvproto.layout.sharding import Layout, cell
 from kvproto.protocol import effects as do
@@ -30,6 +30,7 @@ from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant, in_d
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.links import decode_link
 from kvproto.rank.base import LinkPeer, Rank, bits, by_room, mask
+from kvproto.rank.room_turns import RoomTurns
 from kvproto.rank.settings import Settings
 
 #: looked up once
@@ -56,6 +57,7 @@ class DecodeRank(Rank):
         self.ring = Ring(self.settings.ring_bytes, ahead=self.settings.ahead)
         self.chunk_of: dict[int, tuple[int, int]] = {}
         self.space_queue: dict[tuple[int, int], int] = OrderedDict()
+        self.space_turns = RoomTurns()
         self.endpoint = b""
         self.inner |= {
             do.StopGrants: self._stop_grants, do.DrainGrants: self._drain_grants, do.ReserveSpace: self._reserve,
@@ -192,27 +194,42 @@ class DecodeRank(Rank):
 
     def _serve(self) -> None:
         """Give regions to those that queue for one, as long as the ring may promise."""
-        given: Counter[int] = Counter()  # the grants hear of it when this is over
+        given: Counter[int] = Counter()  # the grants hear of it when this is over, in the order of their regions
+        told: list[Event] = []
         while (turn := self._turn(given)) is not None:
-            key, size = turn
-            region = self.ring.reserve(size)
+            key, before_larger = turn
+            region = self.ring.reserve(size := self.space_queue[key])
             if region is None:
-                return
+                break
+            self.space_turns.taken(before_larger=before_larger)
             given[key[0]] += size
             del self.space_queue[key]
             self.chunk_of[region.grant] = key
-            self.give(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
+            told.append(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
+        self.give(*told)
 
-    def _turn(self, given: Counter[int]) -> tuple[tuple[int, int], int] | None:
-        """Whose turn it is, and for how much: the oldest whose room holds less than its share.
+    def _turn(self, given: Counter[int]) -> tuple[tuple[int, int], bool] | None:
+        """Whose turn it is, and whether it is before a larger room's: of those whose room holds less than its share the
+        oldest, or a larger room's.
 
         `given`: what rooms hold and their grants have not heard of.  Few rooms hold their share, so few are passed
         over.
         """
+        first = larger = None
+        least = 0
         for key, size in self.space_queue.items():
-            if self.held(key[0]) + given[key[0]] + size <= self.share(key[0], size):
-                return key, size
-        return None
+            if first is not None and self.size_of(key[0]) <= least:
+                continue
+            if self.held(key[0]) + given[key[0]] + size > self.share(key[0], size):
+                continue
+            if first is not None:
+                larger = key
+                break
+            first, least = key, self.size_of(key[0])
+        if first is None:
+            return None
+        key = self.space_turns.whose(first, larger)
+        return key, larger is not None and key is first
 
     def share(self, room: int, size: int) -> int:
         """Bytes of the ring that the room may hold with one more region of `size`: two regions at least.

@@ -21,7 +21,7 @@ NAMED = 3
 QUEUES = {
     "AWAIT_CREDIT": "to ask: as many requests as may be are unanswered",
     "AWAIT_TURN": "its turn: the ring is full, and serves its queue in turn",
-    "AWAIT_SLOT": "a staging slot of this rank: the room goes first that has the fewest",
+    "AWAIT_SLOT": "a staging slot of this rank: rooms take turns",
     "AWAIT_PERMIT": "to write page to page: as many sends as may do",
 }
 

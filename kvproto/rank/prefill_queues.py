@@ -4,8 +4,9 @@ Each is bounded (`Settings.requests` a decode rank, `slots`, `page_writes`), bel
 until that gives it back, and has a queue.  A send holds none of them while it waits for something of the other side but
 for an answer that comes at once, so no cycle of waits goes through them.
 
-Queues are first come first served, but for the slots': of those that wait a room goes first that has the fewest slots.
-So a small room's send is next, however many of a large room were there before it.
+Queues are first come first served, but for the slots', in which rooms take turns: a room that gives one back is last,
+with all that it has waiting.  So a small room's send is next, however many of a large room were there before it, and
+one slot is enough for that.
 
 The sends that wait for the watermark are kept by link, ordered by their regions, so that a watermark costs only the
 sends that it lets go.
@@ -13,7 +14,7 @@ sends that it lets go.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from heapq import heappop, heappush
 
 from kvproto.layout.sharding import Layout
@@ -95,10 +96,18 @@ class PrefillQueues(PrefillLinks):
     def _credit(self, link: int) -> None:
         """Let ask who waits for it, the oldest first, as many as may."""
         queue, unanswered = self.credit_queues.get(link), self.credits.setdefault(link, set())
+<<<<<<< HEAD
         while queue and len(unanswered) < self._requests:
             key = queue.popitem(last=False)[0]
             unanswered.add(key)
             self.give(ev.CreditTaken(*key))
+=======
+        taken: list[SendKey] = []
+        while queue and len(unanswered) < self.settings.requests:
+            taken.append(queue.popitem(last=False)[0])
+            unanswered.add(taken[-1])
+        self.give(*[ev.CreditTaken(*key) for key in taken])
+>>>>>>> 834107f (Small rooms first, one slot is enough, and of four turns one is a larger room's; bench overload tells for how long ranks had no core)
         self._tidy(link)
 
     def _tidy(self, link: int) -> None:
@@ -114,10 +123,11 @@ class PrefillQueues(PrefillLinks):
 
     def _permit(self) -> None:
         """Let write who waits for it, the oldest first, as many as may."""
+        taken: list[SendKey] = []
         while self.permit_queue and len(self.permits) < self.settings.page_writes:
-            key = self.permit_queue.popitem(last=False)[0]
-            self.permits.add(key)
-            self.give(ev.PermitTaken(*key))
+            taken.append(self.permit_queue.popitem(last=False)[0])
+            self.permits.add(taken[-1])
+        self.give(*[ev.PermitTaken(*key) for key in taken])
 
     def _free_permit(self, effect: do.FreePermit) -> None:
         self.permits.discard((effect.room, effect.chunk, effect.peer))
@@ -140,13 +150,16 @@ class PrefillQueues(PrefillLinks):
         slot = self.slot_of.pop((effect.room, effect.chunk, effect.peer), None)
         if slot is None:
             return
+        for key in [key for key in self.slot_queue if key[0] == effect.room]:
+            self.slot_queue.move_to_end(key)
         if self.slot_queue:
-            key = self._next_in_turn()
+            key = next(iter(self.slot_queue))
             del self.slot_queue[key]
             self._give_slot(key, slot)
         else:
             self.free_slots.append(slot)
 
+<<<<<<< HEAD
     def _next_in_turn(self) -> SendKey:
         """Whose the next slot is: the oldest in the queue of those whose room has the fewest."""
         held = {key[0] for key in self.slot_of}
@@ -156,6 +169,8 @@ class PrefillQueues(PrefillLinks):
         fewest = Counter(key[0] for key in self.slot_of)
         return min(self.slot_queue, key=lambda key: fewest[key[0]])
 
+=======
+>>>>>>> 834107f (Small rooms first, one slot is enough, and of four turns one is a larger room's; bench overload tells for how long ranks had no core)
     # -------------------------------------------------------------------------------------------------- watermarks
     def _connect(self, effect: do.ConnectPeer) -> None:
         self.watch[effect.link] = []

@@ -86,6 +86,7 @@ def _prefill(stage: HandlerStage, rank: Any, data: Any) -> object:
     gathers, writes = data.gathers, data.writes
     return (
         [(stage.number(room), len(asked)) for room, asked in gathers.launches._rooms.items()],  # noqa: SLF001
+        gathers.launches.turns.passed,
         [(_key(stage, key), len(gathers._later)) for key, _ in gathers._going],  # noqa: SLF001
         sorted((slot, stage.number(mark[0]), mark[1]) for slot, (mark, _) in data.drafts._kept.items()),  # noqa: SLF001
         [(_key(stage, key), len(left.batches)) for key, left in writes.unposted.items()],
@@ -100,7 +101,8 @@ def _prefill(stage: HandlerStage, rank: Any, data: Any) -> object:
 def _decode(stage: HandlerStage, rank: Any, data: Any) -> object:
     ring = rank.ring
     regions = [(region.offset, region.round - ring.round, grant in ring.freed) for grant, region in ring.live.items()]
-    return sorted(_key(stage, key) for key in data.scatters), regions, ring.head
+    turns = data.launches.turns.passed, rank.space_turns.passed
+    return sorted(_key(stage, key) for key in data.scatters), regions, ring.head, turns
 
 
 def _key(stage: HandlerStage, key: Any) -> tuple[Any, ...]:
