@@ -96,18 +96,11 @@ class PrefillQueues(PrefillLinks):
     def _credit(self, link: int) -> None:
         """Let ask who waits for it, the oldest first, as many as may."""
         queue, unanswered = self.credit_queues.get(link), self.credits.setdefault(link, set())
-<<<<<<< HEAD
-        while queue and len(unanswered) < self._requests:
-            key = queue.popitem(last=False)[0]
-            unanswered.add(key)
-            self.give(ev.CreditTaken(*key))
-=======
         taken: list[SendKey] = []
-        while queue and len(unanswered) < self.settings.requests:
+        while queue and len(unanswered) < self._requests:
             taken.append(queue.popitem(last=False)[0])
             unanswered.add(taken[-1])
         self.give(*[ev.CreditTaken(*key) for key in taken])
->>>>>>> 834107f (Small rooms first, one slot is enough, and of four turns one is a larger room's; bench overload tells for how long ranks had no core)
         self._tidy(link)
 
     def _tidy(self, link: int) -> None:
@@ -150,27 +143,13 @@ class PrefillQueues(PrefillLinks):
         slot = self.slot_of.pop((effect.room, effect.chunk, effect.peer), None)
         if slot is None:
             return
-        for key in [key for key in self.slot_queue if key[0] == effect.room]:
-            self.slot_queue.move_to_end(key)
         if self.slot_queue:
-            key = next(iter(self.slot_queue))
-            del self.slot_queue[key]
-            self._give_slot(key, slot)
+            for key in [key for key in self.slot_queue if key[0] == effect.room]:
+                self.slot_queue.move_to_end(key)
+            self._give_slot(self.slot_queue.popitem(last=False)[0], slot)
         else:
             self.free_slots.append(slot)
 
-<<<<<<< HEAD
-    def _next_in_turn(self) -> SendKey:
-        """Whose the next slot is: the oldest in the queue of those whose room has the fewest."""
-        held = {key[0] for key in self.slot_of}
-        for key in self.slot_queue:
-            if key[0] not in held:
-                return key
-        fewest = Counter(key[0] for key in self.slot_of)
-        return min(self.slot_queue, key=lambda key: fewest[key[0]])
-
-=======
->>>>>>> 834107f (Small rooms first, one slot is enough, and of four turns one is a larger room's; bench overload tells for how long ranks had no core)
     # -------------------------------------------------------------------------------------------------- watermarks
     def _connect(self, effect: do.ConnectPeer) -> None:
         self.watch[effect.link] = []
