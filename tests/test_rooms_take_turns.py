@@ -141,7 +141,6 @@ def standing(rank: PrefillQueues, effect: Any, free: Any = PrefillQueues._free_s
 def oldest_launch(launches: Launches, _room: int, launch: Callable[[], None]) -> None:
     """Launches as if they were all one room's."""
     launches._rooms.setdefault(0, deque()).append(launch)
-    launches._sizes[0] = 0
 
 
 #: what is taken out: where it stands, what is there instead, and with how many slots it shows

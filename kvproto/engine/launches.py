@@ -31,8 +31,6 @@ class Launches:
     def __init__(self, loop: EventLoop, entries: Mapping[int, RoomEntry]) -> None:
         self.loop, self.entries = loop, entries
         self._rooms: dict[int, deque[Callable[[], None]]] = {}
-        #: of the rooms that wait
-        self._sizes: dict[int, int] = {}
         self.turns = RoomTurns()
         loop.bulk.append(self)
 
@@ -42,17 +40,18 @@ class Launches:
 
     def ask(self, room: int, launch: Callable[[], None]) -> None:
         """Launch this when it is the room's turn; what it raises ends nothing else."""
-        if room not in self._rooms:
-            entry = self.entries.get(room)
-            self._rooms[room], self._sizes[room] = deque(), digits(entry.tokens) if entry is not None else 0
-        self._rooms[room].append(launch)
+        self._rooms.setdefault(room, deque()).append(launch)
 
     def run(self) -> bool:
         """Launch as much as a pass may; whether there was anything."""
         began, real = self.loop.clock.real(), self.loop.clock.real
         moved = bool(self._rooms)
         while self._rooms:
-            self._launch(self._turn())
+            room = self._turn() if len(self._rooms) > 1 or self.turns.passed else next(iter(self._rooms))
+            asked = self._rooms.pop(room)
+            asked.popleft()()
+            if asked:
+                self._rooms[room] = asked
             self.loop.settle()
             if real() - began >= LAUNCH_S:
                 break
@@ -60,15 +59,13 @@ class Launches:
 
     def _turn(self) -> int:
         """The room whose turn it is."""
-        sizes = self._sizes
+        sizes = {room: self._size(room) for room in self._rooms}
         first = min(sizes, key=sizes.__getitem__)
-        larger = next((room for room in sizes if sizes[room] > sizes[first]), None) if len(sizes) > 1 else None
+        larger = next((room for room in sizes if sizes[room] > sizes[first]), None)
         room = self.turns.whose(first, larger)
         self.turns.taken(before_larger=larger is not None and room is first)
         return room
 
-    def _launch(self, room: int) -> None:
-        asked, size = self._rooms.pop(room), self._sizes.pop(room)
-        asked.popleft()()
-        if asked:
-            self._rooms[room], self._sizes[room] = asked, size
+    def _size(self, room: int) -> int:
+        entry = self.entries.get(room)
+        return digits(entry.tokens) if entry is not None else 0

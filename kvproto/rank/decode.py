@@ -201,7 +201,8 @@ class DecodeRank(Rank):
             region = self.ring.reserve(size := self.space_queue[key])
             if region is None:
                 break
-            self.space_turns.taken(before_larger=before_larger)
+            if before_larger or self.space_turns.passed:
+                self.space_turns.taken(before_larger=before_larger)
             given[key[0]] += size
             del self.space_queue[key]
             self.chunk_of[region.grant] = key
@@ -216,20 +217,19 @@ class DecodeRank(Rank):
         over.
         """
         first = larger = None
-        least = 0
         for key, size in self.space_queue.items():
-            if first is not None and self.size_of(key[0]) <= least:
+            if first is not None and self.size_of(key[0]) <= self.size_of(first[0]):
                 continue
             if self.held(key[0]) + given[key[0]] + size > self.share(key[0], size):
                 continue
             if first is not None:
                 larger = key
                 break
-            first, least = key, self.size_of(key[0])
-        if first is None:
-            return None
+            first = key
+        if first is None or larger is None:
+            return first and (first, False)
         key = self.space_turns.whose(first, larger)
-        return key, larger is not None and key is first
+        return key, key is first
 
     def share(self, room: int, size: int) -> int:
         """Bytes of the ring that the room may hold with one more region of `size`: two regions at least.
