@@ -186,8 +186,8 @@ def slot_reuse(b: TablePatch) -> None:
 def slot_overtaken(b: TablePatch) -> None:
     """What a send is given (a credit, a slot, a permit) it hears behind all that waits, its own end perhaps."""
 
-    def give(rank: PrefillRank, event: Event) -> None:
-        rank._queue.append(event)  # noqa: SLF001
+    def give(rank: PrefillRank, *events: Event) -> None:
+        rank._queue.extend(events)  # noqa: SLF001
 
     b.patch(PrefillRank, "give", give)
 
