@@ -85,6 +85,7 @@ def test_a_mutant_is_killed_by_the_test_that_notices_and_another_survives(tmp_pa
     assert not survivors(reason, found) and "| limit.py | 2 | 1 | 1 | 0 |" in table(reason, found)
 
 
+@pytest.mark.timeout(600)  # a process for each test that is asked
 def test_a_seeded_sample_of_the_quick_files_leaves_no_survivor_without_a_reason() -> None:
     seed = time.strftime("%Y%m%d") if NIGHT else "14"
     files = [word for file in QUICK for word in ("--file", file)]

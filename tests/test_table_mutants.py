@@ -109,6 +109,7 @@ def test_reasons_are_for_mutants_that_there_are_and_tests_are_files(tmp_path: Pa
         mutants(["none"])
 
 
+@pytest.mark.timeout(600)  # a process for each test that is asked
 def test_a_seeded_sample_leaves_no_survivor_without_a_reason(capfd: pytest.CaptureFixture[str]) -> None:
     known, seed = table_gate.load(ROOT), int(time.strftime("%Y%m%d")) if NIGHT else 14
     with capfd.disabled():

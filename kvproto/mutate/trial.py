@@ -154,7 +154,8 @@ def _run(root: Path, tests: Sequence[str], told: int) -> None:
     os.chdir(root)
     os.environ["CI"] = "1"  # the same examples each time
     first = FirstFailure(told)
-    calm = ["-q", "-x", "-p", "no:cacheprovider", "-o", f"timeout={LONGEST_TEST_S}"]
+    # a watchdog of the parent's is no thread of the child: faulthandler would wait for it for ever
+    calm = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-o", f"timeout={LONGEST_TEST_S}"]
     code = pytest.main([*calm, *tests], plugins=[first])
     if not first.passed:
         first.tell(NOTHING_RUN)
