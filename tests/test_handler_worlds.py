@@ -38,7 +38,8 @@ class Planted(NamedTuple):
 DRAFTS = "the transport has the drafts"
 FAULTS: dict[str, Planted] = {
     "a gather does not wait for the forward": Planted(
-        Gathers, "_launch", "after=after", "after=None", "waits", "reads KV before its forward"),
+        Gathers, "_launch", "entry.after(effect.first + effect.tokens, made.layers)", "None", "waits",
+        "reads KV before its forward"),
     "a gather does not wait for its page table": Planted(
         Gathers, "_launch", "lane.await_table(entry)", "pass", "waits", "reads a page table"),
     "a scatter does not wait for its page table": Planted(

@@ -148,7 +148,7 @@ def test_the_first_and_the_last_name_are_names(pair: Pair, name: Room) -> None:
 # ------------------------------------------------------------------------------------- faults stay in a room
 @pytest.mark.parametrize(
     ("side", "where", "name"),
-    [("P", "kernels", "gather"), ("D", "kernels", "scatter"), ("P", "transport", "write_many"),
+    [("P", "kernels", "gather_parts"), ("D", "kernels", "scatter"), ("P", "transport", "write_many"),
      ("P", "drafts", "_make")],
 )  # fmt: skip
 def test_what_raises_ends_its_own_room(pair: Pair, side: str, where: str, name: str) -> None:
@@ -177,7 +177,7 @@ class Spoilt:
         boom()
 
 
-@pytest.mark.parametrize(("side", "name"), [("P", "gather"), ("D", "scatter")])
+@pytest.mark.parametrize(("side", "name"), [("P", "gather_parts"), ("D", "scatter")])
 def test_a_copy_that_has_failed_when_it_is_first_asked_ends_its_room_and_holds_nothing(
     pair: Pair, side: str, name: str
 ) -> None:

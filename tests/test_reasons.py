@@ -88,7 +88,7 @@ def test_a_write_that_fails_has_the_transport_s_sentence_on_its_own_rank() -> No
 @pytest.mark.parametrize(("side", "name"), [("P0", "gather"), ("D0", "scatter")])
 def test_a_kernel_that_fails_has_its_sentence_on_its_own_rank(pair: Pair, side: str, name: str) -> None:
     room, kernels = pair.open(30), inside(pair.endpoints[0 if side == "P0" else -1]).data.kernels
-    setattr(kernels, name, boom)
+    setattr(kernels, f"{name}_parts" if name == "gather" else name, boom)
     pair.produce(room, 15, aux=None)
     told = reasons(pair, room)
     whom = " for decode rank 0" if name == "gather" else ""
@@ -163,7 +163,7 @@ def test_a_reason_is_bounded_and_goes_with_its_room(pair: Pair) -> None:
         raise RuntimeError("planted " * 1000)
 
     room, endpoint = pair.open(8), pair.prefills[0]
-    inside(endpoint).data.kernels.gather = long  # type: ignore[method-assign]
+    inside(endpoint).data.kernels.bind = long  # type: ignore[method-assign]
     pair.produce(room)
     told = reasons(pair, room)
     assert len(told["P0"]) == LONGEST and told["P0"].endswith("...")

@@ -6,6 +6,10 @@ everything goes, nobody asks and nobody answers.  What an endpoint takes beyond 
 messages and its loop.
 
 Both ends poll without end, as everything in these benchmarks does.
+
+Smaller chunks at both ends of a room would fill the pipeline earlier.  By hand, on two H200s, 1 GiB in chunks of 128
+MiB takes 3.01 ms, in 64 MiB 2.98, with 32 and 64 MiB before and after those of 128 2.96, and with still smaller ones
+3.01 to 3.99, beside 2.78 in bulk: a fiftieth at most, so a room has chunks of one size.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Cell:
         """Staged, and by descriptors."""
         parts = max(self.shape.prefill, self.shape.decode)
         chunk = min(self.size, CHUNK * parts)
-        ring = min(RING, self.size * self.batch + MIB)
+        ring = min(RING, self.size * self.batch + chunk + 1)
         one = Case("grid", self.size, chunk, rooms=self.batch, ring=ring, repeats=samples, seconds=seconds, beside=True)
         return one, replace(one, route="pages", beside=False)
 

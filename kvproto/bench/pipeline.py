@@ -40,6 +40,8 @@ from kvproto.rank.settings import Settings
 LEAD_S = 0.001
 #: samples of a row, whatever they take
 LEAST = 3
+#: regions of a ring that a room alone is not given
+SPARE = 1
 #: tokens: what a bulk write that is cut to the ring is cut to
 GRAIN = 64
 
@@ -137,7 +139,7 @@ class BenchProcesses:
             prefill, decode, grid, Settings(), case.rooms * tokens * 5 // 64 + 64, "device", case.max_descs
         )
         need = max(form.plan.grant_bytes(rank, grid) for rank in range(decode.ranks))
-        ring = case.ring * MIB or need * case.rooms * chunks(tokens, 0, grid)
+        ring = case.ring * MIB or need * (case.rooms * chunks(tokens, 0, grid) + SPARE)
         settings = Settings(
             window=case.window, slots=case.slots, ring_bytes=ring, trace=256,
             route="pages" if case.what == "slice" else case.route,

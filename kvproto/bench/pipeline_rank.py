@@ -290,10 +290,14 @@ def _watch(endpoint: Any, log: list[Moment]) -> None:
 
         return called
 
+    def watched(side: str, pool: Any, table: Any, first: int, *rest: Any) -> Any:
+        launch = bind(side, pool, table, first, *rest)
+        return timed("gather", launch, lambda *_: first // rank.grid) if side == "gather" else launch
+
     for name, effect in (("post", do.PostBatch), ("scatter", do.LaunchScatter)):
         if effect in loop.handlers:
             loop.handlers[effect] = timed(name, loop.handlers[effect], lambda each: each.chunk)
-    kernels.gather = timed("gather", kernels.gather, lambda _pool, _table, first, *_: first // rank.grid)
+    bind, kernels.bind = kernels.bind, watched
     raised = loop.raise_event
 
     def raise_event(event: Any) -> None:

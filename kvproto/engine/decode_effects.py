@@ -8,7 +8,7 @@ by its ticket; a copy on the CPU is over when it returns.
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
 
 import torch
 
@@ -17,10 +17,11 @@ from kvproto.engine.launches import Launches
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.engine.pool_memory import costs_profile, open_memory
+from kvproto.engine.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.fsm.codec import WireError
-from kvproto.io.kernels.base import Kernels, Pool, Ticket
+from kvproto.io.kernels.base import Kernels, Pool, StagedPart, Ticket
 from kvproto.io.transports.base import Arrived, Transport
 from kvproto.layout.plan import Plan, layers_of
 from kvproto.protocol import effects as do
@@ -52,7 +53,10 @@ class DecodeData:
         #: by prefill group: who writes what to whom
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
-        self.launches = Launches(loop, entries)
+        self.launches = Launches(loop, entries, (lambda: True) if self.lane.stream is not None else None)
+        self._prepared = PreparedLaunches[do.LaunchScatter, Plan](self._bind)
+        #: regions given when it was last looked what will be scattered, and what of it is not made ready yet
+        self._granted, self._foreseen = self.rank.ring.next_grant, deque[do.LaunchScatter]()
         #: links whose call has left, and is not answered; and whether kernels for a new group take their time
         self.calling: set[int] = set()
         self.compiles = torch.device(pool.device).type != "cpu"
@@ -80,7 +84,7 @@ class DecodeData:
             if isinstance(event, Arrived):
                 self._arrived(event.tag)
         if not self.scatters:
-            return bool(news)
+            return bool(news) or (self.lane.stream is not None and self._foresee())
         done = [key for key, ticket in self.scatters.items() if self._scattered(key, ticket)]
         for key in done:
             del self.scatters[key]
@@ -105,20 +109,37 @@ class DecodeData:
     def _ask_scatter(self, effect: do.LaunchScatter) -> None:
         self.launches.ask(effect.room, lambda: self._scatter(effect))
 
+    def _foresee(self) -> bool:
+        """On a device, while nothing moves, make the scatter ready of a region that was granted; one a pass."""
+        if self._granted != self.rank.ring.next_grant:
+            self._foreseen += self.rank.foreseen(self._granted)
+            self._granted = self.rank.ring.next_grant
+        if not self._foreseen:
+            return False
+        soon = self._foreseen.popleft()
+        self._prepared.ready(soon, self.entries.get(soon.room), self.plans.get(soon.group))
+        return True
+
+    def _bind(self, effect: do.LaunchScatter, entry: RoomEntry, plan: Plan) -> ReadyLaunch:
+        tokens, groups, index = effect.tokens, effect.layer_groups, self.rank.index
+        group, parts = effect.chunk % groups, list[StagedPart]()
+        for share in plan.writers(index):
+            if effect.writers >> share.writer & 1:
+                start = effect.offset + plan.part_offset(index, share.writer, tokens, group, groups)
+                part = layers_of(share, group, groups)
+                parts.append((part, self.ring.near[start : start + plan.part_bytes(part, tokens)]))
+        end = effect.offset + plan.grant_bytes(index, tokens, group, groups)
+        launch = self.kernels.bind("scatter", self.pool, entry.table, effect.first, tokens, parts)
+        return ReadyLaunch(entry, plan, launch, effect.offset, end, 0)
+
     def _scatter(self, effect: do.LaunchScatter) -> None:
         key = effect.room, effect.chunk
         try:
-            entry, tokens, groups = self.entries[effect.room], effect.tokens, effect.layer_groups
-            plan, index, group = self.plans[effect.group], self.rank.index, effect.chunk % groups
-            parts: list[Any] = []
-            for share in plan.writers(index):
-                if effect.writers >> share.writer & 1:
-                    start = effect.offset + plan.part_offset(index, share.writer, tokens, group, groups)
-                    part = layers_of(share, group, groups)
-                    parts.append((part, self.ring.near[start : start + plan.part_bytes(part, tokens)]))
+            entry = self.entries[effect.room]
+            made = self._prepared.take(effect, entry, self.plans[effect.group])
             self.lane.await_table(entry)
-            self.ring.bring(effect.offset, effect.offset + plan.grant_bytes(index, tokens, group, groups))
-            ticket = self.kernels.scatter(self.pool, entry.table, effect.first, tokens, parts, stream=self.lane.stream)
+            self.ring.bring(made.first, made.end)
+            ticket = made.launch(self.lane.stream, None)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
             self._scatter_failed(key, error)
             return

@@ -3,7 +3,8 @@
 All go to one stream, so they end in the order in which they were launched and only the oldest has to be asked.
 They are launched one by one, rooms in turn (`launches`), and after each launch the oldest is asked again: a launch
 takes the host as long as a small gather takes the device.  Meanwhile its write is made ready, unless it is small and
-not alone: small writes of one moment are posted as one (`writes`), and that one is not known yet.
+not alone: small writes of one moment are posted as one (`writes`), and that one is not known yet.  A device has `AHEAD`
+gathers to do; more at once would have the write of the first wait until all are launched.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from kvproto.engine.launches import Launches
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
+from kvproto.engine.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.engine.prepared_writes import SMALL
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Staging
@@ -24,6 +26,10 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.states import Cause
 
 Key = tuple[int, int, int]
+#: what a gather is of the pool, anything, and its bytes
+Shape = tuple[Share, int, int]
+#: gathers that a device is given before the first of them has ended
+AHEAD = 2
 
 
 class Gathers:
@@ -31,7 +37,7 @@ class Gathers:
 
     def __init__(
         self, loop: Loop, pool: Pool, kernels: Kernels, entries: dict[int, RoomEntry], staging: Staging,
-        slot_bytes: int, shape_of: Callable[[do.LaunchGather], tuple[Share, int, int]],
+        slot_bytes: int, shape_of: Callable[[do.LaunchGather], Shape],
         meanwhile: Callable[[do.LaunchGather], None],
     ) -> None:  # fmt: skip
         """`shape_of` a gather: what it is of the pool, anything, and its bytes; `meanwhile` is called with those that
@@ -39,7 +45,8 @@ class Gathers:
         """
         self.loop, self.pool, self.kernels, self.entries, self.shape_of = loop, pool, kernels, entries, shape_of
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
-        self.launches = Launches(loop, entries)
+        self.launches = Launches(loop, entries, self._hungry if staging.lane.stream is not None else None)
+        self._prepared = PreparedLaunches[do.LaunchGather, Shape](self._bind)
         self._going: deque[tuple[Key, Ticket]] = deque()
         self._later: deque[Callable[[], None]] = deque()
         loop.handlers[do.LaunchGather] = self._ask
@@ -53,39 +60,50 @@ class Gathers:
         self._later.append(action)
 
     def poll(self) -> bool:
-        """Raise what is over."""
-        moved = bool(self._going) and self._look()
-        if self._later and (moved or not (self._going or self.launches)):
+        """Raise what is over, and have the next ones launched."""
+        ended, fed = bool(self._going) and self._look(), False
+        if self.launches.hungry is not None:
+            self.loop.settle()
+            fed = self.launches.feed()
+        if self._later and (ended or not (self._going or self.launches)):
             self.loop.settle()
             for _ in range(len(self._later)):
                 self._later.popleft()()
             return True
-        return moved
+        return ended or fed
+
+    def _hungry(self) -> bool:
+        return len(self._going) < AHEAD
 
     def _ask(self, effect: do.LaunchGather) -> None:
         self.launches.ask(effect.room, lambda: self._launch(effect))
+
+    def ready(self, effect: do.LaunchGather) -> None:
+        """This gather will be asked for, it seems: make it ready."""
+        self._prepared.ready(effect, self.entries.get(effect.room), self.shape_of(effect))
+
+    def _bind(self, effect: do.LaunchGather, entry: RoomEntry, shape: Shape) -> ReadyLaunch:
+        share, _, nbytes = shape
+        start = effect.slot * self.slot_bytes
+        parts = ((share, self.staging.near[start : start + nbytes]),)
+        launch = self.kernels.bind("gather", self.pool, entry.table, effect.first, effect.tokens, parts)
+        return ReadyLaunch(entry, shape, launch, start, start + nbytes, share.src_layer + share.layers)
 
     def _launch(self, effect: do.LaunchGather) -> None:
         key, lane = (effect.room, effect.chunk, effect.peer), self.staging.lane
         try:
             entry = self.entries[effect.room]
-            share, _, nbytes = self.shape_of(effect)
-            start = effect.slot * self.slot_bytes
-            end = start + nbytes
-            after = entry.after(effect.first + effect.tokens, share.src_layer + share.layers)
+            made = self._prepared.take(effect, entry, self.shape_of(effect))
             lane.await_table(entry)
-            ticket = self.kernels.gather(
-                self.pool, entry.table, effect.first, effect.tokens, share, self.staging.near[start:end],
-                stream=lane.stream, after=after,
-            )  # fmt: skip
-            ticket = self.staging.sent_off(start, end, ticket)
+            ticket = made.launch(lane.stream, entry.after(effect.first + effect.tokens, made.layers))
+            ticket = self.staging.sent_off(made.first, made.end, ticket)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
             self._fail(key, error)
             return
         if not self._going and self._over(key, ticket):
             return
         self._going.append((key, ticket))
-        if end - start > SMALL or (len(self._going) == 1 and not self.launches):
+        if made.end - made.first > SMALL or (len(self._going) == 1 and not self.launches):
             self.meanwhile(effect)
         self._look()
 

@@ -9,6 +9,11 @@ once.
 Of the rooms that wait the smallest goes first: a room with one chunk waits for the copy that is under way, not for
 those that a large one has asked for before, and the large one has its turns nevertheless (`room_turns`).  Rooms of the
 same size go round: each has one launched, and is last of them then.
+
+A device works while the host goes on, and waits while the host does something else.  So there a launch that is asked
+for is not kept if the device has too little to do (`hungry`) and nothing waits, and `feed` launches what was kept as
+soon as that is so again: else the KV of 64 rooms that is there at the same moment lies for the 3 ms that one pass needs
+to hear of it.
 """
 
 from __future__ import annotations
@@ -28,8 +33,11 @@ LAUNCH_S: Final = 0.0005
 class Launches:
     """Launches that wait, by room; the last thing that a pass does."""
 
-    def __init__(self, loop: EventLoop, entries: Mapping[int, RoomEntry]) -> None:
-        self.loop, self.entries = loop, entries
+    def __init__(
+        self, loop: EventLoop, entries: Mapping[int, RoomEntry], hungry: Callable[[], bool] | None = None
+    ) -> None:  # fmt: skip
+        """`hungry`: whether the device has too little to do; None: there is none."""
+        self.loop, self.entries, self.hungry = loop, entries, hungry
         self._rooms: dict[int, deque[Callable[[], None]]] = {}
         self.turns = RoomTurns()
         loop.bulk.append(self)
@@ -39,11 +47,18 @@ class Launches:
         return len(self._rooms)
 
     def ask(self, room: int, launch: Callable[[], None]) -> None:
-        """Launch this when it is the room's turn; what it raises ends nothing else."""
-        self._rooms.setdefault(room, deque()).append(launch)
+        """Launch this when it is the room's turn, or now; what it raises ends nothing else."""
+        if self.hungry is not None and not self._rooms and self.hungry():
+            launch()
+        else:
+            self._rooms.setdefault(room, deque()).append(launch)
 
-    def run(self) -> bool:
-        """Launch as much as a pass may; whether there was anything."""
+    def feed(self) -> bool:
+        """Launch what waits as long as the device has too little to do; whether there was anything."""
+        return self.run(self.hungry) if self.hungry is not None and self._rooms and self.hungry() else False
+
+    def run(self, goes_on: Callable[[], bool] | None = None) -> bool:
+        """Launch as much as a pass may, and as long as this says so; whether there was anything."""
         began, real = self.loop.clock.real(), self.loop.clock.real
         moved = bool(self._rooms)
         while self._rooms:
@@ -53,7 +68,7 @@ class Launches:
             if asked:
                 self._rooms[room] = asked
             self.loop.settle()
-            if real() - began >= LAUNCH_S:
+            if real() - began >= LAUNCH_S or (goes_on is not None and not goes_on()):
                 break
         return moved
 

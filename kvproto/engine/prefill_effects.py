@@ -115,7 +115,7 @@ class PrefillData:
         self.transport.close()
 
     def _foresee(self) -> bool:
-        """While nothing moves, make the next write ready whose region is granted; one a pass."""
+        """While nothing moves, make the next gather and write ready whose region is granted; one a pass."""
         granted = self.loop.heard.get(StagingRsp, 0)
         if not (self._foreseen or granted != self._granted) or self.gathers or self.writes:
             return False
@@ -123,7 +123,10 @@ class PrefillData:
             self._granted, self._foreseen = granted, deque(self.rank.foreseen())
         if not self._foreseen:
             return False
-        self.drafts.ready(self._foreseen.popleft())
+        soon = self._foreseen.popleft()
+        if self.lane.stream is not None:
+            self.gathers.ready(soon)
+        self.drafts.ready(soon)
         return True
 
     @property

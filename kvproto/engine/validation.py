@@ -93,7 +93,7 @@ def need_more_pages(layout: Layout, entry: RoomEntry, upto: int, pages: Any, poo
     if not 0 <= upto <= entry.tokens:
         raise ArgumentError(f"{upto} tokens produced of {entry.tokens}")
     need_pages(layout, upto, more, pool.pages, entry.given)
-    return more[: max(0, len(entry.pages) - entry.given)]
+    return more[: max(0, len(entry.pages) - entry.given)] if len(more) else more
 
 
 def need_layers(room: object, entry: RoomEntry, upto: int, layers: int | None, held: int) -> int:

@@ -21,9 +21,9 @@ with `kvproto bench route`.
 
 *Layer groups.*  A cell that is cut into groups of layers leaves while the forward computes the next ones, and what is
 left when the forward ends is the last group.  Each group costs the two kernels and the control path once more, so it
-has to be large enough (`layer_groups`): on two H200s, of 128 MiB a cut into four left the least to do after the
-forward (0.56 ms; into one 1.16, two 0.77, eight 0.61), of 256 MiB one into eight (0.83; into one 2.05, two 1.43, four
-1.46).  So 32 MiB are enough there: what goes over the link in half of a launch (`kvproto bench layers`).
+has to be large enough (`layer_groups`): on two H200s, of 128 MiB a cut into four left 0.49 ms to do after the forward
+(into one 0.97, two 0.74, eight 0.47), of 1 GiB one into eight 0.86 (into one 3.45, two 2.51, four 1.50).  So 32 MiB are
+enough there: what goes over the link in half of a launch (`kvproto bench layers`).
 
 A route that does not exist costs `NO_ROUTE`.  Ties are staged.
 """

@@ -173,6 +173,17 @@ class DecodeRank(Rank):
         to = terms.group, effect.writers, effect.offset
         self._out.append(do.LaunchScatter(room, chunk, *to, *cut, terms.layer_groups))
 
+    def foreseen(self, since: int) -> list[do.LaunchScatter]:
+        """What would be scattered from the regions given since that one, if all writers stage their parts: a guess."""
+        found = []
+        for room, chunk in [key for grant, key in self.chunk_of.items() if grant >= since]:
+            value = self.grants.get(room, {}).get(chunk)
+            if value is not None:
+                cut, terms = self._cell(room, chunk), self.value_of(room).terms
+                to = terms.group, value.writers, value.offset
+                found.append(do.LaunchScatter(room, chunk, *to, *cut, terms.layer_groups))
+        return found
+
     def _cell(self, room: int, chunk: int) -> tuple[int, int]:
         """First token of the chunk, and how many they are."""
         value = self.value_of(room)

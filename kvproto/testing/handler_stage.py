@@ -99,6 +99,7 @@ class HandlerStage(EngineStage):
         data = inside(endpoint).data
         data.lane = data.staging.lane = SlowStreams(self.device, f"P{index}")
         data.kernels = data.gathers.kernels = self.slow
+        data.gathers.launches.hungry = data.gathers._hungry  # noqa: SLF001
         return endpoint
 
     def make_decode(self, index: int) -> DecodeEndpoint:
@@ -107,6 +108,7 @@ class HandlerStage(EngineStage):
         data = inside(endpoint).data
         data.lane = data.ring.lane = SlowStreams(self.device, f"D{index}")
         data.kernels = self.slow
+        data.launches.hungry = lambda: True
         return endpoint
 
     # ---------------------------------------------------------------------------------------- the engines

@@ -24,6 +24,7 @@ __all__ = [
     "Events",
     "KernelError",
     "Kernels",
+    "Launch",
     "Pool",
     "Side",
     "SliceCopy",
@@ -131,6 +132,8 @@ def on_stream(stream: Any) -> AbstractContextManager[Any]:
 
 StagedPart = tuple[Share, torch.Tensor]
 """A share and the uint8 view of its staged bytes."""
+Launch = Callable[[Any, Any], Ticket]
+"""A call that lacks its launch only: `launch(stream, after)`, as often as wanted."""
 
 
 class Kernels(Protocol):
@@ -172,3 +175,10 @@ class Kernels(Protocol):
     ) -> Ticket:  # fmt: skip
         """Copy staged parts into the pages: those heads, layers and tokens, and nothing else."""
         ...
+
+    def bind(
+        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart]
+    ) -> Launch:  # fmt: skip
+        """`gather_parts` or `scatter` of these, checked and made ready now, to be launched later."""
+        move = self.gather_parts if side == "gather" else self.scatter
+        return lambda stream, after: move(pool, table, first, tokens, parts, stream=stream, after=after)

@@ -41,6 +41,9 @@ class KernelTuning:
     thread with four words of 16 bytes on their way. Half the tile loses a fifth to the starting of programs; larger
     ones, several layers a program, eviction policies and cache modifiers each lose a little. Mixing the parts of a row
     gives a scatter of 128-byte rows 2 % and a gather of two heads of eight for four ranks at once as much.
+
+    What one writer alone scatters in strips of 128 bytes of 1,024 (one head of eight in fp8) stays at 0.87 of a copy:
+    nine forms reach 0.80 to 0.88, cache hints 0.84 and 0.86, torch's own copy of such strips without pages 0.81.
     """
 
     tile: int = 2048
@@ -98,20 +101,19 @@ class Batch:
             found = self._launchers.setdefault(low_bits, made)
         return found
 
-    def launch(
-        self, pages: int, first: int, tokens: int, staged: Sequence[int], digests: int, entries: int, stream: int
-    ) -> None:
-        """Queue the copy. `pages`, `staged` and `digests` are addresses: of the page table, of each staged part, of
-        this batch's first digest in a table of `entries` a row."""
+    def bind(
+        self, pages: int, first: int, tokens: int, staged: Sequence[int], digests: int, entries: int
+    ) -> Callable[[int], None]:  # fmt: skip
+        """The copy, to be queued on the raw stream that is given to it. `pages`, `staged` and `digests` are addresses:
+        of the page table, of each staged part, of this batch's first digest in a table of `entries` a row."""
         bits, programs, together = 0, 0, self.parts if self._mixed else 1
         for address in staged:
             bits |= address
         for units, rows in self._paces:
             programs = max(programs, -(-tokens * units * together // rows))
-        self.launcher(bits & 15)(
-            programs * self.parts // together, *self._grid, stream,
-            self._places, pages, first, tokens, self._layers, digests, entries, *staged, *self._unused,
-        )  # fmt: skip
+        launch, grid = self.launcher(bits & 15), (programs * self.parts // together, *self._grid)
+        arguments = self._places, pages, first, tokens, self._layers, digests, entries, *staged, *self._unused
+        return lambda stream: launch(*grid, stream, *arguments)
 
 
 Launcher = Callable[..., None]

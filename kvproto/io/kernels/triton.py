@@ -9,8 +9,9 @@ With TRITON_INTERPRET=1, set before Triton is imported, the same code runs on CP
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from kvproto.io.kernels.base import (
     Done,
     Events,
     KernelError,
+    Launch,
     Pool,
     Side,
     SliceCopy,
@@ -35,6 +37,8 @@ __all__ = ["INTERPRETED", "KernelTuning", "TritonKernels"]
 
 ALONE = "alone"
 """Marks what was prepared of a single share, for scatters of some of them."""
+
+SAME: AbstractContextManager[object] = nullcontext()
 
 
 class TritonKernels:
@@ -106,47 +110,61 @@ class TritonKernels:
             found = self._first(cut, [batch for batches in alone for batch in batches or ()], digests=digests)
         return found
 
+    def bind(
+        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart]
+    ) -> Launch:  # fmt: skip
+        shares, buffers = zip(*parts, strict=True) if parts else ((), ())
+        return self._bind(side, pool, table, first, tokens, shares, buffers, None)
+
     def _move(
         self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, shares: tuple[Share, ...],
         buffers: tuple[torch.Tensor, ...], stream: Any, after: Any, digest: torch.Tensor | None,
     ) -> Ticket:  # fmt: skip
+        return self._bind(side, pool, table, first, tokens, shares, buffers, digest)(stream, after)
+
+    def _bind(
+        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, shares: tuple[Share, ...],
+        buffers: tuple[torch.Tensor, ...], digest: torch.Tensor | None,
+    ) -> Launch:  # fmt: skip
         cut = pool.cut(side, shares)
         check_call(pool, cut, table, first, tokens, buffers, digest)
-        staged = [buffer.data_ptr() for buffer in buffers]
-        digests = 0 if digest is None else digest.data_ptr()
-        cell = table.data_ptr(), first, tokens, staged, digests
-        if INTERPRETED:
-            self._launch(self._batches(pool, side, shares, cut, digests=digests != 0), cut, *cell, 0)
-            return Done()
-        if torch.cuda.current_device() != pool.place:
-            with torch.cuda.device(pool.place):
-                return self._queue(pool, side, shares, cut, *cell, stream, after)
-        return self._queue(pool, side, shares, cut, *cell, stream, after)
+        with self._at(pool.place):
+            batches = self._batches(pool, side, shares, cut, digests=digest is not None)
+            pages, staged = table.data_ptr(), [buffer.data_ptr() for buffer in buffers]
+            digests, copies, at = 0 if digest is None else digest.data_ptr(), list[Callable[[int], None]](), 0
+            for batch in batches:
+                if tokens > batch.max_tokens or first + tokens > MAX_UNITS:
+                    last = first + tokens - 1
+                    raise KernelError(f"tokens {first}..{last} are too many for one call: use a smaller grid")
+                ours = staged[at : at + batch.parts]
+                copies.append(batch.bind(pages, first, tokens, ours, digests, cut.entries))
+                at += batch.parts
+                digests += 8 * batch.entries if digests else 0
+        held = table, buffers, digest  # what the addresses are of: not to be freed while the launch is kept
+        return partial(self._launch, pool.place, copies, held)
 
-    def _queue(
-        self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: SliceCopy, pages: int, first: int, tokens: int,
-        staged: list[int], digests: int, stream: Any, after: Any,
+    def _launch(
+        self, place: int, copies: Sequence[Callable[[int], None]], _held: object, stream: Any, after: Any
     ) -> Ticket:  # fmt: skip
-        batches = self._batches(pool, side, shares, cut, digests=digests != 0)
-        if stream is None:
-            stream = self._current(pool.place)
-        if after is not None:
-            stream.wait_event(after)
-        self._launch(batches, cut, pages, first, tokens, staged, digests, stream.cuda_stream)
-        return self._events.ticket(stream)
+        if INTERPRETED:
+            for copy in copies:
+                copy(0)
+            return Done()
+        with self._at(place):
+            if stream is None:
+                stream = self._current(place)
+            if after is not None:
+                stream.wait_event(after)
+            for copy in copies:
+                copy(stream.cuda_stream)
+            return self._events.ticket(stream)
 
     @staticmethod
-    def _launch(
-        batches: list[Batch], cut: SliceCopy, pages: int, first: int, tokens: int, staged: list[int], digests: int,
-        stream: int,
-    ) -> None:  # fmt: skip
-        at = 0
-        for batch in batches:
-            if tokens > batch.max_tokens or first + tokens > MAX_UNITS:
-                raise KernelError(f"tokens {first}..{first + tokens - 1} are too many for one call: use a smaller grid")
-            batch.launch(pages, first, tokens, staged[at : at + batch.parts], digests, cut.entries, stream)
-            at += batch.parts
-            digests += 8 * batch.entries if digests else 0
+    def _at(place: int) -> AbstractContextManager[object]:
+        """Make that device the current one, if it is not."""
+        if INTERPRETED or torch.cuda.current_device() == place:
+            return SAME
+        return torch.cuda.device(place)
 
     def _current(self, device: int) -> Any:
         """The caller's stream. Asking torch for it by name is slow; asking for its handle is not."""

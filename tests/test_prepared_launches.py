@@ -1,0 +1,119 @@
+"""Launches that are made ready, launches that wait, and which of both goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from support.stories import layout
+
+from kvproto.engine.launches import LAUNCH_S, Launches
+from kvproto.engine.prepared_launches import KEPT, PreparedLaunches, ReadyLaunch
+from kvproto.engine.room_entry import RoomEntry
+from kvproto.io.kernels.base import Done
+from kvproto.layout.plan import Plan
+
+PLAN, OTHER = Plan(layout(2), layout(1), 16), Plan(layout(2), layout(1), 32)
+
+
+def entry() -> RoomEntry:
+    return RoomEntry(1, torch.empty(0, dtype=torch.int64), np.empty(0, np.int64), 0)
+
+
+class Maker:
+    """Makes launches, or cannot."""
+
+    def __init__(self) -> None:
+        self.made: list[int] = []
+        self.fault = False
+
+    def __call__(self, effect: int, room: RoomEntry, plan: Plan) -> ReadyLaunch:
+        if self.fault:
+            raise ValueError("planted")
+        self.made.append(effect)
+        return ReadyLaunch(room, plan, lambda *_: Done(), effect, effect + 1, 0)
+
+
+def test_what_is_ready_is_taken_once_and_only_by_what_it_was_made_for() -> None:
+    maker, room = Maker(), entry()
+    kept = PreparedLaunches[int, Plan](maker)
+    for _ in range(2):
+        kept.ready(1, room, PLAN)
+    assert maker.made == [1]
+    assert kept.take(1, room, PLAN).first == 1
+    assert maker.made == [1] and len(kept) == 0
+    kept.take(1, room, PLAN)
+    assert maker.made == [1, 1]
+
+
+@pytest.mark.parametrize(("other_room", "plan"), [(True, PLAN), (False, OTHER)])
+def test_of_another_room_or_plan_it_is_made_anew(other_room: bool, plan: Plan) -> None:
+    maker, room = Maker(), entry()
+    kept = PreparedLaunches[int, Plan](maker)
+    kept.ready(1, room, PLAN)
+    asked = replace(room) if other_room else room
+    found = kept.take(1, asked, plan)
+    assert found.entry is asked and found.by is plan and maker.made == [1, 1]
+
+
+def test_a_fault_is_told_when_it_is_taken_and_not_before() -> None:
+    maker, room = Maker(), entry()
+    kept = PreparedLaunches[int, Plan](maker)
+    maker.fault = True
+    kept.ready(1, room, PLAN)
+    kept.ready(2, None, PLAN)
+    kept.ready(3, room, None)
+    assert len(kept) == 0
+    with pytest.raises(ValueError, match="planted"):
+        kept.take(1, room, PLAN)
+
+
+def test_the_oldest_give_way() -> None:
+    maker, room = Maker(), entry()
+    kept = PreparedLaunches[int, Plan](maker)
+    for effect in range(KEPT + 3):
+        kept.ready(effect, room, PLAN)
+    assert len(kept) == KEPT
+    kept.take(2, room, PLAN)
+    kept.take(3, room, PLAN)
+    assert maker.made[KEPT + 3 :] == [2]
+
+
+class Still:
+    """A loop whose clock shows what it is set to."""
+
+    def __init__(self) -> None:
+        self.bulk: list[Any] = []
+        self.clock, self.at, self.settled = self, 0.0, 0
+
+    def real(self) -> float:
+        return self.at
+
+    def settle(self) -> None:
+        self.settled += 1
+
+
+def test_a_device_that_has_too_little_to_do_is_fed_at_once_and_rooms_take_turns() -> None:
+    loop, went, room_for, takes = Still(), list[str](), [1], [LAUNCH_S / 8]
+
+    def launch(name: str) -> Any:
+        def launched() -> None:
+            went.append(name)
+            room_for[0] -= 1
+            loop.at += takes[0]
+
+        return launched
+
+    launches = Launches(cast("Any", loop), {}, lambda: room_for[0] > 0)
+    for room, name in ((1, "a"), (1, "b"), (1, "c"), (2, "d"), (2, "e")):
+        launches.ask(room, launch(name))
+    assert went == ["a"] and not launches.feed()
+    room_for[0] = 2
+    launches.ask(2, launch("f"))
+    assert launches.feed() and went == ["a", "b", "d"], "what waits goes before what is asked for now"
+    takes[0] = LAUNCH_S
+    assert launches.run() and went == ["a", "b", "d", "c"], "a pass launches one that takes its time"
+    assert len(launches) == 1
