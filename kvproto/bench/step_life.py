@@ -46,6 +46,7 @@ def make_rank(*, tombstones: int = Settings().tombstones) -> PrefillRank:
     """A prefill rank with links to two decode ranks, up."""
     settings = Settings(tombstones=tombstones)
     rank = PrefillRank(PREFILL, 0, group=1, grid=GRID, incarnation=7, settings=settings)
+    rank.prepare()  # as an endpoint's: code is the process's, and no room's
     for index in range(PEERS):
         lease = settings.timing.lease.period
         said = msg.Hello(msg.VERSION, tables_digest(), 5, 2, index, DECODE, GRID, lease, b"")
