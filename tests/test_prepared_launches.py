@@ -108,11 +108,14 @@ def test_a_device_that_has_too_little_to_do_is_fed_at_once_and_rooms_take_turns(
         return launched
 
     launches = Launches(cast("Any", loop), {}, lambda: room_for[0] > 0)
+    launches.ask(1, launch("small"))
+    assert not went and launches.run() and went.pop() == "small", "a small one waits for the frames of its pass"
+    room_for[0] = 1
     for room, name in ((1, "a"), (1, "b"), (1, "c"), (2, "d"), (2, "e")):
-        launches.ask(room, launch(name))
+        launches.ask(room, launch(name), large=True)
     assert went == ["a"] and not launches.feed()
     room_for[0] = 2
-    launches.ask(2, launch("f"))
+    launches.ask(2, launch("f"), large=True)
     assert launches.feed() and went == ["a", "b", "d"], "what waits goes before what is asked for now"
     takes[0] = LAUNCH_S
     assert launches.run() and went == ["a", "b", "d", "c"], "a pass launches one that takes its time"

@@ -138,7 +138,7 @@ def standing(rank: PrefillQueues, effect: Any, free: Any = PrefillQueues._free_s
     free(rank, effect)
 
 
-def oldest_launch(launches: Launches, _room: int, launch: Callable[[], None]) -> None:
+def oldest_launch(launches: Launches, _room: int, launch: Callable[[], None], **_: bool) -> None:
     """Launches as if they were all one room's."""
     launches._rooms.setdefault(0, deque()).append(launch)
 

@@ -18,6 +18,7 @@ from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.engine.pool_memory import costs_profile, open_memory
 from kvproto.engine.prepared_launches import PreparedLaunches, ReadyLaunch
+from kvproto.engine.prepared_writes import SMALL
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.fsm.codec import WireError
@@ -55,6 +56,7 @@ class DecodeData:
         self.scatters: dict[tuple[int, int], Ticket] = {}
         self.launches = Launches(loop, entries, (lambda: True) if self.lane.stream is not None else None)
         self._prepared = PreparedLaunches[do.LaunchScatter, Plan](self._bind)
+        self.small = SMALL
         #: regions given when it was last looked what will be scattered, and what of it is not made ready yet
         self._granted, self._foreseen = self.rank.ring.next_grant, deque[do.LaunchScatter]()
         #: links whose call has left, and is not answered; and whether kernels for a new group take their time
@@ -107,17 +109,20 @@ class DecodeData:
 
     # ------------------------------------------------------------------------------------------- effects
     def _ask_scatter(self, effect: do.LaunchScatter) -> None:
-        self.launches.ask(effect.room, lambda: self._scatter(effect))
+        ready = self.launches.hungry is not None and effect in self._prepared
+        self.launches.ask(effect.room, lambda: self._scatter(effect), large=ready)
 
     def _foresee(self) -> bool:
-        """On a device, while nothing moves, make the scatter ready of a region that was granted; one a pass."""
+        """On a device, while nothing moves, make the scatter ready of a large region that was granted; one a pass."""
         if self._granted != self.rank.ring.next_grant:
             self._foreseen += self.rank.foreseen(self._granted)
             self._granted = self.rank.ring.next_grant
         if not self._foreseen:
             return False
         soon = self._foreseen.popleft()
-        self._prepared.ready(soon, self.entries.get(soon.room), self.plans.get(soon.group))
+        plan, group = self.plans.get(soon.group), soon.chunk % soon.layer_groups
+        if plan is not None and plan.grant_bytes(self.rank.index, soon.tokens, group, soon.layer_groups) > self.small:
+            self._prepared.ready(soon, self.entries.get(soon.room), plan)
         return True
 
     def _bind(self, effect: do.LaunchScatter, entry: RoomEntry, plan: Plan) -> ReadyLaunch:

@@ -47,6 +47,7 @@ class Gathers:
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
         self.launches = Launches(loop, entries, self._hungry if staging.lane.stream is not None else None)
         self._prepared = PreparedLaunches[do.LaunchGather, Shape](self._bind)
+        self.small = SMALL
         self._going: deque[tuple[Key, Ticket]] = deque()
         self._later: deque[Callable[[], None]] = deque()
         loop.handlers[do.LaunchGather] = self._ask
@@ -62,7 +63,7 @@ class Gathers:
     def poll(self) -> bool:
         """Raise what is over, and have the next ones launched."""
         ended, fed = bool(self._going) and self._look(), False
-        if self.launches.hungry is not None:
+        if self.launches.hungry is not None and self.launches:
             self.loop.settle()
             fed = self.launches.feed()
         if self._later and (ended or not (self._going or self.launches)):
@@ -76,11 +77,14 @@ class Gathers:
         return len(self._going) < AHEAD
 
     def _ask(self, effect: do.LaunchGather) -> None:
-        self.launches.ask(effect.room, lambda: self._launch(effect))
+        large = self.launches.hungry is not None and self.shape_of(effect)[2] > self.small
+        self.launches.ask(effect.room, lambda: self._launch(effect), large=large)
 
     def ready(self, effect: do.LaunchGather) -> None:
-        """This gather will be asked for, it seems: make it ready."""
-        self._prepared.ready(effect, self.entries.get(effect.room), self.shape_of(effect))
+        """This gather will be asked for, it seems: make it ready, if it is a large one."""
+        shape = self.shape_of(effect)
+        if shape[2] > self.small:
+            self._prepared.ready(effect, self.entries.get(effect.room), shape)
 
     def _bind(self, effect: do.LaunchGather, entry: RoomEntry, shape: Shape) -> ReadyLaunch:
         share, _, nbytes = shape

@@ -10,10 +10,10 @@ Of the rooms that wait the smallest goes first: a room with one chunk waits for 
 those that a large one has asked for before, and the large one has its turns nevertheless (`room_turns`).  Rooms of the
 same size go round: each has one launched, and is last of them then.
 
-A device works while the host goes on, and waits while the host does something else.  So there a launch that is asked
-for is not kept if the device has too little to do (`hungry`) and nothing waits, and `feed` launches what was kept as
-soon as that is so again: else the KV of 64 rooms that is there at the same moment lies for the 3 ms that one pass needs
-to hear of it.
+A device works while the host goes on, and waits while the host does something else.  So there a large copy is not
+kept if the device has too little to do (`hungry`) and nothing waits, and `feed` launches what was kept as soon as that
+is so again: else the KV of 64 rooms that is there at the same moment lies for the 3 ms that one pass needs to hear of
+it.  Small ones take the device no time: they wait for the frames of their pass, and go together.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Launches:
         """Rooms that wait."""
         return len(self._rooms)
 
-    def ask(self, room: int, launch: Callable[[], None]) -> None:
-        """Launch this when it is the room's turn, or now; what it raises ends nothing else."""
-        if self.hungry is not None and not self._rooms and self.hungry():
+    def ask(self, room: int, launch: Callable[[], None], *, large: bool = False) -> None:
+        """Launch this when it is the room's turn, or a large one now; what it raises ends nothing else."""
+        if large and self.hungry is not None and not self._rooms and self.hungry():
             launch()
         else:
             self._rooms.setdefault(room, deque()).append(launch)

@@ -52,6 +52,9 @@ class PreparedLaunches(Generic[E, By]):
     def __len__(self) -> int:
         return len(self._kept)
 
+    def __contains__(self, effect: E) -> bool:
+        return effect in self._kept
+
     def ready(self, effect: E, entry: RoomEntry | None, by: By | None) -> None:
         """This will be asked for, it seems."""
         if entry is None or by is None or effect in self._kept:

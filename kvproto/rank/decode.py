@@ -176,7 +176,7 @@ class DecodeRank(Rank):
     def foreseen(self, since: int) -> list[do.LaunchScatter]:
         """What would be scattered from the regions given since that one, if all writers stage their parts: a guess."""
         found = []
-        for room, chunk in [key for grant, key in self.chunk_of.items() if grant >= since]:
+        for room, chunk in filter(None, map(self.chunk_of.get, range(since, self.ring.next_grant))):
             value = self.grants.get(room, {}).get(chunk)
             if value is not None:
                 cut, terms = self._cell(room, chunk), self.value_of(room).terms

@@ -99,7 +99,7 @@ class HandlerStage(EngineStage):
         data = inside(endpoint).data
         data.lane = data.staging.lane = SlowStreams(self.device, f"P{index}")
         data.kernels = data.gathers.kernels = self.slow
-        data.gathers.launches.hungry = data.gathers._hungry  # noqa: SLF001
+        data.gathers.launches.hungry, data.gathers.small = data.gathers._hungry, 0  # noqa: SLF001
         return endpoint
 
     def make_decode(self, index: int) -> DecodeEndpoint:
@@ -108,7 +108,7 @@ class HandlerStage(EngineStage):
         data = inside(endpoint).data
         data.lane = data.ring.lane = SlowStreams(self.device, f"D{index}")
         data.kernels = self.slow
-        data.launches.hungry = lambda: True
+        data.launches.hungry, data.small = (lambda: True), 0
         return endpoint
 
     # ---------------------------------------------------------------------------------------- the engines
