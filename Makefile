@@ -90,7 +90,7 @@ engines: engines-vllm engines-sglang engines-table
 
 # docs/engines.md, of the rows that there are.
 engines-table:
-	@"$(PYTHON)" -m examples.engine_table
+	@"$(PYTHON)" -m examples.engine_runs.table
 
 engines-vllm: $(ENGINES)/vllm/.made
 	@$(ENGINES)/vllm/bin/python -m examples.vllm.run --table examples/results/vllm.md $(ARGS)

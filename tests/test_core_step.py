@@ -168,3 +168,20 @@ def test_a_table_is_compiled_once_for_the_same_timers_and_anew_when_it_is_patche
         assert patched is not made
     assert patched.pairs[PSend.NEW, ev.SendOpened] != made.pairs[PSend.NEW, ev.SendOpened]
     assert machine_for(prefill_send, Timing()) is made
+
+
+def test_what_was_inherited_is_inherited_again() -> None:
+    class Parent:
+        def name(self) -> str:
+            return "parent"
+
+    class Child(Parent):
+        pass
+
+    with TablePatch() as bench:
+        bench.patch(Child, "name", lambda _: "planted")
+        assert Child().name() == "planted"
+    with TablePatch() as bench:
+        bench.patch(Parent, "name", lambda _: "planted")
+        assert Child().name() == "planted"
+    assert Child().name() == "parent"

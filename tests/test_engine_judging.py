@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from examples import engine_table
-from examples.engine_table import of_sglang, of_vllm, placed, read, told
+from examples.engine_runs import table as engine_table
+from examples.engine_runs.table import of_sglang, of_vllm, placed, read, told
 from examples.sglang.run import Table
 from examples.sglang.scenarios import digests
 from examples.vllm.judging import Records, Row, table

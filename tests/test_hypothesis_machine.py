@@ -35,7 +35,7 @@ def hunt(examples: int = 150) -> None:
 
 @pytest.mark.parametrize(
     ("defect", "said"),
-    [("success-before-all-chunks", "wrong bytes|breaks the protocol"), ("slot-reuse", "wrong bytes"),
+    [("success-before-all-chunks", "wrong bytes|breaks the protocol"), ("slot-reuse", "wrong bytes|is not theirs"),
      ("chunk-offset-not-advanced", "lands at")],
 )  # fmt: skip
 def test_a_planted_row_is_found(defect: str, said: str) -> None:

@@ -34,7 +34,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 #: those that know less than their layer would let them
 ONLY: dict[str, set[str]] = {
     "adapters": {"engine", "errors", "fsm", "io", "layout", "protocol", "rank", "trace"},
-    "mutate": {"errors"}, "errors": {"fsm"}, "layout": {"errors"}, "io": {"errors", "layout"},
+    "mutate": {"check", "errors", "fsm", "protocol", "prove"},
+    "errors": {"fsm"}, "layout": {"errors"}, "io": {"errors", "layout"},
     "engine": {"errors", "fsm", "layout", "protocol", "rank", "io", "trace"},
 }  # fmt: skip
 FLAT = 8

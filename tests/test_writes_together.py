@@ -52,13 +52,13 @@ def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(Later, "over", False)
     with (NixlPair if request.param == "nixl" else Pair)(LAYOUT, LAYOUT, grid=8, settings=STAGED) as made:
         kernels: Any = inside(made.prefills[0]).data.kernels
-        gather = kernels.gather
+        gather = kernels.gather_parts
 
         def later(*args: Any, **words: Any) -> Ticket:
             gather(*args, **words)
             return Later()
 
-        monkeypatch.setattr(kernels, "gather", later)
+        monkeypatch.setattr(kernels, "gather_parts", later)
         yield made
 
 

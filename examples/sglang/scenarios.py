@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from examples.build import build
+from examples.engine_runs.build import build
 from examples.sglang import model
 from examples.sglang.instance import Answer, Instance, Request, Start
 

@@ -30,7 +30,7 @@ from typing import Any
 
 import msgspec
 
-from examples.build import build
+from examples.engine_runs.build import build
 from examples.vllm import model
 from examples.vllm.judging import Records, Row, table
 
@@ -185,7 +185,7 @@ def wanted(pair: str, carrier: str, asked: list[str], out: Path, *, missing: boo
 
 
 def write_table(out: Path, file: Path) -> None:
-    """Of all that was run; beside the table its rows as JSON, which `examples.engine_table` reads."""
+    """Of all that was run; beside the table its rows as JSON, which `examples.engine_runs.table` reads."""
     order = [*PAIRS, *sorted({path.name for path in out.glob("*-*-*.json")})]
     rows = [
         row for pair in dict.fromkeys(order) for carrier in CARRIERS for row in Rows(out, pair, carrier).rows.values()

@@ -105,8 +105,12 @@ class TablePatch:
 
     def patch(self, owner: Any, name: str, value: Any) -> None:
         """Put another function (or constant) in a module's or a class's place."""
-        before = getattr(owner, name)
-        self._undo.append(lambda: setattr(owner, name, before))
+        if name in vars(owner):
+            before = vars(owner)[name]
+            self._undo.append(lambda: setattr(owner, name, before))
+        else:  # it is inherited, and has to be again: a copy would hide what is later put in the parent's place
+            getattr(owner, name)
+            self._undo.append(lambda: delattr(owner, name))
         setattr(owner, name, value)
 
     def _save(self, lines: list[Any]) -> None:

@@ -120,7 +120,7 @@ def begin(root: Path, mutant: CodeMutant | None, tests: Sequence[str]) -> tuple[
 
 
 def wait_for(root: Path, tests: Sequence[str], longest_s: float) -> str:
-    """Run the tests in a fork, on what is loaded here as it is now; the one that failed first, or "" if all pass."""
+    """Run the tests in a fork, on what is loaded here as it is now; the one that failed first, or "" if none did."""
     warm()
     child, heard = _fork(root, lambda: None, tests)
     ended, _, _ = select.select([heard], [], [], longest_s)
@@ -128,7 +128,9 @@ def wait_for(root: Path, tests: Sequence[str], longest_s: float) -> str:
         stop(child)
     _, code = os.waitpid(child, 0)
     witness = end(heard, code)
-    return witness if ended else ENDLESS
+    if not ended:
+        return ENDLESS
+    return "" if witness == NOTHING_RUN else witness
 
 
 def _fork(root: Path, change: Callable[[], None], tests: Sequence[str]) -> tuple[int, int]:
@@ -155,7 +157,7 @@ def _run(root: Path, tests: Sequence[str], told: int) -> None:
     os.environ["CI"] = "1"  # the same examples each time
     first = FirstFailure(told)
     # a watchdog of the parent's is no thread of the child: faulthandler would wait for it for ever
-    calm = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-o", f"timeout={LONGEST_TEST_S}"]
+    calm = ["-q", "-x", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0", "-o", f"timeout={LONGEST_TEST_S}"]
     code = pytest.main([*calm, *tests], plugins=[first])
     if not first.passed:
         first.tell(NOTHING_RUN)

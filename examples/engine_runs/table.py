@@ -1,6 +1,6 @@
 """What came of the runs in the real engines, as one table: kvproto's rows with the engine's own connector beside them.
 
-    python -m examples.engine_table          # make engines-table; writes docs/engines.md between its marks
+    python -m examples.engine_runs.table    # make engines-table; writes docs/engines.md between its marks
 
 Read from what `examples.vllm.run` and `examples.sglang.run` keep of each row.  A row of the table is a scenario of one
 pair: what kvproto did with digests, and the times without them and of the engine's own connector (vLLM's NixlConnector,
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TOP = Path(__file__).parents[1]
+TOP = Path(__file__).parents[2]
 RESULTS, PAGE = TOP / "examples" / "results", TOP / "docs" / "engines.md"
 BEGIN, END = "<!-- runs -->", "<!-- end of runs -->"
 OURS, PLAIN, OWN = "kvproto", "plain", "own"
