@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from kvproto.check import deletion_mutants
 from kvproto.check.configs import CONFIGS, SUITES
 from kvproto.check.search import Result, check, label
 from kvproto.fsm.lint import lint, lint_edge
@@ -42,8 +43,6 @@ from kvproto.prove.runs import TABLES as CLAIMS
 #: operators that only time can tell; and the larger worlds that are asked about them, too
 OF_TIME = ("again", "timer", "period")
 LATER = ("timed-link", "timed-pages", "timed-abort", "timed-death")
-#: a world that has become so many times as large has no end: something is said, or counted, for ever
-MORE = 10
 EQUAL, AGREED = "equal", "agreed"
 
 
@@ -106,7 +105,9 @@ def _looked_at(mutant: TableMutant, steps: StepPair | None) -> tuple[str, str]:
 def _played(worlds: Sequence[str], tests: Sequence[str], effort: Effort, root: Path) -> tuple[str, str]:
     """What fails when it runs."""
     for world in worlds:
-        if (broken := _broken(world)) is not None:
+        # counted before the tables were changed, or not at all
+        unchanged = _unchanged()[world] if _unchanged.cache_info().currsize else None
+        if (broken := deletion_mutants.broken(world, unchanged)) is not None:
             return ("timed" if CONFIGS[world].timed else "world"), f"{world}: {broken}"
     failed = wait_for(root, tests, effort.tests_s) if tests else ""
     return ("test", failed) if failed else ("", "")
@@ -165,15 +166,3 @@ def _touched(mutant: TableMutant) -> set[str]:
 
 def _ends_timer(row: Row, mutant: TableMutant) -> bool:
     return int(row.source) == mutant.place and issubclass(row.event, TimerFired)
-
-
-def _broken(world: str) -> str | None:
-    """The property that fails there, if any; that a world has no end is noticed, too."""
-    counted = _unchanged.cache_info().currsize > 0  # not now: the tables are changed
-    limit = MORE * _unchanged()[world].states + 10_000 if counted else CONFIGS[world].limit
-    result = check(world, replace(CONFIGS[world], limit=limit))
-    if result.ended == "interrupted":
-        raise KeyboardInterrupt
-    if result.ended == "limit":
-        return "no end"
-    return result.violations[0].property if result.violations else None
