@@ -57,7 +57,7 @@ def test_the_projects_own_targets_and_reasons_fit_its_files() -> None:
     found = every(ROOT, targets)
     assert {each.file for each in found} == set(targets.targets)
     assert sample(found, 20, 1) == sample(found, 20, 1) != sample(found, 20, 2)
-    assert all((ROOT / test.partition("::")[0]).is_file() for tests in targets.targets.values() for test in tests)
+    assert all((ROOT / test.partition("::")[0]).is_file() for file in targets.targets for test in targets.tests(file))
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:

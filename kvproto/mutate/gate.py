@@ -64,7 +64,7 @@ def _all(
             for _ in range(len(todo)):
                 file, mutant = todo.popleft()
                 if len(going) < jobs and (mutant is None or file in before):
-                    child, heard = begin(root, mutant, targets.targets[file])
+                    child, heard = begin(root, mutant, targets.tests(file))
                     going[child] = Running(mutant, file, heard, time.monotonic())
                 else:
                     todo.append((file, mutant))

@@ -1,12 +1,16 @@
 """Which tests are asked about which file, and which survivors are explained: `spec/code-mutants.toml`.
 
+    [judges]
+    worlds = ["tests/test_handler_worlds.py"]
+
     [targets]
-    "kvproto/engine/writes.py" = ["tests/test_writes.py", "tests/test_handler_worlds.py"]
+    "kvproto/engine/writes.py" = ["tests/test_writes.py", "worlds"]
 
     [equivalent]
     "kvproto/engine/writes.py: RankWrites.poll: swap" = "why nothing can tell"
 
-Tests of a target are its quickest first; a reason belongs to every mutant whose name begins with its key.
+Tests of a target are its quickest first, by name or as judges, which are tests that several files ask; a reason belongs
+to every mutant whose name begins with its key.
 """
 
 from __future__ import annotations
@@ -29,6 +33,11 @@ class Targets(msgspec.Struct):
 
     targets: dict[str, list[str]]
     equivalent: dict[str, str]
+    judges: dict[str, list[str]] = {}
+
+    def tests(self, file: str) -> list[str]:
+        """Those that are asked about this file, in their order."""
+        return [test for named in self.targets[file] for test in self.judges.get(named, [named])]
 
     def reason(self, name: str) -> str:
         """Why this survivor is no gap; empty: nobody has said."""
