@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,37 @@ def test_what_a_rank_of_a_benchmark_cannot_do_is_named_and_ends_nothing() -> Non
         members.tell("PD", "nonsense")
     assert set(members.tell("P", "address")) == {("P", 0)}
     assert members.tell("P", "end") == {("P", 0): None}
+
+
+class Mortal:
+    """A rank that dies with this exit code, or with none waits for one that is dead."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def idle(self) -> None:
+        """Nothing."""
+
+    def end(self) -> None:
+        """Nothing."""
+
+    def go(self) -> None:
+        """To its end, whatever it is."""
+        if self.code:
+            os._exit(self.code)
+        time.sleep(600)
+
+
+def test_a_rank_of_a_benchmark_that_dies_ends_all_of_it_at_once() -> None:
+    pytest.importorskip("torch")
+    from kvproto.bench.members import Members
+
+    members = Members()
+    for index, code in enumerate((0, 3)):
+        members.start("P", index, Mortal, code)
+    with pytest.raises(RuntimeError, match="P1 go: its process has ended, with exit code 3"):
+        members.tell("P", "go")
+    assert members.tell("PD", "end") == {}
 
 
 @pytest.mark.parametrize("name", BENCHES)

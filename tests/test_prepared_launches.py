@@ -15,12 +15,19 @@ from kvproto.engine.prepared_launches import KEPT, PreparedLaunches, ReadyLaunch
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.io.kernels.base import Done
 from kvproto.layout.plan import Plan
+from kvproto.protocol.effects import LaunchGather
+from kvproto.protocol.states import Cause
 
 PLAN, OTHER = Plan(layout(2), layout(1), 16), Plan(layout(2), layout(1), 32)
 
 
 def entry() -> RoomEntry:
     return RoomEntry(1, torch.empty(0, dtype=torch.int64), np.empty(0, np.int64), 0)
+
+
+def asks(number: int, room: int = 1) -> LaunchGather:
+    """The gather of a chunk."""
+    return LaunchGather(room, number, 0, 0, 0, 0, 0, 0, 0, 1)
 
 
 class Maker:
@@ -30,56 +37,68 @@ class Maker:
         self.made: list[int] = []
         self.fault = False
 
-    def __call__(self, effect: int, room: RoomEntry, plan: Plan) -> ReadyLaunch:
+    def __call__(self, effect: LaunchGather, room: RoomEntry, plan: Plan) -> ReadyLaunch:
         if self.fault:
             raise ValueError("planted")
-        self.made.append(effect)
-        return ReadyLaunch(room, plan, lambda *_: Done(), effect, effect + 1, 0)
+        self.made.append(effect.chunk)
+        return ReadyLaunch(room, plan, lambda *_: Done(), effect.chunk, effect.chunk + 1, 0)
 
 
 def test_what_is_ready_is_taken_once_and_only_by_what_it_was_made_for() -> None:
     maker, room = Maker(), entry()
-    kept = PreparedLaunches[int, Plan](maker)
+    kept = PreparedLaunches[LaunchGather, Plan](maker)
     for _ in range(2):
-        kept.ready(1, room, PLAN)
+        kept.ready(asks(1), room, PLAN)
     assert maker.made == [1]
-    assert kept.take(1, room, PLAN).first == 1
+    assert kept.take(asks(1), room, PLAN).first == 1
     assert maker.made == [1] and len(kept) == 0
-    kept.take(1, room, PLAN)
+    kept.take(asks(1), room, PLAN)
     assert maker.made == [1, 1]
 
 
 @pytest.mark.parametrize(("other_room", "plan"), [(True, PLAN), (False, OTHER)])
 def test_of_another_room_or_plan_it_is_made_anew(other_room: bool, plan: Plan) -> None:
     maker, room = Maker(), entry()
-    kept = PreparedLaunches[int, Plan](maker)
-    kept.ready(1, room, PLAN)
+    kept = PreparedLaunches[LaunchGather, Plan](maker)
+    kept.ready(asks(1), room, PLAN)
     asked = replace(room) if other_room else room
-    found = kept.take(1, asked, plan)
+    found = kept.take(asks(1), asked, plan)
     assert found.entry is asked and found.by is plan and maker.made == [1, 1]
 
 
 def test_a_fault_is_told_when_it_is_taken_and_not_before() -> None:
     maker, room = Maker(), entry()
-    kept = PreparedLaunches[int, Plan](maker)
+    kept = PreparedLaunches[LaunchGather, Plan](maker)
     maker.fault = True
-    kept.ready(1, room, PLAN)
-    kept.ready(2, None, PLAN)
-    kept.ready(3, room, None)
+    kept.ready(asks(1), room, PLAN)
+    kept.ready(asks(2), None, PLAN)
+    kept.ready(asks(3), room, None)
     assert len(kept) == 0
     with pytest.raises(ValueError, match="planted"):
-        kept.take(1, room, PLAN)
+        kept.take(asks(1), room, PLAN)
 
 
 def test_the_oldest_give_way() -> None:
     maker, room = Maker(), entry()
-    kept = PreparedLaunches[int, Plan](maker)
+    kept = PreparedLaunches[LaunchGather, Plan](maker)
     for effect in range(KEPT + 3):
-        kept.ready(effect, room, PLAN)
+        kept.ready(asks(effect), room, PLAN)
     assert len(kept) == KEPT
-    kept.take(2, room, PLAN)
-    kept.take(3, room, PLAN)
+    kept.take(asks(2), room, PLAN)
+    kept.take(asks(3), room, PLAN)
     assert maker.made[KEPT + 3 :] == [2]
+
+
+def test_what_is_ready_goes_with_its_room_and_of_one_that_is_over_nothing_is_made() -> None:
+    maker, room = Maker(), entry()
+    kept = PreparedLaunches[LaunchGather, Plan](maker)
+    for number in range(3):
+        kept.ready(asks(number, room=number % 2), room, PLAN)
+    kept.forget(0)
+    assert len(kept) == 1 and asks(1, room=1) in kept
+    room.cause = Cause.NONE
+    kept.ready(asks(3), room, PLAN)
+    assert len(kept) == 1 and maker.made == [0, 1, 2]
 
 
 class Still:

@@ -13,7 +13,7 @@ pytest.importorskip("zmq")
 
 from kvproto.engine.room import Room
 from kvproto.io.kernels.base import Ticket
-from kvproto.io.transports.base import Transport
+from kvproto.io.transports.base import Completed, Failed, Fault, Transport
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.rank.settings import Settings
@@ -118,3 +118,22 @@ def test_a_write_that_is_refused_for_one_fails_that_one(pair: Pair) -> None:
     assert parts == [1] * (ROOMS - 1), "refused together, offered one by one"
     assert Cause.WRITE_FAILED in pair.causes(rooms[1])
     assert all(pair.causes(room) == {Cause.NONE} for room in rooms if room.key != bad)
+
+
+def test_a_write_that_fails_after_it_was_taken_fails_the_rooms_in_it_alone(pair: Pair) -> None:
+    rooms, parts = gathered(pair)
+    transport: Any = inside(pair.prefills[0]).data.transport
+    poll, bad = transport.poll, transport._next
+
+    def polled() -> list[Any]:
+        """As it is, but that the next write is told to have failed."""
+        failed = Failed(bad, Fault("backend", "planted"), True)
+        return [failed if event == Completed(bad) else event for event in poll()]
+
+    transport.poll = polled
+    Later.over = True
+    pair.pump(lambda: parts == [ROOMS])
+    other = pair.open(8)
+    pair.produce(other)
+    pair.finish(*rooms, other)
+    assert all(Cause.WRITE_FAILED in pair.causes(room) for room in rooms) and pair.causes(other) == {Cause.NONE}

@@ -55,7 +55,7 @@ class DecodeData:
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
         self.launches = Launches(loop, entries, (lambda: True) if self.lane.stream is not None else None)
-        self._prepared = PreparedLaunches[do.LaunchScatter, Plan](self._bind)
+        self.prepared = PreparedLaunches[do.LaunchScatter, Plan](self._bind)
         self.small = SMALL
         #: regions given when it was last looked what will be scattered, and what of it is not made ready yet
         self._granted, self._foreseen = self.rank.ring.next_grant, deque[do.LaunchScatter]()
@@ -109,7 +109,7 @@ class DecodeData:
 
     # ------------------------------------------------------------------------------------------- effects
     def _ask_scatter(self, effect: do.LaunchScatter) -> None:
-        ready = self.launches.hungry is not None and effect in self._prepared
+        ready = self.launches.hungry is not None and effect in self.prepared
         self.launches.ask(effect.room, lambda: self._scatter(effect), large=ready)
 
     def _foresee(self) -> bool:
@@ -122,7 +122,7 @@ class DecodeData:
         soon = self._foreseen.popleft()
         plan, group = self.plans.get(soon.group), soon.chunk % soon.layer_groups
         if plan is not None and plan.grant_bytes(self.rank.index, soon.tokens, group, soon.layer_groups) > self.small:
-            self._prepared.ready(soon, self.entries.get(soon.room), plan)
+            self.prepared.ready(soon, self.entries.get(soon.room), plan)
         return True
 
     def _bind(self, effect: do.LaunchScatter, entry: RoomEntry, plan: Plan) -> ReadyLaunch:
@@ -141,7 +141,7 @@ class DecodeData:
         key = effect.room, effect.chunk
         try:
             entry = self.entries[effect.room]
-            made = self._prepared.take(effect, entry, self.plans[effect.group])
+            made = self.prepared.take(effect, entry, self.plans[effect.group])
             self.lane.await_table(entry)
             self.ring.bring(made.first, made.end)
             ticket = made.launch(self.lane.stream, None)

@@ -46,7 +46,7 @@ class Gathers:
         self.loop, self.pool, self.kernels, self.entries, self.shape_of = loop, pool, kernels, entries, shape_of
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
         self.launches = Launches(loop, entries, self._hungry if staging.lane.stream is not None else None)
-        self._prepared = PreparedLaunches[do.LaunchGather, Shape](self._bind)
+        self.prepared = PreparedLaunches[do.LaunchGather, Shape](self._bind)
         self.small = SMALL
         self._going: deque[tuple[Key, Ticket]] = deque()
         self._later: deque[Callable[[], None]] = deque()
@@ -77,14 +77,15 @@ class Gathers:
         return len(self._going) < AHEAD
 
     def _ask(self, effect: do.LaunchGather) -> None:
-        large = self.launches.hungry is not None and self.shape_of(effect)[2] > self.small
-        self.launches.ask(effect.room, lambda: self._launch(effect), large=large)
+        shape = self.shape_of(effect) if self.launches.hungry is not None else None
+        large = shape is not None and shape[2] > self.small
+        self.launches.ask(effect.room, lambda: self._launch(effect, shape), large=large)
 
     def ready(self, effect: do.LaunchGather) -> None:
         """This gather will be asked for, it seems: make it ready, if it is a large one."""
         shape = self.shape_of(effect)
         if shape[2] > self.small:
-            self._prepared.ready(effect, self.entries.get(effect.room), shape)
+            self.prepared.ready(effect, self.entries.get(effect.room), shape)
 
     def _bind(self, effect: do.LaunchGather, entry: RoomEntry, shape: Shape) -> ReadyLaunch:
         share, _, nbytes = shape
@@ -93,11 +94,11 @@ class Gathers:
         launch = self.kernels.bind("gather", self.pool, entry.table, effect.first, effect.tokens, parts)
         return ReadyLaunch(entry, shape, launch, start, start + nbytes, share.src_layer + share.layers)
 
-    def _launch(self, effect: do.LaunchGather) -> None:
+    def _launch(self, effect: do.LaunchGather, shape: Shape | None) -> None:
         key, lane = (effect.room, effect.chunk, effect.peer), self.staging.lane
         try:
             entry = self.entries[effect.room]
-            made = self._prepared.take(effect, entry, self.shape_of(effect))
+            made = self.prepared.take(effect, entry, shape or self.shape_of(effect))
             lane.await_table(entry)
             ticket = made.launch(lane.stream, entry.after(effect.first + effect.tokens, made.layers))
             ticket = self.staging.sent_off(made.first, made.end, ticket)

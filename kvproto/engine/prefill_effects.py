@@ -72,6 +72,7 @@ class PrefillData:
         self.gathers = Gathers(
             loop, pool, kernels, entries, self.staging, self.slot_bytes, self.drafts.shape, self.drafts.ready
         )  # fmt: skip
+        self.prepared = self.gathers.prepared
         self.writes = RankWrites(loop, transport, self.drafts)
         rank.tells = transport.caps.native_notify
         rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))

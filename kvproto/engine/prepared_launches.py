@@ -7,13 +7,14 @@ matters more than the few microseconds that it takes when it is done again and a
 is no longer in the processor's caches, and takes three times as long.
 
 What was made ready decides nothing.  It is kept by the effect that would launch it, and taken by that very effect, of
-the same room as the engine knows it and by the same plan; all else is made anew, and tells its fault then.
+the same room as the engine knows it and by the same plan; all else is made anew, and tells its fault then.  With its
+room it goes: a launch holds the room's table and its entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -23,8 +24,16 @@ from kvproto.io.kernels.base import Launch
 #: launches that are kept; the oldest give way
 KEPT = 256
 
-#: `LaunchGather` or `LaunchScatter`
-E = TypeVar("E", bound=Hashable)
+
+class OfRoom(Hashable, Protocol):
+    """`LaunchGather` or `LaunchScatter`."""
+
+    @property
+    def room(self) -> int:
+        """The room's key."""
+
+
+E = TypeVar("E", bound=OfRoom)
 #: whose heads and layers go where, as a side says it
 By = TypeVar("By")
 
@@ -57,7 +66,7 @@ class PreparedLaunches(Generic[E, By]):
 
     def ready(self, effect: E, entry: RoomEntry | None, by: By | None) -> None:
         """This will be asked for, it seems."""
-        if entry is None or by is None or effect in self._kept:
+        if entry is None or entry.cause is not None or by is None or effect in self._kept:
             return
         try:
             self._kept[effect] = self._make(effect, entry, by)
@@ -72,3 +81,8 @@ class PreparedLaunches(Generic[E, By]):
         if kept is not None and kept.entry is entry and kept.by == by:
             return kept
         return self._make(effect, entry, by)
+
+    def forget(self, room: int) -> None:
+        """This room is over."""
+        for effect in [effect for effect in self._kept if effect.room == room]:
+            del self._kept[effect]

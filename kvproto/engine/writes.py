@@ -15,6 +15,8 @@ write of the transport: one request, one post, one status to ask for, one tag wi
 the same for one as for many, and more than the bytes of a small one.  Each is still a write of its own to its machine:
 they end together, and if they fail, or are in doubt, each is told so.  What the transport refuses to take together is
 offered to it one by one, so that who is at fault fails alone; and what is given up before it was posted is left out.
+A write that fails after it was taken fails the rooms whose parts are in it, and no others.  The transport does not say
+which part was at fault, and hardly one was: all of them go from one region to one region over one wire.
 """
 
 from __future__ import annotations
