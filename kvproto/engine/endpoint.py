@@ -318,7 +318,7 @@ class Endpoint:
             self._phases["transfer"].note(entry.ended - entry.computed)
 
     def _release(self, effect: do.AnnounceReleased) -> None:
-        if self._data.prepared:
+        if self._data.prepared.kept:
             self._data.prepared.forget(effect.room)
         entry = self._entries.get(effect.room)
         if entry is not None and entry.room is not None and not entry.released:

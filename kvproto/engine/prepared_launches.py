@@ -56,33 +56,34 @@ class PreparedLaunches(Generic[E, By]):
 
     def __init__(self, make: Callable[[E, RoomEntry, By], ReadyLaunch]) -> None:
         self._make = make
-        self._kept: dict[E, ReadyLaunch] = {}
+        #: empty or not is looked at as each room is released, without a call
+        self.kept: dict[E, ReadyLaunch] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self.kept)
 
     def __contains__(self, effect: E) -> bool:
-        return effect in self._kept
+        return effect in self.kept
 
     def ready(self, effect: E, entry: RoomEntry | None, by: By | None) -> None:
         """This will be asked for, it seems."""
-        if entry is None or entry.cause is not None or by is None or effect in self._kept:
+        if entry is None or entry.cause is not None or by is None or effect in self.kept:
             return
         try:
-            self._kept[effect] = self._make(effect, entry, by)
+            self.kept[effect] = self._make(effect, entry, by)
         except Exception:  # noqa: BLE001  # whatever it is, the launch meets it again and tells it
             return
-        while len(self._kept) > KEPT:
-            del self._kept[next(iter(self._kept))]
+        while len(self.kept) > KEPT:
+            del self.kept[next(iter(self.kept))]
 
     def take(self, effect: E, entry: RoomEntry, by: By) -> ReadyLaunch:
         """What this effect launches; made now if it is not ready.  Raises what stands in its way."""
-        kept = self._kept.pop(effect, None)
+        kept = self.kept.pop(effect, None)
         if kept is not None and kept.entry is entry and kept.by == by:
             return kept
         return self._make(effect, entry, by)
 
     def forget(self, room: int) -> None:
         """This room is over."""
-        for effect in [effect for effect in self._kept if effect.room == room]:
-            del self._kept[effect]
+        for effect in [effect for effect in self.kept if effect.room == room]:
+            del self.kept[effect]
