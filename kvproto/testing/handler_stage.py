@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import torch
 
+from kvproto.engine import decode_effects, prefill_effects
 from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.prepared_writes import StagedWrite
@@ -95,21 +97,25 @@ class HandlerStage(EngineStage):
 
     def make_prefill(self, index: int) -> PrefillEndpoint:
         """A rank whose gathers take their time."""
-        endpoint = super().make_prefill(index)
+        with self._on_device(prefill_effects, f"P{index}"):
+            endpoint = super().make_prefill(index)
         data = inside(endpoint).data
-        data.lane = data.staging.lane = SlowStreams(self.device, f"P{index}")
         data.kernels = data.gathers.kernels = self.slow
-        data.gathers.launches.hungry, data.gathers.small = data.gathers._hungry, 0  # noqa: SLF001
+        data.gathers.small = 0
         return endpoint
 
     def make_decode(self, index: int) -> DecodeEndpoint:
         """A rank whose scatters take their time."""
-        endpoint = super().make_decode(index)
+        with self._on_device(decode_effects, f"D{index}"):
+            endpoint = super().make_decode(index)
         data = inside(endpoint).data
-        data.lane = data.ring.lane = SlowStreams(self.device, f"D{index}")
         data.kernels = self.slow
-        data.launches.hungry, data.small = (lambda: True), 0
+        data.small = 0
         return endpoint
+
+    def _on_device(self, handlers: Any, rank: str) -> Any:
+        """What is made meanwhile has streams of the fake device."""
+        return patch.object(handlers, "DeviceStreams", lambda _device: SlowStreams(self.device, rank))
 
     # ---------------------------------------------------------------------------------------- the engines
     def begin(self, chunks: int, *, at_once: bool, paged: bool) -> Room:
