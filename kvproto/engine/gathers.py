@@ -47,7 +47,7 @@ class Gathers:
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
         self.launches = Launches(loop, entries, self._hungry if staging.lane.stream is not None else None)
         self.prepared = PreparedLaunches[do.LaunchGather, Shape](self._bind)
-        self.small = SMALL
+        self.small, self.ahead = SMALL, AHEAD
         self._going: deque[tuple[Key, Ticket]] = deque()
         self._later: deque[Callable[[], None]] = deque()
         loop.handlers[do.LaunchGather] = self._ask
@@ -74,7 +74,7 @@ class Gathers:
         return ended or fed
 
     def _hungry(self) -> bool:
-        return len(self._going) < AHEAD
+        return len(self._going) < self.ahead
 
     def _ask(self, effect: do.LaunchGather) -> None:
         shape = self.shape_of(effect) if self.launches.hungry is not None else None

@@ -24,6 +24,7 @@ import torch
 
 from kvproto.engine import decode_effects, prefill_effects
 from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.gathers import AHEAD
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.prepared_writes import StagedWrite
 from kvproto.engine.room import Room
@@ -73,8 +74,9 @@ class CountedTransport(MemoryTransport):
 class HandlerStage(EngineStage):
     """One prefill and one decode rank on a fake device."""
 
-    def __init__(self, *, slots: int, ranks: int = 1, route: Route = "staged") -> None:
-        """`ranks` of the prefill group."""
+    def __init__(self, *, slots: int, ranks: int = 1, route: Route = "staged", ahead: int = AHEAD) -> None:
+        """`ranks` of the prefill group; gathers that a device is given `ahead`."""
+        self.ahead = ahead
         self.device, self.computed = FakeDevice(), dict[tuple[int, int], int]()
         self.slow = SlowKernels(self.device, self._whose, self._watch)
         self.rooms: list[Room] = []
@@ -101,7 +103,7 @@ class HandlerStage(EngineStage):
             endpoint = super().make_prefill(index)
         data = inside(endpoint).data
         data.kernels = data.gathers.kernels = self.slow
-        data.gathers.small = 0
+        data.gathers.small, data.gathers.ahead = 0, self.ahead
         return endpoint
 
     def make_decode(self, index: int) -> DecodeEndpoint:

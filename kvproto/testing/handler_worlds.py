@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kvproto.engine.gathers import AHEAD
 from kvproto.rank.settings import Route
 from kvproto.testing.handler_snapshot import snapshot
 from kvproto.testing.handler_stage import HandlerStage
@@ -29,7 +30,8 @@ Path = tuple[str, ...]
 class HandlerWorld(msgspec.Struct, frozen=True):
     """`rooms` of `chunks` each on so many `slots`; `faults`, each of which may happen once.
 
-    `passes`: a pass of the loops is a move of its own; else they pass until they rest after each move.
+    `passes`: a pass of the loops is a move of its own; else they pass until they rest after each move.  `ahead`: gathers
+    that a device is given.
     """
 
     rooms: int = 1
@@ -41,6 +43,7 @@ class HandlerWorld(msgspec.Struct, frozen=True):
     at_once: bool = True
     paged: bool = True
     passes: bool = False
+    ahead: int = AHEAD
 
 
 class Explored(msgspec.Struct):
@@ -69,6 +72,7 @@ WORLDS: dict[str, HandlerWorld] = {
     "failures": HandlerWorld(faults=("kernel", "fail", "doubt", "cut")),
     "given-up": HandlerWorld(rooms=2, faults=("abort", "quick")),
     "over-pages": HandlerWorld(route="pages", faults=("fail", "doubt")),
+    "one-ahead": HandlerWorld(chunks=2, slots=2, ahead=1),
 }
 LARGE: dict[str, HandlerWorld] = {
     "passes": HandlerWorld(chunks=2, slots=2, at_once=False, paged=False, passes=True),
@@ -177,7 +181,8 @@ class Exploration:
         return self.found
 
     def _stage(self) -> HandlerStage:
-        return HandlerStage(slots=self.world.slots, ranks=self.world.ranks, route=self.world.route)
+        world = self.world
+        return HandlerStage(slots=world.slots, ranks=world.ranks, route=world.route, ahead=world.ahead)
 
     def _walk(self, stage: HandlerStage) -> None:
         """Go where nobody has been, and on until somebody has."""

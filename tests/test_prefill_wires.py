@@ -1,0 +1,100 @@
+"""A prefill rank's connections of the transport: whose they are, and when one is taken down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from kvproto.io.transports.base import Busy, Fault, PeerId, PeerLost
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.testing.access import inside
+from kvproto.testing.handler_stage import HandlerStage
+
+A, B = PeerId("a"), PeerId("b")
+
+
+class Wires:
+    """A rank's links and connections; what is taken down is written down, unless the transport is busy with it."""
+
+    def __init__(self, stage: HandlerStage) -> None:
+        _, self.loop, _, self.data = inside(stage.prefills[0])
+        self.data.link_peer.clear()
+        self.down: list[PeerId] = []
+        self.left: list[PeerId] = []
+        self.busy = False
+        self.told: list[Any] = []
+        transport = cast("Any", self.data.transport)
+        transport.disconnect = self.disconnect
+        self.data.drafts.leave = self.left.append  # type: ignore[method-assign]
+        self.loop.raise_event = self.told.append  # type: ignore[method-assign, assignment]
+
+    def disconnect(self, peer: PeerId) -> None:
+        if self.busy:
+            raise Busy("something is in flight")
+        self.down.append(peer)
+
+    def do(self, *effects: Any) -> None:
+        for effect in effects:
+            self.loop.handlers[type(effect)](effect)
+
+
+@pytest.fixture
+def wires() -> Iterator[Wires]:
+    stage = HandlerStage(slots=1)
+    yield Wires(stage)
+    stage.close()
+
+
+def test_a_connection_goes_with_the_last_link_that_has_it(wires: Wires) -> None:
+    wires.do(do.AdoptWire(1, A), do.AdoptWire(2, A), do.AdoptWire(1, A))
+    assert wires.data.link_peer == {1: A, 2: A} and not wires.left
+    wires.do(do.Disconnect(1), do.Disconnect(1))
+    assert not wires.down and not wires.left
+    wires.do(do.Disconnect(2))
+    assert wires.down == wires.left == [A] and not wires.data.leaving
+
+
+def test_a_link_that_gets_another_connection_leaves_the_former_one(wires: Wires) -> None:
+    wires.do(do.AdoptWire(1, A), do.AdoptWire(1, B))
+    assert wires.data.link_peer == {1: B} and wires.down == wires.left == [A]
+
+
+def test_a_connection_that_nobody_has_adopted_goes_at_once(wires: Wires) -> None:
+    wires.do(do.AdoptWire(1, A), do.DropWire(A), do.DropWire(B))
+    assert wires.down == [B]
+
+
+def test_one_that_is_busy_goes_when_it_is_idle_unless_it_is_adopted_again(wires: Wires) -> None:
+    wires.busy = True
+    wires.do(do.DropWire(A), do.DropWire(B))
+    assert wires.data.leaving == {A, B} and wires.left == [A, B]
+    wires.data.poll()
+    wires.do(do.AdoptWire(1, B))
+    wires.busy = False
+    wires.data.poll()
+    assert wires.down == [A] and not wires.data.leaving
+    wires.data.poll()
+    assert wires.down == [A]
+
+
+def test_each_link_of_a_lost_peer_is_told_and_no_other(wires: Wires) -> None:
+    wires.do(do.AdoptWire(1, A), do.AdoptWire(2, B), do.AdoptWire(3, A))
+    transport = cast("Any", wires.data.transport)
+    transport.poll = lambda: [PeerLost(A, Fault("backend", "planted"))]
+    assert wires.data.poll()
+    assert wires.told == [ev.TransportLost(1), ev.TransportLost(3)]
+    assert wires.data.link_peer == {1: A, 2: B, 3: A}, "their machines say what becomes of it"
+
+
+def test_what_is_known_of_a_link_goes_with_it(wires: Wires) -> None:
+    data, (link,) = wires.data, list(wires.data.plans)
+    plan, reader = data.plans[link]
+    data._page_runs[link] = {}
+    data.learn(link, plan, reader, None)
+    assert not data._page_runs and data.plans == {link: (plan, reader)}
+    data._page_runs[link] = {}
+    wires.do(do.ForgetLink(link))
+    assert not (data.plans or data.placements or data._page_runs or wires.loop.connections.peer_of)
