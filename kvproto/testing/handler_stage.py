@@ -9,6 +9,7 @@ Judged, beside what `judge` knows:
 
 reads      no gather or scatter reads a page table before its copy has run, or KV before its forward has
 slots      each slot is free or of one send; a write that may still move reads from the slot of its own send
+awake      no loop sleeps while something of its rank is under way, and each does when nothing is
 drafts     each draft of the transport is kept for a slot or waits to be posted; no slot has two
 links      a rank whose transport has lost a peer does not go on as if the link were up
 """
@@ -24,6 +25,7 @@ import torch
 
 from kvproto.engine import decode_effects, prefill_effects
 from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.event_loop import SLOW
 from kvproto.engine.gathers import AHEAD
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.prepared_writes import StagedWrite
@@ -197,6 +199,8 @@ class HandlerStage(EngineStage):
         self.settled()
         for _ in range(RETURN_TRIES):
             if self.linked():
+                for index, endpoint in enumerate(self.endpoints):
+                    assert not inside(endpoint).data.busy(), f"rank {index} has nothing to do, and keeps looking"
                 return True
             self.clock.advance(TIMING.call.period)
             self.settled()
@@ -225,10 +229,20 @@ class HandlerStage(EngineStage):
         for index, prefill in enumerate(self.prefills):
             self._slots(index, prefill)
             self._drafts(index, prefill)
+        self._awake()
         for index, (link, epoch) in self.cuts.items():
             value = inside(self.prefills[index]).rank.links.get(link)
             told = value is None or value.state is not PLink.UP or value.epoch != epoch
             assert told, f"P{index} was told that its transport has lost the peer, and its link is still up"
+
+    def _awake(self) -> None:
+        for index, prefill in enumerate(self.prefills):
+            gathers, writes = inside(prefill).data.gathers, inside(prefill).data.writes
+            under_way = gathers._going or gathers.launches or writes.flying or writes._waiting  # noqa: SLF001
+            assert not under_way or inside(prefill).loop.due <= SLOW, f"P{index} sleeps, and something is under way"
+        for index, decode in enumerate(self.decodes):
+            rank, loop, _, data = inside(decode)
+            assert not (data.scatters or rank.grants) or loop.due <= SLOW, f"D{index} sleeps, and something is under way"
 
     def _slots(self, index: int, prefill: PrefillEndpoint) -> None:
         rank, _, _, data = inside(prefill)
