@@ -30,8 +30,8 @@ Path = tuple[str, ...]
 class HandlerWorld(msgspec.Struct, frozen=True):
     """`rooms` of `chunks` each on so many `slots`; `faults`, each of which may happen once.
 
-    `passes`: a pass of the loops is a move of its own; else they pass until they rest after each move.  `ahead`: gathers
-    that a device is given.
+    `passes`: a pass of the loops is a move of its own; else they pass until they rest after each move.
+    `ahead`: gathers that a device is given.
     """
 
     rooms: int = 1

@@ -1,0 +1,394 @@
+"""The loop by itself: what a pass takes, in which order, how much of it, and how long the loop sleeps after it.
+
+Party, control plane and clock are scripts; the loop between them is the real one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kvproto.engine.event_loop import EVERY, FAST, HELD_S, LIMIT, LONGEST_WAIT, PASS_S, PERIOD, SLOW, EventLoop
+from kvproto.errors import EndpointError
+from kvproto.fsm.vocabulary import Effect, Event
+
+NEVER = float("inf")
+
+
+class Said(Effect, frozen=True):
+    """An effect of this number."""
+
+    number: int
+
+
+class Happened(Event, frozen=True):
+    """An event of this number."""
+
+    number: int
+
+
+class Script:
+    """Party, control plane, clock and a source in one: what they are asked is told, what they answer is set."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self.answers: dict[int, list[Effect]] = {}
+        self.next_deadline = NEVER
+        self.outboxes = SimpleNamespace(held=False, due_in=NEVER)
+        self.frames: list[tuple[Any, bytes]] = []
+        self.time, self.reals, self.asked = 100.0, 0.0, 0
+        #: what each look at the running clock costs
+        self.cost = 0.0
+        self.moves, self.works = deque[bool](), False
+
+    # the party
+    def handle(self, event: Happened, now: float) -> list[Effect]:
+        self.told.append(("event", event.number, now))
+        return self.answers.get(event.number, [])
+
+    def tick(self, now: float, limit: int) -> list[Effect]:
+        self.told.append(("tick", now, limit))
+        self.next_deadline = NEVER
+        return []
+
+    # the control plane
+    def flush(self) -> None:
+        self.told.append("flush")
+
+    def receive(self, most: int) -> list[tuple[Any, bytes]]:
+        found, self.frames = self.frames[:most], self.frames[most:]
+        return found
+
+    def wake(self) -> None:
+        self.told.append("wake")
+
+    def wait(self, seconds: float) -> None:
+        self.told.append(("wait", seconds))
+
+    # the clock
+    def now(self) -> float:
+        return self.time
+
+    def again(self) -> float:
+        self.asked += 1
+        return self.time + self.asked / 8
+
+    def real(self) -> float:
+        self.reals += self.cost
+        return self.reals
+
+    def allow(self, seconds: float) -> None:
+        self.told.append(("allow", seconds))
+
+    # a source
+    def poll(self) -> bool:
+        self.told.append("source")
+        if self.moves and self.moves[0] is None:
+            raise OSError("planted")
+        return bool(self.moves) and self.moves.popleft()
+
+    def busy(self) -> bool:
+        return self.works
+
+
+class ToldLoop(EventLoop):
+    """A loop that tells what only a subclass knows."""
+
+    script: Script
+
+    def hear(self, peer: Any, frame: bytes) -> None:
+        self.script.told.append(("frame", peer, frame))
+
+    def fault(self, what: str, error: Exception) -> None:
+        self.script.told.append(("fault", what, str(error)))
+
+    def failed(self, effect: Effect, error: Exception) -> None:
+        self.script.told.append(("failed", effect, str(error)))
+
+    def passed(self) -> None:
+        self.script.told.append("passed")
+
+
+class Bulky:
+    """Work that is dear: so many pieces of it."""
+
+    def __init__(self, script: Script, left: int) -> None:
+        self.script, self.left = script, left
+
+    def __len__(self) -> int:
+        return self.left
+
+    def run(self) -> bool:
+        self.script.told.append("bulk")
+        self.left -= bool(self.left)
+        return self.left >= 0 and bool(self.script.told)
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def loop(script: Script) -> ToldLoop:
+    made = ToldLoop(cast("Any", script), cast("Any", script), cast("Any", script))
+    made.script = script
+    made.second = NEVER
+    return made
+
+
+def of(script: Script, kind: str) -> list[Any]:
+    """What was told of this kind."""
+    return [each for each in script.told if each == kind or (isinstance(each, tuple) and each[0] == kind)]
+
+
+# ------------------------------------------------------------------------------------------------- effects
+def test_effects_are_carried_out_in_order_and_what_they_raise_follows_each_at_its_time(
+    loop: ToldLoop, script: Script
+) -> None:
+    def handler(effect: Said) -> None:
+        script.told.append(effect.number)
+        if effect.number == 1:
+            loop.raise_event(Happened(7))
+            loop.raise_event(Happened(8))
+
+    loop.handlers[Said] = handler
+    script.answers[7] = [Said(3)]
+    loop.submit([Said(1), Said(2)])
+    assert script.told == [1, 2, ("event", 7, 100.125), 3, ("event", 8, 100.25)]
+    assert loop.now == 100.25
+
+
+def test_what_is_late_is_done_once_when_no_event_is_left_and_may_raise_more(loop: ToldLoop, script: Script) -> None:
+    def late() -> None:
+        script.told.append("late")
+        loop.raise_event(Happened(2))
+
+    loop.late += [late, lambda: 1 // 0]
+    loop.raise_event(Happened(1))
+    loop.submit([])
+    assert [each if isinstance(each, str) else each[:2] for each in script.told] == [
+        ("event", 1), "late", ("fault", "what was put off"), ("event", 2),
+    ]  # fmt: skip
+    assert not loop.late and loop.counts["faults"] == 1
+
+
+def test_a_fault_of_a_handler_is_told_and_the_next_effect_carried_out(loop: ToldLoop, script: Script) -> None:
+    def handler(effect: Said) -> None:
+        if effect.number == 1:
+            raise ValueError("planted")
+        script.told.append(effect.number)
+
+    loop.submit([Said(5)])
+    loop.handlers[Said] = handler
+    loop.submit([Said(1), Said(2)])
+    assert script.told == [
+        ("fault", str(Said(5)), "no handler carries it out"), ("fault", str(Said(1)), "planted"),
+        ("failed", Said(1), "planted"), 2,
+    ]  # fmt: skip
+    assert loop.counts["faults"] == 2
+
+
+def test_settle_does_what_was_raised_and_nothing_else(loop: ToldLoop, script: Script) -> None:
+    loop.late.append(lambda: script.told.append("late"))
+    loop.settle()
+    assert not script.told
+    loop.raise_event(Happened(1))
+    loop.settle()
+    assert script.told == [("event", 1, 100.125), "late"]
+
+
+# ------------------------------------------------------------------------------------------------- a pass
+def test_a_pass_takes_calls_sources_frames_timers_and_bulk_in_this_order(loop: ToldLoop, script: Script) -> None:
+    loop.claim()
+    loop.sources.append(cast("Any", script))
+    loop.bulk.append(Bulky(script, 1))
+    loop.call(lambda: script.told.append("call"))
+    loop.call(Happened(3))
+    script.frames, script.next_deadline = [("peer", b"x")], 100.0
+    script.outboxes.held = True
+    loop.second = 100.0
+    assert loop.poll() and loop.turns == 1
+    assert script.told == [
+        "call", ("event", 3, 100.25), "source", ("frame", "peer", b"x"), ("tick", 100.25, LIMIT),
+        "flush", "bulk", "flush", "passed",
+    ]  # fmt: skip
+    assert loop.second == 100.25 + PERIOD
+
+
+@pytest.mark.parametrize("what", ["call", "source", "frame", "timer", "bulk"])
+def test_each_of_them_alone_is_something_that_happens(loop: ToldLoop, script: Script, what: str) -> None:
+    loop.sources.append(cast("Any", script))
+    assert not loop.poll() and not sum(loop.passes.counts)
+    pace = loop._pace
+    assert pace == FAST * 1.5
+    if what == "call":
+        loop.call(lambda: None)
+    elif what == "source":
+        script.moves.append(True)
+    elif what == "frame":
+        script.frames = [("peer", b"")]
+    elif what == "timer":
+        script.next_deadline = 99.0
+    else:
+        loop.bulk.append(Bulky(script, 1))
+    assert loop.poll() and loop._pace == FAST and sum(loop.passes.counts) == 1
+
+
+def test_nothing_is_let_go_where_nothing_is_held_and_no_timer_before_its_time(loop: ToldLoop, script: Script) -> None:
+    script.next_deadline, loop.second = 100.5, 100.5
+    assert not loop.poll() and not script.told
+    for _ in range(20):
+        loop.poll()
+    assert loop._pace == SLOW
+
+
+def test_an_event_that_a_source_raises_is_handled_before_the_next_source(loop: ToldLoop, script: Script) -> None:
+    class Raising(Script):
+        def poll(self) -> bool:
+            loop.raise_event(Happened(1))
+            return False
+
+    script.moves.append(cast("Any", None))
+    loop.sources += [cast("Any", Raising()), cast("Any", script)]
+    assert not loop.poll()
+    assert script.told == [("event", 1, 100.125), "source", ("fault", "Script", "planted")]
+
+
+def test_a_call_that_raises_is_told_and_what_it_raised_is_handled(loop: ToldLoop, script: Script) -> None:
+    def wrong() -> None:
+        loop.raise_event(Happened(1))
+        raise ValueError("planted")
+
+    loop.call(wrong)
+    assert loop.poll()
+    assert script.told == [("fault", "a call of the engine", "planted"), ("event", 1, 100.25)]
+    assert loop.backlog == (0, 0)
+
+
+# ------------------------------------------------------------------------------------------------- bounds
+def test_a_pass_takes_so_many_calls_and_frames_and_the_next_one_the_rest(loop: ToldLoop, script: Script) -> None:
+    for _ in range(LIMIT + 2):
+        loop.call(lambda: script.told.append("call"))
+    script.frames = [("peer", b"")] * (LIMIT + 3)
+    loop.poll()
+    assert len(of(script, "call")) == len(of(script, "frame")) == LIMIT
+    assert loop.backlog == (2, 0) and len(script.frames) == 3
+    loop.poll()
+    assert len(of(script, "call")) == LIMIT + 2 and len(of(script, "frame")) == LIMIT + 3
+
+
+@pytest.mark.parametrize("what", ["call", "frame"])
+def test_a_long_pass_looks_at_its_sources_and_ends_early(loop: ToldLoop, script: Script, what: str) -> None:
+    """The clock is looked at once when a pass begins, and once after `EVERY` - 1 of them."""
+    loop.sources.append(cast("Any", script))
+    script.cost = PASS_S * 1.5
+    if what == "call":
+        for _ in range(2 * EVERY):
+            loop.call(lambda: script.told.append("call"))
+    else:
+        script.frames = [("peer", b"")] * (2 * EVERY)
+    assert loop.poll()
+    assert len(of(script, what)) == EVERY - 1
+    assert len(of(script, "source")) == 2 and "flush" in script.told
+    assert loop.backlog == ((EVERY + 1, 0) if what == "call" else (0, EVERY + 1)) and loop.due == 0
+
+
+def test_frames_that_wait_count_among_those_of_the_next_pass(loop: ToldLoop, script: Script) -> None:
+    script.cost, script.frames = PASS_S * 1.5, [("peer", b"")] * (LIMIT + 9)
+    loop.poll()
+    assert loop.backlog == (0, LIMIT - EVERY + 1)
+    loop.poll()
+    assert len(script.frames) == 9 - EVERY + 1 and loop.backlog == (0, LIMIT - EVERY + 1)
+
+
+def test_what_is_said_leaves_in_the_middle_of_a_pass_when_it_has_been_held_too_long(
+    loop: ToldLoop, script: Script
+) -> None:
+    script.cost = HELD_S * 0.75
+    for _ in range(4 * EVERY):
+        loop.call(lambda: script.told.append("call"))
+    loop.poll()
+    assert len(of(script, "call")) == 4 * EVERY
+    assert len(of(script, "flush")) == 2, "at every second look"
+
+
+def test_a_pass_that_takes_just_its_time_goes_on(loop: ToldLoop, script: Script) -> None:
+    script.cost = PASS_S
+    for _ in range(EVERY):
+        loop.call(lambda: script.told.append("call"))
+    loop.poll()
+    assert len(of(script, "call")) == EVERY
+
+
+# ------------------------------------------------------------------------------------------------- sleeping
+def test_it_sleeps_until_the_first_of_timer_and_outbox_and_shortly_while_something_is_in_flight(
+    loop: ToldLoop, script: Script
+) -> None:
+    loop.sources.append(cast("Any", script))
+    loop.poll()
+    assert loop.due == NEVER
+    script.next_deadline, script.outboxes.due_in = 102.5, 4.0
+    assert loop.due == 2.5
+    script.outboxes.due_in = 0.5
+    assert loop.due == 0.5
+    script.works = True
+    assert loop.due == loop._pace
+    script.next_deadline = 99.0
+    assert loop.due == 0
+
+
+@pytest.mark.parametrize("what", ["call", "frame", "bulk"])
+def test_it_does_not_sleep_on_what_waits(loop: ToldLoop, script: Script, what: str) -> None:
+    loop.poll()
+    assert loop.due > 0
+    if what == "call":
+        loop.call(Happened(1))
+    elif what == "frame":
+        loop._arrived.append((cast("Any", "peer"), b""))
+    else:
+        loop.bulk += [Bulky(script, 0), Bulky(script, 1)]
+    assert loop.due == 0
+    loop.wait()
+    assert not of(script, "wait")
+
+
+def test_a_wait_is_no_longer_than_it_may_be(loop: ToldLoop, script: Script) -> None:
+    loop.poll()
+    loop.wait()
+    loop.wait(0.25)
+    script.next_deadline = 100.125
+    loop.wait(0.25)
+    times = [LONGEST_WAIT, 0.25, 0.125]
+    assert script.told == [told for time in times for told in (("allow", time), ("wait", time))]
+
+
+def test_a_call_wakes_the_loop_of_another_thread_alone(loop: ToldLoop, script: Script) -> None:
+    loop.call(Happened(1))
+    loop.poll()
+    script.told.clear()
+    loop.call(Happened(2))
+    assert not script.told
+    loop._owner = (loop._owner or 0) + 1
+    loop.call(Happened(3))
+    assert script.told == ["wake"]
+
+
+@pytest.mark.parametrize("how", ["closed", "broken"])
+def test_a_loop_that_is_over_takes_no_call(loop: ToldLoop, how: str) -> None:
+    setattr(loop, how, True if how == "closed" else ValueError("planted"))
+    with pytest.raises(EndpointError):
+        loop.call(Happened(1))
+    assert loop.backlog == (0, 0)
+
+
+def test_another_thread_s_loop_is_not_polled(loop: ToldLoop) -> None:
+    loop.poll()
+    loop._owner = (loop._owner or 0) + 1
+    for asked in cast("list[Callable[[], object]]", [loop.poll, loop.wait]):
+        with pytest.raises(EndpointError):
+            asked()
