@@ -126,6 +126,7 @@ def test_readme_shows_the_summary_of_the_results() -> None:
     churn = RESULTS.with_name("churn.json")
     for file, results, make in (
         ("README.md", RESULTS, highlights), ("docs/figures.md", RESULTS, summary), ("docs/operating.md", churn, tables),
+        ("docs/security.md", RESULTS.with_name("torture.json"), tables),
     ):  # fmt: skip
         _, _, inside, _ = between((ROOT / file).read_text())
         assert inside == make(json.loads(results.read_text())), f"run: kvproto bench figures --into {file}"

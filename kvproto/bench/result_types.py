@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kvproto.bench.torture_table import TortureRow
 from kvproto.fsm.bounded_files import FileError, decoded, document
 
 Speed = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
@@ -281,7 +282,7 @@ class RunHead(msgspec.Struct):
 FIGURES: dict[str, Any] = {
     "kernels": KernelFigures, "pipeline": list[PipelineRow], "pinned": list[PinnedRow],
     "transport": list[TransportRow], "control": ControlFigures, "demo": DemoFigures,
-    "route": list[RouteRow], "grid": list[GridRow], "churn": ChurnFigures,
+    "route": list[RouteRow], "grid": list[GridRow], "churn": ChurnFigures, "torture": list[TortureRow],
 }  # fmt: skip
 
 
