@@ -11,12 +11,13 @@ import pytest
 from kvproto.engine import loop as loops
 from kvproto.engine.connections import Connections
 from kvproto.engine.loop import CALLS, Loop
+from kvproto.fsm.codec import WireError
 from kvproto.fsm.vocabulary import Report
 from kvproto.io.control.control import Peer, Sent
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.codec import ForeignCallError, RawHello, WireError, decode, encode
+from kvproto.protocol.codec import ForeignCallError, RawHello, decode, encode
 from kvproto.protocol.states import Cause
 
 A, B = Peer.at(b"a"), Peer.at(b"b")
@@ -199,7 +200,7 @@ def test_effects_of_every_rank_are_carried_out(loop: Loop, script: Script) -> No
 
 def test_a_full_outbox_is_an_event_of_its_link(loop: Loop, script: Script) -> None:
     events = list[Any]()
-    loop.raise_event = events.append  # type: ignore[method-assign]
+    loop.raise_event = events.append  # type: ignore[method-assign, assignment]
     loop.connections.bind(1, A)
     script.full = True
     loop.connections.control = lambda: cast("Any", script)
@@ -209,8 +210,8 @@ def test_a_full_outbox_is_an_event_of_its_link(loop: Loop, script: Script) -> No
 
 def test_a_handler_s_fault_ends_its_room_and_nothing_that_was_only_said(loop: Loop) -> None:
     events, blamed = list[Any](), list[Any]()
-    loop.raise_event = events.append  # type: ignore[method-assign]
-    loop.logs.blame = lambda *about: blamed.append(about)  # type: ignore[method-assign]
+    loop.raise_event = events.append  # type: ignore[method-assign, assignment]
+    loop.logs.blame = lambda *about: blamed.append(about)
     loop.failed(do.PostBatch(7, 0, 1), ValueError("planted"))
     assert events == [ev.RoomFailed(7, Cause.KERNEL_FAILED)]
     assert blamed == [(7, Cause.KERNEL_FAILED, "PostBatch: ValueError: planted")]

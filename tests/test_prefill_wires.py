@@ -28,7 +28,7 @@ class Wires:
         self.told: list[Any] = []
         transport = cast("Any", self.data.transport)
         transport.disconnect = self.disconnect
-        self.data.drafts.leave = self.left.append  # type: ignore[method-assign]
+        self.data.drafts.leave = self.left.append  # type: ignore[method-assign, assignment]
         self.loop.raise_event = self.told.append  # type: ignore[method-assign, assignment]
 
     def disconnect(self, peer: PeerId) -> None:
