@@ -242,7 +242,7 @@ class HandlerStage(EngineStage):
             assert not under_way or inside(prefill).loop.due <= SLOW, f"P{index} sleeps, and something is under way"
         for index, decode in enumerate(self.decodes):
             rank, loop, _, data = inside(decode)
-            assert not (data.scatters or rank.grants) or loop.due <= SLOW, f"D{index} sleeps, and something is under way"
+            assert not (data.scatters or rank.grants) or loop.due <= SLOW, f"D{index} sleeps, and work is under way"
 
     def _slots(self, index: int, prefill: PrefillEndpoint) -> None:
         rank, _, _, data = inside(prefill)
