@@ -270,6 +270,13 @@ def test_a_sleeping_listener_is_woken_by_a_question(opened: Callable[..., Contro
     assert listener.wait(5.0), "a loop that sleeps lets nobody in"
 
 
+def test_a_frame_that_is_sealed_may_be_as_long_as_any(opened: Callable[..., Control], three: dict[str, Keys]) -> None:
+    listener, friend = opened(LOOPBACK, keys=three["listener"]), opened(keys=three["friend"])
+    longest = b"x" * listener.max_frame
+    friend.send(friend.connect(str(listener.address)), longest)
+    assert polled(lambda: listener.counts.received == 1, listener, friend) == [longest]
+
+
 class Asked:
     """A gate, and libzmq's part in front of it."""
 

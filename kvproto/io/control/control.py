@@ -43,6 +43,7 @@ from kvproto.io.control.outbox import Counts, Outboxes
 from kvproto.io.control.polled_socket import PolledSocket
 from kvproto.io.control.poller import Waiter, Waker
 from kvproto.io.control.sockets import (
+    LISTENER,
     LOOPBACK,
     ControlError,
     ControlSocket,
@@ -52,6 +53,7 @@ from kvproto.io.control.sockets import (
     dial,
     listen,
 )
+from kvproto.io.control.unread import LOOK_S, SOON_S, Unread
 from kvproto.io.control.watched import WatchedDescriptors
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ class Control:
         self._watched, self._sleeper, self._waker = WatchedDescriptors(), Waiter(), Waker()
         self._dialled = 0
         self._gate: Gate | None = None
+        self._unread: Unread | None = None
         self._sockets: dict[int, Polled] = {}
         self._by_fd: dict[int, Polled] = {}
         self._hot: dict[int, Polled] = {}
@@ -159,6 +162,9 @@ class Control:
         """
         self._check_open()
         self.outboxes.flush()
+        unread = self._unread
+        if unread is not None and unread.due <= (now := time.monotonic()):
+            unread.look(now)
         for fd in self._watched.ready():
             self._heat(self._by_fd[fd])
         frames: list[tuple[Peer, bytes]] = []
@@ -168,15 +174,20 @@ class Control:
             socket = self._hot.pop(next(iter(self._hot)))
             if socket.take(limit, frames) or self._stirs(socket):
                 self._heat(socket)  # there may be more: last in turn
+        if unread is not None and unread.spoken is not None:
+            unread.judge(emptied=LISTENER not in self._hot)
         self.counts.received += len(frames)
         return frames
 
     def wait(self, timeout_s: float, more_fds: Sequence[int] = ()) -> bool:
         """Sleep until a frame is here, one of `more_fds` is readable or `wake` is called: True.
 
-        False after `timeout_s` seconds, be they microseconds. A `wake` from before the call counts.
+        False after `timeout_s` seconds, be they microseconds; after `LOOK_S` where connections are watched. A `wake`
+        from before the call counts.
         """
         self._check_open()
+        if self._unread:
+            timeout_s = min(timeout_s, LOOK_S if self._unread.spoken is None else SOON_S)
         deadline = time.monotonic() + timeout_s
         fds = (self._waker.fileno(), *self._watched.sleepers(), *more_fds)
         while not self._has_input():
@@ -215,12 +226,14 @@ class Control:
             check_keys(bind, self._keys, insecure=self._insecure)
             self._gate = Gate(self._context, self._keys, self.counts.away)
             self._add(self._gate)
+            unread = Unread(self.max_frame, self.counts.away)
             socket, handshakes, self.address = listen(
-                self._context, bind, self.max_frame, self._keys, self.counts.away
+                self._context, bind, self.max_frame, self._keys, self.counts.away, unread
             )  # fmt: skip
         except ControlError:
             self.close()
             raise
+        self._unread = unread
         self._add(handshakes)
         self._add(socket)
 

@@ -16,14 +16,14 @@ what it says first may cost a plan.  Of one key (without keys: from one address)
 too much of a hurry puts off himself and not all others.  How many connections there are in all is bounded by the
 process's descriptors.
 
-What has no bound is the number of parts of one message (`sockets`): who is let in here could fill the memory.  It is
-one more reason for keys, and for a list that is short.
+Who has been let in, and sends a message without end, is hung up on (`unread`).
 
 A question is answered whoever sent it, for only libzmq can: the address is within the process.
 """
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ import zmq
 
 from kvproto.io.control.keys import KEY_BYTES, Keys
 from kvproto.io.control.polled_socket import PolledSocket
+from kvproto.io.control.unread import Unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,8 @@ CROWDING = "connections put off, too many a second from one key or address"
 #: keys or addresses of which it is known how many came lately; the one that was quiet for longest is forgotten
 SOURCES = 1024
 _ENDED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+#: what a socket's monitor says: an event, and its value
+_EVENT = struct.Struct("=Hi")
 
 
 class _Served(PolledSocket):
@@ -140,20 +143,27 @@ class Gate(_Served):
 
 
 class Handshakes(_Served):
-    """Counts connections that ended before libzmq had anything to ask: without a key, or with a wrong idea of ours."""
+    """Counts connections that ended before libzmq had anything to ask: without a key, or with a wrong idea of ours.
+    And tells `unread` of all that come and go.
+    """
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], listener: zmq.Socket[bytes], away: Counter[str]
+        self, context: zmq.Context[zmq.Socket[bytes]], listener: zmq.Socket[bytes], away: Counter[str], unread: Unread
     ) -> None:  # fmt: skip
         place = "inproc://kvproto.handshakes"
-        listener.monitor(place, _ENDED)
+        listener.monitor(place, _ENDED | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
         socket = context.socket(zmq.PAIR)
         # The listener's own thread puts events in, and waits while there is no room: with all peers waiting behind it.
         socket.set(zmq.RCVHWM, 0)
         socket.connect(place)
         super().__init__(-2, socket)
-        self._away = away
+        self._away, self._unread = away, unread
 
     def _serve(self, parts: list[bytes]) -> None:
-        del parts
-        self._away[STRANGE] += 1
+        event, value = _EVENT.unpack(parts[0])
+        if event == zmq.EVENT_ACCEPTED:
+            self._unread.add(value)
+        elif event == zmq.EVENT_DISCONNECTED:
+            self._unread.remove(value)
+        else:
+            self._away[STRANGE] += 1

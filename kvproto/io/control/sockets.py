@@ -16,8 +16,8 @@ ROUTING_ID         Fresh and random for each connection that is opened, so that 
 MAXMSGSIZE         There is no limit by default. With it who announces a larger frame loses the connection
                    before the frame is in memory. The number of parts of one message has no limit in libzmq,
                    and none of them is seen here before the last is in memory. So who may connect is asked
-                   first: `gate`, and `keys`. What comes all the same comes up as `BUNDLE` frames, the last of them
-                   all that is left.
+                   first (`gate`, `keys`), and who sends more than a message can have is hung up on (`unread`).
+                   What comes all the same comes up as `BUNDLE` frames, the last of them all that is left.
 HANDSHAKE_IVL      A connection that does not come to the point, and one that the gate has put off.
 ZAP_DOMAIN         Without it libzmq asks the gate only about peers with keys.
 SNDHWM, RCVHWM     Count messages, not bytes. Kept short; `control` has the queue that counts both.
@@ -39,12 +39,15 @@ from kvproto.errors import KvprotoError
 from kvproto.io.control.gate import HANDSHAKE_S, Handshakes
 from kvproto.io.control.keys import MARK, Keys, beyond_loopback, split_key, with_key
 from kvproto.io.control.polled_socket import PolledSocket
+from kvproto.io.control.unread import Unread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LOOPBACK = "tcp://127.0.0.1:*"
+LISTENER = 0  # the number of the socket that listens; those that connect count on
 WINDOW = 64  # messages in the pipe of one peer, each way
+SEAL = 33  # bytes that a key adds to a part: ZMTP's MESSAGE, a number, a sum and a flag
 BUNDLE = 64  # frames that leave in one message, at most, and that are taken of one
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 Options = dict[zmq.SocketOption, int | bytes]
@@ -97,11 +100,14 @@ class Peer(NamedTuple):
 class ControlSocket(PolledSocket):
     """A socket and the calls the control plane makes on it. None of them waits."""
 
-    __slots__ = ("peer",)
+    __slots__ = ("peer", "unread")
 
-    def __init__(self, number: int, socket: zmq.Socket[bytes], peer: Peer | None) -> None:
+    def __init__(
+        self, number: int, socket: zmq.Socket[bytes], peer: Peer | None, unread: Unread | None = None
+    ) -> None:  # fmt: skip
         super().__init__(number, socket)
         self.peer = peer  # None: a ROUTER, where each message names its sender
+        self.unread = unread  # asks, at times, over which connections messages come
 
     def post(self, name: bytes, frames: Sequence[bytes]) -> Sent:
         """Send these frames as one message, to `name` where the socket has several peers: all of them or none."""
@@ -122,9 +128,12 @@ class ControlSocket(PolledSocket):
 
     def take(self, limit: int, frames: list[tuple[Peer, bytes]]) -> bool:
         """Append what is here until `frames` has `limit`, and the rest of a message: True, there may be more."""
+        spoken = None if self.unread is None else self.unread.spoken
         try:
             while len(frames) < limit:
                 part = self._socket.recv(zmq.NOBLOCK, copy=False)
+                if spoken is not None:
+                    spoken.add(int(part.get(zmq.SRCFD)))
                 parts = [part.bytes]
                 while part.more:
                     part = self._socket.recv(zmq.NOBLOCK, copy=False)
@@ -143,16 +152,17 @@ class ControlSocket(PolledSocket):
 
 
 def listen(
-    context: zmq.Context[zmq.Socket[bytes]], address: str, max_frame: int, keys: Keys | None, away: Counter[str]
+    context: zmq.Context[zmq.Socket[bytes]], address: str, max_frame: int, keys: Keys | None, away: Counter[str],
+    unread: Unread,
 ) -> tuple[ControlSocket, Handshakes, str]:  # fmt: skip
     """Bind a ROUTER behind the gate, which must be there: with its monitor, and the address to be passed on."""
     own: Options = {} if keys is None else {zmq.CURVE_SERVER: 1, zmq.CURVE_SECRETKEY: keys.secret}
-    socket = _open(context, zmq.ROUTER, _ROUTER | own, max_frame)
-    handshakes = Handshakes(context, socket, away)
+    socket = _open(context, zmq.ROUTER, _ROUTER | own, max_frame + SEAL * (keys is not None))
+    handshakes = Handshakes(context, socket, away, unread)
     try:
         socket.bind(address)
         bound = bytes(socket.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
-        return ControlSocket(0, socket, None), handshakes, with_key(bound, keys)
+        return ControlSocket(LISTENER, socket, None, unread), handshakes, with_key(bound, keys)
     except (zmq.ZMQError, TypeError) as error:
         socket.close()
         handshakes.close()
@@ -165,7 +175,7 @@ def dial(
 ) -> tuple[ControlSocket, Peer]:
     """Connect a DEALER under a name of its own; returns at once, the connection comes when it comes."""
     place, options = _agree(address, keys)
-    socket = _open(context, zmq.DEALER, _DEALER | options, max_frame)
+    socket = _open(context, zmq.DEALER, _DEALER | options, max_frame + SEAL * (keys is not None))
     name = b"k" + os.urandom(15)  # libzmq keeps names that begin with a zero byte for itself
     try:
         socket.set(zmq.ROUTING_ID, name)
@@ -210,12 +220,12 @@ def _agree(address: str, keys: Keys | None) -> tuple[str, Options]:
     raise ControlError(msg)
 
 
-def _open(context: zmq.Context[zmq.Socket[bytes]], kind: int, options: Options, max_frame: int) -> zmq.Socket[bytes]:
+def _open(context: zmq.Context[zmq.Socket[bytes]], kind: int, options: Options, max_part: int) -> zmq.Socket[bytes]:
     try:
         socket = context.socket(kind)
     except zmq.ZMQError as error:
         msg = f"no socket to be had: {error}; disconnect peers that are done, or allow more descriptors"
         raise ControlError(msg) from error
-    for option, value in (_EVERY_SOCKET | options | {zmq.MAXMSGSIZE: max_frame}).items():
+    for option, value in (_EVERY_SOCKET | options | {zmq.MAXMSGSIZE: max_part}).items():
         socket.set(option, value)
     return socket
