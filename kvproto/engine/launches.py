@@ -59,8 +59,10 @@ class Launches:
 
     def run(self, goes_on: Callable[[], bool] | None = None) -> bool:
         """Launch as much as a pass may, and as long as this says so; whether there was anything."""
-        began, real = self.loop.clock.real(), self.loop.clock.real
-        moved = bool(self._rooms)
+        if not self._rooms:
+            return False
+        real = self.loop.clock.real
+        began = real()
         while self._rooms:
             room = self._turn() if len(self._rooms) > 1 or self.turns.passed else next(iter(self._rooms))
             asked = self._rooms.pop(room)
@@ -70,17 +72,17 @@ class Launches:
             self.loop.settle()
             if real() - began >= LAUNCH_S or (goes_on is not None and not goes_on()):
                 break
-        return moved
+        return True
 
     def _turn(self) -> int:
         """The room whose turn it is."""
-        sizes = {room: self._size(room) for room in self._rooms}
-        first = min(sizes, key=sizes.__getitem__)
-        larger = next((room for room in sizes if sizes[room] > sizes[first]), None)
+        entries = self.entries
+        tokens = {room: entries[room].tokens if room in entries else 0 for room in self._rooms}
+        first, larger = next(iter(tokens)), None
+        if len(set(tokens.values())) > 1:
+            sizes = {room: digits(many) for room, many in tokens.items()}
+            first = min(sizes, key=sizes.__getitem__)
+            larger = next((room for room in sizes if sizes[room] > sizes[first]), None)
         room = self.turns.whose(first, larger)
         self.turns.taken(before_larger=larger is not None and room is first)
         return room
-
-    def _size(self, room: int) -> int:
-        entry = self.entries.get(room)
-        return digits(entry.tokens) if entry is not None else 0

@@ -101,7 +101,7 @@ class PrefillData:
         moved = self.gathers.poll()
         news = self.transport.poll()
         for event in news:
-            if isinstance(event, Completed | Failed):
+            if isinstance(event, (Completed, Failed)):
                 self.writes.hear(event)
             elif isinstance(event, PeerLost):
                 self._lost(event.peer)

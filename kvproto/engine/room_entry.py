@@ -23,6 +23,8 @@ from kvproto.protocol.states import Cause
 
 #: events of a room that are kept
 MARKS = 64
+#: pages that are looked at one by one: fewer take less time so than what an array's operations cost each
+FEW = 32
 #: page ids on the host, int64, in token order
 HostPages = npt.NDArray[np.int64]
 
@@ -107,6 +109,12 @@ def as_table(pages: Any) -> HostPages:
 
 def page_runs_of(pages: HostPages) -> int:
     """How many runs of consecutive pages these are, on the host and in token order."""
+    if len(pages) <= FEW:
+        runs, goes_on = 0, -1
+        for page in pages.tolist():
+            runs += page != goes_on
+            goes_on = page + 1
+        return runs
     return len(pages) and 1 + int(np.count_nonzero(pages[1:] - pages[:-1] != 1))
 
 
@@ -115,6 +123,9 @@ def need_pages(layout: Layout, tokens: int, pages: HostPages, pool_pages: int, g
     needed, have = -(-tokens // layout.page_size), given + len(pages)
     if have < needed:
         raise ArgumentError(f"{tokens} tokens need {needed} pages of {layout.page_size}, the table has {have}")
-    if len(pages) and int(pages.view(np.uint64).max()) >= pool_pages:  # one below zero is a very large one
+    if not len(pages):
+        return
+    ids = pages.view(np.uint64)  # one below zero is a very large one
+    if (max(ids.tolist()) if len(pages) <= FEW else int(ids.max())) >= pool_pages:
         page = next(int(page) for page in pages if not 0 <= page < pool_pages)
         raise ArgumentError(f"page {page} of a pool of {pool_pages}: pages are 0 .. {pool_pages - 1}")

@@ -39,13 +39,13 @@ class Party(Driver):
         """
         route = self._routes[type(heard.body)][self.facts(heard)]
         if route.end == "route":
-            first, *rest = route.to
+            to = route.to
             self._out = []
-            event = first(heard)
+            event = to[0](heard)
             self.log((now, self.noted(heard), route, number))
             if event is None:  # beyond a bound, and counted as such; its sender may be told
                 return self._out
-            return self.handle(event, now, *[then(heard) for then in rest]) if rest else self.handle(event, now)
+            return self.handle(event, now) if len(to) == 1 else self.handle(event, now, to[1](heard))
         self.log((now, self.noted(heard), route, number))
         self.counts[route.why] += 1
         self._out = []

@@ -196,7 +196,7 @@ class Rank(Party):
         if room:
             group = self._groups.get(room) or self._group_of(room)
             return UNCLAIMED if group is None else PARTY if group == peer.group else OUTSIDER
-        if isinstance(body, Hello):
+        if type(body) is Hello:
             return PARTY if (body.group, body.rank) == (peer.group, peer.rank) else OUTSIDER
         return UNCLAIMED
 
@@ -224,11 +224,8 @@ class Rank(Party):
 
     def _group_of(self, room: int) -> int | None:
         """The room's other group; None if nobody knows."""
-        group = self._groups.get(room)
-        if group is None:
-            value = self.rooms.get(room) or self.tombs.get(room)
-            group = value.terms.group if value is not None and value.terms is not None else None
-        return group
+        value = self.rooms.get(room) or self.tombs.get(room)
+        return value.terms.group if value is not None and value.terms is not None else None
 
     def _writes_to(self, link: int) -> bool:
         """Whether bytes of a write may still land at the link's other end, or be posted to it."""

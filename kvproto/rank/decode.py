@@ -8,7 +8,8 @@ lets regions become usable, their grants are told (`SpaceUsable`), and they tell
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
 from functools import reduce
 from itertools import chain
 from operator import or_
@@ -205,7 +206,9 @@ class DecodeRank(Rank):
 
     def _serve(self) -> None:
         """Give regions to those that queue for one, as long as the ring may promise."""
-        given: Counter[int] = Counter()  # the grants hear of it when this is over, in the order of their regions
+        if not self.space_queue:
+            return
+        given = defaultdict[int, int](int)  # the grants hear of it when this is over, in the order of their regions
         told: list[Event] = []
         while (turn := self._turn(given)) is not None:
             key, before_larger = turn
@@ -220,7 +223,7 @@ class DecodeRank(Rank):
             told.append(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
         self.give(*told)
 
-    def _turn(self, given: Counter[int]) -> tuple[tuple[int, int], bool] | None:
+    def _turn(self, given: Mapping[int, int]) -> tuple[tuple[int, int], bool] | None:
         """Whose turn it is, and whether it is before a larger room's: of those whose room holds less than its share the
         oldest, or a larger room's.
 

@@ -36,6 +36,8 @@ from kvproto.rank.base import LinkPeer, Rank, mask
 from kvproto.rank.settings import Settings
 
 EARLY = PRoom.AWAIT_ENGINE
+#: what shows the room's secret
+SHOW_SECRET = frozenset({msg.Open, msg.Announce, msg.Abort})
 #: how many lengths and claims are kept for sharing
 KEPT = 16384
 #: how many estimates are kept, a link
@@ -188,7 +190,7 @@ class PrefillLinks(Rank):
 
     def _sender_fact(self, heard: HeardMessage, peer: LinkPeer) -> int:
         fact, body = super()._sender_fact(heard, peer), heard.body
-        if isinstance(body, msg.Open | msg.Announce | msg.Abort) and fact != SenderIs.UNCLAIMED:
+        if type(body) in SHOW_SECRET and fact != SenderIs.UNCLAIMED:
             value = self.value_of(heard.room)
             if fact == SenderIs.PARTY and body.secret == value.facts.claim.secret:
                 return fact

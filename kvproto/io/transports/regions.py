@@ -24,6 +24,7 @@ from .endpoint import RegionEntry
 Column: TypeAlias = npt.NDArray[np.uint64]
 _TOP = 1 << 63
 _COLUMNS = 3
+_FEW = 16
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -141,10 +142,10 @@ def _rows(part: WritePart, table: RegionTable, remotes: Mapping[int, RemoteRegio
     if remotes.get(dst.index) != dst:
         raise StaleEndpoint(f"region {dst.index} of peer {dst.peer} is not in its current endpoint")
     descs = as_descs(part.descs)
-    if len(descs) == 1:  # the bulk write: as numbers, a tenth of the time
-        src_off, dst_off, length = descs[0].tolist()
-        if length and src_off + length <= src.nbytes and dst_off + length <= dst.nbytes:
-            return _row(src.addr + src_off, length, src.dev), _row(dst.addr + dst_off, length, dst.dev)
+    if len(descs) <= _FEW:
+        rows = _few(descs.tolist(), src, dst)
+        if rows is not None:
+            return rows
     columns = np.ascontiguousarray(descs.T)
     _inside(columns[0], columns[2], src.nbytes, "source", src.index)
     _inside(columns[1], columns[2], dst.nbytes, "target", dst.index)
@@ -152,8 +153,21 @@ def _rows(part: WritePart, table: RegionTable, remotes: Mapping[int, RemoteRegio
     return _addresses(src_offs, lengths, src.addr, src.dev), _addresses(dst_offs, lengths, dst.addr, dst.dev)
 
 
-def _row(addr: int, length: int, dev: int) -> Descs:
-    return np.array([[addr, length, dev]], dtype=np.uint64)
+def _few(pieces: list[list[int]], src: MemoryRegion, dst: RemoteRegion) -> tuple[Descs, Descs] | None:
+    """Of a few pieces the same in a tenth of the time: as numbers; None: one is empty or not inside."""
+    near, far = list[list[int]](), list[list[int]]()
+    src_end = dst_end = -1
+    for src_off, dst_off, length in pieces:
+        if not length or src_off + length > src.nbytes or dst_off + length > dst.nbytes:
+            return None
+        if src_off == src_end and dst_off == dst_end:  # it goes on where the one before ends
+            near[-1][1] += length
+            far[-1][1] += length
+        else:
+            near.append([src.addr + src_off, length, src.dev])
+            far.append([dst.addr + dst_off, length, dst.dev])
+        src_end, dst_end = src_off + length, dst_off + length
+    return np.array(near, np.uint64), np.array(far, np.uint64)
 
 
 def _inside(offset: Column, length: Column, nbytes: int, side: str, index: int) -> None:
