@@ -71,6 +71,8 @@ WRONG = [
     ("keys {}/bad.json", "File exists"),
     ("torture --rooms 0", "--rooms: '0' is not from 1"),
     ("mutate --sample 0", "--sample: '0' is not from 1"),
+    ("mutate --tables --shard 3", "--shard: '3' is no I/N: the second of three parts is 2/3"),
+    ("mutate --tables --shard 3/2", "--shard: '3' is not from 1 to 2"),
     ("mutate", "no spec/code-mutants.toml here: this works in kvproto's own tree"),
     ("bench layers --repeats 0", "--repeats: '0' is not from 1"),
     ("fuzz --inputs 0", "--inputs: '0' is not from 1"),

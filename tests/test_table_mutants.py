@@ -5,6 +5,7 @@ The whole takes hours (`make night`).  The sample is drawn anew by night, from t
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from support.night import NIGHT, by_night
 from kvproto.errors import ArgumentError
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table_patching import TablePatch
-from kvproto.mutate import table_gate
+from kvproto.mutate import table_gate, verdict_log
 from kvproto.mutate.changed_functions import conditions, fields, negated, without_condition, without_field
 from kvproto.mutate.table_judges import EQUAL, Effort, TableVerdict, judge
 from kvproto.mutate.table_operators import OPERATORS, SUBJECTS, TableMutant, mutants, sample
@@ -107,6 +108,37 @@ def test_reasons_are_for_mutants_that_there_are_and_tests_are_files(tmp_path: Pa
         mutants(operators=["turn"])
     with pytest.raises(ArgumentError, match="no table"):
         mutants(["none"])
+
+
+def test_a_log_is_taken_up_again_and_shards_are_read_together(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    asked = sample(EVERY, 9, 2)
+    first, second = verdict_log.shard(asked, 1, 2), verdict_log.shard(asked, 2, 2)
+    assert sorted(first + second) == asked
+    for each in first:
+        verdict_log.append(one, TableVerdict(each, "", "", 0.5))
+        verdict_log.append(one, TableVerdict(each, "world", "drop: L1", 1.0))
+        verdict_log.append(one, TableVerdict(each, "", "", 0.5))
+    none = table_gate.TableReasons([], {})
+    with pytest.raises(ArgumentError, match=f"nothing of {len(second)} of 9 mutants"):
+        table_gate.gathered(none, asked, verdict_log.read([one], asked))
+    for each in second:
+        verdict_log.append(two, TableVerdict(each, "", "", 0.5))
+    found = table_gate.gathered(none, asked, verdict_log.read([one, two], asked))
+    assert [each.mutant for each in found] == asked
+    assert sorted(each.mutant for each in found if each.killed) == first
+    changed = tmp_path / "changed.jsonl"
+    changed.write_text(re.sub('"table":"[0-9a-f]+"', '"table":"00000000"', one.read_text()))
+    assert verdict_log.read([changed], asked) == {}
+    one.write_text('{"name": "x"}\n')
+    with pytest.raises(ArgumentError, match=r"one\.jsonl:1 is no verdict"):
+        verdict_log.read([one], asked)
+
+
+def test_a_test_that_fails_anyway_is_no_witness(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text("def test_it():\n    assert False\n")
+    with pytest.raises(ArgumentError, match=r"test_broken\.py::test_it fails with the tables as they are"):
+        table_gate.ready(tmp_path, table_gate.TableReasons(["test_broken.py"], {}))
 
 
 @pytest.mark.timeout(600)  # a process for each test that is asked

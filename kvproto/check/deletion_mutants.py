@@ -91,20 +91,20 @@ def ask(question: DeletionMutant) -> MutantVerdict:
         if complaints:
             return MutantVerdict(name, caught=True, property=f"lint {complaints[0].kind}", config="", where=where)
         for config in _concerned(SUITE, question, row):
-            if (found := broken(config, _baseline()[config])) is not None:
+            if (found := broken(config, _baseline()[config].states)) is not None:
                 return MutantVerdict(name, caught=True, property=found, config=config, where=where)
         for config in () if reason(name) else _concerned(HEAVY, question, row):
-            if (found := broken(config, _baseline()[config])) is not None:
+            if (found := broken(config, _baseline()[config].states)) is not None:
                 return MutantVerdict(name, caught=True, property=found, config=config, where=where)
     return MutantVerdict(name, caught=False, property="", config="", where=where)
 
 
-def broken(config: str, unchanged: Result | None) -> str | None:
+def broken(config: str, states: int | None) -> str | None:
     """The property that fails there, if any; that a world has no end is noticed, too.
 
-    `unchanged`: the same search of the tables as they are; None: not known, so the configuration's own limit holds.
+    `states`: so many it has with the tables as they are; None: not known, so the configuration's own limit holds.
     """
-    limit = MORE * unchanged.states + 10_000 if unchanged is not None else CONFIGS[config].limit
+    limit = MORE * states + 10_000 if states is not None else CONFIGS[config].limit
     result = check(config, replace(CONFIGS[config], limit=limit))
     if result.ended == "interrupted":
         raise KeyboardInterrupt

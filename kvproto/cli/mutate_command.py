@@ -14,10 +14,11 @@ import msgspec
 from kvproto.arguments import output_file, positive, whole
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL
-from kvproto.mutate import gate, table_gate, table_operators
+from kvproto.mutate import gate, table_gate, table_operators, verdict_log
 from kvproto.mutate.operators import CHANGES
+from kvproto.mutate.table_gate import TableReasons
 from kvproto.mutate.table_judges import Effort, TableVerdict
-from kvproto.mutate.table_operators import OPERATORS
+from kvproto.mutate.table_operators import OPERATORS, TableMutant
 from kvproto.mutate.targets import every, load, sample
 from kvproto.mutate.trial import Trial, warm
 
@@ -35,6 +36,10 @@ examples:
   kvproto mutate --tables --sample 60                            a seeded sample of rows, timers and routes
   kvproto mutate --tables --file prefill_send --operator loosen  all of a table by one operator
   kvproto mutate --tables --sample 60 --table spec/table-kill-table.md --record
+  kvproto mutate --tables --log all.jsonl                        the whole; stopped and begun again, it goes on
+  kvproto mutate --tables --shard 1/2 --log one.jsonl            half of it, on one of two machines
+  kvproto mutate --tables --from one.jsonl --from two.jsonl --table spec/table-kill-table.md
+  kvproto mutate --tables --log all.jsonl --effort 60            once more what nobody noticed, in larger worlds
 
 Exit code 1: a mutant survives and nobody has said why.
 """
@@ -56,6 +61,17 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", action="store_true", help="a line for each trial")
     made.add_argument("--table", type=output_file, metavar="PATH", help="write the kill table there")
     made.add_argument("--effort", type=positive, default=5, help="seconds of worlds for a mutant: %(default)s")
+    made.add_argument(
+        "--shard", type=_part, metavar="I/N", default=(1, 1), help="with --tables: the I-th of N parts, for N machines"
+    )
+    made.add_argument(
+        "--log", type=output_file, metavar="PATH",
+        help="with --tables: append each verdict there, and do not try again what is noticed there already",
+    )
+    made.add_argument(
+        "--from", dest="logs", action="append", default=[], type=Path, metavar="PATH",
+        help="with --tables: try none, take the verdicts of this log (repeatable)",
+    )
     made.add_argument("--record", action="store_true", help="with --tables: remember who noticed, to ask him first")
     return made
 
@@ -100,23 +116,52 @@ def _code(asked: Any, root: Path) -> int:
     return _left([name(trial) for trial in gate.survivors(targets, found)], asked)
 
 
+def _part(text: str) -> tuple[int, int]:
+    """`I/N`."""
+    part, slash, of = text.partition("/")
+    if not slash:
+        raise argparse.ArgumentTypeError(f"{text!r} is no I/N: the second of three parts is 2/3")
+    parts = positive(of)
+    return whole(1, parts)(part), parts
+
+
 def _tables(asked: Any, root: Path) -> int:
     known = table_gate.load(root)
     mutants = table_operators.mutants(asked.file, asked.operator)
     if asked.sample:
         mutants = table_operators.sample(mutants, asked.sample, asked.seed)
+    mutants = verdict_log.shard(mutants, *asked.shard)
     if asked.list:
         return _list([mutant.name for mutant in mutants])
-
-    def name(verdict: TableVerdict) -> str:
-        return "" if verdict.judge else verdict.mutant.name
-
-    effort, tell = Effort(worlds_s=float(asked.effort)), _tell(len(mutants), name, as_json=asked.json)
-    found = table_gate.run(root, known, mutants, effort, asked.jobs, tell)
+    if asked.logs:
+        found = table_gate.gathered(known, mutants, verdict_log.read(asked.logs, mutants))
+    else:
+        found = _judged(asked, root, known, mutants)
     _told("# Mutants of the tables", table_gate.table(known, found), len(found), asked)
     if asked.record:
         table_gate.record(root, known, found)
     return _left([verdict.mutant.name for verdict in table_gate.survivors(known, found)], asked)
+
+
+def _judged(asked: Any, root: Path, known: TableReasons, mutants: Sequence[TableMutant]) -> list[TableVerdict]:
+    """Try them, but for those that somebody noticed as the log says."""
+    log = [asked.log] if asked.log and asked.log.exists() else []
+    noticed = {name: each for name, each in verdict_log.read(log, mutants).items() if each.judge}
+    left = [mutant for mutant in mutants if mutant.name not in noticed]
+    table_gate.ready(root, known)
+
+    def name(verdict: TableVerdict) -> str:
+        return "" if verdict.judge else verdict.mutant.name
+
+    tell = _tell(len(left), name, as_json=asked.json)
+
+    def told(verdict: TableVerdict) -> None:
+        tell(verdict)
+        if asked.log:
+            verdict_log.append(asked.log, verdict)
+
+    found = table_gate.run(root, known, left, Effort(worlds_s=float(asked.effort)), asked.jobs, told)
+    return sorted([*noticed.values(), *found], key=lambda verdict: verdict.mutant)
 
 
 def _list(names: Sequence[str]) -> int:

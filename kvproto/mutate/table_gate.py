@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,13 @@ from pathlib import Path
 import msgspec
 
 from kvproto.check import deletion_mutants
+from kvproto.check.configs import CONFIGS
 from kvproto.check.parallel_search import spread
 from kvproto.errors import ArgumentError
 from kvproto.mutate.table_judges import AGREED, EQUAL, Effort, TableVerdict, judge
 from kvproto.mutate.table_operators import OPERATORS, TableMutant, mutants
+from kvproto.mutate.trial import wait_for
+from kvproto.mutate.world_sizes import measure
 
 FILE, KILLS = Path("spec/table-mutants.toml"), Path("spec/table-kills.toml")
 JUDGES = ("lint", "proof", "world", "timed", "test")
@@ -65,18 +68,46 @@ def run(
     root: Path, known: TableReasons, asked: Sequence[TableMutant], effort: Effort, jobs: int,
     tell: Callable[[TableVerdict], None],
 ) -> list[TableVerdict]:  # fmt: skip
-    """Try them all, but for those with a reason."""
-    found = [TableVerdict(mutant, "", "", 0.0) for mutant in asked if known.reason(mutant)]
+    """Try all but those with a reason; first what takes longest, since a row that leads elsewhere is seldom
+    missed by the proofs."""
+    found = _explained(known, asked)
     left = [mutant for mutant in asked if not known.reason(mutant)]
-    effort = msgspec.structs.replace(effort, tests=tuple(known.tests))
+    left.sort(key=lambda mutant: mutant.operator == "target")
+    measured = measure(jobs) if jobs > 1 and effort.worlds_s else ()
+    effort = msgspec.structs.replace(effort, tests=tuple(known.tests), sizes=measured)
     for verdict in spread(partial(_try, root=root, kills=known.kills, effort=effort), left, jobs):
         found.append(verdict)
         tell(verdict)
     return sorted(found, key=lambda verdict: verdict.mutant)
 
 
+def gathered(
+    known: TableReasons, asked: Sequence[TableMutant], said: Mapping[str, TableVerdict]
+) -> list[TableVerdict]:  # fmt: skip
+    """What was said of each in other runs, by name.  ArgumentError: of one without a reason nothing was said."""
+    found = _explained(known, asked)
+    left = [mutant for mutant in asked if not known.reason(mutant)]
+    if untried := [mutant.name for mutant in left if mutant.name not in said]:
+        raise ArgumentError(f"the logs say nothing of {len(untried)} of {len(asked)} mutants, first {untried[0]!r}: "
+                            "their tables have changed, or a shard is missing; --log tries what is left")  # fmt: skip
+    return sorted(found + [said[mutant.name] for mutant in left], key=lambda verdict: verdict.mutant)
+
+
+def _explained(known: TableReasons, asked: Sequence[TableMutant]) -> list[TableVerdict]:
+    return [TableVerdict(mutant, "", "", 0.0) for mutant in asked if known.reason(mutant)]
+
+
 def _try(mutant: TableMutant, *, root: Path, kills: dict[str, str], effort: Effort) -> TableVerdict:
-    return judge(mutant, effort, root, kills.get(mutant.name, ""))
+    try:
+        return judge(mutant, effort, root, kills.get(mutant.name, ""))
+    except Exception as error:  # noqa: BLE001  one mutant that breaks its judge ends no run of hours: it survives
+        return TableVerdict(mutant, "", f"the judge: {type(error).__name__}: {error}"[:200], 0.0)
+
+
+def ready(root: Path, known: TableReasons) -> None:
+    """With the tables as they are no test fails; ArgumentError: one does, and would be said to notice all mutants."""
+    if failed := wait_for(root, known.tests, 10 * Effort().tests_s):
+        raise ArgumentError(f"{failed} fails with the tables as they are: mend it, or take it out of {FILE}")
 
 
 def survivors(known: TableReasons, found: Iterable[TableVerdict]) -> list[TableVerdict]:
@@ -87,6 +118,7 @@ def survivors(known: TableReasons, found: Iterable[TableVerdict]) -> list[TableV
 def record(root: Path, known: TableReasons, found: Sequence[TableVerdict]) -> None:
     """Remember who noticed: the worlds and tests, of mutants that there still are."""
     mine = {each.mutant.name: _hint(each) for each in found if each.judge in ("world", "timed", "test")}
+    mine = {name: by for name, by in mine.items() if by in CONFIGS or "::" in by}  # what has no name cannot be asked
     names = {each.name for each in mutants()}
     kept = {name: by for name, by in sorted((known.kills | mine).items()) if name in names}
     lines = [f"{msgspec.json.encode(name).decode()} = {msgspec.json.encode(by).decode()}" for name, by in kept.items()]
@@ -116,4 +148,4 @@ def table(known: TableReasons, found: Sequence[TableVerdict]) -> str:
     return "\n\n".join(parts)
 
 
-__all__ = ["AGREED", "EQUAL", "TableReasons", "load", "record", "run", "survivors", "table"]
+__all__ = ["AGREED", "EQUAL", "TableReasons", "gathered", "load", "ready", "record", "run", "survivors", "table"]

@@ -16,15 +16,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
 from kvproto.check import deletion_mutants
-from kvproto.check.configs import CONFIGS, SUITES
-from kvproto.check.search import Result, check, label
+from kvproto.check.configs import CONFIGS
+from kvproto.check.search import label
 from kvproto.fsm.lint import lint, lint_edge
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Row
@@ -33,6 +31,7 @@ from kvproto.fsm.vocabulary import TimerFired
 from kvproto.mutate.equal_steps import Reach, StepPair, pair_of
 from kvproto.mutate.table_operators import SUBJECTS, TableMutant
 from kvproto.mutate.trial import wait_for
+from kvproto.mutate.world_sizes import LATER, WorldSize, sizes
 from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.timing import Timing
 from kvproto.prove import ends
@@ -40,19 +39,19 @@ from kvproto.prove.gate import SIDES
 from kvproto.prove.proof import PairProof, TableProver
 from kvproto.prove.runs import TABLES as CLAIMS
 
-#: operators that only time can tell; and the larger worlds that are asked about them, too
+#: operators that only time can tell
 OF_TIME = ("again", "timer", "period")
-LATER = ("timed-link", "timed-pages", "timed-abort", "timed-death")
 EQUAL, AGREED = "equal", "agreed"
 
 
 class Effort(msgspec.Struct, frozen=True):
     """How long is looked for: seconds of worlds for one mutant, as they take unchanged; the tests, the quickest first,
-    and how long they may take (seconds)."""
+    and how long they may take (seconds); the worlds, if they are measured already."""
 
     worlds_s: float = 5.0
     tests: tuple[str, ...] = ()
     tests_s: float = 120.0
+    sizes: tuple[WorldSize, ...] = ()
 
 
 class TableVerdict(msgspec.Struct, frozen=True):
@@ -79,7 +78,9 @@ def judge(mutant: TableMutant, effort: Effort, root: Path, hint: str = "") -> Ta
         if not who and hint:
             who, by = _played([hint] if hint in CONFIGS else [], [] if hint in CONFIGS else [hint], effort, root)
     if who in ("", AGREED):
-        worlds = () if who else tuple(_worlds(mutant, effort))  # what they are unchanged: not on the bench
+        if not who and effort.worlds_s and not effort.sizes:
+            effort = msgspec.structs.replace(effort, sizes=sizes())  # of the tables unchanged: not on the bench
+        worlds = () if who else tuple(_worlds(mutant, effort))
         with TablePatch() as bench:
             mutant.plant(bench)
             noticed = _played(worlds, effort.tests, effort, root)
@@ -104,10 +105,9 @@ def _looked_at(mutant: TableMutant, steps: StepPair | None) -> tuple[str, str]:
 
 def _played(worlds: Sequence[str], tests: Sequence[str], effort: Effort, root: Path) -> tuple[str, str]:
     """What fails when it runs."""
+    states = {size.name: size.states for size in effort.sizes}
     for world in worlds:
-        # counted before the tables were changed, or not at all
-        unchanged = _unchanged()[world] if _unchanged.cache_info().currsize else None
-        if (broken := deletion_mutants.broken(world, unchanged)) is not None:
+        if (broken := deletion_mutants.broken(world, states.get(world))) is not None:
             return ("timed" if CONFIGS[world].timed else "world"), f"{world}: {broken}"
     failed = wait_for(root, tests, effort.tests_s) if tests else ""
     return ("test", failed) if failed else ("", "")
@@ -131,25 +131,17 @@ def _failures(proof: PairProof) -> str:
 
 
 # ------------------------------------------------------------------------------------------------- worlds
-@cache
-def _unchanged() -> dict[str, Result]:
-    """How large each world is, how long it takes, and which rows fire in it."""
-    names = (*SUITES["gate"], *SUITES["timed-small"], *LATER)
-    return {name: check(name, replace(CONFIGS[name], live=False)) for name in names}
-
-
 def _worlds(mutant: TableMutant, effort: Effort) -> Iterator[str]:
     """The worlds that can notice it, as many as the effort allows."""
-    known, of_time, spent = _unchanged(), mutant.operator in OF_TIME, 0.0
+    of_time, untimed, spent = mutant.operator in OF_TIME, mutant.operator not in ("again", "period"), 0.0
     seen = _touched(mutant)
-    able = [name for name, result in known.items() if not seen or seen & set(result.rows)]
-    untimed = mutant.operator not in ("again", "period")
-    able = [name for name in able if (of_time or name not in LATER) and (untimed or CONFIGS[name].timed)]
-    for name in sorted(able, key=lambda name: (of_time and not CONFIGS[name].timed, known[name].cpu_seconds)):
-        spent += known[name].cpu_seconds
+    able = [size for size in effort.sizes if not seen or seen & size.rows]
+    able = [size for size in able if (of_time or size.name not in LATER) and (untimed or size.timed)]
+    for size in sorted(able, key=lambda size: (of_time and not size.timed, size.seconds)):
+        spent += size.seconds
         if spent > effort.worlds_s:
             return
-        yield name
+        yield size.name
 
 
 def _touched(mutant: TableMutant) -> set[str]:
