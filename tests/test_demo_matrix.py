@@ -109,7 +109,7 @@ def test_timed_passes_leave_the_first_room_out() -> None:
     run = Run(job, 6 * chunk_bytes(job), get_args(Route), warm=True)
     result = conduct(run)
     assert result.wrong == []
-    assert result.tokens == 4 * 3 + 4 * 2
+    assert result.tokens == 2 * 4 * 3 + 4 * 2
     for done in result.passes:
         assert done.seconds["warm-up"] > 0
         live = done.route.startswith("live")

@@ -17,12 +17,13 @@ from typing import Any, get_args
 
 from kvproto.arguments import output_folder, pages, positive, real, whole
 from kvproto.cli.ending import FOUND, WELL, ended
+from kvproto.demo import by_layer
 from kvproto.demo.conduct import DemoResult, conduct
 from kvproto.demo.group import RankError
-from kvproto.demo.job import DemoJob, GroupShape
+from kvproto.demo.job import DemoJob, GroupShape, RoomSpec
 from kvproto.demo.matrix import CASES
 from kvproto.demo.report import ProgressBars, as_json, matrix_row, show
-from kvproto.demo.run import Abort, Carrier, Route, Run, chunk_bytes, make_rooms
+from kvproto.demo.run import Abort, Carrier, Route, Run, Staging, chunk_bytes, make_rooms
 from kvproto.errors import ArgumentError
 from kvproto.io.control.keys import make_pair
 from kvproto.layout.sharding import MAX_RANKS
@@ -105,8 +106,10 @@ def parser() -> argparse.ArgumentParser:
     carry.add_argument("--passes", metavar="LIST", help=f"how the rooms are carried: of {', '.join(get_args(Route))}")
     carry.add_argument("--no-slices", action="store_true", help="the live pass alone")
     carry.add_argument("--warm", action=argparse.BooleanOptionalAction, help="one more room, first and not timed")
+    carry.add_argument("--staging", choices=get_args(Staging), default="device", help="where ring and slots are")
     carry.add_argument("--curve", action="store_true", help="encrypt the control plane, with keys made for this run")
     carry.add_argument("--limit", type=SECONDS, metavar="S", help="seconds that a phase may take")
+    by_layer.add_arguments(p)
     p.add_argument("--trace", type=output_folder, metavar="DIR", help="write each rank's trace into this directory")
     p.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     p.add_argument("--matrix", action="store_true", help="run the matrix of shapes, dtypes, pages and prefixes instead")
@@ -115,7 +118,7 @@ def parser() -> argparse.ArgumentParser:
 
 def make_run(args: argparse.Namespace) -> Run:
     """ValueError (LayoutError is one) for arguments that make no run."""
-    for name, usual in DEFAULTS.items():
+    for name, usual in (DEFAULTS | by_layer.DEFAULTS if args.by_layer else DEFAULTS).items():
         if getattr(args, name) is None:
             setattr(args, name, usual[args.device == "cuda"])
     page_p, page_d = args.page_size
@@ -125,18 +128,25 @@ def make_run(args: argparse.Namespace) -> Run:
     job = DemoJob(
         GroupShape(args.prefill_tp, args.prefill_pp, page_p, order_p),
         GroupShape(args.decode_tp, args.decode_pp, page_d, order_d or order_p),
-        make_rooms(
-            args.rooms + args.warm, args.tokens, page=page_d, prefix=args.prefix, full_prefix=args.full_prefix,
-            new=args.new, seed=args.seed, least=args.least,
-        ),
+        _rooms(args, page_d),
         family=args.model, dtype=DTYPES[args.dtype], heads=args.kv_heads, dim=args.head_dim, layers=args.layers,
-        width=args.hidden, chunk=args.chunk, seed=args.seed,
+        width=args.hidden, chunk=args.chunk, seed=args.seed, hashed=args.by_layer and by_layer.long(args.lengths),
     )  # fmt: skip
     size, unit = args.ring
     return Run(
         job, int(size * (unit or chunk_bytes(job))), ("live",) if args.no_slices else tuple(args.passes.split(",")),
         transport=args.transport, patience=args.patience, window=args.window, abort=args.abort, device=args.device,
         trace=args.trace and str(args.trace.resolve()), limit_s=args.limit, warm=args.warm, slots=args.slots,
+        staging=args.staging, **(by_layer.carried(args.device, args.staging) if args.by_layer else {}),
+    )  # fmt: skip
+
+
+def _rooms(args: argparse.Namespace, page: int) -> tuple[RoomSpec, ...]:
+    if args.by_layer:
+        return by_layer.make_rooms(args.lengths, args.layer_groups, args.new, warm=args.warm)
+    return make_rooms(
+        args.rooms + args.warm, args.tokens, page=page, prefix=args.prefix, full_prefix=args.full_prefix,
+        new=args.new, seed=args.seed, least=args.least,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from kvproto.demo.group import ProcessGroup, Program
 from kvproto.demo.pass_counts import PassCounts, total
-from kvproto.demo.run import Route, Run
+from kvproto.demo.run import TOLD_WHOLE, Route, Run
 from kvproto.demo.times import Spans, sharded, unsharded
 from kvproto.demo.verify import ReferenceJudge, Sheet
 
@@ -38,6 +38,9 @@ class Pass:
     counts: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     spans: Spans = field(default_factory=dict)
+    #: by room: its spans, and the layer groups that it was cut into
+    rooms: dict[int, Spans] = field(default_factory=dict)
+    groups: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -132,14 +135,15 @@ class _Conductor:
         start = time.monotonic()
         self.crew.tell(self.d, "resume", rooms)
         changed = self._collect("resumed", self.d)
-        if self.route == "live":
+        if self.route in TOLD_WHOLE:
             self.done.seconds["continuation"] = time.monotonic() - start
         self.result.wrong += [f"{name} after the continuation: {text}" for name in self.d for text in changed[name]]
 
     def _count(self, tallies: dict[str, PassCounts]) -> None:
         p, d = [tallies[name] for name in self.p], [tallies[name] for name in self.d]
         self.done.counts = {
-            "rooms": len(self.rooms), "aborted": len(self.aborting), "chunks": self.run.cells, **total([*p, *d]),
+            "rooms": len(self.rooms), "aborted": len(self.aborting),
+            "chunks": self.run.chunks_in(self.route, d[0].groups), **total([*p, *d]),
         }  # fmt: skip
         first = min(x.began for x in p)
         self.done.seconds["bootstrap"] = max(x.linked_s for x in d)
@@ -147,6 +151,8 @@ class _Conductor:
         self.done.seconds["prefill"] = max(x.computed_s for x in p)
         self.done.seconds["transfer"] = max(x.ended for x in d) - first
         self.done.spans = sharded(self.run.timed, p, d)
+        self.done.groups = d[0].groups
+        self.done.rooms = {room.room: sharded([room], p, d) for room in self.run.timed}
 
     # ---------------------------------------------------------------------------------------- listening
     def _collect(self, kind: str, names: list[str]) -> dict[str, Any]:
@@ -211,7 +217,7 @@ class _Conductor:
     def _judge_tokens(self) -> None:
         for name, room, rows in self.said:
             new = self.rooms[room].new
-            self.result.wrong += self.judge.said(name, room, rows, new if self.route == "live" else min(2, new))
+            self.result.wrong += self.judge.said(name, room, rows, new if self.route in TOLD_WHOLE else min(2, new))
             self.result.tokens += len(rows) if name == self.d[0] else 0
 
     def _judge_controls(self) -> None:

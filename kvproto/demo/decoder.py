@@ -21,7 +21,7 @@ from kvproto.demo.pass_counts import decode_counts
 from kvproto.demo.placement import device_of
 from kvproto.demo.player import Player, make_transport, pool_of, started
 from kvproto.demo.rank import DemoRank
-from kvproto.demo.run import Route, Run
+from kvproto.demo.run import TOLD_WHOLE, Route, Run
 from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.testing import inside
 
@@ -30,8 +30,8 @@ def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
     me = DemoRank(run.job, "decode", rank, directory, device_of(run.device, "decode", rank))
     for gen, route in enumerate(run.passes):
         endpoint = DecodeEndpoint(
-            me.layout, rank, pool_of(me), make_transport(run), grid=me.grid, settings=run.settings(route),
-            keys=run.keys,
+            me.layout, rank, pool_of(me), make_transport(run), grid=run.grid_of(route), settings=run.settings(route),
+            keys=run.keys, staging=run.staging,
         )  # fmt: skip
         with started(endpoint):
             player = _Decode(line, run, me, endpoint, gen)
@@ -69,7 +69,8 @@ class _Decode(Player):
 
         def enter(rooms: Iterable[RoomSpec]) -> None:
             for room in rooms:
-                endpoint.open(self.name(room.room), room.tokens, self.pages(room), prefix=room.prefix)
+                cut = room.layer_groups or None if route == "live_layers" else 1
+                endpoint.open(self.name(room.room), room.tokens, self.pages(room), prefix=room.prefix, layer_groups=cut)
 
         def over(rooms: Sequence[RoomSpec]) -> bool:
             have = self.judged if live else self.outcomes.keys()
@@ -99,7 +100,7 @@ class _Decode(Player):
         self.intruded += [f"room {room}: the row behind its last token changed, outside the rooms" for room in touched]
         self.report(decode_counts(inside(endpoint).rank.trace, self.run.ring) | inside(endpoint).data.stats, route)
         if route.startswith("live"):
-            self._resume(whole=route == "live")
+            self._resume(whole=route in TOLD_WHOLE)
         for room_id in list(self.me.tables):
             self.me.give_back(room_id)
 

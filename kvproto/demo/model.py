@@ -155,7 +155,10 @@ class _RoundingCache(DynamicCache):
 
 @dataclass(frozen=True)
 class UnshardedRoom:
-    """One room, unsharded. `keys` and `values` [layers, heads, tokens, dim] of the prompt, in the pool's dtype."""
+    """One room, unsharded. `keys` and `values` [layers, heads, tokens, dim] of the prompt, in the pool's dtype.
+
+    They are on the host, or where the model is if they are only to be hashed.
+    """
 
     tokens: list[int]  # greedy continuation; the first is P's, the rest are D's
     logits: list[bytes]  # digest of the logits that each of them was chosen from
@@ -184,7 +187,9 @@ def reference(model: Any, job: DemoJob, room: RoomSpec) -> UnshardedRoom:
     layers: list[Any] = cache.layers
     keys = torch.stack([layer.keys[0, :, : room.tokens] for layer in layers])
     values = torch.stack([layer.values[0, :, : room.tokens] for layer in layers])
-    keys, values = (rounded(x, torch_dtype(job.dtype)).cpu() for x in (keys, values))
+    keys, values = (rounded(x, torch_dtype(job.dtype)) for x in (keys, values))
+    if not job.hashed:
+        keys, values = keys.cpu(), values.cpu()
     return UnshardedRoom(tokens, digests, keys, values, tuple(seconds))
 
 

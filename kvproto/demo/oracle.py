@@ -16,7 +16,7 @@ from kvproto.demo.group import ParentPipe
 from kvproto.demo.job import DemoJob
 from kvproto.demo.model import UnshardedRoom, build, oracle_tokens, reference
 from kvproto.demo.placement import device_of
-from kvproto.demo.verify import Sheet, Verdict
+from kvproto.demo.verify import Verdict
 
 
 def truth_file(directory: Path, room: int) -> Path:
@@ -36,10 +36,8 @@ def program(line: ParentPipe, job: DemoJob, directory: Path, kind: str = "cpu") 
     model = build(job, device=device)
     for room in sorted(job.rooms, key=lambda r: r.prefix == 0):
         truth = reference(model, job, room)
-        torch.save(truth, truth_file(directory, room.room))
+        if not job.hashed:
+            torch.save(truth, truth_file(directory, room.room))
         library = oracle_tokens(job, room, device=device) if job.dtype == "float32" else None
-        line.tell("verdict", (room.room, Verdict(truth.tokens, truth.logits, _sheet(truth), library, truth.seconds)))
-
-
-def _sheet(truth: UnshardedRoom) -> Sheet:
-    return truth_sheet(truth.keys, truth.values)
+        sheet = truth_sheet(truth.keys, truth.values, hashed=job.hashed)
+        line.tell("verdict", (room.room, Verdict(truth.tokens, truth.logits, sheet, library, truth.seconds)))

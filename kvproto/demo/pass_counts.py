@@ -23,7 +23,7 @@ SUMS = (
 class PassCounts:
     """One rank in one pass. `leaks`: what is left when all rooms are released; `reports`: what it complained of.
 
-    `marks`: when what happened to which room (see `times`).
+    `marks`: when what happened to which room (see `times`); `groups`: the layer groups that it was cut into.
     """
 
     counts: dict[str, int]
@@ -36,6 +36,7 @@ class PassCounts:
     intruded: list[str] = field(default_factory=list)
     marks: dict[str, dict[int, float]] = field(default_factory=dict)
     warmed_s: float = 0.0
+    groups: dict[int, int] = field(default_factory=dict)
 
 
 def prefill_counts(trace: Iterable[Any]) -> Counter[str]:

@@ -55,6 +55,7 @@ class Player:
         self.began = self.ended = time.monotonic()
         self.linked_s = self.computed_s = self.warmed_s = 0.0
         self.intruded: list[str] = []
+        self.groups: dict[int, int] = {}
         names = "begun", "computed", "landed", "asked", "said"
         self.marks: dict[str, dict[int, float]] = {name: {} for name in names}
         self._mark_outcomes()
@@ -65,11 +66,13 @@ class Player:
 
     def _mark_outcomes(self) -> None:
         """When a room is over is written down by the loop: the engine may be busy then, and see it later."""
-        handlers = inside(self.endpoint).loop.handlers
+        handlers, rank = inside(self.endpoint).loop.handlers, inside(self.endpoint).rank
         announce = handlers[do.AnnounceOutcome]
 
         def announced(effect: do.AnnounceOutcome) -> None:
-            self.marks["landed"].setdefault(room_of(effect.room)[0], time.monotonic())
+            room, value = room_of(effect.room)[0], rank.value_of(effect.room)
+            self.marks["landed"].setdefault(room, time.monotonic())
+            self.groups[room] = value.terms.layer_groups if value is not None and value.terms is not None else 1
             announce(effect)
 
         handlers[do.AnnounceOutcome] = announced
@@ -137,7 +140,7 @@ class Player:
             PassCounts(
                 {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
                 left_over(ep), [*complaints, *ep.reports()],
-                [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s,
+                [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s, self.groups,
             ),
         )  # fmt: skip
 

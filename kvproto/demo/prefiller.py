@@ -20,9 +20,10 @@ from kvproto.demo.pass_counts import prefill_counts
 from kvproto.demo.placement import device_of
 from kvproto.demo.player import Player, make_transport, pool_of, started, written
 from kvproto.demo.rank import DemoRank
-from kvproto.demo.run import Route, Run
+from kvproto.demo.run import GROUPS, Route, Run
+from kvproto.demo.shard import AfterLayer
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Status
+from kvproto.engine.room import Room, Status
 from kvproto.testing import inside
 
 
@@ -30,8 +31,8 @@ def prefill(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
     me = DemoRank(run.job, "prefill", rank, directory, device_of(run.device, "prefill", rank))
     for gen, route in enumerate(run.passes):
         endpoint = PrefillEndpoint(
-            me.layout, rank, pool_of(me), make_transport(run), grid=me.grid, settings=run.settings(route),
-            keys=run.keys,
+            me.layout, rank, pool_of(me), make_transport(run), grid=run.grid_of(route), settings=run.settings(route),
+            keys=run.keys, staging=run.staging,
         )  # fmt: skip
         with started(endpoint):
             line.tell("address", endpoint.address)
@@ -67,9 +68,14 @@ class _Prefill(Player):
             self._through(self.run.first)
 
         self.warm_up(carry)
-        self._arrive(endpoint, self.run.timed)
+        if not self.run.alone:
+            self._arrive(endpoint, self.run.timed)
         for room in self.run.forwards:
+            if self.run.alone:
+                self._arrive(endpoint, [room])
             self._compute(endpoint, room)
+            if self.run.alone:
+                self._through([room])
 
     def _ready(self, endpoint: PrefillEndpoint) -> None:
         rows = {room.room: self._place(room) for room in self.run.job.rooms}
@@ -111,8 +117,9 @@ class _Prefill(Player):
     def _compute(self, endpoint: PrefillEndpoint, room: RoomSpec) -> None:
         """The forward of one room, chunk by chunk; what is to be aborted stops half-way."""
         name, start = self.name(room.room), time.monotonic()
+        by_layer = self.route == "live_layers" and room.layer_groups != 1
         self.mark("begun", room.room)
-        for upto, row in self.me.prefill(room.room):
+        for upto, row in self.me.prefill(room.room, self._after_layer(endpoint, name) if by_layer else None):
             if self.route == "live" and room.room in self.run.aborted and 2 * upto >= room.tokens:
                 self._give_up(endpoint, room)
                 break
@@ -128,6 +135,17 @@ class _Prefill(Player):
                 self.kept[room.room] = self.me.copied(room.room)
         self.held.add(room.room)
         self._reap()
+
+    def _after_layer(self, endpoint: PrefillEndpoint, name: Room) -> AfterLayer:
+        """Says which layers are there: as often as there may be groups, for each time takes the host some 20 us."""
+        held = self.me.shard.layers
+        every = max(1, held // GROUPS)
+
+        def after_layer(upto: int, layers: int) -> None:
+            if layers % every == 0 and layers < held:
+                endpoint.produced(name, upto, written(self.me), layers=layers)
+
+        return after_layer
 
     def _give_up(self, endpoint: PrefillEndpoint, room: RoomSpec) -> None:
         if self.run.abort == "prefill":

@@ -20,7 +20,7 @@ from kvproto.demo.job import DemoJob, RoomSpec, Side
 from kvproto.demo.model import prompt
 from kvproto.demo.oracle import load_truth
 from kvproto.demo.pages import Allocator
-from kvproto.demo.shard import Shard
+from kvproto.demo.shard import AfterLayer, Shard
 from kvproto.demo.verify import Sheet
 from kvproto.layout.sharding import cell, chunks, grid_tokens
 
@@ -63,9 +63,9 @@ class DemoRank:
         self._guard.renew(table)
         self._allocator.give(table)
 
-    def prefill(self, room: int) -> Iterator[tuple[int, bytes | None]]:
+    def prefill(self, room: int, after_layer: AfterLayer | None = None) -> Iterator[tuple[int, bytes | None]]:
         """`Shard.prefill` of the room's prompt into its pages."""
-        return self.shard.prefill(prompt(self.job, self.rooms[room]), self.tables[room])
+        return self.shard.prefill(prompt(self.job, self.rooms[room]), self.tables[room], after_layer)
 
     def resume(self, room: int, token: int, count: int | None = None) -> Iterator[bytes]:
         """`Shard.resume` of the room after `token`, the last one that was generated: `count` more, or all."""
@@ -76,7 +76,7 @@ class DemoRank:
 
     def copied(self, room: int) -> Copied:
         """The room's KV as it is now, for `told`."""
-        return copied(self.pool, self.held(room))
+        return copied(self.pool, self.held(room), hashed=self.job.hashed)
 
     def told(self, copies: Copied) -> Sheet:
         return told(copies, self.shard.first_layer, self.shard.first_head)
@@ -112,7 +112,7 @@ class DemoRank:
     def _marked(self, room: int) -> PooledRoom:
         """The room with K of a head that this rank does not hold, for the control that needs one."""
         held, heads = self.held(room), self.job.heads
-        if self.shard.heads > 1 or heads == 1:
+        if self.shard.heads > 1 or heads == 1 or self.job.hashed:
             return held
         other = (self.shard.first_head + 1) % heads
         foreign = load_truth(self.directory, room).keys[self.shard.first_layer, other]

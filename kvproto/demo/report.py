@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kvproto.demo import by_layer
 from kvproto.demo.conduct import DemoResult, Pass
 from kvproto.demo.job import GroupShape
 from kvproto.demo.run import Run
@@ -26,7 +27,8 @@ ROWS = (
 )  # fmt: skip
 PHASES = ("start", "bootstrap", "warm-up", "prefill", "transfer", "continuation")
 TITLES = {
-    "live": "live", "live_slices": "live, slices", "staged": "ready, staged", "slices": "ready, slices",
+    "live": "live", "live_layers": "live, by layer", "live_slices": "live, slices",
+    "staged": "ready, staged", "slices": "ready, slices",
 }  # fmt: skip
 PART_TEXTS = {
     "prefill": "forward of the prompt on P", "transfer": "then: what the transfer adds",
@@ -49,10 +51,11 @@ class ProgressBars:
         )  # fmt: skip
         chunks = sum(-(-room.tokens // job.chunk) for room in whole) if "live" in run.passes else 0
         chunks += sum((room.tokens - 1) // (2 * job.chunk) for room in job.rooms if room.room in lost)
-        again = run.passes.count("live_slices")
+        again = run.passes.count("live_slices") + run.passes.count("live_layers")
         chunks += again * sum(-(-room.tokens // job.chunk) for room in job.rooms)
         tokens = sum(room.new for room in whole) if "live" in run.passes else 0
-        tokens += again * sum(min(2, room.new) for room in job.rooms)
+        tokens += run.passes.count("live_slices") * sum(min(2, room.new) for room in job.rooms)
+        tokens += run.passes.count("live_layers") * sum(room.new for room in job.rooms)
         placed = len(run.passes) * len(job.rooms) * job.decode.ranks
         self._tasks: dict[str, TaskID] = {
             "computed": self._progress.add_task("chunks computed by P", total=chunks),
@@ -102,6 +105,8 @@ def show(result: DemoResult) -> None:
     console.print(passes(result))
     if any(done.spans.get("whole") for done in result.passes):
         console.print(first_tokens(result))
+    if result.run.alone:
+        console.print(by_layer.table(result))
     if ratio := ratios(result):
         console.print(
             f"Slices against staging: {ratio['seconds']:.1f} times the time, {ratio['pieces']:,.0f} times the pieces."
@@ -172,6 +177,7 @@ def as_json(result: DemoResult) -> dict[str, Any]:
         "wrong_in_all": len(result.wrong), "seconds": result.seconds,
         "tokens": result.tokens, "controls_found": found, "controls_planted": planted, "ratios": ratios(result),
         "unsharded": spread(result.unsharded),
+        **({"by_layer": by_layer.rows(result)} if result.run.alone else {}),
         "passes": [
             {
                 "route": done.route, **done.counts, "seconds": done.seconds, "gbs": speed(result.run, done),

@@ -5,7 +5,10 @@ The same rooms are carried several times, in *passes*:
     live         as an engine does it: regions are asked for when the rooms arrive, chunks leave while later ones are
                  still being computed, D says a room's next token as soon as the room has landed and continues the text
                  when all are through. Aborts happen here, and the controls are shown to be found.
-    live_slices  the same without staging, every part as small writes straight into the pages; no aborts, no controls
+    live_layers  as live, layer by layer: what a forward has computed leaves while it computes later layers. Each
+                 request says into how many groups of layers it is cut, or leaves that to what the link costs. A cell
+                 is as long as a forward here; where rooms are not cut it is better shorter (`cell`)
+    live_slices  as live without staging, every part as small writes straight into the pages; no aborts, no controls
     staged       all KV is there and every room open before the clock runs; nothing but the transfer takes time.
     slices       the same without staging: what staging is measured against.
 
@@ -21,24 +24,29 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from kvproto.demo.job import DemoJob, RoomSpec
 from kvproto.fsm.timing import Timer
+from kvproto.layout.costs import Costs
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import chunks, grid_tokens
 from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import Settings
 
-Route = Literal["live", "live_slices", "staged", "slices"]
+Route = Literal["live", "live_layers", "live_slices", "staged", "slices"]
 Abort = Literal["none", "prefill", "decode"]
 Carrier = Literal["nixl", "mooncake"]
+Staging = Literal["device", "pinned"]
 PATIENCE_TRIES = 4
 BATCH = 3  # rooms of a prefill batch
 LONG_PATIENCE_S = 20.0  # where the staged route is measured, nothing should leave it
 EVERY_STEP = 1 << 18  # trace entries a rank keeps: all of them, for runs of this size
 USUAL: tuple[Route, ...] = ("live", "staged", "slices")
+TOLD_WHOLE: tuple[Route, ...] = ("live", "live_layers")  # passes whose texts are continued to their end
+GROUPS = 8  # of layers, at most, where what pays decides
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,11 @@ class Run:
     warm: bool = False  # the first room is not timed
     slots: int = 4  # staging slots of a P rank
     keys: str | None = None  # the secret file that all ranks share: an encrypted control plane
-    costs: str = "free"  # what links are taken to cost: nothing, so that all goes by the ring whatever its size
+    costs: Costs | str = "free"  # what links are taken to cost: nothing, so that all goes by the ring whatever its size
+    ring_only: bool = False  # all goes by the ring whatever links cost
+    cell: int = 0  # tokens of a chunk of rooms that are not cut into layer groups; 0: as many as a forward has
+    alone: bool = False  # a room at a time: the next one comes when D has the one before
+    staging: Staging = "device"
 
     def __post_init__(self) -> None:
         """ValueError, or LayoutError, for what cannot run."""
@@ -67,18 +79,30 @@ class Run:
             plan.admit(room.tokens, room.prefix)
         if self.ring < 1 or self.patience <= 0 or self.window < 1:
             raise ValueError("a run needs a ring of at least one byte, a window of one chunk and some patience")
+        if self.job.hashed and any(not each.startswith("live") for each in self.passes):
+            raise ValueError("of KV that is compared by hashes nothing is kept that could be there before")
         if self.abort != "none" and len(self.job.rooms) < 2:
             raise ValueError("to abort rooms takes at least two, so that one is left to be unharmed")
+        if (most := max(room.layer_groups for room in self.job.rooms)) > plan.fewest_layers:
+            raise ValueError(f"{most} layer groups: some rank holds only {plan.fewest_layers} layers of another's")
         if not self.passes or not set(self.passes) <= set(get_args(Route)):
             raise ValueError(f"passes are some of {', '.join(get_args(Route))}")
 
     @property
     def grid(self) -> int:
-        return grid_tokens(self.job.chunk, self.job.prefill.page_size, self.job.decode.page_size)
+        return self.grid_of("live")
+
+    def grid_of(self, route: Route) -> int:
+        """Tokens a chunk, or in the pass that goes layer by layer a cell, in this pass."""
+        tokens = self.job.chunk if route == "live_layers" else self.cell or self.job.chunk
+        return grid_tokens(tokens, self.job.prefill.page_size, self.job.decode.page_size)
 
     @property
     def plan(self) -> Plan:
-        return Plan(self.job.layout("prefill"), self.job.layout("decode"), self.grid)
+        return self.plan_of("live")
+
+    def plan_of(self, route: Route) -> Plan:
+        return Plan(self.job.layout("prefill"), self.job.layout("decode"), self.grid_of(route))
 
     @property
     def aborted(self) -> frozenset[int]:
@@ -101,10 +125,10 @@ class Run:
         batches = [rooms[first : first + BATCH] for first in range(0, len(rooms), BATCH)]
         return [room for batch in batches for room in sorted(batch, key=lambda room: (room.tokens, room.room))]
 
-    @property
-    def cells(self) -> int:
-        """Chunks of all rooms."""
-        return sum(chunks(room.tokens, room.prefix, self.grid) for room in self.job.rooms)
+    def chunks_in(self, route: Route, groups: Mapping[int, int]) -> int:
+        """Of all rooms, cut into so many layer groups; of those that are not named: not cut."""
+        grid = self.grid_of(route)
+        return sum(chunks(room.tokens, room.prefix, grid, groups.get(room.room, 1)) for room in self.job.rooms)
 
     @property
     def timed_bytes(self) -> int:
@@ -114,13 +138,14 @@ class Run:
 
     def settings(self, route: Route) -> Settings:
         """Of every rank in this pass."""
-        plan = self.plan
-        slot = max(plan.part_bytes(share, self.grid) for share in plan.shares)
+        plan, grid = self.plan_of(route), self.grid_of(route)
+        slot = max(plan.part_bytes(share, grid) for share in plan.shares)
         patience = self.patience if route.startswith("live") else LONG_PATIENCE_S
         return Settings(
             timing=Timing(patience=Timer(patience / PATIENCE_TRIES, PATIENCE_TRIES)), window=self.window,
             slot_bytes=-(-slot // 256) * 256, slots=self.slots, ring_bytes=self.ring,
-            route="pages" if route.endswith("slices") else "cost", costs=self.costs, trace=EVERY_STEP,
+            route="pages" if route.endswith("slices") else "staged" if self.ring_only else "cost", costs=self.costs,
+            trace=EVERY_STEP, layer_groups=GROUPS if route == "live_layers" else 1,
         )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ hold replicas and each attends for its share of that head's queries.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,9 @@ from kvproto.demo.comm import Comm
 from kvproto.demo.job import DemoJob, Side
 from kvproto.demo.model import AUX, UnshardedRoom, aux_row, build, pieces_of, read_aux, rounded, torch_dtype
 from kvproto.demo.pages import PagedKV
+
+#: told the tokens of which the pages hold the first so many of this rank's layers, and how many layers that is
+AfterLayer = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -79,14 +82,17 @@ class Shard:
     def last_stage(self) -> bool:
         return self.comm.stage == self.comm.pp - 1
 
-    def prefill(self, ids: Tensor, table: Sequence[int]) -> Iterator[tuple[int, bytes | None]]:
+    def prefill(
+        self, ids: Tensor, table: Sequence[int], after_layer: AfterLayer | None = None
+    ) -> Iterator[tuple[int, bytes | None]]:  # fmt: skip
         """Forward `ids` chunk by chunk into the pages; after each: (tokens now in the pages, aux row).
 
-        The aux row is None until the last chunk, and then the same on every rank of the group.
+        The aux row is None until the last chunk, and then the same on every rank of the group.  `after_layer` is
+        called as the forward goes on.
         """
         first = 0
         for piece in pieces_of(ids.to(self.device), self.job.chunk):
-            logits = self._forward(piece, table, first)
+            logits = self._forward(piece, table, first, after_layer)
             first += len(piece)
             yield first, self._chosen(logits) if first == len(ids) else None
 
@@ -112,7 +118,9 @@ class Shard:
         return self.comm.share(bytes(AUX.size) if logits is None else aux_row(int(logits.argmax()), logits))
 
     @torch.inference_mode()
-    def _forward(self, ids: Tensor, table: Sequence[int], first: int) -> Tensor | None:
+    def _forward(
+        self, ids: Tensor, table: Sequence[int], first: int, after_layer: AfterLayer | None = None
+    ) -> Tensor | None:  # fmt: skip
         """Tokens `ids` [t] at positions [first, first + t) through this rank's layers; logits on the last stage."""
         body = self.model.model
         hidden = body.embed_tokens(ids[None])
@@ -121,11 +129,13 @@ class Shard:
         where = torch.arange(first, first + len(ids), device=self.device)[None]
         rotary = body.rotary_emb(hidden, position_ids=where)
         cache = _Pages(self, table, first, len(ids))
-        for layer in body.layers[self.first_layer : self.first_layer + self.layers]:
+        for done, layer in enumerate(body.layers[self.first_layer : self.first_layer + self.layers], 1):
             hidden = layer(
                 hidden, attention_mask=None, position_ids=where, past_key_values=cache, use_cache=True,
                 position_embeddings=rotary, heads=self._heads,
             )  # fmt: skip
+            if after_layer is not None:
+                after_layer(first + len(ids), done)
         if not self.last_stage:
             self.comm.send_hidden(hidden)
             return None
