@@ -27,6 +27,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
@@ -51,6 +53,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
     """Causal attention of one head. `q` [t, d] are the last t of the n tokens in `k` and `v` [n, d]; gives [t, d]."""
     q, k, v = (x.clone(memory_format=torch.contiguous_format) for x in (q, k, v))
     t, n = q.shape[0], k.shape[0]
+    if q.is_cuda and t > 1:  # without the t x n scores, which would be most of what a long prompt takes
+        q, k, v = (x[None, None] for x in (q, k, v))
+        return scaled_dot_product_attention(q, k, v, attn_mask=causal_lower_right(t, n), scale=scaling)[0, 0]
     scores = (q @ k.T) * scaling
     if t > 1:
         later = torch.ones(t, n, dtype=torch.bool, device=q.device).triu(n - t + 1)
