@@ -77,7 +77,7 @@ class BenchProcesses:
         names = list(range(1, case.rooms + 1))
         self.members.tell("PD", "fill", names, tokens, case.fresh)
         bulk_tokens = self._bulk_tokens(case, form)
-        bare = case.beside and case.rooms == 1 and bulk_tokens == tokens and case.route == "staged"
+        bare = case.beside and case.rooms == 1 and bulk_tokens == tokens and case.route != "pages"
         times: list[float] = []
         bulks: list[float] = []
         bares: list[float] = []
@@ -110,7 +110,7 @@ class BenchProcesses:
             "best_gbs": 1e-9 * nbytes / min(times), "all_ms": [round(1e3 * t, 4) for t in times],
             "all_bulk_ms": [round(1e3 * t, 4) for t in bulks],
             "pieces": stats["P", 0]["pieces"] // (turn + 2), "phases": phases(logs),
-            "went": "staged" if stats["P", 0]["writes"] else "pages",
+            "went": "staged" if stats["P", 0]["writes"] else "mapped" if stats["P", 0]["mapped"] else "pages",
             **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / case.rooms / bulk,
                 "ratio": case.rooms * bulk / statistics.median(times)} if bulk else {}),
             **({"bare_ms": 1e3 * statistics.median(bares[-len(times) :])} if bares else {}),
@@ -145,7 +145,9 @@ class BenchProcesses:
             route="pages" if case.what == "slice" else case.route,
             slot_bytes=max(form.plan.part_bytes(share, grid) for share in form.plan.shares),
         )  # fmt: skip
-        return EndpointForm(prefill, decode, grid, settings, form.pages, case.staging, case.max_descs)  # type: ignore[arg-type]
+        return EndpointForm(
+            prefill, decode, grid, settings, form.pages, case.staging, case.max_descs, case.maps  # type: ignore[arg-type]
+        )
 
     def _transfer(self, names: Sequence[int], gen: int, tokens: int) -> tuple[float, dict[str, Any]]:
         rooms = [(name, gen) for name in names]

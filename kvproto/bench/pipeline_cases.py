@@ -61,6 +61,8 @@ class Case:
     staging: str = "device"
     #: how parts travel (`Settings.route`); of `what` "slice": page to page
     route: Route = "staged"
+    #: kernels may store into the peer's pages, where the transport has them mapped (`kvproto.engine.mapped_pages`)
+    maps: bool = False
     #: pages follow one another, as in a cache that nothing has been freed of
     fresh: bool = False
     #: seconds after which no further sample is begun, where there are three

@@ -53,6 +53,7 @@ class EndpointForm(msgspec.Struct, frozen=True):
     pages: int  # of 16 tokens, in each pool
     staging: Kind = "device"
     max_descs: int = 0
+    maps: bool = False
 
     @property
     def plan(self) -> Plan:
@@ -85,7 +86,7 @@ class PipelineRank:
             self.pool, self._filled, self._of = None, (), layout
             self._let_go()
             self.pool = empty_pool(layout, self.index, form.pages * 16 // layout.page_size, self.device)
-        transport = NixlTransport()
+        transport = NixlTransport(maps=form.maps)
         if form.max_descs:
             transport.caps = msgspec.structs.replace(transport.caps, max_descs=form.max_descs)
         make: Callable[..., Any] = PrefillEndpoint if self.side == "P" else DecodeEndpoint

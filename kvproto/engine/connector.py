@@ -29,24 +29,29 @@ class WireUp:
         self._answer = answer
         #: by link: the call that waits for the thread; both threads change it
         self._lock = threading.Lock()
-        self._waiting: dict[int, tuple[int, bytes, Callable[[], None]]] = {}
+        self._waiting: dict[int, tuple[int, bytes, Callable[[], None], Callable[[str], None]]] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvproto-wire-up")
 
-    def connect(self, link: int, session: int, endpoint: bytes, prepare: Callable[[], None]) -> None:
-        """Connect to this endpoint for this call; `prepare` what else the link needs first."""
+    def connect(
+        self, link: int, session: int, endpoint: bytes, prepare: Callable[[], None], reach: Callable[[str], None]
+    ) -> None:
+        """Connect to this endpoint for this call; `prepare` what else the link needs first, and with the peer that was
+        connected what it needs then.
+        """
         with self._lock:
             waits = link in self._waiting
-            self._waiting[link] = session, endpoint, prepare
+            self._waiting[link] = session, endpoint, prepare, reach
         if not waits:
             self._pool.submit(self._connect, link)
 
     def _connect(self, link: int) -> None:
         with self._lock:
-            session, endpoint, prepare = self._waiting.pop(link)
+            session, endpoint, prepare, reach = self._waiting.pop(link)
         try:
             prepare()
             peer = self._transport.connect(endpoint)
             self._transport.warm(peer, WARM_S)
+            reach(peer)
         except TransportError as error:
             self._answer(WireFailed(link, session, f"{error.kind}: {error}"))
         except Exception as error:  # noqa: BLE001  # a library's own: the link fails with its words, the loop goes on

@@ -51,7 +51,8 @@ METRICS: dict[str, Metric] = {
     "kvproto_sends": Metric("gauge", ("state",), "Prefill: sends that are not over, by state."),
     "kvproto_grants": Metric("gauge", ("state",), "Decode: chunks under way, by state."),
     "kvproto_parts": Metric("counter", ("route",), "Prefill: parts by route: staged, slices (page by page, since the"
-                            " ring was not to be had), direct (page to page, as nothing is re-sliced)."),
+                            " ring was not to be had), direct (page to page, as nothing is re-sliced), mapped (by a"
+                            " kernel that stores into the peer's pages)."),
     "kvproto_route_seconds": Metric("gauge", ("peer_group", "peer_rank", "route"), "Prefill: what the KV of the last"
                                     " kind of room for this peer was thought to take by each route that there is: the"
                                     " smaller one is chosen."),
@@ -116,7 +117,7 @@ def _loop(loop: Any) -> Iterator[Measured]:
 
 def _prefill(rank: PrefillRank, data: Any) -> Iterator[Measured]:
     yield from _by_state("kvproto_sends", (send for parts in rank.sends.values() for send in parts.values()))
-    routes = {"staged": "writes", "slices": "slices", "direct": "direct"}
+    routes = {"staged": "writes", "slices": "slices", "direct": "direct", "mapped": "mapped"}
     yield from _counted("kvproto_parts", {route: data.stats[name] for route, name in routes.items()})
     yield from _counted("kvproto_fallbacks", {key[1:3]: count for key, count in rank.entered.items()})
     yield from _estimates(rank)

@@ -19,15 +19,17 @@ import numpy as np
 from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.gathers import Gathers
 from kvproto.engine.loop import Loop
+from kvproto.engine.mapped_pages import MappedPages, MappedPart
 from kvproto.engine.pool_memory import costs_profile, open_memory
 from kvproto.engine.prepared_writes import SMALL, PreparedWrites
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
-from kvproto.engine.writes import RankWrites
+from kvproto.engine.writes import KernelBatch, RankWrites
 from kvproto.errors import KvprotoError
-from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError, WritePart
 from kvproto.layout.byte_runs_numpy import PageRuns, batches
+from kvproto.layout.costs import PROFILES
 from kvproto.layout.placement import Placement, closed_between
 from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.protocol import effects as do
@@ -74,11 +76,12 @@ class PrefillData:
         )  # fmt: skip
         self.prepared = self.gathers.prepared
         self.writes = RankWrites(loop, transport, self.drafts)
+        self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement)
         rank.tells = transport.caps.native_notify
         rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
         #: grants that were heard when it was last looked what will be written, and what of it is not made ready yet
         self._granted, self._foreseen = 0, deque[do.LaunchGather]()
-        self._counts = {"writes": 0, "slices": 0, "direct": 0}
+        self._counts = {"writes": 0, "slices": 0, "direct": 0, "mapped": 0}
         loop.handlers |= {
             do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,
             do.AdoptWire: self._adopt_wire, do.DropWire: self._drop_wire, do.Disconnect: self._disconnect,
@@ -171,6 +174,21 @@ class PrefillData:
         self.writes.offer(key, peer, made, after)
 
     def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
+        mapped = self.mapped.get(peer, part)
+        return self._pieces(effect, peer, part) if mapped is None else deque((self._kernel(effect, part, mapped),))
+
+    def _kernel(self, effect: do.PreparePages, part: Share, mapped: MappedPart) -> KernelBatch:
+        entry, plan = self.entries[effect.room], self.plans[effect.link][0]
+        bound = mapped.bind(entry.table, effect.pages, effect.first, effect.tokens)
+        self._counts["mapped"] += 1
+
+        def launch() -> Ticket:
+            self.lane.await_table(entry)
+            return bound(self.lane.stream, None)
+
+        return KernelBatch(launch, mapped.sources, plan.part_bytes(part, effect.tokens))
+
+    def _pieces(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
         caps, (plan, _), first = self.transport.caps, self._share_of(effect.link), effect.first
         theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
         table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])
@@ -202,6 +220,13 @@ class PrefillData:
             self._part(link)
         self.link_peer[link] = peer
         self.leaving.discard(peer)
+        self.rank.reach(link, PROFILES["mapped"] if self._stores(link, peer) else None)
+
+    def _stores(self, link: int, peer: PeerId) -> bool:
+        """Whether a kernel stores what this link's peer is owed, and nobody has said what links cost."""
+        plan, reader = self.plans[link]
+        owed = [share for share in plan.duties(self.rank.index) if share.reader == reader]
+        return bool(owed) and not self.rank.settings.costs and self.mapped.get(peer, owed[0]) is not None
 
     def _drop_wire(self, effect: do.DropWire) -> None:
         self._leave_unless_wanted(PeerId(effect.wire))
@@ -236,3 +261,4 @@ class PrefillData:
         except Busy:
             return
         self.leaving.discard(peer)
+        self.mapped.forget(peer)

@@ -36,7 +36,7 @@ from kvproto.io.clock import Clock, MonotonicClock
 from kvproto.io.control.control import LOOPBACK, Peer
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
-from kvproto.io.transports.base import Transport
+from kvproto.io.transports.base import PeerId, Transport
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -292,7 +292,11 @@ class PrefillEndpoint(Endpoint):
                 for shares in plan.cuts(owed, self._rank.settings.layer_groups):
                     self._data.kernels.prepare(self.pool, "gather", shares)
 
-        self._wire_up.connect(effect.link, effect.session, effect.endpoint, prepare)
+        def reach(peer: str) -> None:
+            for shares in plan.cuts(owed, self._rank.settings.layer_groups) if owed else ():
+                self._data.mapped.make(PeerId(peer), plan, shares, effect.placement)
+
+        self._wire_up.connect(effect.link, effect.session, effect.endpoint, prepare, reach)
 
     def _wired(self, event: ev.WiredUp | ev.WireFailed) -> None:
         def tell() -> None:

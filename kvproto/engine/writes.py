@@ -22,6 +22,7 @@ which part was at fault, and hardly one was: all of them go from one region to o
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +30,23 @@ from kvproto.engine.gathers import Key
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.engine.prepared_writes import PreparedWrites, StagedWrite
-from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Transport, WritePart
+from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Ticket, Transport, WritePart
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.notification import MAX_NOTES
 from kvproto.protocol.states import Cause
 
-Batch = StagedWrite | list[WritePart]
+
+@dataclass(frozen=True, slots=True)
+class KernelBatch:
+    """A whole part that a kernel stores into the peer's pages; our regions that it reads, and its bytes."""
+
+    launch: Callable[[], Ticket]
+    sources: tuple[int, ...]
+    nbytes: int
+
+
+Batch = StagedWrite | KernelBatch | list[WritePart]
 #: pieces that one pass posts: some 50 ms
 BUDGET = 16384
 
@@ -152,15 +163,17 @@ class RankWrites:
             self._together.setdefault(left.peer, {})[key] = batch
             return
         try:
-            handle = self.transport.write_many(left.peer, batch, b"")
+            if isinstance(batch, KernelBatch):
+                handle = self.transport.run(left.peer, batch.launch, batch.sources)
+            else:
+                handle = self.transport.write_many(left.peer, batch, b"")
         except Busy:
             self._put_off(left.peer, (key,))
             return
         except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
             self._refused(key, error)
             return
-        nbytes = sum(int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum()) for part in batch)
-        self._posted(handle, (key,), sum(len(part.descs) for part in batch), nbytes)
+        self._posted(handle, (key,), *_size(batch))
         left.batches.popleft()
         if left.batches:
             self._offer(key, left)
@@ -247,3 +260,11 @@ class RankWrites:
         for key in self.flying.pop(handle):
             self.loop.raise_event(ev.BatchSettled(*key))
         return True
+
+
+def _size(batch: KernelBatch | list[WritePart]) -> tuple[int, int]:
+    """Pieces and bytes."""
+    if isinstance(batch, KernelBatch):
+        return 1, batch.nbytes
+    nbytes = sum(int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum()) for part in batch)
+    return sum(len(part.descs) for part in batch), nbytes

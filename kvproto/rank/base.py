@@ -31,7 +31,7 @@ from kvproto.fsm.party import Party
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
 from kvproto.fsm.vocabulary import Effect, Event, State
-from kvproto.layout.costs import Estimate, PageForm
+from kvproto.layout.costs import Costs, Estimate, PageForm
 from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError
@@ -61,6 +61,8 @@ class LinkPeer(msgspec.Struct):
     #: prefill: the transport's description of the decode rank, and where the rows of its pool lie
     endpoint: bytes = b""
     placement: Placement | None = None
+    #: prefill: what the link costs, where it is not what links of this rank do
+    costs: Costs | None = None
     #: prefill: what the KV of rooms of so many tokens, runs of pages and layer groups would cost by each route
     estimates: dict[tuple[int, int, int], Estimate] = msgspec.field(default_factory=dict)
     #: prefill, by layer groups: what it is owed in all and in the first group, and its pages (None: closed to writes)

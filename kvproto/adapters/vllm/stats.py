@@ -18,7 +18,7 @@ from kvproto.engine.room import Outcome
 from kvproto.protocol.states import Cause
 
 #: by name: what is added up of an endpoint's metrics
-COUNTED = {"bytes": ("bytes",), "posts": ("writes", "slices", "direct")}
+COUNTED = {"bytes": ("bytes",), "posts": ("writes", "slices", "direct", "mapped")}
 NAMES = ("sent", "received", "aborted", "failed", *COUNTED)
 GIVEN_UP = (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED)
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
+from kvproto.io.kernels.crossing import Crossing, Done, Launch, PagesCopy, Ticket
 from kvproto.io.kernels.digest import wrong_table
 from kvproto.io.kernels.pool import KernelError, Pool, Side, SliceCopy, need
 from kvproto.layout.plan import Share
@@ -34,21 +35,6 @@ __all__ = [
     "need",
     "on_stream",
 ]  # fmt: skip
-
-
-class Ticket(Protocol):
-    """One launch, as far as its caller may follow it."""
-
-    def done(self) -> bool:
-        """Whether all of its reads and writes are over. Never blocks."""
-        ...
-
-
-class Done:
-    """The ticket of work that was over when the call returned."""
-
-    def done(self) -> bool:
-        return True
 
 
 class EventTicket:
@@ -132,8 +118,6 @@ def on_stream(stream: Any) -> AbstractContextManager[Any]:
 
 StagedPart = tuple[Share, torch.Tensor]
 """A share and the uint8 view of its staged bytes."""
-Launch = Callable[[Any, Any], Ticket]
-"""A call that lacks its launch only: `launch(stream, after)`, as often as wanted."""
 
 
 class Kernels(Protocol):
@@ -182,3 +166,9 @@ class Kernels(Protocol):
         """`gather_parts` or `scatter` of these, checked and made ready now, to be launched later."""
         move = self.gather_parts if side == "gather" else self.scatter
         return lambda stream, after: move(pool, table, first, tokens, parts, stream=stream, after=after)
+
+    def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:  # noqa: ARG002
+        """A copy straight into a peer's pages, where they are mapped here; None: these kernels have none.
+
+        This may take seconds, as `prepare` may, and any thread may call it."""
+        return None

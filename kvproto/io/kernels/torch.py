@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from kvproto.io.kernels.base import Done, Events, Kernels, Pool, Side, StagedPart, Ticket, check_call, on_stream
+from kvproto.io.kernels.crossing import Crossing, HostCopy, PagesCopy
 from kvproto.io.kernels.digest import digest_rows
 from kvproto.io.kernels.pool import KernelError, Slice
 from kvproto.layout.plan import Share
@@ -51,6 +52,9 @@ class TorchKernels(Kernels):
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         return self._move("scatter", pool, table, first, tokens, parts, stream, after, digest)
+
+    def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
+        return HostCopy(crossings) if pool.device.type == "cpu" else None
 
     def _move(
         self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],

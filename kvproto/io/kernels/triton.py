@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from kvproto.io.kernels.across import AcrossTuning, PagesAcross
 from kvproto.io.kernels.base import (
     Done,
     Events,
@@ -30,10 +31,23 @@ from kvproto.io.kernels.base import (
     need,
 )
 from kvproto.io.kernels.batch import BEST, INTERPRETED, MAX_UNITS, Batch, KernelTuning
+from kvproto.io.kernels.crossing import Crossing, PagesCopy
 from kvproto.io.kernels.tile import MAX_PARTS
 from kvproto.layout.plan import Share
 
 __all__ = ["INTERPRETED", "KernelTuning", "TritonKernels"]
+
+class DeviceCopy:
+    """A share on its way into a peer's pages, by kernels of this device."""
+
+    def __init__(self, kernels: TritonKernels, place: int, copies: Sequence[PagesAcross]) -> None:
+        self._kernels, self._place, self._copies = kernels, place, copies
+
+    def bind(self, table: torch.Tensor, theirs: bytes, first: int, tokens: int) -> Launch:
+        """As the contract has it."""
+        there = torch.frombuffer(bytearray(theirs), dtype=torch.uint8)
+        return partial(self._kernels.carry, self._place, self._copies, table, there, first, tokens)
+
 
 ALONE = "alone"
 """Marks what was prepared of a single share, for scatters of some of them."""
@@ -47,10 +61,10 @@ class TritonKernels:
     What two threads make of one cut at a time is made twice, and the first stays: its table may be in use by then.
     """
 
-    def __init__(self, tuning: KernelTuning = BEST) -> None:
+    def __init__(self, tuning: KernelTuning = BEST, across: AcrossTuning = AcrossTuning()) -> None:  # noqa: B008
         power = tuning.tile & (tuning.tile - 1) == 0
         need(power and tuning.tile >= 16, f"a tile is a power of two of bytes, 16 or more, not {tuning.tile}")
-        self._tuning = tuning
+        self._tuning, self._across = tuning, across
         self._events = Events()
         self._streams: dict[int, Any] = {}
 
@@ -84,6 +98,10 @@ class TritonKernels:
     ) -> Ticket:  # fmt: skip
         shares, buffers = zip(*parts, strict=True) if parts else ((), ())
         return self._move("scatter", pool, table, first, tokens, shares, buffers, stream, after, digest)
+
+    def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
+        with self._at(pool.place):
+            return DeviceCopy(self, pool.place, [PagesAcross(each, pool.device, self._across) for each in crossings])
 
     def _make(self, pool: Pool, side: Side, cut: SliceCopy, *, digests: bool) -> list[Batch]:
         slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
@@ -158,6 +176,16 @@ class TritonKernels:
             for copy in copies:
                 copy(stream.cuda_stream)
             return self._events.ticket(stream)
+
+    def carry(
+        self, place: int, copies: Sequence[PagesAcross], table: torch.Tensor, theirs: torch.Tensor, first: int,
+        tokens: int, stream: Any, after: Any,
+    ) -> Ticket:  # fmt: skip
+        """Launch a copy into a peer's pages; `theirs` is on the host, and sent on the same stream."""
+        with self._at(place), SAME if INTERPRETED or stream is None else torch.cuda.stream(stream):
+            there = theirs.to(table.device, non_blocking=True)
+            bound = [copy.bind(table.data_ptr(), there.data_ptr(), first, tokens) for copy in copies]
+            return self._launch(place, bound, there, stream, after)
 
     @staticmethod
     def _at(place: int) -> AbstractContextManager[object]:

@@ -32,7 +32,7 @@ Units: addresses, offsets and lengths are bytes, times are seconds.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NewType, Protocol, TypeAlias
 
 import msgspec
@@ -190,6 +190,14 @@ class PeerLost(msgspec.Struct, frozen=True):
 TransportEvent: TypeAlias = Completed | Failed | Arrived | PeerLost
 
 
+class Ticket(Protocol):
+    """Work that was begun."""
+
+    def done(self) -> bool:
+        """Whether it is over. Never blocks."""
+        ...
+
+
 class Transport(Protocol):
     """One instance per rank."""
 
@@ -242,6 +250,14 @@ class Transport(Protocol):
 
     def drop(self, draft: WriteDraft) -> None:
         """Give up a draft that was not posted; drop those to a peer before it is disconnected."""
+
+    def maps(self, peer: PeerId) -> Mapping[int, int] | None:
+        """Where this process has the peer's regions, as addresses by index: those that are here at all; None: no one
+        is, only writes reach them. What was found holds as long as the same object is found."""
+
+    def run(self, peer: PeerId, launch: Callable[[], Ticket], sources: tuple[int, ...]) -> Handle:
+        """A write that a kernel of the caller's does, from our regions of these indices into mapped ones of the peer.
+        `launch` begins it; what that raises is raised, and nothing was written. It ends like a write, without a tag."""
 
     def poll(self) -> list[TransportEvent]:
         """What happened since the last poll; also what makes things happen. Never blocks."""

@@ -34,6 +34,8 @@ class RegionEntry(msgspec.Struct, frozen=True, array_like=True):
     nbytes: Annotated[int, msgspec.Meta(gt=0, lt=_TOP - 1)]
     kind: Kind
     dev: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+    #: what another process of the same host maps it with (`device_maps`); empty: it cannot
+    share: Annotated[bytes, msgspec.Meta(max_length=128)] = b""
 
 
 class Header(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 
-from .base import Busy, Fault, Handle, PeerId, StaleEndpoint, UsageError
+from .base import Busy, Fault, Handle, PeerId, StaleEndpoint, Ticket, UsageError
 from .endpoint import InstanceDescription
 from .regions import Request, remote_table
 
@@ -25,6 +25,16 @@ class InFlightWrite:
         self.sources = request.sources
         self.count = request.count
         self.silent = False  # its outcome was reported, or is not wanted
+
+
+class KernelWrite(InFlightWrite):
+    """A write that a kernel does; nothing of it is the backend's."""
+
+    __slots__ = ("ticket",)
+
+    def __init__(self, handle: Handle, peer: PeerId, sources: tuple[int, ...], ticket: Ticket) -> None:
+        self.handle, self.peer, self.sources, self.ticket = handle, peer, sources, ticket
+        self.count, self.silent = 0, False
 
 
 class TransportLink:

@@ -16,7 +16,7 @@ for what can be scheduled and what can go wrong.
 
 from __future__ import annotations
 
-from .base import Arrived, Handle, MemoryRegion, TransportCaps, WriteDraft
+from .base import Arrived, Handle, MemoryRegion, PeerId, TransportCaps, WriteDraft
 from .cargo import FabricPeerLost, FabricStep, News, WriteArrived, WriteEnd
 from .endpoint import InstanceDescription
 from .fabric import Fabric
@@ -31,11 +31,24 @@ MAX_TAG = 8192
 class MemoryTransport(WriteRecords[InFlightWrite]):
     """One instance on a fabric. Names are given in order (`memory-0`, `memory-1`, ...) unless `instance` is."""
 
-    def __init__(self, fabric: Fabric, instance: str | None = None, *, max_inflight_descs: int = 1 << 20) -> None:
+    def __init__(
+        self, fabric: Fabric, instance: str | None = None, *, max_inflight_descs: int = 1 << 20, maps: bool = False
+    ) -> None:
+        """`maps`: peers' memory may be addressed, being this process's."""
         name = fabric.join(instance)
         caps = TransportCaps("memory", ("DRAM",), MAX_TAG, 1 << 20, max_inflight_descs, fabric.native_notify, False)
         super().__init__(caps, name)
-        self.fabric = fabric
+        self.fabric, self._mapping = fabric, maps
+        self._known: dict[PeerId, tuple[object, dict[int, int]]] = {}
+
+    def maps(self, peer: PeerId) -> dict[int, int] | None:
+        link = self._links.get(peer) if self._mapping else None
+        if link is None:
+            return None
+        known = self._known.get(peer)
+        if known is None or known[0] is not link.regions:
+            known = self._known[peer] = link.regions, {index: each.addr for index, each in link.regions.items()}
+        return known[1]
 
     def _attach(self, region: MemoryRegion) -> None:
         self.fabric.expose(self.instance, region.index, region.addr, region.nbytes)

@@ -50,6 +50,7 @@ from .base import (
     UsageError,
     WriteDraft,
 )
+from .device_maps import DeviceMaps, share
 from .endpoint import InstanceDescription
 from .links import InFlightWrite, TransportLink
 from .nixl_load import load
@@ -89,9 +90,12 @@ class _NixlWrite(InFlightWrite):
 
 class NixlTransport(WriteRecords[_NixlWrite]):
     """`instance` names the agent and must be new with every life (default: a UUID); `params` are NIXL's parameters of
-    the UCX backend. Raises BackendUnavailable."""
+    the UCX backend; `maps`: kernels may reach peers' device memory on this host, and peers' kernels ours
+    (`device_maps`). Raises BackendUnavailable."""
 
-    def __init__(self, instance: str | None = None, params: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, instance: str | None = None, params: Mapping[str, str] | None = None, *, maps: bool = True
+    ) -> None:
         api, self._nixl = load()
         named = vars(self._nixl).values()
         self._errors: tuple[type[Exception], ...] = tuple(
@@ -114,6 +118,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         self._raw: Any = agent.agent
         self._mems = {"DRAM": self._nixl.DRAM_SEG, "VRAM": self._nixl.VRAM_SEG}
         self._regs: dict[int, Any] = {}
+        self._maps = DeviceMaps() if maps else None
         #: what peers say of themselves can be checked: this NIXL writes it in the form that is known here
         self._form = readable(self._blob())
 
@@ -125,8 +130,11 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             self._regs[region.index] = self._agent.register_memory(row, region.kind)
         except self._errors as error:
             raise UsageError(f"NIXL cannot register {region}: {error!r}") from error
+        if self._maps is not None and (shared := share(region)):
+            self._shares[region.index] = shared
 
     def _detach(self, region: MemoryRegion) -> None:
+        self._shares.pop(region.index, None)
         self._agent.deregister_memory(self._regs.pop(region.index))
 
     def _blob(self) -> bytes:
@@ -152,6 +160,12 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         if _text(name) != new.instance:
             self._agent.remove_remote_agent(name)
             raise BadEndpoint(f"the metadata is of agent {_text(name)!r}, the endpoint of {new.instance!r}")
+        devices = [region.dev for region in self._table.regions() if region.kind == "VRAM"]
+        if self._maps is not None and devices:
+            self._maps.open(PeerId(new.instance), new.regions, devices[0])
+
+    def maps(self, peer: PeerId) -> Mapping[int, int] | None:
+        return self._maps.of(peer) if self._maps is not None else None
 
     def _warm(self, link: TransportLink, timeout_s: float) -> bool:
         """A write of no bytes: it completes when both ends have the wire up."""
@@ -180,6 +194,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         return False
 
     def _unlink(self, link: TransportLink) -> None:
+        if self._maps is not None:
+            self._maps.close(link.peer)
         self._agent.remove_remote_agent(link.peer)
 
     # -- writes
@@ -277,6 +293,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
                 self._agent.remove_remote_agent(link.peer)
             for reg in self._regs.values():
                 self._agent.deregister_memory(reg)
+        if self._maps is not None and not self._kernels:
+            self._maps.close_all()
         self._regs.clear()
         self._agent = self._raw = None
 

@@ -6,6 +6,7 @@ A backend adds hooks that touch its library; who may call and what is valid is d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 from .base import Busy, Kind, MemoryRegion, Owner, PeerId, RemoteRegion, StaleEndpoint, TransportCaps, UsageError
 from .endpoint import VERSION, InstanceDescription, decode, encode
@@ -23,6 +24,8 @@ class PeersAndRegions(ABC):
         self._owner = Owner()
         self._table = RegionTable(caps.kinds)
         self._links = TransportLinks(instance)
+        #: by region, what a peer on this host may map it with
+        self._shares: dict[int, bytes] = {}
 
     # -- owner and regions
 
@@ -48,7 +51,7 @@ class PeersAndRegions(ABC):
         if self.closed:
             raise UsageError("the transport is closed")
         serial = self._table.serial
-        entries = self._table.entries()
+        entries = self._table.entries(self._shares)
         return encode(InstanceDescription(self.caps.backend, VERSION, self.instance, serial, entries, self._blob()))
 
     # -- peers
@@ -85,6 +88,9 @@ class PeersAndRegions(ABC):
         if region is None:
             raise StaleEndpoint(f"peer {peer} has no region {index} in its current endpoint: ask it for a new one")
         return region
+
+    def maps(self, peer: PeerId) -> Mapping[int, int] | None:  # noqa: ARG002
+        return None
 
     def _check_open(self) -> None:
         self._owner.check()

@@ -79,8 +79,10 @@ class RegionTable:
     def regions(self) -> tuple[MemoryRegion, ...]:
         return tuple(self._regions.values())
 
-    def entries(self) -> tuple[RegionEntry, ...]:
-        return tuple(RegionEntry(r.index, r.addr, r.nbytes, r.kind, r.dev) for r in tuple(self._regions.values()))
+    def entries(self, shares: Mapping[int, bytes]) -> tuple[RegionEntry, ...]:
+        """As peers are told of them; `shares`: by index, what they map them with."""
+        regions = tuple(self._regions.values())
+        return tuple(RegionEntry(r.index, r.addr, r.nbytes, r.kind, r.dev, shares.get(r.index, b"")) for r in regions)
 
 
 def remote_table(peer: PeerId, entries: Sequence[RegionEntry]) -> dict[int, RemoteRegion]:

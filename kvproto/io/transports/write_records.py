@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any, Generic, TypeVar
 
@@ -31,13 +31,14 @@ from .base import (
     PeerId,
     PeerLost,
     RemoteRegion,
+    Ticket,
     TransportCaps,
     TransportEvent,
     UsageError,
     WriteDraft,
     WritePart,
 )
-from .links import InFlightWrite
+from .links import InFlightWrite, KernelWrite
 from .peers_and_regions import PeersAndRegions
 from .regions import as_descs, request
 
@@ -52,6 +53,8 @@ class WriteRecords(PeersAndRegions, Generic[F]):
     def __init__(self, caps: TransportCaps, instance: PeerId) -> None:
         super().__init__(caps, instance)
         self._flights: dict[Handle, F] = {}
+        #: those that kernels do, in the order in which they were launched
+        self._kernels: dict[Handle, KernelWrite] = {}
         self._strays: deque[F] = deque()  # writes that another thread left in flight, for the owner to take over
         self._events: list[TransportEvent] = []
         self._next = 0
@@ -110,6 +113,17 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         self._next += 1
         return handle
 
+    def run(self, peer: PeerId, launch: Callable[[], Ticket], sources: tuple[int, ...]) -> Handle:
+        self._check_open()
+        link, handle = self._links.known(peer), Handle(self._next)
+        if link.lost is None:
+            write = self._kernels[handle] = KernelWrite(handle, peer, sources, launch())
+            link.enter(write)
+        else:
+            self._events.append(Failed(handle, link.lost, True))
+        self._next += 1
+        return handle
+
     def poll(self) -> list[TransportEvent]:
         if get_ident() != self._owner.ident:
             self._owner.check()
@@ -117,15 +131,17 @@ class WriteRecords(PeersAndRegions, Generic[F]):
             if self._strays:
                 self._gather()
             self._progress()
+            if self._kernels:
+                self._look()
         events, self._events = self._events, []
         return events
 
     def busy(self) -> bool:
-        return bool(self._flights or self._strays)
+        return bool(self._flights or self._strays or self._kernels)
 
     def abandon(self, handle: Handle) -> None:
         self._owner.check()
-        flight = self._flights.get(handle)
+        flight = self._flights.get(handle) or self._kernels.get(handle)
         if flight is not None:
             flight.silent = True
         self._events = [e for e in self._events if not (isinstance(e, Completed | Failed) and e.handle == handle)]
@@ -133,7 +149,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
     def quiescent(self, handle: Handle) -> bool:
         if not 0 <= handle < self._next:
             raise UsageError(f"handle {handle} is not of this transport")
-        return handle not in self._flights
+        return handle not in self._flights and handle not in self._kernels
 
     def close(self, drain_s: float = 1.0) -> None:
         self._owner.check()
@@ -143,20 +159,38 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         while (self.busy() or self._links.held()) and time.monotonic() < deadline:
             self._gather()
             self._progress()
+            self._look()
             time.sleep(_DRAIN_TICK_S)
         self._gather()
         self.closed = True
         self._links.close()
         self._end()
         fault = Fault("in_doubt", "the transport was closed while this write was in flight")
-        for flight in tuple(self._flights.values()):
+        for flight in self._moving():
             self._fail(flight, fault, quiescent=True)
 
     # -- for backends
 
+    def _moving(self) -> tuple[F | KernelWrite, ...]:
+        return (*self._flights.values(), *self._kernels.values())
+
+    def _look(self) -> None:
+        """At the writes of kernels: one stream does a peer's, so they end in order."""
+        waits: set[PeerId] = set()
+        for write in tuple(self._kernels.values()):
+            if write.peer in waits:
+                continue
+            try:
+                if write.ticket.done():
+                    self._complete(write)
+                else:
+                    waits.add(write.peer)
+            except Exception as error:  # noqa: BLE001  # a device's fault: it stores nothing any more
+                self._fail(write, Fault("backend", f"{type(error).__name__}: {error}"), quiescent=True)
+
     def _reads(self, region: MemoryRegion) -> bool:
         self._gather()
-        return any(region.index in flight.sources for flight in self._flights.values())
+        return any(region.index in flight.sources for flight in self._moving())
 
     def _gather(self) -> None:
         while self._strays:
@@ -172,12 +206,12 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         self._links.stray(flight.peer, +1)
         self._strays.append(flight)
 
-    def _complete(self, flight: F) -> None:
+    def _complete(self, flight: F | KernelWrite) -> None:
         if not flight.silent:
             self._events.append(Completed(flight.handle))
         self._forget(flight)
 
-    def _fail(self, flight: F, fault: Fault, *, quiescent: bool) -> None:
+    def _fail(self, flight: F | KernelWrite, fault: Fault, *, quiescent: bool) -> None:
         if not flight.silent:
             self._events.append(Failed(flight.handle, fault, quiescent))
         flight.silent = True
@@ -190,13 +224,13 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         if link is None or link.lost is not None:
             return
         link.lost = fault
-        for flight in tuple(self._flights.values()):
+        for flight in self._moving():
             if flight.peer == peer and not flight.silent:
                 self._fail(flight, fault, quiescent=False)
         self._events.append(PeerLost(peer, fault))
 
-    def _forget(self, flight: F) -> None:
-        del self._flights[flight.handle]
+    def _forget(self, flight: F | KernelWrite) -> None:
+        del (self._kernels if isinstance(flight, KernelWrite) else self._flights)[flight.handle]
         self._links.known(flight.peer).leave(flight)
 
     # -- hooks

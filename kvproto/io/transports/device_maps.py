@@ -1,0 +1,149 @@
+"""Device memory of one process mapped into another of the same host, by the CUDA driver's own handles.
+
+A region of device memory that was allocated plainly has a handle; another process that opens it has the same memory at
+an address of its own, and its kernels store there over the link, as UCX's own copies do.  The handle travels with the
+region in the endpoint, and with it the host that it is good for (the kernel's boot id): numbers of another host may
+mean another allocation here.
+
+What has no handle (virtual memory, memory pools), or cannot be opened (another host, the same process, no way between
+the two devices) is not mapped, and goes by the transport's own writes.  Nothing here raises for that.
+
+An opened allocation is held until its peer is dropped; one that several regions lie in is opened once.  Memory that
+was freed by its owner meanwhile is still memory: a store into it does no harm here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .base import MemoryRegion, PeerId
+from .endpoint import RegionEntry
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+HOST, HANDLE, OFFSET = 36, 64, 8
+#: the driver enables access between the two devices when it is first needed
+_LAZY = 1
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_byte * HANDLE),)
+
+
+@lru_cache(maxsize=1)
+def _driver() -> Any:
+    """The CUDA driver's library; None: there is none."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        driver.cuIpcOpenMemHandle_v2.argtypes = [ctypes.POINTER(ctypes.c_uint64), _Handle, ctypes.c_uint]
+    except (OSError, AttributeError):
+        return None
+    return driver
+
+
+@lru_cache(maxsize=1)
+def _host() -> bytes:
+    """Which host this is, and since when; empty: nobody says."""
+    try:
+        return BOOT_ID.read_bytes().strip()[:HOST].ljust(HOST)
+    except OSError:
+        return b""
+
+
+@contextmanager
+def _on(driver: Any, device: int) -> Iterator[bool]:
+    """Within: the device's context is the thread's; whether it could be had."""
+    context = ctypes.c_void_p()
+    got = driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+    pushed = got and driver.cuCtxPushCurrent_v2(context) == 0
+    try:
+        yield pushed
+    finally:
+        if pushed:
+            driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+        if got:
+            driver.cuDevicePrimaryCtxRelease_v2(device)
+
+
+def share(region: MemoryRegion) -> bytes:
+    """What a peer on this host opens the region with; empty: it cannot."""
+    driver = _driver() if region.kind == "VRAM" else None
+    if driver is None or not _host():
+        return b""
+    with _on(driver, region.dev) as there:
+        whole = _allocation(driver, region.addr) if there else None
+        handle = _Handle()
+        if whole is None or driver.cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(whole[0])) != 0:
+            return b""
+    return _host() + bytes(handle) + (region.addr - whole[0]).to_bytes(OFFSET, "little")
+
+
+def _allocation(driver: Any, address: int) -> tuple[int, int] | None:
+    """Where the allocation that the address lies in begins, and its bytes."""
+    base, size = ctypes.c_uint64(), ctypes.c_size_t()
+    found = driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address)) == 0
+    return (base.value, size.value) if found else None
+
+
+class DeviceMaps:
+    """What is mapped of peers' memory; of one transport. `open` and `close` from any thread, a peer at a time."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[PeerId, dict[int, int]] = {}
+        #: by peer: by handle, where that allocation is here, and from which device it was opened
+        self._opened: dict[PeerId, dict[bytes, int]] = {}
+        self._device: dict[PeerId, int] = {}
+
+    def open(self, peer: PeerId, regions: Sequence[RegionEntry], device: int) -> None:
+        """Map what can be of these, for kernels of this device."""
+        driver, known = _driver(), self._addresses.get(peer, {})
+        shared = [each for each in regions if len(each.share) == HOST + HANDLE + OFFSET and each.index not in known]
+        shared = [each for each in shared if each.share[:HOST] == _host()]
+        if driver is None or not shared:
+            return
+        opened, found = self._opened.setdefault(peer, {}), dict(known)
+        self._device.setdefault(peer, device)
+        with _on(driver, device) as there:
+            for each in shared if there else ():
+                address = self._open(driver, opened, each)
+                if address:
+                    found[each.index] = address
+        if found:
+            self._addresses[peer] = found
+
+    def of(self, peer: PeerId) -> Mapping[int, int] | None:
+        """Where the peer's regions are here, by index; None: none is."""
+        return self._addresses.get(peer)
+
+    def close(self, peer: PeerId) -> None:
+        """Let go of all that is mapped of this peer; nothing may be storing there."""
+        driver, opened = _driver(), self._opened.pop(peer, {})
+        self._addresses.pop(peer, None)
+        device = self._device.pop(peer, 0)
+        if driver is not None and opened:
+            with _on(driver, device) as there:
+                for base in opened.values() if there else ():
+                    driver.cuIpcCloseMemHandle(ctypes.c_uint64(base))
+
+    def close_all(self) -> None:
+        """Let go of everything."""
+        for peer in list(self._opened):
+            self.close(peer)
+
+    @staticmethod
+    def _open(driver: Any, opened: dict[bytes, int], region: RegionEntry) -> int:
+        """Where the region is here; 0: it cannot be mapped, or is not what it says."""
+        handle = region.share[HOST : HOST + HANDLE]
+        offset, base = int.from_bytes(region.share[HOST + HANDLE :], "little"), opened.get(handle, 0)
+        if not base:
+            place = ctypes.c_uint64()
+            if driver.cuIpcOpenMemHandle_v2(ctypes.byref(place), _Handle.from_buffer_copy(handle), _LAZY) != 0:
+                return 0
+            base = opened[handle] = place.value
+        whole = _allocation(driver, base)
+        inside = whole is not None and base + offset + region.nbytes <= whole[0] + whole[1]
+        return base + offset if inside else 0

@@ -1,0 +1,172 @@
+"""Pages of a peer that are mapped here: one copy a chunk stores what is owed, no ring and no piece, byte for byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace
+from support.stories import layout
+
+from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, UsageError
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.costs import PROFILES, Costs
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.states import Cause
+from kvproto.rank.settings import Settings
+from kvproto.testing import inside
+from kvproto.testing.pair import SMALL, Pair
+
+TOKENS, GRID = 45, 8
+
+
+class MappedPair(Pair):
+    """A pair whose pools can be addressed by one another."""
+
+    def transport(self) -> Transport:
+        return MemoryTransport(self.fabric, maps=True)
+
+
+def stats(pair: Pair) -> list[dict[str, int]]:
+    return [inside(prefill).data.stats for prefill in pair.prefills]
+
+
+def of(tp: int, page: int = 4, **other: Any) -> Layout:
+    return replace(layout(tp, page=page), **other)
+
+
+FORMS = [
+    (of(1), of(1)), (of(2), of(1)), (of(1), of(2)), (of(2), of(2)), (of(2), of(1, 8)), (of(1, 8), of(2)),
+    (of(2, order="HND"), of(1)), (of(1, order="HND"), of(2, order="HND")),
+    (of(1, v_dim=0), of(1, v_dim=0)), (of(2, v_dim=4), of(1, v_dim=4)), (of(1, pp=2), of(2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("prefill", "decode"), FORMS, ids=str)
+def test_a_room_goes_by_one_copy_a_chunk_and_every_byte_is_right(prefill: Layout, decode: Layout) -> None:
+    with MappedPair(prefill, decode, grid=GRID, settings=SMALL) as pair:
+        room, other = pair.open(TOKENS), pair.open(2 * GRID + 3, prefix=GRID)
+        pair.finish(room, other)
+        pair.check(room, other)
+        pair.rest()
+        for each in stats(pair):
+            assert each["mapped"] == each["pieces"] > 0
+            assert each["writes"] == each["slices"] == each["direct"] == 0
+
+
+def test_groups_of_layers_go_one_by_one() -> None:
+    settings = replace(SMALL, layer_groups=2)
+    with MappedPair(of(1), of(2), grid=GRID, settings=settings) as pair:
+        room = pair.name(TOKENS)
+        _, theirs, tokens, _ = pair.tables[room]
+        for endpoint in pair.decodes:
+            endpoint.open(room, tokens, theirs, layer_groups=2)
+        pair.open_prefill(room)
+        pair.finish(room)
+        pair.check(room)
+        assert stats(pair)[0]["mapped"] == 2 * 2 * -(-TOKENS // GRID)
+
+
+@pytest.mark.parametrize(("settings", "way"), [
+    (replace(SMALL, route="staged"), "writes"), (replace(SMALL, costs=PROFILES["free"]), "writes"),
+    (replace(SMALL, costs=Costs(piece=0.0, launch=1.0)), "mapped"), (replace(SMALL, route="pages"), "mapped"),
+])  # fmt: skip
+def test_what_the_engine_has_said_of_routes_and_costs_stays(settings: Settings, way: str) -> None:
+    with MappedPair(of(2), of(1), grid=GRID, settings=settings) as pair:
+        room = pair.open(TOKENS)
+        pair.finish(room)
+        pair.check(room)
+        assert all(each[way] for each in stats(pair))
+
+
+def test_a_page_outside_of_the_peers_regions_fails_the_room_and_stores_nothing() -> None:
+    with MappedPair(of(1), of(1), grid=GRID) as pair:
+        room = pair.open(TOKENS)
+        entry = inside(pair.decodes[0]).entries[room.key]
+        entry.pages[2] = pair.pages
+        before = [tensor.clone() for tensor in pair.decodes[0].pool.k]
+        pair.finish(room)
+        assert Cause.WRITE_FAILED in pair.causes(room)
+        assert all(torch.equal(now[pair.pages - 1], was[pair.pages - 1])
+                   for now, was in zip(pair.decodes[0].pool.k, before, strict=True))  # fmt: skip
+
+
+def test_pages_that_end_too_early_are_refused() -> None:
+    with MappedPair(of(1), of(1), grid=GRID) as pair:
+        data = inside(pair.prefills[0]).data
+        (part,) = data.mapped._made.values()
+        table = torch.zeros(4, dtype=torch.int64)
+        with pytest.raises(UsageError, match=r"1 pages of 4 for tokens 4\.\.11"):
+            part.bind(table, np.zeros(1, "<u4").tobytes(), 4, 8)
+        with pytest.raises(UsageError, match="page 64 of a peer whose regions hold 64"):
+            part.bind(table, np.array([0, 64], "<u4").tobytes(), 4, 8)
+
+
+class Slow:
+    """Work that is over when the test says so."""
+
+    def __init__(self) -> None:
+        self.over = self.broken = False
+
+    def done(self) -> bool:
+        if self.broken:
+            raise RuntimeError("illegal address")
+        return self.over
+
+
+def two() -> tuple[MemoryTransport, MemoryTransport, PeerId, np.ndarray[Any, Any]]:
+    fabric = Fabric(auto=True)
+    writer, reader = MemoryTransport(fabric, maps=True), MemoryTransport(fabric, maps=True)
+    memory = np.zeros(64, np.uint8)
+    reader.register(memory.ctypes.data, 64)
+    writer.register(memory.ctypes.data + 32, 32)
+    return writer, reader, writer.connect(reader.endpoint()), memory
+
+
+def test_a_write_of_a_kernel_is_in_the_books_until_it_ends() -> None:
+    writer, _, peer, memory = two()
+    assert writer.maps(peer) == {0: memory.ctypes.data}
+    assert writer.maps(peer) is writer.maps(peer)
+    work = Slow()
+    handle = writer.run(peer, lambda: work, (0,))
+    assert writer.poll() == [] and writer.busy() and not writer.quiescent(handle)
+    with pytest.raises(Busy):
+        writer.disconnect(peer)
+    with pytest.raises(Busy):
+        writer.deregister(writer._table.regions()[0])
+    work.over = True
+    assert writer.poll() == [Completed(handle)]
+    assert writer.quiescent(handle) and not writer.busy()
+    writer.disconnect(peer)
+    assert writer.maps(peer) is None
+
+
+def test_a_kernel_that_fails_ends_its_write_and_one_that_cannot_be_launched_is_none() -> None:
+    writer, _, peer, _ = two()
+    work = Slow()
+    work.broken = True
+    handle = writer.run(peer, lambda: work, ())
+    (told,) = writer.poll()
+    assert isinstance(told, Failed) and told.handle == handle and told.quiescent
+
+    def refuse() -> Slow:
+        raise RuntimeError("no such stream")
+
+    with pytest.raises(RuntimeError, match="no such stream"):
+        writer.run(peer, refuse, ())
+    assert not writer.busy()
+
+
+def test_a_lost_peers_kernels_are_in_doubt_until_they_end() -> None:
+    writer, reader, peer, _ = two()
+    work = Slow()
+    handle = writer.run(peer, lambda: work, ())
+    writer.fabric.cut(writer.instance, reader.instance)
+    told = writer.poll()
+    assert [type(each).__name__ for each in told] == ["Failed", "PeerLost"]
+    assert not writer.quiescent(handle)
+    work.over = True
+    assert writer.poll() == [] and writer.quiescent(handle)
