@@ -96,7 +96,8 @@ class Forwards(Engines):
         return left
 
     def parts(self) -> int:
-        return sum(inside(each).data.stats[way] for each in self.prefills for way in ("writes", "slices", "direct", "mapped"))
+        ways = "writes", "slices", "direct", "mapped"
+        return sum(inside(each).data.stats[way] for each in self.prefills for way in ways)
 
     def _ready(self, first: int, upto: int, done: int) -> int:
         """Parts whose tokens are there in all of their layers."""

@@ -33,8 +33,9 @@ class WireUp:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvproto-wire-up")
 
     def connect(
-        self, link: int, session: int, endpoint: bytes, prepare: Callable[[], None], reach: Callable[[str], None]
-    ) -> None:
+        self, link: int, session: int, endpoint: bytes, prepare: Callable[[], None],
+        reach: Callable[[str], None] = lambda _peer: None,
+    ) -> None:  # fmt: skip
         """Connect to this endpoint for this call; `prepare` what else the link needs first, and with the peer that was
         connected what it needs then.
         """

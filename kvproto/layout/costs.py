@@ -77,8 +77,8 @@ class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 #: by kind of link.  Pieces and rates of `cuda_ipc` and `mapped` (two H200s), `shm` and `tcp` were measured, launches
-#: roughly; of `rdma` the rate is a 400 Gbit/s port's and the piece is what a queue pair is commonly said to take: measure your
-#: own.  `free` is where nobody knows: all is staged
+#: roughly; of `rdma` the rate is a 400 Gbit/s port's and the piece is what a queue pair is commonly said to take:
+#: measure your own.  `free` is where nobody knows: all is staged
 PROFILES: Final[dict[str, Costs]] = {
     "free": Costs(piece=0.0, rate=inf, launch=0.0, copy=inf),
     "cuda_ipc": Costs(piece_rate=60e9),
