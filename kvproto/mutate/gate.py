@@ -1,12 +1,15 @@
 """The gate: every mutant is killed by its tests, or somebody has said why it cannot be.
 
-First the tests of a file run on what is there: those that fail already kill nothing.  Then trials, `jobs` at a time;
-one that takes ten times as long as the unchanged tests, and a minute at least, is a mutant that never ends, and killed.
+Mutants are tried in nurseries, `jobs` at a time, each with at most `BROOD` mutants of one file, one after the other.  In
+a file's first nursery the tests run on what is there before: those that fail already kill nothing.  What cannot be
+planted in a nursery is tried in a process of its own, with a nursery's patience: a trial that takes ten times as long
+as the unchanged tests, and a minute at least, is of a mutant that never ends, and killed.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -15,79 +18,130 @@ from pathlib import Path
 import msgspec
 
 from kvproto.errors import ArgumentError
+from kvproto.mutate.nursery import ELSEWHERE, rear
 from kvproto.mutate.operators import CodeMutant
 from kvproto.mutate.targets import Targets
-from kvproto.mutate.trial import ENDLESS, Trial, begin, end, stop
+from kvproto.mutate.trial import ENDLESS, Trial, begin, end, stop, warm
 
-TICK_S, LEAST_S, TIMES = 0.02, 60.0, 10
+#: mutants of a nursery
+BROOD = 40
+#: seconds between two looks at a trial in a process of its own, and the longest that it may take
+TICK_S, LONGEST_S = 0.02, 120.0
 
 
-class Running(msgspec.Struct):
-    """A trial under way."""
+class Told(msgspec.Struct):
+    """What a nursery says of a trial (mutant None: nothing was changed)."""
 
     mutant: CodeMutant | None
-    file: str
-    heard: int
-    since: float
+    witness: str
+    seconds: float
+
+
+Brood = tuple[str, list[CodeMutant | None]]
 
 
 def run(
     root: Path, targets: Targets, mutants: Sequence[CodeMutant], jobs: int, tell: Callable[[Trial], None]
 ) -> list[Trial]:  # fmt: skip
     """Try them all.  ArgumentError: tests fail without any change."""
-    before: dict[str, float] = {}
     found: list[Trial] = []
+    alone: list[CodeMutant] = []
 
-    def told(running: Running, witness: str, seconds: float) -> None:
-        if running.mutant is not None:
-            found.append(Trial(running.mutant, witness, round(seconds, 2)))
-            tell(found[-1])
-        elif witness:
-            raise ArgumentError(f"the tests of {running.file} fail as it is: {witness}")
+    def told(file: str, each: Told) -> None:
+        if each.mutant is None:
+            if each.witness:
+                raise ArgumentError(f"the tests of {file} fail as it is: {each.witness}")
+        elif each.witness == ELSEWHERE:
+            alone.append(each.mutant)
         else:
-            before[running.file] = seconds
+            found.append(Trial(each.mutant, each.witness, round(each.seconds, 2)))
+            tell(found[-1])
 
-    files = dict.fromkeys(mutant.file for mutant in mutants)
-    todo = deque[tuple[str, CodeMutant | None]]([(file, None) for file in files])
-    todo += [(mutant.file, mutant) for mutant in mutants]
-    _all(root, targets, todo, jobs, before, told)
+    warm()
+    _nurseries(root, targets, deque(_broods(mutants)), jobs, told)
+    _alone(root, targets, deque(alone), jobs, told)
     return sorted(found, key=lambda trial: trial.mutant)
 
 
-def _all(
-    root: Path, targets: Targets, todo: deque[tuple[str, CodeMutant | None]], jobs: int, before: dict[str, float],
-    told: Callable[[Running, str, float], None],
+def _broods(mutants: Sequence[CodeMutant]) -> list[Brood]:
+    by_file: dict[str, list[CodeMutant | None]] = {}
+    for mutant in mutants:
+        by_file.setdefault(mutant.file, [None]).append(mutant)
+    return [(file, own[at : at + BROOD]) for file, own in by_file.items() for at in range(0, len(own), BROOD)]
+
+
+def _nurseries(
+    root: Path, targets: Targets, broods: deque[Brood], jobs: int, told: Callable[[str, Told], None]
 ) -> None:  # fmt: skip
-    going: dict[int, Running] = {}
+    #: by the descriptor by which it tells: its process, its file, the mutants that are left, and half a line
+    going: dict[int, tuple[int, str, bytes]] = {}
     try:
-        while todo or going:
-            for _ in range(len(todo)):
-                file, mutant = todo.popleft()
-                if len(going) < jobs and (mutant is None or file in before):
-                    child, heard = begin(root, mutant, targets.tests(file))
-                    going[child] = Running(mutant, file, heard, time.monotonic())
-                else:
-                    todo.append((file, mutant))
-            time.sleep(TICK_S)
-            _ended(going, before, told)
+        while broods or going:
+            while broods and len(going) < jobs:
+                file, mutants = broods.popleft()
+                child, heard = _nursery(root, file, targets.tests(file), mutants)
+                going[heard] = child, file, b""
+            for heard in select.select(list(going), [], [])[0]:
+                child, file, part = going[heard]
+                said = os.read(heard, 1 << 16)
+                *lines, part = (part + said).split(b"\n")
+                for line in lines:
+                    told(file, msgspec.json.decode(line, type=Told))
+                going[heard] = child, file, part
+                if not said:
+                    del going[heard]
+                    os.close(heard)
+                    os.waitpid(child, 0)
     finally:
-        for child in going:
+        for child, _, _ in going.values():
             stop(child)
             os.waitpid(child, 0)
 
 
-def _ended(
-    going: dict[int, Running], before: dict[str, float], told: Callable[[Running, str, float], None]
+def _nursery(root: Path, file: str, tests: Sequence[str], mutants: list[CodeMutant | None]) -> tuple[int, int]:
+    heard, told = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(told)
+        return child, heard
+    os.close(heard)
+    os.setsid()
+
+    def tell(mutant: CodeMutant | None, witness: str, seconds: float) -> None:
+        os.write(told, msgspec.json.encode(Told(mutant, witness, seconds)) + b"\n")
+
+    try:
+        rear(root, file, tests, mutants, tell)
+    finally:
+        os._exit(0)
+    raise AssertionError
+
+
+def _alone(
+    root: Path, targets: Targets, mutants: deque[CodeMutant], jobs: int, told: Callable[[str, Told], None]
 ) -> None:  # fmt: skip
-    for child, running in list(going.items()):
-        took = time.monotonic() - running.since
-        late = took > max(LEAST_S, TIMES * before.get(running.file, LEAST_S))
-        if late:
+    going: dict[int, tuple[CodeMutant, int, float]] = {}
+    try:
+        while mutants or going:
+            while mutants and len(going) < jobs:
+                mutant = mutants.popleft()
+                child, heard = begin(root, mutant, targets.tests(mutant.file))
+                going[child] = mutant, heard, time.monotonic()
+            time.sleep(TICK_S)
+            for child, (mutant, heard, since) in list(going.items()):
+                took = time.monotonic() - since
+                late = took > LONGEST_S
+                if late:
+                    stop(child)
+                ended, code = os.waitpid(child, 0 if late else os.WNOHANG)
+                if ended:
+                    del going[child]
+                    witness = end(heard, code)
+                    told(mutant.file, Told(mutant, ENDLESS if late else witness, took))
+    finally:
+        for child in going:
             stop(child)
-        ended, code = os.waitpid(child, 0 if late else os.WNOHANG)
-        if ended:
-            del going[child]
-            told(running, ENDLESS if late else end(running.heard, code), took)
+            os.waitpid(child, 0)
 
 
 def survivors(targets: Targets, found: Sequence[Trial]) -> list[Trial]:

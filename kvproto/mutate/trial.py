@@ -94,6 +94,12 @@ class FirstFailure:
         os.write(self.told, what.encode()[:4000])
         os._exit(1)
 
+    def end(self, code: int) -> None:
+        """All tests have run, and pytest says this of it."""
+        if not self.passed:
+            self.tell(NOTHING_RUN)
+        os._exit(code)
+
 
 @cache
 def warm() -> None:
@@ -111,12 +117,17 @@ def begin(root: Path, mutant: CodeMutant | None, tests: Sequence[str]) -> tuple[
     """Fork a trial of this mutant (None: of nothing changed); its process, and where it tells of a failure."""
 
     def change() -> None:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "kvproto"]:
-            del sys.modules[name]
+        forget_kvproto()
         if mutant is not None:
             sys.meta_path.insert(0, MutantFinder(root, mutant))
 
     return _fork(root, change, tests)
+
+
+def forget_kvproto() -> None:
+    """What is imported from now on is imported anew."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "kvproto"]:
+        del sys.modules[name]
 
 
 def wait_for(root: Path, tests: Sequence[str], longest_s: float) -> str:
@@ -150,18 +161,23 @@ def _fork(root: Path, change: Callable[[], None], tests: Sequence[str]) -> tuple
 
 
 def _run(root: Path, tests: Sequence[str], told: int) -> None:
+    quiet(root)
+    first = FirstFailure(told)
+    first.end(int(pytest.main([*calm(), "-x", *tests], plugins=[first])))
+
+
+def quiet(root: Path) -> None:
+    """This process says nothing, works there, and searches the same examples each time."""
     silence = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(silence, stream)
     os.chdir(root)
-    os.environ["CI"] = "1"  # the same examples each time
-    first = FirstFailure(told)
-    # a watchdog of the parent's is no thread of the child: faulthandler would wait for it for ever
-    calm = ["-q", "-x", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0", "-o", f"timeout={LONGEST_TEST_S}"]
-    code = pytest.main([*calm, *tests], plugins=[first])
-    if not first.passed:
-        first.tell(NOTHING_RUN)
-    os._exit(int(code))
+    os.environ["CI"] = "1"
+
+
+def calm() -> list[str]:
+    """Options of pytest; a watchdog of the parent's is no thread of the child: faulthandler would wait for it."""
+    return ["-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0", "-o", f"timeout={LONGEST_TEST_S}"]
 
 
 def end(heard: int, code: int) -> str:
