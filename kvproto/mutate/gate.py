@@ -1,9 +1,9 @@
 """The gate: every mutant is killed by its tests, or somebody has said why it cannot be.
 
-Mutants are tried in nurseries, `jobs` at a time, each with at most `BROOD` mutants of one file, one after the other.  In
-a file's first nursery the tests run on what is there before: those that fail already kill nothing.  What cannot be
-planted in a nursery is tried in a process of its own, with a nursery's patience: a trial that takes ten times as long
-as the unchanged tests, and a minute at least, is of a mutant that never ends, and killed.
+Mutants are tried in nurseries, `jobs` at a time, each with at most `BROOD` mutants of one file, one after the other.
+In a file's first nursery the tests run before on what is there: those that fail already kill nothing.  What cannot be
+planted in a nursery is tried in a process of its own.  A trial that takes ten times as long as the unchanged tests, and
+a minute at least, is of a mutant that never ends, and killed.
 """
 
 from __future__ import annotations
