@@ -105,6 +105,15 @@ def stage() -> Iterator[HandlerStage]:
     made.close()
 
 
+def test_a_device_is_given_its_gathers_without_the_end_of_a_pass() -> None:
+    stage = HandlerStage(slots=2, ahead=1)
+    inside(stage.prefills[0]).loop.bulk.clear()
+    room = stage.begin(2, at_once=True, paged=True)
+    stage.settled()
+    assert stage.outcomes["D", 0, room].ok and stage.end()
+    stage.close()
+
+
 def waits_for_nobody(stage: HandlerStage, patch: pytest.MonkeyPatch, error: Exception) -> bool:
     """Whether a rank whose transport cannot be wired up goes on waiting for the answer of who tried it."""
     tried, transport = [], inside(stage.prefills[0]).data.transport

@@ -29,7 +29,7 @@ def snapshot(stage: HandlerStage) -> tuple[object, ...]:
     """The situation, as something that can be compared and kept."""
     return (
         str(stage.device.waiting()), stage.device.quick, _transport(stage), _frames(stage),
-        *(_rank(stage, endpoint) for endpoint in stage.endpoints), _engines(stage), len(stage.cutting), len(stage.cuts),
+        *(rank_of(stage, endpoint) for endpoint in stage.endpoints), _engines(stage), len(stage.cutting), len(stage.cuts),
     )  # fmt: skip
 
 
@@ -67,7 +67,8 @@ def _frames(stage: HandlerStage) -> object:
     return str(told)
 
 
-def _rank(stage: HandlerStage, endpoint: Endpoint) -> object:
+def rank_of(stage: HandlerStage, endpoint: Endpoint) -> object:
+    """What one rank and its handlers hold."""
     parts = inside(endpoint)
     rank, loop, entries, data = parts.rank, parts.loop, parts.entries, parts.data
     held: list[object] = [

@@ -21,7 +21,7 @@ import msgspec
 
 from kvproto.engine.gathers import AHEAD
 from kvproto.rank.settings import Route
-from kvproto.testing.handler_snapshot import snapshot
+from kvproto.testing.handler_snapshot import rank_of, snapshot
 from kvproto.testing.handler_stage import HandlerStage
 
 Path = tuple[str, ...]
@@ -139,8 +139,16 @@ class Walk:
 
     # --------------------------------------------------------------------------------------------- how
     def _pass(self) -> None:
-        moved = [self.stage.poll(index) for index in range(len(self.stage.endpoints))]
+        moved = [self._poll(index) for index in range(len(self.stage.endpoints))]
         self.still = not any(moved) and not self.stage.post.busy()
+
+    def _poll(self, index: int) -> bool:
+        stage, endpoint = self.stage, self.stage.endpoints[index]
+        before = rank_of(stage, endpoint) if self.world.passes else None
+        moved = stage.poll(index)
+        said = moved or before is None or rank_of(stage, endpoint) == before
+        assert said, f"rank {index} says that nothing moved in its pass, and something did"
+        return moved
 
     def _rest(self) -> None:
         for _ in range(MOST_PASSES):
