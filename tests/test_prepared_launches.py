@@ -139,3 +139,68 @@ def test_a_device_that_has_too_little_to_do_is_fed_at_once_and_rooms_take_turns(
     takes[0] = LAUNCH_S
     assert launches.run() and went == ["a", "b", "d", "c"], "a pass launches one that takes its time"
     assert len(launches) == 1
+
+
+def sized(*tokens: int) -> dict[int, RoomEntry]:
+    """Rooms of so many tokens, by number."""
+    return {room: replace(entry(), tokens=count) for room, count in enumerate(tokens)}
+
+
+def test_the_smallest_room_goes_first_and_of_so_many_turns_one_is_a_larger_room_s() -> None:
+    loop, went = Still(), list[int]()
+    launches = Launches(cast("Any", loop), sized(64, 8, 8))
+    loop.at = 0.0
+    for room in (0, 1, 2, 1, 2, 1, 2):
+        launches.ask(room, lambda room=room: went.append(room) or setattr(loop, "at", loop.at + LAUNCH_S))  # type: ignore[misc]
+    while launches.run():
+        pass
+    assert went == [1, 2, 1, 0, 2, 1, 2]
+    assert loop.settled == 7 and launches.turns.passed == 0
+
+
+def test_a_room_that_is_alone_has_its_turn_and_nothing_is_owed_to_others() -> None:
+    loop = Still()
+    launches = Launches(cast("Any", loop), sized(64, 8))
+    launches.ask(0, lambda: None)
+    launches.turns.passed = 2
+    assert launches.run() and launches.turns.passed == 0 and not launches.run()
+
+
+def test_a_room_that_nobody_knows_is_a_small_one() -> None:
+    loop, went = Still(), list[int]()
+    launches = Launches(cast("Any", loop), sized(64))
+    for room in (0, 7):
+        launches.ask(room, lambda room=room: went.append(room))  # type: ignore[misc]
+    launches.run()
+    assert went == [7, 0]
+
+
+def test_where_there_is_no_device_all_wait_for_the_end_of_their_pass() -> None:
+    went = list[int]()
+    launches = Launches(cast("Any", Still()), {})
+    launches.ask(0, lambda: went.append(0), large=True)
+    assert not launches.feed() and not went and launches.run() and went == [0]
+
+
+def test_small_ones_of_a_hungry_device_wait_and_those_behind_what_waits() -> None:
+    went, hungry = list[int](), [True]
+    launches = Launches(cast("Any", Still()), {}, lambda: hungry[0])
+    launches.ask(0, lambda: went.append(0))
+    launches.ask(1, lambda: went.append(1), large=True)
+    assert not went and len(launches) == 2
+    hungry[0] = False
+    assert not launches.feed() and not went
+    hungry[0] = True
+    assert launches.feed() and went == [0, 1] and not launches.feed()
+    hungry[0] = False
+    launches.ask(2, lambda: went.append(2), large=True)
+    assert went == [0, 1]
+
+
+def test_of_a_room_that_is_over_or_whose_plan_nobody_knows_nothing_is_made_ready() -> None:
+    maker, room = Maker(), entry()
+    kept = PreparedLaunches[LaunchGather, Plan](maker)
+    room.cause = Cause.NONE
+    kept.ready(asks(1), room, PLAN)
+    kept.ready(asks(2), entry(), None)
+    assert not kept and not maker.made

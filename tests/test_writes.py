@@ -260,15 +260,24 @@ def test_a_batch_that_was_deferred_when_its_send_was_stopped_is_never_posted(wor
 
 
 def test_a_write_over_pages_waits_for_what_it_reads(world: World) -> None:
-    passed = [False]
+    passed, asked = [False], list[int]()
     part: Any = SimpleNamespace(descs=np.ones((1, 3), np.uint64))
     world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
-    world.writes.offer(KEY, PEER, deque([[part], [part]]), stand_in(query=lambda: passed[0]))
+    world.writes.offer(KEY, PEER, deque([[part], [part]]), stand_in(query=lambda: asked.append(1) or passed[0]))
     world.next_pass()
     assert not world.posted and world.writes
     passed[0] = True
     world.next_pass()
-    assert world.posted == [1, 1]
+    assert world.posted == [1, 1] and len(asked) == 3, "what has passed is not asked again"
+
+
+def test_pieces_and_bytes_of_what_was_posted_are_counted(world: World) -> None:
+    rows = [[0, 0, 5], [0, 0, 6]], [[0, 0, 7]]
+    parts: list[Any] = [SimpleNamespace(descs=np.array(each, np.uint64)) for each in rows]
+    world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
+    world.writes.offer(KEY, PEER, deque([parts]))
+    world.submit([])
+    assert (world.writes.pieces, world.writes.nbytes) == (3, 18)
 
 
 def test_one_whose_forward_has_failed_is_never_posted_and_fails_once(world: World) -> None:
@@ -297,8 +306,8 @@ def test_small_ones_that_are_held_leave_at_the_next_look_with_what_is_ready_then
     world.stage(0, hold=True)
     world.stage(1, hold=True)
     assert not world.tags and world.writes
-    world.next_pass()
-    assert world.tags == [[0, 1]]
+    assert world.next_pass() and world.tags == [[0, 1]]
+    assert not world.next_pass()
 
 
 def test_what_is_held_asks_for_its_lease_when_it_leaves(world: World) -> None:

@@ -29,7 +29,8 @@ def snapshot(stage: HandlerStage) -> tuple[object, ...]:
     """The situation, as something that can be compared and kept."""
     return (
         str(stage.device.waiting()), stage.device.quick, _transport(stage), _frames(stage),
-        *(rank_of(stage, endpoint) for endpoint in stage.endpoints), _engines(stage), len(stage.cutting), len(stage.cuts),
+        *(rank_of(stage, endpoint) for endpoint in stage.endpoints),
+        _engines(stage), len(stage.cutting), len(stage.cuts),
     )  # fmt: skip
 
 

@@ -1,0 +1,270 @@
+"""Gathers by themselves: which is launched when, what is told of each, and what follows them.
+
+Loop, kernels and staging are scripts; a gather ends when it is told to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from kvproto.engine.gathers import AHEAD, Gathers
+from kvproto.engine.prepared_writes import SMALL
+from kvproto.engine.room_entry import RoomEntry
+from kvproto.io.kernels.base import Ticket
+from kvproto.layout.plan import Share
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import Cause
+
+LARGE, LITTLE, SLOT = SMALL + 1, SMALL, 4 * SMALL
+SHARE = cast("Share", SimpleNamespace(src_layer=2, layers=3))
+
+
+class Told(Ticket):
+    """A gather that is over when it is told so, or fails."""
+
+    def __init__(self) -> None:
+        self.over: bool | Exception = False
+
+    def done(self) -> bool:
+        if isinstance(self.over, Exception):
+            raise self.over
+        return self.over
+
+
+class World:
+    """The gathers of a rank, on a device or on the CPU."""
+
+    def __init__(self, *, device: bool) -> None:
+        self.told: list[Any] = []
+        self.tickets: list[Told] = []
+        self.at_once = False
+        self.wrong: Exception | None = None
+        self.sizes: dict[int, int] = {}
+        self.marks = {room: object() for room in range(9)}
+        self.entries = {room: RoomEntry(8, torch.empty(0), np.empty(0, np.int64), 0) for room in range(9)}
+        for room, entry in self.entries.items():
+            entry.mark(8, 9, self.marks[room])
+        stream = "stream" if device else None
+        lane = SimpleNamespace(stream=stream, await_table=lambda entry: self.told.append(("table", self.room(entry))))
+        loop: Any = SimpleNamespace(
+            bulk=[], handlers={}, raise_event=self.told.append, settle=lambda: self.told.append("settled"),
+            clock=SimpleNamespace(real=lambda: 0.0),
+            logs=SimpleNamespace(part=lambda *about: self.told.append(about)),
+        )  # fmt: skip
+        staging: Any = SimpleNamespace(
+            near=np.arange(8), sent_off=self.sent_off, lane=lane,
+        )  # fmt: skip
+        self.gathers = Gathers(
+            loop, cast("Any", "pool"), cast("Any", self), self.entries, staging, SLOT,
+            lambda effect: (SHARE, 0, self.sizes.get(effect.room, LARGE)),
+            lambda effect: self.told.append(("meanwhile", effect.room)),
+        )  # fmt: skip
+        self.ask = loop.handlers[do.LaunchGather]
+
+    def room(self, entry: RoomEntry) -> int:
+        return next(room for room, each in self.entries.items() if each is entry)
+
+    def bind(self, side: str, pool: Any, table: Any, first: int, tokens: int, parts: Any) -> Callable[..., Ticket]:
+        (part,) = parts
+        assert (side, pool, first, tokens, part[0]) == ("gather", "pool", 4, 4, SHARE) and table is not None
+        if self.wrong is not None:
+            raise self.wrong
+        self.told.append("bound")
+
+        def launch(stream: Any, after: Any) -> Ticket:
+            self.told.append(("launched", stream, after))
+            self.tickets.append(Told())
+            self.tickets[-1].over = self.at_once
+            return self.tickets[-1]
+
+        return launch
+
+    def sent_off(self, first: int, last: int, ticket: Ticket) -> Ticket:
+        self.told.append(("sent off", first, last))
+        return ticket
+
+    def gather(self, room: int, slot: int = 1) -> do.LaunchGather:
+        return do.LaunchGather(room, 5, 6, 1, 1, slot, 0, 1, 4, 4)
+
+    def launched(self) -> int:
+        return len(self.tickets)
+
+    def gathered(self) -> list[int]:
+        return [event.room for event in self.told if isinstance(event, ev.Gathered)]
+
+
+@pytest.fixture
+def device() -> World:
+    return World(device=True)
+
+
+@pytest.fixture
+def cpu() -> World:
+    return World(device=False)
+
+
+def test_what_is_launched_reads_its_slot_after_its_table_and_its_forward(device: World) -> None:
+    device.ask(device.gather(3, slot=2))
+    start = 2 * SLOT
+    assert device.told == [
+        "bound", ("table", 3), ("launched", "stream", device.marks[3]), ("sent off", start, start + LARGE),
+        ("meanwhile", 3),
+    ]  # fmt: skip
+    assert len(device.gathers) == 1
+
+
+@pytest.mark.parametrize(("tokens", "layers", "waits"), [(8, 5, True), (7, 9, False), (8, 4, False)])
+def test_its_forward_is_the_one_of_all_of_its_tokens_and_layers(
+    device: World, tokens: int, layers: int, waits: bool
+) -> None:
+    entry, early, late = device.entries[1], object(), object()
+    entry.marks.clear()
+    entry.mark(tokens, layers, early)
+    entry.mark(9, 9, late)
+    device.ask(device.gather(1))
+    assert ("launched", "stream", early if waits else late) in device.told
+
+
+def test_a_device_has_so_many_large_ones_and_the_next_when_one_has_ended(device: World) -> None:
+    for room in range(AHEAD + 2):
+        device.ask(device.gather(room))
+    assert device.launched() == AHEAD and len(device.gathers) == AHEAD + 2
+    assert not device.gathers.poll() and device.launched() == AHEAD
+    device.tickets[0].over = True
+    device.told.clear()
+    assert device.gathers.poll() and device.launched() == AHEAD + 1 and device.gathered() == [0]
+    assert device.told.index(ev.Gathered(0, 5, 6)) < device.told.index("settled") < device.told.index("bound")
+    for ticket in device.tickets:
+        ticket.over = True
+    assert device.gathers.poll() and device.gathered()[:2] == [0, 1]
+
+
+def test_that_one_is_fed_is_something_that_happened(device: World) -> None:
+    for room in range(AHEAD + 1):
+        device.ask(device.gather(room))
+    device.gathers.ahead += 1
+    assert device.gathers.poll() and device.launched() == AHEAD + 1 and not device.gathered()
+
+
+def test_small_ones_and_all_on_a_cpu_wait_for_the_end_of_their_pass(device: World, cpu: World) -> None:
+    device.sizes[0] = LITTLE
+    for world in (device, cpu):
+        world.ask(world.gather(0))
+        assert not world.launched() and len(world.gathers) == 1
+        world.gathers.launches.run()
+        assert world.launched() == 1
+    assert not cpu.gathers.poll() and cpu.gathers.launches.hungry is None
+
+
+def test_on_a_cpu_nothing_is_fed(cpu: World) -> None:
+    cpu.ask(cpu.gather(0))
+    assert not cpu.gathers.poll() and not cpu.launched()
+
+
+def test_only_the_oldest_is_asked(device: World) -> None:
+    for room in range(2):
+        device.ask(device.gather(room))
+    device.tickets[1].over = True
+    assert not device.gathers.poll() and not device.gathered()
+    device.tickets[0].over = True
+    assert device.gathers.poll() and device.gathered() == [0, 1] and len(device.gathers) == 0
+    assert not device.gathers.poll()
+
+
+def test_one_that_is_over_when_it_is_launched_is_told_at_once(cpu: World) -> None:
+    cpu.at_once = True
+    cpu.ask(cpu.gather(0))
+    cpu.gathers.launches.run()
+    assert cpu.gathered() == [0] and len(cpu.gathers) == 0
+    assert ("meanwhile", 0) not in cpu.told
+
+
+def test_each_launch_looks_at_the_oldest_and_one_behind_another_is_not_told_before_it(device: World) -> None:
+    device.ask(device.gather(0))
+    device.at_once = True
+    device.ask(device.gather(1))
+    assert not device.gathered() and len(device.gathers) == 2
+    device.tickets[0].over = True
+    device.ask(device.gather(2))
+    device.gathers.poll()
+    assert device.gathered() == [0, 1, 2]
+
+
+def test_the_write_of_a_small_one_is_made_ready_meanwhile_only_if_it_is_alone(device: World) -> None:
+    device.sizes |= dict.fromkeys(range(9), LITTLE)
+    for room in range(2):
+        device.ask(device.gather(room))
+    device.gathers.launches.run()
+    assert not [each for each in device.told if each[0] == "meanwhile"], "another waits, or is before it"
+    for ticket in device.tickets:
+        ticket.over = True
+    device.gathers.poll()
+    device.ask(device.gather(2))
+    device.gathers.launches.run()
+    assert ("meanwhile", 2) in device.told
+    device.ask(device.gather(3))
+    device.sizes[4] = LARGE
+    device.gathers.launches.run()
+    assert ("meanwhile", 3) not in device.told
+    device.gathers.ahead = 9
+    device.ask(device.gather(4))
+    assert ("meanwhile", 4) in device.told
+
+
+@pytest.mark.parametrize("when", ["made", "asked", "asked later"])
+def test_what_raises_ends_its_gather_alone(device: World, when: str) -> None:
+    error = ValueError("planted")
+    if when == "made":
+        device.wrong = error
+    elif when == "asked":
+        device.at_once = cast("Any", error)
+    device.ask(device.gather(0))
+    if when == "asked later":
+        device.tickets[0].over = error
+        assert device.gathers.poll()
+    assert ("gather", (0, 5, 6), Cause.KERNEL_FAILED, "ValueError: planted") in device.told
+    assert ev.GatherFailed(0, 5, 6) in device.told and not device.gathered() and len(device.gathers) == 0
+
+
+def test_what_follows_is_done_when_one_that_was_going_has_ended(device: World) -> None:
+    done = list[int]()
+
+    def again() -> None:
+        done.append(1)
+        device.gathers.later(lambda: done.append(2))
+
+    device.ask(device.gather(0))
+    device.gathers.later(again)
+    assert len(device.gathers) == 2 and not device.gathers.poll() and not done
+    device.tickets[0].over = True
+    device.told.clear()
+    assert device.gathers.poll() and done == [1]
+    assert device.told == [ev.Gathered(0, 5, 6), "settled"], "first all that its end leads to"
+    assert device.gathers.poll() and done == [1, 2] and not device.gathers.poll()
+
+
+def test_what_follows_waits_for_what_is_still_to_be_launched(cpu: World) -> None:
+    done = list[int]()
+    cpu.ask(cpu.gather(0))
+    cpu.gathers.later(lambda: done.append(1))
+    assert not cpu.gathers.poll() and not done
+    cpu.at_once = True
+    cpu.gathers.launches.run()
+    assert cpu.gathers.poll() and done == [1]
+
+
+def test_a_large_one_is_made_ready_before_it_is_asked_for(device: World) -> None:
+    device.sizes[1] = LITTLE
+    device.gathers.ready(device.gather(1))
+    assert not device.told
+    device.gathers.ready(device.gather(0))
+    assert device.told == ["bound"] and device.gather(0) in device.gathers.prepared
+    device.ask(device.gather(0))
+    assert device.told.count("bound") == 1 and device.launched() == 1

@@ -1,0 +1,152 @@
+"""Staged writes by themselves: what each is, which of them are ready, and whose draft goes when."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from support.stories import layout
+
+from kvproto.engine import prepared_writes
+from kvproto.engine.prepared_writes import PreparedWrites, StagedWrite
+from kvproto.io.transports.base import PeerId, TransportError
+from kvproto.layout.plan import Plan, layers_of
+from kvproto.protocol import effects as do
+from kvproto.protocol.messages import StgNotify
+from kvproto.protocol.notification import make_tag
+
+GRID, SLOT = 16, 1 << 16
+PLAN, OTHER = Plan(layout(2), layout(1), GRID), Plan(layout(4), layout(1), GRID)
+A, B = PeerId("a"), PeerId("b")
+
+
+class World:
+    """The staged writes of the second of two prefill ranks, over a transport that keeps count of its drafts."""
+
+    def __init__(self, *, notify: bool = True) -> None:
+        self.drafts: list[Any] = []
+        self.wrong = False
+        self.plans, self.peers = {1: (PLAN, 0), 2: (PLAN, 0)}, {1: A, 2: B}
+        transport: Any = SimpleNamespace(
+            caps=SimpleNamespace(native_notify=notify), remote=lambda peer, index: (peer, index),
+            prepare=self.prepare, drop=self.drafts.remove,
+        )  # fmt: skip
+        self.writes = PreparedWrites((7, 1), transport, cast("Any", "staging"), SLOT, self.plans, self.peers)
+
+    def prepare(self, *about: Any) -> Any:
+        if self.wrong:
+            raise ValueError("planted")
+        self.drafts.append(about)
+        return about
+
+    def ready(self, effect: do.LaunchGather) -> None:
+        self.writes.ready(effect)
+
+
+def gather(chunk: int = 0, *, slot: int = 3, link: int = 1, tokens: int = GRID, groups: int = 1) -> do.LaunchGather:
+    return do.LaunchGather(5, chunk, 0, link, 9, slot, 1024, 4, 0, tokens, groups)
+
+
+def write(chunk: int = 0, **more: Any) -> do.PrepareWrite:
+    made = gather(chunk, **more)
+    return do.PrepareWrite(*(getattr(made, name) for name in made.__struct_fields__))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("chunk", [0, 1, 3])
+def test_a_write_is_its_part_of_its_region_from_its_slot(world: World, chunk: int, groups: int) -> None:
+    share, group = PLAN.share(1, 0), chunk % groups
+    part = layers_of(share, group, groups)
+    start = PLAN.part_offset(share.reader, share.writer, GRID, group, groups)
+    nbytes = PLAN.part_bytes(part, GRID)
+    about = gather(chunk, groups=groups)
+    assert world.writes.shape(about) == world.writes.shape(about) == (part, start, nbytes)
+    made = world.writes.take(write(chunk, groups=groups))
+    assert made == StagedWrite(A, (3 * SLOT, 1024 + start, nbytes), (9, 5, StgNotify(chunk, 4)))
+    assert start > 0 and world.writes.shape(gather(tokens=8))[2] == PLAN.part_bytes(share, 8)
+
+
+def test_a_shape_is_kept_as_long_as_its_plan_and_no_more_of_them_than_a_bound(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, cut = list[Any](), prepared_writes.layers_of
+    monkeypatch.setattr(prepared_writes, "layers_of", lambda *about: made.append(about) or cut(*about))
+    first = world.writes.shape(gather())
+    assert world.writes.shape(gather()) == first and len(made) == 1
+    world.plans[1] = OTHER, 0
+    assert world.writes.shape(gather()) != first and len(made) == 2
+    monkeypatch.setattr(prepared_writes, "SHAPES", 3)
+    sizes = list[int]()
+    for tokens in (1, 2, 3, 4):
+        world.writes.shape(gather(tokens=tokens))
+        sizes.append(len(world.writes._shapes))
+    assert sizes == [2, 3, 1, 2]
+
+
+def test_what_was_made_ready_is_taken_with_its_draft(world: World) -> None:
+    world.ready(gather())
+    world.ready(gather())
+    ((peer, parts, tag),) = world.drafts
+    assert peer == A and tag == make_tag(7, 1, [(9, 5, StgNotify(0, 4))])
+    (part,) = parts
+    made = world.writes.take(write())
+    assert made.draft is world.drafts[0] and part.descs.tolist() == [list(made.piece)]
+    assert world.writes.take(write()).draft is None and len(world.drafts) == 1
+
+
+@pytest.mark.parametrize("other", [write(1), write(link=2)])
+def test_what_was_made_ready_for_another_write_is_dropped(world: World, other: do.PrepareWrite) -> None:
+    world.ready(gather())
+    made = world.writes.take(other)
+    assert made.draft is None and not world.drafts
+    assert made.note[2].chunk == other.chunk and made.peer == world.peers[other.link]
+
+
+def test_a_slot_has_the_latest_guess_and_others_keep_theirs(world: World) -> None:
+    world.ready(gather(0, slot=0))
+    world.ready(gather(1, slot=1))
+    world.ready(gather(2, slot=0))
+    assert len(world.drafts) == 2
+    assert world.writes.take(write(1, slot=1)).draft is world.drafts[0]
+    assert world.writes.take(write(2, slot=0)).draft is world.drafts[1]
+
+
+def test_a_peer_that_is_left_leaves_no_draft_and_no_other_s(world: World) -> None:
+    world.ready(gather(0, slot=0, link=1))
+    world.ready(gather(0, slot=1, link=2))
+    world.writes.leave(A)
+    assert [about[0] for about in world.drafts] == [B]
+    assert world.writes.take(write(0, slot=0)).draft is None
+    assert world.writes.take(write(0, slot=1, link=2)).draft is world.drafts[0]
+
+
+def test_a_guess_that_came_true_for_a_peer_that_was_exchanged_is_none(world: World) -> None:
+    world.ready(gather())
+    world.peers[1] = B
+    made = world.writes.take(write())
+    assert made.peer == B and made.draft is None and not world.drafts
+
+
+def test_what_cannot_be_made_ready_is_told_by_the_write_alone(world: World) -> None:
+    world.wrong = True
+    world.ready(gather())
+    assert world.writes.take(write()).draft is None
+    del world.peers[1]
+    world.ready(gather())
+    with pytest.raises(TransportError, match="not connected"):
+        world.writes.take(write())
+    assert not world.drafts
+
+
+def test_several_writes_to_a_peer_are_one_table_and_one_tag(world: World) -> None:
+    made = [world.writes.take(write(chunk, slot=chunk)) for chunk in (0, 1)]
+    (part,) = world.writes.parts(made)
+    assert (part.src, part.dst) == ("staging", (A, 0)) and part.descs.tolist() == [list(each.piece) for each in made]
+    assert world.writes.tag(made) == make_tag(7, 1, [each.note for each in made])
+    assert World(notify=False).writes.tag(made) == b""
