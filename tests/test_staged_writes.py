@@ -75,8 +75,13 @@ def test_a_write_is_its_part_of_its_region_from_its_slot(world: World, chunk: in
 def test_a_shape_is_kept_as_long_as_its_plan_and_no_more_of_them_than_a_bound(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, cut = list[Any](), prepared_writes.layers_of
-    monkeypatch.setattr(prepared_writes, "layers_of", lambda *about: made.append(about) or cut(*about))
+    made = list[Any]()
+
+    def cut(*about: Any) -> Any:
+        made.append(about)
+        return layers_of(*about)
+
+    monkeypatch.setattr(prepared_writes, "layers_of", cut)
     first = world.writes.shape(gather())
     assert world.writes.shape(gather()) == first and len(made) == 1
     world.plans[1] = OTHER, 0
@@ -147,6 +152,6 @@ def test_what_cannot_be_made_ready_is_told_by_the_write_alone(world: World) -> N
 def test_several_writes_to_a_peer_are_one_table_and_one_tag(world: World) -> None:
     made = [world.writes.take(write(chunk, slot=chunk)) for chunk in (0, 1)]
     (part,) = world.writes.parts(made)
-    assert (part.src, part.dst) == ("staging", (A, 0)) and part.descs.tolist() == [list(each.piece) for each in made]
+    assert cast("Any", (part.src, part.dst)) == ("staging", (A, 0)) and cast("Any", part.descs).tolist() == [list(each.piece) for each in made]
     assert world.writes.tag(made) == make_tag(7, 1, [each.note for each in made])
     assert World(notify=False).writes.tag(made) == b""

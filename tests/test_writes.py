@@ -263,7 +263,12 @@ def test_a_write_over_pages_waits_for_what_it_reads(world: World) -> None:
     passed, asked = [False], list[int]()
     part: Any = SimpleNamespace(descs=np.ones((1, 3), np.uint64))
     world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
-    world.writes.offer(KEY, PEER, deque([[part], [part]]), stand_in(query=lambda: asked.append(1) or passed[0]))
+
+    def query() -> bool:
+        asked.append(1)
+        return passed[0]
+
+    world.writes.offer(KEY, PEER, deque([[part], [part]]), stand_in(query=query))
     world.next_pass()
     assert not world.posted and world.writes
     passed[0] = True
