@@ -152,6 +152,7 @@ def test_what_cannot_be_made_ready_is_told_by_the_write_alone(world: World) -> N
 def test_several_writes_to_a_peer_are_one_table_and_one_tag(world: World) -> None:
     made = [world.writes.take(write(chunk, slot=chunk)) for chunk in (0, 1)]
     (part,) = world.writes.parts(made)
-    assert cast("Any", (part.src, part.dst)) == ("staging", (A, 0)) and cast("Any", part.descs).tolist() == [list(each.piece) for each in made]
+    assert cast("Any", (part.src, part.dst)) == ("staging", (A, 0))
+    assert cast("Any", part.descs).tolist() == [list(each.piece) for each in made]
     assert world.writes.tag(made) == make_tag(7, 1, [each.note for each in made])
     assert World(notify=False).writes.tag(made) == b""
