@@ -12,6 +12,7 @@ from transport_peer import ProcessPeer, Rank, local_pair, make_or_skip
 
 pytest.register_assert_rewrite("kvproto.testing.transport_contract")
 
+from kvproto.io.transports import nixl_stripes
 from kvproto.testing.transport_contract import Ends, TransportContract
 
 
@@ -36,6 +37,18 @@ class TestNixl(TransportContract):
     @classmethod
     def ends(cls) -> Iterator[Ends]:
         yield from processes("nixl")
+
+
+class TestNixlInStripes(TransportContract):
+    """Every write of one piece is cut, however small."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ends(cls) -> Iterator[Ends]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(nixl_stripes, "GRAIN", 16)
+            patch.setattr(nixl_stripes, "PAGE", 4)
+            yield from processes("nixl-stripes")
 
 
 class TestMooncake(TransportContract):

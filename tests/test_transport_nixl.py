@@ -41,9 +41,9 @@ def tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UCX_TLS", "tcp")
 
 
-@pytest.fixture
-def rank() -> Iterator[Rank]:
-    out = Rank(make("nixl"), BIG)
+@pytest.fixture(params=["nixl", "nixl-stripes"])
+def rank(request: pytest.FixtureRequest) -> Iterator[Rank]:
+    out = Rank(make(request.param), BIG)
     out.buffers[0][:] = 7
     yield out
     out.close()
@@ -218,6 +218,7 @@ class Spy:
         self._raw.releaseXferReq(handle)
 
 
+@pytest.mark.parametrize("rank", ["nixl"], indirect=True)
 def test_a_handle_is_released_once_and_never_in_flight(rank: Rank, peer: ProcessPeer) -> None:
     name = link(rank, peer)
     transport: Any = rank.transport

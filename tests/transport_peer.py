@@ -19,10 +19,10 @@ __all__ = ["LocalPeer", "ProcessPeer", "Rank", "drain", "failed", "local_pair", 
 def make(backend: str) -> Transport:
     """A transport of this process. The backend is imported only if it is asked for."""
     os.environ.setdefault("UCX_NET_DEVICES", "lo")
-    if backend == "nixl":
+    if backend.startswith("nixl"):
         from kvproto.io.transports.nixl import NixlTransport
 
-        return NixlTransport()
+        return NixlTransport(workers=2 * (backend == "nixl-stripes"))
     from kvproto.io.transports.mooncake import MooncakeTransport
 
     return MooncakeTransport("127.0.0.1")

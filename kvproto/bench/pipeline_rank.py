@@ -28,6 +28,7 @@ from kvproto.engine.staging_buffers import Kind
 from kvproto.io.kernels.base import Pool
 from kvproto.io.transports import Completed, bulk
 from kvproto.io.transports.nixl import NixlTransport
+from kvproto.io.transports.nixl_stripes import WORKERS
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
@@ -86,7 +87,7 @@ class PipelineRank:
             self.pool, self._filled, self._of = None, (), layout
             self._let_go()
             self.pool = empty_pool(layout, self.index, form.pages * 16 // layout.page_size, self.device)
-        transport = NixlTransport(maps=form.maps)
+        transport = NixlTransport(maps=form.maps, workers=WORKERS if form.staging == "pinned" else 0)
         if form.max_descs:
             transport.caps = msgspec.structs.replace(transport.caps, max_descs=form.max_descs)
         make: Callable[..., Any] = PrefillEndpoint if self.side == "P" else DecodeEndpoint

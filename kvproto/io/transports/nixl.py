@@ -17,7 +17,8 @@ What the library does not say, and what follows from it here:
 - Descriptors are numpy arrays: lists of tuples cost more than small copies do.
 - Device memory: plain cudaMalloc; memory of expandable segments falls off a cliff over cuda_ipc.
 - Between processes of one host a post may copy *inside* the call (cross-memory attach, the GIL released) and then
-  needs nothing of a target that was reached before; over TCP, RDMA and NVLink it returns at once.
+  needs nothing of a target that was reached before; over TCP, RDMA and NVLink it returns at once.  With `workers` large
+  writes of that kind are copied by several threads beside the caller's (`nixl_stripes`).
 
 A peer's endpoint carries the agent's metadata, whose agent name is the instance id. A newer table of a known peer
 is added to the old one by NIXL; what the peer has deregistered is refused by our own table. Before NIXL sees metadata
@@ -34,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from . import nixl_stripes
 from .base import (
     Arrived,
     BackendUnavailable,
@@ -55,6 +57,7 @@ from .endpoint import InstanceDescription
 from .links import InFlightWrite, TransportLink
 from .nixl_load import load
 from .nixl_metadata import FormError, check, readable
+from .nixl_stripes import StripedWrite
 from .regions import Request
 from .write_records import WriteRecords
 
@@ -80,22 +83,25 @@ _KINDS: dict[str, FaultKind] = {
 
 
 class _NixlWrite(InFlightWrite):
-    __slots__ = ("error", "raw")
+    __slots__ = ("error", "raw", "striped")
 
     def __init__(self, handle: Handle, peer: PeerId, request: Request, raw: int, error: Fault | None = None) -> None:
         super().__init__(handle, peer, request)
         self.raw = raw
         self.error = error  # what posting it raised
+        self.striped: StripedWrite | None = None  # what of it goes before the rest
 
 
 class NixlTransport(WriteRecords[_NixlWrite]):
     """`instance` names the agent and must be new with every life (default: a UUID); `params` are NIXL's parameters of
     the UCX backend; `maps`: kernels may reach peers' device memory on this host, and peers' kernels ours
-    (`device_maps`). Raises BackendUnavailable."""
+    (`device_maps`); `workers`: threads that carry large writes from host memory to host memory, worth it between
+    processes of one host (`nixl_stripes`). Raises BackendUnavailable."""
 
     def __init__(
-        self, instance: str | None = None, params: Mapping[str, str] | None = None, *, maps: bool = True
-    ) -> None:
+        self, instance: str | None = None, params: Mapping[str, str] | None = None, *, maps: bool = True,
+        workers: int = 0,
+    ) -> None:  # fmt: skip
         api, self._nixl = load()
         named = vars(self._nixl).values()
         self._errors: tuple[type[Exception], ...] = tuple(
@@ -106,9 +112,15 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         config = api.nixl_agent_config(
             enable_prog_thread=False, backends=[], sync_mode=api.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
         )
-        try:
+
+        def new_agent(name: str) -> Any:
             agent = api.nixl_agent(name, config)
             agent.create_backend("UCX", dict(params or {}))
+            return agent
+
+        try:
+            agent = new_agent(name)
+            self._stripes = nixl_stripes.make(workers, new_agent, self._nixl, name)
         except refusals as error:
             raise BackendUnavailable(f"NIXL's UCX backend does not start here: {error!r}") from error
         mems = agent.get_backend_mem_types("UCX")
@@ -128,6 +140,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         row = [(region.addr, region.nbytes, region.dev, "")]
         try:
             self._regs[region.index] = self._agent.register_memory(row, region.kind)
+            if self._stripes is not None:
+                self._stripes.attach(region)
         except self._errors as error:
             raise UsageError(f"NIXL cannot register {region}: {error!r}") from error
         if self._maps is not None and (shared := share(region)):
@@ -135,6 +149,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
 
     def _detach(self, region: MemoryRegion) -> None:
         self._shares.pop(region.index, None)
+        if self._stripes is not None:
+            self._stripes.detach(region)
         self._agent.deregister_memory(self._regs.pop(region.index))
 
     def _blob(self) -> bytes:
@@ -150,6 +166,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
                 raise BadEndpoint(f"the metadata of {new.instance} is not NIXL's: {error}") from error
         try:
             name = self._agent.add_remote_agent(new.blob)
+            if self._stripes is not None:
+                self._stripes.link(new.blob)
         except self._errors as error:
             kind = self._fault(error).kind
             if kind == "peer_lost":
@@ -197,11 +215,15 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         if self._maps is not None:
             self._maps.close(link.peer)
         self._agent.remove_remote_agent(link.peer)
+        if self._stripes is not None:
+            self._stripes.unlink(link.peer, self._errors)
 
     # -- writes
 
-    def _draft(self, draft: WriteDraft) -> int | Fault:
-        """NIXL's handle, or why there cannot be one."""
+    def _draft(self, draft: WriteDraft) -> int | Fault | None:
+        """NIXL's handle, or why there cannot be one; None: it goes in stripes."""
+        if self._stripes is not None and self._stripes.takes(draft.request):
+            return None
         try:
             return self._make(self._raw, draft.peer, draft.request, draft.tag)
         except self._errors as error:
@@ -218,6 +240,11 @@ class NixlTransport(WriteRecords[_NixlWrite]):
     def _post(self, handle: Handle, draft: WriteDraft) -> _NixlWrite:
         made = self._draft(draft) if draft.raw is None else draft.raw
         draft.raw = None
+        if made is None:
+            assert self._stripes is not None
+            write = _NixlWrite(handle, draft.peer, draft.request, 0)
+            write.striped = self._stripes.start(draft.peer, draft.request, draft.tag)
+            return write
         if isinstance(made, Fault):
             return _NixlWrite(handle, draft.peer, draft.request, 0, made)
         return self._start(self._raw, _NixlWrite(handle, draft.peer, draft.request, made))
@@ -260,6 +287,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
 
     def _check(self, write: _NixlWrite) -> Fault | None:
         """This also sends the notification of a write that is through."""
+        if write.striped is not None and not self._joined(write, write.striped):
+            return None
         fault = write.error if not write.raw else None
         try:
             if fault is None and self._raw.getXferStatus(write.raw) != self._nixl.NIXL_SUCCESS:
@@ -273,6 +302,22 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         self._release(write)
         self._complete(write)
         return None
+
+    def _joined(self, write: _NixlWrite, striped: StripedWrite) -> bool:
+        """Whether its stripes are over; then what is left of it is posted, or is not."""
+        if not striped.over():
+            return False
+        write.striped, error = None, striped.error()
+        lost = self._links.known(write.peer).lost
+        if error is not None or lost is not None:
+            write.error = self._fault(error) if error is not None else lost
+            return True
+        try:
+            write.raw = self._make(self._raw, write.peer, striped.tail, striped.tag)
+            self._start(self._raw, write)
+        except self._errors as refused:
+            write.error = self._fault(refused)
+        return True
 
     def _release(self, write: _NixlWrite) -> None:
         if write.raw:
@@ -288,6 +333,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
 
     def _end(self) -> None:
         """Peers are told to forget us only if nothing is in flight; destroying the agent stops what is."""
+        if self._stripes is not None:
+            self._stripes.close()
         if not self._flights and not self._links.held():
             for link in self._links.all():
                 self._agent.remove_remote_agent(link.peer)
