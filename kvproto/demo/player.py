@@ -41,8 +41,10 @@ def make_transport(run: Run) -> Transport:
 
         return MooncakeTransport(LOOPBACK)
     from kvproto.io.transports.nixl import NixlTransport
+    from kvproto.io.transports.nixl_stripes import WORKERS
 
-    return NixlTransport(maps=False)  # staging and slices are what it shows
+    # staging and slices are what it shows: no pages are mapped
+    return NixlTransport(maps=False, workers=WORKERS if run.staging == "pinned" else 0)
 
 
 class Player:
