@@ -10,7 +10,9 @@ a twin of it on the device, and copy engines carry the bytes between the two, on
 gather or scatter of one piece goes on beside the copy of another.  A kernel could reach the host by itself, but its
 many short accesses leave a tenth of the bus unused; the twin costs as much device memory as the buffer has.
 Between two processes of one host the transport then copies from host memory to host memory, and that bounds all: NIXL
-over UCX carried 5.2 GB/s there in one piece, 4.4 in 16, and no more with 8 or 16 threads of its own (5.3 and 4.8).
+over UCX carried 5.2 GB/s there in one piece, 4.4 in 16, and no more with 8 or 16 threads of its own (5.3 and 4.8);
+with workers (`NixlTransport(workers=8)`) it is several times as much.  Over a port of 400 Gbit/s the pipeline hides the
+copies but for the first and the last (`kvproto bench pinned --simulate`).
 
 On the CPU both are the same.
 """
