@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kvproto.check.config import GRID
+from kvproto.check.moments import LONG_AGO
 from kvproto.check.node import (
     GONE,
     LAST,
@@ -26,7 +27,7 @@ from kvproto.check.node import (
 )  # fmt: skip
 from kvproto.check.prefill_local_steps import PNode
 from kvproto.check.prefill_slots import DOWN, PrefillSlots
-from kvproto.check.snapshot import LONG_AGO, Frozen, freeze_prefill, thaw_prefill
+from kvproto.check.snapshot import Frozen, freeze_prefill, thaw_prefill
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import DEFAULT, ROOM_CHUNK, Claim, TimerFired
@@ -225,5 +226,5 @@ class PrefillNode(PrefillSlots):
         for sends in rank.sends.values():
             for at, send in sends.items():
                 if at & 0xFFFF == d:
-                    sends[at] = replace(send, asked=LONG_AGO, lease=-1.0 if send.lease else 0.0)
+                    sends[at] = replace(send, asked=LONG_AGO, first=LONG_AGO, lease=-1.0 if send.lease else 0.0)
         rank.writes |= {key: replace(write, until=-1.0) for key, write in rank.writes.items() if key[1] & 0xFFFF == d}

@@ -7,7 +7,7 @@ nothing can tell them apart:
 * deadlines, counts of tries and of silent beats are left out: the checker ends timers itself, and says each time
   whether tries were left;
 * the watermark that a send has noted is its link's, or it is not;
-* times become three words: `asked` lately or long ago, a `lease` that holds or is over; of a write that is posted the
+* times become three words: asked lately or long ago, a `lease` that holds or is over; of a write that is posted the
   lease is no matter any more;
 * pages are kept while they are waited with, and not after;
 * grant ids, which are only compared, are named by (room, chunk); no chunk is granted twice in a rank's life, which the
@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from kvproto.check.moments import lately
 from kvproto.fsm.timer_wheel import INFINITY
 from kvproto.protocol.ring import RingRegion
 from kvproto.protocol.states import PRoom, PSend, PWrite
@@ -43,7 +44,6 @@ from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 
 Frozen = tuple[Any, ...]
-LONG_AGO = -1000.0
 FAILED = ("FAILED", "ABORTED")
 
 
@@ -73,10 +73,12 @@ def _room(value: Any) -> Any:
 
 def _send(value: Any) -> Any:
     lease = 0.0 if not value.lease else 30.0 if value.lease > 0 else -1.0
-    asked = 0.0 if value.asked >= 0 else LONG_AGO
+    asked, first = lately(value.asked), lately(value.first)
     pages = value.pages if value.state in (PSend.AWAIT_PAGES_KV, PSend.AWAIT_PERMIT) else b""
     grant = 1 if value.grant else 0
-    return replace(value, due=INFINITY, tries=0, mark=0, asked=asked, lease=lease, grant=grant, pages=pages)
+    return replace(
+        value, due=INFINITY, tries=0, mark=0, asked=asked, first=first, lease=lease, grant=grant, pages=pages
+    )
 
 
 def _write(value: Any) -> Any:

@@ -17,16 +17,14 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from kvproto.check.moments import since
 from kvproto.check.node import GONE, NOW, Input, Node, RankOutput, Unrest, judge
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.nodes_prefill import PrefillNode
 from kvproto.check.prefill_local_steps import PNode
-from kvproto.check.snapshot import FAILED, LONG_AGO, UNTIMED, Forms, Frozen, freeze_decode, freeze_prefill
+from kvproto.check.snapshot import FAILED, UNTIMED, Forms, Frozen, freeze_decode, freeze_prefill
 from kvproto.fsm.timer_wheel import INFINITY
-from kvproto.protocol.timing import Timing
 
-#: a request older than this is older than every lease
-OLDEST = 2 * Timing().lease.period
 #: timers of one rank that may end at one moment
 TOGETHER = 64
 #: of a frozen rank: what comes after what an untimed one has (who was heard, when the next timer ends)
@@ -46,10 +44,10 @@ def forms(now: float) -> Forms:
         return UNTIMED.room(value) if value.state.name in FAILED else replace(value, due=ahead(value.due))
 
     def send(value: Any) -> Any:
-        asked = value.asked - now if value.asked - now > -OLDEST else LONG_AGO
         kept = UNTIMED.send(value)
         due, lease = ahead(value.due), over(value.lease)
-        return replace(kept, due=due, tries=value.tries, mark=value.mark, asked=asked, lease=lease)
+        asked = {"asked": since(value.asked - now), "first": since(value.first - now)}
+        return replace(kept, due=due, tries=value.tries, mark=value.mark, lease=lease, **asked)
 
     def write(value: Any) -> Any:
         return replace(value, until=over(UNTIMED.write(value).until and value.until))
@@ -79,6 +77,10 @@ class TimedNode(Node):
         for store in self.rank.stores.values():
             if store.table.timers:
                 store.rearm()
+
+    def moment(self, at: float) -> float:
+        """What a message keeps of a time: how long ago it was."""
+        return since(at - self.now)
 
     def pass_time(self, seconds: float) -> None:
         """The clock moves to this moment, and what is due ends."""

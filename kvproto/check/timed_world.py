@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 
 from kvproto.check.config import Config
 from kvproto.check.delay_bounded import DelayBoundedExplorer, Turn
+from kvproto.check.moments import aged, since
 from kvproto.check.node import FAILURE, GONE, Unrest
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.nodes_prefill import PrefillNode
@@ -151,6 +152,9 @@ class TimedExplorer(DelayBoundedExplorer):
         blamed = self._lost(values) if calm else spent.blamed
         left = spent._replace(asleep=0, hurt=hurt, hard=spent.hard and not calm, blamed=blamed)
         new = state + ((self.budget(left) - numbers[-1]) << self.shifts[-1])
+        for at in range(self.n, self.last):
+            wire = aged(self.part(state, at), self.messages, self.config.net, lambda at: since(at - seconds))
+            new += (self.wires(wire) - numbers[at]) << self.shifts[at]
         for at in range(self.n):
             new = self._hand(new, at, ("pass", seconds))
         found[0].append(new)

@@ -16,6 +16,7 @@ from itertools import permutations
 from typing import Any, ClassVar
 
 from kvproto.check.config import HARD, KINDS, Config
+from kvproto.check.moments import LONG_AGO, aged
 from kvproto.check.network import NOTIFICATION, REPORT, TO_DECODE, TO_PREFILL, Wire, push, put_queue
 from kvproto.check.node import Input, RankOutput, Violation
 from kvproto.check.nodes_decode import DecodeNode
@@ -210,7 +211,13 @@ class CheckedWorld:
         if kind == "peer crashed":
             state = self._wipe(state, self.link_at[me, other], REPORT)
             return self._hand(state, self.config.prefills + other, ("peer crashed", me))
-        return self._hand(state, other, ("age", me, out[2]))
+        return self._hand(self._grow_old(state, self.link_at[other, me]), other, ("age", me, out[2]))
+
+    def _grow_old(self, state: int, at: int) -> int:
+        """What was asked on this link was asked long ago."""
+        number = state >> self.shifts[at] & MASK
+        wire = aged(self.wires.values[number], self.messages, self.config.net, lambda _at: LONG_AGO)
+        return state + ((self.wires(wire) - number) << self.shifts[at])
 
     def _hand(self, state: int, at: int, what: Input) -> int:
         step = self.step(at, state >> self.shifts[at] & MASK, what)

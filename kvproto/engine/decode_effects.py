@@ -170,5 +170,5 @@ class DecodeData:
         entry, size = self.entries[effect.room], self.rank.layout.page_size
         first, end = effect.first, effect.first + effect.tokens
         pages = entry.pages[first // size : -(-end // size)]
-        body = msg.PagesRsp(effect.chunk, pages.astype("<u4").tobytes())
+        body = msg.PagesRsp(effect.chunk, pages.astype("<u4").tobytes(), effect.asked)
         self.loop.connections.send(effect.link, effect.epoch, effect.room, body)

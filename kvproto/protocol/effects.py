@@ -43,7 +43,7 @@ class ReplyWatermark(Internal, frozen=True):
 
 
 class SendGrant(Internal, frozen=True):
-    """Tell these peers where the chunk's region is, and the watermark."""
+    """Tell these peers where the chunk's region is, and the watermark; `asked`, `queued`: as in the message."""
 
     room: int
     peers: int
@@ -52,6 +52,8 @@ class SendGrant(Internal, frozen=True):
     offset: int
     round: int
     end: int
+    asked: float = 0.0
+    queued: bool = False
 
 
 class SendQueued(Internal, frozen=True):
@@ -72,11 +74,12 @@ class Transmit(Effect, frozen=True):
 
 
 class SendPages(Internal, frozen=True):
-    """Tell this peer the chunk's pages."""
+    """Tell this peer the chunk's pages; `asked`: what it said when it asked."""
 
     room: int
     peer: int
     chunk: int
+    asked: float = 0.0
 
 
 class SendAux(Internal, frozen=True):
@@ -95,6 +98,7 @@ class TransmitPages(Effect, frozen=True):
     chunk: int
     first: int
     tokens: int
+    asked: float = 0.0
 
 
 class TransmitAux(Effect, frozen=True):

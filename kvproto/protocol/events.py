@@ -287,6 +287,7 @@ class ChunkRequested(RoomEvent, frozen=True):
     chunk: int
     peer: int
     pages: bool
+    asked: float = 0.0
 
 
 class ChunkNotified(RoomEvent, frozen=True):
@@ -350,7 +351,10 @@ class SendOpened(SendEvent, frozen=True):
 
 
 class StagingGranted(SendEvent, frozen=True):
-    """The decode rank gave a region; `usable`: the watermark has passed it; the lease is in seconds."""
+    """The decode rank gave a region; `usable`: the watermark has passed it; the lease is in seconds.
+
+    `asked`: when this rank asked for it, as the answer repeats; `queued`: it comes of the queue, and answers nothing.
+    """
 
     grant: int
     offset: int
@@ -358,6 +362,8 @@ class StagingGranted(SendEvent, frozen=True):
     end: int
     usable: bool
     lease: float
+    asked: float = 0.0
+    queued: bool = False
 
 
 class StagingDeferred(SendEvent, frozen=True):
@@ -369,10 +375,11 @@ class StagingDenied(SendEvent, frozen=True):
 
 
 class PagesGranted(SendEvent, frozen=True):
-    """The decode rank named the pages (u32 little-endian each)."""
+    """The decode rank named the pages (u32 little-endian each); `asked`: when this rank asked for them."""
 
     pages: bytes
     lease: float
+    asked: float = 0.0
 
 
 class WatermarkReached(SendEvent, frozen=True):
@@ -507,17 +514,19 @@ class GrantEvent(Event, frozen=True):
 
 
 class StagingRequested(GrantEvent, frozen=True):
-    """A writer asked for the region; `writers`: all that contribute to the chunk."""
+    """A writer asked for the region; `writers`: all that contribute to the chunk; `asked`: when, by its clock."""
 
     peer: int
     writers: int
+    asked: float = 0.0
 
 
 class PagesRequested(GrantEvent, frozen=True):
-    """A writer will not stage its part."""
+    """A writer will not stage its part; `asked`: when it said so, by its clock."""
 
     peer: int
     writers: int
+    asked: float = 0.0
 
 
 class SpaceReserved(GrantEvent, frozen=True):

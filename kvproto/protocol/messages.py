@@ -36,6 +36,8 @@ from kvproto.protocol.states import Cause
 
 Chunk = Annotated[int, Meta(ge=0, lt=2**24)]
 Size = Annotated[int, Meta(ge=0, lt=2**48)]
+#: seconds of the clock of whoever asks; its answer repeats them, and nobody else reads them
+Moment = Annotated[float, Meta(ge=0.0, lt=2.0**48)]
 #: bytes of a room's secret
 MAX_SECRET = 64
 #: what a decode engine shows for a room, as the prefill engine has given it out
@@ -53,7 +55,7 @@ AUX_CHUNK = -1
 #: layer groups of a room, at most: a model has fewer layers
 MAX_LAYER_GROUPS = 1 << 10
 #: the wire version that this code speaks
-VERSION = 2
+VERSION = 3
 #: bounds of what a message may carry, in bytes
 MAX_AUX = 256 * 1024
 MAX_PAGES = 4 * 1024 * 1024
@@ -159,6 +161,8 @@ class StagingReq(Body, tag="STAGING_REQ", frozen=True):
 
     #: which chunk of the room, from 0: a layer group of a cell of its grid; the aux row has messages of its own
     chunk: Chunk
+    #: when this was asked, by the sender's clock; the answer repeats it, and what it grants is granted from then on
+    asked: Moment = 0.0
 
 
 class StagingRsp(Body, tag="STAGING_RSP", frozen=True):
@@ -178,6 +182,10 @@ class StagingRsp(Body, tag="STAGING_RSP", frozen=True):
     mark_round: U64
     #: the watermark as it is now: bytes from the start of the ring, in that round
     mark_tail: Size
+    #: what the request said that this answers
+    asked: Moment = 0.0
+    #: it answers none, but comes because the region did: it is granted from the first request on
+    queued: bool = False
 
 
 class StagingQueued(Body, tag="STAGING_QUEUED", frozen=True):
@@ -198,6 +206,8 @@ class PagesReq(Body, tag="PAGES_REQ", frozen=True):
     """I shall not stage my part of this chunk (any more): which pages does it go to?"""
 
     chunk: Chunk
+    #: as in a request for a region
+    asked: Moment = 0.0
 
 
 class PagesRsp(Body, tag="PAGES_RSP", frozen=True):
@@ -206,6 +216,8 @@ class PagesRsp(Body, tag="PAGES_RSP", frozen=True):
     chunk: Chunk
     #: indices of the decode rank's pages, little-endian u32 each, in token order
     pages: Annotated[bytes, Meta(max_length=MAX_PAGES)]
+    #: what the request said that this answers
+    asked: Moment = 0.0
 
 
 class Watermark(Body, tag="WATERMARK", frozen=True):

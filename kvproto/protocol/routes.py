@@ -109,7 +109,8 @@ def granted(h: HeardMessage) -> ev.StagingGranted:
     body, seen = h.body, (h.value.mark_round, h.value.mark_tail)
     ready = usable(body.round, body.end, max((body.mark_round, body.mark_tail), seen))
     return ev.StagingGranted(
-        h.room, body.chunk, h.peer, body.grant, body.offset, body.round, body.end, ready, h.rank.lease
+        h.room, body.chunk, h.peer, body.grant, body.offset, body.round, body.end, ready, h.rank.lease,
+        body.asked, body.queued,
     )
 
 
@@ -125,7 +126,7 @@ def denied(h: HeardMessage) -> ev.StagingDenied:
 
 def pages(h: HeardMessage) -> ev.PagesGranted:
     """The chunk's pages."""
-    return ev.PagesGranted(h.room, h.body.chunk, h.peer, h.body.pages, h.rank.lease)
+    return ev.PagesGranted(h.room, h.body.chunk, h.peer, h.body.pages, h.rank.lease, h.body.asked)
 
 
 def acked(h: HeardMessage) -> ev.ChunkAcked:
@@ -196,22 +197,22 @@ def mark_asked(h: HeardMessage) -> ev.WatermarkAsked:
 
 def region_asked(h: HeardMessage) -> ev.StagingRequested:
     """Of a chunk that has a grant."""
-    return ev.StagingRequested(h.room, h.body.chunk, h.peer, h.terms.writes)
+    return ev.StagingRequested(h.room, h.body.chunk, h.peer, h.terms.writes, h.body.asked)
 
 
 def first_asked(h: HeardMessage) -> ev.ChunkRequested:
     """Of a chunk that has none."""
-    return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages=False)
+    return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages=False, asked=h.body.asked)
 
 
 def pages_asked(h: HeardMessage) -> ev.PagesRequested:
     """Of a chunk that has a grant."""
-    return ev.PagesRequested(h.room, h.body.chunk, h.peer, h.terms.writes)
+    return ev.PagesRequested(h.room, h.body.chunk, h.peer, h.terms.writes, h.body.asked)
 
 
 def first_pages_asked(h: HeardMessage) -> ev.ChunkRequested:
     """Of a chunk that has none."""
-    return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages=True)
+    return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages=True, asked=h.body.asked)
 
 
 def part(h: HeardMessage) -> ev.PartArrived:

@@ -1,12 +1,15 @@
 """Leases, and the time after which a lost link's other end is taken for quiet.
 
-The lease of what was granted is worked out by the send's own rows (`take_grant`, `keep_pages`), on terms.  What is
-posted is posted within it (prefill_write: S4), and lands within the longest write.
+The lease of what was granted is worked out by the send's own rows (`take_grant`, `keep_pages`), on terms.  It runs from
+when the request was made that this answers: the answer repeats it (`asked`), so it was sent later.  What comes of the
+ring's queue answers no request, but comes only to a writer that has asked (`asked_because_it_said_so`, between the ends),
+so after the first request (`first`).  What is posted is posted within the lease (prefill_write: S4), and lands within
+the longest write.  All clocks run alike; what they show does not matter.
 
-* `lost-link`: if the answer was sent after the request from which the lease runs, and before the link was lost,
-  everything has landed when lease and write have passed since the loss.
-* `overrun`: if it was sent after an earlier request instead (`lease_outlasts_answers` is the assumption that it is
-  not), what is posted lands too late by less than the time from the loss to the later request.
+* `lost-link`: the answer was sent before the link was lost; everything has landed when lease and write have passed
+  since the loss, however long the answer was under way, however often the send has asked, and in whatever order
+  answers come.
+* `no-later`: a rank that answers with a moment yet to come gains nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.protocol.timing import Timing
 from kvproto.prove.proof import PairProof
 from kvproto.prove.ring import Lemma, Question, prove
-from kvproto.prove.steps import Pair, machine_of, subjects, walk
+from kvproto.prove.steps import NOW, Pair, machine_of, subjects, walk
 from kvproto.prove.values import Maker
 
 NAME = "lease"
@@ -35,32 +38,34 @@ LOSS, POSTED, LANDED, QUIET, WRITE = z3.Reals("loss posted landed quiet write")
 
 
 def _granted() -> Iterator[tuple[Any, list[Any], Any]]:
-    """Each way in which a send takes an answer: when it asked, what is known, and when its lease ends."""
+    """Each way in which a send takes an answer: since when it is granted, what is known, and when its lease ends."""
     machine = machine_of(prefill_send, Timing())
     for pair in TAKEN:
         for value, event in subjects(Maker(), prefill_send, pair):
             for way in walk(machine, value, event):
-                if way.after.state is S.AWAIT_CREDIT or way.after.lease is value.lease:
+                if way.after.lease is value.lease:
                     continue  # it asks anew, and takes nothing
-                lease = event.lease.term
-                posts = [POSTED < way.after.lease.term, LANDED <= POSTED + WRITE, QUIET >= LOSS + lease + WRITE]
-                yield value.asked.term, [*way.conditions, *posts, lease > 0, WRITE > 0], lease
+                said = event.asked.term
+                if isinstance(event, ev.StagingGranted):
+                    said = z3.If(event.queued.term, value.first.term, said)
+                yield said, [*way.conditions, *way.facts, event.lease.term > 0], (way.after.lease.term, event.lease.term)
 
 
 def lost_link() -> Iterator[Question]:
-    """What was granted by an answer to its own request has landed when a lost link counts as quiet."""
+    """What was granted before a link was lost has landed when the link counts as quiet."""
     answered = z3.Real("answered")
-    for asked, known, _ in _granted():
-        yield Question([*known, asked <= answered, answered <= LOSS], LANDED < QUIET)
+    for said, known, (until, lease) in _granted():
+        posts = [POSTED < until, LANDED <= POSTED + WRITE, QUIET >= LOSS + lease + WRITE, WRITE > 0]
+        yield Question([*known, *posts, said <= answered, answered <= LOSS], LANDED < QUIET)
 
 
-def overrun() -> Iterator[Question]:
-    """What was granted by an older answer lands too late by less than the time from the loss to the request."""
-    for asked, known, _ in _granted():
-        yield Question([*known, asked > LOSS], LANDED < QUIET + (asked - LOSS))
+def no_later() -> Iterator[Question]:
+    """What is granted by an answer is granted for a lease from now on at most, whatever the answer says."""
+    for _, known, (until, lease) in _granted():
+        yield Question([*known, z3.Real("v.first") <= NOW.term], until <= NOW.term + lease)
 
 
-LEMMAS: tuple[Lemma, ...] = (("S4", "lost-link", lost_link), ("S4", "overrun", overrun))
+LEMMAS: tuple[Lemma, ...] = (("S4", "lost-link", lost_link), ("S4", "no-later", no_later))
 
 
 def proofs() -> Iterator[PairProof]:

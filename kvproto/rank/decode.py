@@ -269,7 +269,10 @@ class DecodeRank(Rank):
 
     def _send_grant(self, effect: do.SendGrant) -> None:
         round_, tail = self.ring.mark
-        body = msg.StagingRsp(effect.chunk, effect.grant, effect.offset, effect.round, effect.end, round_, tail)
+        body = msg.StagingRsp(
+            effect.chunk, effect.grant, effect.offset, effect.round, effect.end, round_, tail,
+            effect.asked, effect.queued,
+        )  # fmt: skip
         self._send(do.Send(effect.room, effect.peers, body))
 
     def _send_queued(self, effect: do.SendQueued) -> None:
@@ -288,7 +291,7 @@ class DecodeRank(Rank):
         value = self._link_up(link)
         if value is not None and link is not None:
             cell_ = self._cell(effect.room, effect.chunk)
-            self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk, *cell_))
+            self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk, *cell_, effect.asked))
 
     def _ask_links(self, effect: do.AskLinks) -> None:
         for rank in bits(effect.peers):

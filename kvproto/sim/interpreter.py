@@ -171,7 +171,7 @@ class Interpreter:
         self._transmit(effect.link, effect.epoch, effect.room, body)
 
     def _transmit_pages(self, effect: do.TransmitPages) -> None:
-        body = msg.PagesRsp(effect.chunk, self.around.page_ids(effect))
+        body = msg.PagesRsp(effect.chunk, self.around.page_ids(effect), effect.asked)
         self._transmit(effect.link, effect.epoch, effect.room, body)
 
     def _say_hello(self, effect: do.SayHello) -> None:

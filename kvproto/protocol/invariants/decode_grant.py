@@ -173,6 +173,15 @@ def freed_when_nobody_writes(step: Step, effect: do.FreeSpace) -> bool:
     return over and effect.grant == step.seen.region and effect.grant > 0
 
 
+@promises("S4", do.SendGrant, do.SendPages)
+def answers_say_what_they_answer(step: Step, effect: do.SendGrant | do.SendPages) -> bool:
+    """An answer repeats when its own request was made; what comes of the queue says so, and goes to those that asked."""
+    if isinstance(effect, do.SendGrant) and effect.queued:
+        return isinstance(step.event, ev.SpaceReserved) and within(effect.peers, step.before.asked)
+    mine = effect.peer == step.event.peer if isinstance(effect, do.SendPages) else effect.peers == 1 << step.event.peer
+    return mine and effect.asked == step.event.asked
+
+
 @promises("S5", ev.ChunkLanded)
 def landed_when_all_is_in_place(step: Step, effect: ev.ChunkLanded) -> bool:
     """A chunk is told to have landed when every writer's part is, and what was staged is scattered."""

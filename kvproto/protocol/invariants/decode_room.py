@@ -255,6 +255,12 @@ def drains_when_nobody_writes(step: Step, effect: do.DrainGrants) -> bool:
     return not step.then.may_write
 
 
+@promises("S4", ev.StagingRequested, ev.PagesRequested)
+def grants_begin_with_what_was_asked(step: Step, effect: ev.StagingRequested | ev.PagesRequested) -> bool:
+    """A grant begins with the request as it came, from whom and when it was made."""
+    return effect.peer == step.event.peer and effect.asked == step.event.asked
+
+
 @promises("S2", ev.StagingRequested, ev.PagesRequested)
 def one_grant_a_chunk(step: Step, effect: ev.StagingRequested | ev.PagesRequested) -> bool:
     """A chunk is granted once, to a writer of the plan, and not after it has landed."""

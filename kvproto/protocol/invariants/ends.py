@@ -8,7 +8,7 @@ carry their own notification, the decode rank may know it before the prefill ran
 
 A write is taken for under way from the moment that the send begins it until it has said that it is over (`prefill_write`
 proves that it says so only when no byte can move).  The decode rank's room lets the grant drain when this send has ended;
-where its rank is gone instead, that takes `lease_outlasts_answers`, which is an assumption (docs/prove.md).
+where its rank is gone instead, no byte is under way any more either (`lost-link`, of leases: docs/prove.md).
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def writers_have_sends(e: Ends, event: Any) -> bool:
 
 
 def drained_when_over(e: Ends, event: Any) -> bool:
-    """A grant is told that nobody writes when this send has ended; no send is opened any more (`lease_outlasts_answers`)."""
+    """A grant is told that nobody writes when this send has ended; no send is opened any more (prefill_room: its S4; after a loss: `lost-link`)."""
     if isinstance(event, ev.RoomDrained):
         return e.send.state in OVER or e.send.state == PSend.NEW
     return not isinstance(event, ev.SendOpened) or not e.net.drained

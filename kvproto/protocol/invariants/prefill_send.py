@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kvproto.fsm.claims import Claims, Ghost, Step
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import StgNotify
+from kvproto.protocol.messages import PagesReq, StagingReq, StgNotify
 from kvproto.protocol.states import PSend as S
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
 
@@ -308,6 +308,21 @@ def ends_when_nothing_works(step: Step, effect: ev.SendFinished) -> bool:
     then = step.then
     idle = not then.gathers and not then.writes
     return idle and then.credit == NONE and then.slot == NONE and then.permit == NONE
+
+
+@promises("S4", do.Send)
+def requests_say_when_they_were_made(step: Step, effect: do.Send) -> bool:
+    """A request says when it was made, or when the first one of those that it repeats was."""
+    body, after = effect.body, step.after
+    made = after.asked == step.now or after.asked == step.before.asked
+    return not isinstance(body, StagingReq | PagesReq) or (made and body.asked == after.asked)
+
+
+@promises("S4")
+def remembers_its_first_request(step: Step) -> bool:
+    """The first request for a region is made once, and when that was is not forgotten."""
+    asks = isinstance(step.event, ev.CreditTaken) and step.before.state is S.AWAIT_CREDIT
+    return step.after.first == (step.now if asks else step.before.first) or step.before.state is S.NEW
 
 
 @promises("S6")

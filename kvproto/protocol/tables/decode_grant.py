@@ -175,12 +175,12 @@ def free(v: V, e: GrantEvent) -> Output:
 
 def tell_grant(v: V, e: SpaceReserved) -> Output:
     """Tell the writers that asked where the region is."""
-    return do.SendGrant(e.room, v.asked & ~v.by_pages, e.chunk, v.grant, v.offset, v.round, v.end)
+    return do.SendGrant(e.room, v.asked & ~v.by_pages, e.chunk, v.grant, v.offset, v.round, v.end, queued=True)
 
 
 def say_grant(v: V, e: StagingRequested) -> Output:
     """Tell this writer where the region is."""
-    return do.SendGrant(e.room, 1 << e.peer, e.chunk, v.grant, v.offset, v.round, v.end)
+    return do.SendGrant(e.room, 1 << e.peer, e.chunk, v.grant, v.offset, v.round, v.end, e.asked)
 
 
 def tell_queued(v: V, e: SpaceQueued) -> Output:
@@ -205,7 +205,7 @@ def say_denied(v: V, e: StagingRequested) -> Output:
 
 def say_pages(v: V, e: PagesRequested) -> Output:
     """Tell this writer the pages."""
-    return do.SendPages(e.room, e.peer, e.chunk)
+    return do.SendPages(e.room, e.peer, e.chunk, e.asked)
 
 
 def tell_watermark(v: V, e: SpaceUsable) -> Output:

@@ -322,7 +322,7 @@ def say_gone(v: V, e: RoomEvent) -> Output:
 def open_grant(v: V, e: ChunkRequested) -> StagingRequested | PagesRequested:
     """Begin the chunk: its first writer asks for a region, or for the pages."""
     kind = PagesRequested if e.pages else StagingRequested
-    return kind(e.room, e.chunk, e.peer, _terms(v).writes)
+    return kind(e.room, e.chunk, e.peer, _terms(v).writes, e.asked)
 
 
 def say_in_place(v: V, e: ChunkNotified) -> Output:

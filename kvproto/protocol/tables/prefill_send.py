@@ -23,8 +23,10 @@ that); as long as all of them do, nobody else leaves the ring for it.
 At most one staged write is ever begun: the only row that begins one leaves `GATHERING` for `WRITING`, and no
 row leads back.  A write is a machine of its own (`prefill_write`); one that fails is never repeated, it fails its
 room.  One of which nothing was posted when its lease ended (`WriteLapsed`) has not failed: the send asks for the
-pages, as it does where the lease ends earlier.  The lease runs from the sending of the request (`asked`), so this
-rank's always ends before the decode rank's; the write asks for it at each post.
+pages, as it does where the lease ends earlier.  The lease runs from the sending of the request that was answered, so
+this rank's always ends before the decode rank's: a request says when it was made (`asked`), and its answer repeats it.
+What comes of the ring's queue answers none; its lease runs from the first request (`first`).  The write asks for the
+lease at each post.
 
 Where the transport's writes carry their own notification (`tells`), the decode rank may confirm a part before this
 rank has seen its write end.  The confirmation is remembered (`acked`), and nothing is notified twice.
@@ -82,8 +84,10 @@ class PSendValue(Value, frozen=True, gc=False):
     tries: int = 0
     #: the link's watermark when it last did
     mark: int = 0
-    #: when the grant or the pages were first asked for
+    #: when the grant or the pages were asked for, as requests say; one that is repeated unanswered says the same
     asked: float = 0.0
+    #: when the grant was first asked for
+    first: float = 0.0
     #: when what was given can no longer be used
     lease: float = 0.0
     grant: int = 0
@@ -131,9 +135,14 @@ def usable(v: V, e: StagingGranted, now: float) -> bool:
     return e.usable
 
 
+def granted_from(v: V, e: StagingGranted, now: float) -> float:
+    """From when on the region is this send's."""
+    return v.first if e.queued else min(e.asked, now)
+
+
 def waited_long(v: V, e: StagingGranted, now: float) -> bool:
     """Much of the lease has passed in the queue."""
-    return now >= v.asked + e.lease / 2
+    return now >= granted_from(v, e, now) + e.lease / 2
 
 
 def produced(v: V, e: On, now: float) -> bool:
@@ -148,7 +157,7 @@ def lease_holds(v: V, e: SendEvent, now: float) -> bool:
 
 def produced_in_time(v: V, e: PagesGranted, now: float) -> bool:
     """The KV is there, and what was given may still be used."""
-    return v.kv and now < v.asked + e.lease
+    return v.kv and now < e.asked + e.lease
 
 
 def moves(v: V, e: TimerFired, now: float) -> bool:
@@ -193,23 +202,24 @@ def tried_so_far(v: V) -> int:
 
 # --------------------------------------------------------------------------------------------- lets
 def open_(v: V, e: SendOpened, now: float) -> V:
-    """What is known when it begins; the request's time is the lease's beginning."""
+    """What is known when it begins; a request for pages leaves at once."""
     return replace(v, kv=e.ready, asked=now, tells=e.tells)
 
 
 def ask(v: V, e: CreditTaken, now: float) -> V:
-    """The request's time is the lease's beginning."""
-    return replace(v, asked=now)
+    """The first request for the region."""
+    return replace(v, asked=now, first=now)
 
 
 def take_grant(v: V, e: StagingGranted, now: float) -> V:
     """The region is ours until the lease ends."""
-    return replace(v, grant=e.grant, offset=e.offset, round=e.round, end=e.end, lease=v.asked + e.lease, tries=0)
+    lease = granted_from(v, e, now) + e.lease
+    return replace(v, grant=e.grant, offset=e.offset, round=e.round, end=e.end, lease=lease, tries=0)
 
 
 def keep_pages(v: V, e: PagesGranted, now: float) -> V:
     """The pages are ours until the lease ends."""
-    return replace(v, pages=e.pages, lease=v.asked + e.lease)
+    return replace(v, pages=e.pages, lease=min(e.asked, now) + e.lease)
 
 
 def queue(v: V, e: StagingDeferred, now: float) -> V:
@@ -238,7 +248,7 @@ def have_slot(v: V, e: SlotTaken, now: float) -> V:
 
 
 def ask_anew(v: V, e: On, now: float) -> V:
-    """What was granted is given up; the new request begins a new lease."""
+    """What was granted is given up; the new request says when it was made."""
     return replace(v, grant=0, slot=-1, tries=0, asked=now)
 
 
@@ -248,7 +258,7 @@ def ask_anew_with_kv(v: V, e: KvProduced, now: float) -> V:
 
 
 def ask_once_more(v: V, e: On, now: float) -> V:
-    """The answer came too late, or its lease will end; the new request begins a new one."""
+    """The answer came too late, or its lease will end; the new request says when it was made."""
     return replace(v, asked=now)
 
 
@@ -275,12 +285,12 @@ def begin_ack(v: V, e: WriteCompleted, now: float) -> V:
 # ------------------------------------------------------------------------------------------ effects
 def ask_grant(v: V, e: On) -> Output:
     """Ask for a region."""
-    return do.Send(e.room, 1 << e.peer, StagingReq(e.chunk))
+    return do.Send(e.room, 1 << e.peer, StagingReq(e.chunk, v.asked))
 
 
 def ask_pages(v: V, e: On) -> Output:
     """Ask for the pages, and say thereby that this part will not be staged."""
-    return do.Send(e.room, 1 << e.peer, PagesReq(e.chunk))
+    return do.Send(e.room, 1 << e.peer, PagesReq(e.chunk, v.asked))
 
 
 def ask_watermark(v: V, e: TimerFired) -> Output:
@@ -420,7 +430,7 @@ row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_SLOT,      when=usable_and_prod
 row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_KV,        when=usable, let=take_grant, do=(free_credit,))
 row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_WATERMARK, let=take_grant, do=(free_credit, watch))
 row(S.AWAIT_GRANT,     StagingDeferred,  S.AWAIT_TURN,      let=queue, do=(free_credit,))
-row(S.AWAIT_TURN,      StagingGranted,   S.AWAIT_CREDIT,    when=waited_long, do=(take_credit,))
+row(S.AWAIT_TURN,      StagingGranted,                      when=waited_long, let=ask_once_more, do=(ask_grant,))
 row(S.AWAIT_TURN,      StagingGranted,   S.AWAIT_SLOT,      when=usable_and_produced, let=take_grant, do=(take_slot,))
 row(S.AWAIT_TURN,      StagingGranted,   S.AWAIT_KV,        when=usable, let=take_grant)
 row(S.AWAIT_TURN,      StagingGranted,   S.AWAIT_WATERMARK, let=take_grant, do=(watch,))
@@ -518,7 +528,7 @@ ignore(S.NEW, (WatermarkReached, SendStopped), "the send is over")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
 refuse(S.AWAIT_CREDIT, StagingDenied, "nothing was asked for, or the region was granted")
-ignore(S.AWAIT_CREDIT, (StagingGranted, StagingDeferred, WatermarkReached), "it will ask, once more perhaps")
+ignore(S.AWAIT_CREDIT, (StagingGranted, StagingDeferred, WatermarkReached), "it has not asked yet")
 refuse((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING), StagingDenied, "the region was granted")
 refuse((S.AWAIT_CREDIT, *STAGED), PagesGranted,     "no pages were asked for")
 refuse((S.AWAIT_CREDIT, *STAGED, *PAGES, S.AWAIT_PERMIT, S.SLICING, S.AWAIT_AUX), ChunkAcked, "nothing was notified")
