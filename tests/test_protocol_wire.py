@@ -54,10 +54,10 @@ def test_the_export_has_the_same_sentences() -> None:
 
 def test_the_frame_in_bytes_is_what_the_codec_makes() -> None:
     (shown,) = re.findall(r"^    (94 .*)$", section("Frames"), flags=re.MULTILINE)
-    body = msg.StagingReq(3)
-    assert encode(65537, room_key(7, 0), body).hex(" ") == shown and len(shown.split()) == 22
+    body = msg.StagingReq(3, 1.5)
+    assert encode(65537, room_key(7, 0), body).hex(" ") == shown and len(shown.split()) == 31
     assert decode(bytes.fromhex(shown)) == (65537, 7, body)
-    assert bytes.fromhex(shown) == packed(65537, 7, 0, "STAGING_REQ", 3)
+    assert bytes.fromhex(shown) == packed(65537, 7, 0, "STAGING_REQ", 3, 1.5)
 
 
 def test_the_parts_of_the_example_are_those_of_the_plan() -> None:

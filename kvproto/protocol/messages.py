@@ -55,7 +55,7 @@ AUX_CHUNK = -1
 #: layer groups of a room, at most: a model has fewer layers
 MAX_LAYER_GROUPS = 1 << 10
 #: the wire version that this code speaks
-VERSION = 3
+VERSION = 2
 #: bounds of what a message may carry, in bytes
 MAX_AUX = 256 * 1024
 MAX_PAGES = 4 * 1024 * 1024

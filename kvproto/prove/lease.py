@@ -2,8 +2,8 @@
 
 The lease of what was granted is worked out by the send's own rows (`take_grant`, `keep_pages`), on terms.  It runs from
 when the request was made that this answers: the answer repeats it (`asked`), so it was sent later.  What comes of the
-ring's queue answers no request, but comes only to a writer that has asked (`asked_because_it_said_so`, between the ends),
-so after the first request (`first`).  What is posted is posted within the lease (prefill_write: S4), and lands within
+ring's queue answers no request, but comes only to a writer that has asked (`asked_because_it_said_so`, between the
+ends), so after the first request (`first`).  What is posted is posted within the lease (prefill_write: S4), and lands within
 the longest write.  All clocks run alike; what they show does not matter.
 
 * `lost-link`: the answer was sent before the link was lost; everything has landed when lease and write have passed
@@ -37,8 +37,8 @@ TAKEN = (
 LOSS, POSTED, LANDED, QUIET, WRITE = z3.Reals("loss posted landed quiet write")
 
 
-def _granted() -> Iterator[tuple[Any, list[Any], Any]]:
-    """Each way in which a send takes an answer: since when it is granted, what is known, and when its lease ends."""
+def _granted() -> Iterator[tuple[Any, list[Any], tuple[Any, Any]]]:
+    """Each way in which a send takes an answer: since when, what is known, when the lease ends, and its length."""
     machine = machine_of(prefill_send, Timing())
     for pair in TAKEN:
         for value, event in subjects(Maker(), prefill_send, pair):
@@ -46,9 +46,10 @@ def _granted() -> Iterator[tuple[Any, list[Any], Any]]:
                 if way.after.lease is value.lease:
                     continue  # it asks anew, and takes nothing
                 said = event.asked.term
-                if isinstance(event, ev.StagingGranted):
+                if pair.event is ev.StagingGranted:
                     said = z3.If(event.queued.term, value.first.term, said)
-                yield said, [*way.conditions, *way.facts, event.lease.term > 0], (way.after.lease.term, event.lease.term)
+                lease = event.lease.term
+                yield said, [*way.conditions, *way.facts, lease > 0], (way.after.lease.term, lease)
 
 
 def lost_link() -> Iterator[Question]:

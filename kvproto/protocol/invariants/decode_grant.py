@@ -175,7 +175,7 @@ def freed_when_nobody_writes(step: Step, effect: do.FreeSpace) -> bool:
 
 @promises("S4", do.SendGrant, do.SendPages)
 def answers_say_what_they_answer(step: Step, effect: do.SendGrant | do.SendPages) -> bool:
-    """An answer repeats when its own request was made; what comes of the queue says so, and goes to those that asked."""
+    """An answer says when its own request was made; what comes of the queue says so, and goes to those that asked."""
     if isinstance(effect, do.SendGrant) and effect.queued:
         return isinstance(step.event, ev.SpaceReserved) and within(effect.peers, step.before.asked)
     mine = effect.peer == step.event.peer if isinstance(effect, do.SendPages) else effect.peers == 1 << step.event.peer

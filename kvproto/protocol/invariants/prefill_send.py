@@ -314,7 +314,7 @@ def ends_when_nothing_works(step: Step, effect: ev.SendFinished) -> bool:
 def requests_say_when_they_were_made(step: Step, effect: do.Send) -> bool:
     """A request says when it was made, or when the first one of those that it repeats was."""
     body, after = effect.body, step.after
-    made = after.asked == step.now or after.asked == step.before.asked
+    made = after.asked in (step.now, step.before.asked)
     return not isinstance(body, StagingReq | PagesReq) or (made and body.asked == after.asked)
 
 
