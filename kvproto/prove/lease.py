@@ -3,8 +3,8 @@
 The lease of what was granted is worked out by the send's own rows (`take_grant`, `keep_pages`), on terms.  It runs from
 when the request was made that this answers: the answer repeats it (`asked`), so it was sent later.  What comes of the
 ring's queue answers no request, but comes only to a writer that has asked (`asked_because_it_said_so`, between the
-ends), so after the first request (`first`).  What is posted is posted within the lease (prefill_write: S4), and lands within
-the longest write.  All clocks run alike; what they show does not matter.
+ends), so after the first request (`first`).  What is posted is posted within the lease (prefill_write: S4), and lands
+within the longest write.  All clocks run alike; what they show does not matter.
 
 * `lost-link`: the answer was sent before the link was lost; everything has landed when lease and write have passed
   since the loss, however long the answer was under way, however often the send has asked, and in whatever order

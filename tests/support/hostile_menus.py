@@ -58,7 +58,8 @@ def menu(config: Config, *, decode: bool) -> Menu:
         "session": (session(0), session(1), session(-1)), "endpoint": (b"",), "placement": (None,),
         "within": (0.0, 5.0), "anew": (False, True), "why": ("no",), "wire": ("wire",),
         "secret": (b"", b"word"), "traceparent": (b"",), "claim": (Claim(), Claim(DECODE_GROUP, b"word")),
-        "lease": (Settings().timing.lease.period,), "asked": (0.0, 2.0**40), "queued": (False, True), "address": ("P0", "elsewhere"),
+        "lease": (Settings().timing.lease.period,), "address": ("P0", "elsewhere"),
+        "asked": (0.0, 2.0**40), "queued": (False, True),
         "to_group": (0, 77), "to_rank": (0,),
         "terms": (lambda rank, _: next(peer.terms for peer in rank.peers.values()),),
     }  # fmt: skip
