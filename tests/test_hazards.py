@@ -145,12 +145,16 @@ def queueing(*, rising: bool) -> list[object]:
     return [effect.body for effect in said if isinstance(effect, do.Transmit)]
 
 
+def asks_for_pages(*, rising: bool) -> bool:
+    return any(isinstance(body, msg.PagesReq) for body in queueing(rising=rising))
+
+
 def test_a_queue_that_moves_drives_nobody_to_the_pages() -> None:
     assert queueing(rising=True) == []
-    assert msg.PagesReq(0) in queueing(rising=False), "a ring that stands still does"
+    assert asks_for_pages(rising=False), "a ring that stands still does"
     with TablePatch() as bench:
         bench.drop(prefill_send, bench.rows(prefill_send, PSend.AWAIT_TURN, ev.TimerFired, "moves"))
-        assert msg.PagesReq(0) in queueing(rising=True), "planted: a clock alone"
+        assert asks_for_pages(rising=True), "planted: a clock alone"
 
 
 # ---------------------------------------------------------------------------------------- dead-link-costs

@@ -137,7 +137,7 @@ def usable(v: V, e: StagingGranted, now: float) -> bool:
 
 def granted_from(v: V, e: StagingGranted, now: float) -> float:
     """From when on the region is this send's."""
-    return v.first if e.queued else min(e.asked, now)
+    return v.first if e.queued else e.asked if e.asked < now else now
 
 
 def waited_long(v: V, e: StagingGranted, now: float) -> bool:
@@ -213,13 +213,14 @@ def ask(v: V, e: CreditTaken, now: float) -> V:
 
 def take_grant(v: V, e: StagingGranted, now: float) -> V:
     """The region is ours until the lease ends."""
-    lease = granted_from(v, e, now) + e.lease
-    return replace(v, grant=e.grant, offset=e.offset, round=e.round, end=e.end, lease=lease, tries=0)
+    return replace(
+        v, grant=e.grant, offset=e.offset, round=e.round, end=e.end, lease=granted_from(v, e, now) + e.lease, tries=0
+    )
 
 
 def keep_pages(v: V, e: PagesGranted, now: float) -> V:
     """The pages are ours until the lease ends."""
-    return replace(v, pages=e.pages, lease=min(e.asked, now) + e.lease)
+    return replace(v, pages=e.pages, lease=(e.asked if e.asked < now else now) + e.lease)
 
 
 def queue(v: V, e: StagingDeferred, now: float) -> V:
