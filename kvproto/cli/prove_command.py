@@ -35,9 +35,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--jobs", type=positive, default=1, help="processes (default: %(default)s)")
     parser.add_argument("--page", type=output_file, metavar="FILE", help="write the page of all proofs there")
     parser.add_argument("--gate", action="store_true", help="take each guard out in turn: which proof breaks?")
+    parser.add_argument("--table", type=output_file, metavar="FILE", help="with --gate: write the verdicts there")
     args = parser.parse_args(argv)
     if args.gate:
         return _gate(args)
+    if args.table:
+        parser.error("--table is of --gate")
     if args.page and args.name:
         parser.error("--page is of all that there is: name no table")
     proofs = prove(args.name, args.jobs)
@@ -52,6 +55,8 @@ def main(argv: list[str]) -> int:
 
 def _gate(args: argparse.Namespace) -> int:
     found = gate.gate(args.name, args.jobs)
+    if args.table:
+        args.table.write_text(gate.table(found))
     if args.json:
         say(json.dumps(msgspec.to_builtins(found), indent=1))
     else:

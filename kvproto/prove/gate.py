@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kvproto.check.parallel_search import spread
+from kvproto.fsm.draw.tables import table_md
 from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.table_patching import TablePatch
 from kvproto.protocol.timing import Timing
@@ -108,6 +109,21 @@ def line(verdict: GuardVerdict) -> str:
         more = f" (and {len(verdict.breaks) - 1} more)" if len(verdict.breaks) > 1 else ""
         return f"breaks      {verdict.name}: {verdict.breaks[0]}{more}"
     return f"{'none       ' if verdict.why else 'UNEXPLAINED'} {verdict.name}: {verdict.why or verdict.where}"
+
+
+def table(found: Sequence[GuardVerdict]) -> str:
+    """All of them, as a page: how many of each table, and of each guard what breaks first, or why nothing does."""
+    kinds = [(name, [each for each in found if each.name.startswith(f"{name}:")]) for name in TABLES]
+    counts = [
+        (name, str(len(own)), str(sum(bool(each.breaks) for each in own)), str(sum(bool(each.why) for each in own)))
+        for name, own in (*kinds, ("all", found))
+    ]
+    rows = [(f"`{each.name}`", each.breaks[0] if each.breaks else f"none: {each.why}") for each in found]
+    return "\n".join((
+        "# Guards, and the proofs that miss them\n", "Made by `kvproto prove --gate --table FILE`.\n",
+        table_md(("table", "guards", "break a proof", "break none, for a reason"), counts),
+        table_md(("guard", "without it"), rows),
+    ))  # fmt: skip
 
 
 def summary(found: Sequence[GuardVerdict]) -> str:

@@ -25,6 +25,7 @@ UNBROKEN: dict[str, str] = {
     "TimerFired [let_go]": ENGINE,
     "TimerFired [unneeded]": ENGINE,
     "RefusalReceived [same_call]": LATE,
+    "RefusalReceived [news]": KINDLY,
     "WireFailed [same_session]": LATE,
     "HelloReceived [same_session]": LATE,
     "HelloReceived [elsewhere]": KINDLY,

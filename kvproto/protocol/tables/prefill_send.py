@@ -137,7 +137,7 @@ def usable(v: V, e: StagingGranted, now: float) -> bool:
 
 def granted_from(v: V, e: StagingGranted, now: float) -> float:
     """From when on the region is this send's."""
-    return v.first if e.queued else e.asked if e.asked < now else now
+    return v.first if e.queued else min(e.asked, now)
 
 
 def waited_long(v: V, e: StagingGranted, now: float) -> bool:
@@ -220,7 +220,7 @@ def take_grant(v: V, e: StagingGranted, now: float) -> V:
 
 def keep_pages(v: V, e: PagesGranted, now: float) -> V:
     """The pages are ours until the lease ends."""
-    return replace(v, pages=e.pages, lease=(e.asked if e.asked < now else now) + e.lease)
+    return replace(v, pages=e.pages, lease=min(e.asked, now) + e.lease)
 
 
 def queue(v: V, e: StagingDeferred, now: float) -> V:
