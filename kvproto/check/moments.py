@@ -41,6 +41,15 @@ def dated(body: Message, moment: Callable[[float], float]) -> Message:
     return body if isinstance(body, StagingRsp) and body.queued else replace(body, asked=moment(body.asked))
 
 
+def in_words(body: Message) -> Message:
+    """What a world keeps in which time has no numbers.
+
+    What comes of the queue is taken there for the answer to a request that was made lately: it grows old with the wire
+    as the first request does with the send.
+    """
+    return replace(dated(body, lately), queued=False) if isinstance(body, StagingRsp) else dated(body, lately)
+
+
 def aged(wire: Wire, messages: ValueNumbers, net: Net, moment: Callable[[float], float]) -> Wire:
     """The wire, of whose messages each speaks of another moment."""
 

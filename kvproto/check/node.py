@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from kvproto.check.config import GRID, Config
-from kvproto.check.moments import dated, lately
+from kvproto.check.moments import in_words
 from kvproto.check.snapshot import Names
 from kvproto.fsm.driver import steps
 from kvproto.fsm.table import Row
@@ -142,12 +142,12 @@ class Node(Surroundings):
 
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
         """A message leaves; a room is named by its place, and when something was asked in this world's words."""
-        body = dated(body, self.moment)
-        self.outs.append(("send", int(place[1:]), (epoch, self.names.place[room] if room else -1, body)))
+        message = (epoch, self.names.place[room] if room else -1, self.dated(body))
+        self.outs.append(("send", int(place[1:]), message))
 
-    def moment(self, at: float) -> float:
-        """What a message keeps of a time."""
-        return lately(at)
+    def dated(self, body: Message) -> Message:
+        """The message with what this world keeps of times."""
+        return in_words(body)
 
     def judge_cell(self, k: int, chunk: int, first: int, tokens: int) -> None:
         """What an effect says of its chunk is what both engines mean by it."""

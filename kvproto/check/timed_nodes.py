@@ -17,13 +17,14 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from kvproto.check.moments import since
+from kvproto.check.moments import dated, since
 from kvproto.check.node import GONE, NOW, Input, Node, RankOutput, Unrest, judge
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.nodes_prefill import PrefillNode
 from kvproto.check.prefill_local_steps import PNode
 from kvproto.check.snapshot import FAILED, UNTIMED, Forms, Frozen, freeze_decode, freeze_prefill
 from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.protocol.messages import Message
 
 #: timers of one rank that may end at one moment
 TOGETHER = 64
@@ -78,9 +79,9 @@ class TimedNode(Node):
             if store.table.timers:
                 store.rearm()
 
-    def moment(self, at: float) -> float:
-        """What a message keeps of a time: how long ago it was."""
-        return since(at - self.now)
+    def dated(self, body: Message) -> Message:
+        """The message, which says how long ago something was asked."""
+        return dated(body, lambda at: since(at - self.now))
 
     def pass_time(self, seconds: float) -> None:
         """The clock moves to this moment, and what is due ends."""
