@@ -66,16 +66,19 @@ def test_pages_of_an_older_answer_are_kept_for_what_is_left_of_its_own_lease() -
     assert (value.state, value.lease) == (PSend.AWAIT_PERMIT, 40.0 + LEASE)
 
 
+def region(asked: float = 0.0, *, queued: bool = False) -> ev.StagingGranted:
+    return ev.StagingGranted(*KEY, 1, 0, 0, 256, usable=True, lease=LEASE, asked=asked, queued=queued)
+
+
 def test_a_region_is_kept_from_the_first_request_if_it_comes_of_the_queue() -> None:
     value, said = step(opened(pages=False), ev.CreditTaken(*KEY), 2.0)
     assert said == [msg.StagingReq(0, 2.0)]
     value, _ = step(value, ev.StagingDeferred(*KEY), 3.0)
-    region = (1, 0, 0, 256, True, LEASE)
-    late, said = step(value, ev.StagingGranted(*KEY, *region, queued=True), 2.0 + LEASE / 2)
+    late, said = step(value, region(queued=True), 2.0 + LEASE / 2)
     assert (late.state, said) == (PSend.AWAIT_TURN, [msg.StagingReq(0, 2.0 + LEASE / 2)]), "it asks for a whole lease"
-    again, _ = step(late, ev.StagingGranted(*KEY, *region, queued=True), 3.0 + LEASE / 2)
+    again, _ = step(late, region(queued=True), 3.0 + LEASE / 2)
     assert again.state is PSend.AWAIT_TURN, "the same word of the queue gives nothing more"
-    taken, _ = step(late, ev.StagingGranted(*KEY, *region, 2.0 + LEASE / 2), 3.0 + LEASE / 2)
+    taken, _ = step(late, region(2.0 + LEASE / 2), 3.0 + LEASE / 2)
     assert (taken.state, taken.lease) == (PSend.AWAIT_SLOT, 2.0 + LEASE / 2 + LEASE)
 
 
