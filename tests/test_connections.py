@@ -102,7 +102,7 @@ def test_what_waits_for_a_link_is_what_waits_for_its_peer(links: Connections, sc
     assert script.told == [("forget", A)]
 
 
-@pytest.mark.parametrize(("epoch", "room", "urgent", "later"), [(5, 0, True, True), (5, 7, False, True),
+@pytest.mark.parametrize(("epoch", "room", "urgent", "later"), [(1, 0, True, True), (5, 7, False, True),
                                                                (0, 0, True, False)])  # fmt: skip
 def test_what_is_about_a_link_goes_first_and_what_has_an_epoch_leaves_later(
     links: Connections, script: Script, epoch: int, room: int, urgent: bool, later: bool

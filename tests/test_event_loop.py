@@ -236,10 +236,18 @@ def test_each_of_them_alone_is_something_that_happens(loop: ToldLoop, script: Sc
     elif what == "frame":
         script.frames = [("peer", b"")]
     elif what == "timer":
-        script.next_deadline = 99.0
+        script.next_deadline = 100.0
     else:
         loop.bulk.append(Bulky(script, 1))
     assert loop.poll() and loop._pace == FAST and sum(loop.passes.counts) == 1
+
+
+def test_its_first_pass_is_told_and_then_one_a_second(loop: ToldLoop, script: Script) -> None:
+    made = ToldLoop(cast("Any", script), cast("Any", script), cast("Any", script))
+    made.script = script
+    for script.time in (100.0, 100.0 + PERIOD / 2, 100.0 + PERIOD):
+        made.poll()
+    assert script.told == ["passed", "passed"]
 
 
 def test_nothing_is_let_go_where_nothing_is_held_and_no_timer_before_its_time(loop: ToldLoop, script: Script) -> None:
@@ -312,12 +320,21 @@ def test_frames_that_wait_count_among_those_of_the_next_pass(loop: ToldLoop, scr
 def test_what_is_said_leaves_in_the_middle_of_a_pass_when_it_has_been_held_too_long(
     loop: ToldLoop, script: Script
 ) -> None:
-    script.cost = HELD_S * 0.75
+    script.cost, script.reals = HELD_S * 0.75, 50.0
     for _ in range(4 * EVERY):
         loop.call(lambda: script.told.append("call"))
     loop.poll()
     assert len(of(script, "call")) == 4 * EVERY
     assert len(of(script, "flush")) == 2, "at every second look"
+
+
+def test_what_has_been_held_for_just_its_time_is_held_on(loop: ToldLoop, script: Script) -> None:
+    script.cost = HELD_S
+    for turns, flushes in ((EVERY, 0), (2 * EVERY, 1)):
+        for _ in range(turns):
+            loop.call(lambda: None)
+        loop.poll()
+        assert len(of(script, "flush")) == flushes
 
 
 def test_a_pass_that_takes_just_its_time_goes_on(loop: ToldLoop, script: Script) -> None:

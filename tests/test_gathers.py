@@ -73,7 +73,7 @@ class World:
 
     def bind(self, side: str, pool: Any, table: Any, first: int, tokens: int, parts: Any) -> Callable[..., Ticket]:
         (part,) = parts
-        assert (side, pool, first, tokens, part[0]) == ("gather", "pool", 4, 4, SHARE) and table is not None
+        assert (side, pool, first, tokens, part[0]) == ("gather", "pool", 4, 3, SHARE) and table is not None
         if self.wrong is not None:
             raise self.wrong
         self.told.append("bound")
@@ -91,7 +91,7 @@ class World:
         return ticket
 
     def gather(self, room: int, slot: int = 1) -> do.LaunchGather:
-        return do.LaunchGather(room, 5, 6, 1, 1, slot, 0, 1, 4, 4)
+        return do.LaunchGather(room, 5, 6, 1, 1, slot, 0, 1, 4, 3)
 
     def launched(self) -> int:
         return len(self.tickets)
@@ -120,7 +120,7 @@ def test_what_is_launched_reads_its_slot_after_its_table_and_its_forward(device:
     assert len(device.gathers) == 1
 
 
-@pytest.mark.parametrize(("tokens", "layers", "waits"), [(8, 5, True), (7, 9, False), (8, 4, False)])
+@pytest.mark.parametrize(("tokens", "layers", "waits"), [(7, 5, True), (6, 9, False), (7, 4, False)])
 def test_its_forward_is_the_one_of_all_of_its_tokens_and_layers(
     device: World, tokens: int, layers: int, waits: bool
 ) -> None:
@@ -248,6 +248,15 @@ def test_what_follows_is_done_when_one_that_was_going_has_ended(device: World) -
     assert device.gathers.poll() and done == [1]
     assert device.told == [ev.Gathered(0, 5, 6), "settled"], "first all that its end leads to"
     assert device.gathers.poll() and done == [1, 2] and not device.gathers.poll()
+
+
+def test_what_follows_waits_for_one_of_them_and_not_for_all(device: World) -> None:
+    done = list[int]()
+    for room in range(AHEAD):
+        device.ask(device.gather(room))
+    device.gathers.later(lambda: done.append(1))
+    device.tickets[0].over = True
+    assert device.gathers.poll() and done == [1]
 
 
 def test_what_follows_waits_for_what_is_still_to_be_launched(cpu: World) -> None:

@@ -27,7 +27,7 @@ class Counter:
     def add(self, count: int, most: int = 4) -> bool:
         if count < 0 or count > most:
             raise ValueError(f"{count + 1}")
-        self.total = max(self.total, count)
+        self.total = larger(self.total, count)
         self.total += 2
         self.note(count)
         self.tell(count)

@@ -1,9 +1,9 @@
 """The gate: every mutant is killed by its tests, or somebody has said why it cannot be.
 
 Mutants are tried in nurseries, `jobs` at a time, each with at most `BROOD` mutants of one file, one after the other.
-In a file's first nursery the tests run before on what is there: those that fail already kill nothing.  What cannot be
-planted in a nursery is tried in a process of its own.  A trial that takes ten times as long as the unchanged tests, and
-a minute at least, is of a mutant that never ends, and killed.
+First the tests run on what is there: those that fail already kill nothing.  What cannot be planted in a nursery is
+tried in a process of its own.  A trial that takes ten times as long as the unchanged tests is of a mutant that never
+ends, and killed.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def run(
 
 
 def _broods(mutants: Sequence[CodeMutant]) -> list[Brood]:
-    by_file: dict[str, list[CodeMutant | None]] = {}
+    by_file: dict[str, list[CodeMutant]] = {}
     for mutant in mutants:
-        by_file.setdefault(mutant.file, [None]).append(mutant)
-    return [(file, own[at : at + BROOD]) for file, own in by_file.items() for at in range(0, len(own), BROOD)]
+        by_file.setdefault(mutant.file, []).append(mutant)
+    return [(file, [None, *own[at : at + BROOD]]) for file, own in by_file.items() for at in range(0, len(own), BROOD)]
 
 
 def _nurseries(

@@ -26,7 +26,7 @@ from kvproto.mutate.operators import CodeMutant, mutated
 from kvproto.mutate.trial import ENDLESS, FirstFailure, calm, end, forget_kvproto, quiet, stop
 
 ELSEWHERE = "to be tried in a process of its own"
-TICK_S, LEAST_S, TIMES = 0.005, 60.0, 10
+TICK_S, LEAST_S, TIMES = 0.005, 20.0, 10
 #: a function by name and first line
 Place = tuple[str, int]
 #: told of a mutant (None: nothing changed), its witness, and the seconds that it took
@@ -54,7 +54,7 @@ class Nursery:
             self.tell(None, "they cannot be collected", 0.0)
             return True
         self._known = list(functions_of(self.file))
-        longest = LEAST_S
+        longest = 3 * LEAST_S
         for mutant in self.mutants:
             began = time.monotonic()
             witness = self._trial(session, mutant, began + longest)

@@ -7,7 +7,7 @@
     assign     an assignment to an attribute or an item is left out
     return     what is returned is None; a truth is the other one
     constant   a whole number is one more
-    swap       two arguments that stand next to each other are exchanged
+    swap       two arguments that stand next to each other are exchanged (but for the least or greatest of them)
     sign       `+=` is `-=`, and the other way round
 
 A site is found by its place in the tree (`ast.walk` of the same text is the same order), so a mutant is three numbers
@@ -139,9 +139,15 @@ def _sites(node: ast.AST) -> tuple[str, int]:
             return "constant", int(type(node.value) is int)
         case ast.AugAssign(op=ast.Add() | ast.Sub()):
             return "sign", 1
-        case ast.Call() if not any(isinstance(each, ast.Starred) for each in node.args):
-            return "swap", max(0, len(node.args) - 1)
+        case ast.Call():
+            return "swap", _neighbours(node)
     return "", 0
+
+
+def _neighbours(node: ast.Call) -> int:
+    """How many pairs of arguments can be exchanged: of the least or the greatest of some, none."""
+    alike = isinstance(node.func, ast.Name) and node.func.id in ("min", "max")
+    return 0 if alike or any(isinstance(each, ast.Starred) for each in node.args) else max(0, len(node.args) - 1)
 
 
 # --------------------------------------------------------------------------------------------- changes
