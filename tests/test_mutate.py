@@ -13,9 +13,11 @@ import pytest
 from support.night import NIGHT, by_night
 
 from kvproto.errors import ArgumentError
+from kvproto.mutate import trial_log
 from kvproto.mutate.gate import run, survivors, table
 from kvproto.mutate.operators import CHANGES, mutants_of, mutated
 from kvproto.mutate.targets import Targets, every, load, sample
+from kvproto.mutate.trial import Trial
 
 ROOT = Path(__file__).parent.parent
 TEXT = '''
@@ -83,6 +85,22 @@ def test_a_mutant_is_killed_by_the_test_that_notices_and_another_survives(tmp_pa
     assert left.mutant.variant == 1
     reason = Targets(targets.targets, {"limit.py: fits: operand (1)": "seven is more than three"})
     assert not survivors(reason, found) and "| limit.py | 2 | 1 | 1 | 0 |" in table(reason, found)
+
+
+def test_a_log_has_each_trial_and_counts_as_long_as_its_file_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "limit.py").write_text("def fits(count):\n    return count <= 3\n")
+    (mutant, *more), log = every(tmp_path, Targets({"limit.py": []}, {})), tmp_path / "log"
+    killed, left = Trial(mutant, "test_fits", 0.5), Trial(more[0], "", 0.5)
+    for trial in (Trial(mutant, "", 0.1), killed, left):
+        trial_log.append(log, tmp_path, trial)
+    assert trial_log.read([log], tmp_path, [mutant, *more]) == {mutant: killed, more[0]: left}
+    assert trial_log.read([log], tmp_path, [mutant]) == {mutant: killed}
+    (tmp_path / "limit.py").write_text("def fits(count):\n    return count <= 4\n")
+    assert not trial_log.read([log], tmp_path, [mutant, *more])
+    log.write_text("{}")
+    for path in (log, tmp_path / "none"):
+        with pytest.raises(ArgumentError):
+            trial_log.read([path], tmp_path, [mutant])
 
 
 @pytest.mark.timeout(600)  # a process for each test that is asked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ import msgspec
 from kvproto.arguments import output_file, positive, whole
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL
-from kvproto.mutate import gate, table_gate, table_operators, verdict_log
-from kvproto.mutate.operators import CHANGES
+from kvproto.mutate import gate, table_gate, table_operators, trial_log, verdict_log
+from kvproto.mutate.operators import CHANGES, CodeMutant
 from kvproto.mutate.table_gate import TableReasons
 from kvproto.mutate.table_judges import Effort, TableVerdict
 from kvproto.mutate.table_operators import OPERATORS, TableMutant
-from kvproto.mutate.targets import every, load, sample
-from kvproto.mutate.trial import Trial, warm
+from kvproto.mutate.targets import Targets, every, load, sample
+from kvproto.mutate.trial import Trial
 
 EPILOG = f"""\
 Operators: {', '.join(CHANGES)}; of tables:
@@ -32,11 +33,10 @@ examples:
   kvproto mutate --sample 40                                     a seeded sample of all files
   kvproto mutate --file kvproto/engine/writes.py --jobs 4        all of a file
   kvproto mutate --operator compare --operator negate --list     what there is to change
-  kvproto mutate --sample 400 --seed 2 --table spec/code-kill-table.md
+  kvproto mutate --log all.jsonl --table spec/code-kill-table.md  the whole; stopped and begun again, it goes on
   kvproto mutate --tables --sample 60                            a seeded sample of rows, timers and routes
   kvproto mutate --tables --file prefill_send --operator loosen  all of a table by one operator
   kvproto mutate --tables --sample 60 --table spec/table-kill-table.md --record
-  kvproto mutate --tables --log all.jsonl                        the whole; stopped and begun again, it goes on
   kvproto mutate --tables --shard 1/2 --log one.jsonl            half of it, on one of two machines
   kvproto mutate --tables --from one.jsonl --from two.jsonl --table spec/table-kill-table.md
   kvproto mutate --tables --log all.jsonl --effort 60            once more what nobody noticed, in larger worlds
@@ -62,15 +62,15 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--table", type=output_file, metavar="PATH", help="write the kill table there")
     made.add_argument("--effort", type=positive, default=5, help="seconds of worlds for a mutant: %(default)s")
     made.add_argument(
-        "--shard", type=_part, metavar="I/N", default=(1, 1), help="with --tables: the I-th of N parts, for N machines"
+        "--shard", type=_part, metavar="I/N", default=(1, 1), help="the I-th of N parts, for N machines"
     )
     made.add_argument(
         "--log", type=output_file, metavar="PATH",
-        help="with --tables: append each verdict there, and do not try again what is noticed there already",
+        help="append each verdict there, and do not try again what is noticed there already",
     )
     made.add_argument(
         "--from", dest="logs", action="append", default=[], type=Path, metavar="PATH",
-        help="with --tables: try none, take the verdicts of this log (repeatable)",
+        help="try none, take the verdicts of this log (repeatable)",
     )
     made.add_argument("--record", action="store_true", help="with --tables: remember who noticed, to ask him first")
     return made
@@ -104,16 +104,41 @@ def _code(asked: Any, root: Path) -> int:
     mutants = every(root, targets, asked.file, asked.operator)
     if asked.sample:
         mutants = sample(mutants, asked.sample, asked.seed)
+    mutants = verdict_log.shard(mutants, *asked.shard)
     if asked.list:
         return _list([f"{mutant.file}:{mutant.line} {mutant.name}" for mutant in mutants])
-    warm()
+    if asked.logs:
+        found = sorted(trial_log.read(asked.logs, root, mutants).values(), key=lambda trial: trial.mutant)
+    else:
+        found = _tried(asked, root, targets, mutants)
+    _told("# Mutants of the code", gate.table(targets, found) + _untried(mutants, found), len(found), asked)
+    return _left([_survivor(trial) for trial in gate.survivors(targets, found)], asked)
 
-    def name(trial: Trial) -> str:
-        return "" if trial.witness else f"{trial.mutant.file}:{trial.mutant.line}  {trial.mutant.name}"
 
-    found = gate.run(root, targets, mutants, asked.jobs, _tell(len(mutants), name, as_json=asked.json))
-    _told("# Mutants of the code", gate.table(targets, found), len(found), asked)
-    return _left([name(trial) for trial in gate.survivors(targets, found)], asked)
+def _tried(asked: Any, root: Path, targets: Targets, mutants: Sequence[CodeMutant]) -> list[Trial]:
+    """Try them, but for those that were killed as the log says."""
+    log = [asked.log] if asked.log and asked.log.exists() else []
+    killed = {mutant: each for mutant, each in trial_log.read(log, root, mutants).items() if each.witness}
+    left = [mutant for mutant in mutants if mutant not in killed]
+    tell = _tell(len(left), _survivor, as_json=asked.json)
+
+    def told(trial: Trial) -> None:
+        tell(trial)
+        if asked.log:
+            trial_log.append(asked.log, root, trial)
+
+    return sorted([*killed.values(), *gate.run(root, targets, left, asked.jobs, told)], key=lambda trial: trial.mutant)
+
+
+def _untried(mutants: Sequence[CodeMutant], found: Sequence[Trial]) -> str:
+    """What the logs say nothing of, by file."""
+    left = Counter(mutant.file for mutant in set(mutants).difference(trial.mutant for trial in found))
+    told = ", ".join(f"{count} of {file}" for file, count in sorted(left.items()))
+    return f"\n\nNot tried yet: {sum(left.values())}; {told}." if left else ""
+
+
+def _survivor(trial: Trial) -> str:
+    return "" if trial.witness else f"{trial.mutant.file}:{trial.mutant.line}  {trial.mutant.name}"
 
 
 def _part(text: str) -> tuple[int, int]:

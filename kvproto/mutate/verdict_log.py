@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +18,9 @@ from kvproto.errors import ArgumentError
 from kvproto.mutate.table_judges import TableVerdict
 from kvproto.mutate.table_operators import TableMutant
 from kvproto.protocol.digest import tables_digest
+
+#: a mutant of any kind
+M = TypeVar("M")
 
 
 class VerdictLine(msgspec.Struct, frozen=True):
@@ -29,7 +33,7 @@ class VerdictLine(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def shard(mutants: Sequence[TableMutant], part: int, of: int) -> list[TableMutant]:
+def shard(mutants: Sequence[M], part: int, of: int) -> list[M]:
     """The part's share, by turns: `part` from 1 to `of`."""
     return list(mutants[part - 1 :: of])
 
