@@ -96,8 +96,10 @@ def test_a_shape_is_kept_as_long_as_its_plan_and_no_more_of_them_than_a_bound(
 
 def test_what_was_made_ready_is_taken_with_its_draft(world: World) -> None:
     world.ready(gather())
+    (first,) = world.drafts
     world.ready(gather())
     ((peer, parts, tag),) = world.drafts
+    assert first is world.drafts[0], "it is not made ready twice"
     assert peer == A and tag == make_tag(7, 1, [(9, 5, StgNotify(0, 4))])
     (part,) = parts
     made = world.writes.take(write())

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvproto.engine import writes
 from kvproto.engine.logs import Logs
 from kvproto.engine.prepared_writes import StagedWrite
-from kvproto.engine.writes import BUDGET, RankWrites
+from kvproto.engine.writes import BUDGET, KernelBatch, RankWrites
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.transports.base import Busy, Completed, Failed, Fault, Handle, PeerId
@@ -55,7 +56,13 @@ class World:
             settle=lambda: self.submit([]),
             handlers=self.handlers, late=[],
         )  # fmt: skip
-        transport = stand_in(write_many=self.write_many, quiescent=lambda _: self.settled, drop=lambda _: None)
+        #: drafts that were posted, and that were dropped
+        self.drafts: list[object] = []
+        self.dropped: list[object] = []
+        transport = stand_in(
+            write_many=self.write_many, quiescent=lambda _: self.settled, drop=self.dropped.append, post=self.post,
+            run=self.run,
+        )  # fmt: skip
         #: of staged writes: tags in the order of their posts; whose alone, and together with whose, is refused
         self.tags: list[list[int]] = []
         self.bad: set[int] = set()
@@ -64,6 +71,16 @@ class World:
     @staticmethod
     def parts(writes: list[StagedWrite]) -> list[Any]:
         return [SimpleNamespace(descs=np.array([write.piece for write in writes], np.uint64))]
+
+    def post(self, draft: object) -> Handle:
+        self.drafts.append(draft)
+        self.posted.append(1)
+        return Handle(len(self.posted) - 1)
+
+    def run(self, *about: object) -> Handle:
+        self.drafts.append(about)
+        self.posted.append(1)
+        return Handle(len(self.posted) - 1)
 
     def write_many(self, _peer: PeerId, parts: list[Any], tag: Any) -> Handle:
         if self.full:
@@ -101,14 +118,15 @@ class World:
         self.writes.offer(key, PEER, deque([part] for _ in range(batches)))
         self.submit([])
 
-    def stage(self, *chunks: int, peer: PeerId = PEER, hold: bool = False) -> None:
-        """Gathers of these chunks have ended at one moment."""
+    def stage(self, *chunks: int, peer: PeerId = PEER, hold: bool = False, drafts: bool = False) -> None:
+        """Gathers of these chunks have ended at one moment; `drafts`: their writes were made ready."""
         for chunk in chunks:
             key = 7, chunk, 1
             self.queue.append(ev.WriteBegun(*key, 0, 0, 1, LEASE_S))
             self.submit([])
         for chunk in chunks:
-            write = StagedWrite(peer, (0, 64 * chunk, 64), (1, 7, StgNotify(chunk, 1)))
+            draft: Any = f"draft {chunk}" if drafts else None
+            write = StagedWrite(peer, (0, 64 * chunk, 64), (1, 7, StgNotify(chunk, 1)), draft)
             self.writes.offer((7, chunk, 1), peer, deque([write]), hold=hold)
         self.submit([])
 
@@ -370,3 +388,38 @@ def test_one_that_is_given_up_before_the_others_are_posted_is_left_out(world: Wo
     assert world.tags == [[1]] and world.told == [ev.WriteFailed(7, 0, 1, settled=True)]
     world.end(0)
     assert world.ends()[1:] == [("WriteCompleted", 1)] and world.over()
+
+
+def test_a_draft_is_posted_as_it_is_if_its_write_is_alone_and_else_dropped(world: World) -> None:
+    world.stage(0, drafts=True)
+    assert world.drafts == ["draft 0"] and not world.tags and not world.dropped
+    world.stage(1, 2, drafts=True)
+    assert world.tags == [[1, 2]] and world.dropped == ["draft 1", "draft 2"] and len(world.drafts) == 1
+    world.stage(3)
+    assert world.tags[1:] == [[3]] and len(world.dropped) == 2, "there is nothing to drop"
+
+
+def test_the_draft_of_what_is_given_up_is_dropped(world: World) -> None:
+    world.stage(0, hold=True, drafts=True)
+    world.tell(ev.WriteStopped(7, 0, 1))
+    world.next_pass()
+    assert world.dropped == ["draft 0"] and not world.drafts and not world.tags
+
+
+def test_a_pass_posts_as_much_as_it_may_and_no_less(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writes, "BUDGET", 2)
+    world.next_pass()
+    world.write(3)
+    assert len(world.posted) == 2
+    world.next_pass()
+    assert len(world.posted) == 3
+
+
+def test_what_a_kernel_stores_is_launched_for_its_peer_and_counted(world: World) -> None:
+    launch: Any = object()
+    world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
+    world.writes.offer(KEY, PEER, deque([KernelBatch(launch, (1, 2), 50)]))
+    world.submit([])
+    assert world.drafts == [(PEER, launch, (1, 2))] and (world.writes.pieces, world.writes.nbytes) == (1, 50)
+    world.end(0)
+    assert world.told == [DONE] and world.over()
