@@ -49,8 +49,10 @@ else:
         table_of,
     )
 
+    from kvproto.io.kernels.across import AcrossTuning
     from kvproto.io.kernels.base import KernelError, Pool
     from kvproto.io.kernels.batch import Batch
+    from kvproto.io.kernels.crossing import Crossing, Rows
     from kvproto.io.kernels.digest import new_table, read_table
     from kvproto.io.kernels.torch import TorchKernels
     from kvproto.io.kernels.triton import KernelTuning, TritonKernels
@@ -176,3 +178,29 @@ else:
         made.gather(pool, table, 0, 11, share, outs[0])
         kernels(tile=512).gather(pool, table, 0, 11, share, outs[1])
         assert torch.equal(*outs)
+
+    ROWS = ((4, 4, 4, 0, 0), (4, 8, 2, 1, 2), (8, 4, 1, 3, 0), (4, 4, 3, 1, 0))
+
+    @pytest.mark.parametrize("order", ["NHD", "HND"])
+    @pytest.mark.parametrize(("ours", "theirs", "heads", "source", "target"), ROWS)
+    def test_a_copy_into_pages_that_are_mapped_is_the_hosts_copy(
+        ours: int, theirs: int, heads: int, source: int, target: int, order: str
+    ) -> None:
+        def rows(size: int) -> Rows:
+            return Rows(size * 4 * 32, 128 if order == "NHD" else 32, 32 if order == "NHD" else size * 32, size)
+
+        near, far = rows(ours), rows(theirs)
+        pools = [torch.randint(-99, 99, (9, ours * 64), dtype=torch.int16) for _ in range(2)]
+        there = [[torch.zeros((12, theirs * 64), dtype=torch.int16) for _ in pools] for _ in range(2)]
+        table, pages = torch.randperm(9), torch.randperm(12)[ours // theirs :].to(torch.int32).view(torch.uint8)
+        pool = Pool([torch.zeros((1, 1, 1, 1))], [])
+        for kernels, into in zip((TorchKernels(), TritonKernels(across=AcrossTuning(128, 1, 5))), there, strict=True):
+            planes = tuple(
+                (a.data_ptr() + source * near.head, b.data_ptr() + target * far.head)
+                for a, b in zip(pools, into, strict=True)
+            )
+            copy = kernels.cross(pool, [Crossing(32, heads, near, far, planes)])
+            assert copy is not None
+            assert copy.bind(table, pages, ours, 20)(None, None).done()
+        assert all(torch.equal(one, other) for one, other in zip(*there, strict=True))
+        assert all(0 < int(each.ne(0).sum()) <= 20 * heads * 16 for each in there[0])

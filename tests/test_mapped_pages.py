@@ -98,11 +98,27 @@ def test_pages_that_end_too_early_are_refused() -> None:
     with MappedPair(of(1), of(1), grid=GRID) as pair:
         data = inside(pair.prefills[0]).data
         (part,) = data.mapped._made.values()
-        table = torch.zeros(4, dtype=torch.int64)
         with pytest.raises(UsageError, match=r"1 pages of 4 for tokens 4\.\.11"):
-            part.bind(table, np.zeros(1, "<u4").tobytes(), 4, 8)
+            part.check(np.zeros(1, "<u4").tobytes(), 4, 8)
         with pytest.raises(UsageError, match="page 64 of a peer whose regions hold 64"):
-            part.bind(table, np.array([0, 64], "<u4").tobytes(), 4, 8)
+            part.check(np.array([0, 64], "<u4").tobytes(), 4, 8)
+
+
+def test_stores_are_ready_before_their_kv_is_and_forgotten_with_their_room() -> None:
+    with MappedPair(of(1), of(1), grid=GRID) as pair:
+        room, other = pair.open(3 * GRID), pair.open(3 * GRID)
+        data = inside(pair.prefills[0]).data
+        pair.pump(lambda: len(data.stores) == 6)
+        assert data.stats["mapped"] == 0
+        made = list(data.stores.kept.values())
+        pair.finish(room)
+        pair.check(room)
+        assert data.stats["mapped"] == 3 and len(data.stores) == 3
+        assert all(any(each is one for one in made) for each in data.stores.kept.values())
+        pair.prefills[0].abort(other)
+        pair.pump(lambda: pair.over(other))
+        pair.rest()
+        assert not data.stores
 
 
 class Slow:

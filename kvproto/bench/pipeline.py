@@ -182,9 +182,17 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
     at: dict[str, list[float]] = {}
     for name, _, when in marks:
         at.setdefault(name, []).append(when)
+    first, last = ({name: pick(times) for name, times in at.items()} for pick in (min, max))
+    if "gather" not in at and {"post", "BatchCompleted", "StgNotify"} <= at.keys():
+        posts = [b - a for a, b in zip(at["post begins"], at["post"], strict=True)]
+        return [
+            ("produced to post", first["post begins"] - begin), ("first post", posts[0]),
+            ("writes", last["BatchCompleted"] - first["post"]),
+            ("completed to heard", last["StgNotify"] - last["BatchCompleted"]),
+            ("heard to finished", end - last["StgNotify"]), ("a post", statistics.median(posts)),
+        ]  # fmt: skip
     if not {"gather", "post", "BatchCompleted", "scatter", "Scattered"} <= at.keys():
         return []
-    first, last = ({name: pick(times) for name, times in at.items()} for pick in (min, max))
     launches = [b - a for a, b in zip(at["gather begins"], at["gather"], strict=True)]
     posts = [b - a for a, b in zip(at["post begins"], at["post"], strict=True)]
     return [

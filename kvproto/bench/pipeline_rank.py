@@ -33,7 +33,7 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import AUX_CHUNK
+from kvproto.protocol.messages import AUX_CHUNK, StgNotify
 from kvproto.protocol.states import PSend
 from kvproto.rank.settings import Settings
 from kvproto.testing import inside
@@ -300,7 +300,14 @@ def _watch(endpoint: Any, log: list[Moment]) -> None:
         if effect in loop.handlers:
             loop.handlers[effect] = timed(name, loop.handlers[effect], lambda each: each.chunk)
     bind, kernels.bind = kernels.bind, watched
-    raised = loop.raise_event
+    raised, receive = loop.raise_event, rank.receive
+
+    def received(link: int, epoch: int, room: int, body: Any, *rest: Any) -> Any:
+        if isinstance(body, StgNotify):
+            log.append(("StgNotify", body.chunk, now()))
+        return receive(link, epoch, room, body, *rest)
+
+    rank.receive = received
 
     def raise_event(event: Any) -> None:
         if isinstance(event, ev.Gathered | ev.BatchCompleted | ev.Scattered):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy.typing as npt
 import torch
 
 from kvproto.engine.room_entry import HostPages, RoomEntry
@@ -59,7 +60,7 @@ class DeviceStreams:
             self.stream = new_stream(device, priority=urgent)
             self._tables = new_stream(device)
 
-    def place(self, pages: HostPages) -> tuple[torch.Tensor, Any]:
+    def place(self, pages: npt.NDArray[Any]) -> tuple[torch.Tensor, Any]:
         """A host table on the device, and the event after which it is there (None: now).  Any thread."""
         table = torch.from_numpy(pages)
         if self.stream is None:

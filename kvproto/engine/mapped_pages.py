@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
-from kvproto.io.kernels.base import Kernels, Launch, Pool
+from kvproto.engine.device_streams import DeviceStreams
+from kvproto.io.kernels.base import Kernels, Launch, Pool, Ticket
 from kvproto.io.kernels.crossing import Crossing, PagesCopy, Rows
 from kvproto.io.transports.base import MemoryRegion, PeerId, Transport, TransportError, UsageError
 from kvproto.layout.byte_runs import forms, planes
@@ -34,17 +36,31 @@ class MappedPart:
     sources: tuple[int, ...]
     pages: int
     page_size: int
+    #: of all of its layers and heads
+    token_bytes: int
     #: the addresses that it was made with
     maps: Mapping[int, int]
 
-    def bind(self, table: torch.Tensor, theirs: bytes, first: int, tokens: int) -> Launch:
-        """The copy of these tokens, to be launched.  UsageError: the pages are too few, or outside of the regions."""
+    def check(self, theirs: bytes, first: int, tokens: int) -> None:
+        """UsageError: these pages are too few for the tokens, or outside of the peer's regions."""
         there, size = np.frombuffer(theirs, "<u4"), self.page_size
         if len(there) < -(-(first + tokens) // size) - first // size:
             raise UsageError(f"{len(there)} pages of {size} for tokens {first}..{first + tokens - 1}")
         if int(there.max()) >= self.pages:
             raise UsageError(f"page {int(there.max())} of a peer whose regions hold {self.pages}")
-        return self.copy.bind(table, theirs, first, tokens)
+
+    def bind(self, table: torch.Tensor, theirs: bytes, first: int, tokens: int, lane: DeviceStreams) -> Launch:
+        """The copy of these tokens, to be launched; the pages are sent to the device now.  UsageError: as `check`."""
+        self.check(theirs, first, tokens)
+        there, placed = lane.place(np.frombuffer(theirs, np.uint8).copy())
+        copy = self.copy.bind(table, there, first, tokens)
+
+        def launch(stream: Any, after: Any) -> Ticket:
+            if placed is not None and not placed.query():
+                stream.wait_event(placed)
+            return copy(stream, after)
+
+        return launch
 
 
 class MappedPages:
@@ -99,7 +115,9 @@ class MappedPages:
                 found.setdefault((form.row, near, far), []).append((here, base + dst + part.dst_head * far.head))
         crossings = [Crossing(row, part.heads, near, far, tuple(at)) for (row, near, far), at in found.items()]
         copy = self.kernels.cross(self.pool, crossings)
-        return None if copy is None else MappedPart(copy, tuple(sources), pages, plan.decode.page_size, maps)
+        return None if copy is None else MappedPart(
+            copy, tuple(sources), pages, plan.decode.page_size, plan.part_bytes(part, 1), maps
+        )  # fmt: skip
 
 
 def _rows(strides: Strides, page_size: int) -> Rows:

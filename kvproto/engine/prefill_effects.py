@@ -21,6 +21,7 @@ from kvproto.engine.gathers import Gathers
 from kvproto.engine.loop import Loop
 from kvproto.engine.mapped_pages import MappedPages, MappedPart
 from kvproto.engine.pool_memory import costs_profile, open_memory
+from kvproto.engine.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.engine.prepared_writes import SMALL, PreparedWrites
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
@@ -34,7 +35,7 @@ from kvproto.layout.placement import Placement, closed_between
 from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import StagingRsp
+from kvproto.protocol.messages import PagesRsp, StagingRsp
 from kvproto.rank.prefill import PrefillRank
 
 
@@ -77,10 +78,11 @@ class PrefillData:
         self.prepared = self.gathers.prepared
         self.writes = RankWrites(loop, transport, self.drafts)
         self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement)
+        self.stores = PreparedLaunches[do.PreparePages, MappedPart](self._bind)
         rank.tells = transport.caps.native_notify
         rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
         #: grants that were heard when it was last looked what will be written, and what of it is not made ready yet
-        self._granted, self._foreseen = 0, deque[do.LaunchGather]()
+        self._granted, self._foreseen = 0, deque[do.LaunchGather | do.PreparePages]()
         self._counts = {"writes": 0, "slices": 0, "direct": 0, "mapped": 0}
         loop.handlers |= {
             do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,
@@ -96,7 +98,7 @@ class PrefillData:
 
     def busy(self) -> bool:
         """A gather or a write is in flight, or one may be made ready."""
-        soon = self._foreseen or self._granted != self.loop.heard.get(StagingRsp, 0)
+        soon = self._foreseen or self._granted != self._answers()
         return bool(self.gathers or self.writes or soon) or self.transport.busy()
 
     def poll(self) -> bool:
@@ -120,18 +122,26 @@ class PrefillData:
 
     def _foresee(self) -> bool:
         """While nothing moves, make the next gather and write ready whose region is granted; one a pass."""
-        granted = self.loop.heard.get(StagingRsp, 0)
+        granted = self._answers()
         if not (self._foreseen or granted != self._granted) or self.gathers or self.writes:
             return False
         if granted != self._granted:
-            self._granted, self._foreseen = granted, deque(self.rank.foreseen())
+            self._granted, self._foreseen = granted, deque((*self.rank.foreseen(), *self.rank.foreseen_pages()))
         if not self._foreseen:
             return False
         soon = self._foreseen.popleft()
+        if isinstance(soon, do.PreparePages):
+            self.stores.ready(soon, self.entries.get(soon.room), self._mapped(soon))
+            return True
         if self.lane.stream is not None:
             self.gathers.ready(soon)
         self.drafts.ready(soon)
         return True
+
+    def _answers(self) -> int:
+        """Regions and pages that were given so far."""
+        heard = self.loop.heard
+        return heard.get(StagingRsp, 0) + heard.get(PagesRsp, 0)
 
     @property
     def stats(self) -> dict[str, int]:
@@ -167,28 +177,35 @@ class PrefillData:
             peer, _, share = self._reach(effect.link)
             part = layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups)
             after = self.entries[effect.room].after(effect.first + effect.tokens, part.src_layer + part.layers)
-            made = self._batches(effect, peer, part)
+            mapped = self.mapped.get(peer, part)
+            made = self._batches(effect, peer, part) if mapped is None else deque((self._store(effect, mapped),))
         except Exception as error:  # noqa: BLE001  # as above
             self.writes.unmade(key, error)
             return
         self.writes.offer(key, peer, made, after)
 
-    def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
-        mapped = self.mapped.get(peer, part)
-        return self._pieces(effect, peer, part) if mapped is None else deque((self._kernel(effect, part, mapped),))
+    def _mapped(self, effect: do.PreparePages) -> MappedPart | None:
+        """What stores this part straight into the peer's pages."""
+        _, share = self._share_of(effect.link)
+        part = layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups)
+        return self.mapped.get(self.link_peer[effect.link], part)
 
-    def _kernel(self, effect: do.PreparePages, part: Share, mapped: MappedPart) -> KernelBatch:
-        entry, plan = self.entries[effect.room], self.plans[effect.link][0]
-        bound = mapped.bind(entry.table, effect.pages, effect.first, effect.tokens)
+    def _bind(self, effect: do.PreparePages, entry: RoomEntry, mapped: MappedPart) -> ReadyLaunch:
+        launch = mapped.bind(entry.table, effect.pages, effect.first, effect.tokens, self.lane)
+        return ReadyLaunch(entry, mapped, launch, 0, mapped.token_bytes * effect.tokens, 0)
+
+    def _store(self, effect: do.PreparePages, mapped: MappedPart) -> KernelBatch:
+        entry = self.entries[effect.room]
+        made = self.stores.take(effect, entry, mapped)
         self._counts["mapped"] += 1
 
         def launch() -> Ticket:
             self.lane.await_table(entry)
-            return bound(self.lane.stream, None)
+            return made.launch(self.lane.stream, None)
 
-        return KernelBatch(launch, mapped.sources, plan.part_bytes(part, effect.tokens))
+        return KernelBatch(launch, mapped.sources, made.end)
 
-    def _pieces(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
+    def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
         caps, (plan, _), first = self.transport.caps, self._share_of(effect.link), effect.first
         theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
         table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])

@@ -31,7 +31,7 @@ NOT_IN_TABLES = (
         "what is made ready beforehand",
         "Which writes will be posted next is guessed from the sends that wait for their KV, and decides nothing: a"
         " guess that fails is dropped, and the write is made when it is due.",
-        ("rank/prefill.py:foreseen", "engine/prefill_effects.py:busy"),
+        ("rank/prefill.py:foreseen", "rank/prefill.py:foreseen_pages", "engine/prefill_effects.py:busy"),
         "tests/test_prepared_writes.py",
     ),
     Exemption(

@@ -103,6 +103,19 @@ class PrefillRank(PrefillQueues):
                     found.append(do.LaunchGather(room, chunk, peer, link, epoch, *about))
         return found
 
+    def foreseen_pages(self) -> list[do.PreparePages]:
+        """What would be written over pages if the KV of the oldest rooms came now: as many as may at a time."""
+        found = list[do.PreparePages]()
+        for room, sends in islice(self.sends.items(), OLDEST):
+            for key, send in sends.items():
+                if len(found) == self.settings.page_writes:
+                    return found
+                if send.state is PSend.AWAIT_PAGES_KV:
+                    chunk, peer = key >> 16, key & 0xFFFF
+                    link, _, *cut = self._where(room, chunk, peer)
+                    found.append(do.PreparePages(room, chunk, peer, link, send.pages, *cut))
+        return found
+
     def _make_pages(self, effect: do.MakePages) -> None:
         room, chunk, peer = effect.room, effect.chunk, effect.peer
         link, _, *cut = self._where(room, chunk, peer)

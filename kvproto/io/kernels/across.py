@@ -37,9 +37,9 @@ RUN_TIME_ARGUMENTS = 9
 class AcrossTuning:
     """How work is cut into programs; results never depend on it."""
 
-    tile: int = 8192
-    warps: int = 4
-    programs: int = 528
+    tile: int = 32768
+    warps: int = 16
+    programs: int = 64
 
 
 def _across(

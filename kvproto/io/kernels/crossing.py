@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
 
@@ -63,9 +62,9 @@ class Crossing:
 class PagesCopy(Protocol):
     """A share on its way from this pool's pages into a peer's."""
 
-    def bind(self, table: torch.Tensor, theirs: bytes, first: int, tokens: int) -> Launch:
-        """The copy of tokens [first, first + tokens), to be launched. `table`: the room's pages here; `theirs`: those
-        there, u32 little-endian, from the one with the first of these tokens on.
+    def bind(self, table: torch.Tensor, theirs: torch.Tensor, first: int, tokens: int) -> Launch:
+        """The copy of tokens [first, first + tokens), to be launched. `table`: the room's pages here; `theirs`: the
+        bytes of those there, u32 little-endian, from the one with the first of these tokens on; both on the device.
 
         Page numbers are trusted, on both sides."""
         ...
@@ -77,9 +76,9 @@ class HostCopy:
     def __init__(self, crossings: Sequence[Crossing]) -> None:
         self._crossings = tuple(crossings)
 
-    def bind(self, table: torch.Tensor, theirs: bytes, first: int, tokens: int) -> Launch:
+    def bind(self, table: torch.Tensor, theirs: torch.Tensor, first: int, tokens: int) -> Launch:
         """As the contract has it."""
-        ours, there = table.tolist(), np.frombuffer(theirs, "<u4").tolist()
+        ours, there = table.tolist(), theirs.numpy().view("<u4").tolist()
 
         def launch(_stream: Any, _after: Any) -> Ticket:
             for crossing in self._crossings:

@@ -40,13 +40,13 @@ __all__ = ["INTERPRETED", "KernelTuning", "TritonKernels"]
 class DeviceCopy:
     """A share on its way into a peer's pages, by kernels of this device."""
 
-    def __init__(self, kernels: TritonKernels, place: int, copies: Sequence[PagesAcross]) -> None:
-        self._kernels, self._place, self._copies = kernels, place, copies
+    def __init__(self, launch: Callable[..., Ticket], copies: Sequence[PagesAcross]) -> None:
+        self._launch, self._copies = launch, copies
 
-    def bind(self, table: torch.Tensor, theirs: bytes, first: int, tokens: int) -> Launch:
+    def bind(self, table: torch.Tensor, theirs: torch.Tensor, first: int, tokens: int) -> Launch:
         """As the contract has it."""
-        there = torch.frombuffer(bytearray(theirs), dtype=torch.uint8)
-        return partial(self._kernels.carry, self._place, self._copies, table, there, first, tokens)
+        tables = table.data_ptr(), theirs.data_ptr()
+        return partial(self._launch, [copy.bind(*tables, first, tokens) for copy in self._copies], (table, theirs))
 
 
 ALONE = "alone"
@@ -101,7 +101,8 @@ class TritonKernels:
 
     def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
         with self._at(pool.place):
-            return DeviceCopy(self, pool.place, [PagesAcross(each, pool.device, self._across) for each in crossings])
+            copies = [PagesAcross(each, pool.device, self._across) for each in crossings]
+        return DeviceCopy(partial(self._launch, pool.place), copies)
 
     def _make(self, pool: Pool, side: Side, cut: SliceCopy, *, digests: bool) -> list[Batch]:
         slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
@@ -176,16 +177,6 @@ class TritonKernels:
             for copy in copies:
                 copy(stream.cuda_stream)
             return self._events.ticket(stream)
-
-    def carry(
-        self, place: int, copies: Sequence[PagesAcross], table: torch.Tensor, theirs: torch.Tensor, first: int,
-        tokens: int, stream: Any, after: Any,
-    ) -> Ticket:  # fmt: skip
-        """Launch a copy into a peer's pages; `theirs` is on the host, and sent on the same stream."""
-        with self._at(place), SAME if INTERPRETED or stream is None else torch.cuda.stream(stream):
-            there = theirs.to(table.device, non_blocking=True)
-            bound = [copy.bind(table.data_ptr(), there.data_ptr(), first, tokens) for copy in copies]
-            return self._launch(place, bound, there, stream, after)
 
     @staticmethod
     def _at(place: int) -> AbstractContextManager[object]:
