@@ -6,6 +6,9 @@ use.  Of each cell three are measured, over the endpoints that engines hold (`kv
 and p95 of `--samples` each; every byte of the first and the last transfer is compared.  Ranks push: the protocol has
 no pull, so there is none to measure.
 
+With `--maps` the first is not staged, but what an endpoint does by itself: as costs less, where kernels may store into
+the decode rank's pages (`kvproto.engine.mapped_pages`); which way that was is told.
+
 `floor` is the room by hand, with the same kernels and the same transport and nothing of a protocol around them
 (`kvproto.bench.bare`), where it is one room that fits in the ring.
 
@@ -61,13 +64,13 @@ class Cell:
         return {"pair": self.shape.name, "page": self.page, "tokens": self.tokens, "batch": self.batch,
                 "size": self.size * self.batch}  # fmt: skip
 
-    def cases(self, samples: int, seconds: float) -> tuple[Case, Case]:
-        """Staged, and by descriptors."""
+    def cases(self, samples: int, seconds: float, *, maps: bool) -> tuple[Case, Case]:
+        """Staged, or as it costs less where pages are mapped; and by descriptors."""
         parts = max(self.shape.prefill, self.shape.decode)
         chunk = min(self.size, CHUNK * parts)
         ring = min(RING, self.size * self.batch + chunk + 1)
         one = Case("grid", self.size, chunk, rooms=self.batch, ring=ring, repeats=samples, seconds=seconds, beside=True)
-        return one, replace(one, route="pages", beside=False)
+        return replace(one, route="cost", maps=True) if maps else one, replace(one, route="pages", beside=False)
 
     @property
     def memory(self) -> dict[int, float]:
@@ -101,11 +104,11 @@ def cells(shape: PipelineShape, page: int, prompts: Sequence[int], batches: Sequ
     return sorted(found, key=lambda cell: (cell.size * cell.batch, cell.batch))
 
 
-def measure(fleet: BenchProcesses, cell: Cell, samples: int, left: float) -> dict[str, Any]:
+def measure(fleet: BenchProcesses, cell: Cell, samples: int, left: float, *, maps: bool = False) -> dict[str, Any]:
     """One row; `left`: seconds that there are for it."""
     began = time.perf_counter()
     fleet.shape = cell.shape
-    staged, pages = cell.cases(samples, max(1.0, left / 4))
+    staged, pages = cell.cases(samples, max(1.0, left / 4), maps=maps)
     row: dict[str, Any] = {**cell.head, **_staged(fleet.run(staged))}
     left -= time.perf_counter() - began
     if left < 3 * (cell.overhead_s() + 5 * cell.transfer_s()):
@@ -121,7 +124,7 @@ def measure(fleet: BenchProcesses, cell: Cell, samples: int, left: float) -> dic
 def _staged(found: dict[str, Any]) -> dict[str, Any]:
     floor = {"floor_ms": found["bare_ms"]} if "bare_ms" in found else {}
     return {**_spread("bulk", found["all_bulk_ms"]), **_spread("staged", found["all_ms"]), **floor,
-            "share": found["ratio"], "gbs": found["gbs"], "right": found["right"], "odd": found["odd"],
+            "share": found["ratio"], "gbs": found["gbs"], "went": found["went"], "right": found["right"], "odd": found["odd"],
             "phases": found["phases"]}  # fmt: skip
 
 
@@ -147,15 +150,15 @@ def rows(options: Namespace) -> Iterator[dict[str, Any]]:
                 end = time.perf_counter() + (until - time.perf_counter()) / groups
                 found = cells(SHAPE_OF[name], page, options.prompts, options.batches)
                 for cell in found:
-                    yield _row(fleet, cell, options.samples, end - time.perf_counter(), room)
+                    yield _row(fleet, cell, options, end - time.perf_counter(), room)
 
 
-def _row(fleet: BenchProcesses, cell: Cell, samples: int, left: float, room: float) -> dict[str, Any]:
+def _row(fleet: BenchProcesses, cell: Cell, options: Namespace, left: float, room: float) -> dict[str, Any]:
     if max(cell.memory.values()) > USABLE * room:
         return {**cell.head, "skipped": {"cell": "memory"}}
     if left < cell.overhead_s():
         return {**cell.head, "skipped": {"cell": "time"}}
-    return measure(fleet, cell, samples, left)
+    return measure(fleet, cell, options.samples, left, maps=options.maps)
 
 
 def _memory(options: Namespace) -> float:
@@ -174,7 +177,7 @@ def progress(row: dict[str, Any], began: float, seconds: float) -> str:
     if "share" not in row:
         return f"{head}: left out, {row['skipped']['cell']}"
     slow = f", {row['faster']:.1f} times as fast as descriptors" if "faster" in row else ""
-    return f"{head}: {row['gbs']:.1f} GB/s, {row['share']:.3f} of bulk{slow}"
+    return f"{head}: {row['went']}, {row['gbs']:.1f} GB/s, {row['share']:.3f} of bulk{slow}"
 
 
 def arguments(argv: Sequence[str] | None) -> Namespace:
@@ -190,6 +193,8 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.add_argument("--samples", type=positive, default=24, help="timed transfers of each kind a cell (default 24)")
     parser.add_argument("--seconds", type=positive, default=1800, help="the time that there is (default 1800)")
     parser.add_argument("--memory", type=positive, metavar="GIB", help="of a device (default: what it says)")
+    parser.add_argument("--maps", action="store_true",
+                        help="in place of staged: by what costs less, where kernels may store into mapped pages")  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
     options = parser.parse_args(argv)
     options.pairs = options.pairs.split(",")

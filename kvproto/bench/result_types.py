@@ -159,6 +159,8 @@ class GridRow(msgspec.Struct):
     bulk_ms: Speed | UnsetType = UNSET
     bulk_p95_ms: Speed | UnsetType = UNSET
     staged_ms: Speed | UnsetType = UNSET
+    #: which way that was, where it was not staged by order
+    went: str | UnsetType = UNSET
     staged_p95_ms: Speed | UnsetType = UNSET
     floor_ms: Speed | UnsetType = UNSET
     descriptors_ms: Speed | UnsetType = UNSET

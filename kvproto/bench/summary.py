@@ -114,7 +114,7 @@ def _grid(runs: list[Run]) -> Iterator[str]:
         both = [row["faster"] for row in found if "faster" in row]
         told = f"{least} of {len(wide)} cells of {WIDE} MiB and more reach {GOAL} of the bulk write"
         if both:
-            told += f"; staged is {min(both):.1f} to {max(both):.0f} times as fast as descriptors"
+            told += f"; ours is {min(both):.1f} to {max(both):.0f} times as fast as descriptors"
         floors = [(row["floor_ms"] - row["bulk_ms"], row["staged_ms"] - row["floor_ms"])
                   for row in found if "floor_ms" in row]  # fmt: skip
         if floors:

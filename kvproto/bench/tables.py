@@ -77,13 +77,14 @@ def grid(rows: Sequence[MeasuredRow]) -> str:
     for row in rows:
         head = row["pair"], row["page"], f"{row['batch']} x {row['tokens'] >> 10}k", row["size"]
         if "share" not in row:
-            cells.append((*head, row["skipped"]["cell"], "", "", "", "", ""))
+            cells.append((*head, row["skipped"]["cell"], "", "", "", "", "", ""))
             continue
         slow = row["skipped"].get("descriptors") or _spread(row, "descriptors")
         floor = f"{row['floor_ms']:.3f}" if "floor_ms" in row else ""
         faster = f"{row['faster']:.1f}" if "faster" in row else ""
-        cells.append((*head, _spread(row, "bulk"), floor, _spread(row, "staged"), f"{row['share']:.3f}", slow, faster))
-    names = ("ranks", "page", "prompts", "MiB", "bulk", "floor", "staged", "share of bulk", "descriptors",
+        ours = row.get("went", "staged"), _spread(row, "staged"), f"{row['share']:.3f}"
+        cells.append((*head, _spread(row, "bulk"), floor, *ours, slow, faster))
+    names = ("ranks", "page", "prompts", "MiB", "bulk", "floor", "by", "ours", "share of bulk", "descriptors",
              "times as fast")  # fmt: skip
     return markdown(names, cells) + wrong(rows)
 
