@@ -15,6 +15,7 @@ from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.costs import PROFILES, Costs
 from kvproto.layout.sharding import Layout
+from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.states import Cause
 from kvproto.rank.settings import Settings
 from kvproto.testing import inside
@@ -28,6 +29,11 @@ class MappedPair(Pair):
 
     def transport(self) -> Transport:
         return MemoryTransport(self.fabric, maps=True)
+
+
+def told(pair: Pair) -> list[int]:
+    """Notifications that prefill ranks sent by the control plane."""
+    return [inside(prefill).loop.connections.said[StgNotify] for prefill in pair.prefills]
 
 
 def stats(pair: Pair) -> list[dict[str, int]]:
@@ -55,6 +61,24 @@ def test_a_room_goes_by_one_copy_a_chunk_and_every_byte_is_right(prefill: Layout
         for each in stats(pair):
             assert each["mapped"] == each["pieces"] > 0
             assert each["writes"] == each["slices"] == each["direct"] == 0
+        assert not any(told(pair))
+
+
+def test_where_tags_do_not_travel_the_control_plane_tells() -> None:
+    with MappedPair(of(2), of(1), grid=GRID, fabric=Fabric(auto=True, native_notify=False)) as pair:
+        room = pair.open(TOKENS)
+        pair.finish(room)
+        pair.check(room)
+        assert told(pair) == [each["mapped"] for each in stats(pair)]
+
+
+def test_a_tag_that_is_lost_is_told_again_by_the_control_plane(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryTransport, "tell", lambda *_: True)
+    with MappedPair(of(1), of(1), grid=GRID) as pair:
+        room = pair.open(2 * GRID)
+        pair.finish(room)
+        pair.check(room)
+        assert told(pair) == [2]
 
 
 def test_groups_of_layers_go_one_by_one() -> None:

@@ -5,6 +5,9 @@ and a notification on its way.  All writes are made ready before the clock runs,
 everything goes, nobody asks and nobody answers.  What an endpoint takes beyond it is the price of its tables, its
 messages and its loop.
 
+Where the decode rank's pages are mapped (`kvproto.engine.mapped_pages`) it is a kernel for each chunk, seen to end, and
+a tag that says so.
+
 Both ends poll without end, as everything in these benchmarks does.
 
 Smaller chunks at both ends of a room would fill the pipeline earlier.  By hand, on two H200s, 1 GiB in chunks of 128
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,6 +79,44 @@ def receive(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int, at: flo
                     going.append(_scatter(inner, plan, table, tokens, int(event.tag), index))
         while going and going[0].done():
             going.popleft()
+    return begin, time.perf_counter()
+
+
+def store(
+    endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int, at: float, there: dict[int, list[int]]
+) -> tuple[float, float]:  # fmt: skip
+    """A prefill rank's side where pages are mapped, by decode rank `there`: kernels that store, and a tag for each."""
+    inner, size = inside(endpoint), plan.decode.page_size
+    transport, flying, launches = inner.data.transport, dict[Any, tuple[Any, int]](), list[tuple[Any, ...]]()
+    for chunk in range(chunks(tokens, 0, plan.grid)):
+        first, count = _cell(plan, tokens, chunk)
+        for share in plan.duties(inner.rank.index):
+            peer = inner.data.link_peer[inner.rank.link_of[DECODE, share.reader]]
+            pages = np.array(there[share.reader][first // size : -(-(first + count) // size)], "<u4").tobytes()
+            part = inner.data.mapped.get(peer, share)
+            launches.append((chunk, peer, part.bind(table, pages, first, count, inner.data.lane), part.sources))
+    while time.perf_counter() < at:
+        endpoint.poll()
+    begin, stream = time.perf_counter(), inner.data.lane.stream
+    for chunk, peer, launch, sources in launches:
+        flying[transport.run(peer, partial(launch, stream, None), sources)] = peer, chunk
+    while flying and _in_time(begin):
+        for event in transport.poll():
+            if isinstance(event, Completed):
+                peer, chunk = flying.pop(event.handle)
+                transport.tell(peer, b"%d" % chunk)
+    return begin, time.perf_counter()
+
+
+def await_tags(endpoint: Any, plan: Plan, tokens: int, at: float) -> tuple[float, float]:
+    """A decode rank's side where its pages are mapped: (begin, when the last tag is here)."""
+    inner = inside(endpoint)
+    left = chunks(tokens, 0, plan.grid) * len(plan.writers(inner.rank.index))
+    while time.perf_counter() < at:
+        endpoint.poll()
+    begin = time.perf_counter()
+    while left and _in_time(begin):
+        left -= sum(isinstance(event, Arrived) for event in inner.data.transport.poll())
     return begin, time.perf_counter()
 
 

@@ -124,8 +124,8 @@ def measure(fleet: BenchProcesses, cell: Cell, samples: int, left: float, *, map
 def _staged(found: dict[str, Any]) -> dict[str, Any]:
     floor = {"floor_ms": found["bare_ms"]} if "bare_ms" in found else {}
     return {**_spread("bulk", found["all_bulk_ms"]), **_spread("staged", found["all_ms"]), **floor,
-            "share": found["ratio"], "gbs": found["gbs"], "went": found["went"], "right": found["right"], "odd": found["odd"],
-            "phases": found["phases"]}  # fmt: skip
+            "share": found["ratio"], "gbs": found["gbs"], "right": found["right"], "odd": found["odd"],
+            "went": found["went"], "phases": found["phases"]}  # fmt: skip
 
 
 def _spread(name: str, times: Sequence[float]) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
     parser.add_argument("--seconds", type=positive, default=1800, help="the time that there is (default 1800)")
     parser.add_argument("--memory", type=positive, metavar="GIB", help="of a device (default: what it says)")
     parser.add_argument("--maps", action="store_true",
-                        help="in place of staged: by what costs less, where kernels may store into mapped pages")  # fmt: skip
+                        help="in place of staged: by what costs less, where pages may be mapped")  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
     options = parser.parse_args(argv)
     options.pairs = options.pairs.split(",")

@@ -84,13 +84,14 @@ class BenchProcesses:
         logs: list[dict[str, Any]] = []
         warm, turn = (1 if case.what == "slice" or case.route == "pages" else 3), 0
         right = self._checked(names, turn, tokens)
+        there = self._mapped(names[0])
         until = time.perf_counter() + case.seconds
         while len(times) < case.repeats and (len(times) < LEAST or time.perf_counter() < until):
             turn += 1
             if bulk_tokens:
                 bulks.append(self._bulk(bulk_tokens))
             if bare:
-                bares.append(self._bare(tokens))
+                bares.append(self._bare(tokens, there))
             seconds, log = self._transfer(names, turn, tokens)
             if turn >= warm:
                 times.append(seconds)
@@ -158,8 +159,14 @@ class BenchProcesses:
         logs = {f"{side}{index}": log for (side, index), (_, _, log) in told.items()}
         return end - begin, {"begin": begin, "end": end, **logs}
 
-    def _bare(self, tokens: int) -> float:
-        told = self.members.tell("PD", "bare", 1, tokens, time.perf_counter() + LEAD_S)
+    def _mapped(self, name: int) -> dict[int, list[int]]:
+        """By decode rank the room's pages, if kernels have stored into them; empty: they have not."""
+        if not self.members.tell("P", "stats")["P", 0]["mapped"]:
+            return {}
+        return {index: pages for (_, index), pages in self.members.tell("D", "pages_of", name).items()}
+
+    def _bare(self, tokens: int, there: dict[int, list[int]] | None = None) -> float:
+        told = self.members.tell("PD", "bare", 1, tokens, time.perf_counter() + LEAD_S, there)
         begin = min(begin for (side, _), (begin, _) in told.items() if side == "P")
         return float(max(end for (side, _), (_, end) in told.items() if side == "D") - begin)
 

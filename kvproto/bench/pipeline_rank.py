@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import torch
 
-from kvproto.bench.bare import DECODE, receive, send
+from kvproto.bench.bare import DECODE, await_tags, receive, send, store
 from kvproto.bench.pools import MARKER, empty_pool, mark, seeded_bytes
 from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
@@ -225,9 +225,19 @@ class PipelineRank:
         self._until(lambda: _count(gone, endpoint.released()) >= len(rooms))
         return begin, end, list(self.log)
 
-    def bare(self, room: int, tokens: int, at: float) -> tuple[float, float]:
-        """The room by hand, from the moment `at`: (begin, end)."""
+    def pages_of(self, room: int) -> list[int]:
+        """The room's page table."""
+        return [int(page) for page in self.tables[room]]
+
+    def bare(
+        self, room: int, tokens: int, at: float, there: dict[int, list[int]] | None = None
+    ) -> tuple[float, float]:
+        """The room by hand, from the moment `at`: (begin, end); `there`: by decode rank its pages, if mapped."""
         table = self.tables[room].to(self.device)
+        if there and self.side == "P":
+            return store(self.endpoint, self.form.plan, table, tokens, at, there)
+        if there:
+            return await_tags(self.endpoint, self.form.plan, tokens, at)
         return (send if self.side == "P" else receive)(self.endpoint, self.form.plan, table, tokens, at)
 
     def bulk(self, tokens: int, at: float) -> tuple[float, float]:

@@ -35,7 +35,8 @@ from kvproto.layout.placement import Placement, closed_between
 from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import PagesRsp, StagingRsp
+from kvproto.protocol.messages import PagesRsp, StagingRsp, StgNotify
+from kvproto.protocol.notification import make_tag
 from kvproto.rank.prefill import PrefillRank
 
 
@@ -87,7 +88,7 @@ class PrefillData:
         loop.handlers |= {
             do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,
             do.AdoptWire: self._adopt_wire, do.DropWire: self._drop_wire, do.Disconnect: self._disconnect,
-            do.ForgetLink: self._forget,
+            do.ForgetLink: self._forget, do.Transmit: self._transmit,
         }  # fmt: skip
         loop.sources.append(self)
 
@@ -103,6 +104,8 @@ class PrefillData:
 
     def poll(self) -> bool:
         """Finished gathers, ended writes, writes that found no room before."""
+        if self.writes.stored:
+            self.writes.stored.clear()
         moved = self.gathers.poll()
         news = self.transport.poll()
         for event in news:
@@ -224,6 +227,19 @@ class PrefillData:
             [WritePart(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
             for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))
         )
+
+    def _transmit(self, effect: do.Transmit) -> None:
+        """The first note of a part that a kernel has stored goes by the transport, as those of staged writes do."""
+        body = effect.body
+        if not (self.writes.stored and isinstance(body, StgNotify) and self._noted(effect, body)):
+            self.loop.connections.transmit(effect)
+
+    def _noted(self, effect: do.Transmit, body: StgNotify) -> bool:
+        key, to = (effect.room, body.chunk, self.plans[effect.link][1]), self.link_peer.get(effect.link)
+        if to is None or key not in self.writes.stored:
+            return False
+        self.writes.stored.remove(key)
+        return self.transport.tell(to, make_tag(*self.drafts.writer, [(effect.epoch, effect.room, body)]))
 
     # --------------------------------------------------------------------------------------------- links
     def learn(self, link: int, plan: Plan, rank: int, placement: Placement | None) -> None:

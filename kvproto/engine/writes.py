@@ -70,6 +70,9 @@ class RankWrites:
         self.unposted: dict[Key, UnpostedWrite] = {}
         #: by write of the transport, until it is quiescent: those that it is made of
         self.flying: dict[Handle, tuple[Key, ...]] = {}
+        #: those that kernels did and that have ended since the last look: their notes may go by the transport
+        self.stored: set[Key] = set()
+        self._kernels: set[Handle] = set()
         #: by peer: what is posted when the events at hand are dealt with
         self._together: dict[PeerId, dict[Key, StagedWrite]] = {}
         #: failed writes whose bytes may still move
@@ -124,9 +127,13 @@ class RankWrites:
             return
         if isinstance(event, Completed):
             del self.flying[event.handle]
+            if event.handle in self._kernels:
+                self._kernels.remove(event.handle)
+                self.stored.update(keys)
             for key in keys:
                 self.loop.raise_event(ev.BatchCompleted(*key))
             return
+        self._kernels.discard(event.handle)
         if event.quiescent:
             del self.flying[event.handle]
         else:
@@ -165,6 +172,7 @@ class RankWrites:
         try:
             if isinstance(batch, KernelBatch):
                 handle = self.transport.run(left.peer, batch.launch, batch.sources)
+                self._kernels.add(handle)
             else:
                 handle = self.transport.write_many(left.peer, batch, b"")
         except Busy:

@@ -259,6 +259,9 @@ class Transport(Protocol):
         """A write that a kernel of the caller's does, from our regions of these indices into mapped ones of the peer.
         `launch` begins it; what that raises is raised, and nothing was written. It ends like a write, without a tag."""
 
+    def tell(self, peer: PeerId, tag: bytes) -> bool:
+        """Send a tag alone, which comes as `Arrived`, and may be lost; false: this backend cannot, or not now."""
+
     def poll(self) -> list[TransportEvent]:
         """What happened since the last poll; also what makes things happen. Never blocks."""
 

@@ -219,6 +219,14 @@ class Fabric:
             queue.clear()
             return out
 
+    def tell(self, writer: PeerId, target: PeerId, tag: bytes) -> bool:
+        """A tag alone, at once; false: nobody is there, or tags do not travel."""
+        with self._lock:
+            there = self.native_notify and target in self._news
+            if there:
+                self._tell(target, WriteArrived(writer, tag))
+            return there
+
     def _tell(self, instance: PeerId, news: News) -> None:
         if instance in self._news:
             self._news[instance].append(news)

@@ -50,6 +50,9 @@ class MemoryTransport(WriteRecords[InFlightWrite]):
             known = self._known[peer] = link.regions, {index: each.addr for index, each in link.regions.items()}
         return known[1]
 
+    def tell(self, peer: PeerId, tag: bytes) -> bool:
+        return self._mapping and self.fabric.tell(self.instance, peer, tag)
+
     def _attach(self, region: MemoryRegion) -> None:
         self.fabric.expose(self.instance, region.index, region.addr, region.nbytes)
 

@@ -211,6 +211,16 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         self._leave(write)
         return False
 
+    def tell(self, peer: PeerId, tag: bytes) -> bool:
+        link = self._links.get(peer)
+        if link is None or link.lost is not None or not tag or len(tag) > MAX_TAG:
+            return False
+        try:
+            self._raw.genNotif(peer, tag)
+        except self._errors:
+            return False
+        return True
+
     def _unlink(self, link: TransportLink) -> None:
         if self._maps is not None:
             self._maps.close(link.peer)
