@@ -1,0 +1,31 @@
+"""Pools on a GPU, in processes of their own: they are mapped, a kernel stores into them, and every byte is right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("nixl._api")
+pytest.importorskip("triton")
+if not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
+
+from kvproto.bench.pipeline import BenchProcesses
+from kvproto.bench.pipeline_cases import Case, PipelineShape
+
+ONE = PipelineShape(1, 1, (0,), (0,), layers=2, heads=4, dim=16)
+SHAPES = [
+    ONE, replace(ONE, page_sizes=(16, 16)), replace(ONE, prefill=2, prefill_on=(0, 0)),
+    replace(ONE, decode=2, decode_on=(0, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_room_is_stored_into_mapped_pages(shape: PipelineShape) -> None:
+    with BenchProcesses(shape, cuda=True) as fleet:
+        for rooms, maps, went in ((1, True, "mapped"), (3, True, "mapped"), (1, False, "staged")):
+            row = fleet.run(Case("many", 1, 1, rooms=rooms, repeats=2, route="cost", maps=maps))
+            assert row["right"] and not row["odd"], row
+            assert row["went"] == went, row
