@@ -79,16 +79,17 @@ class PrefillData:
         self.prepared = self.gathers.prepared
         self.writes = RankWrites(loop, transport, self.drafts)
         self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement)
-        self.stores = PreparedLaunches[do.PreparePages, MappedPart](self._bind)
+        self.stores = PreparedLaunches[do.PreparePages, MappedPart](self._bind, self.prepared.kept)
         rank.tells = transport.caps.native_notify
         rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
+        loop.heard[StagingRsp] = loop.heard[PagesRsp] = 0  # looked up without a call
         #: grants that were heard when it was last looked what will be written, and what of it is not made ready yet
         self._granted, self._foreseen = 0, deque[do.LaunchGather | do.PreparePages]()
         self._counts = {"writes": 0, "slices": 0, "direct": 0, "mapped": 0}
         loop.handlers |= {
             do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,
             do.AdoptWire: self._adopt_wire, do.DropWire: self._drop_wire, do.Disconnect: self._disconnect,
-            do.ForgetLink: self._forget, do.Transmit: self._transmit,
+            do.ForgetLink: self._forget,
         }  # fmt: skip
         loop.sources.append(self)
 
@@ -99,7 +100,8 @@ class PrefillData:
 
     def busy(self) -> bool:
         """A gather or a write is in flight, or one may be made ready."""
-        soon = self._foreseen or self._granted != self._answers()
+        heard = self.loop.heard
+        soon = self._foreseen or self._granted != heard[StagingRsp] + heard[PagesRsp]
         return bool(self.gathers or self.writes or soon) or self.transport.busy()
 
     def poll(self) -> bool:
@@ -125,11 +127,14 @@ class PrefillData:
 
     def _foresee(self) -> bool:
         """While nothing moves, make the next gather and write ready whose region is granted; one a pass."""
-        granted = self._answers()
+        heard = self.loop.heard
+        granted = heard[StagingRsp] + heard[PagesRsp]
         if not (self._foreseen or granted != self._granted) or self.gathers or self.writes:
             return False
         if granted != self._granted:
-            self._granted, self._foreseen = granted, deque((*self.rank.foreseen(), *self.rank.foreseen_pages()))
+            self._granted, self._foreseen = granted, deque(self.rank.foreseen())
+            if heard[PagesRsp]:
+                self._foreseen.extend(self.rank.foreseen_pages())
         if not self._foreseen:
             return False
         soon = self._foreseen.popleft()
@@ -140,11 +145,6 @@ class PrefillData:
             self.gathers.ready(soon)
         self.drafts.ready(soon)
         return True
-
-    def _answers(self) -> int:
-        """Regions and pages that were given so far."""
-        heard = self.loop.heard
-        return heard.get(StagingRsp, 0) + heard.get(PagesRsp, 0)
 
     @property
     def stats(self) -> dict[str, int]:
@@ -201,6 +201,7 @@ class PrefillData:
         entry = self.entries[effect.room]
         made = self.stores.take(effect, entry, mapped)
         self._counts["mapped"] += 1
+        self.loop.handlers[do.Transmit] = self._transmit
 
         def launch() -> Ticket:
             self.lane.await_table(entry)

@@ -298,11 +298,6 @@ class PrefillEndpoint(Endpoint):
 
         self._wire_up.connect(effect.link, effect.session, effect.endpoint, prepare, reach)
 
-    def _release(self, effect: do.AnnounceReleased) -> None:
-        if self._data.stores.kept:
-            self._data.stores.forget(effect.room)
-        super()._release(effect)
-
     def _wired(self, event: ev.WiredUp | ev.WireFailed) -> None:
         def tell() -> None:
             if why := getattr(event, "why", ""):

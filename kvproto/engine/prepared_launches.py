@@ -14,7 +14,7 @@ room it goes: a launch holds the room's table and its entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -54,10 +54,13 @@ class ReadyLaunch(msgspec.Struct, frozen=True):
 class PreparedLaunches(Generic[E, By]):
     """The launches of one rank that are ready."""
 
-    def __init__(self, make: Callable[[E, RoomEntry, By], ReadyLaunch]) -> None:
+    def __init__(
+        self, make: Callable[[E, RoomEntry, By], ReadyLaunch], kept: dict[Any, ReadyLaunch] | None = None
+    ) -> None:
+        """`kept`: where others keep theirs, too, to be forgotten together."""
         self._make = make
         #: empty or not is looked at as each room is released, without a call
-        self.kept: dict[E, ReadyLaunch] = {}
+        self.kept: dict[E, ReadyLaunch] = {} if kept is None else kept
 
     def __len__(self) -> int:
         return len(self.kept)

@@ -31,8 +31,16 @@ NOT_IN_TABLES = (
         "what is made ready beforehand",
         "Which writes will be posted next is guessed from the sends that wait for their KV, and decides nothing: a"
         " guess that fails is dropped, and the write is made when it is due.",
-        ("rank/prefill.py:foreseen", "rank/prefill.py:foreseen_pages", "engine/prefill_effects.py:busy"),
+        ("rank/prefill.py:foreseen", "rank/prefill.py:foreseen_pages", "engine/prefill_effects.py:busy",
+         "engine/prefill_effects.py:_foresee", "engine/prepared_launches.py:ready"),
         "tests/test_prepared_writes.py",
+    ),
+    Exemption(
+        "by what a note travels",
+        "The first notification of a part that a kernel has stored goes by the transport, where it can, and any other"
+        " by the control plane: it is the same message, and one that comes twice counts once.",
+        ("engine/prefill_effects.py:_transmit",),
+        "tests/test_mapped_pages.py",
     ),
     Exemption(
         "whether a message can leave",
