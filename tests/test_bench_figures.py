@@ -13,6 +13,7 @@ from kvproto.bench.figures import TABLES, between, put, read, tables
 from kvproto.bench.highlights import highlights
 from kvproto.bench.pieces import curves, suggest
 from kvproto.bench.plot import CEILING, lines_of
+from kvproto.bench.result_types import checked_run
 from kvproto.bench.results import measuring
 from kvproto.bench.summary import summary
 from kvproto.bench.tables import measured
@@ -171,3 +172,21 @@ def test_plots_are_written_or_refused(tmp_path: Path, capsys: pytest.CaptureFixt
             main([*results, str(tmp_path / name)])
         assert stop.value.code == 2
         assert why in capsys.readouterr().err
+
+
+def test_layer_groups_and_first_tokens_by_layer_have_tables_of_their_own() -> None:
+    row = {"way": "mapped", "tokens": 1024, "groups": 4, "bytes": 128 * MIB, "bulk_ms": 0.4, "last_ms": 0.1,
+           "floor_ms": 0.35, "after_ms": 0.5, "total_ms": 25.0, "right": True}  # fmt: skip
+    parts = {"prefill": 0.1, "transfer": 0.002, "whole": 0.2}
+    cut = {"tokens": 4096, "asked": 0, "groups": 8, "without": parts, "by_layer": parts | {"whole": 0.15}, "gain": 0.25}
+    demo = {"title": "a model", "unsharded": {}, "passes": [], "by_layer": [cut, cut | {"asked": 8, "gain": -0.5}]}
+    runs = [{"bench": bench, "command": f"kvproto {bench}", "machine": {}, "figures": figures}
+            for bench, figures in (("layers", [row]), ("demo", demo))]  # fmt: skip
+    for run in runs:
+        checked_run("here", run)
+    for told in (summary({"runs": runs}), tables({"runs": runs})):
+        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.splitlines() if line.startswith("|")]
+        assert ["mapped", "1024", "128", "4", "0.400", "0.500", "0.350", "0.100", "0.400", "25.00"] in cells
+        assert ["4096", "8, by cost", "100.0", "100.0", "2.0", "2.0", "200.0", "150.0", "+25.0%"] in cells
+        assert "-50.0%" in told
+    assert "a model" not in highlights({"runs": runs})

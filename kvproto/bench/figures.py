@@ -23,7 +23,7 @@ from kvproto.bench.pieces import DEFAULT
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.result_types import checked_results, checked_run
 from kvproto.bench.summary import demo, summary
-from kvproto.bench.tables import churn, control, grid, pinned, pipeline, route, transport
+from kvproto.bench.tables import churn, control, grid, layers, pinned, pipeline, route, transport
 from kvproto.bench.torture_table import torture
 from kvproto.errors import ArgumentError, KvprotoError
 from kvproto.fsm.bounded_files import FileError, document, text_of
@@ -33,7 +33,7 @@ LEFT_OUT = ("all_ms", "all_bulk_ms", "odd", "shape")
 
 TABLES: dict[str, Callable[[Any], str]] = {
     "kernels": kernels, "pipeline": pipeline, "pinned": pinned, "control": control, "transport": transport,
-    "demo": demo, "route": route, "grid": grid, "churn": churn,
+    "demo": demo, "layers": layers, "route": route, "grid": grid, "churn": churn,
     "torture": torture,
 }  # fmt: skip
 

@@ -72,7 +72,7 @@ def _control(found: list[MeasuredRow]) -> Iterator[Line]:
 
 
 def _demo(found: list[MeasuredRow]) -> Iterator[Line]:
-    for run in found:
+    for run in [each for each in found if not each.get("by_layer")]:
         added = {each["route"]: each["first_token"]["transfer"] for each in run["passes"] if each["first_token"]}
         told = ", ".join(f"{name.replace('live_', '')} {1e3 * each['median']:.1f} ms, p99 {1e3 * each['p99']:.1f} ms"
                          for name, each in added.items()).replace("live", "staged", 1)  # fmt: skip

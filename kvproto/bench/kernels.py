@@ -12,7 +12,9 @@ full with what plain indexing gives, pages that must not change included.
 The host's part is measured apart: the time a call takes until it returns, for a chunk small enough that it matters.
 So is what digests cost, and, where SGLang's wheel is given, what its kernels reach with the same bytes. A rank whose
 pool has more heads than a share reads or writes strips of rows, for which no copy reaches what a plain one does; what
-torch's own strided copy reaches is printed beside.
+torch's own strided copy reaches is printed beside: where one head of eight in fp8 comes from one writer, 0.81 of a
+plain copy, beside 0.87 of the scatter.  A launch takes 0.6 us more than a copy of any size, the table that it has to
+read before the first row: of 16 MiB that is a twentieth (0.95), of 64 MiB 0.985, of 512 nothing.
 """
 
 from __future__ import annotations

@@ -9,9 +9,11 @@ gather, their write and their scatter and no protocol around them (`kvproto.benc
 cut into chunks of 1,024 tokens, which is best where all is there at once; with groups it is one cell, as long as the
 forward.
 
-The room is open and its grants are asked for before the forward begins.  The KV that is moved is noise from a seed,
-laid into the pages of a layer behind that layer's work and on the same stream, so a gather that reads too early is
-seen: the first transfer of a row and the one after the timed ones start on marked pools, and every byte is compared.
+`staged` goes by the ring; of `mapped` a kernel stores into the decode rank's pages (`kvproto.engine.mapped_pages`), so
+that each group is one launch.  The room is open and its grants are asked for before the forward begins.  The KV that
+is moved is noise from a seed, laid into the pages of a layer behind that layer's work and on the same stream, so a
+kernel that reads too early is seen: the first transfer of a row and the one after the timed ones start on marked
+pools, and every byte is compared.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -29,7 +32,7 @@ from kvproto.arguments import positive
 from kvproto.bench import tables
 from kvproto.bench.layer_rank import LayerRank
 from kvproto.bench.pipeline import LEAD_S, BenchProcesses
-from kvproto.bench.pipeline_cases import MIB, PipelineShape
+from kvproto.bench.pipeline_cases import PipelineShape
 from kvproto.bench.pipeline_rank import EndpointForm
 from kvproto.bench.results import command_line, write
 from kvproto.layout.sharding import chunks
@@ -42,15 +45,16 @@ PAGE_TOKENS = 16
 WHOLE = 1024
 
 
-def measured(fleet: BenchProcesses, tokens: int, groups: int, repeats: int) -> dict[str, Any]:
-    """One prompt length and number of groups."""
+def measured(fleet: BenchProcesses, way: str, tokens: int, groups: int, repeats: int) -> dict[str, Any]:
+    """One way, prompt length and number of groups."""
     members, shape, grid = fleet.members, fleet.shape, min(tokens, WHOLE) if groups == 1 else tokens
     parts, nbytes = chunks(tokens, 0, grid, groups), tokens * shape.token_bytes
     settings = Settings(
         window=parts, slots=min(8, parts), ring_bytes=2 * nbytes + (parts << 9), trace=256, costs="free",
         slot_bytes=-(-shape.layers // groups) * grid * shape.token_bytes // shape.layers, layer_groups=groups,
+        route="pages" if way == "mapped" else "cost",
     )  # fmt: skip
-    form = EndpointForm(*shape.layouts(), grid, settings, tokens // PAGE_TOKENS * 5 // 4 + 64)
+    form = EndpointForm(*shape.layouts(), grid, settings, tokens // PAGE_TOKENS * 5 // 4 + 64, maps=way == "mapped")
     made = members.tell("PD", "make", form)
     members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
     members.tell("PD", "fill", [1], tokens)
@@ -73,12 +77,15 @@ def measured(fleet: BenchProcesses, tokens: int, groups: int, repeats: int) -> d
             after.append(told["D", 0][1] - ended)
             total.append(told["D", 0][1] - begin)
     stats, bulk = members.tell("PD", "stats"), statistics.median(bulks[2:])
+    ours, names = stats["P", 0], set.intersection(*map(set, steps))
     return {
-        "tokens": tokens, "groups": groups, "bytes": nbytes, "right": right, "odd": stats["P", 0]["reports"],
-        "writes": stats["P", 0]["writes"] // (last + 1), "bulk_ms": 1e3 * bulk, "last_ms": 1e3 * bulk / groups,
+        "way": way, "tokens": tokens, "groups": groups, "bytes": nbytes, "right": right, "odd": ours["reports"],
+        "writes": (ours["writes"] + ours["mapped"]) // (last + 1),
+        "bulk_ms": 1e3 * bulk, "last_ms": 1e3 * bulk / groups,
         "floor_ms": 1e3 * statistics.median(floors[2:]), "after_ms": 1e3 * statistics.median(after),
         "total_ms": 1e3 * statistics.median(total),
-        "last_steps_ms": {name: round(statistics.median(each[name] for each in steps), 3) for name in steps[0]},
+        "last_steps_ms": {name: round(statistics.median(each[name] for each in steps), 3)
+                          for name in steps[0] if name in names},
         "all_after_ms": [round(1e3 * each, 4) for each in after],
     }  # fmt: skip
 
@@ -86,20 +93,8 @@ def measured(fleet: BenchProcesses, tokens: int, groups: int, repeats: int) -> d
 def told(row: dict[str, Any]) -> str:
     """A row as soon as it is measured."""
     steps = ", ".join(f"{name} {ms:.3f}" for name, ms in row["last_steps_ms"].items())
-    return f"{row['tokens']} tokens, {row['groups']} groups: {row['after_ms']:.3f} ms after the forward\n   ms: {steps}"
-
-
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """What was measured, for a reader."""
-    cells = [
-        (row["tokens"], f"{row['bytes'] / MIB:.0f}", row["groups"], f"{row['bulk_ms']:.3f}", f"{row['after_ms']:.3f}",
-         f"{row['floor_ms']:.3f}", f"{row['last_ms']:.3f}", f"{row['after_ms'] - row['last_ms']:.3f}",
-         f"{row['total_ms']:.2f}")
-        for row in rows
-    ]  # fmt: skip
-    head = ("tokens", "MiB", "groups", "bulk ms", "after the forward, ms", "last group by hand", "its bulk", "excess",
-            "total ms")  # fmt: skip
-    return tables.markdown(head, cells) + tables.wrong(rows)
+    what = f"{row['way']}, {row['tokens']} tokens, {row['groups']} groups"
+    return f"{what}: {row['after_ms']:.3f} ms after the forward\n   ms: {steps}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command_line("layers", __doc__)
     parser.add_argument("--tokens", default="1024,4096,16384", metavar="LIST", help="lengths of prompts")
     parser.add_argument("--groups", default="1,2,4,8", metavar="LIST", help="layer groups (default 1,2,4,8)")
+    parser.add_argument("--ways", default="staged,mapped", metavar="LIST", help="of staged, mapped (default both)")
     parser.add_argument("--repeats", type=positive, default=9, help="timed transfers a row (default 9)")
     parser.add_argument("--cpu", action="store_true", help="a tiny model, host memory: to see that it works")
     parser.add_argument("--one-gpu", action="store_true", help="both ranks on one GPU")
@@ -117,13 +113,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     shape = replace(TINY if options.cpu else SHAPE, decode_on=(0,) if options.one_gpu else (1,))
     with BenchProcesses(shape, cuda=not options.cpu, kind=LayerRank) as fleet:
-        for tokens in map(int, options.tokens.split(",")):
-            for groups in map(int, options.groups.split(",")):
-                rows.append(measured(fleet, tokens, groups, options.repeats))
-                if options.json != "-":
-                    print(told(rows[-1]), flush=True)
+        lists = (options.ways.split(","), *(map(int, each.split(",")) for each in (options.tokens, options.groups)))
+        for way, tokens, groups in product(*lists):
+            rows.append(measured(fleet, way, tokens, groups, options.repeats))
+            if options.json != "-":
+                print(told(rows[-1]), flush=True)
     if options.json != "-":
-        print(f"\n{table(rows)}")
+        print(f"\n{tables.layers(rows)}")
     write(options.json, "layers", argv, rows)
     return 0 if all(row["right"] for row in rows) else 1
 

@@ -256,12 +256,38 @@ class DemoPass(msgspec.Struct):
     first_token: dict[str, Spread]
 
 
+class DemoByLayer(msgspec.Struct):
+    """Rooms of a length, cut in one way, beside the same not cut."""
+
+    tokens: Amount
+    asked: Amount
+    groups: Amount
+    without: Spread
+    by_layer: Spread
+    gain: Annotated[float, msgspec.Meta(ge=-1e6, le=1)]
+
+
 class DemoFigures(msgspec.Struct):
     """Of `kvproto demo`."""
 
     title: str
     unsharded: dict[str, Spread]
     passes: list[DemoPass]
+    by_layer: list[DemoByLayer] = []
+
+
+class LayersRow(msgspec.Struct):
+    """A prompt cut into layer groups."""
+
+    way: Name
+    tokens: Amount
+    groups: Amount
+    bytes: Amount
+    bulk_ms: Speed
+    last_ms: Speed
+    floor_ms: Speed
+    after_ms: Speed
+    total_ms: Speed
 
 
 class MachineOfRun(msgspec.Struct):
@@ -283,7 +309,7 @@ class RunHead(msgspec.Struct):
 
 FIGURES: dict[str, Any] = {
     "kernels": KernelFigures, "pipeline": list[PipelineRow], "pinned": list[PinnedRow],
-    "transport": list[TransportRow], "control": ControlFigures, "demo": DemoFigures,
+    "transport": list[TransportRow], "control": ControlFigures, "demo": DemoFigures, "layers": list[LayersRow],
     "route": list[RouteRow], "grid": list[GridRow], "churn": ChurnFigures, "torture": list[TortureRow],
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvproto.bench.kernel_tables import Run, kernels
 from kvproto.bench.pieces import curves, table
-from kvproto.bench.tables import WAYS, MeasuredRow, grid, markdown, route
+from kvproto.bench.tables import WAYS, MeasuredRow, by_layer, grid, layers, markdown, route
 
 LEAST = 64  # MiB of a room, in the table of pipelines
 #: what a cell of the grid should reach of the bulk write, and from how many MiB on
@@ -25,7 +25,7 @@ def summary(results: dict[str, Any]) -> str:
     parts = [*_kernels(_of(runs, "kernels")), *_pipelines(_of(runs, "pipeline")), *_pieces(_of(runs, "pipeline")),
              *_slices(_of(runs, "pipeline")), *_grid(_of(runs, "grid")), *_routes(_of(runs, "route")),
              *_transport(_of(runs, "transport")), *_pinned(_of(runs, "pinned")), *_control(_of(runs, "control")),
-             *_demo(_of(runs, "demo"))]  # fmt: skip
+             *_layers(_of(runs, "layers")), *_demo(_of(runs, "demo"))]  # fmt: skip
     return "\n\n".join(parts)
 
 
@@ -166,6 +166,12 @@ def _control(runs: list[Run]) -> Iterator[str]:
                f"(p99 {p99}). {speed:.0f} rooms a second through one link.")  # fmt: skip
 
 
+def _layers(runs: list[Run]) -> Iterator[str]:
+    for run in runs:
+        what = "what is left of a transfer when the forward ends, in milliseconds:"
+        yield f"`{run['command']}` ({_machine(run)}), {what}\n\n{layers(run['figures'])}"
+
+
 def _demo(runs: list[Run]) -> Iterator[str]:
     for run in runs:
         yield f"`{run['command']}` ({_machine(run)}): {demo(run['figures'])}"
@@ -173,6 +179,9 @@ def _demo(runs: list[Run]) -> Iterator[str]:
 
 def demo(found: MeasuredRow) -> str:
     """The way to the first continued token, and what was carried while all KV was there before."""
+    if found.get("by_layer"):
+        told = "KV that leaves as forwards end, and layer by layer; milliseconds, medians of rooms that went alone:"
+        return f"{found['title']}; {told}\n\n{by_layer(found['by_layer'])}"
     ways = {"unsharded": found["unsharded"]}
     ways |= {each["route"].replace("_", ", "): each["first_token"] for each in found["passes"] if each["first_token"]}
     parts = {

@@ -100,6 +100,30 @@ def pinned(rows: Sequence[MeasuredRow]) -> str:
     return markdown(head, cells) + wrong(rows)
 
 
+def layers(rows: Sequence[MeasuredRow]) -> str:
+    """What is left when a forward ends, by its layer groups."""
+    times = "after_ms", "floor_ms", "last_ms"
+    cells = [(row["way"], row["tokens"], row["bytes"] >> 20, row["groups"], f"{row['bulk_ms']:.3f}",
+              *(f"{row[name]:.3f}" for name in times), f"{row['after_ms'] - row['last_ms']:.3f}",
+              f"{row['total_ms']:.2f}") for row in rows]  # fmt: skip
+    head = ("way", "tokens", "MiB", "groups", "bulk, ms", "after the forward", "last group by hand", "its bulk",
+            "excess", "in all")  # fmt: skip
+    return markdown(head, cells) + wrong(rows)
+
+
+def by_layer(rows: Sequence[MeasuredRow]) -> str:
+    """First tokens with KV that leaves as forwards end, and layer by layer (`kvproto demo --by-layer`)."""
+    pairs = [(part, way) for part in ("prefill", "transfer", "whole") for way in ("without", "by_layer")]
+    cells = [
+        (row["tokens"], f"{row['groups']}{'' if row['asked'] else ', by cost'}",
+         *(f"{1e3 * row[way][part]:.1f}" for part, way in pairs), f"{row['gain']:+.1%}")
+        for row in rows
+    ]  # fmt: skip
+    head = ("tokens", "groups", "forward, ms", "by layer", "transfer adds", "by layer", "first continued token",
+            "by layer", "gain")  # fmt: skip
+    return markdown(head, cells)
+
+
 def control(found: MeasuredRow) -> str:
     names = [name for name in found["rows"][0] if " to " in name]
     cells = [(row["rooms"], *(f"{row[name]['median']:.0f} / {row[name]['p99']:.0f}" for name in names))

@@ -43,8 +43,7 @@ def make_transport(run: Run) -> Transport:
     from kvproto.io.transports.nixl import NixlTransport
     from kvproto.io.transports.nixl_stripes import WORKERS
 
-    # staging and slices are what it shows: no pages are mapped
-    return NixlTransport(maps=False, workers=WORKERS if run.staging == "pinned" else 0)
+    return NixlTransport(maps=run.maps, workers=WORKERS if run.staging == "pinned" else 0)
 
 
 class Player:

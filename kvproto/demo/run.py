@@ -71,6 +71,7 @@ class Run:
     cell: int = 0  # tokens of a chunk of rooms that are not cut into layer groups; 0: as many as a forward has
     alone: bool = False  # a room at a time: the next one comes when D has the one before
     staging: Staging = "device"
+    maps: bool = False  # P's kernels store into D's pages, which are mapped: no ring; on GPUs of one host
 
     def __post_init__(self) -> None:
         """ValueError, or LayoutError, for what cannot run."""
@@ -144,8 +145,8 @@ class Run:
         return Settings(
             timing=Timing(patience=Timer(patience / PATIENCE_TRIES, PATIENCE_TRIES)), window=self.window,
             slot_bytes=-(-slot // 256) * 256, slots=self.slots, ring_bytes=self.ring,
-            route="pages" if route.endswith("slices") else "staged" if self.ring_only else "cost", costs=self.costs,
-            trace=EVERY_STEP, layer_groups=GROUPS if route == "live_layers" else 1,
+            route="pages" if self.maps or route.endswith("slices") else "staged" if self.ring_only else "cost",
+            costs=self.costs, trace=EVERY_STEP, layer_groups=GROUPS if route == "live_layers" else 1,
         )  # fmt: skip
 
 
