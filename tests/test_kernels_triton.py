@@ -50,7 +50,7 @@ else:
     )
 
     from kvproto.io.kernels.across import AcrossTuning
-    from kvproto.io.kernels.base import KernelError, Pool
+    from kvproto.io.kernels.base import KernelError, Kernels, Pool
     from kvproto.io.kernels.batch import Batch
     from kvproto.io.kernels.crossing import Crossing, Rows
     from kvproto.io.kernels.digest import new_table, read_table
@@ -194,7 +194,8 @@ else:
         there = [[torch.zeros((12, theirs * 64), dtype=torch.int16) for _ in pools] for _ in range(2)]
         table, pages = torch.randperm(9), torch.randperm(12)[ours // theirs :].to(torch.int32).view(torch.uint8)
         pool = Pool([torch.zeros((1, 1, 1, 1))], [])
-        for kernels, into in zip((TorchKernels(), TritonKernels(across=AcrossTuning(128, 1, 5))), there, strict=True):
+        both: tuple[Kernels, ...] = TorchKernels(), TritonKernels(across=AcrossTuning(128, 1, 5))
+        for kernels, into in zip(both, there, strict=True):
             planes = tuple(
                 (a.data_ptr() + source * near.head, b.data_ptr() + target * far.head)
                 for a, b in zip(pools, into, strict=True)

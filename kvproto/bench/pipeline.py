@@ -30,7 +30,7 @@ import torch
 from kvproto.arguments import positive
 from kvproto.bench import tables
 from kvproto.bench.members import Members
-from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases
+from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases, mapped
 from kvproto.bench.pipeline_rank import EndpointForm, Moment, PipelineRank
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.results import command_line, write
@@ -223,6 +223,7 @@ def told(row: dict[str, Any]) -> str:
     phases = ", ".join(f"{name} {us:.0f}" for name, us in row["phases"].items())
     return (
         f"{row['pair']}, {tables.case(row)}, {row['size']} MiB: {row['gbs']:.1f} GB/s, best {row['best_gbs']:.1f}"
+        + (f", {row['went']} {row['ms']:.3f} ms, by hand {row['bare_ms']:.3f}" if "bare_ms" in row else "")
         + (f"\n   us: {phases}" if phases else "") + (f"\n   {row['odd']}" if row["odd"] else "")
     )  # fmt: skip
 
@@ -240,6 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="the table; other forms; rate over chunk size; the other route; host staging",
     )
     parser.add_argument("--repeats", type=positive, default=15, help="timed transfers a row (default 15)")
+    parser.add_argument("--maps", action="store_true", help="as costs less, where kernels may store into mapped pages")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
     add_plot(parser)
     options = parser.parse_args(argv)
@@ -253,7 +255,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows: list[dict[str, Any]] = []
     for name in options.pairs.split(","):
         with BenchProcesses(SHAPES[name], cuda=not options.cpu) as fleet:
-            for case in cases(name, options.what, options.repeats):
+            found = cases(name, options.what, options.repeats)
+            for case in mapped(found) if options.maps else found:
                 rows.append(fleet.run(case))
                 if options.json != "-":
                     print(told(rows[-1]), flush=True)

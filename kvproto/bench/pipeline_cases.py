@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvproto.layout.sharding import Layout
 from kvproto.rank.settings import Route
@@ -83,6 +83,11 @@ SHAPES = {
     "4-1w": PipelineShape(4, 1, (0, 1, 2, 0), (3,)),
     "tiny": PipelineShape(1, 2, (0,), (1, 1), layers=2, heads=4, dim=16),
 }
+
+
+def mapped(rows: list[Case]) -> list[Case]:
+    """The same rows as endpoints do them by themselves, where kernels may store into mapped pages."""
+    return [replace(row, route="cost", maps=True) for row in rows]
 
 
 def cases(name: str, what: str, repeats: int) -> list[Case]:

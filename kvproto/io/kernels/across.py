@@ -35,7 +35,13 @@ RUN_TIME_ARGUMENTS = 9
 
 @dataclass(frozen=True, slots=True)
 class AcrossTuning:
-    """How work is cut into programs; results never depend on it."""
+    """How work is cut into programs; results never depend on it.
+
+    On two H200s 1 GiB went at 367 GB/s by 132 programs or more, 358 by 64, 351 by 32 and 315 by 16 of this form; tiles
+    of 8 KiB by 4 warps reach 367 with 132 programs, 206 with 16.  Matrix products of 7.0 ms took 10.2 beside a GiB
+    that 528 programs of 4 warps stored, and 8.8 beside 32 of this form: where forwards are dearer than transfers, take
+    fewer.
+    """
 
     tile: int = 32768
     warps: int = 16
