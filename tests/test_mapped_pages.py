@@ -145,6 +145,25 @@ def test_stores_are_ready_before_their_kv_is_and_forgotten_with_their_room() -> 
         assert not data.stores
 
 
+def test_nothing_is_stored_where_the_peers_memory_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    with MappedPair(of(1), of(1), grid=GRID) as pair:
+        room = pair.open(GRID)
+        data = inside(pair.prefills[0]).data
+        pair.pump(lambda: len(data.stores) == 1)
+        store, before = data._store, [tensor.view(torch.uint8).clone() for tensor in pair.decodes[0].pool.k]
+
+        def moved(*about: Any) -> Any:
+            made = store(*about)
+            vars(data.transport)["_known"].clear()  # as after another connection
+            return made
+
+        monkeypatch.setattr(data, "_store", moved)
+        pair.finish(room)
+        assert Cause.WRITE_FAILED in pair.causes(room)
+        assert all(torch.equal(now.view(torch.uint8), was)
+                   for now, was in zip(pair.decodes[0].pool.k, before, strict=True))  # fmt: skip
+
+
 class Slow:
     """Work that is over when the test says so."""
 

@@ -22,7 +22,7 @@ import torch
 from kvproto.engine.device_streams import DeviceStreams
 from kvproto.io.kernels.base import Kernels, Launch, Pool, Ticket
 from kvproto.io.kernels.crossing import Crossing, PagesCopy, Rows
-from kvproto.io.transports.base import MemoryRegion, PeerId, Transport, TransportError, UsageError
+from kvproto.io.transports.base import MemoryRegion, PeerId, StaleEndpoint, Transport, TransportError, UsageError
 from kvproto.layout.byte_runs import forms, planes
 from kvproto.layout.placement import Placement, Strides, dense
 from kvproto.layout.plan import Plan, Share
@@ -91,9 +91,14 @@ class MappedPages:
         made = self._made.get((peer, part))
         return made if made is not None and made.maps is self.transport.maps(peer) else None
 
+    def still(self, peer: PeerId, part: MappedPart) -> None:
+        """StaleEndpoint: the peer's memory is not where it was when the part was made."""
+        if part.maps is not self.transport.maps(peer):
+            raise StaleEndpoint(f"the memory of peer {peer} is not mapped any more, or was mapped anew")
+
     def forget(self, peer: PeerId) -> None:
         """The peer is dropped."""
-        for key in [key for key in self._made if key[0] == peer]:
+        for key in [key for key in list(self._made) if key[0] == peer]:
             del self._made[key]
 
     def _make(

@@ -181,29 +181,32 @@ class PrefillData:
             part = layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups)
             after = self.entries[effect.room].after(effect.first + effect.tokens, part.src_layer + part.layers)
             mapped = self.mapped.get(peer, part)
-            made = self._batches(effect, peer, part) if mapped is None else deque((self._store(effect, mapped),))
+            made = self._batches(effect, peer, part) if mapped is None else deque((self._store(effect, peer, mapped),))
         except Exception as error:  # noqa: BLE001  # as above
             self.writes.unmade(key, error)
             return
         self.writes.offer(key, peer, made, after)
 
     def _mapped(self, effect: do.PreparePages) -> MappedPart | None:
-        """What stores this part straight into the peer's pages."""
+        """What stores this part straight into the peer's pages; None: it goes otherwise, or nowhere now."""
+        to = self.link_peer.get(effect.link)
+        if to is None or effect.link not in self.plans:
+            return None
         _, share = self._share_of(effect.link)
-        part = layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups)
-        return self.mapped.get(self.link_peer[effect.link], part)
+        return self.mapped.get(to, layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups))
 
     def _bind(self, effect: do.PreparePages, entry: RoomEntry, mapped: MappedPart) -> ReadyLaunch:
         launch = mapped.bind(entry.table, effect.pages, effect.first, effect.tokens, self.lane)
         return ReadyLaunch(entry, mapped, launch, 0, mapped.token_bytes * effect.tokens, 0)
 
-    def _store(self, effect: do.PreparePages, mapped: MappedPart) -> KernelBatch:
+    def _store(self, effect: do.PreparePages, peer: PeerId, mapped: MappedPart) -> KernelBatch:
         entry = self.entries[effect.room]
         made = self.stores.take(effect, entry, mapped)
         self._counts["mapped"] += 1
         self.loop.handlers[do.Transmit] = self._transmit
 
         def launch() -> Ticket:
+            self.mapped.still(peer, mapped)  # it may have waited for its KV meanwhile
             self.lane.await_table(entry)
             return made.launch(self.lane.stream, None)
 
