@@ -145,6 +145,7 @@ def test_a_frame_is_the_rank_s_by_its_link_and_its_place_is_said_of_links_alone(
 
 
 def test_a_stranger_is_told_of_if_nobody_heard_it(loop: Loop, script: Script) -> None:
+    script.counts["what was not heard before"] = 5
     loop.hear(B, encode(5, 7, OPEN))
     assert script.told == [("receive", 0, 5, 7, OPEN, 2.0, b"")] and loop.logs.frames.left == 10
     script.strangers = 1

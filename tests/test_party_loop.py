@@ -12,6 +12,7 @@ from kvproto.engine import party_loop
 from kvproto.engine.party_loop import MAX_FRAME, PartyLoop
 from kvproto.fsm.codec import pack
 from kvproto.fsm.vocabulary import Effect, Report, Transmit
+from kvproto.io.clock import MonotonicClock
 from kvproto.io.control.control import Sent
 from kvproto.io.control.keys import MARK
 
@@ -29,12 +30,9 @@ class Acted(Effect, frozen=True):
 class Script:
     """Control plane, member and clock."""
 
-    number = 1
-
     def __init__(self) -> None:
         self.told: list[Any] = []
         self.full = False
-        self.next_deadline = float("inf")
 
     def connect(self, address: str) -> str:
         self.told.append(("connect", address))
@@ -67,12 +65,21 @@ def loop(script: Script, monkeypatch: pytest.MonkeyPatch) -> PartyLoop:
         return script
 
     monkeypatch.setattr(party_loop, "Control", control)
+    member = SimpleNamespace(number=1, receive=script.receive)
+    clock = SimpleNamespace(now=script.now, again=script.again)
     acts = {Acted: lambda _: script.told.append("acted")}
     addresses = {1: f"own{MARK}key", 2: "other"}
-    made = PartyLoop(cast("Any", script), addresses, Word, cast("Any", acts), cast("Any", script), insecure=True)
+    made = PartyLoop(cast("Any", member), addresses, Word, cast("Any", acts), cast("Any", clock), insecure=True)
+    assert (made.party, made.control, made.clock) == (member, script, clock)
     assert script.told == [(("own",), {"max_frame": MAX_FRAME, "keys": None, "insecure": True})]
     script.told.clear()
     return made
+
+
+def test_its_clock_is_the_system_s_unless_it_is_given_one(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(party_loop, "Control", lambda *_, **__: script)
+    member: Any = SimpleNamespace(number=1)
+    assert isinstance(PartyLoop(member, {1: "own"}, Word, {}).clock, MonotonicClock)
 
 
 def test_another_is_dialled_once_and_sent_to(loop: PartyLoop, script: Script) -> None:
