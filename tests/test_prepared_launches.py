@@ -163,6 +163,21 @@ def test_the_smallest_room_goes_first_and_of_so_many_turns_one_is_a_larger_room_
     assert loop.settled == 7 and launches.turns.passed == 0
 
 
+def test_a_larger_room_s_turn_is_the_larger_room_s_wherever_it_stands() -> None:
+    loop, went = Still(), list[int]()
+    launches = Launches(cast("Any", loop), sized(64, 8, 8, 8, 8, 8))
+
+    def launch(room: int) -> None:
+        went.append(room)
+        loop.at += LAUNCH_S
+
+    for room in (1, 2, 3, 4, 5, 0, 0):
+        launches.ask(room, partial(launch, room))
+    while launches.run():
+        pass
+    assert went == [1, 2, 3, 0, 4, 5, 0]
+
+
 def test_a_room_that_is_alone_has_its_turn_and_nothing_is_owed_to_others() -> None:
     loop = Still()
     launches = Launches(cast("Any", loop), sized(64, 8))
