@@ -54,7 +54,7 @@ class Nursery:
             self.tell(None, "they cannot be collected", 0.0)
             return True
         self._known = list(functions_of(self.file))
-        longest = 3 * LEAST_S
+        longest = 30 * LEAST_S
         for mutant in self.mutants:
             began = time.monotonic()
             witness = self._trial(session, mutant, began + longest)
