@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,3 +77,23 @@ def test_in_no_time_without_slow_things() -> None:
     result = check("", Config(hasty=True, budget=Budget()))
     assert result.ended == "exhausted"
     assert result.states == result.transitions + 1  # one way, and no other
+
+
+#: by how time goes in it: states of four worlds in all, and how many rows of the whole ones never fire in it
+HIDDEN = {"whole": (21_350, 0), "swift": (4_975, 33), "hasty, one slow": (6_571, 15), "hasty": (927, 31)}
+
+
+def test_what_the_abstractions_leave_out_is_known_and_written_down() -> None:
+    """The table of docs/checker.md: states, and rows that fire in a whole world and not in the part of it."""
+    worlds = [replace(CONFIGS[name], must=(), never=()) for name in ("abort", "drop", "kernel", "timeout")]
+    parts = {
+        "whole": worlds, "swift": [replace(world, swift=True) for world in worlds],
+        "hasty, one slow": [hasty(world, 1) for world in worlds], "hasty": [hasty(world, 0) for world in worlds],
+    }  # fmt: skip
+    found = {how: [check("", world) for world in these] for how, these in parts.items()}
+    rows = {how: {row for result in results for row in result.rows} for how, results in found.items()}
+    hidden = {how: (sum(r.states for r in found[how]), len(rows["whole"] - rows[how])) for how in parts}
+    assert hidden == HIDDEN
+    page = (Path(__file__).parent.parent / "docs" / "checker.md").read_text()
+    for how, (states, out) in HIDDEN.items():
+        assert f"| {how} | {states:,} | {out} |" in page

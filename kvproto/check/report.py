@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from kvproto.check.configs import CONFIGS
+from kvproto.check.configs import CONFIGS, SUITES
 from kvproto.check.mutations import MUTANTS
 from kvproto.check.search import Result, check
 from kvproto.fsm.bounded_files import FileError, decoded, text_of
@@ -23,7 +23,7 @@ from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.table_patching import TablePatch
 
 #: golden counts of the configurations in a file
-CountName = Literal["states", "transitions", "depth"]
+CountName = Literal["states", "transitions", "depth", "milliseconds"]
 GoldenCount = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Known = dict[str, dict[CountName, GoldenCount]]
 
@@ -135,7 +135,10 @@ def known_counts(path: Path) -> Known:
 
 
 def counts(results: Sequence[Result], known: Known) -> str:
-    """Golden counts, in TOML: of each configuration that was searched to the end, and what was known of the others."""
+    """Golden counts, in TOML: of each configuration that was searched to the end, and what was known of the others.
+
+    Of deeper worlds it says, too, how much of a core's time they took.
+    """
     lines = [
         "# How much there is of each configuration. A change of meaning changes these numbers: review it.",
         "# Made by `kvproto check standard --counts spec/counts.toml`; `small` brings the small ones up to date.", "",
@@ -145,6 +148,9 @@ def counts(results: Sequence[Result], known: Known) -> str:
         for r in results
         if r.ended == "exhausted"
     }
+    for r in results:
+        if r.name in found and r.name in SUITES["deep"]:
+            found[r.name]["milliseconds"] = int(1000 * r.cpu_seconds)
     for name in CONFIGS:
         if name in found or name in known:
             lines += [f"[{name}]", *(f"{what} = {n}" for what, n in (found.get(name) or known[name]).items()), ""]

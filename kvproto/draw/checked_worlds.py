@@ -20,8 +20,9 @@ HEAD = ("worlds", "number", "states", "moves", "depth")
 Counts = dict[str, dict[str, int]]
 
 
-def _counts() -> Counts:
-    return tomllib.loads(COUNTS.read_text())
+def golden(file: Path = COUNTS) -> Counts:
+    """The golden counts of a file, by world."""
+    return tomllib.loads(file.read_text())
 
 
 def _family(name: str) -> str:
@@ -29,7 +30,8 @@ def _family(name: str) -> str:
     return crowd[1] if crowd else TIMED + "…" if name.startswith(TIMED) else "small"
 
 
-def _line(name: str, found: list[dict[str, int]]) -> tuple[str, ...]:
+def line(name: str, found: list[dict[str, int]]) -> tuple[str, ...]:
+    """A line of a table on these worlds."""
     states, moves = (f"{sum(each[key] for each in found):,}" for key in ("states", "transitions"))
     return name, str(len(found)), states, moves, str(max(each["depth"] for each in found))
 
@@ -37,14 +39,14 @@ def _line(name: str, found: list[dict[str, int]]) -> tuple[str, ...]:
 def checked_worlds_md() -> str:
     """All that `standard` searches, by family."""
     families: dict[str, list[dict[str, int]]] = defaultdict(list)
-    for name, found in _counts().items():
+    for name, found in golden().items():
         families[_family(name)].append(found)
-    rows = [_line(f"`{name}`", found) for name, found in families.items()]
-    return table_md(HEAD, [*rows, _line("sum", [each for found in families.values() for each in found])])
+    rows = [line(f"`{name}`", found) for name, found in families.items()]
+    return table_md(HEAD, [*rows, line("sum", [each for found in families.values() for each in found])])
 
 
 def timed_worlds_md() -> str:
     """Each world in which time has numbers."""
-    found = {name: each for name, each in _counts().items() if name.startswith(TIMED)}
-    rows = [(f"`{name}`", *_line(name, [each])[2:]) for name, each in found.items()]
+    found = {name: each for name, each in golden().items() if name.startswith(TIMED)}
+    rows = [(f"`{name}`", *line(name, [each])[2:]) for name, each in found.items()]
     return table_md(("world", *HEAD[2:]), rows)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from kvproto.draw.checked_worlds import checked_worlds_md, timed_worlds_md
+from kvproto.draw.deep_worlds import deep_ones_md, deep_worlds_md
 from kvproto.draw.export import schema, spec, text
 from kvproto.draw.properties import hazards_md, properties_md
 from kvproto.draw.ring_example import ring_md
@@ -89,7 +90,10 @@ def _parts() -> dict[str, Callable[[], str]]:
 
 PARTS = _parts()
 #: of docs/checker.md: what is counted in worlds
-COUNTED: dict[str, Callable[[], str]] = {"checked worlds": checked_worlds_md, "timed worlds": timed_worlds_md}
+COUNTED: dict[str, Callable[[], str]] = {
+    "checked worlds": checked_worlds_md, "timed worlds": timed_worlds_md, "deep worlds": deep_worlds_md,
+    "deep worlds one by one": deep_ones_md,
+}  # fmt: skip
 
 
 def filled(page: str, name: str = PROTOCOL, parts: Mapping[str, Callable[[], str]] = PARTS) -> str:
