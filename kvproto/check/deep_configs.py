@@ -22,6 +22,15 @@ CHAIN = Budget(write=1, late=2, timeout=1)
 FAULTS = tuple(kind for kind in KINDS if kind != "slow")
 
 
+def forgotten() -> dict[str, Config]:
+    """Rooms of which one is remembered when it is over, and the fault that this withstands."""
+    world = replace(ONE, rooms=2, engine=AT_ONCE, tombstones=1)
+    return {
+        f"deep-tombstone-{kind}": replace(world, budget=Budget(**{kind: 1}), about=f"a tombstone of one; {kind}")
+        for kind in ("duplicate", "early", "write", "kernel", "late")
+    }
+
+
 def two_faults() -> dict[str, Config]:
     """Every two faults at once."""
     return {
@@ -39,6 +48,13 @@ DEEP: dict[str, Config] = {
         prefills=2, chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(early=1, duplicate=1),
         about="two writers, messages overtake each other, one comes twice and one timer ends early",
     ),
+    "deep-fan-out-unordered": Config(
+        decodes=2, ring=1, chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(early=1, duplicate=1),
+        about="two readers, messages overtake each other, one comes twice and one timer ends early",
+    ),
+    "deep-slot": replace(
+        SLOT, budget=CHAIN, about="a chain of failures on one slot: leases that are over, a write that fails, a timer"
+    ),
     "deep-slot-two": replace(
         SLOT, rooms=2, swift=False, budget=CHAIN, about="the same chain, two rooms, in every order of all that happens"
     ),
@@ -53,4 +69,4 @@ DEEP: dict[str, Config] = {
                                about="a write is in doubt, and a rank dies"),
     "deep-reuse-crash": Config(lives=2, chunks=1, engine=AT_ONCE, budget=Budget(crash=1, abort=1, drop=1),
                                about="ids are used again by a rank that has come back"),
-} | two_faults()  # fmt: skip
+} | forgotten() | two_faults()  # fmt: skip
