@@ -18,7 +18,7 @@ from kvproto.protocol.messages import Hello, Refusal, Welcome
 HANDSHAKE = (Hello, Welcome, Refusal)
 
 #: fields of messages that say nothing to a reader
-UNSAID = ("data", "secret", "traceparent", "asked")
+UNSAID = ("data", "secret", "traceparent", "asked", "queued")
 COSTS = {
     "drop": "the network loses it", "duplicate": "and it will arrive again", "early": "although its link is busy",
     "late": "too late for its lease", "timeout": "a fault: too slow", "link": "a fault", "crash": "a fault",
