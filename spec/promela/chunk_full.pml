@@ -1,6 +1,6 @@
 /* Made from the tables by python -m kvproto.check.witness.promela: do not edit.
    One chunk, two writers, one decode rank; the ring is full.
-   32 and 32 values of the writers, 54 of the decode rank; 853 rows. */
+   30 and 30 values of the writers, 54 of the decode rank; 817 rows. */
 
 #define STILL 0
 #define STAGED 1
@@ -75,7 +75,7 @@ active proctype writer0() {
     :: d_step { w0 == 6 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/TURN  beat */
     :: d_step { w0 == 6 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TURN  abort  UNNOTED/NONE */
     :: d_step { w0 == 6 && net & 128 -> w0 = 5 }  /* OPEN/TURN  RSP_OPEN  OPEN/NO_KV */
-    :: d_step { w0 == 6 && net & 128 -> w0 = 15; net = net | 1 }  /* OPEN/TURN  RSP_OPEN late  OPEN/ASKING */
+    :: d_step { w0 == 6 && net & 128 -> w0 = 15; net = net | 1 }  /* OPEN/TURN  RSP_OPEN late  OPEN/TURN */
     :: d_step { w0 == 6 && net & 512 -> w0 = 7; net = net | 2 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
     :: d_step { w0 == 6 && net & 8192 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
     :: d_step { w0 == 7 -> w0 = 3 }  /* OPEN/ASKING_PAGES  produce  OPEN/ASKING_PAGES */
@@ -105,7 +105,7 @@ active proctype writer0() {
     :: d_step { w0 == 10 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/TURN  beat */
     :: d_step { w0 == 10 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TURN  abort  UNNOTED/NONE */
     :: d_step { w0 == 10 && net & 128 -> w0 = 8 }  /* OPEN/TURN  RSP_OPEN  OPEN/GATHERING */
-    :: d_step { w0 == 10 && net & 128 -> w0 = 20; net = net | 1 }  /* OPEN/TURN  RSP_OPEN late  OPEN/ASKING */
+    :: d_step { w0 == 10 && net & 128 -> w0 = 20; net = net | 1 }  /* OPEN/TURN  RSP_OPEN late  OPEN/TURN */
     :: d_step { w0 == 10 && net & 512 -> w0 = 3; net = net | 2 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
     :: d_step { w0 == 10 && net & 8192 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
     :: d_step { w0 == 11 -> w0 = 13; over0 = 1 }  /* UNNOTED/NONE  give up  FAILED/NONE */
@@ -129,16 +129,15 @@ active proctype writer0() {
     :: d_step { w0 == 14 && net & 1024 -> w0 = 23 }  /* OPEN/ASKING_PAGES  PAGES  OPEN/NO_KV_FOR_PAGES */
     :: d_step { w0 == 14 && net & 1024 -> w0 = 23 }  /* OPEN/ASKING_PAGES  PAGES late  OPEN/NO_KV_FOR_PAGES */
     :: d_step { w0 == 14 && net & 8192 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/ASKING_PAGES  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 15 -> w0 = 20 }  /* OPEN/ASKING  produce  OPEN/ASKING */
-    :: d_step { w0 == 15 -> w0 = 20 }  /* OPEN/ASKING  produce late  OPEN/ASKING */
-    :: d_step { w0 == 15 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/ASKING  timer */
-    :: d_step { w0 == 15 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/ASKING  beat */
-    :: d_step { w0 == 15 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/ASKING  abort  UNNOTED/NONE */
-    :: d_step { w0 == 15 && net & 128 -> w0 = 5 }  /* OPEN/ASKING  RSP_OPEN  OPEN/NO_KV */
-    :: d_step { w0 == 15 && net & 128 -> w0 = 5 }  /* OPEN/ASKING  RSP_OPEN late  OPEN/NO_KV */
-    :: d_step { w0 == 15 && net & 256 -> w0 = 24 }  /* OPEN/ASKING  IN_QUEUE  OPEN/TURN */
-    :: d_step { w0 == 15 && net & 512 -> w0 = 14; net = net | 2 }  /* OPEN/ASKING  DENIED  OPEN/ASKING_PAGES */
-    :: d_step { w0 == 15 && net & 8192 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/ASKING  ABORT  UNNOTED/NONE */
+    :: d_step { w0 == 15 -> w0 = 20 }  /* OPEN/TURN  produce  OPEN/TURN */
+    :: d_step { w0 == 15 -> w0 = 20 }  /* OPEN/TURN  produce late  OPEN/TURN */
+    :: d_step { w0 == 15 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/TURN  timer */
+    :: d_step { w0 == 15 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/TURN  beat */
+    :: d_step { w0 == 15 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TURN  abort  UNNOTED/NONE */
+    :: d_step { w0 == 15 && net & 128 -> w0 = 5 }  /* OPEN/TURN  RSP_OPEN  OPEN/NO_KV */
+    :: d_step { w0 == 15 && net & 128 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/TURN  RSP_OPEN late */
+    :: d_step { w0 == 15 && net & 512 -> w0 = 14; net = net | 2 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
+    :: d_step { w0 == 15 && net & 8192 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
     :: d_step { w0 == 16 -> w0 = 12; assert(m0 == STILL); m0 = PAGED }  /* OPEN/NO_KV_FOR_PAGES  produce  OPEN/SLICING */
     :: d_step { w0 == 16 -> w0 = 3; net = net | 2 }  /* OPEN/NO_KV_FOR_PAGES  produce late  OPEN/ASKING_PAGES */
     :: d_step { w0 == 16 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/NO_KV_FOR_PAGES  abort  UNNOTED/NONE */
@@ -148,30 +147,29 @@ active proctype writer0() {
     :: d_step { w0 == 17 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  gathered  UNNOTED/NONE */
     :: d_step { w0 == 17 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  gathered late  UNNOTED/NONE */
     :: d_step { w0 == 17 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  gather failed  UNNOTED/NONE */
-    :: d_step { w0 == 18 -> w0 = 25 }  /* OPEN/WRITING  timer  DRAINING/STOPPING */
-    :: d_step { w0 == 18 -> w0 = 25 }  /* OPEN/WRITING  beat  DRAINING/STOPPING */
-    :: d_step { w0 == 18 -> w0 = 25 }  /* OPEN/WRITING  abort  DRAINING/STOPPING */
-    :: d_step { w0 == 18 && net & 8192 -> w0 = 25 }  /* OPEN/WRITING  ABORT  DRAINING/STOPPING */
-    :: d_step { w0 == 18 && (m0 == LANDED) -> m0 = STILL; w0 = 26; net = net | 8 }  /* OPEN/WRITING  completed  OPEN/TELLING */
+    :: d_step { w0 == 18 -> w0 = 24 }  /* OPEN/WRITING  timer  DRAINING/STOPPING */
+    :: d_step { w0 == 18 -> w0 = 24 }  /* OPEN/WRITING  beat  DRAINING/STOPPING */
+    :: d_step { w0 == 18 -> w0 = 24 }  /* OPEN/WRITING  abort  DRAINING/STOPPING */
+    :: d_step { w0 == 18 && net & 8192 -> w0 = 24 }  /* OPEN/WRITING  ABORT  DRAINING/STOPPING */
+    :: d_step { w0 == 18 && (m0 == LANDED) -> m0 = STILL; w0 = 25; net = net | 8 }  /* OPEN/WRITING  completed  OPEN/TELLING */
     :: d_step { w0 == 18 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/WRITING  failed  UNNOTED/NONE */
-    :: d_step { w0 == 18 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 25 }  /* OPEN/WRITING  doubted  DRAINING/STOPPING */
-    :: d_step { w0 == 19 -> w0 = 27 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
-    :: d_step { w0 == 19 -> w0 = 27 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
-    :: d_step { w0 == 19 -> w0 = 27 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
-    :: d_step { w0 == 19 && net & 8192 -> w0 = 27 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
-    :: d_step { w0 == 19 && (m0 == LANDED) -> m0 = STILL; w0 = 28; net = net | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
+    :: d_step { w0 == 18 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 24 }  /* OPEN/WRITING  doubted  DRAINING/STOPPING */
+    :: d_step { w0 == 19 -> w0 = 26 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
+    :: d_step { w0 == 19 -> w0 = 26 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
+    :: d_step { w0 == 19 -> w0 = 26 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
+    :: d_step { w0 == 19 && net & 8192 -> w0 = 26 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
+    :: d_step { w0 == 19 && (m0 == LANDED) -> m0 = STILL; w0 = 27; net = net | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
     :: d_step { w0 == 19 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
-    :: d_step { w0 == 19 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 27 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
-    :: d_step { w0 == 20 -> w0 = 9; net = net | 2 }  /* OPEN/ASKING  timer  OPEN/ASKING_PAGES */
-    :: d_step { w0 == 20 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/ASKING  beat */
-    :: d_step { w0 == 20 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/ASKING  abort  UNNOTED/NONE */
-    :: d_step { w0 == 20 && net & 128 -> w0 = 8 }  /* OPEN/ASKING  RSP_OPEN  OPEN/GATHERING */
-    :: d_step { w0 == 20 && net & 128 -> w0 = 9; net = net | 2 }  /* OPEN/ASKING  RSP_OPEN late  OPEN/ASKING_PAGES */
-    :: d_step { w0 == 20 && net & 256 -> w0 = 29 }  /* OPEN/ASKING  IN_QUEUE  OPEN/TURN */
-    :: d_step { w0 == 20 && net & 512 -> w0 = 9; net = net | 2 }  /* OPEN/ASKING  DENIED  OPEN/ASKING_PAGES */
-    :: d_step { w0 == 20 && net & 8192 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/ASKING  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 21 && net & 128 -> w0 = 27 }  /* DRAINING/STOPPING  RSP_OPEN  DRAINING/STOPPING */
-    :: d_step { w0 == 21 && net & 128 -> w0 = 27 }  /* DRAINING/STOPPING  RSP_OPEN late  DRAINING/STOPPING */
+    :: d_step { w0 == 19 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 26 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
+    :: d_step { w0 == 20 -> w0 = 9; net = net | 2 }  /* OPEN/TURN  timer  OPEN/ASKING_PAGES */
+    :: d_step { w0 == 20 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/TURN  beat */
+    :: d_step { w0 == 20 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TURN  abort  UNNOTED/NONE */
+    :: d_step { w0 == 20 && net & 128 -> w0 = 8 }  /* OPEN/TURN  RSP_OPEN  OPEN/GATHERING */
+    :: d_step { w0 == 20 && net & 128 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/TURN  RSP_OPEN late */
+    :: d_step { w0 == 20 && net & 512 -> w0 = 9; net = net | 2 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
+    :: d_step { w0 == 20 && net & 8192 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
+    :: d_step { w0 == 21 && net & 128 -> w0 = 26 }  /* DRAINING/STOPPING  RSP_OPEN  DRAINING/STOPPING */
+    :: d_step { w0 == 21 && net & 128 -> w0 = 26 }  /* DRAINING/STOPPING  RSP_OPEN late  DRAINING/STOPPING */
     :: d_step { w0 == 21 && (m0 == LANDED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
     :: d_step { w0 == 21 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
     :: d_step { w0 == 21 && (m0 == STAGED_DOUBT || m0 == PAGED_DOUBT) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
@@ -179,52 +177,36 @@ active proctype writer0() {
     :: d_step { w0 == 22 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
     :: d_step { w0 == 22 && (net & 16) != 16 -> net = net | 16 }  /* OPEN/TELLING  beat */
     :: d_step { w0 == 22 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
-    :: d_step { w0 == 22 && net & 128 -> w0 = 28 }  /* OPEN/TELLING  RSP_OPEN  OPEN/TELLING */
-    :: d_step { w0 == 22 && net & 128 -> w0 = 28 }  /* OPEN/TELLING  RSP_OPEN late  OPEN/TELLING */
+    :: d_step { w0 == 22 && net & 128 -> w0 = 27 }  /* OPEN/TELLING  RSP_OPEN  OPEN/TELLING */
+    :: d_step { w0 == 22 && net & 128 -> w0 = 27 }  /* OPEN/TELLING  RSP_OPEN late  OPEN/TELLING */
     :: d_step { w0 == 22 && net & 8192 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 22 && net & 4096 -> w0 = 30; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
+    :: d_step { w0 == 22 && net & 4096 -> w0 = 28; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
     :: d_step { w0 == 23 -> w0 = 19; assert(m0 == STILL); m0 = PAGED }  /* OPEN/NO_KV_FOR_PAGES  produce  OPEN/SLICING */
     :: d_step { w0 == 23 -> w0 = 9; net = net | 2 }  /* OPEN/NO_KV_FOR_PAGES  produce late  OPEN/ASKING_PAGES */
     :: d_step { w0 == 23 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/NO_KV_FOR_PAGES  abort  UNNOTED/NONE */
     :: d_step { w0 == 23 && net & 8192 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/NO_KV_FOR_PAGES  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 24 -> w0 = 29 }  /* OPEN/TURN  produce  OPEN/TURN */
-    :: d_step { w0 == 24 -> w0 = 29 }  /* OPEN/TURN  produce late  OPEN/TURN */
-    :: d_step { w0 == 24 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/TURN  timer */
-    :: d_step { w0 == 24 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/TURN  beat */
-    :: d_step { w0 == 24 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TURN  abort  UNNOTED/NONE */
-    :: d_step { w0 == 24 && net & 128 -> w0 = 5 }  /* OPEN/TURN  RSP_OPEN  OPEN/NO_KV */
-    :: d_step { w0 == 24 && net & 128 -> w0 = 15; net = net | 1 }  /* OPEN/TURN  RSP_OPEN late  OPEN/ASKING */
-    :: d_step { w0 == 24 && net & 512 -> w0 = 14; net = net | 2 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
-    :: d_step { w0 == 24 && net & 8192 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 25 && (m0 == LANDED) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w0 == 25 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
-    :: d_step { w0 == 25 && (m0 == STAGED_DOUBT || m0 == PAGED_DOUBT) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
-    :: d_step { w0 == 25 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DRAINING/STOPPING  doubted */
-    :: d_step { w0 == 26 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
-    :: d_step { w0 == 26 && (net & 8) != 8 -> net = net | 8 }  /* OPEN/TELLING  beat */
-    :: d_step { w0 == 26 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
-    :: d_step { w0 == 26 && net & 8192 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 26 && net & 4096 -> w0 = 31; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
-    :: d_step { w0 == 27 && (m0 == LANDED) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w0 == 27 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
-    :: d_step { w0 == 27 && (m0 == STAGED_DOUBT || m0 == PAGED_DOUBT) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
-    :: d_step { w0 == 27 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DRAINING/STOPPING  doubted */
-    :: d_step { w0 == 28 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
-    :: d_step { w0 == 28 && (net & 16) != 16 -> net = net | 16 }  /* OPEN/TELLING  beat */
-    :: d_step { w0 == 28 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
-    :: d_step { w0 == 28 && net & 8192 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 28 && net & 4096 -> w0 = 31; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
-    :: d_step { w0 == 29 -> w0 = 9; net = net | 2 }  /* OPEN/TURN  timer  OPEN/ASKING_PAGES */
-    :: d_step { w0 == 29 && (net & 1) != 1 -> net = net | 1 }  /* OPEN/TURN  beat */
-    :: d_step { w0 == 29 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TURN  abort  UNNOTED/NONE */
-    :: d_step { w0 == 29 && net & 128 -> w0 = 8 }  /* OPEN/TURN  RSP_OPEN  OPEN/GATHERING */
-    :: d_step { w0 == 29 && net & 128 -> w0 = 20; net = net | 1 }  /* OPEN/TURN  RSP_OPEN late  OPEN/ASKING */
-    :: d_step { w0 == 29 && net & 512 -> w0 = 9; net = net | 2 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
-    :: d_step { w0 == 29 && net & 8192 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 30 && net & 128 -> w0 = 31 }  /* DONE/NONE  RSP_OPEN  DONE/NONE */
-    :: d_step { w0 == 30 && net & 128 -> w0 = 31 }  /* DONE/NONE  RSP_OPEN late  DONE/NONE */
-    :: d_step { w0 == 30 && net & 8192 && (net & 32) != 32 -> net = net | 32 }  /* DONE/NONE  ABORT */
-    :: d_step { w0 == 31 && net & 8192 && (net & 32) != 32 -> net = net | 32 }  /* DONE/NONE  ABORT */
+    :: d_step { w0 == 24 && (m0 == LANDED) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
+    :: d_step { w0 == 24 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w0 == 24 && (m0 == STAGED_DOUBT || m0 == PAGED_DOUBT) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
+    :: d_step { w0 == 24 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DRAINING/STOPPING  doubted */
+    :: d_step { w0 == 25 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
+    :: d_step { w0 == 25 && (net & 8) != 8 -> net = net | 8 }  /* OPEN/TELLING  beat */
+    :: d_step { w0 == 25 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
+    :: d_step { w0 == 25 && net & 8192 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
+    :: d_step { w0 == 25 && net & 4096 -> w0 = 29; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
+    :: d_step { w0 == 26 && (m0 == LANDED) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
+    :: d_step { w0 == 26 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w0 == 26 && (m0 == STAGED_DOUBT || m0 == PAGED_DOUBT) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
+    :: d_step { w0 == 26 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2 }  /* DRAINING/STOPPING  doubted */
+    :: d_step { w0 == 27 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
+    :: d_step { w0 == 27 && (net & 16) != 16 -> net = net | 16 }  /* OPEN/TELLING  beat */
+    :: d_step { w0 == 27 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
+    :: d_step { w0 == 27 && net & 8192 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net = net | 32 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
+    :: d_step { w0 == 27 && net & 4096 -> w0 = 29; assert(!FLYING(m0))  /* S4 */; assert(m0 == STILL && (failed || s0 || p0))  /* S6 */; over0 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
+    :: d_step { w0 == 28 && net & 128 -> w0 = 29 }  /* DONE/NONE  RSP_OPEN  DONE/NONE */
+    :: d_step { w0 == 28 && net & 128 -> w0 = 29 }  /* DONE/NONE  RSP_OPEN late  DONE/NONE */
+    :: d_step { w0 == 28 && net & 8192 && (net & 32) != 32 -> net = net | 32 }  /* DONE/NONE  ABORT */
+    :: d_step { w0 == 29 && net & 8192 && (net & 32) != 32 -> net = net | 32 }  /* DONE/NONE  ABORT */
     od
 }
 
@@ -277,7 +259,7 @@ active proctype writer1() {
     :: d_step { w1 == 6 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/TURN  beat */
     :: d_step { w1 == 6 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TURN  abort  UNNOTED/NONE */
     :: d_step { w1 == 6 && net & 4194304 -> w1 = 5 }  /* OPEN/TURN  RSP_OPEN  OPEN/NO_KV */
-    :: d_step { w1 == 6 && net & 4194304 -> w1 = 15; net = net | 32768 }  /* OPEN/TURN  RSP_OPEN late  OPEN/ASKING */
+    :: d_step { w1 == 6 && net & 4194304 -> w1 = 15; net = net | 32768 }  /* OPEN/TURN  RSP_OPEN late  OPEN/TURN */
     :: d_step { w1 == 6 && net & 16777216 -> w1 = 7; net = net | 65536 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
     :: d_step { w1 == 6 && net & 268435456 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
     :: d_step { w1 == 7 -> w1 = 3 }  /* OPEN/ASKING_PAGES  produce  OPEN/ASKING_PAGES */
@@ -307,7 +289,7 @@ active proctype writer1() {
     :: d_step { w1 == 10 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/TURN  beat */
     :: d_step { w1 == 10 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TURN  abort  UNNOTED/NONE */
     :: d_step { w1 == 10 && net & 4194304 -> w1 = 8 }  /* OPEN/TURN  RSP_OPEN  OPEN/GATHERING */
-    :: d_step { w1 == 10 && net & 4194304 -> w1 = 20; net = net | 32768 }  /* OPEN/TURN  RSP_OPEN late  OPEN/ASKING */
+    :: d_step { w1 == 10 && net & 4194304 -> w1 = 20; net = net | 32768 }  /* OPEN/TURN  RSP_OPEN late  OPEN/TURN */
     :: d_step { w1 == 10 && net & 16777216 -> w1 = 3; net = net | 65536 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
     :: d_step { w1 == 10 && net & 268435456 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
     :: d_step { w1 == 11 -> w1 = 13; over1 = 1 }  /* UNNOTED/NONE  give up  FAILED/NONE */
@@ -331,16 +313,15 @@ active proctype writer1() {
     :: d_step { w1 == 14 && net & 33554432 -> w1 = 23 }  /* OPEN/ASKING_PAGES  PAGES  OPEN/NO_KV_FOR_PAGES */
     :: d_step { w1 == 14 && net & 33554432 -> w1 = 23 }  /* OPEN/ASKING_PAGES  PAGES late  OPEN/NO_KV_FOR_PAGES */
     :: d_step { w1 == 14 && net & 268435456 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/ASKING_PAGES  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 15 -> w1 = 20 }  /* OPEN/ASKING  produce  OPEN/ASKING */
-    :: d_step { w1 == 15 -> w1 = 20 }  /* OPEN/ASKING  produce late  OPEN/ASKING */
-    :: d_step { w1 == 15 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/ASKING  timer */
-    :: d_step { w1 == 15 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/ASKING  beat */
-    :: d_step { w1 == 15 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/ASKING  abort  UNNOTED/NONE */
-    :: d_step { w1 == 15 && net & 4194304 -> w1 = 5 }  /* OPEN/ASKING  RSP_OPEN  OPEN/NO_KV */
-    :: d_step { w1 == 15 && net & 4194304 -> w1 = 5 }  /* OPEN/ASKING  RSP_OPEN late  OPEN/NO_KV */
-    :: d_step { w1 == 15 && net & 8388608 -> w1 = 24 }  /* OPEN/ASKING  IN_QUEUE  OPEN/TURN */
-    :: d_step { w1 == 15 && net & 16777216 -> w1 = 14; net = net | 65536 }  /* OPEN/ASKING  DENIED  OPEN/ASKING_PAGES */
-    :: d_step { w1 == 15 && net & 268435456 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/ASKING  ABORT  UNNOTED/NONE */
+    :: d_step { w1 == 15 -> w1 = 20 }  /* OPEN/TURN  produce  OPEN/TURN */
+    :: d_step { w1 == 15 -> w1 = 20 }  /* OPEN/TURN  produce late  OPEN/TURN */
+    :: d_step { w1 == 15 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/TURN  timer */
+    :: d_step { w1 == 15 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/TURN  beat */
+    :: d_step { w1 == 15 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TURN  abort  UNNOTED/NONE */
+    :: d_step { w1 == 15 && net & 4194304 -> w1 = 5 }  /* OPEN/TURN  RSP_OPEN  OPEN/NO_KV */
+    :: d_step { w1 == 15 && net & 4194304 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/TURN  RSP_OPEN late */
+    :: d_step { w1 == 15 && net & 16777216 -> w1 = 14; net = net | 65536 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
+    :: d_step { w1 == 15 && net & 268435456 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
     :: d_step { w1 == 16 -> w1 = 12; assert(m1 == STILL); m1 = PAGED }  /* OPEN/NO_KV_FOR_PAGES  produce  OPEN/SLICING */
     :: d_step { w1 == 16 -> w1 = 3; net = net | 65536 }  /* OPEN/NO_KV_FOR_PAGES  produce late  OPEN/ASKING_PAGES */
     :: d_step { w1 == 16 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/NO_KV_FOR_PAGES  abort  UNNOTED/NONE */
@@ -350,30 +331,29 @@ active proctype writer1() {
     :: d_step { w1 == 17 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  gathered  UNNOTED/NONE */
     :: d_step { w1 == 17 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  gathered late  UNNOTED/NONE */
     :: d_step { w1 == 17 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  gather failed  UNNOTED/NONE */
-    :: d_step { w1 == 18 -> w1 = 25 }  /* OPEN/WRITING  timer  DRAINING/STOPPING */
-    :: d_step { w1 == 18 -> w1 = 25 }  /* OPEN/WRITING  beat  DRAINING/STOPPING */
-    :: d_step { w1 == 18 -> w1 = 25 }  /* OPEN/WRITING  abort  DRAINING/STOPPING */
-    :: d_step { w1 == 18 && net & 268435456 -> w1 = 25 }  /* OPEN/WRITING  ABORT  DRAINING/STOPPING */
-    :: d_step { w1 == 18 && (m1 == LANDED) -> m1 = STILL; w1 = 26; net = net | 262144 }  /* OPEN/WRITING  completed  OPEN/TELLING */
+    :: d_step { w1 == 18 -> w1 = 24 }  /* OPEN/WRITING  timer  DRAINING/STOPPING */
+    :: d_step { w1 == 18 -> w1 = 24 }  /* OPEN/WRITING  beat  DRAINING/STOPPING */
+    :: d_step { w1 == 18 -> w1 = 24 }  /* OPEN/WRITING  abort  DRAINING/STOPPING */
+    :: d_step { w1 == 18 && net & 268435456 -> w1 = 24 }  /* OPEN/WRITING  ABORT  DRAINING/STOPPING */
+    :: d_step { w1 == 18 && (m1 == LANDED) -> m1 = STILL; w1 = 25; net = net | 262144 }  /* OPEN/WRITING  completed  OPEN/TELLING */
     :: d_step { w1 == 18 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/WRITING  failed  UNNOTED/NONE */
-    :: d_step { w1 == 18 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 25 }  /* OPEN/WRITING  doubted  DRAINING/STOPPING */
-    :: d_step { w1 == 19 -> w1 = 27 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
-    :: d_step { w1 == 19 -> w1 = 27 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
-    :: d_step { w1 == 19 -> w1 = 27 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
-    :: d_step { w1 == 19 && net & 268435456 -> w1 = 27 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
-    :: d_step { w1 == 19 && (m1 == LANDED) -> m1 = STILL; w1 = 28; net = net | 524288 }  /* OPEN/SLICING  completed  OPEN/TELLING */
+    :: d_step { w1 == 18 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 24 }  /* OPEN/WRITING  doubted  DRAINING/STOPPING */
+    :: d_step { w1 == 19 -> w1 = 26 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
+    :: d_step { w1 == 19 -> w1 = 26 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
+    :: d_step { w1 == 19 -> w1 = 26 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
+    :: d_step { w1 == 19 && net & 268435456 -> w1 = 26 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
+    :: d_step { w1 == 19 && (m1 == LANDED) -> m1 = STILL; w1 = 27; net = net | 524288 }  /* OPEN/SLICING  completed  OPEN/TELLING */
     :: d_step { w1 == 19 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
-    :: d_step { w1 == 19 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 27 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
-    :: d_step { w1 == 20 -> w1 = 9; net = net | 65536 }  /* OPEN/ASKING  timer  OPEN/ASKING_PAGES */
-    :: d_step { w1 == 20 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/ASKING  beat */
-    :: d_step { w1 == 20 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/ASKING  abort  UNNOTED/NONE */
-    :: d_step { w1 == 20 && net & 4194304 -> w1 = 8 }  /* OPEN/ASKING  RSP_OPEN  OPEN/GATHERING */
-    :: d_step { w1 == 20 && net & 4194304 -> w1 = 9; net = net | 65536 }  /* OPEN/ASKING  RSP_OPEN late  OPEN/ASKING_PAGES */
-    :: d_step { w1 == 20 && net & 8388608 -> w1 = 29 }  /* OPEN/ASKING  IN_QUEUE  OPEN/TURN */
-    :: d_step { w1 == 20 && net & 16777216 -> w1 = 9; net = net | 65536 }  /* OPEN/ASKING  DENIED  OPEN/ASKING_PAGES */
-    :: d_step { w1 == 20 && net & 268435456 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/ASKING  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 21 && net & 4194304 -> w1 = 27 }  /* DRAINING/STOPPING  RSP_OPEN  DRAINING/STOPPING */
-    :: d_step { w1 == 21 && net & 4194304 -> w1 = 27 }  /* DRAINING/STOPPING  RSP_OPEN late  DRAINING/STOPPING */
+    :: d_step { w1 == 19 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 26 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
+    :: d_step { w1 == 20 -> w1 = 9; net = net | 65536 }  /* OPEN/TURN  timer  OPEN/ASKING_PAGES */
+    :: d_step { w1 == 20 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/TURN  beat */
+    :: d_step { w1 == 20 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TURN  abort  UNNOTED/NONE */
+    :: d_step { w1 == 20 && net & 4194304 -> w1 = 8 }  /* OPEN/TURN  RSP_OPEN  OPEN/GATHERING */
+    :: d_step { w1 == 20 && net & 4194304 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/TURN  RSP_OPEN late */
+    :: d_step { w1 == 20 && net & 16777216 -> w1 = 9; net = net | 65536 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
+    :: d_step { w1 == 20 && net & 268435456 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
+    :: d_step { w1 == 21 && net & 4194304 -> w1 = 26 }  /* DRAINING/STOPPING  RSP_OPEN  DRAINING/STOPPING */
+    :: d_step { w1 == 21 && net & 4194304 -> w1 = 26 }  /* DRAINING/STOPPING  RSP_OPEN late  DRAINING/STOPPING */
     :: d_step { w1 == 21 && (m1 == LANDED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
     :: d_step { w1 == 21 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
     :: d_step { w1 == 21 && (m1 == STAGED_DOUBT || m1 == PAGED_DOUBT) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
@@ -381,52 +361,36 @@ active proctype writer1() {
     :: d_step { w1 == 22 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
     :: d_step { w1 == 22 && (net & 524288) != 524288 -> net = net | 524288 }  /* OPEN/TELLING  beat */
     :: d_step { w1 == 22 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
-    :: d_step { w1 == 22 && net & 4194304 -> w1 = 28 }  /* OPEN/TELLING  RSP_OPEN  OPEN/TELLING */
-    :: d_step { w1 == 22 && net & 4194304 -> w1 = 28 }  /* OPEN/TELLING  RSP_OPEN late  OPEN/TELLING */
+    :: d_step { w1 == 22 && net & 4194304 -> w1 = 27 }  /* OPEN/TELLING  RSP_OPEN  OPEN/TELLING */
+    :: d_step { w1 == 22 && net & 4194304 -> w1 = 27 }  /* OPEN/TELLING  RSP_OPEN late  OPEN/TELLING */
     :: d_step { w1 == 22 && net & 268435456 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 22 && net & 134217728 -> w1 = 30; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
+    :: d_step { w1 == 22 && net & 134217728 -> w1 = 28; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
     :: d_step { w1 == 23 -> w1 = 19; assert(m1 == STILL); m1 = PAGED }  /* OPEN/NO_KV_FOR_PAGES  produce  OPEN/SLICING */
     :: d_step { w1 == 23 -> w1 = 9; net = net | 65536 }  /* OPEN/NO_KV_FOR_PAGES  produce late  OPEN/ASKING_PAGES */
     :: d_step { w1 == 23 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/NO_KV_FOR_PAGES  abort  UNNOTED/NONE */
     :: d_step { w1 == 23 && net & 268435456 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/NO_KV_FOR_PAGES  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 24 -> w1 = 29 }  /* OPEN/TURN  produce  OPEN/TURN */
-    :: d_step { w1 == 24 -> w1 = 29 }  /* OPEN/TURN  produce late  OPEN/TURN */
-    :: d_step { w1 == 24 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/TURN  timer */
-    :: d_step { w1 == 24 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/TURN  beat */
-    :: d_step { w1 == 24 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TURN  abort  UNNOTED/NONE */
-    :: d_step { w1 == 24 && net & 4194304 -> w1 = 5 }  /* OPEN/TURN  RSP_OPEN  OPEN/NO_KV */
-    :: d_step { w1 == 24 && net & 4194304 -> w1 = 15; net = net | 32768 }  /* OPEN/TURN  RSP_OPEN late  OPEN/ASKING */
-    :: d_step { w1 == 24 && net & 16777216 -> w1 = 14; net = net | 65536 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
-    :: d_step { w1 == 24 && net & 268435456 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 25 && (m1 == LANDED) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w1 == 25 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
-    :: d_step { w1 == 25 && (m1 == STAGED_DOUBT || m1 == PAGED_DOUBT) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
-    :: d_step { w1 == 25 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DRAINING/STOPPING  doubted */
-    :: d_step { w1 == 26 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
-    :: d_step { w1 == 26 && (net & 262144) != 262144 -> net = net | 262144 }  /* OPEN/TELLING  beat */
-    :: d_step { w1 == 26 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
-    :: d_step { w1 == 26 && net & 268435456 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 26 && net & 134217728 -> w1 = 31; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
-    :: d_step { w1 == 27 && (m1 == LANDED) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
-    :: d_step { w1 == 27 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
-    :: d_step { w1 == 27 && (m1 == STAGED_DOUBT || m1 == PAGED_DOUBT) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
-    :: d_step { w1 == 27 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DRAINING/STOPPING  doubted */
-    :: d_step { w1 == 28 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
-    :: d_step { w1 == 28 && (net & 524288) != 524288 -> net = net | 524288 }  /* OPEN/TELLING  beat */
-    :: d_step { w1 == 28 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
-    :: d_step { w1 == 28 && net & 268435456 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 28 && net & 134217728 -> w1 = 31; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
-    :: d_step { w1 == 29 -> w1 = 9; net = net | 65536 }  /* OPEN/TURN  timer  OPEN/ASKING_PAGES */
-    :: d_step { w1 == 29 && (net & 32768) != 32768 -> net = net | 32768 }  /* OPEN/TURN  beat */
-    :: d_step { w1 == 29 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TURN  abort  UNNOTED/NONE */
-    :: d_step { w1 == 29 && net & 4194304 -> w1 = 8 }  /* OPEN/TURN  RSP_OPEN  OPEN/GATHERING */
-    :: d_step { w1 == 29 && net & 4194304 -> w1 = 20; net = net | 32768 }  /* OPEN/TURN  RSP_OPEN late  OPEN/ASKING */
-    :: d_step { w1 == 29 && net & 16777216 -> w1 = 9; net = net | 65536 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
-    :: d_step { w1 == 29 && net & 268435456 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 30 && net & 4194304 -> w1 = 31 }  /* DONE/NONE  RSP_OPEN  DONE/NONE */
-    :: d_step { w1 == 30 && net & 4194304 -> w1 = 31 }  /* DONE/NONE  RSP_OPEN late  DONE/NONE */
-    :: d_step { w1 == 30 && net & 268435456 && (net & 1048576) != 1048576 -> net = net | 1048576 }  /* DONE/NONE  ABORT */
-    :: d_step { w1 == 31 && net & 268435456 && (net & 1048576) != 1048576 -> net = net | 1048576 }  /* DONE/NONE  ABORT */
+    :: d_step { w1 == 24 && (m1 == LANDED) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
+    :: d_step { w1 == 24 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w1 == 24 && (m1 == STAGED_DOUBT || m1 == PAGED_DOUBT) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
+    :: d_step { w1 == 24 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DRAINING/STOPPING  doubted */
+    :: d_step { w1 == 25 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
+    :: d_step { w1 == 25 && (net & 262144) != 262144 -> net = net | 262144 }  /* OPEN/TELLING  beat */
+    :: d_step { w1 == 25 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
+    :: d_step { w1 == 25 && net & 268435456 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
+    :: d_step { w1 == 25 && net & 134217728 -> w1 = 29; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
+    :: d_step { w1 == 26 && (m1 == LANDED) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
+    :: d_step { w1 == 26 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
+    :: d_step { w1 == 26 && (m1 == STAGED_DOUBT || m1 == PAGED_DOUBT) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
+    :: d_step { w1 == 26 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2 }  /* DRAINING/STOPPING  doubted */
+    :: d_step { w1 == 27 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  timer  UNNOTED/NONE */
+    :: d_step { w1 == 27 && (net & 524288) != 524288 -> net = net | 524288 }  /* OPEN/TELLING  beat */
+    :: d_step { w1 == 27 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  abort  UNNOTED/NONE */
+    :: d_step { w1 == 27 && net & 268435456 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net = net | 1048576 }  /* OPEN/TELLING  ABORT  UNNOTED/NONE */
+    :: d_step { w1 == 27 && net & 134217728 -> w1 = 29; assert(!FLYING(m1))  /* S4 */; assert(m1 == STILL && (failed || s1 || p1))  /* S6 */; over1 = 1 }  /* OPEN/TELLING  ACK  DONE/NONE */
+    :: d_step { w1 == 28 && net & 4194304 -> w1 = 29 }  /* DONE/NONE  RSP_OPEN  DONE/NONE */
+    :: d_step { w1 == 28 && net & 4194304 -> w1 = 29 }  /* DONE/NONE  RSP_OPEN late  DONE/NONE */
+    :: d_step { w1 == 28 && net & 268435456 && (net & 1048576) != 1048576 -> net = net | 1048576 }  /* DONE/NONE  ABORT */
+    :: d_step { w1 == 29 && net & 268435456 && (net & 1048576) != 1048576 -> net = net | 1048576 }  /* DONE/NONE  ABORT */
     od
 }
 
