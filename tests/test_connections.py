@@ -78,7 +78,8 @@ def script() -> Script:
 
 @pytest.fixture
 def links(script: Script) -> Connections:
-    return Connections(lambda: cast("Any", script), script.counts, lambda link: script.told.append(("lost", link)))
+    at: Any = SimpleNamespace(control=script)
+    return Connections(at, script.counts, lambda link: script.told.append(("lost", link)))
 
 
 def test_a_link_has_one_connection_and_its_former_one_is_taken_down(links: Connections, script: Script) -> None:
@@ -204,7 +205,7 @@ def test_a_full_outbox_is_an_event_of_its_link(loop: Loop, script: Script) -> No
     loop.raise_event = events.append  # type: ignore[method-assign, assignment]
     loop.connections.bind(1, A)
     script.full = True
-    loop.connections.control = lambda: cast("Any", script)
+    loop.control = cast("Any", script)
     loop.connections.send(1, 5, 0, BEAT)
     assert events == [ev.QueueOverflowed(1)]
 

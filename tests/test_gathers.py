@@ -5,6 +5,7 @@ Loop, kernels and staging are scripts; a gather ends when it is told to.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -59,7 +60,7 @@ class World:
             logs=SimpleNamespace(part=lambda *about: self.told.append(about)),
         )  # fmt: skip
         staging: Any = SimpleNamespace(
-            near=np.arange(8), sent_off=self.sent_off, lane=lane,
+            parts=defaultdict(object), sent_off=self.sent_off, lane=lane,
         )  # fmt: skip
         self.gathers = Gathers(
             loop, cast("Any", "pool"), cast("Any", self), self.entries, staging, SLOT,

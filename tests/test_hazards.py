@@ -59,7 +59,7 @@ def leaving() -> list[type[msg.Message]]:
         return Sent.TAKEN
 
     boxes = Outboxes(post, Counts(), 1 << 10, 1 << 20, 1 << 20)
-    links = Connections(lambda: SimpleNamespace(send=boxes.offer), Counter(), lambda _: None)  # type: ignore[arg-type,return-value]
+    links = Connections(SimpleNamespace(control=SimpleNamespace(send=boxes.offer)), Counter(), lambda _: None)
     links.bind(1, peer)
     for chunk in range(100):
         links.send(1, 9, ROOM, msg.StagingReq(chunk))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from support.stories import layout
 
-from kvproto.engine.launches import LAUNCH_S, Launches
+from kvproto.engine.launches import LAUNCH_S, TOGETHER, Launches
 from kvproto.engine.prepared_launches import KEPT, PreparedLaunches, ReadyLaunch
 from kvproto.engine.room_entry import RoomEntry
 from kvproto.io.kernels.base import Done
@@ -127,7 +127,7 @@ def test_a_device_that_has_too_little_to_do_is_fed_at_once_and_rooms_take_turns(
 
         return launched
 
-    launches = Launches(cast("Any", loop), {}, lambda: room_for[0] > 0)
+    launches = Launches(cast("Any", loop), {}, lambda _: room_for[0] > 0)
     launches.ask(1, launch("small"))
     assert not went and launches.run() and went.pop() == "small", "a small one waits for the frames of its pass"
     room_for[0] = 1
@@ -205,7 +205,7 @@ def test_where_there_is_no_device_all_wait_for_the_end_of_their_pass() -> None:
 
 def test_small_ones_of_a_hungry_device_wait_and_those_behind_what_waits() -> None:
     went, hungry = list[int](), [True]
-    launches = Launches(cast("Any", Still()), {}, lambda: hungry[0])
+    launches = Launches(cast("Any", Still()), {}, lambda _: hungry[0])
     launches.ask(0, lambda: went.append(0))
     launches.ask(1, lambda: went.append(1), large=True)
     assert not went and len(launches) == 2
@@ -225,3 +225,17 @@ def test_of_a_room_that_is_over_or_whose_plan_nobody_knows_nothing_is_made_ready
     kept.ready(asks(1), room, PLAN)
     kept.ready(asks(2), entry(), None)
     assert not kept and not maker.made
+
+
+def test_small_ones_are_fed_when_there_are_some() -> None:
+    went = list[int]()
+    launches = Launches(cast("Any", Still()), {}, lambda large: not large)
+    for room in range(1, TOGETHER):
+        launches.ask(room, lambda: went.append(0))
+    assert not launches.feed()
+    launches.ask(TOGETHER, lambda: went.append(0), large=True)
+    assert not launches.feed(), "a large one waits among them, and the device has enough of those"
+    assert launches.run() and len(went) == TOGETHER
+    for room in range(TOGETHER):
+        launches.ask(room, lambda: went.append(1))
+    assert launches.feed() and went[TOGETHER:] == [1] * TOGETHER

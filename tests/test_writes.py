@@ -15,7 +15,7 @@ import pytest
 from kvproto.engine import writes
 from kvproto.engine.logs import Logs
 from kvproto.engine.prepared_writes import StagedWrite
-from kvproto.engine.writes import BUDGET, KernelBatch, RankWrites
+from kvproto.engine.writes import BUDGET, HOLD_S, TOGETHER, KernelBatch, RankWrites
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.transports.base import Busy, Completed, Failed, Fault, Handle, PeerId
@@ -333,6 +333,24 @@ def test_small_ones_that_are_held_leave_at_the_next_look_with_what_is_ready_then
     assert not world.next_pass()
 
 
+def test_small_ones_wait_while_others_are_about_to_be_ready_but_few_and_not_for_long(world: World) -> None:
+    at = [0.5]
+    world.loop.clock = SimpleNamespace(real=lambda: at[0])
+    world.writes.others = lambda: True
+    world.stage(0, hold=True)
+    world.next_pass()
+    at[0] += 0.9 * HOLD_S
+    world.stage(1, hold=True)
+    world.next_pass()
+    assert not world.tags and world.writes
+    at[0] += 0.2 * HOLD_S
+    world.next_pass()
+    assert world.tags == [[0, 1]], "the first of them has waited long enough"
+    world.stage(*range(2, 2 + TOGETHER), hold=True)
+    world.next_pass()
+    assert world.tags[1:] == [[*range(2, 2 + TOGETHER)]], "they are enough"
+
+
 def test_what_is_held_asks_for_its_lease_when_it_leaves(world: World) -> None:
     world.stage(0, 1, hold=True)
     world.now = LEASE_S
@@ -383,7 +401,7 @@ def test_one_that_is_given_up_before_the_others_are_posted_is_left_out(world: Wo
     for chunk in (0, 1):
         world.queue.append(ev.BatchReady(7, chunk, 1, last=True))
     world.queue.append(ev.WriteStopped(7, 0, 1))
-    world.writes._waiting.clear()
+    world.writes._held.clear()
     world.submit([])
     assert world.tags == [[1]] and world.told == [ev.WriteFailed(7, 0, 1, settled=True)]
     world.end(0)

@@ -3,7 +3,7 @@
 *Latencies*: so many rooms are open, with their grants; then the KV of one after the other becomes ready, a pace apart,
 as forwards end. From `produced` to the write being posted (rank, gather, post), from the end of the write as its
 sender sees it to the note being in the decode rank's hands, from there to the scatter being launched, and from
-`produced` to the decode engine's outcome.
+`produced` to the decode engine's outcome.  The post itself is one call of the transport, which is told apart.
 
 *Throughput*: rooms as fast as one link carries them, 64 at a time; every room is opened on both sides, announced,
 granted, gathered, written, scattered, confirmed and released.
@@ -40,8 +40,8 @@ from kvproto.bench.results import command_line, write
 from kvproto.io.control.keys import make_pair
 
 SPANS = (
-    "produced to gathering", "gathered to posted", "produced to posted", "written to noted", "noted to launched",
-    "produced to finished",
+    "produced to gathering", "gathered to posting", "posting to posted", "produced to posted", "written to noted",
+    "noted to launched", "produced to finished",
 )  # fmt: skip
 #: what the protocol alone takes of the way from `produced` to the post
 PROTOCOL = "produced to posted, without the gather"

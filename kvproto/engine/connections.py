@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 from kvproto.io.control.control import Control, Peer, Sent
 from kvproto.protocol import effects as do
@@ -20,11 +21,17 @@ from kvproto.protocol.codec import encode
 from kvproto.protocol.messages import Message
 
 
+class HasControl(Protocol):
+    """Whose control plane it is; it may come to have another one."""
+
+    control: Control
+
+
 class Connections:
     """Links and peers, one to one; `lost` is told of a link whose peer's outbox is full."""
 
-    def __init__(self, control: Callable[[], Control], counts: Counter[str], lost: Callable[[int], None]) -> None:
-        self.control, self.counts, self.lost = control, counts, lost
+    def __init__(self, at: HasControl, counts: Counter[str], lost: Callable[[int], None]) -> None:
+        self.at, self.counts, self.lost = at, counts, lost
         self.peer_of: dict[int, Peer] = {}
         self.link_at: dict[Peer, int] = {}
         #: messages that were sent, by kind
@@ -42,17 +49,17 @@ class Connections:
         peer = self.peer_of.pop(link, None)
         if peer is not None:
             self.link_at.pop(peer, None)
-            self.control().disconnect(peer)
+            self.at.control.disconnect(peer)
 
     def waits(self, link: int) -> bool:
         """Whether something waits for this link's peer."""
-        return self.peer_of.get(link) in self.control().outboxes
+        return self.peer_of.get(link) in self.at.control.outboxes
 
     def clear(self, link: int) -> None:
         """Give up what waits for this link's peer: something newer says all that it did."""
         peer = self.peer_of.get(link)
         if peer is not None:
-            self.control().outboxes.forget(peer)
+            self.at.control.outboxes.forget(peer)
 
     def transmit(self, effect: do.Transmit) -> None:
         """Put what a rank says on its link."""
@@ -65,7 +72,7 @@ class Connections:
             self.counts["messages to nobody"] += 1
             return
         self.said[type(body)] += 1
-        control = self.control()
+        control = self.at.control
         if control.send(peer, encode(epoch, room, body), urgent=not room, later=epoch > 0) is Sent.FULL:
             self.counts["queue full"] += 1
             control.outboxes.forget(peer)

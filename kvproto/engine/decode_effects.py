@@ -19,7 +19,7 @@ from kvproto.engine.loop import Loop
 from kvproto.engine.pool_memory import costs_profile, open_memory
 from kvproto.engine.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.engine.prepared_writes import SMALL
-from kvproto.engine.room_entry import RoomEntry
+from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.fsm.codec import WireError
 from kvproto.io.kernels.base import Kernels, Pool, StagedPart, Ticket
@@ -54,7 +54,7 @@ class DecodeData:
         #: by prefill group: who writes what to whom
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
-        self.launches = Launches(loop, entries, (lambda: True) if self.lane.stream is not None else None)
+        self.launches = Launches(loop, entries, (lambda _: True) if self.lane.stream is not None else None)
         self.prepared = PreparedLaunches[do.LaunchScatter, Plan](self._bind)
         self.small = SMALL
         #: regions given when it was last looked what will be scattered, and what of it is not made ready yet
@@ -81,6 +81,8 @@ class DecodeData:
 
     def poll(self) -> bool:
         """What has arrived, finished scatters; and the transport's own progress."""
+        if self.lane.unplaced:
+            self.lane.place_all()
         news = self.transport.poll()
         for event in news:
             if isinstance(event, Arrived):
@@ -126,13 +128,15 @@ class DecodeData:
         return True
 
     def _bind(self, effect: do.LaunchScatter, entry: RoomEntry, plan: Plan) -> ReadyLaunch:
+        if entry.table is NO_TABLE:
+            self.lane.place_all()
         tokens, groups, index = effect.tokens, effect.layer_groups, self.rank.index
         group, parts = effect.chunk % groups, list[StagedPart]()
         for share in plan.writers(index):
             if effect.writers >> share.writer & 1:
                 start = effect.offset + plan.part_offset(index, share.writer, tokens, group, groups)
                 part = layers_of(share, group, groups)
-                parts.append((part, self.ring.near[start : start + plan.part_bytes(part, tokens)]))
+                parts.append((part, self.ring.parts[start, plan.part_bytes(part, tokens)]))
         end = effect.offset + plan.grant_bytes(index, tokens, group, groups)
         launch = self.kernels.bind("scatter", self.pool, entry.table, effect.first, tokens, parts)
         return ReadyLaunch(entry, plan, launch, effect.offset, end, 0)

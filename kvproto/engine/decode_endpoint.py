@@ -19,7 +19,7 @@ from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.grant_ages import GrantAges
 from kvproto.engine.logs import named
 from kvproto.engine.room import Room, Status
-from kvproto.engine.room_entry import page_runs_of
+from kvproto.engine.room_entry import NO_TABLE, page_runs_of
 from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import (
     as_traceparent,
@@ -259,6 +259,8 @@ class DecodeEndpoint(Endpoint):
             raise ArgumentError(f"{room} was announced with {told}, and is opened with {entry.tokens} at {group}")
         known.announced = 0
         known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
+        if known.table is NO_TABLE:
+            self._data.lane.put_off(known)
         self._loop.call(begin)
 
     def _layer_groups(self, plan: Plan, tokens: int, asked: int | None) -> int:

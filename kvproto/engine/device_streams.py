@@ -2,7 +2,8 @@
 
 Gathers and scatters go on a stream of their own, so that they wait for the forward that produces the KV and for
 nothing else, and the forward not for them. Page tables are sent on a second one: an engine may open a room at any
-time, and a copy from ordinary memory waits for its stream, which may be waiting for a forward.
+time, and a copy from ordinary memory waits for its stream, which may be waiting for a forward.  The tables of rooms
+that were opened in one pass of the loop are one copy (`put_off`, `place_all`).
 
 What is ordered by whom: a gather waits for the event that came with `produced`; every launch that is the first to
 read a table waits for the table; an engine that reads pages after `finished` needs nothing, the scatter is over.
@@ -12,13 +13,16 @@ On the CPU there are no streams, and copies are over when they return.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvproto.engine.room_entry import HostPages, RoomEntry
+from kvproto.engine.room_entry import NO_TABLE, HostPages, RoomEntry
 
 new_stream: Callable[..., Any] = torch.cuda.Stream
 
@@ -53,6 +57,10 @@ class DeviceStreams:
         self.device = device
         self.stream: Any = None
         self._tables: Any = None
+        #: rooms whose tables are not on their way yet
+        self.unplaced: deque[RoomEntry] = deque()
+        self._placing = Lock()
+        self._awaited: Any = None
         #: the device's number
         self.index = device.index or 0
         if device.type == "cuda":
@@ -80,18 +88,44 @@ class DeviceStreams:
         if not len(more):
             return None
         at, entry.given = entry.given, entry.given + len(more)
-        entry.pages[at : entry.given] = more
         if self.stream is None:
+            entry.pages[at : entry.given] = more
             return None
+        with self._placing:
+            entry.pages[at : entry.given] = more
+            if entry.table is NO_TABLE:  # they go with the others
+                return None
         with CurrentStream(self._tables, self.index):
             entry.table[at : entry.given].copy_(torch.from_numpy(more), non_blocking=True)
             event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(self._tables)
         return event
 
+    def put_off(self, entry: RoomEntry) -> None:
+        """Have the room's table, whose pages are all given, on the device with others; any thread."""
+        if self.stream is None:
+            entry.table = torch.from_numpy(entry.pages)
+        else:
+            self.unplaced.append(entry)
+
+    def place_all(self) -> None:
+        """Put the tables on the device that were put off: as one copy, which costs what one of them would."""
+        with self._placing:
+            entries = [self.unplaced.popleft() for _ in range(len(self.unplaced))]
+            if not entries:
+                return
+            pages = np.concatenate([entry.pages for entry in entries]) if len(entries) > 1 else entries[0].pages
+            whole, event = self.place(pages)
+            end = 0
+            for entry in entries:
+                first, end = end, end + len(entry.pages)
+                entry.placed = event  # first: another thread may copy the two
+                entry.table = whole[first:end]
+
     def await_table(self, entry: RoomEntry) -> None:
         """What is launched next reads the room's table: have it wait, if the table is still on its way."""
-        if entry.placed is not None:
-            if not entry.placed.query():
-                self.stream.wait_event(entry.placed)
-            entry.placed = None
+        placed, entry.placed = entry.placed, None
+        if placed is not None and placed is not self._awaited:  # else the stream is behind it already
+            if not placed.query():
+                self.stream.wait_event(placed)
+            self._awaited = placed

@@ -4,7 +4,7 @@ All go to one stream, so they end in the order in which they were launched and o
 They are launched one by one, rooms in turn (`launches`), and after each launch the oldest is asked again: a launch
 takes the host as long as a small gather takes the device.  Meanwhile its write is made ready, unless it is small and
 not alone: small writes of one moment are posted as one (`writes`), and that one is not known yet.  A device has `AHEAD`
-gathers to do; more at once would have the write of the first wait until all are launched.
+gathers to do, of small ones `TOGETHER`; more at once would have the write of the first wait until all are launched.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from kvproto.engine.launches import Launches
+from kvproto.engine.launches import TOGETHER, Launches
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.engine.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.engine.prepared_writes import SMALL
-from kvproto.engine.room_entry import RoomEntry
+from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.engine.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.layout.plan import Share
@@ -73,8 +73,8 @@ class Gathers:
             return True
         return ended or fed
 
-    def _hungry(self) -> bool:
-        return len(self._going) < self.ahead
+    def _hungry(self, large: bool) -> bool:  # noqa: FBT001
+        return len(self._going) < (self.ahead if large else TOGETHER)
 
     def _ask(self, effect: do.LaunchGather) -> None:
         shape = self.shape_of(effect) if self.launches.hungry is not None else None
@@ -88,9 +88,11 @@ class Gathers:
             self.prepared.ready(effect, self.entries.get(effect.room), shape)
 
     def _bind(self, effect: do.LaunchGather, entry: RoomEntry, shape: Shape) -> ReadyLaunch:
+        if entry.table is NO_TABLE:
+            self.staging.lane.place_all()
         share, _, nbytes = shape
         start = effect.slot * self.slot_bytes
-        parts = ((share, self.staging.near[start : start + nbytes]),)
+        parts = ((share, self.staging.parts[start, nbytes]),)
         launch = self.kernels.bind("gather", self.pool, entry.table, effect.first, effect.tokens, parts)
         return ReadyLaunch(entry, shape, launch, start, start + nbytes, share.src_layer + share.layers)
 
@@ -108,9 +110,11 @@ class Gathers:
         if not self._going and self._over(key, ticket):
             return
         self._going.append((key, ticket))
-        if made.end - made.first > SMALL or (len(self._going) == 1 and not self.launches):
+        large = made.end - made.first > SMALL
+        if large or (len(self._going) == 1 and not self.launches):
             self.meanwhile(effect)
-        self._look()
+        if large or not self.launches:
+            self._look()
 
     def _look(self) -> bool:
         moved = False

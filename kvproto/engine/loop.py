@@ -33,9 +33,7 @@ class Loop(EventLoop):
     def __init__(self, rank: Rank, control: Control, clock: Clock) -> None:
         super().__init__(rank, control, clock)
         self.rank = rank
-        self.connections = Connections(
-            lambda: self.control, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link))
-        )
+        self.connections = Connections(self, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link)))
         self.handlers |= {
             do.Transmit: self.connections.transmit, Report: self._report, do.BindLink: self._bind,
             do.SayReset: self._say_reset,

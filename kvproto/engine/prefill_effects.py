@@ -78,6 +78,7 @@ class PrefillData:
         )  # fmt: skip
         self.prepared = self.gathers.prepared
         self.writes = RankWrites(loop, transport, self.drafts)
+        self.writes.others = lambda: bool(self.gathers)
         self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement)
         self.stores = PreparedLaunches[do.PreparePages, MappedPart](self._bind, self.prepared.kept)
         rank.tells = transport.caps.native_notify
@@ -108,6 +109,8 @@ class PrefillData:
         """Finished gathers, ended writes, writes that found no room before."""
         if self.writes.stored:
             self.writes.stored.clear()
+        if self.lane.unplaced:
+            self.lane.place_all()
         moved = self.gathers.poll()
         news = self.transport.poll()
         for event in news:

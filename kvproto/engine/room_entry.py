@@ -89,6 +89,8 @@ class RoomEntry:
 
 #: a table without pages
 NO_PAGES: HostPages = np.empty(0, np.int64)
+#: of a room whose table is not on its way to the device yet
+NO_TABLE = torch.from_numpy(NO_PAGES)
 
 
 def as_table(pages: Any) -> HostPages:

@@ -29,6 +29,22 @@ from kvproto.io.kernels.base import Events, EventTicket, Ticket
 from kvproto.io.kernels.host_copies import copy_bytes
 
 Kind = Literal["device", "pinned"]
+#: parts of a buffer that are kept
+PARTS = 4096
+
+
+class Parts(dict[tuple[int, int], torch.Tensor]):
+    """Parts of a buffer, by first byte and length; some are kept: to cut a tensor costs more than to find it again."""
+
+    def __init__(self, whole: torch.Tensor) -> None:
+        self._whole = whole
+
+    def __missing__(self, part: tuple[int, int]) -> torch.Tensor:
+        if len(self) >= PARTS:
+            self.clear()
+        first, nbytes = part
+        found = self[part] = self._whole[first : first + nbytes]
+        return found
 
 
 class Staging:
@@ -41,6 +57,8 @@ class Staging:
         self.lane, self.twins = lane, kind == "pinned" and lane.stream is not None
         self.near = torch.empty(nbytes, dtype=torch.uint8, device=lane.device)
         self.wire = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True) if self.twins else self.near
+        #: bytes of `near`, by the first and how many they are
+        self.parts = Parts(self.near)
         self._events = Events()
         self._copies: Any = new_stream(lane.device) if self.twins else None
 

@@ -14,7 +14,7 @@ import torch
 
 from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.logs import SECURITY
-from kvproto.engine.room_entry import HostPages, RoomEntry, as_table, need_pages
+from kvproto.engine.room_entry import NO_TABLE, HostPages, RoomEntry, as_table, need_pages
 from kvproto.errors import ArgumentError
 from kvproto.io.control.control import Control
 from kvproto.io.control.keys import Keys
@@ -83,8 +83,11 @@ def need_room(
     given, missing = len(host), -(-tokens // layout.page_size) - len(host)
     if missing > 0:
         host = np.concatenate([host, np.zeros(missing, np.int64)])
-    table, placed = lane.place(host)
-    return RoomEntry(tokens, table, host, given, placed=placed)
+        table, placed = lane.place(host)
+        return RoomEntry(tokens, table, host, given, placed=placed)
+    entry = RoomEntry(tokens, NO_TABLE, host, given)
+    lane.put_off(entry)
+    return entry
 
 
 def need_more_pages(layout: Layout, entry: RoomEntry, upto: int, pages: Any, pool: Pool) -> HostPages:

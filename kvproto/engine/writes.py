@@ -7,8 +7,9 @@ machine says so, at once: between the two nothing happens.
 Four things make a batch wait, and none decides anything but when: what it reads is not computed yet (a write over
 pages reads the pool itself, so no stream orders it after the forward), the transport has no room for it (it is offered
 again in the next pass, in order, and a peer that has no room yet is asked once), the pass has posted enough, or it is
-small and others are about to be ready (`hold`).  At most `BUDGET` pieces are posted in one pass, so that a loop with
-much to slice still beats, hears and fires its timers.
+small and others are about to be ready (`hold`): then up to `TOGETHER` wait for one another, no longer than `HOLD_S`.
+At most `BUDGET` pieces are posted in one pass, so that a loop with much to slice still beats, hears and fires its
+timers.
 
 Staged writes to one peer that are to be posted at one moment, as the last of the events at hand is dealt with, are one
 write of the transport: one request, one post, one status to ask for, one tag with all their notes.  What it costs is
@@ -49,6 +50,8 @@ class KernelBatch:
 Batch = StagedWrite | KernelBatch | list[WritePart]
 #: pieces that one pass posts: some 50 ms
 BUDGET = 16384
+#: small writes that wait for one another, and for how many seconds at most
+TOGETHER, HOLD_S = 8, 2e-4
 
 
 @dataclass(slots=True)
@@ -79,29 +82,36 @@ class RankWrites:
         self.doubtful: list[Handle] = []
         self.pieces = self.nbytes = 0
         self._waiting: deque[Key] = deque()
+        #: small ones that wait for others, since when (0: nobody has looked yet), and whether others will be ready soon
+        self._held: deque[Key] = deque()
+        self._since = 0.0
+        self.others: Callable[[], bool] = lambda: False
         self._full: set[PeerId] = set()
         self._turn = self._left = 0
         loop.handlers |= {do.PostBatch: self._post, do.DropBatches: self._drop}
 
     def __bool__(self) -> bool:
         """Whether something is in flight, or waits for room."""
-        return bool(self.flying or self._waiting)
+        return bool(self.flying or self._waiting or self._held)
 
     def offer(
         self, key: Key, peer: PeerId, batches: deque[Batch], after: Any = None, *, hold: bool = False
     ) -> None:  # fmt: skip
-        """These batches are ready, to be posted in their order, once this event has passed; `hold`: rather with what
-        is ready by the next look than now.
+        """These batches are ready, to be posted in their order, once this event has passed; `hold`: rather with others
+        that will be ready soon than now.
         """
         left = self.unposted[key] = UnpostedWrite(peer, batches, after)
         if hold:
-            self._waiting.append(key)
+            self._held.append(key)
         else:
             self._offer(key, left)
 
     def poll(self) -> bool:
         """Offer what waits, in order, and look at what is in doubt; whether something was posted."""
         before = self.pieces
+        if self._held and self._enough():
+            self._waiting += self._held
+            self._held.clear()
         waiting, self._waiting = self._waiting, deque()
         self._full.clear()
         for key in waiting:
@@ -119,6 +129,16 @@ class RankWrites:
         if self.doubtful:
             self.doubtful = [handle for handle in self.doubtful if not self._settled(handle)]
         return self.pieces > before
+
+    def _enough(self) -> bool:
+        """Whether what is held has waited for others as long as it should."""
+        if len(self._held) < TOGETHER and self.others():
+            now = self.loop.clock.real()
+            self._since = self._since or now
+            if now - self._since <= HOLD_S:
+                return False
+        self._since = 0.0
+        return True
 
     def hear(self, event: Completed | Failed) -> None:
         """The transport says that a write is over, or has failed."""

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from kvproto.engine.device_streams import DeviceStreams
-from kvproto.engine.room_entry import HostPages, RoomEntry
+from kvproto.engine.room_entry import NO_TABLE, HostPages, RoomEntry
 from kvproto.io.kernels.base import EventTicket, Kernels, Pool, Side, StagedPart, Ticket
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Share
@@ -165,10 +165,13 @@ class SlowStreams(DeviceStreams):
         """As on any device, later."""
         at, entry.given = entry.given, entry.given + len(more)
         entry.pages[at : entry.given] = more
-        return self._copy(entry.table, more, at, entry.given) if len(more) else None
+        if not len(more) or entry.table is NO_TABLE:
+            return None
+        return self._copy(entry.table, more, at, entry.given)
 
     def _copy(self, table: torch.Tensor, pages: HostPages, first: int, end: int) -> FakeEvent:
-        coming, where = self.fake.coming.setdefault(table.data_ptr(), []), range(first, end)
+        coming, begin = self.fake.coming.setdefault(table.untyped_storage().data_ptr(), []), table.storage_offset()
+        where = range(begin + first, begin + end)
         coming.append(where)
 
         def copy() -> None:
@@ -220,8 +223,9 @@ class SlowKernels(Kernels):
             stream.wait_event(after)
 
         def run() -> None:
-            pages = range(first // pool.page_size, -(-(first + tokens) // pool.page_size))
-            for coming in self.device.coming.get(table.data_ptr(), ()):
+            begin = table.storage_offset()  # tables may be parts of one
+            pages = range(begin + first // pool.page_size, begin - (-(first + tokens) // pool.page_size))
+            for coming in self.device.coming.get(table.untyped_storage().data_ptr(), ()):
                 if max(coming.start, pages.start) < min(coming.stop, pages.stop):
                     raise AssertionError(f"a {side} of tokens {first}..{first + tokens - 1} reads a page table "
                                          "that is not on the device yet")  # fmt: skip

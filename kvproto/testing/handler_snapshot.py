@@ -93,7 +93,8 @@ def _prefill(stage: HandlerStage, rank: Any, data: Any) -> object:
         sorted((slot, stage.number(mark[0]), mark[1]) for slot, (mark, _) in data.drafts._kept.items()),  # noqa: SLF001
         [(_key(stage, key), len(left.batches)) for key, left in writes.unposted.items()],
         [[_key(stage, key) for key in keys] for keys in writes.flying.values()], len(writes.doubtful),
-        [_key(stage, key) for key in writes._waiting],  # noqa: SLF001
+        [_key(stage, key) for key in (*writes._held, *writes._waiting)], len(writes._held),  # noqa: SLF001
+        [len(entry.pages) for entry in data.lane.unplaced],
         sorted((_key(stage, key), slot) for key, slot in rank.slot_of.items()), rank.free_slots,
         [_key(stage, key) for key in rank.slot_queue], [_key(stage, key) for key in rank.permit_queue],
         len(data.leaving), len(data.link_peer),
@@ -104,7 +105,8 @@ def _decode(stage: HandlerStage, rank: Any, data: Any) -> object:
     ring = rank.ring
     regions = [(region.offset, region.round - ring.round, grant in ring.freed) for grant, region in ring.live.items()]
     turns = data.launches.turns.passed, rank.space_turns.passed
-    return sorted(_key(stage, key) for key in data.scatters), regions, ring.head, turns
+    unplaced = [len(entry.pages) for entry in data.lane.unplaced]
+    return sorted(_key(stage, key) for key in data.scatters), regions, ring.head, turns, unplaced
 
 
 def _key(stage: HandlerStage, key: Any) -> tuple[Any, ...]:

@@ -53,6 +53,8 @@ ALONE = "alone"
 """Marks what was prepared of a single share, for scatters of some of them."""
 
 SAME: AbstractContextManager[object] = nullcontext()
+#: the current device's index, a fifth of the time of `torch.cuda.current_device`
+_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)  # noqa: SLF001
 
 
 class TritonKernels:
@@ -181,7 +183,7 @@ class TritonKernels:
     @staticmethod
     def _at(place: int) -> AbstractContextManager[object]:
         """Make that device the current one, if it is not."""
-        if INTERPRETED or torch.cuda.current_device() == place:
+        if INTERPRETED or _device() == place:
             return SAME
         return torch.cuda.device(place)
 
