@@ -23,7 +23,7 @@ from kvproto.engine.mapped_pages import MappedPages, MappedPart
 from kvproto.engine.pool_memory import costs_profile, open_memory
 from kvproto.engine.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.engine.prepared_writes import SMALL, PreparedWrites
-from kvproto.engine.room_entry import RoomEntry
+from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.engine.writes import KernelBatch, RankWrites
 from kvproto.errors import KvprotoError
@@ -199,6 +199,8 @@ class PrefillData:
         return self.mapped.get(to, layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups))
 
     def _bind(self, effect: do.PreparePages, entry: RoomEntry, mapped: MappedPart) -> ReadyLaunch:
+        if entry.table is NO_TABLE:
+            self.lane.place_all()
         launch = mapped.bind(entry.table, effect.pages, effect.first, effect.tokens, self.lane)
         return ReadyLaunch(entry, mapped, launch, 0, mapped.token_bytes * effect.tokens, 0)
 
