@@ -439,5 +439,16 @@ def test_what_a_kernel_stores_is_launched_for_its_peer_and_counted(world: World)
     world.writes.offer(KEY, PEER, deque([KernelBatch(launch, (1, 2), 50)]))
     world.submit([])
     assert world.drafts == [(PEER, launch, (1, 2))] and (world.writes.pieces, world.writes.nbytes) == (1, 50)
+    assert len(world.writes._kernels) == 1 and not world.writes.stored
     world.end(0)
     assert world.told == [DONE] and world.over()
+    assert world.writes.stored == {KEY} and not world.writes._kernels
+
+
+def test_what_a_kernel_could_not_store_is_not_told_as_stored(world: World) -> None:
+    launch: Any = object()
+    world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
+    world.writes.offer(KEY, PEER, deque([KernelBatch(launch, (1, 2), 50)]))
+    world.submit([])
+    world.fail(0, settled=True)
+    assert world.told == [LOST] and not world.writes.stored and not world.writes._kernels
