@@ -117,6 +117,14 @@ def a_timer_that_nobody_knows() -> Table[Value]:
     return table
 
 
+def a_timer_that_is_not_started_anew() -> Table[Value]:
+    table = good(timers={Small.WAIT: "resend"})
+    table.events = (*table.events, TimerFired)
+    table.row(Small.WAIT, TimerFired)
+    table.rows[-1] = replace(table.rows[-1], again=False)
+    return table
+
+
 PLANTED: list[tuple[Callable[[], Table[Value]], str, str]] = [
     (undecided_pair, "undecided", "Gathered in LOST"),
     (undecided_guard, "undecided", "Gathered in LOST"),
@@ -128,6 +136,7 @@ PLANTED: list[tuple[Callable[[], Table[Value]], str, str]] = [
     (a_foreign_state, "unknown", "another table"),
     (a_timer_event_without_a_timer, "unknown", "WAIT has no timer"),
     (a_timer_that_nobody_knows, "unknown", "'patients'"),
+    (a_timer_that_is_not_started_anew, "spent", "its timer has ended"),
 ]
 
 

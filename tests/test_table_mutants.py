@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.night import NIGHT, by_night
@@ -15,12 +16,18 @@ from support.night import NIGHT, by_night
 from kvproto.errors import ArgumentError
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table_patching import TablePatch
+from kvproto.fsm.vocabulary import Event
 from kvproto.mutate import table_gate, verdict_log
 from kvproto.mutate.changed_functions import conditions, fields, negated, without_condition, without_field
+from kvproto.mutate.commuting import PLACES, place_of, why_apart
 from kvproto.mutate.table_judges import EQUAL, Effort, TableVerdict, judge
 from kvproto.mutate.table_operators import OPERATORS, SUBJECTS, TableMutant, mutants, sample
+from kvproto.protocol import effects as do
 from kvproto.protocol.states import DGrant
+from kvproto.protocol.tables import links
 from kvproto.protocol.tables.decode_grant import DGrantValue, as_agreed, gives_up
+from kvproto.rank.base import Rank
+from kvproto.testing.simulation import FAULTS, Simulation
 
 ROOT = Path(__file__).parent.parent
 EVERY = mutants()
@@ -82,7 +89,12 @@ def test_a_guard_loses_one_condition_and_a_change_one_field() -> None:
     ("name", "who"),
     [
         ("decode_grant: FILLING PartArrived [last_part] - to NEW", "lint"),
+        ("decode_link: AWAIT_RETURN TimerFired [tries_left] - not again", "lint"),
         ("decode_grant: FILLING PartArrived [last_part] - negated", "proof"),
+        ("prefill_room: OPEN AuxProvided [first_aux] - not again", "proof"),
+        ("prefill_room: AWAIT_ENGINE EngineOpened - own without work", "proof"),
+        ("prefill_room: AWAIT_NOTED PeerNoted - no drop", "proof"),
+        ("decode_room: AWAIT_PEERS AuxLanded [first_aux] - have_aux without traceparent", "proof"),
         ("decode_link: AWAIT_WELCOME CallAsked [wanted_again] - without v.leaving", EQUAL),
     ],
 )
@@ -112,7 +124,7 @@ def test_reasons_are_for_mutants_that_there_are_and_tests_are_files(tmp_path: Pa
 
 def test_a_log_is_taken_up_again_and_shards_are_read_together(tmp_path: Path) -> None:
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    asked = sample(EVERY, 9, 2)
+    asked = sample([each for each in EVERY if each.operator != "swap"], 9, 2)  # what commutes needs no verdict
     first, second = verdict_log.shard(asked, 1, 2), verdict_log.shard(asked, 2, 2)
     assert sorted(first + second) == asked
     for each in first:
@@ -151,3 +163,63 @@ def test_a_seeded_sample_leaves_no_survivor_without_a_reason(capfd: pytest.Captu
     assert [each.mutant.name for each in table_gate.survivors(known, found)] == []
     assert sum(each.killed for each in found) > len(found) / 2
     assert len(told) <= len(found) == COUNT and f"| all | {COUNT} |" in table_gate.table(known, found)
+
+
+# ------------------------------------------------------------------------------------------ effects in another order
+def books(rank: Any) -> str:
+    """What the rank has lent, and who waits for what."""
+    names = ("free_slots", "slot_of", "slot_queue", "credits", "credit_queues", "permits", "permit_queue", "watch")
+    return repr([getattr(rank, name, None) for name in (*names, "space_queue", "chunk_of")])
+
+
+def test_what_may_be_exchanged_is_what_a_rank_keeps_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each effect touches the one place that is said of it, in simulated worlds in which everything goes wrong."""
+    seen: dict[str, set[type]] = {name: set() for name in PLACES}
+    made = Rank.__init__
+
+    def watched(rank: Any, *args: Any, **options: Any) -> None:
+        made(rank, *args, **options)
+        rank.inner = Inner(rank)
+
+    class Inner(dict[type, Any]):
+        """The handlers, each looked at before and after."""
+
+        def __init__(self, rank: Any) -> None:
+            self.rank = rank
+            for kind, act in rank.inner.items():
+                self[kind] = act
+
+        def __ior__(self, others: Any) -> Any:  # type: ignore[misc]
+            for kind, act in others.items():
+                self[kind] = act
+            return self
+
+        def __setitem__(self, kind: type, act: Any) -> None:
+            place, rank = place_of(kind), self.rank
+            if not place or issubclass(kind, Event):
+                super().__setitem__(kind, act)
+                return
+
+            def looked_at(effect: Any) -> None:
+                queue, out, lent = list(rank._queue), list(rank._out), books(rank)
+                act(effect)
+                seen[place].add(kind)
+                assert place in ("said", "done") or rank._out == out, kind
+                assert place in ("heard", "lent") or list(rank._queue) == queue, kind
+                assert place != "heard" or list(rank._queue)[: len(queue)] == queue, kind
+                assert place != "lent" or list(rank._queue)[len(rank._queue) - len(queue) :] == queue, kind
+                assert place in ("lent", "watched") or books(rank) == lent, kind
+
+            super().__setitem__(kind, looked_at)
+
+    monkeypatch.setattr(Rank, "__init__", watched)
+    for seed in (1, 2):
+        assert Simulation(seed, 60, tuple(FAULTS), ring=4096).run().breach == ""
+    assert {do.Send, do.SayHello} <= seen["said"] and do.OpenWindow in seen["heard"] and do.FreeSlot in seen["lent"]
+    assert {do.StopSends, do.StopGrants, do.DrainGrants, do.AskLinks, do.RaiseLinkDown} <= seen["heard"]
+    assert {do.TakeSlot, do.FreeCredit, do.LeaveQueue} <= seen["lent"] and {do.ScatterChunk} <= seen["done"]
+
+
+def test_a_dialled_line_is_no_place_of_its_own() -> None:
+    assert why_apart(links.raise_quiet, links.say_hello) and not why_apart(links.dial, links.say_hello)
+    assert judge(named("decode_link: NEW CallAsked - say_hello before dial"), NOTHING, ROOT).judge == "proof"

@@ -18,6 +18,7 @@ what is an error:
   unreachable  no row leads to the state
   no-way-out   no way leads from the state to a final one
   unknown      a row names an event, a state or a timer that the table does not have
+  spent        a row on a timer's end stays, and does not start the timer anew
   opens        a row makes the machine without saying so, or says so and makes none
   out-of-reach    a row on an event that never comes in its state
   nobody-raises   an event without a source, or one that no table takes

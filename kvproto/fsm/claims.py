@@ -26,6 +26,7 @@ import msgspec
 from kvproto.fsm.table import Output, Table, Value
 from kvproto.fsm.vocabulary import Event, State
 
+INFINITY = float("inf")
 V = TypeVar("V", bound=Value)
 F = TypeVar("F", bound=Callable[..., bool])
 #: no event has been seen yet
@@ -53,13 +54,15 @@ class Step(msgspec.Struct):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """`about`: states, events or effects (none: all); `name`: the property that a promise is part of."""
+    """`about`: states, events or effects (none: all); `name`: the property that a promise is part of; `on`: of which
+    events' steps it is asked (none: of all)."""
 
     about: tuple[Any, ...]
     text: str
     test: Callable[..., bool]
     name: str = ""
     paid: str = ""
+    on: tuple[type[Event], ...] = ()
 
 
 class Claims(Generic[V]):
@@ -94,14 +97,17 @@ class Claims(Generic[V]):
 
         return keep
 
-    def promises(self, name: str, *effects: type[Output]) -> Callable[[F], F]:
+    def promises(
+        self, name: str, *effects: type[Output], on: tuple[type[Event], ...] = ()
+    ) -> Callable[[F], F]:  # fmt: skip
         """Whenever one of these effects is left behind, it is so; the function takes (step, effect).
 
-        Without effects: at every step, and the function takes the step alone.
+        Without effects: at every step, or at those `on` these events, and the function takes the step alone.
         """
+        assert not (effects and on), "a promise is about effects, or about steps"
 
         def keep(test: F) -> F:
-            self.promises_.append(Claim(effects, sentence(test), test, name=name))
+            self.promises_.append(Claim(effects, sentence(test), test, name=name, on=on))
             return test
 
         return keep
@@ -123,6 +129,17 @@ class Claims(Generic[V]):
 def sentence(function: Callable[..., Any]) -> str:
     """The first line of a docstring."""
     return (function.__doc__ or function.__name__).strip().splitlines()[0]
+
+
+def in_order(step: Step, first: type[Any], later: type[Any]) -> bool:
+    """Of two kinds of effects: if both are left behind, the first one comes first."""
+    kinds = [type(each) for each in step.effects]
+    return first not in kinds or later not in kinds or kinds.index(first) < kinds.index(later)
+
+
+def timed_anew(v: Value) -> bool:
+    """The time of its state has begun.  In a proof no time runs before the step, so it is the step that begins it."""
+    return v.due < INFINITY
 
 
 def within(some: int, others: int) -> bool:

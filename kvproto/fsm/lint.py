@@ -8,6 +8,7 @@ These are errors, each with the file and line of the row (or of the pair) that i
 * `no-way-out`: a state from which no row path leads to a final one (tables that have final states);
 * `unknown`: a row on an event, or in a state, that the table does not have; a timer's event in a state without
   a timer; a timer that has no numbers in the given `timing`;
+* `spent`: a row on a timer's end that stays, and does not start the timer anew: nothing would ever wake the machine;
 * `opens`: a row that makes the machine without saying so, or says so and makes none;
 * `nobody-raises`: an event of the table that has no source; an event that is raised and that no table takes;
 * `out-of-reach`: a row on an event that never comes in its state, as its routes have it;
@@ -49,7 +50,7 @@ def lint(table: Table[Any], timing: NamedTimers, sources: Sources | None = None)
     rows = table.pairs()
     outside = sources.outside(table) if sources is not None else {event: set(table.states) for event in table.events}
     found = [*_undecided(table, rows, outside), *_never_fires(table, rows), *_graph(table), *_unknown(table, timing)]
-    found += _opens(table)
+    found += [*_opens(table), *_spent(table)]
     if sources is not None:
         found += _out_of_reach(table, outside, sources.within(table))
     return sorted(found, key=lambda f: (f.where, f.kind))
@@ -138,6 +139,12 @@ def _opens(table: Table[Any]) -> list[Finding]:
         elif row.opens and not makes:
             found.append(_finding(table, "opens", f"{row} makes no machine: write `row`", row))
     return found
+
+
+def _spent(table: Table[Any]) -> list[Finding]:
+    rows = [row for row in table.rows if issubclass(row.event, TimerFired) and row.verb == "row" and not row.again]
+    return [_finding(table, "spent", f"{row} stays, and its timer has ended", row)
+            for row in rows if row.target is row.source and row.source in table.timers]  # fmt: skip
 
 
 def _out_of_reach(

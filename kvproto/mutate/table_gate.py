@@ -2,7 +2,8 @@
 
 `spec/table-mutants.toml` names the tests that are asked last, and says of survivors why nobody has to notice them; a
 reason is for every mutant whose name fits its pattern (`*` stands for anything), and belongs to one operator.  For
-effects that are left out the reasons of `kvproto check --gate` count, too: it is the same question.
+effects that are left out the reasons of `kvproto check --gate` count, too: it is the same question.  Effects that are
+exchanged need no reason if they leave what they say in different places (`commuting`).
 `spec/table-kills.toml` remembers which world or test noticed a mutant, so that it is asked first the next time.
 """
 
@@ -21,6 +22,7 @@ from kvproto.check import deletion_mutants
 from kvproto.check.configs import CONFIGS
 from kvproto.check.parallel_search import spread
 from kvproto.errors import ArgumentError
+from kvproto.mutate.commuting import why_apart
 from kvproto.mutate.table_judges import AGREED, EQUAL, Effort, TableVerdict, judge
 from kvproto.mutate.table_operators import OPERATORS, TableMutant, mutants
 from kvproto.mutate.trial import wait_for
@@ -41,6 +43,8 @@ class TableReasons(msgspec.Struct, frozen=True):
         """Why nobody has to notice it; empty: nobody has said."""
         said = self.equivalent.get(mutant.operator, {})
         found = next((why for pattern, why in said.items() if fits(mutant, pattern)), "")
+        if not found and mutant.operator == "swap" and mutant.row is not None:
+            return why_apart(*mutant.row.do[mutant.variant : mutant.variant + 2])
         return found or (mutant.operator == "effect" and deletion_mutants.reason(mutant.name)) or ""
 
 
@@ -106,7 +110,7 @@ def _try(mutant: TableMutant, *, root: Path, kills: dict[str, str], effort: Effo
 
 def ready(root: Path, known: TableReasons) -> None:
     """With the tables as they are no test fails; ArgumentError: one does, and would be said to notice all mutants."""
-    if failed := wait_for(root, known.tests, 10 * Effort().tests_s):
+    if known.tests and (failed := wait_for(root, known.tests, 10 * Effort().tests_s)):
         raise ArgumentError(f"{failed} fails with the tables as they are: mend it, or take it out of {FILE}")
 
 

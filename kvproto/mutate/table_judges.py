@@ -32,11 +32,12 @@ from kvproto.mutate.equal_steps import Reach, StepPair, pair_of
 from kvproto.mutate.table_operators import SUBJECTS, TableMutant
 from kvproto.mutate.trial import wait_for
 from kvproto.mutate.world_sizes import LATER, WorldSize, sizes
+from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.timing import Timing
 from kvproto.prove import ends
 from kvproto.prove.gate import SIDES
-from kvproto.prove.proof import PairProof, TableProver
+from kvproto.prove.proof import TableProver
 from kvproto.prove.runs import TABLES as CLAIMS
 
 #: operators that only time can tell
@@ -71,6 +72,7 @@ class TableVerdict(msgspec.Struct, frozen=True):
 def judge(mutant: TableMutant, effort: Effort, root: Path, hint: str = "") -> TableVerdict:
     """Plant it, and ask; `hint`: the world or test that noticed it once, which is then asked before the others."""
     begun = time.perf_counter()
+    tables_digest()  # kept from now on: what a mutant is made of has no source
     steps = StepPair(mutant.table, pair_of(mutant.row)) if mutant.row is not None else None
     with TablePatch() as bench:
         mutant.plant(bench)
@@ -120,14 +122,11 @@ def _linted(mutant: TableMutant) -> str:
 
 
 def _unproved(mutant: TableMutant, steps: StepPair) -> str:
-    broken = _failures(TableProver(CLAIMS[mutant.table], Timing()).prove(steps.pair))
+    broken = TableProver(CLAIMS[mutant.table], Timing()).fails(steps.pair)
     if not broken and mutant.table in SIDES:
-        broken = _failures(ends.EndsProver().pair(SIDES[mutant.table], steps.pair))
+        failures = ends.EndsProver().pair(SIDES[mutant.table], steps.pair).failures
+        broken = failures[0].claim if failures else ""
     return broken
-
-
-def _failures(proof: PairProof) -> str:
-    return proof.failures[0].claim if proof.failures else ""
 
 
 # ------------------------------------------------------------------------------------------------- worlds

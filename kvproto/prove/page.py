@@ -35,8 +35,9 @@ can fire leads to a value that does, and that what is *promised* of each effect 
 time is any number. No row raises (S10, of these steps). Whoever breaks the contract is not in these proofs unless a
 row says so: `kvproto fuzz` and the hostile worlds are for that.
 
-Liveness (L1 to L5) is not proved here, but for the order in which regions come into use. Nor are the handlers, the
-codec, the layouts and the kernels, which have tests; nor that a message reaches the machine that it names (below).
+Of liveness (L1 to L5) is proved what each step owes to it: when a time begins anew, what is counted, who is told to
+stop, in which order regions come into use. That everything ends is not. Nor are the handlers, the codec, the layouts
+and the kernels, which have tests; nor that a message reaches the machine that it names (below).
 
 What is not proved is shown as a *counterexample to induction*: state, witness, event, row, and what comes of it. The
 run that leads there may or may not exist. In the first case the row is wrong; else the invariant has to say more. An

@@ -70,7 +70,8 @@ class ClaimsAsked:
         raised = [(c, Breach("nobody can have raised this event", f"{c.text} ({c.paid})")) for c in claims.assumptions
                   if not c.about or issubclass(row.event, c.about)]  # fmt: skip
         kept = [(c, Breach("the invariant", c.text)) for c in claims.invariant if not c.about or row.target in c.about]
-        at_each = [(c, Breach(c.name, c.text)) for c in claims.promises_ if not c.about]
+        at_each = [(c, Breach(c.name, c.text)) for c in claims.promises_
+                   if not c.about and issubclass(row.event, c.on or object)]  # fmt: skip
         lines = [HEAD, *_asked(raised, ("before", "event", "seen"), names, "    "), FOLLOW]
         if kept:
             lines += [MOVED, *_asked(kept, ("after", "then"), names, "        ")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto.fsm.claims import Claims, Ghost, Step, among, apart, within
+from kvproto.fsm.claims import Claims, Ghost, Step, among, apart, in_order, timed_anew, within
 from kvproto.layout.sharding import chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -68,6 +68,11 @@ def work(v: V) -> DecodeWork:
 def chunks_of(v: V) -> int:
     """How many chunks its plan has."""
     return chunks(v.tokens, v.prefix, v.terms.grid, v.terms.layer_groups)
+
+
+def patient_anew(v: V) -> bool:
+    """Its time begins anew, and nobody has been asked since."""
+    return timed_anew(v) and work(v).tries == 0
 
 
 # --------------------------------------------------------------------------------------- the invariant
@@ -267,3 +272,69 @@ def one_grant_a_chunk(step: Step, effect: ev.StagingRequested | ev.PagesRequeste
     seen = step.seen
     fresh = not among(effect.chunk, seen.granted) and not among(effect.chunk, seen.landed)
     return fresh and among(effect.peer, effect.writers) and effect.writers == step.after.terms.writes
+
+
+@promises("L1", ev.StagingRequested, ev.PagesRequested, do.DeliverAux)
+def has_its_time_when_it_moves(step: Step, effect: object) -> bool:
+    """A room of which a chunk is asked for, or whose aux row lands, is given its whole time again, if it is not over."""
+    return step.after.state is S.DONE or patient_anew(step.after)
+
+
+@promises("L1", on=(ev.ChunkLanded, ev.RoomRenewed))
+def has_its_time_when_it_lands(step: Step) -> bool:
+    """So is one that all take part in, when a chunk of it lands; and one that is announced, when the engine says so again."""
+    waits = S.ANNOUNCED if isinstance(step.event, ev.RoomRenewed) else S.OPEN
+    return step.after.state is not waits or step.before.state is not waits or patient_anew(step.after)
+
+
+@promises("L1")
+def begins_with_all_its_tries(step: Step) -> bool:
+    """What is counted in a state (calls, questions, words that it is over) is counted from its beginning."""
+    return step.after.state is step.before.state or work(step.after).tries == 0 or step.after.state in (S.SETTLING, *ENDS)
+
+
+@promises("S12", on=(ev.RoomOpened,))
+def knows_what_it_was_opened_with(step: Step) -> bool:
+    """A room has the terms, the prompt, the prefix, the secret and the trace that its engine opened it with."""
+    after, e = step.after, step.event
+    if after.state is not S.AWAIT_PEERS or step.before.state is S.AWAIT_PEERS:
+        return True
+    same = after.terms == e.terms and after.tokens == e.tokens and after.prefix == e.prefix and after.runs == e.runs
+    return same and after.secret == e.secret and after.traceparent == e.traceparent
+
+
+@promises("S12", on=(ev.RoomAnnounced,))
+def announces_what_it_is_told(step: Step) -> bool:
+    """So has one that is announced."""
+    after, e = step.after, step.event
+    if after.state is not S.ANNOUNCED or step.before.state is S.ANNOUNCED:
+        return True
+    same = after.terms == e.terms and after.tokens == e.tokens
+    return same and after.secret == e.secret and after.traceparent == e.traceparent
+
+
+@promises("S12", do.DeliverAux)
+def belongs_to_a_trace(step: Step, effect: do.DeliverAux) -> bool:
+    """A room belongs to its engine's trace, or else to the one that comes with the aux row."""
+    return step.after.traceparent == (step.before.traceparent or step.event.traceparent)
+
+
+@promises("L1", on=(ev.TimerFired,))
+def counts_how_often_it_asks(step: Step) -> bool:
+    """Each time that the prefill ranks are asked, or told, once more is counted."""
+    return step.after.state is not step.before.state or work(step.after).tries == work(step.before).tries + 1
+
+
+@promises("L1")
+def stops_what_it_began(step: Step) -> bool:
+    """With the step that ends a room early its grants are told to stop; when nobody may write any more, they are told that."""
+    begins = step.after.state is S.DRAINING and step.before.state is not S.DRAINING
+    stops, drains = step.all_of(do.StopGrants), step.all_of(do.DrainGrants)
+    settles = step.after.state is S.SETTLING and step.before.state is not S.SETTLING
+    return len(stops) == (1 if begins else 0) and len(drains) == (1 if settles else 0)
+
+
+@promises("S6", do.AnnounceReleased)
+def is_told_the_outcome_first(step: Step, effect: do.AnnounceReleased) -> bool:
+    """The engine is told how a room ended before it is given the pages back, and given the aux row before it is told."""
+    return in_order(step, do.AnnounceOutcome, do.AnnounceReleased) and in_order(step, do.DeliverAux, do.AnnounceOutcome)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto.fsm.claims import Claims, Ghost, Step
+from kvproto.fsm.claims import Claims, Ghost, Step, in_order, timed_anew
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import DLink as T
@@ -145,6 +145,31 @@ def forgets_when_quiet(step: Step, effect: do.ForgetLink) -> bool:
     return not step.seen.writing
 
 
+@prefill_claims.promises("L1", do.ConnectPeer, do.SayRefusal)
+def has_its_time_for_each_call(step: Step, effect: object) -> bool:
+    """With each call that is taken up, and each that is refused, the time begins anew: of the wire-up, of forgetting."""
+    return timed_anew(step.after)
+
+
+@prefill_claims.promises("L1", do.BindLink, do.SayWelcome, do.ForgetLink)
+def says_it_when_there_is_a_line(step: Step, effect: object) -> bool:
+    """A link is bound before it is answered or wired, wired before the peer may use it, and taken down before it is
+    forgotten.
+    """
+    bound = in_order(step, do.BindLink, do.SayRefusal) and in_order(step, do.BindLink, do.ConnectPeer)
+    return bound and in_order(step, do.AdoptWire, do.SayWelcome) and in_order(step, do.Disconnect, do.ForgetLink)
+
+
+@prefill_claims.promises("L1", on=(ev.TimerFired,))
+def counts_its_beats(step: Step) -> bool:
+    """Each beat is counted from the last one that something was heard before."""
+    return not _again(step, S.UP) or step.after.silent == (1 if step.event.heard else step.before.silent + 1)
+
+
+def _again(step: Step, *states: S | T) -> bool:
+    return step.after.state is step.before.state and step.before.state in states
+
+
 # ---------------------------------------------------------------------------- the decode rank's invariant
 @decode_claims.holds(T.NEW, T.AWAIT_WELCOME, T.REFUSED)
 def nothing_old_is_left(v: D, g: SeenD) -> bool:
@@ -188,3 +213,58 @@ def is_reset_by_its_own_epoch(step: Step) -> bool:
     """A link is lost by a reset only if that is about its epoch."""
     stays = not isinstance(step.event, ev.ResetReceived) or step.after.state is step.before.state
     return stays or step.event.epoch == step.before.epoch
+
+
+@decode_claims.promises("L1")
+def begins_with_all_its_calls(step: Step) -> bool:
+    """Beats and calls without an answer are counted from the beginning of what they are counted for."""
+    before, after = step.before.state, step.after
+    return after.state is before or after.silent == 0 or after.state in (T.REFUSED, T.FORGOTTEN)
+
+
+@decode_claims.promises("S12", do.Dial)
+def dials_where_it_is_told(step: Step, effect: do.Dial) -> bool:
+    """A call goes to the address that the engine has named; the engine wants it, and nothing is held against it."""
+    after = step.after
+    return effect.address == step.event.address and after.address == effect.address and not after.leaving and not after.why
+
+
+@decode_claims.promises("L1", on=(ev.TimerFired,))
+def counts_its_words(step: Step) -> bool:
+    """Each beat, and each call, is counted from the last one that something was heard before."""
+    again = _again(step, T.UP, T.AWAIT_WELCOME, T.AWAIT_RETURN)
+    return not again or step.after.silent == (1 if step.event.heard else step.before.silent + 1)
+
+
+@decode_claims.promises("S9")
+def is_left_when_it_is_let_go(step: Step) -> bool:
+    """A link that the engine has let go of is one that is left, until it asks for it again."""
+    after, event = step.after, step.event
+    if after.state in (T.FORGOTTEN, T.REFUSED, T.NEW):
+        return True
+    if isinstance(event, ev.DisconnectAsked | ev.CallAsked):
+        return bool(after.leaving) == isinstance(event, ev.DisconnectAsked)
+    return bool(after.leaving) == bool(step.before.leaving)
+
+
+@decode_claims.promises("S12", on=(ev.DialFailed, ev.RefusalReceived, ev.WelcomeReceived))
+def says_why_it_is_refused(step: Step) -> bool:
+    """Why a link is refused, or cannot be called, is what was last said of it."""
+    before, after, event = step.before.state, step.after, step.event
+    if isinstance(event, ev.DialFailed) and before in (T.AWAIT_WELCOME, T.AWAIT_RETURN):
+        return after.why == event.why
+    if isinstance(event, ev.RefusalReceived) and step.all_of(do.RaiseLinkDown):
+        return after.why == event.why
+    return not isinstance(event, ev.WelcomeReceived) or after.state is before or after.state is T.UP or after.why == event.fault
+
+
+@decode_claims.promises("L1", do.SayHello, do.Transmit)
+def says_it_while_there_is_a_line(step: Step, effect: object) -> bool:
+    """A call goes out when its address was dialled, the last word before the line is forgotten."""
+    return in_order(step, do.Dial, do.SayHello) and in_order(step, do.Transmit, do.ForgetLink)
+
+
+@decode_claims.promises("S4", do.RaisePeerQuiet)
+def quiet_before_anything_new(step: Step, effect: do.RaisePeerQuiet) -> bool:
+    """What is over of the old link is told before the new one comes up, or is refused."""
+    return in_order(step, do.RaisePeerQuiet, do.RaiseLinkUp) and in_order(step, do.RaisePeerQuiet, do.RaiseLinkDown)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto.fsm.claims import Claims, Ghost, Step, among
+from kvproto.fsm.claims import Claims, Ghost, Step, among, in_order, timed_anew
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import Drained, Opened
@@ -89,6 +89,12 @@ def everybody_is_there(v: V, g: Seen) -> bool:
 
 
 @holds(S.OPEN)
+def is_at_work(v: V, g: Seen) -> bool:
+    """Its engine is at work."""
+    return v.work is not None
+
+
+@holds(S.OPEN)
 def opens_no_more_than_there_is(v: V, g: Seen) -> bool:
     """No chunk was opened that the plan does not have."""
     return work(v).next <= chunks_of(v)
@@ -112,7 +118,7 @@ def opens_nothing_early(v: V, g: Seen) -> bool:
     return g.live == 0 and work(v).live == 0
 
 
-@holds(S.OPEN, S.DRAINING)
+@holds(S.OPEN, S.DONE, *LOST)
 def counts_its_sends(v: V, g: Seen) -> bool:
     """It counts the sends that have not ended."""
     return work(v).live == g.live
@@ -258,3 +264,110 @@ def goes_on_with_whom_it_means(step: Step) -> bool:
     if before.state is not S.AWAIT_ENGINE or not isinstance(event, ev.EngineOpened) or not goes_on:
         return True
     return before.facts.claim == event.claim and before.tokens == event.tokens
+
+
+@promises("L1", do.OfferKv, do.OfferAux, do.WithdrawKv)
+def has_its_time_when_its_engine_moves(step: Step, effect: object) -> bool:
+    """An open room whose engine moves is given its whole time again."""
+    return step.after.state is not S.OPEN or timed_anew(step.after)
+
+
+@promises("L1", on=(ev.SendFinished, ev.PeerAnnounced))
+def has_its_time_when_a_send_ends(step: Step) -> bool:
+    """So is one of which a send ends; and one that waits, when a decode rank says that it will open it."""
+    after, waits = step.after, (S.AWAIT_ENGINE, S.AWAIT_PEERS)
+    moves = after.state in waits if isinstance(step.event, ev.PeerAnnounced) else after.state is S.OPEN
+    return not moves or timed_anew(after)
+
+
+@promises("L1", on=(ev.TimerFired,))
+def counts_how_often_it_tells(step: Step) -> bool:
+    """Each time that the decode ranks are told once more is counted."""
+    again = step.before.state is S.AWAIT_NOTED and step.after.state is S.AWAIT_NOTED
+    return not again or work(step.after).tries == work(step.before).tries + 1
+
+
+@promises("S12", on=(ev.TokensProduced, ev.TokensWithdrawn, ev.ForwardScheduled, ev.AuxProvided))
+def knows_what_is_computed(step: Step) -> bool:
+    """It knows how much its engine has said, and that it takes back; whether it is at work; whether the aux row is there."""
+    after, e = step.after, step.event
+    if step.before.state not in LIVE or after.state not in LIVE:
+        return True
+    if isinstance(e, ev.TokensProduced):
+        return after.work is not None and work(after).produced >= e.tokens and work(after).produced >= work(step.before).produced
+    if isinstance(e, ev.TokensWithdrawn):
+        return work(after).produced <= e.tokens and work(after).layers == 0
+    if isinstance(e, ev.ForwardScheduled):
+        return after.work is not None
+    return not isinstance(e, ev.AuxProvided) or bool(work(after).aux)
+
+
+@promises("S12", on=(ev.PeerOpened,))
+def knows_what_a_peer_said(step: Step) -> bool:
+    """Of a decode rank that opens it a room keeps the terms, the prompt, the prefix, whose it is, its trace and its runs."""
+    before, after, e = step.before, step.after, step.event
+    meets = before.state in (S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS) and after.state in (S.AWAIT_ENGINE, *LIVE, S.DONE)
+    if not meets:
+        return True
+    same = after.terms == e.terms and after.tokens == e.tokens and after.prefix == e.prefix and among(e.peer, after.peers)
+    said = after.facts.claim == e.claim and after.facts.their_runs >= e.runs
+    return same and said and after.facts.traceparent == (before.facts.traceparent or e.traceparent)
+
+
+@promises("S12", on=(ev.PeerAnnounced,))
+def knows_what_a_peer_announced(step: Step) -> bool:
+    """Of one that announces a room that nobody knew it keeps the terms, the prompt, and whose it is."""
+    after, e = step.after, step.event
+    if step.before.state is not S.UNKNOWN or after.state is not S.AWAIT_ENGINE:
+        return True
+    return after.terms == e.terms and after.tokens == e.tokens and after.facts.claim == e.claim
+
+
+@promises("S12", on=(ev.EngineOpened,))
+def knows_what_its_engine_said(step: Step) -> bool:
+    """Of its engine it keeps the trace, the time that it gives the room, and its runs; the room is its own."""
+    before, after, e = step.before, step.after, step.event
+    if before.state is not S.AWAIT_ENGINE or after.state not in (*LIVE, S.DONE):
+        return True
+    facts, owned = after.facts, work(after).owned and after.tokens == e.tokens
+    said = facts.within == e.within and facts.runs == e.runs and facts.their_runs == before.facts.their_runs
+    return owned and said and facts.traceparent == (e.traceparent or before.facts.traceparent)
+
+
+@promises("L1")
+def stops_what_it_began(step: Step) -> bool:
+    """With the step that ends a room early its sends are told to stop; that they have is what it goes on with."""
+    begins = step.after.state is S.DRAINING and step.before.state is not S.DRAINING
+    return len(step.all_of(do.StopSends)) == (1 if begins else 0)
+
+
+@promises("L1", on=(ev.PeerOpened, ev.PeerAnnounced, ev.PeerNoted, ev.PeerForgot, ev.LinkWentDown))
+def tells_who_does_not_know(step: Step) -> bool:
+    """Of a room that has ended, whoever opens or announces it is to be told; who has confirmed, forgotten it or is lost, not."""
+    before, after, e = step.before, step.after, step.event
+    if before.state not in (S.DRAINING, S.AWAIT_NOTED) or after.state not in LOST:
+        return True
+    if isinstance(e, ev.PeerOpened | ev.PeerAnnounced):
+        return among(e.peer, after.peers)
+    known = before.state is S.AWAIT_NOTED and isinstance(e, ev.PeerNoted)
+    return not (known or isinstance(e, ev.PeerForgot | ev.LinkWentDown)) or not among(e.peer, after.peers)
+
+
+@promises("L1")
+def ends_when_all_are_told(step: Step) -> bool:
+    """A room that has ended is closed when nobody is to be told any more, or was told often enough."""
+    closes = step.before.state in (S.DRAINING, S.AWAIT_NOTED) and step.after.state in (S.FAILED, S.ABORTED)
+    return not closes or isinstance(step.event, ev.TimerFired) or not step.after.peers
+
+
+@promises("L5", do.OpenWindow)
+def opens_no_more_than_a_window(step: Step, effect: do.OpenWindow) -> bool:
+    """No more sends are open than those of a window of chunks, and of the aux row."""
+    terms = step.after.terms
+    return effect.first == 0 or work(step.after).live <= terms.window * terms.writes.bit_count() + terms.aux.bit_count()
+
+
+@promises("S6", do.AnnounceReleased)
+def is_told_the_outcome_first(step: Step, effect: do.AnnounceReleased) -> bool:
+    """The engine is told how a room ended before it is given the pages back."""
+    return in_order(step, do.AnnounceOutcome, do.AnnounceReleased)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto.fsm.claims import Claims, Ghost, Step
+from kvproto.fsm.claims import Claims, Ghost, Step, in_order
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesReq, StagingReq, StgNotify
 from kvproto.protocol.states import PSend as S
-from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
+from kvproto.protocol.tables.prefill_send import PSendValue, granted_from, prefill_send
 
 NONE, QUEUES, HAS = 0, 1, 2
 
@@ -200,6 +200,12 @@ def region_may_be_written(v: V, g: Seen) -> bool:
     return g.usable
 
 
+@holds(S.AWAIT_CREDIT, S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, *BYPAGES)
+def names_no_slot(v: V, g: Seen) -> bool:
+    """It gathers nowhere."""
+    return v.slot == -1
+
+
 @holds(S.AWAIT_SLOT, S.AWAIT_PERMIT)
 def kv_is_there(v: V, g: Seen) -> bool:
     """Its KV is computed."""
@@ -337,3 +343,58 @@ def reads_what_is_computed(step: Step, effect: object) -> bool:
     return step.after.kv
 
 
+
+
+@promises("S1", on=(ev.StagingGranted,))
+def takes_the_grant_as_it_was_given(step: Step) -> bool:
+    """A region is taken as it was given, with the number, the place and the time that came with it."""
+    before, after, e = step.before, step.after, step.event
+    if before.state not in (S.AWAIT_GRANT, S.AWAIT_TURN):
+        return True
+    same = after.grant == e.grant and after.offset == e.offset and after.round == e.round and after.end == e.end
+    until = granted_from(before, e, step.now) + e.lease
+    return after.state is before.state or (same and after.lease == until and after.tries == 0)
+
+
+@promises("S1", on=(ev.PagesGranted,))
+def takes_the_pages_as_they_were_named(step: Step) -> bool:
+    """Pages are taken as they were named, until the lease ends that began with the request which is answered."""
+    before, after, e = step.before, step.after, step.event
+    if before.state not in (S.AWAIT_PAGES, S.AWAIT_PERMIT) or after.state not in (S.AWAIT_PAGES_KV, S.AWAIT_PERMIT):
+        return True
+    return after.pages == e.pages and after.lease == min(e.asked, step.now) + e.lease
+
+
+@promises("L1")
+def asks_with_all_its_tries(step: Step) -> bool:
+    """Who begins to ask, for a region, its pages or a confirmation, has asked nobody yet; nor has who waits, if the ring moves."""
+    before, after = step.before, step.after
+    moves = isinstance(step.event, ev.TimerFired) and before.mark != after.mark
+    asks = after.state in (S.AWAIT_TURN, S.AWAIT_PAGES, S.AWAIT_ACK) and after.state is not before.state
+    return not (asks or moves) or after.tries == 0
+
+
+@promises("L1", do.Send)
+def a_lease_begins_when_it_is_asked_for(step: Step, effect: do.Send) -> bool:
+    """What is asked for the first time, or because the time of an answer was over, or will be, is asked for from now on."""
+    first = isinstance(effect.body, StagingReq) and step.before.state is S.AWAIT_CREDIT
+    late = isinstance(step.event, ev.PagesGranted) or step.before.state is not S.AWAIT_PAGES
+    anew = isinstance(effect.body, PagesReq) and late
+    return not (first or anew) or step.after.asked == step.now
+
+
+@promises("L1", on=(ev.TimerFired,))
+def counts_how_often_it_asks(step: Step) -> bool:
+    """Each time that it asks again for what is needed, because its KV is there, is counted."""
+    before, after = step.before, step.after
+    again = after.state is before.state and after.state is not S.AWAIT_PERMIT
+    if not again or step.all_of(ev.RoomFailed) or after.mark != before.mark:
+        return True
+    idle = not before.kv and after.state in (S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_WATERMARK)
+    return after.tries == (before.tries if idle else before.tries + 1)
+
+
+@promises("S6", ev.SendFinished)
+def blames_before_it_ends(step: Step, effect: ev.SendFinished) -> bool:
+    """That it failed is said before that it has ended: a room whose last send ends is taken for one that went well."""
+    return in_order(step, ev.RoomFailed, ev.SendFinished)
