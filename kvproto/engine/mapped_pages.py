@@ -132,4 +132,4 @@ def _rows(strides: Strides, page_size: int) -> Rows:
 def _pages(nbytes: int, rows: Rows, heads: int, row: int) -> int:
     """How many pages lie in so many bytes, with the first so many heads of every token."""
     extent = (rows.page_size - 1) * rows.token + (heads - 1) * rows.head + row
-    return (nbytes - extent) // rows.page + 1 if nbytes >= extent else 0
+    return (nbytes - extent) // max(rows.page, 1) + 1 if nbytes >= extent else 0

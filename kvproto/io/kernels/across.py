@@ -1,9 +1,9 @@
 """Pages to pages: one kernel that reads a share from this rank's pool and stores it into a peer's.
 
-Where the peer's pool is mapped into this process (`kvproto.io.transports.mapped`) a page of it is an address like any
-other, and a kernel that stores there is a write over the link.  So what goes page to page needs no piece a page: the
-two tables of pages are all that the kernel has to know, and one launch moves a whole chunk of any cut at the rate of
-the link.  Nothing is gathered before, and nothing scattered after.
+Where the peer's pool is mapped into this process (`kvproto.io.transports.device_maps`) a page of it is an address like
+any other, and a kernel that stores there is a write over the link.  So what goes page to page needs no piece a page:
+the two tables of pages are all that the kernel has to know, and one launch moves a whole chunk of any cut at the rate
+of the link.  Nothing is gathered before, and nothing scattered after.
 
 Both sides are paged, so what is counted along is the share: *units*, the largest power of two bytes that divides what
 is contiguous on both sides (all heads of the share at a token, or one of them).  A program takes tiles of units in

@@ -99,14 +99,17 @@ class DeviceMaps:
         self._device: dict[PeerId, int] = {}
 
     def open(self, peer: PeerId, regions: Sequence[RegionEntry], device: int) -> None:
-        """Map what can be of these, for kernels of this device."""
-        driver, known = _driver(), self._addresses.get(peer, {})
-        shared = [each for each in regions if len(each.share) == HOST + HANDLE + OFFSET and each.index not in known]
+        """Map what can be of these, for kernels of this device.  They are all that the peer has: what an earlier table
+        said of a region holds no longer, however little is new.
+        """
+        self._addresses.pop(peer, None)
+        driver, found = _driver(), dict[int, int]()
+        shared = [each for each in regions if len(each.share) == HOST + HANDLE + OFFSET]
         shared = [each for each in shared if each.share[:HOST] == _host()]
         if driver is None or not shared:
             return
-        opened, found = self._opened.setdefault(peer, {}), dict(known)
-        self._device.setdefault(peer, device)
+        opened = self._opened.setdefault(peer, {})
+        device = self._device.setdefault(peer, device)
         with _on(driver, device) as there:
             for each in shared if there else ():
                 address = self._open(driver, opened, each)

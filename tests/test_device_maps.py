@@ -1,0 +1,108 @@
+"""What is mapped of a peer's device memory: what lies in the allocation, by its newest table, opened once."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kvproto.io.transports import device_maps
+from kvproto.io.transports.base import MemoryRegion, PeerId
+from kvproto.io.transports.device_maps import HANDLE, OFFSET, DeviceMaps
+from kvproto.io.transports.endpoint import RegionEntry
+
+PEER, BOOT = PeerId("peer"), b"this-host".ljust(device_maps.HOST)
+SIZE, FAR = 1 << 20, 1 << 40
+
+
+class Driver:
+    """The calls of the driver that maps need, over two allocations of a peer's: a handle is an allocation's name."""
+
+    def __init__(self) -> None:
+        self.whole = {b"one".ljust(HANDLE): FAR, b"two".ljust(HANDLE): FAR + 8 * SIZE}
+        self.opened: list[int] = []
+        self.closed: list[int] = []
+
+    def cuIpcOpenMemHandle_v2(self, place: Any, handle: Any, _flags: int) -> int:  # noqa: N802
+        base = self.whole.get(bytes(handle), 0)
+        place._obj.value = base
+        self.opened += [base] if base else []
+        return 0 if base else 201
+
+    def cuIpcGetMemHandle(self, handle: Any, base: ctypes.c_uint64) -> int:  # noqa: N802
+        name = next(name for name, at in self.whole.items() if at == base.value)
+        ctypes.memmove(ctypes.addressof(handle._obj), name, HANDLE)
+        return 0
+
+    def cuMemGetAddressRange_v2(self, base: Any, size: Any, address: ctypes.c_uint64) -> int:  # noqa: N802
+        for at in self.whole.values():
+            if at <= address.value < at + SIZE:
+                base._obj.value, size._obj.value = at, SIZE
+                return 0
+        return 1
+
+    def cuIpcCloseMemHandle(self, base: ctypes.c_uint64) -> int:  # noqa: N802
+        self.closed.append(base.value)
+        return 0
+
+    def cuDevicePrimaryCtxRetain(self, _context: Any, _device: int) -> int:  # noqa: N802
+        return 0
+
+    cuDevicePrimaryCtxRelease_v2 = cuCtxPushCurrent_v2 = cuCtxPopCurrent_v2 = lambda *_: 0  # noqa: N815
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    made = Driver()
+    monkeypatch.setattr(device_maps, "_driver", lambda: made)
+    monkeypatch.setattr(device_maps, "_host", lambda: BOOT)
+    return made
+
+
+def region(index: int, offset: int, nbytes: int, name: bytes = b"one", host: bytes = BOOT) -> RegionEntry:
+    share = host + name.ljust(HANDLE) + offset.to_bytes(OFFSET, "little")
+    return RegionEntry(index, 4096, nbytes, "VRAM", 0, share)
+
+
+def test_regions_of_one_allocation_are_opened_once_and_let_go_with_their_peer(driver: Driver) -> None:
+    maps = DeviceMaps()
+    maps.open(PEER, [region(0, 0, 64), region(1, 512, SIZE - 512), region(2, 0, 64, b"two")], 0)
+    assert maps.of(PEER) == {0: FAR, 1: FAR + 512, 2: FAR + 8 * SIZE}
+    assert driver.opened == [FAR, FAR + 8 * SIZE]
+    maps.close(PEER)
+    assert maps.of(PEER) is None
+    assert driver.closed == driver.opened
+
+
+@pytest.mark.parametrize("bad", [
+    region(0, SIZE - 63, 64), region(0, 0, SIZE + 1), region(0, (1 << 64) - 64, 128), region(0, 0, 64, b"three"),
+    region(0, 0, 64, host=b"another-host".ljust(device_maps.HOST)), replace(region(0, 0, 64), share=b"short"),
+], ids=["ends behind", "larger", "wraps", "no handle of this host", "another host", "no share"])  # fmt: skip
+@pytest.mark.usefixtures("driver")
+def test_what_is_not_here_or_not_inside_is_not_mapped(bad: RegionEntry) -> None:
+    maps = DeviceMaps()
+    maps.open(PEER, [bad], 0)
+    assert maps.of(PEER) is None
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_newer_table_is_looked_at_as_the_first_one_was() -> None:
+    maps = DeviceMaps()
+    maps.open(PEER, [region(0, 0, 64), region(1, 64, 64)], 0)
+    before = maps.of(PEER)
+    maps.open(PEER, [region(0, 0, 1 << 40), region(1, 128, 64)], 0)
+    assert maps.of(PEER) == {1: FAR + 128}, "region 0 has grown beyond what is mapped"
+    assert maps.of(PEER) is not before
+    maps.open(PEER, [region(0, 0, 64)], 0)
+    assert maps.of(PEER) == {0: FAR}, "region 1 is gone"
+
+
+def test_what_is_shared_is_what_is_opened(driver: Driver) -> None:
+    shared = device_maps.share(MemoryRegion(3, FAR + 8 * SIZE + 256, 64, "VRAM", 0))
+    assert device_maps.share(MemoryRegion(3, FAR, 64, "DRAM", 0)) == b""
+    maps = DeviceMaps()
+    maps.open(PEER, [RegionEntry(3, 4096, 64, "VRAM", 0, shared)], 0)
+    assert maps.of(PEER) == {3: FAR + 8 * SIZE + 256}
+    assert len(driver.opened) == 1
