@@ -10,6 +10,7 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, UsageError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
@@ -19,6 +20,8 @@ from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.states import Cause
 from kvproto.rank.settings import Settings
 from kvproto.testing import inside
+from kvproto.testing.fake_device import FakeEvent, Mark
+from kvproto.testing.handler_stage import HandlerStage
 from kvproto.testing.pair import SMALL, Pair
 
 TOKENS, GRID = 45, 8
@@ -162,6 +165,42 @@ def test_nothing_is_stored_where_the_peers_memory_was_before(monkeypatch: pytest
         assert Cause.WRITE_FAILED in pair.causes(room)
         assert all(torch.equal(now.view(torch.uint8), was)
                    for now, was in zip(pair.decodes[0].pool.k, before, strict=True))  # fmt: skip
+
+
+class MappedStage(HandlerStage):
+    """A stage on a fake device whose pools can be addressed by one another."""
+
+    def __init__(self) -> None:
+        super().__init__(slots=1, route="pages")
+
+    def transport(self) -> Transport:
+        return MemoryTransport(self.fabric, maps=True)
+
+    def make_prefill(self, index: int) -> PrefillEndpoint:
+        endpoint = super().make_prefill(index)
+        inside(endpoint).data.mapped.kernels = self.slow
+        return endpoint
+
+    def _drafts(self, index: int, prefill: PrefillEndpoint) -> None:
+        """This transport does not count them."""
+
+
+def test_what_is_stored_does_not_wait_for_a_forward_that_a_gather_waits_for() -> None:
+    stage = MappedStage()
+    try:
+        data, endless = inside(stage.prefills[0]).data, FakeEvent()
+        endless.mark = Mark()
+        data.lane.stream.wait_event(endless)  # a gather was launched behind a forward that hangs
+        data.lane.stream.put(("gather",), list)
+        room = stage.begin(2, at_once=False, paged=True)
+        stage.settled()
+        stage.judge()
+        assert data.stats["mapped"] == 2
+        assert [outcome.cause for (_, _, of), outcome in stage.outcomes.items() if of == room] == [0, 0]
+        endless.mark.passed = True
+        assert stage.end()
+    finally:
+        stage.close()
 
 
 class Slow:

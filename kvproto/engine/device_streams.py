@@ -1,7 +1,9 @@
 """A rank's own streams on its GPU.
 
 Gathers and scatters go on a stream of their own, so that they wait for the forward that produces the KV and for
-nothing else, and the forward not for them. Page tables are sent on a second one: an engine may open a room at any
+nothing else, and the forward not for them. Stores into a peer's pages have one that waits for no forward: they are
+launched when their KV is there, the peer counts on their end, and a gather before them may wait for a forward that
+hangs. Page tables are sent on a third one: an engine may open a room at any
 time, and a copy from ordinary memory waits for its stream, which may be waiting for a forward.  The tables of rooms
 that were opened in one pass of the loop are one copy (`put_off`, `place_all`).
 
@@ -50,12 +52,13 @@ class CurrentStream:
 
 
 class DeviceStreams:
-    """The streams of one rank. `stream` is for the data (None on the CPU)."""
+    """The streams of one rank. `stream` is for the data, `stores` for what goes into peers' pages (None on the CPU)."""
 
     def __init__(self, device: torch.device) -> None:
         """`device`: where the rank's pool is."""
         self.device = device
         self.stream: Any = None
+        self.stores: Any = None
         self._tables: Any = None
         #: rooms whose tables are not on their way yet
         self.unplaced: deque[RoomEntry] = deque()
@@ -66,6 +69,7 @@ class DeviceStreams:
         if device.type == "cuda":
             urgent = -1  # a chunk is small beside a forward, and a peer waits for it
             self.stream = new_stream(device, priority=urgent)
+            self.stores = new_stream(device, priority=urgent)
             self._tables = new_stream(device)
 
     def place(self, pages: npt.NDArray[Any]) -> tuple[torch.Tensor, Any]:
@@ -78,6 +82,7 @@ class DeviceStreams:
             event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(self._tables)
         placed.record_stream(self.stream)
+        placed.record_stream(self.stores)
         return placed, event
 
     def extend(self, entry: RoomEntry, more: HostPages) -> Any:
@@ -129,3 +134,8 @@ class DeviceStreams:
             if not placed.query():
                 self.stream.wait_event(placed)
             self._awaited = placed
+
+    def await_tables(self) -> None:
+        """What is stored next reads tables: have it wait for those that are on their way."""
+        if self.stores is not None and not self._tables.query():
+            self.stores.wait_stream(self._tables)

@@ -212,8 +212,8 @@ class PrefillData:
 
         def launch() -> Ticket:
             self.mapped.still(peer, mapped)  # it may have waited for its KV meanwhile
-            self.lane.await_table(entry)
-            return made.launch(self.lane.stream, None)
+            self.lane.await_tables()
+            return made.launch(self.lane.stores, None)
 
         return KernelBatch(launch, mapped.sources, made.end)
 

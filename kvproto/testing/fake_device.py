@@ -22,7 +22,8 @@ import torch
 
 from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.room_entry import NO_TABLE, HostPages, RoomEntry
-from kvproto.io.kernels.base import EventTicket, Kernels, Pool, Side, StagedPart, Ticket
+from kvproto.io.kernels.base import EventTicket, Kernels, Launch, Pool, Side, StagedPart, Ticket
+from kvproto.io.kernels.crossing import Crossing, PagesCopy
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Share
 
@@ -78,6 +79,16 @@ class FakeStream:
         """What is queued from now on waits until the event's mark has been passed."""
         if event.mark is not None and not event.mark.passed:
             self.queue.append(Wait(event.mark))
+
+    def wait_stream(self, other: FakeStream) -> None:
+        """What is queued from now on waits for what is queued there."""
+        event = FakeEvent()
+        event.record(other)
+        self.wait_event(event)
+
+    def query(self) -> bool:
+        """Whether nothing is queued."""
+        return not self.queue
 
     def put(self, name: tuple[object, ...], act: Callable[[], object]) -> FakeEvent:
         """Queue this; the event after which it is over."""
@@ -155,10 +166,11 @@ class SlowStreams(DeviceStreams):
     def __init__(self, device: FakeDevice, rank: str) -> None:
         super().__init__(torch.device("cpu"))
         self.fake, self.stream, self.tables = device, device.stream(f"{rank} data"), device.stream(f"{rank} tables")
+        self.stores, self._tables = device.stream(f"{rank} stores"), self.tables
 
     def place(self, pages: HostPages) -> tuple[torch.Tensor, Any]:
         """A table that is not there yet, and the event after which it is."""
-        placed = torch.zeros(len(pages), dtype=torch.int64)
+        placed = torch.zeros_like(torch.from_numpy(pages))
         return placed, self._copy(placed, pages, 0, len(pages))
 
     def extend(self, entry: RoomEntry, more: HostPages) -> Any:
@@ -201,7 +213,7 @@ class SlowKernels(Kernels):
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, when the stream runs."""
         run = self._inner.gather_parts
-        return self._queue("gather", pool, table, first, tokens, stream, after, lambda: run(
+        return self.queue("gather", pool, table, first, tokens, stream, after, lambda: run(
             pool, table, first, tokens, parts, digest=digest
         ))  # fmt: skip
 
@@ -211,14 +223,20 @@ class SlowKernels(Kernels):
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, when the stream runs."""
         run = self._inner.scatter
-        return self._queue("scatter", pool, table, first, tokens, stream, after, lambda: run(
+        return self.queue("scatter", pool, table, first, tokens, stream, after, lambda: run(
             pool, table, first, tokens, parts, digest=digest
         ))  # fmt: skip
 
-    def _queue(
+    def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
+        """As the contract of kernels has it, when the stream runs."""
+        copy = self._inner.cross(pool, crossings)
+        return None if copy is None else SlowCopy(self, pool, copy)
+
+    def queue(
         self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, stream: FakeStream, after: Any,
         act: Callable[[], object],
     ) -> Ticket:  # fmt: skip
+        """Do this when the stream comes to it."""
         if after is not None:
             stream.wait_event(after)
 
@@ -233,3 +251,17 @@ class SlowKernels(Kernels):
             act()
 
         return EventTicket(stream.put((side, self.whose(table), first), run), [])
+
+
+class SlowCopy:
+    """The CPU's copy into a peer's pages, in a stream; what it reads of the pool is watched as a gather's is."""
+
+    def __init__(self, kernels: SlowKernels, pool: Pool, copy: PagesCopy) -> None:
+        self._kernels, self._pool, self._copy = kernels, pool, copy
+
+    def bind(self, table: torch.Tensor, theirs: Any, first: int, tokens: int) -> Launch:
+        """As the contract of kernels has it."""
+        return lambda stream, after: self._kernels.queue(
+            "gather", self._pool, table, first, tokens, stream, after,
+            lambda: self._copy.bind(table, theirs, first, tokens)(None, None),
+        )  # fmt: skip
