@@ -166,7 +166,6 @@ end;
 procedure granted(w: Writer; open: boolean; late: boolean);
 begin
   if send[w] = TURN & late then
-    send[w] := ASKING;
     say(w, REQ);
   elsif send[w] = ASKING | send[w] = TURN then
     if open then region_usable(w, late); else send[w] := WAITING; end;
