@@ -13,7 +13,9 @@ is told with what it is carried at when they are over, so that nobody wins by st
 Three ranks that all have work want three cores.  On fewer, or beside others who are busy, they wait for a core, a tick
 of the system's scheduler at a time, which no order of turns shortens: p99 beside a huge room then says more of the
 machine than of the protocol.  So what part of the time some rank had work and no core is told beside the figures, as
-Linux counts it; and p99 of alone is the same rooms on the same cores without the huge one, not on cores kept as busy.
+Linux counts it; and the same small rooms are carried beside as many *strangers* as there are ranks, processes that
+only compute, and take as much of a core as the huge room made a rank take.  What they cost the small rooms is
+what cores cost, whoever has them.
 
 Exit code 1: a room failed, or the huge one was over before the small ones.
 """
@@ -29,7 +31,7 @@ from typing import Any
 
 from kvproto.arguments import positive, real
 from kvproto.bench.members import Members
-from kvproto.bench.overload_rank import CHUNKS, RING_CHUNKS, OverloadRank
+from kvproto.bench.overload_rank import CHUNKS, RING_CHUNKS, OverloadRank, Stranger
 from kvproto.bench.results import command_line, write
 from kvproto.bench.tables import markdown
 
@@ -58,19 +60,24 @@ def load(tell: Tell, rooms: int) -> list[dict[str, Any]]:
 
 
 def beside(tell: Tell, rooms: int, pace: float, huge: int) -> list[dict[str, Any]]:
-    """Alone, and beside a huge room: milliseconds from KV to outcome, by turn, and the huge one's chunks a second."""
+    """Alone, beside a huge room, and beside strangers: milliseconds from KV to outcome, by turn, and the huge one's
+    chunks a second.
+    """
     found: list[dict[str, Any]] = [
-        {"huge_chunks": chunks, "p50_ms": [], "p99_ms": [], "huge_beside": [], "huge_by_itself": [], "coreless": [],
-         "failed": 0}
-        for chunks in (0, huge)
-    ]
+        {"huge_chunks": chunks, "strangers": strangers, "p50_ms": [], "p99_ms": [], "huge_beside": [],
+         "huge_by_itself": [], "coreless": [], "cpu": [], "failed": 0}
+        for chunks, strangers in ((0, 0.0), (huge, 0.0), (0, 1.0))
+    ]  # fmt: skip
     first = 1 << 24
     for _ in range(REPEATS):
         for row in found:
+            part = row["strangers"] and max(0.0, found[1]["cpu"][-1] - found[0]["cpu"][-1])
+            tell("S", "take", part)
             start = time.monotonic() + 0.5
-            told = tell("PD", "pace", first, rooms, pace, start, row["huge_chunks"])
+            told = tell("SPD", "pace", first, rooms, pace, start, row["huge_chunks"])[PREFILLS + 1 :]
             first += rooms + 1
             decode = told[-1]
+            row["cpu"].append(statistics.mean(t["cpu"] for t in told))
             took = [1e3 * each for each in decode["took"]]
             for part in (50, 99):
                 row[f"p{part}_ms"].append(percentile(took, part))
@@ -85,6 +92,8 @@ def beside(tell: Tell, rooms: int, pace: float, huge: int) -> list[dict[str, Any
 def bench(*, rooms: int, small: int, pace: float, huge: int) -> dict[str, Any]:
     """All figures."""
     members = Members()
+    for index in range(PREFILLS + 1):
+        members.start("S", index, Stranger)
     for index in range(PREFILLS):
         members.start("P", index, OverloadRank, "P", index)
     members.start("D", 0, OverloadRank, "D", 0)
@@ -95,7 +104,7 @@ def bench(*, rooms: int, small: int, pace: float, huge: int) -> dict[str, Any]:
     tell("D", "connect", tell("P", "address"))
     tell("PD", "carry", 1 << 28, 2 * FITTING, FITTING)  # warm
     found = {"load": load(tell, rooms), "beside": beside(tell, small, pace, huge)}
-    tell("PD", "end")
+    tell("SPD", "end")
     return found
 
 
@@ -109,7 +118,7 @@ def told(found: dict[str, Any]) -> str:
     ]
     alone = found["beside"][0]["p99_ms"]
     more = [
-        [str(row["huge_chunks"]), spread(row["p50_ms"]), spread(row["p99_ms"]),
+        [_company(row), spread(row["p50_ms"]), spread(row["p99_ms"]),
          spread([a / b for a, b in zip(row["p99_ms"], alone, strict=True)], 2), spread(row["coreless"], 2),
          str(row["failed"])]
         for row in found["beside"]
@@ -118,9 +127,15 @@ def told(found: dict[str, Any]) -> str:
     beside, itself = (statistics.median(huge[name]) for name in ("huge_beside", "huge_by_itself"))
     kept = f"; {beside / itself:.2f} of that" if itself else " in no turn: give it more chunks"
     head = markdown(["load", "rooms/s", "of 1 x", "failed", "chunks by pages"], rows)
-    small = markdown(["beside chunks", "p50 ms", "p99 ms", "p99 of alone", "without a core", "failed"], more)
+    small = markdown(["beside", "p50 ms", "p99 ms", "p99 of alone", "without a core", "failed"], more)
     pace = f"the huge room: {itself:.0f} chunks/s by itself, {beside:.0f} beside small ones{kept}"
     return f"{head}\n\n{small}\n\n{pace}\n{len(os.sched_getaffinity(0))} cores for {PREFILLS + 1} ranks"
+
+
+def _company(row: dict[str, Any]) -> str:
+    if row["strangers"]:
+        return "strangers with as much of the cores"
+    return f"a room of {row['huge_chunks']} chunks" if row["huge_chunks"] else "nobody"
 
 
 def spread(values: list[float], digits: int = 1) -> str:

@@ -79,13 +79,15 @@ class OverloadRank:
     def pace(self, first: int, rooms: int, pace: float, start: float, huge: int) -> dict[str, Any]:
         """Small rooms `pace` seconds apart from `start` on (the host's monotonic clock), beside a huge one if asked.
 
-        `coreless` is the part of the time for which it had work and no core.  A decode rank tells chunks of the huge
+        `coreless` is the part of the time for which it had work and no core, `cpu` what it took of one while there were
+        small rooms.  A decode rank tells chunks of the huge
         one a second, too: while there were small ones (`beside`), and when they were over (`by_itself`; 0: it was over
         before them).
         """
         due, gone, failed, coreless = 0, 0, 0, without_core()
         took: list[float] = []
         entered = began = last = whole = time.monotonic()
+        worked = spent = time.process_time()
         first_chunk = then = self._scatters()
         if huge:
             self._open(Room(first + rooms), huge)
@@ -93,7 +95,7 @@ class OverloadRank:
             now = time.monotonic()
             while due < rooms and now >= start + due * pace:
                 if not due:
-                    began, first_chunk = now, self._scatters()
+                    began, first_chunk, worked = now, self._scatters(), time.process_time()
                 self._open(Room(first + due), 1)
                 due += 1
             moved = self.endpoint.poll()
@@ -101,7 +103,7 @@ class OverloadRank:
                 failed += not outcome.ok
                 at = outcome.room.id - first
                 if at < rooms:
-                    last, then = time.monotonic(), self._scatters()
+                    last, then, spent = time.monotonic(), self._scatters(), time.process_time()
                     took.append(last - (start + at * pace))
                 else:
                     whole = time.monotonic()
@@ -110,7 +112,10 @@ class OverloadRank:
         beside = (then - first_chunk - rooms) / (last - began)
         by_itself = (self._scatters() - then) / (whole - last) if whole > last else 0.0
         coreless = (without_core() - coreless) / (time.monotonic() - entered)
-        return {"took": took, "failed": failed, "beside": beside, "by_itself": by_itself, "coreless": coreless}
+        cpu = (spent - worked) / (last - began)
+        return {
+            "took": took, "failed": failed, "beside": beside, "by_itself": by_itself, "coreless": coreless, "cpu": cpu
+        }  # fmt: skip
 
     def _open(self, room: Room, chunks: int) -> None:
         tokens = chunks * GRID
@@ -136,3 +141,31 @@ class OverloadRank:
             self.endpoint.wait(0.002)
         if time.monotonic() > since + LONGEST_S:
             raise TimeoutError(str(self.endpoint.reports()[-3:]))
+
+
+class Stranger:
+    """A process that knows nothing of rooms, and takes what it is told to of a core."""
+
+    def __init__(self) -> None:
+        self.part = 0.0
+
+    def idle(self) -> None:
+        time.sleep(0.002)
+
+    def end(self) -> None:
+        """Nothing is to be closed."""
+
+    def take(self, part: float) -> None:
+        """What part of a core, from now on."""
+        self.part = part
+
+    def pace(self, _first: int, rooms: int, pace: float, start: float, _huge: int) -> None:
+        """Compute while small rooms come, a millisecond at a time."""
+        time.sleep(max(0.0, start - time.monotonic()))
+        began, spent = time.monotonic(), time.process_time()
+        while self.part and (now := time.monotonic()) < start + rooms * pace:
+            if time.process_time() - spent > self.part * (now - began):
+                time.sleep(0.001)
+            else:
+                while time.monotonic() < now + 0.001:
+                    pass
