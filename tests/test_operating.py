@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+import zmq
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 from support.stories import layout
@@ -27,6 +28,8 @@ from kvproto.engine.grant_ages import GrantAges
 from kvproto.engine.metrics import METRICS, Measured, measure
 from kvproto.fsm.vocabulary import State
 from kvproto.io.clock import ManualClock
+from kvproto.io.control.gate import CROWDING, HASTY, STRANGE, UNLISTED
+from kvproto.io.control.unread import ENDLESS
 from kvproto.protocol import states
 from kvproto.protocol.events import QueueOverflowed
 from kvproto.protocol.ring import Ring
@@ -81,6 +84,25 @@ def test_rooms_outcomes_and_parts_are_counted(pair: Pair) -> None:
     assert prefill["links", ("UP",)] == 1 and decode["links", ("UP",)] == 2
     assert prefill["messages_received_total", ("AUX_ACK",)] == 1 == decode["messages_sent_total", ("AUX_ACK",)]
     assert pair.prefills[0].rooms() == {"OPEN": [waiting]} == pair.decodes[0].rooms()
+
+
+def test_connections_that_are_turned_away_are_counted(pair: Pair) -> None:
+    prefill = pair.prefills[0]
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 0
+        public, secret = zmq.curve_keypair()
+        stranger.set(zmq.CURVE_PUBLICKEY, public)
+        stranger.set(zmq.CURVE_SECRETKEY, secret)
+        stranger.set(zmq.CURVE_SERVERKEY, public)
+        stranger.connect(prefill.address)
+        pair.pump(lambda: prefill.metrics().get(STRANGE, 0) > 0)
+    (told,) = numbers(prefill)
+    assert told["counts_total", (STRANGE,)] == prefill.metrics()[STRANGE]
+    alarm = next(rule["expr"] for rule in RULES if rule.get("alert") == "KvprotoStrangers")
+    words = re.search(r'what=~"([^"]*)"', alarm)
+    assert words and all(
+        re.fullmatch(words[1], what) for what in (STRANGE, UNLISTED, HASTY, CROWDING, ENDLESS, "messages of strangers")
+    )
 
 
 def test_what_the_ring_holds_and_what_is_in_doubt() -> None:

@@ -79,7 +79,7 @@ METRICS: dict[str, Metric] = {
     "kvproto_outbox": Metric("gauge", ("unit",), "What waits for peers that have no room: frames, bytes."),
     "kvproto_inbox": Metric("gauge", ("what",), "What waits for the loop's next pass: calls, frames."),
     "kvproto_pass_seconds": Metric("histogram", (), "What a pass of the loop took in which something happened."),
-    "kvproto_counts": Metric("counter", ("what",), "All else that is counted: not heard, refused, failed."),
+    "kvproto_counts": Metric("counter", ("what",), "What else is counted: not heard, refused, turned away, failed."),
 }
 # fmt: on
 
@@ -101,7 +101,7 @@ def measure(endpoint: Endpoint) -> Iterator[Measured]:
         yield Measured("kvproto_link_silent_beats", labels, rank.links[link].silent)
     yield from _loop(loop)
     yield from _counted("kvproto_timer_ends", rank.timer_ends)
-    yield from _counted("kvproto_counts", {**rank.counts, **loop.counts})
+    yield from _counted("kvproto_counts", {**rank.counts, **loop.counts, **loop.control.counts.away})
     yield from _prefill(rank, endpoint._data) if rank.side == "prefill" else _decode(rank, endpoint)  # type: ignore[arg-type] # noqa: SLF001
 
 
