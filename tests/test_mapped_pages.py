@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.io.kernels import triton
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, UsageError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
@@ -256,6 +258,36 @@ def test_a_kernel_that_fails_ends_its_write_and_one_that_cannot_be_launched_is_n
     with pytest.raises(RuntimeError, match="no such stream"):
         writer.run(peer, refuse, ())
     assert not writer.busy()
+
+
+def test_a_kernel_outlives_its_transport_and_that_is_said() -> None:
+    writer, _, peer, _ = two()
+    work = Slow()
+    handle = writer.run(peer, lambda: work, ())
+    writer.close(drain_s=0.0)
+    (told,) = writer.poll()
+    assert isinstance(told, Failed) and told.handle == handle and not told.quiescent
+    assert not writer.quiescent(handle) and writer.busy()
+    work.over = True
+    assert writer.poll() == [] and writer.quiescent(handle) and not writer.busy()
+
+
+def test_what_is_launched_is_waited_for_where_a_launch_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream:
+        cuda_stream = 7
+
+        def synchronize(self) -> None:
+            calls.append("waited")
+
+    def refuse(stream: int) -> None:
+        raise RuntimeError(f"no launch on {stream}")
+
+    calls = list[object]()
+    monkeypatch.setattr(triton, "INTERPRETED", False)
+    monkeypatch.setattr(triton.TritonKernels, "_at", staticmethod(lambda _place: nullcontext()))
+    with pytest.raises(RuntimeError, match="no launch on 7"):
+        triton.TritonKernels()._launch(0, [calls.append, refuse], None, Stream(), None)
+    assert calls == [7, "waited"]
 
 
 def test_a_lost_peers_kernels_are_in_doubt_until_they_end() -> None:

@@ -176,9 +176,13 @@ class TritonKernels:
                 stream = self._current(place)
             if after is not None:
                 stream.wait_event(after)
-            for copy in copies:
-                copy(stream.cuda_stream)
-            return self._events.ticket(stream)
+            try:
+                for copy in copies:
+                    copy(stream.cuda_stream)
+                return self._events.ticket(stream)
+            except Exception:
+                stream.synchronize()  # to the caller nothing was launched, and a copy before this one may be under way
+                raise
 
     @staticmethod
     def _at(place: int) -> AbstractContextManager[object]:

@@ -275,7 +275,8 @@ class Transport(Protocol):
         """True if this write will neither read its source nor write its target any more."""
 
     def close(self, drain_s: float = 1.0) -> None:
-        """Poll up to `drain_s` for writes in flight, then end the backend: after that all is quiescent. Repeatable."""
+        """Poll up to `drain_s` for writes in flight, then end the backend: after that all is quiescent, but for what
+        `run` launched. Nothing ends a kernel: its write fails in doubt, and `poll` sees its end. Repeatable."""
 
 
 class Owner:

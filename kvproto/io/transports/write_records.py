@@ -131,8 +131,8 @@ class WriteRecords(PeersAndRegions, Generic[F]):
             if self._strays:
                 self._gather()
             self._progress()
-            if self._kernels:
-                self._look()
+        if self._kernels:
+            self._look()
         events, self._events = self._events, []
         return events
 
@@ -167,7 +167,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         self._end()
         fault = Fault("in_doubt", "the transport was closed while this write was in flight")
         for flight in self._moving():
-            self._fail(flight, fault, quiescent=True)
+            self._fail(flight, fault, quiescent=not isinstance(flight, KernelWrite))
 
     # -- for backends
 
