@@ -62,13 +62,14 @@ WORLDS = {
     ),
     "pages, and one writes at a time": prefill(Config(chunks=2, route="pages", page_writes=1), 300),
     "one asks at a time": prefill(Config(chunks=2, ring=2, requests=1), 400),
+    "two rooms, and one asks at a time": prefill(Config(chunks=1, rooms=2, requests=1), 200),
     "one slot": prefill(Config(chunks=2, ring=2, engine=AT_ONCE), 1000),
     "writes in batches": prefill(
         Config(chunks=1, route="pages", pieces=2, batches=2, preparing=True, budget=Budget(late=1)), 400
     ),
     "a replica": prefill(Config(prefills=2, heads=1, chunks=1), 40, rank=1),
     "an id used again, sends still wait": prefill(
-        Config(chunks=2, rooms=2, tombstones=1, requests=1), 1700, used_again
+        Config(chunks=2, rooms=2, tombstones=1, requests=1), 1100, used_again
     ),
     "a group that has grown": prefill(Config(chunks=1), 1300, idle_value, wider=True),
     "a group that has grown while a room was open": prefill(Config(chunks=1), 60, joined, wider=True),

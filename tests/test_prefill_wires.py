@@ -22,6 +22,9 @@ class Wires:
     def __init__(self, stage: HandlerStage) -> None:
         _, self.loop, _, self.data = inside(stage.prefills[0])
         self.data.link_peer.clear()
+        # what a link costs follows from its peer: of links 2 and 3 there is a connection alone
+        cast("Any", self.data)._stores = lambda _link, _peer: False
+        cast("Any", self.data.rank).reach = lambda _link, _costs: None
         self.down: list[PeerId] = []
         self.left: list[PeerId] = []
         self.busy = False

@@ -86,15 +86,7 @@ def test_what_is_lost_doubled_and_late_is_told_as_it_was(seed: int) -> None:
 
 
 def test_pairing_by_age_would_be_found_out() -> None:
-    """The judge judges: without numbers the lost answer is drawn as delivered, and the other way round."""
-    scene = next(scene for scene in SCENES if scene.name == "repeated")
-    stage = scene.play()
-    (first, second) = (m for m in merge(by_age(logs_of(stage))) if isinstance(m.entry, SentEntry) and m.message
-                       and m.message.name == "STAGING_RSP")  # fmt: skip
-    assert (first.way, second.way) == ("", "lost")
-    (first, second) = (m for m in merge(logs_of(stage)) if isinstance(m.entry, SentEntry) and m.message
-                       and m.message.name == "STAGING_RSP")  # fmt: skip
-    assert (first.way, second.way) == ("lost", "")
+    """The judge judges: without numbers a copy that was lost is drawn as delivered, and the other way round."""
     wrong = 0
     for seed in range(8):
         stage = harmed(seed)

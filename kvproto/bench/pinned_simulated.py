@@ -152,7 +152,9 @@ def simulated(rooms: int, size: int, chunk: int, *, pinned: bool) -> float:
             network.tap(loop.control, [*loop.connections.link_at])
             kernels = data.kernels = TimedKernels(time, pinned=pinned)
             if endpoint in pair.prefills:
-                data.gathers.kernels = kernels
+                data.gathers.kernels, data.gathers.small = kernels, data.gathers.small // SCALE
+            else:
+                data.small //= SCALE
         names = [pair.open(tokens) for _ in range(rooms)]
         _rest(pair, network)
         began = time.clock.now()

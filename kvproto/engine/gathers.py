@@ -110,7 +110,7 @@ class Gathers:
         if not self._going and self._over(key, ticket):
             return
         self._going.append((key, ticket))
-        large = made.end - made.first > SMALL
+        large = made.end - made.first > self.small
         if large or (len(self._going) == 1 and not self.launches):
             self.meanwhile(effect)
         if large or not self.launches:

@@ -22,7 +22,7 @@ from kvproto.engine.loop import Loop
 from kvproto.engine.mapped_pages import MappedPages, MappedPart
 from kvproto.engine.pool_memory import costs_profile, open_memory
 from kvproto.engine.prepared_launches import PreparedLaunches, ReadyLaunch
-from kvproto.engine.prepared_writes import SMALL, PreparedWrites
+from kvproto.engine.prepared_writes import PreparedWrites
 from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.engine.writes import KernelBatch, RankWrites
@@ -175,7 +175,8 @@ class PrefillData:
         except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
             self.writes.unmade(key, error)
             return
-        self.writes.offer(key, write.peer, deque((write,)), hold=write.piece[2] <= SMALL and bool(self.gathers))
+        hold = write.piece[2] <= self.gathers.small and bool(self.gathers)
+        self.writes.offer(key, write.peer, deque((write,)), hold=hold)
 
     def _prepare_pages(self, effect: do.PreparePages) -> None:
         key = effect.room, effect.chunk, effect.peer

@@ -91,7 +91,7 @@ class PlainDecodeRank:
         elif epoch != self.epoch:
             return
         elif name == "STAGING_REQ":
-            self.grant(room, said["chunk"])
+            self.grant(room, said["chunk"], said["asked"])
         elif name == "WATERMARK_REQ":
             round_, tail = self.mark()
             self.say(0, "WATERMARK", round=round_, tail=tail)
@@ -104,7 +104,7 @@ class PlainDecodeRank:
             self.drained = said["cause"]
             self.say(room, "NOTED")
 
-    def grant(self, room: int, chunk: int) -> None:
+    def grant(self, room: int, chunk: int, asked: float) -> None:
         """A region in a row: this ring is as large as the room, so round 0 is all there is."""
         if chunk not in self.filling and chunk not in self.chunks:
             self.grants += 1
@@ -114,7 +114,7 @@ class PlainDecodeRank:
         offset, end, grant, _ = self.filling[chunk]
         region = {"grant": grant, "offset": offset, "round": 0, "end": end}
         round_, tail = self.mark()
-        self.say(room, "STAGING_RSP", chunk=chunk, **region, mark_round=round_, mark_tail=tail)
+        self.say(room, "STAGING_RSP", chunk=chunk, **region, mark_round=round_, mark_tail=tail, asked=asked)
 
     def part(self, room: int, chunk: int, grant: int) -> None:
         """The one writer's part is in place: copy it out, free the region, confirm."""
