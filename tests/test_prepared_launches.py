@@ -147,34 +147,33 @@ def sized(*tokens: int) -> dict[int, RoomEntry]:
     return {room: replace(entry(), tokens=count) for room, count in enumerate(tokens)}
 
 
-def test_the_smallest_room_goes_first_and_of_so_many_turns_one_is_a_larger_room_s() -> None:
-    loop, went = Still(), list[int]()
-    launches = Launches(cast("Any", loop), sized(64, 8, 8))
+def launched(loop: Still, launches: Launches, *asked: int) -> list[int]:
+    """Rooms in the order in which their launches go, each of which fills a pass."""
+    went = list[int]()
 
     def launch(room: int) -> None:
         went.append(room)
         loop.at += LAUNCH_S
 
-    for room in (0, 1, 2, 1, 2, 1, 2):
+    for room in asked:
         launches.ask(room, partial(launch, room))
     while launches.run():
         pass
+    return went
+
+
+def test_the_smallest_room_goes_first_and_of_so_many_turns_one_is_a_larger_room_s() -> None:
+    loop = Still()
+    launches = Launches(cast("Any", loop), sized(64, 8, 8))
+    went = launched(loop, launches, 0, 1, 2, 1, 2, 1, 2)
     assert went == [1, 2, 1, 0, 2, 1, 2]
     assert loop.settled == 7 and launches.turns.passed == 0
 
 
 def test_a_larger_room_s_turn_is_the_larger_room_s_wherever_it_stands() -> None:
-    loop, went = Still(), list[int]()
+    loop = Still()
     launches = Launches(cast("Any", loop), sized(64, 8, 8, 8, 8, 8))
-
-    def launch(room: int) -> None:
-        went.append(room)
-        loop.at += LAUNCH_S
-
-    for room in (1, 2, 3, 4, 5, 0, 0):
-        launches.ask(room, partial(launch, room))
-    while launches.run():
-        pass
+    went = launched(loop, launches, 1, 2, 3, 4, 5, 0, 0)
     assert went == [1, 2, 3, 0, 4, 5, 0]
 
 
