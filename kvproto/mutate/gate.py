@@ -21,7 +21,7 @@ from kvproto.errors import ArgumentError
 from kvproto.mutate.nursery import ELSEWHERE, rear
 from kvproto.mutate.operators import CodeMutant
 from kvproto.mutate.targets import Targets
-from kvproto.mutate.trial import ENDLESS, Trial, begin, end, stop, warm
+from kvproto.mutate.trial import ENDLESS, Trial, begin, end, forked, stop, warm
 
 #: mutants of a nursery
 BROOD = 40
@@ -99,22 +99,13 @@ def _nurseries(
 
 
 def _nursery(root: Path, file: str, tests: Sequence[str], mutants: list[CodeMutant | None]) -> tuple[int, int]:
-    heard, told = os.pipe()
-    child = os.fork()
-    if child:
-        os.close(told)
-        return child, heard
-    os.close(heard)
-    os.setsid()
+    def work(told: int) -> None:
+        def tell(mutant: CodeMutant | None, witness: str, seconds: float) -> None:
+            os.write(told, msgspec.json.encode(Told(mutant, witness, seconds)) + b"\n")
 
-    def tell(mutant: CodeMutant | None, witness: str, seconds: float) -> None:
-        os.write(told, msgspec.json.encode(Told(mutant, witness, seconds)) + b"\n")
-
-    try:
         rear(root, file, tests, mutants, tell)
-    finally:
-        os._exit(0)
-    raise AssertionError
+
+    return forked(work, 0)
 
 
 def _alone(

@@ -145,6 +145,17 @@ def wait_for(root: Path, tests: Sequence[str], longest_s: float) -> str:
 
 
 def _fork(root: Path, change: Callable[[], None], tests: Sequence[str]) -> tuple[int, int]:
+    def work(told: int) -> None:
+        change()
+        _run(root, tests, told)
+
+    return forked(work, 70)
+
+
+def forked(work: Callable[[int], None], code: int) -> tuple[int, int]:
+    """A fork, in a session of its own, that does this with a pipe to write to, and exits with `code`, if `work` has not
+    ended it otherwise: the child's number, and where it is heard.
+    """
     heard, told = os.pipe()
     child = os.fork()
     if child:
@@ -153,10 +164,9 @@ def _fork(root: Path, change: Callable[[], None], tests: Sequence[str]) -> tuple
     os.close(heard)
     os.setsid()
     try:
-        change()
-        _run(root, tests, told)
+        work(told)
     finally:
-        os._exit(70)
+        os._exit(code)
     raise AssertionError
 
 

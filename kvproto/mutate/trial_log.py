@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from kvproto.errors import ArgumentError
 from kvproto.mutate.operators import CodeMutant
 from kvproto.mutate.trial import Trial
+from kvproto.mutate.verdict_log import lines
 
 
 class TrialLine(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ def read(paths: Iterable[Path], root: Path, mutants: Sequence[CodeMutant]) -> di
     digests = {file: digest(root / file) for file in {each.file for each in mutants}}
     wanted, found = set(mutants), dict[CodeMutant, Trial]()
     for path in paths:
-        for line in _lines(path):
+        for line in lines(path, TrialLine):
             mutant = line.trial.mutant
             if mutant not in wanted or line.digest != digests[mutant.file]:
                 continue
@@ -52,12 +52,3 @@ def read(paths: Iterable[Path], root: Path, mutants: Sequence[CodeMutant]) -> di
 def digest(file: Path) -> str:
     """Of a file's text."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-
-
-def _lines(path: Path) -> list[TrialLine]:
-    try:
-        return [msgspec.json.decode(line, type=TrialLine) for line in path.read_bytes().splitlines()]
-    except OSError as error:
-        raise ArgumentError(f"{path}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
-        raise ArgumentError(f"{path}: no log of mutants of the code: {error}") from error

@@ -21,6 +21,8 @@ from kvproto.protocol.digest import tables_digest
 
 #: a mutant of any kind
 M = TypeVar("M")
+#: a line of a log
+L = TypeVar("L")
 
 
 class VerdictLine(msgspec.Struct, frozen=True):
@@ -54,7 +56,7 @@ def read(paths: Iterable[Path], mutants: Sequence[TableMutant]) -> dict[str, Tab
     known = {each.name: each for each in mutants}
     found: dict[str, TableVerdict] = {}
     for path in paths:
-        for line in _lines(path):
+        for line in lines(path, VerdictLine):
             mutant = known.get(line.name)
             if mutant is None or line.table != _digest(mutant.table):
                 continue
@@ -63,15 +65,16 @@ def read(paths: Iterable[Path], mutants: Sequence[TableMutant]) -> dict[str, Tab
     return found
 
 
-def _lines(path: Path) -> Iterable[VerdictLine]:
+def lines(path: Path, kind: type[L]) -> Iterable[L]:
+    """The lines of a log.  ArgumentError: the file is not there, or a line is none of this kind."""
     try:
         texts = path.read_bytes().splitlines()
     except OSError as error:
         raise ArgumentError(f"{path} cannot be read: {error.strerror}") from error
     for place, text in enumerate(texts, 1):
         try:
-            yield msgspec.json.decode(text, type=VerdictLine)
-        except msgspec.DecodeError as error:
+            yield msgspec.json.decode(text, type=kind)
+        except msgspec.MsgspecError as error:
             raise ArgumentError(f"{path}:{place} is no verdict of `kvproto mutate --log`: {error}") from error
 
 
