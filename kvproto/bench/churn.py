@@ -26,7 +26,7 @@ from typing import Any
 
 from kvproto.arguments import positive
 from kvproto.bench.churn_endpoint import ChurnEndpoint
-from kvproto.bench.results import command_line, write
+from kvproto.bench.results import Course, command_line
 from kvproto.bench.tables import churn
 from kvproto.io.control import gate
 
@@ -87,7 +87,7 @@ def come_and_go(side: str, instances: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def bench(departed: Sequence[int], instances: int) -> dict[str, Any]:
+def bench(departed: Sequence[int], instances: int, course: Course) -> dict[str, Any]:
     """All figures."""
     gate.BURST, gate.PACE = 1 << 30, 1e9  # how fast the door lets in is not what is asked here
     found: dict[str, Any] = {"departed": [], "come_and_gone": []}
@@ -98,22 +98,24 @@ def bench(departed: Sequence[int], instances: int) -> dict[str, Any]:
                 end.departures(there, count - there)
                 there = count
                 found["departed"].append(rest(end, count))
-    found["come_and_gone"] = [come_and_go(side, instances) for side in "DP"]
+                course.keep(found, f"{side}: at rest, {count} have departed")
+    for side in "DP":
+        found["come_and_gone"].append(come_and_go(side, instances))
+        course.keep(found, f"{side}: {instances} have come and gone")
     return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures; 1 if something is left."""
-    parser = command_line("churn", __doc__)
+    parser = command_line("churn", __doc__, budget=False)
     parser.add_argument("--departed", type=positive, nargs="+", default=[100, 1000],
                         help="instances that have ended without a word (default 100 1000)")  # fmt: skip
     parser.add_argument("--instances", type=positive, default=1000,
                         help="instances of the other side that come and go (default 1000)")  # fmt: skip
     options = parser.parse_args(argv)
-    found = bench(options.departed, options.instances)
-    if options.json != "-":
-        print(churn(found))
-    write(options.json, "churn", argv, found)
+    course = Course("churn", argv, options)
+    found = bench(options.departed, options.instances, course)
+    course.end(found, churn(found))
     left = {row["side"]: row["left"] for row in found["come_and_gone"] if row["left"]}
     if left:
         print(f"left of those that are gone: {left}", file=sys.stderr)

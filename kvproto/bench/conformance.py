@@ -7,8 +7,6 @@ are the thread's own CPU time a machine step; the difference is that of the medi
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -16,6 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 from kvproto.arguments import positive
+from kvproto.bench.results import Course, command_line
 from kvproto.bench.step import LIVES, SEED, lives
 from kvproto.bench.step_life import RATE, fill, make_rank, play
 from kvproto.trace.judged import monitor
@@ -68,13 +67,13 @@ def table(r: dict[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures; 1 if the judge found something."""
-    parser = argparse.ArgumentParser(prog="kvproto bench conformance", description=(__doc__ or "").partition("\n\n")[0])
+    parser = command_line("conformance", __doc__, budget=False)
     parser.add_argument("--rooms", type=positive, default=4000, help="live rooms (default 4000)")
     parser.add_argument("--repeats", type=positive, default=3, help=f"times {LIVES} lives (default 3)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     options = parser.parse_args(argv)
+    course = Course("conformance", argv, options)
     figures = bench(options.rooms, options.repeats)
-    print(json.dumps(figures) if options.json else table(figures))
+    course.end(figures, table(figures))
     return 1 if figures["found"] else 0
 
 

@@ -36,7 +36,7 @@ from kvproto.bench import tables
 from kvproto.bench.control_calls import count
 from kvproto.bench.control_side import LIVE, ControlRank
 from kvproto.bench.members import Members
-from kvproto.bench.results import command_line, write
+from kvproto.bench.results import Course, command_line
 from kvproto.io.control.keys import make_pair
 
 SPANS = (
@@ -64,7 +64,9 @@ def throughput(tell: Callable[..., list[Any]], pairs: Sequence[str], rooms: int,
     return speeds
 
 
-def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int, keys: str | None = None) -> dict[str, Any]:
+def bench(
+    course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int, keys: str | None = None
+) -> dict[str, Any]:
     members = Members()
     for side in "PD":
         members.start(side, 0, ControlRank, side, spin, cuda)
@@ -73,8 +75,9 @@ def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int, keys:
         return list(members.tell(sides, name, *args).values())
 
     tell("D", "connect", *tell("P", "address"))
-    rows, gen = [], 0
-    for live in LIVE:
+    rows, gen = list[dict[str, Any]](), 0
+    found = {"spin": spin, "cuda": cuda, "pace_ms": 1e3 * pace, "rows": rows}
+    for live in course.cases(LIVE):
         spans: dict[str, list[float]] = {name: [] for name in (*SPANS, PROTOCOL)}
         for _ in range(max(2, rounds // live) + 1):
             gen += 1
@@ -93,20 +96,19 @@ def bench(*, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int, keys:
                 ]  # fmt: skip
         rows.append({"rooms": live, "samples": len(spans["produced to posted"]),
                      **{name: spread(each) for name, each in spans.items()}})  # fmt: skip
+        course.keep(found, tables.latencies(rows[-1:]))
     if keys is not None:
         for side in "pd":
             members.start(side, 0, ControlRank, side.upper(), spin, cuda, keys)
         tell("d", "connect", *tell("p", "address"))
     pairs = ("PD",) if keys is None else ("PD", "pd")
     speeds = throughput(tell, pairs, rooms, gen)
+    found |= {"rooms_a_second": speeds["PD"], "rooms_a_second_with_keys": speeds.get("pd", [])}
+    course.keep(found, f"rooms a second: {', '.join(f'{each:.0f}' for each in speeds['PD'])}")
     idle = tell("PD", "rest", 2.0)
     right = all(tell("Dd" if rooms >= max(LIVE) else "D", "right"))  # fewer leave pages as they were
     tell("PDpd", "end")
-    return {
-        "spin": spin, "cuda": cuda, "pace_ms": 1e3 * pace, "rows": rows, "rooms_a_second": speeds["PD"],
-        "rooms_a_second_with_keys": speeds.get("pd", []), "idle": idle, "right": right,
-        "calls": count(),
-    }  # fmt: skip
+    return found | {"idle": idle, "right": right, "calls": count()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -124,15 +126,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if (os.cpu_count() or 1) < 4:
         print("fewer than four cores: the two loops and their sockets take turns", file=sys.stderr)
-    pace = 1e-3 * options.pace
+    course, pace = Course("control", argv, options), 1e-3 * options.pace
     with TemporaryDirectory() as folder:
         keys = str(make_pair(Path(folder), "bench")[0]) if options.keys else None
         found = bench(
-            spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms, keys=keys
+            course, spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms,
+            keys=keys,
         )  # fmt: skip
-    if options.json != "-":
-        print(tables.control(found))
-    write(options.json, "control", argv, found)
+    course.end(found, tables.control(found))
     return 0 if found["right"] else 1
 
 

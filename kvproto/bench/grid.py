@@ -33,7 +33,7 @@ from kvproto.arguments import positive
 from kvproto.bench import tables
 from kvproto.bench.pipeline import BenchProcesses
 from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape
-from kvproto.bench.results import command_line, write
+from kvproto.bench.results import Course, command_line
 from kvproto.bench.route import PAIRS
 
 #: MiB: the ring of each decode rank, and a chunk of the whole KV
@@ -170,10 +170,9 @@ def _memory(options: Namespace) -> float:
     return float(torch.cuda.get_device_properties(0).total_memory / (1 << 30))
 
 
-def progress(row: dict[str, Any], began: float, seconds: float) -> str:
+def told(row: dict[str, Any]) -> str:
     """A cell as soon as it is measured."""
-    gone = f"[{time.perf_counter() - began:4.0f} of {seconds:.0f} s]"
-    head = f"{gone} {row['pair']}, pages of {row['page']}, {row['batch']} x {row['tokens']} tokens, {row['size']} MiB"
+    head = f"{row['pair']}, pages of {row['page']}, {row['batch']} x {row['tokens']} tokens, {row['size']} MiB"
     if "share" not in row:
         return f"{head}: left out, {row['skipped']['cell']}"
     slow = f", {row['faster']:.1f} times as fast as descriptors" if "faster" in row else ""
@@ -182,7 +181,7 @@ def progress(row: dict[str, Any], began: float, seconds: float) -> str:
 
 def arguments(argv: Sequence[str] | None) -> Namespace:
     """What was asked for."""
-    parser = command_line("grid", __doc__)
+    parser = command_line("grid", __doc__, budget=False)
     parser.add_argument("--pairs", default="1-1,2-2,2-1,1-2", metavar="LIST",
                         help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPE_OF)}")  # fmt: skip
     parser.add_argument("--prompts", default="8,16,32,64,128,256,512", metavar="LIST",
@@ -220,20 +219,17 @@ def _numbers(parser: ArgumentParser, name: str, text: str, most: int) -> list[in
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
-    options, began = arguments(argv), time.perf_counter()
+    options = arguments(argv)
     shapes = [SHAPE_OF[name] for name in options.pairs]
     gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in shapes) + 1
     if not options.cpu and torch.cuda.device_count() < gpus:
         print(f"This needs {gpus} GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
         return 2
-    found = []
+    course, found = Course("grid", argv, options), list[dict[str, Any]]()
     for row in rows(options):
         found.append(row)
-        if options.json != "-":
-            print(progress(row, began, options.seconds), flush=True)
-    if options.json != "-":
-        print(f"\n{tables.grid(found)}")
-    write(options.json, "grid", argv, found)
+        course.keep(found, told(row))
+    course.end(found, tables.grid(found))
     return 0 if all(row.get("right", True) for row in found) else 1
 
 

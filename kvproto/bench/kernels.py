@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ from kvproto.bench.kernel_work import (
     shapes,
 )
 from kvproto.bench.pools import random_bytes
-from kvproto.bench.results import command_line, write
+from kvproto.bench.results import Course, command_line
 from kvproto.bench.tables import measured
 from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.digest import new_table
@@ -132,27 +133,47 @@ def plan_rows(side: Side, mib: int, quick: bool) -> list[tuple[KernelShape, bool
     return wanted + [(KernelShape(4, 2), side == "scatter", size) for size in (16, 64, 256) if size < mib and not quick]
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
+def run(options: argparse.Namespace, course: Course) -> dict[str, Any]:
     """All figures that were asked for."""
     from kvproto.io.kernels.triton import TritonKernels
 
     kernels, repeats, mib = TritonKernels(), 8 if options.quick else options.repeats, options.mib
     sides: tuple[Side, ...] = ("gather", "scatter")
     found: dict[str, Any] = {"kernels": [], "digests": []}
-    for side in sides:
-        for shape, every, size in plan_rows(side, mib, options.quick):
-            found["kernels"].append(measure(shape, side, every, size << 20, kernels, repeats))
-            torch.cuda.empty_cache()
-        for shape in DIGESTED[:3] if options.quick else DIGESTED:
-            found["digests"].append(measure_digests(shape, side, mib << 20, kernels, repeats))
-            torch.cuda.empty_cache()
     found["strips"] = [measure_strip(strip, row, mib << 20, repeats) for strip, row in STRIPS]
     torch.cuda.empty_cache()
     found["host"] = host_times(kernels, 200 if options.quick else 2000)
+    course.keep(found, "strips of rows, and the host's time")
+    rows = [(side, *row) for side in sides for row in plan_rows(side, mib, options.quick)]
+    for side, shape, every, size in course.cases(rows, 3):
+        found["kernels"].append(measure(shape, side, every, size << 20, kernels, repeats))
+        course.keep(found, told(found["kernels"][-1]))
+        torch.cuda.empty_cache()
+    shapes = DIGESTED[:3] if options.quick else DIGESTED
+    for side, shape in course.cases(list(product(sides, shapes)), 2):
+        found["digests"].append(measure_digests(shape, side, mib << 20, kernels, repeats))
+        course.keep(found, f"{side} {shape.name}: digests {found['digests'][-1]['cost']:+.1%}")
+        torch.cuda.empty_cache()
     other = peer.find(options.peer)
     if isinstance(other, str):
         return found | {"peer": {"missing": other}}
     return found | {"peer": peer.figures(other, mib, kernels, repeats, quick=options.quick)}
+
+
+def told(row: dict[str, Any]) -> str:
+    """A row as soon as it is measured."""
+    form = f"page {row['page']}, {row['bytes'] >> 20} MiB, parts {row['parts']}"
+    return f"{row['what']} {row['pair']}, {form}: {row['ratio']:.3f} of the copy"
+
+
+def text(found: dict[str, Any]) -> str:
+    """All tables."""
+    return "\n\n".join([
+        measured(found["kernels"]),
+        "share of the copy that torch reaches with strips of rows, no pages, no tables", measured(found["strips"]),
+        "with digests of each head of each layer, beside the same call without", measured(found["digests"]),
+        "host time of a call, 512 tokens x 32 layers", measured(found["host"]), peer.table(found["peer"]),
+    ])  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -166,17 +187,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)
         return 2
-    found = run(options)
-    if options.json != "-":
-        print(measured(found["kernels"]))
-        print("\nshare of the copy that torch reaches with strips of rows, no pages, no tables\n")
-        print(measured(found["strips"]))
-        print("\nwith digests of each head of each layer, beside the same call without\n")
-        print(measured(found["digests"]))
-        print("\nhost time of a call, 512 tokens x 32 layers\n")
-        print(measured(found["host"]))
-        print("\n" + peer.table(found["peer"]))
-    write(options.json, "kernels", argv, found)
+    course = Course("kernels", argv, options)
+    found = run(options, course)
+    course.end(found, text(found))
     rows = found["kernels"] + found["digests"] + found["peer"].get("kernels", [])
     return 0 if all(row["right"] for row in rows) else 1
 

@@ -34,7 +34,7 @@ from kvproto.bench.layer_rank import LayerRank
 from kvproto.bench.pipeline import LEAD_S, BenchProcesses
 from kvproto.bench.pipeline_cases import PipelineShape
 from kvproto.bench.pipeline_rank import EndpointForm
-from kvproto.bench.results import command_line, write
+from kvproto.bench.results import Course, command_line
 from kvproto.layout.sharding import chunks
 from kvproto.rank.settings import Settings
 
@@ -110,17 +110,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.cpu and torch.cuda.device_count() < 2 - options.one_gpu:
         print("This needs 2 GPUs, or one with --one-gpu; --cpu does without.", file=sys.stderr)
         return 2
-    rows = []
+    course, rows = Course("layers", argv, options), list[dict[str, Any]]()
     shape = replace(TINY if options.cpu else SHAPE, decode_on=(0,) if options.one_gpu else (1,))
     with BenchProcesses(shape, cuda=not options.cpu, kind=LayerRank) as fleet:
         lists = (options.ways.split(","), *(map(int, each.split(",")) for each in (options.tokens, options.groups)))
-        for way, tokens, groups in product(*lists):
+        for way, tokens, groups in course.cases(list(product(*lists))):
             rows.append(measured(fleet, way, tokens, groups, options.repeats))
-            if options.json != "-":
-                print(told(rows[-1]), flush=True)
-    if options.json != "-":
-        print(f"\n{tables.layers(rows)}")
-    write(options.json, "layers", argv, rows)
+            course.keep(rows, told(rows[-1]))
+    course.end(rows, tables.layers(rows))
     return 0 if all(row["right"] for row in rows) else 1
 
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 import platform
 import re
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
 
-
+@cache
 def machine() -> dict[str, Any]:
     """GPUs, processor cores and the versions of what matters."""
+    try:
+        import torch
+    except ImportError:  # the core does without
+        return _host()
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {"gpus": gpus, **_host(), "torch": torch.__version__, "cuda": torch.version.cuda, "driver": _driver()}
+
+
+def _host() -> dict[str, Any]:
     return {
-        "gpus": gpus, "cores": os.cpu_count(), "python": platform.python_version(),
-        "torch": torch.__version__, "cuda": torch.version.cuda, "driver": _driver(),
+        "cores": os.cpu_count(), "python": platform.python_version(),
         **{name: _version(name) for name in ("triton", "nixl-cu13", "pyzmq", "msgspec")},
     }  # fmt: skip
 

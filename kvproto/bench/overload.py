@@ -32,7 +32,7 @@ from typing import Any
 from kvproto.arguments import positive, real
 from kvproto.bench.members import Members
 from kvproto.bench.overload_rank import CHUNKS, RING_CHUNKS, OverloadRank, Stranger
-from kvproto.bench.results import command_line, write
+from kvproto.bench.results import Course, command_line
 from kvproto.bench.tables import markdown
 
 PREFILLS, TURNS = 2, 3
@@ -89,7 +89,7 @@ def beside(tell: Tell, rooms: int, pace: float, huge: int) -> list[dict[str, Any
     return found
 
 
-def bench(*, rooms: int, small: int, pace: float, huge: int) -> dict[str, Any]:
+def bench(course: Course, *, rooms: int, small: int, pace: float, huge: int) -> dict[str, Any]:
     """All figures."""
     members = Members()
     for index in range(PREFILLS + 1):
@@ -103,7 +103,9 @@ def bench(*, rooms: int, small: int, pace: float, huge: int) -> dict[str, Any]:
 
     tell("D", "connect", tell("P", "address"))
     tell("PD", "carry", 1 << 28, 2 * FITTING, FITTING)  # warm
-    found = {"load": load(tell, rooms), "beside": beside(tell, small, pace, huge)}
+    found = {"load": load(tell, rooms)}
+    course.keep(found, "rooms a second under load: done")
+    found["beside"] = beside(tell, small, pace, huge)
     tell("SPD", "end")
     return found
 
@@ -151,16 +153,15 @@ def percentile(values: list[float], part: int) -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures; 1 if a room failed."""
-    parser = command_line("overload", __doc__)
+    parser = command_line("overload", __doc__, budget=False)
     parser.add_argument("--rooms", type=positive, default=400, help="rooms of one turn at one load (default 400)")
     parser.add_argument("--small", type=positive, default=200, help="small rooms of one turn (default 200)")
     parser.add_argument("--pace", type=real(0.1, 1e6), default=10.0, help="milliseconds between them (default 10)")
     parser.add_argument("--huge", type=positive, default=3000, help="chunks of the huge room (default 3000)")
     options = parser.parse_args(argv)
-    found = bench(rooms=options.rooms, small=options.small, pace=1e-3 * options.pace, huge=options.huge)
-    if options.json != "-":
-        print(told(found))
-    write(options.json, "overload", argv, found)
+    course = Course("overload", argv, options)
+    found = bench(course, rooms=options.rooms, small=options.small, pace=1e-3 * options.pace, huge=options.huge)
+    course.end(found, told(found))
     failed = sum(row["failed"] for rows in found.values() for row in rows)
     if failed:
         print(f"{failed} rooms failed", file=sys.stderr)

@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from kvproto.arguments import positive
 from kvproto.bench import tables
 from kvproto.bench.kernel_work import KernelShape
 from kvproto.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
-from kvproto.bench.results import command_line, write
+from kvproto.bench.results import Course, command_line
 from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Side
@@ -128,10 +129,9 @@ def measure(kernels: Kernels, side: Side, mib: int, pieces: int, repeats: int) -
     }  # fmt: skip
 
 
-def rows(kernels: Kernels, repeats: int) -> list[dict[str, Any]]:
-    sides: tuple[Side, ...] = ("gather", "scatter")
-    return [measure(kernels, side, mib, pieces, repeats)
-            for side in sides for mib, pieces in ((64, 8), (256, 16), (1024, 32))]  # fmt: skip
+SIDES: tuple[Side, ...] = ("gather", "scatter")
+#: MiB, and chunks that they come in
+SIZES = ((64, 8), (256, 16), (1024, 32))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -150,10 +150,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     from kvproto.io.kernels.triton import TritonKernels
 
-    found = rows(TritonKernels(), options.repeats)
-    if options.json != "-":
-        print(tables.pinned(found))
-    write(options.json, "pinned", argv, found)
+    course, found, kernels = Course("pinned", argv, options), list[dict[str, Any]](), TritonKernels()
+    for side, (mib, pieces) in course.cases(list(product(SIDES, SIZES))):
+        found.append(measure(kernels, side, mib, pieces, options.repeats))
+        course.keep(found)
+    course.end(found, tables.pinned(found))
     return 0 if all(row["right"] for row in found) else 1
 
 

@@ -33,7 +33,7 @@ from kvproto.bench.members import Members
 from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases, mapped
 from kvproto.bench.pipeline_rank import EndpointForm, Moment, PipelineRank
 from kvproto.bench.plot import add_plot, draw
-from kvproto.bench.results import command_line, write
+from kvproto.bench.results import Course, command_line
 from kvproto.layout.sharding import chunks
 from kvproto.rank.settings import Settings
 
@@ -77,7 +77,8 @@ class BenchProcesses:
         names = list(range(1, case.rooms + 1))
         self.members.tell("PD", "fill", names, tokens, case.fresh)
         bulk_tokens = self._bulk_tokens(case, form)
-        bare = case.beside and case.rooms == 1 and bulk_tokens == tokens and case.route != "pages"
+        alone = case.rooms == 1 and case.staging == "device"
+        bare = case.beside and alone and bulk_tokens == tokens and case.route != "pages"
         times: list[float] = []
         bulks: list[float] = []
         bares: list[float] = []
@@ -147,8 +148,9 @@ class BenchProcesses:
             slot_bytes=max(form.plan.part_bytes(share, grid) for share in form.plan.shares),
         )  # fmt: skip
         return EndpointForm(
-            prefill, decode, grid, settings, form.pages, case.staging, case.max_descs, case.maps  # type: ignore[arg-type]
-        )
+            prefill, decode, grid, settings, form.pages, case.staging, case.max_descs, case.maps,  # type: ignore[arg-type]
+            case.workers if case.staging == "pinned" else 0,
+        )  # fmt: skip
 
     def _transfer(self, names: Sequence[int], gen: int, tokens: int) -> tuple[float, dict[str, Any]]:
         rooms = [(name, gen) for name in names]
@@ -236,33 +238,31 @@ def main(argv: Sequence[str] | None = None) -> int:
                         "tiny: little KV, to see that it works; default 1-1)")  # fmt: skip
     parser.add_argument(
         "--what",
-        choices=("figures", "sweep", "pieces", "slice", "pinned"),
+        choices=("figures", "goals", "sweep", "pieces", "slice", "pinned"),
         default="figures",
-        help="the table; other forms; rate over chunk size; the other route; host staging",
+        help="the table; a few of its rows; other forms; rate over chunk size; the other route; host staging",
     )
     parser.add_argument("--repeats", type=positive, default=15, help="timed transfers a row (default 15)")
     parser.add_argument("--maps", action="store_true", help="as costs less, where kernels may store into mapped pages")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
     add_plot(parser)
     options = parser.parse_args(argv)
-    if unknown := [name for name in options.pairs.split(",") if name not in SHAPES]:
+    names = options.pairs.split(",")
+    if unknown := [name for name in names if name not in SHAPES]:
         parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(SHAPES)}")
-    wanted = [SHAPES[name] for name in options.pairs.split(",")]
+    wanted = [SHAPES[name] for name in names]
     gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in wanted) + 1
     if not options.cpu and torch.cuda.device_count() < gpus:
         print(f"This needs {gpus} GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
         return 2
-    rows: list[dict[str, Any]] = []
-    for name in options.pairs.split(","):
+    course, rows = Course("pipeline", argv, options), list[dict[str, Any]]()
+    for turn, name in enumerate(names):
         with BenchProcesses(SHAPES[name], cuda=not options.cpu) as fleet:
             found = cases(name, options.what, options.repeats)
-            for case in mapped(found) if options.maps else found:
+            for case in course.cases(mapped(found) if options.maps else found, len(names) - turn):
                 rows.append(fleet.run(case))
-                if options.json != "-":
-                    print(told(rows[-1]), flush=True)
-    if options.json != "-":
-        print(f"\n{tables.pipeline(rows)}")
-    write(options.json, "pipeline", argv, rows)
+                course.keep(rows, told(rows[-1]))
+    course.end(rows, tables.pipeline(rows))
     drawn = draw({"runs": [{"bench": "pipeline", "figures": rows}]}, options.plot)
     return drawn if all(row["right"] for row in rows) else 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kvproto.io.transports.nixl_stripes import WORKERS
 from kvproto.layout.sharding import Layout
 from kvproto.rank.settings import Route
 
@@ -59,6 +60,8 @@ class Case:
     max_descs: int = 0
     repeats: int = 15
     staging: str = "device"
+    #: threads that carry large writes from host memory to host memory, of `staging` in pinned memory
+    workers: int = WORKERS
     #: how parts travel (`Settings.route`); of `what` "slice": page to page
     route: Route = "staged"
     #: kernels may store into the peer's pages, where the transport has them mapped (`kvproto.engine.mapped_pages`)
@@ -74,8 +77,11 @@ class Case:
 
 SHAPES = {
     "1-1": PipelineShape(1, 1, (0,), (1,)),
+    "2-2": PipelineShape(2, 2, (0, 0), (1, 1)),
     "1-2": PipelineShape(1, 2, (0,), (1, 1)),
     "2-1": PipelineShape(2, 1, (0, 0), (1,)),
+    "2-4": PipelineShape(2, 4, (0, 0), (1, 1, 1, 1)),
+    "4-2": PipelineShape(4, 2, (0, 0, 0, 0), (1, 1)),
     "2-1w": PipelineShape(2, 1, (0, 1), (2,)),
     "1-2w": PipelineShape(1, 2, (0,), (1, 2)),
     "4-2w": PipelineShape(4, 2, (0, 1, 2, 3), (2, 0)),
@@ -108,13 +114,20 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
         pairs = [(size, size >> cut) for size in (64, 256, 1024) for cut in range(7) if size >> cut >= 4]
         return [Case("one", size, chunk, repeats=repeats) for size, chunk in pairs]
     if what == "pinned":
-        return [Case("one", 256, chunk, staging="pinned", repeats=5) for chunk in (16, 64)]
+        some = Case("many", 1024, 64, rooms=4, repeats=5, ring=1024, staging="pinned", beside=True)
+        rows = [replace(some, workers=workers) for workers in (8, 1, 4, 2)]
+        return rows + [replace(some, what="one", size=256, chunk=chunk, rooms=1, ring=0) for chunk in (16, 64)]
     parts = max(SHAPES[name].prefill, SHAPES[name].decode)  # of a chunk: with more of them, larger chunks
     sizes = ((64, 16), (64, 32), (256, 32), (256, 64), (1024, 64), (1024, 128))
     if what == "sweep":
         rows = [Case("one", 1024, 64, slots=slots, repeats=repeats) for slots in (2, 4, 16)]
         rows += [Case("one", size, size // 2**cut, repeats=repeats) for size in (64, 256, 1024) for cut in (0, 1, 5)]
         return [*rows, Case("one", 1024, 64, ring=256, window=8, repeats=repeats)]
+    if what == "goals":
+        forms = (64, 64), (256, 64), (1024, 128)
+        rows = [Case("one", size, min(size, each * parts), repeats=repeats, beside=True) for size, each in forms]
+        more = [Case("many", size, min(size, 128), rooms=8, repeats=repeats, beside=True) for size in (1024, 64)]
+        return [*more, *rows]
     wanted = dict.fromkeys((size, min(size, chunk * parts)) for size, chunk in sizes)
     rows = [Case("one", size, chunk, repeats=repeats, beside=True) for size, chunk in wanted]
     many = (16, 64, 64), (64, 64, 64), (4, 256, 128), (16, 256, 128), (4, 1024, 128), (8, 1024, 128)

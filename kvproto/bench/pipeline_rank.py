@@ -28,7 +28,6 @@ from kvproto.engine.staging_buffers import Kind
 from kvproto.io.kernels.base import Pool
 from kvproto.io.transports import Completed, bulk
 from kvproto.io.transports.nixl import NixlTransport
-from kvproto.io.transports.nixl_stripes import WORKERS
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
@@ -55,6 +54,7 @@ class EndpointForm(msgspec.Struct, frozen=True):
     staging: Kind = "device"
     max_descs: int = 0
     maps: bool = False
+    workers: int = 0
 
     @property
     def plan(self) -> Plan:
@@ -87,7 +87,7 @@ class PipelineRank:
             self.pool, self._filled, self._of = None, (), layout
             self._let_go()
             self.pool = empty_pool(layout, self.index, form.pages * 16 // layout.page_size, self.device)
-        transport = NixlTransport(maps=form.maps, workers=WORKERS if form.staging == "pinned" else 0)
+        transport = NixlTransport(maps=form.maps, workers=form.workers)
         if form.max_descs:
             transport.caps = msgspec.structs.replace(transport.caps, max_descs=form.max_descs)
         make: Callable[..., Any] = PrefillEndpoint if self.side == "P" else DecodeEndpoint
@@ -248,6 +248,8 @@ class PipelineRank:
         sizes = [plan.part_bytes(share, tokens) for share in shares]
         if self.source is None or self.source[0].numel() < max(sizes):
             buffer = seeded_bytes((max(sizes),), 1, self.device)
+            if self.form.staging == "pinned":
+                buffer = buffer.cpu().pin_memory()
             kind = "VRAM" if buffer.is_cuda else "DRAM"
             self.source = buffer, transport.register(buffer.data_ptr(), len(buffer), kind, max(buffer.get_device(), 0))
         wanted = []

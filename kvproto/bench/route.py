@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from kvproto.arguments import positive
 from kvproto.bench import tables
 from kvproto.bench.pipeline import BenchProcesses
 from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape
-from kvproto.bench.results import command_line, write
+from kvproto.bench.results import Course, command_line
 from kvproto.layout.costs import PROFILES, Costs, Estimate, estimate, page_form
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import chunks
@@ -60,18 +61,14 @@ def simulated(names: Sequence[str], sizes: Sequence[int], profile: str) -> Itera
                        "staged_ms": 1e3 * told.staged, "pages_ms": 1e3 * told.pages, "chosen": chosen}  # fmt: skip
 
 
-def measured(name: str, sizes: Sequence[int], repeats: int, profile: str, *, cuda: bool) -> Iterator[dict[str, Any]]:
-    """Rows of one pair, each with all three ways."""
-    shape = PAIRS[name]
-    with BenchProcesses(shape, cuda=cuda) as fleet:
-        for size in sizes:
-            for fresh in (False, True):
-                ways: dict[str, dict[str, Any]] = {}
-                for route in ROUTES:
-                    times = repeats if route != "pages" else min(repeats, 3)
-                    ways[route] = fleet.run(Case("one", size, min(size, 64), repeats=times, route=route, fresh=fresh))
-                told = foreseen(shape, size, min(size, 64), PROFILES[profile], fresh=fresh)
-                yield _row(shape, size, ways, told, fresh=fresh)
+def measured(fleet: BenchProcesses, size: int, repeats: int, profile: str, *, fresh: bool) -> dict[str, Any]:
+    """A row: all three ways."""
+    ways: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        times = repeats if route != "pages" else min(repeats, 3)
+        ways[route] = fleet.run(Case("one", size, min(size, 64), repeats=times, route=route, fresh=fresh))
+    told = foreseen(fleet.shape, size, min(size, 64), PROFILES[profile], fresh=fresh)
+    return _row(fleet.shape, size, ways, told, fresh=fresh)
 
 
 def _row(
@@ -109,26 +106,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(PAIRS)}")
     if unknown := [size for size in sizes if not size.isdecimal() or not 0 < int(size) <= 1 << 16]:
         parser.error(f"--sizes {unknown[0]!r}: it is in MiB, from 1 to 65536")
+    course = Course("route", argv, options)
     if options.simulate:
         rows = list(simulated(names, list(map(int, sizes)), options.simulate))
-        if options.json != "-":
-            print(tables.measured(rows))
-        write(options.json, "route", argv, rows)
+        course.end(rows, tables.measured(rows))
         return 0
     gpus = max(max(*PAIRS[name].prefill_on, *PAIRS[name].decode_on) for name in names) + 1
     if not options.cpu and torch.cuda.device_count() < gpus:
         print(f"This needs {gpus} GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
         return 2
-    rows = []
-    for name in names:
-        profile = "shm" if options.cpu else "cuda_ipc"
-        for row in measured(name, list(map(int, sizes)), options.repeats, profile, cuda=not options.cpu):
-            rows.append(row)
-            if options.json != "-":
-                print(f"{tables.route([row])}\n", flush=True)
-    if options.json != "-":
-        print(tables.route(rows))
-    write(options.json, "route", argv, rows)
+    rows, profile = [], "shm" if options.cpu else "cuda_ipc"
+    for turn, name in enumerate(names):
+        with BenchProcesses(PAIRS[name], cuda=not options.cpu) as fleet:
+            for size, fresh in course.cases(list(product(map(int, sizes), (False, True))), len(names) - turn):
+                rows.append(measured(fleet, size, options.repeats, profile, fresh=fresh))
+                course.keep(rows, tables.route(rows[-1:]))
+    course.end(rows, tables.route(rows))
     return 0 if all(row["right"] for row in rows) else 1
 
 

@@ -19,9 +19,7 @@ lengths were opened at 1,000 a second; the rank's own trace is bounded and not c
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import platform
 import random
 import statistics
@@ -36,6 +34,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.arguments import positive, whole
+from kvproto.bench.results import Course, command_line
 from kvproto.bench.step_life import (
     PREFILL,
     RATE,
@@ -198,16 +197,13 @@ def table(r: dict[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures; 1 if end states differ, 2 if the command line is wrong."""
-    parser = argparse.ArgumentParser(
-        prog="kvproto bench step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="On a machine that others use, run it twice and look at the best block.",
-    )  # fmt: skip
+    parser = command_line("step", __doc__, budget=False)
+    parser.epilog = "On a machine that others use, run it twice and look at the best block."
     parser.add_argument("--rooms", type=positive, default=100_000, help="live rooms (default 100000)")
     parser.add_argument("--repeats", type=positive, default=5, help=f"times {LIVES} lives that are timed (default 5)")
     parser.add_argument("--theirs", type=whole(0, 1 << 24), default=10_000,
                         help="rooms for pytransitions (default 10000; 0: none)")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="one repeat, 2,000 rooms for pytransitions")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     options = parser.parse_args(argv)
     repeats, theirs = (1, min(options.theirs, 2000)) if options.quick else (options.repeats, options.theirs)
     if theirs:
@@ -216,8 +212,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except ImportError:
             print("pytransitions is left out: pip install transitions", file=sys.stderr)
             theirs = 0
+    course = Course("step", argv, options)
     figures = bench(options.rooms, repeats, theirs)
-    print(json.dumps(figures) if options.json else table(figures))
+    course.end(figures, table(figures))
     return 1 if figures["disagreements"] else 0
 
 

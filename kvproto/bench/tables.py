@@ -124,10 +124,15 @@ def by_layer(rows: Sequence[MeasuredRow]) -> str:
     return markdown(head, cells)
 
 
-def control(found: MeasuredRow) -> str:
-    names = [name for name in found["rows"][0] if " to " in name]
+def latencies(rows: Sequence[MeasuredRow]) -> str:
+    """Microseconds, median / p99."""
+    names = [name for name in rows[0] if " to " in name]
     cells = [(row["rooms"], *(f"{row[name]['median']:.0f} / {row[name]['p99']:.0f}" for name in names))
-             for row in found["rows"]]  # fmt: skip
+             for row in rows]  # fmt: skip
+    return markdown(("rooms", *names), cells)
+
+
+def control(found: MeasuredRow) -> str:
     how = "loops that never sleep" if found["spin"] else "loops that sleep between events"
     where = "KV on GPUs" if found["cuda"] else "KV in host memory"
     speed = statistics.median(found["rooms_a_second"])
@@ -141,7 +146,7 @@ def control(found: MeasuredRow) -> str:
     calls = ", ".join(f"{side} {n['room']:.0f} and {n['chunk']:.0f}" for side, n in found.get("calls", {}).items())
     return (
         f"{how}, {where}, a room every {found['pace_ms']:g} ms; microseconds, median / p99:\n\n"
-        + markdown(("rooms", *names), cells)
+        + latencies(found["rows"])
         + f"\n\nproduced to posted, without the gather, 64 rooms, median / p99 / p99.9: {reached}"
         + " (goal 40 / 100 / 400);"
         + f"\n{speed:.0f} rooms a second through one link (goal 10000){ratio}; idle loops take {idle} of a core;"
@@ -152,18 +157,19 @@ def control(found: MeasuredRow) -> str:
 
 def transport(rows: Sequence[MeasuredRow]) -> str:
     bulk, tags = ({(row["how"], row["size"]): row for row in rows if row["what"] == what} for what in ("bulk", "tag"))
+    names = dict(zip(WAYS, ("NIXL polled", "with its thread", "ours"), strict=True))
+    ways = {how: name for how, name in names.items() if any(key[0] == how for key in tags)}
     writes = [(f"{size:g}", f"{bulk['ours', size]['copy_gbs']:.1f}",
-               *(f"{bulk[how, size]['gbs']:.1f} ({bulk[how, size]['ratio']:.3f})" for how in WAYS))
+               *(f"{bulk[how, size]['gbs']:.1f} ({bulk[how, size]['ratio']:.3f})" for how in ways))
               for size in dict.fromkeys(size for _, size in bulk)]  # fmt: skip
-    told = [(f"{size:.4g}", *(f"{tags[how, size]['told_us']:.0f} / {tags[how, size]['over_us']:.0f}" for how in WAYS))
+    told = [(f"{size:.4g}", *(f"{tags[how, size]['told_us']:.0f} / {tags[how, size]['over_us']:.0f}" for how in ways))
             for size in dict.fromkeys(size for _, size in tags)]  # fmt: skip
     pieces = [(f"{row['size']:g}", row["pieces"], f"{row['ms']:.3f}", f"{row['gbs']:.2f}")
               for row in rows if row["what"] == "pieces"]  # fmt: skip
-    ways = ("NIXL polled", "with its thread", "ours")
     return "\n\n".join([
-        "One write, GB/s and share of the copy:", markdown(("MiB", "copy", *ways), writes),
+        "One write, GB/s and share of the copy:", markdown(("MiB", "copy", *ways.values()), writes),
         "A tag, microseconds until the target has it / until its sender knows of the end:",
-        markdown(("MiB", *ways), told),
+        markdown(("MiB", *ways.values()), told),
         "One write of many pieces:", markdown(("MiB", "pieces", "ms", "GB/s"), pieces),
     ]) + wrong(rows)  # fmt: skip
 

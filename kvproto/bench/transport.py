@@ -25,7 +25,7 @@ from kvproto.arguments import positive, real
 from kvproto.bench import tables
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.pools import seeded_bytes
-from kvproto.bench.results import command_line, write
+from kvproto.bench.results import Course, command_line
 from kvproto.bench.transport_ends import SEED, End, How, Rows, opened, order, settle, target
 
 MIB = 1 << 20
@@ -108,13 +108,15 @@ def copies(sizes: Sequence[int], repeats: int, where: tuple[str, str]) -> dict[i
     return found
 
 
-def bench(sizes: Sequence[int], pieces: Sequence[int], repeats: int, *, cuda: bool) -> list[dict[str, Any]]:
+def bench(
+    course: Course, sizes: Sequence[int], pieces: Sequence[int], repeats: int, *, cuda: bool
+) -> list[dict[str, Any]]:
     """Every row; sizes in bytes."""
     torch.set_num_threads(1)
     where = ("cuda:0", f"cuda:{torch.cuda.device_count() - 1}") if cuda else ("cpu", "cpu")
     largest, found = max(sizes), []
     ceiling = copies(sizes, repeats, where)
-    for how in get_args(How):
+    for how in course.cases(get_args(How)):
         with TransportPair(how, largest, where) as pair:
             for size in sizes:
                 row = {"what": "bulk", "how": how, **pair.row(size, 1, repeats)}
@@ -125,6 +127,7 @@ def bench(sizes: Sequence[int], pieces: Sequence[int], repeats: int, *, cuda: bo
                 for count in (each for each in pieces if 1 < each <= size // 64):
                     row = pair.row(size, count, repeats if count < FEW else 2)
                     found.append({"what": "pieces", "how": how, **row})
+        course.keep(found, f"{how}: all sizes")
     return found
 
 
@@ -151,10 +154,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("torch sees no GPU here", file=sys.stderr)
         return 2
     sizes = [int(each * MIB) for each in options.sizes]
-    found = bench(sizes, [int(each) for each in options.pieces], options.repeats, cuda=options.cuda)
-    if options.json != "-":
-        print(tables.transport(found))
-    write(options.json, "transport", argv, found)
+    course = Course("transport", argv, options)
+    found = bench(course, sizes, [int(each) for each in options.pieces], options.repeats, cuda=options.cuda)
+    course.end(found, tables.transport(found))
     drawn = draw({"runs": [{"bench": "transport", "figures": found}]}, options.plot)
     return drawn if all(row["right"] for row in found) else 1
 
