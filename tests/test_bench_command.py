@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvproto.bench.results import Course
 from kvproto.cli import main as kvproto_main
 from kvproto.cli.bench_command import BENCHES, main
 from kvproto.cli.ending import DEFECT
@@ -30,7 +32,7 @@ def test_usage_and_wrong_names(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_judging_costs_is_measured_on_ranks_that_conform(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "--rooms", "48", "--repeats", "1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(capsys.readouterr().out)["figures"]
     assert told["found"] == []
     assert told["steps"] > 1000
     assert told["judge"] > 0
@@ -61,12 +63,39 @@ def test_a_pipeline_between_processes_is_right(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "kvproto.bench.pipeline", "--cpu", "--pairs", "tiny", "--json", str(out)]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
+    assert "2 of 3 cases; some " in done.stderr and "GB/s" in done.stderr
     run = json.loads(out.read_text())
+    assert "cut" not in run
     assert [row["what"] for row in run["figures"]] == ["one", "many", "slice"]
     assert all(row["right"] and not row["odd"] for row in run["figures"])
     pieces = [row["pieces"] for row in run["figures"]]
     assert pieces[0] == 2
     assert pieces[2] > 1000
+
+
+def test_a_run_keeps_what_it_has_measured_and_begins_nothing_it_has_no_time_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("kvproto.bench.results.time.perf_counter", lambda: now[0])
+    out = tmp_path / "run.json"
+    course = Course("layers", ["--json", "x"], Namespace(json=str(out), seconds=10))
+    rows: list[int] = []
+    for part in (2, 1):
+        for case in course.cases(range(4), part):  # 2 s each: of the first part's 5 s it has two, of the rest's three
+            now[0] += 2.0
+            rows.append(case)
+            course.keep(rows, f"row {case}")
+            run = json.loads(out.read_text())
+            assert run["cut"] and run["figures"] == rows and run["command"] == "kvproto bench layers"
+    assert rows == [0, 1, 0, 1, 2]
+    assert course.left_out == 3
+    course.end(rows, "a table")
+    assert "cut" not in json.loads(out.read_text())
+    told = capsys.readouterr()
+    assert told.out == "a table\n"
+    assert "[   4 of 10 s] 2 of 4 cases left out" in told.err
+    assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
 
 
 def test_a_transport_between_processes_is_right(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_the_table_names_both_and_the_goal(capsys: pytest.CaptureFixture[str]) -
 
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert step.main(["--rooms", "60", "--quick", "--theirs", "0", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)["figures"]
     assert found["rooms"] == 60
     assert "transitions_us_per_event" not in found
 
