@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kvproto.bench.figures import TABLES, between, put, read, tables
+from kvproto.bench.goals import goals
 from kvproto.bench.highlights import highlights
 from kvproto.bench.pieces import curves, suggest
 from kvproto.bench.plot import CEILING, lines_of
@@ -143,6 +144,41 @@ def test_the_summary_is_put_between_the_marks(tmp_path: Path, capsys: pytest.Cap
     readme.write_text("no marks")
     assert kvproto_main(["bench", "figures", "--results", str(RESULTS), "--into", str(readme)]) == 2
     assert "figures" in capsys.readouterr().err
+
+
+def test_goals_stand_beside_what_was_measured_and_its_floor() -> None:
+    def room(size: int, ratio: float, **more: Any) -> dict[str, Any]:
+        return one(size, 64, 100.0, rooms=1, ratio=ratio, bulk_ms=0.9, bare_ms=1.0, went="mapped") | more
+
+    layer = {"way": "mapped", "tokens": 1024, "groups": 4, "last_ms": 0.1, "floor_ms": 0.35, "after_ms": 0.5}
+    cell = {"pair": "1->1 on 2", "size": 256, "share": 0.8, "bulk_ms": 1.0, "floor_ms": 1.25, "faster": 30.0}
+    latency = {"median": 30.0, "p99": 90.0, "p999": 300.0}
+    pinned = room(1024, 0.9, rooms=4, staging="pinned", workers=8, bulk_gbs=25.0, gbs=21.0)
+    figures = {
+        "pipeline": [room(64, 0.5), room(64, 0.65), room(256, 0.8), pinned],
+        "layers": [layer, layer | {"groups": 1, "after_ms": 0.2}], "grid": [cell, cell | {"size": 128}],
+        "control": {"rows": [{"rooms": 64, "produced to posted, without the gather": latency}],
+                    "rooms_a_second": [5000.0], "calls": {"prefill": {"room": 160.0}}},
+        "step": {"us_per_event": 2.5, "us_per_event_best": 1.9}, "conformance": {"rank_pays": 0.1, "judge": 5.0},
+        "churn": {},
+    }  # fmt: skip
+    told = goals({"bench": bench, "command": bench, "figures": each} for bench, each in figures.items())
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.splitlines()[2:]]
+    met = {what.partition(":")[0]: (figure, floor, yes) for what, figure, floor, yes, _ in lines}
+    assert met == {
+        "a room of 64 MiB alone": ("1->1 0.65 (mapped)", "1->1 0.90", "yes"),
+        "a room of 256 MiB alone": ("1->1 0.80 (mapped)", "1->1 0.90", "**no**"),
+        "staging in pinned memory, between processes of one host":
+            ("1->1: 8 workers 21.0", "one write by 8 25.0", "yes"),
+        "after a forward": ("1024 tokens, 4 groups, mapped +0.40 ms", "1024 +0.25 ms", "**no**"),
+        "the grid": ("30.0 to 30 times as fast, 2 cells", "the descriptors", "yes"),
+        "produced to posted, 64 rooms, without the gather": ("30 / 90 / 300", "", "yes"),
+        "rooms a second through one link": ("5000", "Python calls a room: prefill 160", "**no**"),
+        "an event through the full typed path": ("2.50, best block 1.90", "", "**no**"),
+        "an event of a rank that is followed": ("0.10", "the judge, behind it, 5.0", "yes"),
+    }  # fmt: skip
+    assert any(figure.startswith("0 of 1 cells; least 0.80 (1->1, 256 MiB)") for _, figure, *_ in lines)
+    assert goals([]) == ""
 
 
 # ---- the plot -------------------------------------------------------------------------------------------------------

@@ -65,6 +65,11 @@ def table(r: dict[str, Any]) -> str:
     ])  # fmt: skip
 
 
+def fenced(figures: dict[str, Any]) -> str:
+    """The same in Markdown."""
+    return f"```text\n{table(figures)}\n```"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures; 1 if the judge found something."""
     parser = command_line("conformance", __doc__, budget=False)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvproto.bench import conformance, step
 from kvproto.bench.highlights import highlights
 from kvproto.bench.kernel_tables import Run, kernels
 from kvproto.bench.pieces import DEFAULT
@@ -34,7 +35,7 @@ LEFT_OUT = ("all_ms", "all_bulk_ms", "odd", "shape")
 TABLES: dict[str, Callable[[Any], str]] = {
     "kernels": kernels, "pipeline": pipeline, "pinned": pinned, "control": control, "transport": transport,
     "demo": demo, "layers": layers, "route": route, "grid": grid, "churn": churn,
-    "torture": torture,
+    "torture": torture, "step": step.fenced, "conformance": conformance.fenced,
 }  # fmt: skip
 
 

@@ -290,6 +290,26 @@ class LayersRow(msgspec.Struct):
     total_ms: Speed
 
 
+class StepFigures(msgspec.Struct):
+    """What an event costs."""
+
+    us_per_event: Speed
+    us_per_event_best: Speed
+    bytes_per_room: Speed
+    gc_ms: Speed
+    disagreements: list[Name]
+
+
+class ConformanceFigures(msgspec.Struct):
+    """What it costs to be judged."""
+
+    plain: Speed
+    followed: Speed
+    judge: Speed
+    rank_pays: Annotated[float, msgspec.Meta(ge=-1e6, le=1e6)]
+    found: list[Name]
+
+
 class MachineOfRun(msgspec.Struct):
     """What of a machine a table names; there is more."""
 
@@ -311,6 +331,7 @@ FIGURES: dict[str, Any] = {
     "kernels": KernelFigures, "pipeline": list[PipelineRow], "pinned": list[PinnedRow],
     "transport": list[TransportRow], "control": ControlFigures, "demo": DemoFigures, "layers": list[LayersRow],
     "route": list[RouteRow], "grid": list[GridRow], "churn": ChurnFigures, "torture": list[TortureRow],
+    "step": StepFigures, "conformance": ConformanceFigures,
 }  # fmt: skip
 
 

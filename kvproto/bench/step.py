@@ -195,6 +195,11 @@ def table(r: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
+def fenced(figures: dict[str, Any]) -> str:
+    """The same in Markdown."""
+    return f"```text\n{table(figures)}\n```"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the figures; 1 if end states differ, 2 if the command line is wrong."""
     parser = command_line("step", __doc__, budget=False)

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from kvproto.bench.goals import goals
 from kvproto.bench.kernel_tables import Run, kernels
 from kvproto.bench.pieces import curves, table
 from kvproto.bench.tables import WAYS, MeasuredRow, by_layer, grid, layers, markdown, route
@@ -22,8 +23,9 @@ GOAL, WIDE = 0.9, 256
 def summary(results: dict[str, Any]) -> str:
     """Markdown, without a heading."""
     runs: list[Run] = results["runs"]
-    parts = [*_kernels(_of(runs, "kernels")), *_pipelines(_of(runs, "pipeline")), *_pieces(_of(runs, "pipeline")),
-             *_slices(_of(runs, "pipeline")), *_grid(_of(runs, "grid")), *_routes(_of(runs, "route")),
+    parts = [*_goals(runs), *_kernels(_of(runs, "kernels")), *_pipelines(_of(runs, "pipeline")),
+             *_pieces(_of(runs, "pipeline")), *_slices(_of(runs, "pipeline")), *_grid(_of(runs, "grid")),
+             *_routes(_of(runs, "route")),
              *_transport(_of(runs, "transport")), *_pinned(_of(runs, "pinned")), *_control(_of(runs, "control")),
              *_layers(_of(runs, "layers")), *_demo(_of(runs, "demo"))]  # fmt: skip
     return "\n\n".join(parts)
@@ -31,6 +33,11 @@ def summary(results: dict[str, Any]) -> str:
 
 def _of(runs: Iterable[Run], bench: str) -> list[Run]:
     return [run for run in runs if run["bench"] == bench]
+
+
+def _goals(runs: list[Run]) -> Iterator[str]:
+    if told := goals(runs):
+        yield f"Goals, and what was measured:\n\n{told}"
 
 
 def _machine(run: Run) -> str:
