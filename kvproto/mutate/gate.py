@@ -1,6 +1,7 @@
 """The gate: every mutant is killed by its tests, or somebody has said why it cannot be.
 
-Mutants are tried in nurseries, `jobs` at a time, each with at most `BROOD` mutants of one file, one after the other.
+Mutants are tried in nurseries, `jobs` at a time, each with at most `BROOD` mutants of one file, one after the other;
+with fewer, where there are more processes than that would keep busy.
 First the tests run on what is there: those that fail already kill nothing.  What cannot be planted in a nursery is
 tried in a process of its own.  A trial that takes ten times as long as the unchanged tests is of a mutant that never
 ends, and killed.
@@ -23,8 +24,8 @@ from kvproto.mutate.operators import CodeMutant
 from kvproto.mutate.targets import Targets
 from kvproto.mutate.trial import ENDLESS, Trial, begin, end, forked, stop, warm
 
-#: mutants of a nursery
-BROOD = 40
+#: mutants of a nursery, at most, and nurseries of a process
+BROOD, TURNS = 40, 8
 #: seconds between two looks at a trial in a process of its own, and the longest that it may take
 TICK_S, LONGEST_S = 0.02, 120.0
 
@@ -58,16 +59,17 @@ def run(
             tell(found[-1])
 
     warm()
-    _nurseries(root, targets, deque(_broods(mutants)), jobs, told)
+    _nurseries(root, targets, deque(_broods(mutants, jobs)), jobs, told)
     _alone(root, targets, deque(alone), jobs, told)
     return sorted(found, key=lambda trial: trial.mutant)
 
 
-def _broods(mutants: Sequence[CodeMutant]) -> list[Brood]:
+def _broods(mutants: Sequence[CodeMutant], jobs: int) -> list[Brood]:
+    most = min(BROOD, 1 + len(mutants) // (TURNS * jobs))
     by_file: dict[str, list[CodeMutant]] = {}
     for mutant in mutants:
         by_file.setdefault(mutant.file, []).append(mutant)
-    return [(file, [None, *own[at : at + BROOD]]) for file, own in by_file.items() for at in range(0, len(own), BROOD)]
+    return [(file, [None, *own[at : at + most]]) for file, own in by_file.items() for at in range(0, len(own), most)]
 
 
 def _nurseries(

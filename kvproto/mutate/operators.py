@@ -13,7 +13,7 @@
 A site is found by its place in the tree (`ast.walk` of the same text is the same order), so a mutant is three numbers
 and a name, and can be made anywhere from the file alone.  Only bodies of functions are changed: what stands at the top
 of a module is data, and has tests of its own.  Text for people is left alone (messages of exceptions, f-strings, calls
-of a log).
+of a log), and so are kernels (what takes arguments of `tl` types): Triton reads them from their file.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ def _owners(tree: ast.AST) -> dict[ast.AST, str]:
             if isinstance(child, ast.ClassDef):
                 enter(child, f"{name}{child.name}.", inside=False)
             elif isinstance(child, ast.FunctionDef):
+                if _is_kernel(child):
+                    continue
                 for each in child.body:
                     owners[each] = f"{name}{child.name}"
                     enter(each, f"{name}{child.name}.", inside=True)
@@ -97,6 +99,10 @@ def _owners(tree: ast.AST) -> dict[ast.AST, str]:
 
     enter(tree, "", inside=False)
     return owners
+
+
+def _is_kernel(function: ast.FunctionDef) -> bool:
+    return any(each.annotation and ast.unparse(each.annotation).startswith("tl.") for each in function.args.args)
 
 
 def _silent(tree: ast.AST) -> set[ast.AST]:
