@@ -2,7 +2,7 @@
 
 Mutants are tried in nurseries, `jobs` at a time, each with at most `BROOD` mutants of one file, one after the other;
 with fewer, where there are more processes than that would keep busy.
-First the tests run on what is there: those that fail already kill nothing.  What cannot be planted in a nursery is
+First the tests run on what is there: where one fails already, nothing is tried.  What cannot be planted in a nursery is
 tried in a process of its own.  A trial that takes ten times as long as the unchanged tests is of a mutant that never
 ends, and killed.
 """
@@ -44,14 +44,15 @@ Brood = tuple[str, list[CodeMutant | None]]
 def run(
     root: Path, targets: Targets, mutants: Sequence[CodeMutant], jobs: int, tell: Callable[[Trial], None]
 ) -> list[Trial]:  # fmt: skip
-    """Try them all.  ArgumentError: tests fail without any change."""
+    """Try them all.  ArgumentError: tests fail without any change; whatever they are not asked about has been told."""
     found: list[Trial] = []
+    broken: dict[str, str] = {}
     alone: list[CodeMutant] = []
 
     def told(file: str, each: Told) -> None:
         if each.mutant is None:
             if each.witness:
-                raise ArgumentError(f"the tests of {file} fail as it is: {each.witness}")
+                broken[file] = each.witness
         elif each.witness == ELSEWHERE:
             alone.append(each.mutant)
         else:
@@ -61,6 +62,8 @@ def run(
     warm()
     _nurseries(root, targets, deque(_broods(mutants, jobs)), jobs, told)
     _alone(root, targets, deque(alone), jobs, told)
+    if broken:
+        raise ArgumentError("; ".join(f"the tests of {file} fail as it is: {test}" for file, test in broken.items()))
     return sorted(found, key=lambda trial: trial.mutant)
 
 

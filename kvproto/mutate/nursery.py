@@ -62,6 +62,8 @@ class Nursery:
             if mutant is None:
                 longest = max(LEAST_S, TIMES * took)
             self.tell(mutant, witness, took)
+            if mutant is None and witness:
+                break
         return True
 
     def _trial(self, session: pytest.Session, mutant: CodeMutant | None, latest: float) -> str:
