@@ -16,7 +16,7 @@ import torch
 
 from kvproto.engine.gathers import AHEAD, Gathers
 from kvproto.engine.prepared_writes import SMALL
-from kvproto.engine.room_entry import RoomEntry
+from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.io.kernels.base import Ticket
 from kvproto.layout.plan import Share
 from kvproto.protocol import effects as do
@@ -53,7 +53,9 @@ class World:
         for room, entry in self.entries.items():
             entry.mark(8, 9, self.marks[room])
         stream = "stream" if device else None
-        lane = SimpleNamespace(stream=stream, await_table=lambda entry: self.told.append(("table", self.room(entry))))
+        lane = SimpleNamespace(
+            stream=stream, await_table=lambda entry: self.told.append(("table", self.room(entry))), place_all=self.place
+        )  # fmt: skip
         loop: Any = SimpleNamespace(
             bulk=[], handlers={}, raise_event=self.told.append, settle=lambda: self.told.append("settled"),
             clock=SimpleNamespace(real=lambda: 0.0),
@@ -69,12 +71,16 @@ class World:
         )  # fmt: skip
         self.ask = loop.handlers[do.LaunchGather]
 
+    def place(self) -> None:
+        for entry in self.entries.values():
+            entry.table = torch.ones(1)
+
     def room(self, entry: RoomEntry) -> int:
         return next(room for room, each in self.entries.items() if each is entry)
 
     def bind(self, side: str, pool: Any, table: Any, first: int, tokens: int, parts: Any) -> Callable[..., Ticket]:
         (part,) = parts
-        assert (side, pool, first, tokens, part[0]) == ("gather", "pool", 4, 3, SHARE) and table is not None
+        assert (side, pool, first, tokens, part[0]) == ("gather", "pool", 4, 3, SHARE) and table is not NO_TABLE
         if self.wrong is not None:
             raise self.wrong
         self.told.append("bound")
@@ -131,6 +137,27 @@ def test_its_forward_is_the_one_of_all_of_its_tokens_and_layers(
     entry.mark(9, 9, late)
     device.ask(device.gather(1))
     assert ("launched", "stream", early if waits else late) in device.told
+
+
+def test_a_table_that_was_put_off_is_placed_before_it_is_read(device: World) -> None:
+    device.entries[1].table = NO_TABLE
+    device.ask(device.gather(1))
+    assert device.launched() == 1 and device.entries[1].table is not NO_TABLE
+
+
+def test_the_oldest_is_asked_after_a_large_launch_and_after_the_last_of_small_ones(device: World) -> None:
+    device.sizes |= {1: LITTLE, 2: LITTLE}
+    device.gathers.ahead = 1
+    for room in (0, 3, 1, 2):
+        device.ask(device.gather(room))
+    device.tickets[0].over = True
+    device.gathers.launches.run(lambda: False)
+    assert device.launched() == 2 and device.gathered() == [0], "a large one, and others wait"
+    device.tickets[1].over = True
+    device.gathers.launches.run(lambda: False)
+    assert device.launched() == 3 and device.gathered() == [0], "a small one, and another waits"
+    device.gathers.launches.run()
+    assert device.gathered() == [0, 3], "the last"
 
 
 def test_a_device_has_so_many_large_ones_and_the_next_when_one_has_ended(device: World) -> None:

@@ -197,9 +197,10 @@ def test_a_room_that_nobody_knows_is_a_small_one() -> None:
 def test_where_there_is_no_device_all_wait_for_the_end_of_their_pass() -> None:
     loop, went = Still(), list[int]()
     launches = Launches(cast("Any", loop), {})
-    launches.ask(0, lambda: went.append(0), large=True)
+    for room in range(TOGETHER):
+        launches.ask(room, partial(went.append, room), large=True)
     assert not launches.feed() and not went
-    assert [each.run() for each in loop.bulk] == [True] and went == [0]
+    assert [each.run() for each in loop.bulk] == [True] and went == [*range(TOGETHER)]
 
 
 def test_small_ones_of_a_hungry_device_wait_and_those_behind_what_waits() -> None:

@@ -349,6 +349,9 @@ def test_small_ones_wait_while_others_are_about_to_be_ready_but_few_and_not_for_
     world.stage(*range(2, 2 + TOGETHER), hold=True)
     world.next_pass()
     assert world.tags[1:] == [[*range(2, 2 + TOGETHER)]], "they are enough"
+    world.stage(20, hold=True)
+    world.next_pass()
+    assert len(world.tags) == 2, "who is held now has not waited yet"
 
 
 def test_what_is_held_asks_for_its_lease_when_it_leaves(world: World) -> None:
