@@ -10,7 +10,9 @@ What is judged at every step (`judge`):
 * who is no party to a room moves nothing of it, and is told at most that the room is not its own;
 * nothing is held by nobody: a slot belongs to a send, a region to a grant.
 
-A rank is put back from a value as in the checker, so each thing is tried in the same state.
+A rank is put back from a value as in the checker, so each thing is tried in the same state.  Most things move nothing,
+and then nothing is frozen anew: every machine has kept the very value that it had, and what the rank keeps beside its
+machines is equal to a copy that was made when it was put back (`kept`).
 """
 
 from __future__ import annotations
@@ -91,6 +93,15 @@ class Suspect:
         """The rank (or another one like it) as a value; the others' link is no part of it."""
         raise NotImplementedError
 
+    def kept(self) -> tuple[Any, ...]:
+        """What a rank is frozen from, as it lies in the rank."""
+        raise NotImplementedError
+
+    def put(self, value: Frozen) -> None:
+        """`thaw`, and remember how the rank lies in its memory."""
+        self.thaw(value)
+        self.copy = tuple(map(copied, self.kept()))
+
     def padded(self, value: Frozen) -> Frozen:
         """The value of a rank of the checker, whose peers are fewer."""
         raise NotImplementedError
@@ -157,25 +168,26 @@ class Suspect:
 
     # -------------------------------------------------------------------------------------------- judged
     def judge(self, thing: Thing | None, effects: list[Effect], before: Frozen) -> Frozen:
-        """What must hold when something has happened; returns the rank as it is now.  AssertionError."""
-        for _, row, event, old, _ in steps(self.rank.trace):
+        """What must hold when something has happened; returns the rank as it is now.  AssertionError.
+
+        That is `before` itself if there is nothing to put back.
+        """
+        moved = False
+        for _, row, event, old, new in steps(self.rank.trace):
             assert row is not None, f"no row for {event} in {old.state.name}"
-        after = self.freeze()
+            moved = moved or new is not old
+        self.rank.trace.clear()
+        after = before
+        if moved or self.kept() != self.copy:
+            after = self.freeze()
+            self.judge_held()
         if thing is not None and thing.room and thing.sender in {STALE, OUTSIDER, STRANGER}:
             assert after == before, "somebody who is no party moves a room"
             answers = effects if thing.sender == OUTSIDER else ()
             told = [e for e in answers if isinstance(e, do.Transmit) and e.link == THEIR_LINK]
             assert told == effects and len(told) <= 1, f"somebody who is no party causes {effects}"
             assert all(isinstance(e.body, NOT_YOURS) for e in told), f"somebody who is no party is told {told}"
-        self.judge_held()
         return after
-
-    def unmoved(self) -> bool:
-        """Whether every machine has kept the value that it had: then there is nothing to put back."""
-        trace = self.rank.trace
-        kept = all(new is old for *_, old, new in steps(trace))
-        trace.clear()
-        return kept
 
     def judge_held(self) -> None:
         """Nothing is held by nobody."""
@@ -184,6 +196,13 @@ class Suspect:
     def held(self) -> list[Any]:
         """What the rank has given out, beside its machines: what is waited for, in which order of magnitude."""
         raise NotImplementedError
+
+
+def copied(kept: Any) -> Any:
+    """A copy that later changes of a rank do not reach; its machines' values change by being others."""
+    if isinstance(kept, dict):
+        return type(kept)((key, copied(value)) for key, value in kept.items())
+    return kept.copy() if isinstance(kept, list | set) else kept
 
 
 class SuspectPrefill(Suspect):
@@ -212,6 +231,14 @@ class SuspectPrefill(Suspect):
 
     def freeze(self, rank: Any = None) -> Frozen:
         return freeze_prefill(rank or self.rank, self.node.names, len(self.peers))
+
+    def kept(self) -> tuple[Any, ...]:
+        rank = self.rank
+        return (
+            rank.rooms, rank.tombs, rank.links, [peer.terms for peer in rank.peers.values()], rank.sends, rank.writes,
+            rank.free_slots, rank.slot_of, rank.slot_queue, rank.permits, rank.permit_queue, rank.credits,
+            rank.credit_queues, rank.watch,
+        )  # fmt: skip
 
     def padded(self, value: Frozen) -> Frozen:
         rooms, tombs, links, known, *kept, watch, writes, permits, waiting, asking = value
@@ -272,6 +299,12 @@ class SuspectDecode(Suspect):
 
     def freeze(self, rank: Any = None) -> Frozen:
         return freeze_decode(rank or self.rank, self.node.names, len(self.peers))
+
+    def kept(self) -> tuple[Any, ...]:
+        rank, ring = self.rank, self.rank.ring
+        where = ring.round, ring.head, rank.space_turns.passed
+        regions = ring.live, ring.freed, ring.blocked, rank.chunk_of, rank.space_queue
+        return rank.rooms, rank.tombs, rank.links, rank.grants, list(rank.peers), where, *regions
 
     def padded(self, value: Frozen) -> Frozen:
         rooms, tombs, links, *kept = value

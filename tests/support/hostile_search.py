@@ -146,6 +146,7 @@ class HostileSearch:
         self.ways: dict[Frozen, tuple[Frozen | None, str]] = {}
         for start in starts:
             suspect.thaw(start)
+            suspect.judge_held()
             self._offer(start, None, "")
 
     def run(self, limit: int) -> Found:
@@ -154,7 +155,7 @@ class HostileSearch:
         while self.todo and values < limit:
             value = self.todo.popleft()
             values += 1
-            self.suspect.thaw(value)
+            self.suspect.put(value)
             for act, thing, words in self._all():
                 tried += 1
                 try:
@@ -162,11 +163,11 @@ class HostileSearch:
                 except Exception as error:
                     story = "\n".join([*self._way(value), words()])
                     raise AssertionError(f"{type(error).__name__}: {error}\n{story}") from error
-                if after == value and self.suspect.unmoved():
+                if after is value:
                     continue
                 if after not in self.seen:
                     self._offer(after, value, words())
-                self.suspect.thaw(value)
+                self.suspect.put(value)
         return Found(values, tried, len(self.todo))
 
     def _all(self) -> Iterator[tuple[Act, Thing | None, Callable[[], str]]]:
