@@ -112,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
     carry.add_argument("--limit", type=SECONDS, metavar="S", help="seconds that a phase may take")
     by_layer.add_arguments(p)
     p.add_argument("--trace", type=output_folder, metavar="DIR", help="write each rank's trace into this directory")
-    p.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    p.add_argument("--json", action="store_true", help="print one JSON object, and no table")
     p.add_argument("--matrix", action="store_true", help="run the matrix of shapes, dtypes, pages and prefixes instead")
     return p
 

@@ -27,7 +27,7 @@ from kvproto.demo.times import Spans, sharded, unsharded
 from kvproto.demo.verify import ReferenceJudge, Sheet
 
 START_S = 30.0  # for the processes to start, on a machine that has other things to do
-Watch = Callable[[str, int], None]  # (what, how much more of it): "computed" chunks, "placed" rooms, "said" tokens
+Watch = Callable[[str, int], None]  # (what, how much more): rooms judged or placed, chunks computed, tokens said
 
 
 @dataclass
@@ -166,6 +166,7 @@ class _Conductor:
         match kind:
             case "verdict":
                 self.result.wrong += self.judge.learn(*data)
+                self.watch("judged", 1)
             case "machine":
                 self.result.machine = data
             case "computed" if name == self.p[0]:

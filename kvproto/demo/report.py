@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,20 +36,25 @@ PART_TEXTS = {
     "wait": "then: D is not free yet", "token": "forward of the token on D", "whole": "in all",
 }  # fmt: skip
 MOST_WRONG = 20
+LINE_S = 5.0
 MOST_TOLD = 1000
 TOLD = ("chunks", "writes", "slices", "direct", "deferrals", "wraps", "aborted")
 
 
 class ProgressBars:
-    """The progress bars of a run; called with ("computed" | "placed" | "said", how much more)."""
+    """The progress bars of a run; called with ("judged" | "computed" | "placed" | "said", how much more).
+
+    Where standard error is a file or a pipe a line says where the run is, `LINE_S` seconds after the one before.
+    """
 
     def __init__(self, run: Run, *, shown: bool) -> None:
         job, lost = run.job, run.aborted
         whole = [room for room in job.rooms if room.room not in lost]
         self._progress = Progress(
             TextColumn("{task.description:>22}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            console=Console(stderr=True), disable=not shown,
+            console=Console(stderr=True), disable=not shown or not sys.stderr.isatty(),
         )  # fmt: skip
+        self._lines, self._told = not sys.stderr.isatty(), time.monotonic()
         chunks = sum(-(-room.tokens // job.chunk) for room in whole) if "live" in run.passes else 0
         chunks += sum((room.tokens - 1) // (2 * job.chunk) for room in job.rooms if room.room in lost)
         again = run.passes.count("live_slices") + run.passes.count("live_layers")
@@ -58,6 +64,7 @@ class ProgressBars:
         tokens += run.passes.count("live_layers") * sum(room.new for room in job.rooms)
         placed = len(run.passes) * len(job.rooms) * job.decode.ranks
         self._tasks: dict[str, TaskID] = {
+            "judged": self._progress.add_task("rooms unsharded", total=len(job.rooms)),
             "computed": self._progress.add_task("chunks computed by P", total=chunks),
             "placed": self._progress.add_task("rooms in D's pages", total=placed),
             "said": self._progress.add_task("tokens continued by D", total=tokens),
@@ -65,6 +72,10 @@ class ProgressBars:
 
     def __call__(self, what: str, more: int) -> None:
         self._progress.advance(self._tasks[what], more)
+        if self._lines and time.monotonic() - self._told > LINE_S:
+            self._told = time.monotonic()
+            told = [f"{task.description} {task.completed:.0f}/{task.total:.0f}" for task in self._progress.tasks]
+            print(", ".join(told), file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:
         self._progress.start()
