@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import re
+import threading
 from typing import Any
 
 import pytest
@@ -73,18 +75,38 @@ def test_regions_of_one_allocation_are_opened_once_and_let_go_with_their_peer(dr
     assert driver.opened == [FAR, FAR + 8 * SIZE]
     maps.close(PEER)
     assert maps.of(PEER) is None
+    maps.close_all()
     assert driver.closed == driver.opened
 
 
-@pytest.mark.parametrize("bad", [
-    region(0, SIZE - 63, 64), region(0, 0, SIZE + 1), region(0, (1 << 64) - 64, 128), region(0, 0, 64, b"three"),
-    region(0, 0, 64, host=b"another-host".ljust(device_maps.HOST)), replace(region(0, 0, 64), share=b"short"),
-], ids=["ends behind", "larger", "wraps", "no handle of this host", "another host", "no share"])  # fmt: skip
+def test_the_thread_that_lets_go_of_a_peer_does_not_wait_for_the_driver(driver: Driver) -> None:
+    """Its memory may be opened again meanwhile."""
+    maps, waits, unmap = DeviceMaps(), threading.Event(), driver.cuIpcCloseMemHandle
+    driver.cuIpcCloseMemHandle = lambda base: unmap(base) if waits.wait(10.0) else 1  # type: ignore[method-assign]
+    maps.open(PEER, [region(0, 0, 64)], 0)
+    maps.close(PEER)
+    assert maps.of(PEER) is None and driver.closed == []
+    maps.open(PEER, [region(0, 0, 64)], 0)
+    assert maps.of(PEER) == {0: FAR}
+    waits.set()
+    maps.close_all()
+    assert driver.closed == driver.opened == [FAR, FAR]
+
+
+@pytest.mark.parametrize(("bad", "why"), [
+    (region(0, SIZE - 63, 64), "not inside of the allocation"), (region(0, 0, SIZE + 1), "not inside"),
+    (region(0, (1 << 64) - 64, 128), "not inside"), (region(0, 0, 64, b"three"), r"does not open it \(CUresult 201\)"),
+    (region(0, 0, 64, host=b"another-host".ljust(device_maps.HOST)), "^$"),
+    (replace(region(0, 0, 64), share=b"short"), "names no handle"), (replace(region(0, 0, 64), kind="DRAM"), "^$"),
+], ids=["ends behind", "larger", "wraps", "no handle of this host", "another host", "no share", "host"])  # fmt: skip
 @pytest.mark.usefixtures("driver")
-def test_what_is_not_here_or_not_inside_is_not_mapped(bad: RegionEntry) -> None:
+def test_what_is_not_here_or_not_inside_is_not_mapped(bad: RegionEntry, why: str) -> None:
+    """And of what may be of this host it is said why."""
     maps = DeviceMaps()
     maps.open(PEER, [bad], 0)
-    assert maps.of(PEER) is None
+    assert maps.of(PEER) is None and re.search(why, maps.why_not(PEER))
+    maps.close(PEER)
+    assert not maps.why_not(PEER)
 
 
 @pytest.mark.usefixtures("driver")

@@ -11,6 +11,7 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
+from kvproto.engine.metrics import measure
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels import triton
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, UsageError
@@ -67,6 +68,8 @@ def test_a_room_goes_by_one_copy_a_chunk_and_every_byte_is_right(prefill: Layout
             assert each["mapped"] == each["pieces"] > 0
             assert each["writes"] == each["slices"] == each["direct"] == 0
         assert not any(told(pair))
+        routes = {each.labels[2] for each in measure(pair.prefills[0]) if each.name == "kvproto_route_seconds"}
+        assert routes == {"staged", "mapped"}
 
 
 def test_where_tags_do_not_travel_the_control_plane_tells() -> None:

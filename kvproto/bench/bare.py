@@ -97,7 +97,9 @@ def store(
             launches.append((chunk, peer, part.bind(table, pages, first, count, inner.data.lane), part.sources))
     while time.perf_counter() < at:
         endpoint.poll()
-    begin, stream = time.perf_counter(), inner.data.lane.stream
+    lane = inner.data.lane
+    lane.await_tables()
+    begin, stream = time.perf_counter(), lane.stores
     for chunk, peer, launch, sources in launches:
         flying[transport.run(peer, partial(launch, stream, None), sources)] = peer, chunk
     while flying and _in_time(begin):

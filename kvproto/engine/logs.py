@@ -124,6 +124,10 @@ class Logs:
         """What is written to this peer goes through its ring, as far as it can."""
         self.links.say(logging.INFO, "%s: to %s parts are staged: %s", self.name, what, short(why))
 
+    def unmapped(self, what: str, why: str) -> None:
+        """No kernel of this rank can store into this peer's pages."""
+        self.links.say(logging.INFO, "%s: the memory of %s is not mapped here: %s", self.name, what, short(why))
+
     def left(self, what: str) -> None:
         """A link is forgotten, as the engine has asked."""
         self.links.say(logging.INFO, "%s: %s is forgotten: the engine has let go of it", self.name, what)

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
 from kvproto.engine.device_streams import DeviceStreams
-from kvproto.io.kernels.base import Kernels, Launch, Pool, Ticket
+from kvproto.io.kernels.base import Kernels, Launch, Pool
 from kvproto.io.kernels.crossing import Crossing, PagesCopy, Rows
 from kvproto.io.transports.base import MemoryRegion, PeerId, StaleEndpoint, Transport, TransportError, UsageError
 from kvproto.layout.byte_runs import forms, planes
@@ -50,17 +49,12 @@ class MappedPart:
             raise UsageError(f"page {int(there.max())} of a peer whose regions hold {self.pages}")
 
     def bind(self, table: torch.Tensor, theirs: bytes, first: int, tokens: int, lane: DeviceStreams) -> Launch:
-        """The copy of these tokens, to be launched; the pages are sent to the device now.  UsageError: as `check`."""
+        """The copy of these tokens, to be launched behind `lane.await_tables`; the pages are sent to the device now.
+        UsageError: as `check`.
+        """
         self.check(theirs, first, tokens)
-        there, placed = lane.place(np.frombuffer(theirs, np.uint8).copy())
-        copy = self.copy.bind(table, there, first, tokens)
-
-        def launch(stream: Any, after: Any) -> Ticket:
-            if placed is not None and not placed.query():
-                stream.wait_event(placed)
-            return copy(stream, after)
-
-        return launch
+        there, _ = lane.place(np.frombuffer(theirs, np.uint8).copy())
+        return self.copy.bind(table, there, first, tokens)
 
 
 class MappedPages:

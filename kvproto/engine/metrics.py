@@ -132,8 +132,8 @@ def _prefill(rank: PrefillRank, data: Any) -> Iterator[Measured]:
 def _estimates(rank: PrefillRank) -> Iterator[Measured]:
     for peer in sorted(rank.peers.values(), key=lambda peer: (peer.group, peer.rank))[:MOST_PEERS]:
         last = next(reversed(peer.estimates.values()), None)
-        for route in ("staged", "pages") if last is not None else ():
-            if (seconds := getattr(last, route)) < NO_ROUTE:
+        for route, seconds in (("staged", last.staged), (last.way, last.pages)) if last is not None else ():
+            if seconds < NO_ROUTE:
                 yield Measured("kvproto_route_seconds", (str(peer.group), str(peer.rank), route), seconds)
 
 

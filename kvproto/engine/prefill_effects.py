@@ -30,7 +30,6 @@ from kvproto.errors import KvprotoError
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError, WritePart
 from kvproto.layout.byte_runs_numpy import PageRuns, batches
-from kvproto.layout.costs import PROFILES
 from kvproto.layout.placement import Placement, closed_between
 from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.protocol import effects as do
@@ -263,13 +262,16 @@ class PrefillData:
             self._part(link)
         self.link_peer[link] = peer
         self.leaving.discard(peer)
-        self.rank.reach(link, PROFILES["mapped"] if self._stores(link, peer) else None)
+        self.rank.reach(link, mapped=self._stores(link, peer))
 
     def _stores(self, link: int, peer: PeerId) -> bool:
-        """Whether a kernel stores what this link's peer is owed, and nobody has said what links cost."""
+        """Whether a kernel stores what this link's peer is owed; if none does where one could, the log says why."""
         plan, reader = self.plans[link]
         owed = [share for share in plan.duties(self.rank.index) if share.reader == reader]
-        return bool(owed) and not self.rank.settings.costs and self.mapped.get(peer, owed[0]) is not None
+        stores = bool(owed) and self.mapped.get(peer, owed[0]) is not None
+        if owed and not stores and (why := self.transport.unmapped(peer)):
+            self.loop.logs.unmapped(f"decode rank {reader}", why)
+        return stores
 
     def _drop_wire(self, effect: do.DropWire) -> None:
         self._leave_unless_wanted(PeerId(effect.wire))

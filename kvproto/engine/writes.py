@@ -31,7 +31,8 @@ from kvproto.engine.gathers import Key
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
 from kvproto.engine.prepared_writes import PreparedWrites, StagedWrite
-from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Ticket, Transport, WritePart
+from kvproto.io.ticket import Ticket
+from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Transport, WritePart
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.notification import MAX_NOTES

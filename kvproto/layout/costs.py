@@ -123,6 +123,13 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
 
     staged: float
     pages: float
+    #: pages are mapped, so a kernel stores into them
+    mapped: bool = False
+
+    @property
+    def way(self) -> str:
+        """How the other route is called."""
+        return "mapped" if self.mapped else "pages"
 
     @property
     def dearer(self) -> float:
@@ -130,16 +137,19 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
         return max(0.0, self.pages - self.staged) if max(self.pages, self.staged) < NO_ROUTE else 0.0
 
     def __str__(self) -> str:
-        return f"staged {_told(self.staged)}, pages {_told(self.pages)}"
+        return f"staged {_told(self.staged)}, {self.way} {_told(self.pages)}"
 
 
-def estimate(costs: Costs, nbytes: int, pieces: int, chunks: int, *, ring: bool = True, open_: bool = True) -> Estimate:
-    """Of so many bytes, in so many pieces or chunks; `ring`: they may be staged, `open_`: pages may be written."""
+def estimate(
+    costs: Costs, nbytes: int, pieces: int, chunks: int, *, ring: bool = True, open_: bool = True, mapped: bool = False
+) -> Estimate:  # fmt: skip
+    """Of so many bytes, in so many pieces or chunks; `ring`: they may be staged, `open_`: pages may be written, and if
+    they are `mapped` it is a kernel that does."""
     chunk = nbytes / max(1, chunks)
     kernel, write = costs.launch + chunk / costs.copy, max(costs.piece, chunk / costs.rate)
     staged = 2 * kernel + write + max(0, chunks - 1) * max(kernel, write)
     pages = max(nbytes / costs.rate, pieces * costs.piece + nbytes / costs.piece_rate)
-    return Estimate(staged if ring else NO_ROUTE, pages if open_ else NO_ROUTE)
+    return Estimate(staged if ring else NO_ROUTE, pages if open_ else NO_ROUTE, mapped)
 
 
 def layer_groups(costs: Costs, nbytes: int, most: int) -> int:

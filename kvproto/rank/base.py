@@ -61,7 +61,9 @@ class LinkPeer(msgspec.Struct):
     #: prefill: the transport's description of the decode rank, and where the rows of its pool lie
     endpoint: bytes = b""
     placement: Placement | None = None
-    #: prefill: what the link costs, where it is not what links of this rank do
+    #: prefill: a kernel of this rank stores into the decode rank's pages; what the link costs, where that is not what
+    #: links of this rank do
+    mapped: bool = False
     costs: Costs | None = None
     #: prefill: what the KV of rooms of so many tokens, runs of pages and layer groups would cost by each route
     estimates: dict[tuple[int, int, int], Estimate] = msgspec.field(default_factory=dict)

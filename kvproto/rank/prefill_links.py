@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from kvproto.fsm.vocabulary import Effect
-from kvproto.layout.costs import NO_ROUTE, Costs, Estimate, PageForm, estimate, page_form, runs_between
+from kvproto.layout.costs import NO_ROUTE, PROFILES, Estimate, PageForm, estimate, page_form, runs_between
 from kvproto.layout.placement import closed_between, fault
 from kvproto.layout.plan import Plan, Share, layers_of, plan_between
 from kvproto.layout.sharding import Layout, chunks
@@ -157,14 +157,17 @@ class PrefillLinks(Rank):
         pieces = form.pieces(tokens, runs) if form is not None else 0
         nbytes, parts = plan.part_bytes(share, tokens), chunks(tokens, 0, self.grid, groups)
         return estimate(
-            to.costs or self.costs, nbytes, pieces, parts, ring=fits and route != "pages", open_=form is not None
+            to.costs or self.costs, nbytes, pieces, parts, ring=fits and route != "pages", open_=form is not None,
+            mapped=to.mapped,
         )  # fmt: skip
 
-    def reach(self, link: int, costs: Costs | None) -> None:
-        """What this link costs from now on; None: as links of this rank do."""
-        to = self.peers[link]
-        if to.costs is not costs:
-            to.costs, to.estimates = costs, {}
+    def reach(self, link: int, *, mapped: bool) -> None:
+        """Whether kernels store what goes over pages on this link; that costs what they do, unless the engine has said
+        what links cost."""
+        to, settings = self.peers[link], self.settings
+        costs = PROFILES["mapped"] if mapped and not settings.costs else None
+        if (to.mapped, to.costs) != (mapped, costs):
+            to.mapped, to.costs, to.estimates = mapped, costs, {}
 
     def _owed(self, to: LinkPeer, plan: Plan, groups: int) -> tuple[Share, Share, PageForm | None]:
         """What does not change from room to room of an estimate."""

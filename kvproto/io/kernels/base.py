@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 import torch
 
-from kvproto.io.kernels.crossing import Crossing, Done, Launch, PagesCopy, Ticket
+from kvproto.io.kernels.crossing import Crossing, Done, Launch, PagesCopy
 from kvproto.io.kernels.digest import wrong_table
 from kvproto.io.kernels.pool import KernelError, Pool, Side, SliceCopy, need
+from kvproto.io.ticket import Ticket
 from kvproto.layout.plan import Share
 
 __all__ = [

@@ -12,13 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-
-class Ticket(Protocol):
-    """One launch, as far as its caller may follow it."""
-
-    def done(self) -> bool:
-        """Whether all of its reads and writes are over. Never blocks."""
-        ...
+from kvproto.io.ticket import Ticket
 
 
 class Done:

@@ -40,6 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvproto.errors import KvprotoError
+from kvproto.io.ticket import Ticket
 
 Kind = Literal["DRAM", "VRAM"]
 FaultKind = Literal["unavailable", "usage", "stale_endpoint", "peer_lost", "busy", "in_doubt", "backend"]
@@ -190,14 +191,6 @@ class PeerLost(msgspec.Struct, frozen=True):
 TransportEvent: TypeAlias = Completed | Failed | Arrived | PeerLost
 
 
-class Ticket(Protocol):
-    """Work that was begun."""
-
-    def done(self) -> bool:
-        """Whether it is over. Never blocks."""
-        ...
-
-
 class Transport(Protocol):
     """One instance per rank."""
 
@@ -254,6 +247,9 @@ class Transport(Protocol):
     def maps(self, peer: PeerId) -> Mapping[int, int] | None:
         """Where this process has the peer's regions, as addresses by index: those that are here at all; None: no one
         is, only writes reach them. What was found holds as long as the same object is found."""
+
+    def unmapped(self, peer: PeerId) -> str:
+        """Why memory of the peer is not here, though it may be of this host; empty: there is nothing to say."""
 
     def run(self, peer: PeerId, launch: Callable[[], Ticket], sources: tuple[int, ...]) -> Handle:
         """A write that a kernel of the caller's does, from our regions of these indices into mapped ones of the peer.

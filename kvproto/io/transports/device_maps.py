@@ -9,12 +9,15 @@ What has no handle (virtual memory, memory pools), or cannot be opened (another 
 the two devices) is not mapped, and goes by the transport's own writes.  Nothing here raises for that.
 
 An opened allocation is held until its peer is dropped; one that several regions lie in is opened once.  Memory that
-was freed by its owner meanwhile is still memory: a store into it does no harm here.
+was freed by its owner meanwhile is still memory: a store into it does no harm here.  To let go of it the driver may
+wait for the device, so that is asked for on a thread of its own; the driver counts how often a handle was opened, so a
+peer that comes back meanwhile has its memory at the same address.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -28,6 +31,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 HOST, HANDLE, OFFSET = 36, 64, 8
 #: the driver enables access between the two devices when it is first needed
 _LAZY = 1
+#: seconds that the end waits for what is being unmapped
+_END_S = 2.0
 
 
 class _Handle(ctypes.Structure):
@@ -97,14 +102,20 @@ class DeviceMaps:
         #: by peer: by handle, where that allocation is here, and from which device it was opened
         self._opened: dict[PeerId, dict[bytes, int]] = {}
         self._device: dict[PeerId, int] = {}
+        self._closing: list[threading.Thread] = []
+        self._why: dict[PeerId, str] = {}
 
     def open(self, peer: PeerId, regions: Sequence[RegionEntry], device: int) -> None:
         """Map what can be of these, for kernels of this device.  They are all that the peer has: what an earlier table
         said of a region holds no longer, however little is new.
         """
         self._addresses.pop(peer, None)
+        self._why.pop(peer, None)
         driver, found = _driver(), dict[int, int]()
-        shared = [each for each in regions if len(each.share) == HOST + HANDLE + OFFSET]
+        whole = [each for each in regions if each.kind == "VRAM"]
+        shared = [each for each in whole if len(each.share) == HOST + HANDLE + OFFSET]
+        if len(shared) < len(whole):
+            self._why[peer] = "it names no handle of its memory: that is virtual, of a memory pool, or kept to itself"
         shared = [each for each in shared if each.share[:HOST] == _host()]
         if driver is None or not shared:
             return
@@ -112,9 +123,11 @@ class DeviceMaps:
         device = self._device.setdefault(peer, device)
         with _on(driver, device) as there:
             for each in shared if there else ():
-                address = self._open(driver, opened, each)
+                address, why = self._open(driver, opened, each)
                 if address:
                     found[each.index] = address
+                else:
+                    self._why[peer] = f"region {each.index}: {why}"
         if found:
             self._addresses[peer] = found
 
@@ -122,31 +135,46 @@ class DeviceMaps:
         """Where the peer's regions are here, by index; None: none is."""
         return self._addresses.get(peer)
 
+    def why_not(self, peer: PeerId) -> str:
+        """Why a region of the peer is not here, as far as it can be told from one of another host; empty: it is."""
+        return self._why.get(peer, "")
+
     def close(self, peer: PeerId) -> None:
-        """Let go of all that is mapped of this peer; nothing may be storing there."""
+        """Let go of all that is mapped of this peer, in a while; nothing may be storing there."""
         driver, opened = _driver(), self._opened.pop(peer, {})
         self._addresses.pop(peer, None)
+        self._why.pop(peer, None)
         device = self._device.pop(peer, 0)
         if driver is not None and opened:
-            with _on(driver, device) as there:
-                for base in opened.values() if there else ():
-                    driver.cuIpcCloseMemHandle(ctypes.c_uint64(base))
+            self._closing = [each for each in self._closing if each.is_alive()]
+            thread = threading.Thread(target=_unmap, args=(driver, device, list(opened.values())), daemon=True)
+            thread.start()
+            self._closing.append(thread)
 
     def close_all(self) -> None:
-        """Let go of everything."""
+        """Let go of everything; what that takes is waited for, up to a bound."""
         for peer in list(self._opened):
             self.close(peer)
+        for each in self._closing:
+            each.join(_END_S)
 
     @staticmethod
-    def _open(driver: Any, opened: dict[bytes, int], region: RegionEntry) -> int:
-        """Where the region is here; 0: it cannot be mapped, or is not what it says."""
+    def _open(driver: Any, opened: dict[bytes, int], region: RegionEntry) -> tuple[int, str]:
+        """Where the region is here; 0, and why: it cannot be mapped, or is not what it says."""
         handle = region.share[HOST : HOST + HANDLE]
         offset, base = int.from_bytes(region.share[HOST + HANDLE :], "little"), opened.get(handle, 0)
         if not base:
             place = ctypes.c_uint64()
-            if driver.cuIpcOpenMemHandle_v2(ctypes.byref(place), _Handle.from_buffer_copy(handle), _LAZY) != 0:
-                return 0
+            failed = driver.cuIpcOpenMemHandle_v2(ctypes.byref(place), _Handle.from_buffer_copy(handle), _LAZY)
+            if failed:
+                return 0, f"the driver does not open it (CUresult {failed})"
             base = opened[handle] = place.value
         whole = _allocation(driver, base)
         inside = whole is not None and base + offset + region.nbytes <= whole[0] + whole[1]
-        return base + offset if inside else 0
+        return (base + offset, "") if inside else (0, "it is not inside of the allocation that it names")
+
+
+def _unmap(driver: Any, device: int, opened: Sequence[int]) -> None:
+    with _on(driver, device) as there:
+        for base in opened if there else ():
+            driver.cuIpcCloseMemHandle(ctypes.c_uint64(base))

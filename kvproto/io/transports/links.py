@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 
-from .base import Busy, Fault, Handle, PeerId, StaleEndpoint, Ticket, UsageError
+from kvproto.io.ticket import Ticket
+
+from .base import Busy, Fault, Handle, PeerId, StaleEndpoint, UsageError
 from .endpoint import InstanceDescription
 from .regions import Request, remote_table
 

@@ -185,6 +185,9 @@ class NixlTransport(WriteRecords[_NixlWrite]):
     def maps(self, peer: PeerId) -> Mapping[int, int] | None:
         return self._maps.of(peer) if self._maps is not None else None
 
+    def unmapped(self, peer: PeerId) -> str:
+        return self._maps.why_not(peer) if self._maps is not None else ""
+
     def _warm(self, link: TransportLink, timeout_s: float) -> bool:
         """A write of no bytes: it completes when both ends have the wire up."""
         remote = next(iter(link.regions.values()), None)

@@ -92,6 +92,9 @@ class PeersAndRegions(ABC):
     def maps(self, peer: PeerId) -> Mapping[int, int] | None:  # noqa: ARG002
         return None
 
+    def unmapped(self, peer: PeerId) -> str:  # noqa: ARG002
+        return ""
+
     def tell(self, peer: PeerId, tag: bytes) -> bool:  # noqa: ARG002
         return False
 

@@ -21,6 +21,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy.typing as npt
 
+from kvproto.io.ticket import Ticket
+
 from .base import (
     Busy,
     Completed,
@@ -31,7 +33,6 @@ from .base import (
     PeerId,
     PeerLost,
     RemoteRegion,
-    Ticket,
     TransportCaps,
     TransportEvent,
     UsageError,
