@@ -1,0 +1,335 @@
+"""What a rank makes of its links, call by call: whom it hears, whom it tells, what it keeps of a life that is over.
+
+Each rank has two groups at its other end, of two ranks each, with the same indices.  So whatever is meant for one link,
+one rank, one group or one epoch has another beside it that must not have it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from support.stories import layout
+from test_foreign_groups import answers
+
+from kvproto.fsm.vocabulary import Effect
+from kvproto.layout.plan import Plan
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.events import Claim
+from kvproto.protocol.routes import NOT_UP
+from kvproto.protocol.states import Cause, DLink, PLink
+from kvproto.rank import base
+from kvproto.rank.base import LinkPeer, Rank
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.prefill import PrefillRank
+
+ONE, TWO, GRID, TOKENS = layout(1), layout(2), 16, 32
+OWN, FIRST, SECOND = 9, 1, 2
+BORN = (1 << 48) - 1
+LEASE = 30.0
+DIGEST = tables_digest()
+
+
+def prefill() -> PrefillRank:
+    """One prefill rank; the decode ranks (1, 0), (1, 1), (2, 0), (2, 1) have links 1 to 4, which are up."""
+    rank = PrefillRank(ONE, 0, group=OWN, grid=GRID, incarnation=BORN)
+    for group in (FIRST, SECOND):
+        for index in range(2):
+            link, _ = rank.hello(hello(group, index), 0.0, bytes([group, index]))
+            rank.handle(ev.WiredUp(link, 1, f"wire {link}"), 0.0)
+    assert [value.state for value in rank.links.values()] == [PLink.UP] * 4
+    return rank
+
+
+def hello(group: int, index: int, session: int = 1, /, **changed: Any) -> msg.Hello:
+    said = msg.Hello(msg.VERSION, DIGEST, session, group, index, TWO, GRID, LEASE, b"pool", None, OWN, 0)
+    return replace(said, **changed)
+
+
+def decode() -> DecodeRank:
+    """One decode rank; the prefill ranks (1, 0), (1, 1), (2, 0), (2, 1) have links 1 to 4, which are up."""
+    rank = DecodeRank(ONE, 0, group=OWN, grid=GRID, incarnation=BORN)
+    for group in (FIRST, SECOND):
+        plan = Plan(TWO, ONE, GRID)
+        for index in range(2):
+            link, _ = rank.call(group, index, plan, 0.0, f"{group}.{index}")
+            rank.receive(link, 0, 0, welcome(rank, link, group, index), 0.0)
+    assert [value.state for value in rank.links.values()] == [DLink.UP] * 4
+    return rank
+
+
+def welcome(rank: DecodeRank, link: int, group: int, index: int, /, **changed: Any) -> msg.Welcome:
+    session = rank.links[link].session
+    said = msg.Welcome(msg.VERSION, DIGEST, session, 100 + link, group, index, TWO, GRID, LEASE)
+    return replace(said, **changed)
+
+
+def open_rooms(rank: Rank) -> dict[int, list[int]]:
+    """Two rooms of each group, confirmed by whoever is at the other end, by group."""
+    rooms = {FIRST: [11, 12], SECOND: [21, 22]}
+    for group, of in rooms.items():
+        for room in of:
+            links = [link for link, peer in rank.peers.items() if peer.group == group]
+            if isinstance(rank, DecodeRank):
+                rank.handle(ev.RoomOpened(room, rank.terms(group, rank.peers[links[0]].plan or fail()), TOKENS, 0), 0.0)
+            else:
+                rank.handle(ev.EngineOpened(room, TOKENS, Claim(group)), 0.0)
+            for link in links:
+                say(rank, link, msg.Opened() if isinstance(rank, DecodeRank) else msg.Open(TOKENS, 0), room)
+    return rooms
+
+
+def fail() -> Any:
+    raise AssertionError
+
+
+def say(rank: Rank, link: int, body: msg.Message, room: int = 0, *, epoch: int | None = None) -> list[Effect]:
+    return rank.receive(link, rank.links[link].epoch if epoch is None else epoch, room, body, 0.0)
+
+
+RANKS = pytest.mark.parametrize("make", [prefill, decode])
+
+
+def lose(rank: Rank, link: int) -> None:
+    """The link is lost: by its transport, or because the other end knows nothing of it."""
+    end = ev.TransportLost(link) if isinstance(rank, PrefillRank) else ev.ResetReceived(link, rank.links[link].epoch)
+    rank.handle(end, 0.0)
+
+
+def states(rank: Rank, rooms: dict[int, list[int]], group: int) -> set[str]:
+    return {rank.value_of(room).state.name for room in rooms[group]}
+
+
+# ------------------------------------------------------------------------------------------- who is heard
+@RANKS
+@pytest.mark.parametrize("off", [-1, 1])
+def test_of_another_epoch_nothing_is_heard_and_it_is_no_sign_of_life(make: Any, off: int) -> None:
+    rank = make()
+    open_rooms(rank)
+    room, body = (11, msg.Abort(Cause.DECODE_ABORTED)) if make is prefill else (11, msg.Drained(Cause.WRITE_FAILED))
+    before = rank.rooms[room]
+    rank._heard_by.clear()  # what came with the opening
+    assert say(rank, 1, body, room, epoch=rank.links[1].epoch + off) == []
+    assert rank.rooms[room] is before and rank.counts[NOT_UP] == 1 and not rank._heard_by
+    say(rank, 1, body, room)
+    assert rank.value_of(room) is not before and rank._heard_by == {1}, "and of its own it is"
+
+
+@RANKS
+def test_by_a_link_that_is_down_nothing_is_heard_nor_said(make: Any) -> None:
+    rank = make()
+    open_rooms(rank)
+    lose(rank, 1)
+    assert rank.links[1].state is not rank.UP
+    body = msg.Watermark(1, 64) if make is prefill else msg.WatermarkReq()
+    assert say(rank, 1, body) == [] and rank.counts[NOT_UP] == 1
+    rank._send(do.Send(11, 0b11, msg.Noted()))
+    rank._transmit_to(1, 11, msg.Noted())
+    said = [effect for effect in rank._out if isinstance(effect, do.Transmit)]
+    assert [(each.link, each.room) for each in said] == [(2, 11)], "only where it is up, on the links of the group"
+
+
+def test_a_call_in_the_name_of_another_rank_is_not_heard() -> None:
+    rank = prefill()
+    before = dict(rank.links)
+    for said in (hello(SECOND, 0, 9), hello(FIRST, 1, 9)):
+        rank.receive(1, 0, 0, said, 0.0, b"\1\0")
+    assert rank.links == before and rank.counts["calls in another rank's name"] == 2
+    rank.receive(1, 0, 0, hello(FIRST, 0, 9), 0.0, b"\1\0")
+    assert [value.state is PLink.UP for value in rank.links.values()] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(("to_group", "to_rank"), [(OWN, 1), (OWN + 1, 0)])
+def test_a_call_that_means_another_rank_is_refused_and_makes_no_link(to_group: int, to_rank: int) -> None:
+    rank = prefill()
+    said = hello(7, 0, 5, to_group=to_group, to_rank=to_rank)
+    link, effects = rank.hello(said, 0.0, b"there")
+    why = f"rank 0 of group {OWN} listens here, not rank {to_rank} of group {to_group}"
+    assert (link, effects) == (0, [do.RefuseCall(b"there", 5, why)]) and len(rank.links) == len(rank.peers) == 4
+    assert rank.counts["calls for another rank"] == 1 and rank.next_link == 5
+
+
+MISFITS = [
+    ({"version": msg.VERSION + 1}, f"wire version {msg.VERSION + 1} against {msg.VERSION}"),
+    ({"digest": "layout:0"}, "the builds differ in "),
+    ({"grid": GRID + 1}, f"grid of {GRID + 1} tokens against {GRID}"),
+    ({"lease": 29.0}, "lease of 29.0 s against 30.0 s"),
+    ({"rank": 2}, "rank 2 of 2"),
+    ({"layout": layout(2, heads=8)}, "heads"),
+]
+
+
+@pytest.mark.parametrize(("changed", "why"), MISFITS)
+def test_who_does_not_fit_is_refused_by_both_sides_with_the_reason(changed: dict[str, Any], why: str) -> None:
+    caller = prefill()
+    link, _ = caller.hello(hello(3, 0, **changed), 0.0, b"there")
+    assert caller.links[link].state is PLink.REFUSED and why in caller.links[link].why
+    rank = DecodeRank(ONE, 0, group=OWN, grid=GRID, incarnation=1)
+    rank.call(FIRST, 0, Plan(TWO, ONE, GRID), 0.0, "somewhere")
+    rank.receive(1, 0, 0, welcome(rank, 1, FIRST, 0, **changed), 0.0)
+    assert rank.links[1].state is DLink.REFUSED and why in rank.links[1].why
+    assert rank.reached(FIRST, 0) == (False, f"refused: {rank.links[1].why}")
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"group": SECOND}, "group 2 rank 0 answers for 1 rank 0"),
+        ({"rank": 1}, "group 1 rank 1 answers for 1 rank 0"),
+        ({"layout": layout(1), "rank": 0}, "the prefill group's layout is not the one that was called"),
+    ],
+)
+def test_an_answer_of_another_rank_than_was_called_is_none(changed: dict[str, Any], why: str) -> None:
+    rank = DecodeRank(ONE, 0, group=OWN, grid=GRID, incarnation=1)
+    rank.call(FIRST, 0, Plan(TWO, ONE, GRID), 0.0, "somewhere")
+    rank.receive(1, 0, 0, welcome(rank, 1, FIRST, 0, **changed), 0.0)
+    assert (rank.links[1].state, rank.links[1].why) == (DLink.REFUSED, why)
+
+
+def test_a_call_says_whom_it_means_and_the_grid_that_was_agreed_on() -> None:
+    rank = decode()
+    rank.call(7, 3, Plan(layout(4), ONE, 2 * GRID), 0.0, "elsewhere")
+    said = rank.hello(77, 5)
+    assert (said.to_group, said.to_rank, said.grid, said.session) == (7, 3, 2 * GRID, 77)
+    said = rank.hello(78)
+    assert (said.to_group, said.to_rank, said.grid) == (0, 0, GRID)
+
+
+# ----------------------------------------------------------------------------- one life and the next
+def test_sessions_and_epochs_are_numbers_that_no_earlier_life_has_used() -> None:
+    ours, theirs = prefill(), decode()
+    assert [value.epoch for value in ours.links.values()] == [BORN << 16 | n for n in (1, 2, 3, 4)]
+    assert [value.session for value in theirs.links.values()] == [BORN << 16] * 4
+    theirs.call(FIRST, 0, Plan(TWO, ONE, GRID), 0.0, "elsewhere")
+    assert theirs.links[1].session == (BORN << 16) + 1, "a call to another address is a call anew"
+    for link in (1, 3):
+        lose(ours, link)
+    ours.hello(hello(FIRST, 0, 2), 0.0, b"back")
+    assert ours.links[1].epoch == BORN << 16 | 5
+
+
+def test_who_calls_again_is_what_it_says_now() -> None:
+    rank = prefill()
+    rank.watch[1].append((0, 64, 11, 0, 0))
+    rank.peers[1].estimates[1, 1, 1], rank.peers[1].owed[1] = Any, Any  # type: ignore[assignment]
+    terms = rank.peers[1].terms
+    said = hello(FIRST, 0, 2, endpoint=b"new", layout=layout(1))
+    lose(rank, 1)
+    _, effects = rank.hello(said, 0.0, b"back")
+    peer = rank.peers[1]
+    assert peer.plan is not None and peer.plan.decode == layout(1)
+    assert (peer.endpoint, peer.owed, peer.estimates) == (b"new", {}, {})
+    assert peer.terms is not None and terms is not None and (peer.terms.everyone, terms.everyone) == (0b1, 0b11)
+    assert rank.watch[1] == [], "nobody of its former life waits for its watermark"
+    assert [each.endpoint for each in effects if isinstance(each, do.Connect)] == [b"new"]
+
+
+def test_of_a_link_that_is_forgotten_nothing_is_left() -> None:
+    for rank in (prefill(), decode()):
+        open_rooms(rank)
+        for link in range(1, 5):
+            say(rank, link, msg.Heartbeat())
+            say(rank, link, msg.Watermark(0, 1) if isinstance(rank, PrefillRank) else msg.WatermarkReq())
+            lose(rank, link)
+        now = 0.0
+        while rank.links and now < 10 * rank.settings.timing.forget.period:
+            now = rank.next_deadline
+            rank.tick(now)
+        assert not rank.links and not rank.peers and not rank.link_of and not rank._heard_by
+        assert not rank.sent._ways and not rank.came._ways, "numbers of copies"
+        assert not getattr(rank, "watch", {}) and rank.next_link == 5, "a link's number is not used again"
+
+
+def test_a_copy_has_its_number_by_link_by_epoch_and_by_what_it_is_about() -> None:
+    rank = prefill()
+    rank.trace.clear()
+    for link, room, epoch in ((1, 11, None), (1, 0, None), (1, 11, None), (2, 11, None), (1, 11, 5), (1, 11, 0)):
+        say(rank, link, msg.Noted() if room else msg.Watermark(0, 1), room, epoch=epoch)
+    rank.receive(0, 5, 11, msg.Noted(), 0.0)
+    rank.receive(99, 5, 11, msg.Noted(), 0.0)
+    heard = [(entry[1][0], entry[3]) for entry in rank.trace if len(entry) == 4]
+    assert heard == [(1, 1), (1, 1), (1, 2), (2, 1), (1, 1), (1, 0), (0, 0), (0, 1)], "(link, number)"
+
+
+# ------------------------------------------------------------------------------------------- who is told
+@RANKS
+def test_a_link_s_end_and_return_are_told_to_all_rooms_of_its_group_and_to_no_other(make: Any) -> None:
+    rank = make()
+    rooms = open_rooms(rank)
+    told = list[tuple[str, int, int]]()
+    for kind in (ev.LinkCameUp, ev.LinkWentDown, ev.PeerQuiet):
+        rank.take(kind, lambda event, _now: told.append((type(event).__name__, event.room, event.peer)))
+    lose(rank, 2)
+    assert told == [("LinkWentDown", room, 1) for room in rooms[FIRST]]
+    told.clear()
+    if isinstance(rank, DecodeRank):
+        rank.receive(2, 0, 0, welcome(rank, 2, FIRST, 1, epoch=900), 0.0)
+        assert sorted(told) == [(name, room, 1) for name in ("LinkCameUp", "PeerQuiet") for room in rooms[FIRST]]
+
+
+def test_a_watermark_is_said_to_every_writer_and_to_whoever_asks() -> None:
+    rank = decode()
+    open_rooms(rank)
+    rank._send_watermark(do.SendWatermark(21, 0b11))
+    mark = msg.Watermark(*rank.ring.mark)
+    assert answers(rank._out) == [(3, mark), (4, mark)]
+    assert answers(say(rank, 4, msg.WatermarkReq())) == [(4, mark)]
+
+
+@pytest.mark.parametrize(("room", "peer", "link"), [(11, 0, 1), (12, 1, 2), (21, 0, 3), (22, 1, 4)])
+def test_writes_are_counted_for_the_rank_of_the_group_that_they_go_to(room: int, peer: int, link: int) -> None:
+    rank = prefill()
+    open_rooms(rank)
+    rank.writes[room, 5 << 16 | peer] = object()
+    assert [at for at in rank.links if rank._writes_to(at)] == [link]
+    assert [at for at in rank.links if rank._link_timer(at, 0).busy] == [link]
+    lose(rank, link)
+    group, index = rank.peers[link].group, rank.peers[link].rank
+    rank.hello(hello(group, index, 2), 0.0, b"back")
+    assert rank.links[link].session == 1, "while one is in flight, no call is taken"
+    rank.writes.clear()
+    rank.hello(hello(group, index, 2), 0.0, b"back")
+    assert rank.links[link].session == 2
+
+
+def test_a_group_that_is_let_go_is_let_go_by_all_its_links_and_those_of_others_stay() -> None:
+    rank = decode()
+    rooms = open_rooms(rank)
+    rank.leave(FIRST, 0.0)
+    assert [value.leaving for value in rank.links.values()] == [True, True, False, False]
+    assert states(rank, rooms, SECOND) == {"OPEN"} and states(rank, rooms, FIRST) != {"OPEN"}
+    rank.rooms.pop(11), rank.rooms.pop(12)
+    assert [rank._needed(link, 5) for link in range(1, 5)] == [False] * 4
+    assert rank._needed(3, 0) and not rank._needed(3, 1), "a link that is heard is not asked about its rooms"
+
+
+def test_what_has_come_counts_once_as_a_sign_of_life() -> None:
+    rank = prefill()
+    say(rank, 1, msg.Watermark(0, 1))
+    timers = [rank._link_timer(link, 3) for link in (1, 1, 2)]
+    assert [timer.heard for timer in timers] == [True, False, False]
+    assert [(timer.room, timer.peer, timer.tries) for timer in timers] == [(0, 1, 3), (0, 1, 3), (0, 2, 3)]
+
+
+# --------------------------------------------------------------------------------------------- what is kept
+def test_terms_of_rooms_that_cut_their_cells_are_shared_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = prefill()
+    terms = rank.peers[1].terms
+    assert terms is not None and rank.cut(terms, 1) is terms and rank.peers[3].terms is not terms
+    assert rank.cut(terms, 2) is rank.cut(terms, 2) and rank.cut(terms, 2) == replace(terms, layer_groups=2)
+    monkeypatch.setattr(base, "CUTS", 3)
+    sizes = [(rank.cut(terms, groups), len(rank._cuts))[1] for groups in (2, 3, 4, 5, 6)]
+    assert sizes == [1, 2, 3, 1, 2]
+
+
+def test_peers_of_one_group_share_their_terms() -> None:
+    ours, theirs = prefill(), decode()
+    for rank in (ours, theirs):
+        terms = [peer.terms for peer in rank.peers.values()]
+        assert terms[0] is not terms[2] and [each.group for each in terms if each] == [1, 1, 2, 2]
+    assert theirs.terms(FIRST, Plan(TWO, ONE, GRID)) is theirs.peers[1].terms
+    assert isinstance(ours.peers[1], LinkPeer)
