@@ -2,7 +2,7 @@
 
 A row says what happens; a claim says what is so, whatever happens.  Claims are plain functions of the frozen value, as
 guards are: they can be looked at, run on a value that a search has found, and proved (`kvproto.prove`).  Of a table one
-writes down four things:
+writes down five things:
 
 * `holds`: in these states, this is so.  All of them together are the *invariant*: it holds of the initial value, and
   no row leads out of it.
@@ -10,6 +10,7 @@ writes down four things:
   people want; the invariant is only what it takes to see them.
 * `assumes`: what the rest of the system gives its word for when an event comes.  An assumption is a debt; where it is
   paid stands beside it.
+* `waits`: what it waits for, and so by which timer; whenever a time begins, it is that one's.
 * `ghosts`: a witness.  It remembers what the machine has done and seen (what is in flight, who holds what), and
   decides nothing.  A promise about the world ("nothing of it is in flight") is one about the witness.
 
@@ -27,8 +28,11 @@ from kvproto.fsm.table import Output, Table, Value
 from kvproto.fsm.vocabulary import Event, State
 
 INFINITY = float("inf")
+#: the time that the value itself says (`Table.periods`), where a timer is asked for
+OWN = "its own"
 V = TypeVar("V", bound=Value)
 F = TypeVar("F", bound=Callable[..., bool])
+By = TypeVar("By", bound=Callable[..., str])
 #: no event has been seen yet
 Follow = Callable[["Step"], Any]
 
@@ -59,7 +63,7 @@ class Claim(msgspec.Struct, frozen=True):
 
     about: tuple[Any, ...]
     text: str
-    test: Callable[..., bool]
+    test: Callable[..., Any]
     name: str = ""
     paid: str = ""
     on: tuple[type[Event], ...] = ()
@@ -74,6 +78,7 @@ class Claims(Generic[V]):
         self.invariant: list[Claim] = []
         self.assumptions: list[Claim] = []
         self.promises_: list[Claim] = []
+        self.waits_: Claim | None = None
         self.follow: Follow = lambda step: step.seen
 
     def holds(self, *states: State) -> Callable[[F], F]:
@@ -108,6 +113,17 @@ class Claims(Generic[V]):
 
         def keep(test: F) -> F:
             self.promises_.append(Claim(effects, sentence(test), test, name=name, on=on))
+            return test
+
+        return keep
+
+    def waits(self, name: str) -> Callable[[By], By]:
+        """By which timer it waits (`OWN`: for as long as the value says); the function takes (value, witness), as they are
+        after a step with which a time begins.
+        """
+
+        def keep(test: By) -> By:
+            self.waits_ = Claim((), sentence(test), test, name=name)
             return test
 
         return keep

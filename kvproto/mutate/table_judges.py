@@ -15,7 +15,7 @@ all in them keep to the protocol; the tests, some of which do not, are asked all
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -39,6 +39,7 @@ from kvproto.prove import ends
 from kvproto.prove.gate import SIDES
 from kvproto.prove.proof import TableProver
 from kvproto.prove.runs import TABLES as CLAIMS
+from kvproto.prove.steps import Pair
 
 #: operators that only time can tell
 OF_TIME = ("again", "timer", "period")
@@ -95,8 +96,9 @@ def _looked_at(mutant: TableMutant, steps: StepPair | None) -> tuple[str, str]:
     if found := _linted(mutant):
         return "lint", found
     if steps is None:
-        return "", ""
-    if found := _unproved(mutant, steps):
+        found = _unproved(mutant, _begun(mutant))
+        return ("proof", found) if found else ("", "")
+    if found := _unproved(mutant, [steps.pair]):
         return "proof", found
     if steps.unchanged(Reach.ANYTHING):
         return EQUAL, "the solver shows it"
@@ -121,12 +123,24 @@ def _linted(mutant: TableMutant) -> str:
     return found[0].kind if found else ""
 
 
-def _unproved(mutant: TableMutant, steps: StepPair) -> str:
-    broken = TableProver(CLAIMS[mutant.table], Timing()).fails(steps.pair)
-    if not broken and mutant.table in SIDES:
-        failures = ends.EndsProver().pair(SIDES[mutant.table], steps.pair).failures
-        broken = failures[0].claim if failures else ""
-    return broken
+def _unproved(mutant: TableMutant, pairs: Iterable[Pair]) -> str:
+    """A claim that does not follow any more of one of these pairs."""
+    for pair in pairs:
+        broken = TableProver(CLAIMS[mutant.table], Timing()).fails(pair)
+        if not broken and mutant.row is not None and mutant.table in SIDES:
+            failures = ends.EndsProver().pair(SIDES[mutant.table], pair).failures
+            broken = failures[0].claim if failures else ""
+        if broken:
+            return broken
+    return ""
+
+
+def _begun(mutant: TableMutant) -> Iterator[Pair]:
+    """The pairs with which the time of the changed state begins."""
+    subject = SUBJECTS[mutant.table]
+    rows = [] if isinstance(subject, Routes) else subject.rows
+    begins = [row for row in rows if int(row.target) == mutant.place and (row.again or row.source is not row.target)]
+    yield from dict.fromkeys(pair_of(row) for row in begins if row.verb == "row")
 
 
 # ------------------------------------------------------------------------------------------------- worlds

@@ -77,7 +77,8 @@ def _table(proofs: Sequence[Proof]) -> str:
 
 def _claims(claims: Claims[object]) -> Iterator[str]:  # type: ignore[type-var]  # of whatever value
     yield f"### {claims.table.name}\n"
-    promised = [(claim.name, claim.text) for claim in claims.promises_]
+    waits = [claims.waits_] if claims.waits_ is not None else []
+    promised = [(claim.name, claim.text) for claim in (*claims.promises_, *waits)]
     yield table_md(("property", "promised"), promised) + "\n"
     if claims.assumptions:
         assumed = [(_events(claim.about), claim.text, claim.paid) for claim in claims.assumptions]

@@ -20,7 +20,7 @@ import z3
 
 from kvproto.fsm.claims import Claim, Claims, Step
 from kvproto.fsm.timing import NamedTimers
-from kvproto.prove.steps import NOW, Pair, TermMachine, Way, machine_of, pairs, subjects, walk
+from kvproto.prove.steps import NOW, Pair, TermMachine, TimerEnd, Way, machine_of, pairs, subjects, walk
 from kvproto.prove.terms import Facts, forget, formula, landmarks
 from kvproto.prove.values import Maker, shown
 
@@ -169,6 +169,9 @@ class TableProver:
         made = way.row is not None and (way.row.opens or way.row.source is not self.table.initial)
         for claim in self._invariant(after.state) if made else ():
             yield _goal(INVARIANT, claim, lambda test=claim.test: test(after, step.then))
+        waits = self.claims.waits_
+        if waits is not None and isinstance(after.due, TimerEnd):
+            yield _goal(waits.name, waits, lambda: waits.test(after, step.then) == after.due.timer)
         for claim in self.claims.promises_:
             if not claim.about and isinstance(step.event, claim.on or object):
                 yield _goal(claim.name, claim, lambda test=claim.test: test(step))

@@ -7,13 +7,14 @@ be, and gives each way through it: under which conditions which row fires, with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 import z3
 
-from kvproto.fsm.machine import Fire, Machine
+from kvproto.fsm.claims import OWN
+from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Output, Row, Table
 from kvproto.fsm.timing import NamedTimers
 from kvproto.fsm.vocabulary import Event, State
@@ -23,16 +24,30 @@ from kvproto.prove.values import Maker
 NOW: Any = Number(z3.Real("now"))
 
 
-def _later(_now: Any, _times: Any = 0) -> float:
-    return 0.0
+class TimerEnd(float):
+    """When a timer ends: some time from now; what is known is whose time it is."""
+
+    def __new__(cls, timer: str) -> TimerEnd:
+        """`timer`: its name, or `OWN`."""
+        found = super().__new__(cls, 0.0)
+        found.timer = timer
+        return found
+
+    timer: str
 
 
 class TermMachine(Machine[Any]):
     """A compiled table whose timers end at some time."""
 
-    def _compile(self, rows: list[Row]) -> Fire:
-        self._dues = [None if due is None else _later for due in self._dues]
-        return super()._compile(rows)
+    def given(self, rows: Iterable[Row]) -> dict[str, Any]:
+        """Of a time it is only known whose it is."""
+        rows, timers = list(rows), self.table.timers
+        dues = {f"due{i}": _ends(timers[row.target]) for i, row in enumerate(rows) if row.target in timers}
+        return super().given(rows) | dues | {"slot": _ends(OWN)}
+
+
+def _ends(timer: str) -> Callable[..., TimerEnd]:
+    return lambda _now, _times=0: TimerEnd(timer)
 
 
 class Way(msgspec.Struct):

@@ -195,3 +195,53 @@ def tells_its_end_once(step: Step) -> bool:
     """With its end, and only then, the room is told one thing: the chunk has landed, or the grant has closed."""
     told = len(step.all_of(ev.ChunkLanded)) + len(step.all_of(ev.GrantClosed))
     return told == (1 if step.after.state is S.FREED else 0)
+
+
+@promises("S4", on=(ev.StagingRequested, ev.PagesRequested))
+def remembers_who_asked(step: Step) -> bool:
+    """Who has asked, and was told where to write or that it queues, is remembered as one that may write."""
+    before, after, peer = step.before, step.after, step.event.peer
+    if before.state is S.NEW:
+        return after.state is S.NEW or after.asked == 1 << peer
+    told = step.all_of(do.SendGrant) + step.all_of(do.SendQueued) + step.all_of(do.SendPages)
+    return not told or among(peer, after.asked)
+
+
+@promises("S1", on=(ev.SpaceReserved,))
+def has_the_region_that_it_was_given(step: Step) -> bool:
+    """The region is the one that the ring gave."""
+    after, e = step.after, step.event
+    return after.grant == e.grant and after.offset == e.offset and after.round == e.round and after.end == e.end
+
+
+@promises("S3", on=(ev.PartArrived,))
+def counts_what_came_as_agreed(step: Step) -> bool:
+    """A part counts when it comes from a writer, by the way that was agreed with it."""
+    before, after, e = step.before, step.after, step.event
+    way = 0 if among(e.peer, before.by_pages) else before.grant
+    return after.arrived == before.arrived or (among(e.peer, step.seen.agreed) and e.grant == way)
+
+
+@promises("L1", on=(ev.StagingRequested, ev.SpaceQueued, ev.SpaceUsable))
+def answers_who_waits(step: Step) -> bool:
+    """Who asks is told that it queues, or that it has given the ring up; who queues hears so, and who may wait for the
+    watermark hears of that.
+    """
+    before, peers = step.before, [each.peers for each in step.all_of(do.SendQueued)]
+    if isinstance(step.event, ev.SpaceUsable):
+        waiting = before.asked & ~before.by_pages & ~before.arrived
+        told = [each.peers for each in step.all_of(do.SendWatermark)]
+        return before.state is not S.FILLING or (told == [waiting] if waiting else not told)
+    if before.state is not S.AWAIT_SPACE:
+        return True
+    if isinstance(step.event, ev.SpaceQueued):
+        return peers == [before.asked]
+    peer = step.event.peer
+    queues = among(peer, step.seen.agreed) and not among(peer, before.by_pages)
+    return peers == [1 << peer] if queues else not peers
+
+
+@promises("L5", do.FreeSpace)
+def frees_before_it_tells(step: Step, effect: do.FreeSpace) -> bool:
+    """A region is the ring's again before anybody hears of it: who comes next finds it."""
+    return step.effects[0] == effect

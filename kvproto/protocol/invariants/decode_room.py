@@ -88,7 +88,7 @@ def has_not_ended(v: V, g: Seen) -> bool:
     return not g.over and not work(v).cause
 
 
-@holds(*LIVE, S.DRAINING, S.SETTLING)
+@holds(*LIVE, *LOST)
 def counts_its_grants(v: V, g: Seen) -> bool:
     """It counts the grants that have not ended."""
     return work(v).live == g.live
@@ -338,3 +338,48 @@ def stops_what_it_began(step: Step) -> bool:
 def is_told_the_outcome_first(step: Step, effect: do.AnnounceReleased) -> bool:
     """The engine is told how a room ended before it is given the pages back, and given the aux row before it is told."""
     return in_order(step, do.AnnounceOutcome, do.AnnounceReleased) and in_order(step, do.DeliverAux, do.AnnounceOutcome)
+
+
+# -------------------------------------------------------------------------------- where each word leads
+@promises("L1", on=(ev.RoomAnnounced, ev.RoomRenewed, ev.LinkCameUp, ev.TimerFired))
+def tells_who_does_not_know(step: Step) -> bool:
+    """What is announced, or waits, is told to all prefill ranks, and to each whose link comes up."""
+    before, after, e = step.before.state, step.after, step.event
+    told = [each.peers for each in step.all_of(do.Send)]
+    if isinstance(e, ev.LinkCameUp):
+        return before is not S.ANNOUNCED or told == [1 << e.peer]
+    announces = before is (S.UNKNOWN if isinstance(e, ev.RoomAnnounced) else S.ANNOUNCED) and after.state is S.ANNOUNCED
+    asks = before is S.OPEN and after.state is S.OPEN and isinstance(e, ev.TimerFired)
+    return not (announces or asks) or told == [after.terms.everyone]
+
+
+@promises("L1", on=(ev.TimerFired,))
+def gives_up_in_time(step: Step) -> bool:
+    """A room asks until its tries are over, and no longer."""
+    before, after, e = step.before, step.after.state, step.event
+    asks = before.state in LIVE and work(before).tries < e.tries
+    return before.state is S.DRAINING or after is (before.state if asks else S.DRAINING)
+
+
+@promises("S12", on=(ev.LinkCameUp, ev.RoomRenewed))
+def is_not_moved_by_links(step: Step) -> bool:
+    """That a link is there, or that an announcement holds, moves no room."""
+    return step.after.state is step.before.state
+
+
+@promises("S4", on=(ev.PeerDrained, ev.PeerQuiet))
+def remembers_who_writes_no_more(step: Step) -> bool:
+    """Who writes no more is not waited for."""
+    return step.before.state is not S.DRAINING or not among(step.event.peer, step.after.peers)
+
+
+@room_claims.waits("L1")
+def waits_for(v: V, g: Seen) -> str:
+    """It calls until all take part, then asks after what does not move, and tells again that it is over until all have
+    drained; an announcement holds until it is renewed.
+    """
+    if work(v).cause:
+        return "resend"
+    if v.state is S.ANNOUNCED:
+        return "stall"
+    return "call" if v.state is S.AWAIT_PEERS else "idle"

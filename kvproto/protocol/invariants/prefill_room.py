@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto.fsm.claims import Claims, Ghost, Step, among, in_order, timed_anew
+from kvproto.fsm.claims import OWN, Claims, Ghost, Step, among, in_order, timed_anew
+from kvproto.fsm.vocabulary import Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import Drained, Opened
@@ -82,7 +83,7 @@ def is_no_shorter_than_its_prefix(v: V, g: Seen) -> bool:
     return v.prefix <= v.tokens
 
 
-@holds(S.AWAIT_FORWARD, S.OPEN)
+@holds(S.AWAIT_FORWARD, S.OPEN, S.DONE)
 def everybody_is_there(v: V, g: Seen) -> bool:
     """Every decode rank has opened it."""
     return v.peers == v.terms.everyone
@@ -327,7 +328,8 @@ def knows_what_a_peer_announced(step: Step) -> bool:
 def knows_what_its_engine_said(step: Step) -> bool:
     """Of its engine it keeps the trace, the time that it gives the room, and its runs; the room is its own."""
     before, after, e = step.before, step.after, step.event
-    if before.state is not S.AWAIT_ENGINE or after.state not in (*LIVE, S.DONE):
+    late = before.state in LOST and after.state is before.state and step.all_of(do.AnnounceOutcome)
+    if not late and (before.state is not S.AWAIT_ENGINE or after.state not in (*LIVE, S.DONE)):
         return True
     facts, owned = after.facts, work(after).owned and after.tokens == e.tokens
     said = facts.within == e.within and facts.runs == e.runs and facts.their_runs == before.facts.their_runs
@@ -371,3 +373,52 @@ def opens_no_more_than_a_window(step: Step, effect: do.OpenWindow) -> bool:
 def is_told_the_outcome_first(step: Step, effect: do.AnnounceReleased) -> bool:
     """The engine is told how a room ended before it is given the pages back."""
     return in_order(step, do.AnnounceOutcome, do.AnnounceReleased)
+
+
+# -------------------------------------------------------------------------------- where each word leads
+@promises("S9", on=(ev.PeerAnnounced, ev.TokensWithdrawn))
+def goes_on_as_it_was(step: Step) -> bool:
+    """Who announces a room again, and an engine that takes KV back, move no room that goes on."""
+    before, after = step.before.state, step.after.state
+    return after is before or before is S.UNKNOWN or after is S.DRAINING
+
+
+@promises("L1", on=(ev.AbortAsked, ev.EngineRefused, ev.PeerNoted, ev.PeerForgot, ev.LinkWentDown))
+def waits_for_whom_it_told(step: Step) -> bool:
+    """Who waits until it is known that the room is over waits for somebody."""
+    waits = step.after.state is S.AWAIT_NOTED
+    asked = step.before.state is S.AWAIT_NOTED and isinstance(step.event, ev.AbortAsked | ev.EngineRefused)
+    return asked or not waits or bool(step.after.peers)
+
+
+@promises("S6", on=(ev.EngineOpened,))
+def is_opened_for_whom_it_is_meant(step: Step) -> bool:
+    """A room that ended before its engine came begins anew if it was another's, unless the engine had said no; one that is
+    another's still ends, and is opened again.
+    """
+    before, e = step.before, step.event
+    anothers, refused = before.facts.claim != e.claim, work(before).cause.refusal
+    if before.state in (S.AWAIT_NOTED, S.FAILED, S.ABORTED) and not work(before).owned:
+        return (step.after.state is S.AWAIT_PEERS) == (anothers and not refused)
+    return before.state is not S.AWAIT_ENGINE or not anothers or step.after.state is S.AWAIT_NOTED
+
+
+@promises("S10", Report)
+def blames_who_broke_it(step: Step, effect: Report) -> bool:
+    """Who confirms what he was not told is blamed, unless he was told that a room of a secret is not his."""
+    secret = step.before.state in LIVE and step.before.facts.claim.secret
+    return not (isinstance(step.event, ev.PeerNoted) and secret)
+
+
+@room_claims.waits("L1")
+def waits_for(v: V, g: Seen) -> str:
+    """It waits for its engine, then for its decode ranks, then for something to move, for as long as the engine gives it; and
+    tells again what is not confirmed.
+    """
+    if work(v).cause:
+        return "resend"
+    if v.state is S.AWAIT_ENGINE:
+        return "engine"
+    if v.facts.within:
+        return OWN
+    return "bootstrap" if v.state is S.AWAIT_PEERS else "stall"

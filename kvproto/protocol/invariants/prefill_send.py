@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto.fsm.claims import Claims, Ghost, Step, in_order
+from kvproto.fsm.claims import Claims, Ghost, Step, in_order, timed_anew
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesReq, StagingReq, StgNotify
@@ -75,7 +75,7 @@ def follow(step: Step) -> Seen:
         seen = replace(seen, usable=True)
     if isinstance(event, ev.ChunkAcked):
         seen = replace(seen, acked=True)
-    return replace(seen, row=True) if step.after.state in AUX else seen
+    return replace(seen, row=True) if before is S.NEW and step.after.state in AUX else seen
 
 
 def _lent(step: Step) -> Seen:
@@ -160,8 +160,9 @@ def has_permit(v: V, g: Seen) -> bool:
 
 @holds(S.DRAINING)
 def queues_for_nothing(v: V, g: Seen) -> bool:
-    """It queues for nothing, and something works for it, one thing at a time."""
-    return g.slot in (NONE, HAS) and g.permit in (NONE, HAS) and bool(g.gathers) != bool(g.writes)
+    """It queues for nothing, and something works for it, one thing at a time; it has a slot or a permit, not both."""
+    one = (g.slot == HAS) != (g.permit == HAS)
+    return one and g.slot in (NONE, HAS) and g.permit in (NONE, HAS) and bool(g.gathers) != bool(g.writes)
 
 
 @holds(S.GATHERING)
@@ -188,9 +189,9 @@ def knows_its_region(v: V, g: Seen) -> bool:
     return v.grant > 0
 
 
-@holds(*BYPAGES)
+@holds(S.AWAIT_CREDIT, S.AWAIT_GRANT, S.AWAIT_TURN, *BYPAGES, *AUX)
 def has_no_region(v: V, g: Seen) -> bool:
-    """It has given the ring up."""
+    """It was given no region yet, or has given the ring up."""
     return v.grant == 0
 
 
@@ -198,6 +199,12 @@ def has_no_region(v: V, g: Seen) -> bool:
 def region_may_be_written(v: V, g: Seen) -> bool:
     """The watermark has passed its region."""
     return g.usable
+
+
+@holds(S.AWAIT_WATERMARK)
+def region_may_not_be_written_yet(v: V, g: Seen) -> bool:
+    """The watermark has not passed its region."""
+    return not g.usable
 
 
 @holds(S.AWAIT_CREDIT, S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, *BYPAGES)
@@ -398,3 +405,94 @@ def counts_how_often_it_asks(step: Step) -> bool:
 def blames_before_it_ends(step: Step, effect: ev.SendFinished) -> bool:
     """That it failed is said before that it has ended: a room whose last send ends is taken for one that went well."""
     return in_order(step, ev.RoomFailed, ev.SendFinished)
+
+
+# -------------------------------------------------------------------------------- where each word leads
+@promises("S12", on=(ev.SendOpened,))
+def knows_what_it_was_opened_with(step: Step) -> bool:
+    """A send knows since when it is there, whether its KV is, and whether its write tells of itself; it takes the way that
+    costs less.
+    """
+    after, e = step.after, step.event
+    if e.aux:
+        return after.state in AUX
+    way = S.AWAIT_CREDIT if e.staged_cost <= e.pages_cost else S.AWAIT_PAGES
+    return after.state is way and after.asked == step.now and after.kv == e.ready and after.tells == e.tells
+
+
+@promises("S12", on=(ev.KvProduced, ev.KvWithdrawn))
+def knows_whether_it_is_computed(step: Step) -> bool:
+    """It knows whether its KV is there, and what works for it goes on; what it was given it uses while the lease holds."""
+    before, after = step.before.state, step.after
+    if before not in (S.AWAIT_CREDIT, *RING, *BYPAGES):
+        return True
+    came = isinstance(step.event, ev.KvProduced)
+    waited = came and before in (S.AWAIT_KV, S.AWAIT_PAGES_KV)
+    uses = after.state in (S.AWAIT_SLOT, S.AWAIT_PERMIT)
+    return after.kv == came and after.state is not S.DRAINING and (not waited or uses == (step.now < step.before.lease))
+
+
+@promises("L1", on=(ev.StagingGranted,))
+def waits_for_what_it_is_told(step: Step) -> bool:
+    """Who waits for a watermark is woken by it; a region that comes when much of its lease is over is asked for once more."""
+    before, after, e = step.before, step.after, step.event
+    waits = after.state is S.AWAIT_WATERMARK and before.state is not S.AWAIT_WATERMARK
+    late = before.state is S.AWAIT_TURN and step.now >= granted_from(before, e, step.now) + e.lease / 2
+    return len(step.all_of(do.WatchWatermark)) == (1 if waits else 0) and len(step.all_of(do.Send)) == (1 if late else 0)
+
+
+@promises("L1", do.Send)
+def waits_for_an_answer(step: Step, effect: do.Send) -> bool:
+    """Who asks, or says that a part is there, waits for the answer, for some time."""
+    return step.after.state is step.before.state or timed_anew(step.after)
+
+
+@promises("L3", on=(ev.TimerFired,))
+def gives_the_ring_up_in_time(step: Step) -> bool:
+    """The ring is given up when the KV is there, the tries are over, others may write page to page, to wait is dearer, and
+    the queue does not move; not before.
+    """
+    before, e = step.before, step.event
+    if before.state not in (S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_WATERMARK):
+        return True
+    moves = before.state is not S.AWAIT_GRANT and e.mark != before.mark
+    spent = before.tries >= e.tries and not e.full and step.now >= before.asked + e.dearer
+    return (step.after.state is S.AWAIT_PAGES) == (not moves and bool(before.kv) and spent)
+
+
+@promises("L1", on=(ev.TimerFired, ev.SendStopped, ev.ChunkAcked, ev.WriteCompleted))
+def ends_as_it_should(step: Step) -> bool:
+    """What works too long, or is stopped at work, drains; who is not answered waits until it is stopped, and that ends it;
+    who is confirmed, or is only told that his write is complete, has not stopped.
+    """
+    e, before, after = step.event, step.before.state, step.after.state
+    works = step.seen.gathers or step.seen.writes
+    if isinstance(e, ev.ChunkAcked | ev.WriteCompleted):
+        return after is not S.STOPPED
+    if isinstance(e, ev.SendStopped):
+        return before is S.NEW or after is (S.DRAINING if works else S.STOPPED)
+    if works:
+        return after is S.DRAINING
+    return after is before or not step.all_of(ev.RoomFailed)
+
+
+@promises("L3", do.FreeCredit, ev.RoomFailed)
+def gives_back_before_it_takes(step: Step, effect: object) -> bool:
+    """What was lent is given back before more is taken, and a write is stopped before its room hears that it failed."""
+    return in_order(step, do.FreeCredit, do.TakeSlot) and in_order(step, ev.WriteStopped, ev.RoomFailed)
+
+
+@send_claims.waits("L1")
+def waits_for(v: V, g: Seen) -> str:
+    """A gather and a write may take as long as they may, a region is held for its lease, pages are named anew before theirs
+    ends; what the ring does is waited for with patience, what is answered at once is asked for again.
+    """
+    if g.gathers or g.writes:
+        return "kernel" if g.gathers else "write"
+    if v.grant and not g.complete:
+        return "lease" if g.usable else "patience"
+    if g.permit == QUEUES:
+        return "renew"
+    if g.credit == HAS:
+        return "patience"
+    return "turn" if v.state is S.AWAIT_TURN else "resend"

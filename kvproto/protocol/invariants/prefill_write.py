@@ -132,3 +132,13 @@ def tells_its_end_once(step: Step) -> bool:
     ends = [each for each in step.all_of(ev.WriteFailed) if each.settled]
     told = len(step.all_of(ev.WriteCompleted)) + len(step.all_of(ev.WriteLapsed)) + len(ends)
     return told == (1 if step.after.state in (S.COMPLETED, S.FAILED) else 0)
+
+
+@promises("S6")
+def ends_as_it_says(step: Step) -> bool:
+    """A write that is complete says so, and no other; in doubt is what has said that, and nothing is begun twice."""
+    before, after = step.before.state, step.after.state
+    doubts = [each for each in step.all_of(ev.WriteFailed) if not each.settled]
+    completes, falls = after is S.COMPLETED, after is S.IN_DOUBT and before is not S.IN_DOUBT
+    said = len(step.all_of(ev.WriteCompleted)) == (1 if completes else 0) and len(doubts) == (1 if falls else 0)
+    return said and (after is not S.NEW or before is S.NEW)
