@@ -83,8 +83,12 @@ class StepPair:
             self._assume(solver, value, event, seen)
         solver.add(*maker.facts)
         mine, theirs = list(walk(self.before, value, event)), list(walk(now, value, event))
+        answers = [_answers(other) for other in theirs]
         for one in mine:
-            for other in theirs:
+            known = _answers(one)
+            for other, given in zip(theirs, answers, strict=True):
+                if any(given.get(question, answer) != answer for question, answer in known.items()):
+                    continue  # no value goes both ways
                 same = _same_end(one, other)
                 if z3.is_true(same):
                     continue
@@ -115,6 +119,13 @@ def pair_of(row: Row) -> Pair:
 def _formula(question: Any) -> Sequence[Any]:
     term, facts = formula(question)
     return term, *facts
+
+
+def _answers(way: Way) -> dict[int, bool]:
+    """How each question was answered on it; what is asked on two ways is one term."""
+    return {
+        (each.arg(0) if z3.is_not(each) else each).get_id(): not z3.is_not(each) for each in way.conditions
+    }  # fmt: skip
 
 
 def _same_end(one: Way, other: Way) -> Any:

@@ -35,7 +35,7 @@ from kvproto.mutate.world_sizes import LATER, WorldSize, sizes
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.timing import Timing
-from kvproto.prove import ends
+from kvproto.prove import edge, ends
 from kvproto.prove.gate import SIDES
 from kvproto.prove.proof import TableProver
 from kvproto.prove.runs import TABLES as CLAIMS
@@ -124,7 +124,10 @@ def _linted(mutant: TableMutant) -> str:
 
 
 def _unproved(mutant: TableMutant, pairs: Iterable[Pair]) -> str:
-    """A claim that does not follow any more of one of these pairs."""
+    """A claim that does not follow any more: of one of these pairs, or of the routes."""
+    subject = SUBJECTS[mutant.table]
+    if isinstance(subject, Routes):
+        return next((failure.claim for failure in edge.proof(subject).failures), "")
     for pair in pairs:
         broken = TableProver(CLAIMS[mutant.table], Timing()).fails(pair)
         if not broken and mutant.row is not None and mutant.table in SIDES:

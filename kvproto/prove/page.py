@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from kvproto.fsm.claims import Claims, sentence
 from kvproto.fsm.draw.tables import table_md
 from kvproto.protocol.invariants import ends as between
+from kvproto.protocol.invariants import routes
 from kvproto.prove import ends, lease, open_lemmas, ring
 from kvproto.prove.runs import INVARIANT, TABLES, Proof
 
@@ -52,6 +53,8 @@ def page(proofs: Sequence[Proof]) -> str:
         parts += _claims(claims)
     parts += ["## The ring\n", sentence_of(ring.__doc__, 2), "", _lemmas(ring.LEMMAS), ""]
     parts += ["## Leases\n", sentence_of(lease.__doc__, 2), "", _lemmas(lease.LEMMAS), ""]
+    parts += ["## The ranks' edge\n", sentence_of(routes.__doc__, 2), ""]
+    parts += [table_md(("property", "promised"), [(name, sentence(test)) for name, test in routes.PROMISES]), ""]
     parts += ["## Between the ends\n", sentence_of(between.__doc__, 2), "", *_ends(), ""]
     parts += ["## What is not proved, by name\n", table_md(("lemma", "what it says", "instead"), open_lemmas.OPEN)]
     parts.append("")

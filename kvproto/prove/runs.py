@@ -13,7 +13,7 @@ from kvproto.fsm.claims import Claims
 from kvproto.fsm.errors import ArgumentError
 from kvproto.protocol.invariants import CLAIMS
 from kvproto.protocol.timing import Timing
-from kvproto.prove import ends, lease, ring
+from kvproto.prove import edge, ends, lease, ring
 from kvproto.prove.proof import INVARIANT, RAISES, Failure, PairProof, TableProver
 
 #: pairs of a table that one process takes at a time
@@ -21,7 +21,7 @@ PIECE = 24
 TABLES: dict[str, Claims[Any]] = {claims.table.name: claims for claims in CLAIMS}
 #: what is proved beside the tables: lemmas, by name
 LEMMAS: dict[str, Callable[[], Iterator[PairProof]]] = {
-    ring.NAME: ring.prove, lease.NAME: lease.proofs, ends.NAME: ends.prove,
+    ring.NAME: ring.prove, lease.NAME: lease.proofs, edge.NAME: edge.prove, ends.NAME: ends.prove,
 }  # fmt: skip
 
 

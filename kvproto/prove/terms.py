@@ -204,6 +204,9 @@ class Number(Term):
         _fact(z3.Implies(by > 0, z3.And((over < 0) == (found < 0), z3.Implies(over == 0, found == 0))))
         return Number(found)
 
+    def __rfloordiv__(self, other: int) -> Any:
+        return Number(z3.IntVal(other)) // self
+
     def __eq__(self, other: object) -> Any:
         return Truth(self.term == number(other))
 
