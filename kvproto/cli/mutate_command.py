@@ -176,7 +176,7 @@ def _judged(asked: Any, root: Path, known: TableReasons, mutants: Sequence[Table
     table_gate.ready(root, known)
 
     def name(verdict: TableVerdict) -> str:
-        return "" if verdict.judge else verdict.mutant.name
+        return "" if verdict.judge or known.reason(verdict.mutant) else verdict.mutant.name
 
     tell = _tell(len(left), name, as_json=asked.json)
 

@@ -118,8 +118,8 @@ class Claims(Generic[V]):
         return keep
 
     def waits(self, name: str) -> Callable[[By], By]:
-        """By which timer it waits (`OWN`: for as long as the value says); the function takes (value, witness), as they are
-        after a step with which a time begins.
+        """By which timer it waits (`OWN`: for as long as the value says); the function takes (value, witness) as they
+        are after a step with which a time begins.
         """
 
         def keep(test: By) -> By:

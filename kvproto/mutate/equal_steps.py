@@ -29,7 +29,7 @@ from kvproto.prove.terms import truth as truth_term
 from kvproto.prove.values import Maker
 
 #: more than this is left to searches and tests: seconds for a pair, milliseconds for a question
-LONGEST_S, PATIENCE_MS = 4.0, 1_000
+LONGEST_S, PATIENCE_MS = 12.0, 1_000
 
 
 class Reach(IntEnum):

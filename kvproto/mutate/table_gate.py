@@ -72,14 +72,13 @@ def run(
     root: Path, known: TableReasons, asked: Sequence[TableMutant], effort: Effort, jobs: int,
     tell: Callable[[TableVerdict], None],
 ) -> list[TableVerdict]:  # fmt: skip
-    """Try all but those with a reason; first what takes longest, since a row that leads elsewhere is seldom
-    missed by the proofs."""
-    found = _explained(known, asked)
-    left = [mutant for mutant in asked if not known.reason(mutant)]
-    left.sort(key=lambda mutant: mutant.operator == "target")
+    """Try all; first what takes longest, since a row that leads elsewhere is seldom missed by the proofs.  Of one with
+    a reason only lint and proofs are asked: a reason is for what these cannot tell."""
+    left = sorted(asked, key=lambda mutant: mutant.operator == "target")
     measured = measure(jobs) if jobs > 1 and effort.worlds_s else ()
     effort = msgspec.structs.replace(effort, tests=tuple(known.tests), sizes=measured)
-    for verdict in spread(partial(_try, root=root, kills=known.kills, effort=effort), left, jobs):
+    found = []
+    for verdict in spread(partial(_try, root=root, known=known, effort=effort), left, jobs):
         found.append(verdict)
         tell(verdict)
     return sorted(found, key=lambda verdict: verdict.mutant)
@@ -89,21 +88,18 @@ def gathered(
     known: TableReasons, asked: Sequence[TableMutant], said: Mapping[str, TableVerdict]
 ) -> list[TableVerdict]:  # fmt: skip
     """What was said of each in other runs, by name.  ArgumentError: of one without a reason nothing was said."""
-    found = _explained(known, asked)
-    left = [mutant for mutant in asked if not known.reason(mutant)]
-    if untried := [mutant.name for mutant in left if mutant.name not in said]:
+    if untried := [mutant.name for mutant in asked if mutant.name not in said and not known.reason(mutant)]:
         raise ArgumentError(f"the logs say nothing of {len(untried)} of {len(asked)} mutants, first {untried[0]!r}: "
                             "their tables have changed, or a shard is missing; --log tries what is left")  # fmt: skip
-    return sorted(found + [said[mutant.name] for mutant in left], key=lambda verdict: verdict.mutant)
+    found = [said.get(mutant.name) or TableVerdict(mutant, "", "", 0.0) for mutant in asked]
+    return sorted(found, key=lambda verdict: verdict.mutant)
 
 
-def _explained(known: TableReasons, asked: Sequence[TableMutant]) -> list[TableVerdict]:
-    return [TableVerdict(mutant, "", "", 0.0) for mutant in asked if known.reason(mutant)]
-
-
-def _try(mutant: TableMutant, *, root: Path, kills: dict[str, str], effort: Effort) -> TableVerdict:
+def _try(mutant: TableMutant, *, root: Path, known: TableReasons, effort: Effort) -> TableVerdict:
     try:
-        return judge(mutant, effort, root, kills.get(mutant.name, ""))
+        if known.reason(mutant):
+            return judge(mutant, Effort(worlds_s=0.0), root)
+        return judge(mutant, effort, root, known.kills.get(mutant.name, ""))
     except Exception as error:  # noqa: BLE001  one mutant that breaks its judge ends no run of hours: it survives
         return TableVerdict(mutant, "", f"the judge: {type(error).__name__}: {error}"[:200], 0.0)
 

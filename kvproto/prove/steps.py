@@ -8,7 +8,7 @@ be, and gives each way through it: under which conditions which row fires, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import z3
@@ -27,7 +27,7 @@ NOW: Any = Number(z3.Real("now"))
 class TimerEnd(float):
     """When a timer ends: some time from now; what is known is whose time it is."""
 
-    def __new__(cls, timer: str) -> TimerEnd:
+    def __new__(cls, timer: str) -> Self:
         """`timer`: its name, or `OWN`."""
         found = super().__new__(cls, 0.0)
         found.timer = timer

@@ -11,7 +11,17 @@ from collections.abc import Callable
 from kvproto.fsm.routing import Fact, Route, Routes
 from kvproto.protocol import messages as msg
 from kvproto.protocol.routes import (
-    D_CHUNKS, TO_DECODE, TO_PREFILL, ChunkIs, LinkIs, SenderIs, decode_routes, not_yours, note, prefill_routes, taken,
+    D_CHUNKS,
+    TO_DECODE,
+    TO_PREFILL,
+    ChunkIs,
+    LinkIs,
+    SenderIs,
+    decode_routes,
+    not_yours,
+    note,
+    prefill_routes,
+    taken,
 )  # fmt: skip
 
 #: a case, and the route that takes it
@@ -46,13 +56,13 @@ def tells_who_waits(routes: Routes, message: type, facts: tuple[Fact, ...], rout
     """Whoever asks for a room that is another's is told so; while it is claimed twice only an abort is answered."""
     if _of(facts, LinkIs) is not LinkIs.CURRENT:
         return route.end != "answer"
-    sender, answers = _of(facts, SenderIs), {}
+    sender, answer = _of(facts, SenderIs), None
     if routes is prefill_routes:
-        asks = {SenderIs.OUTSIDER: (msg.Open, msg.Announce, msg.Abort), SenderIs.RIVAL: (msg.Abort,)}
-        answers = dict.fromkeys(asks.get(sender, ()), taken)
-    elif sender is SenderIs.OUTSIDER:
-        answers = {msg.Drained: note} | dict.fromkeys((*D_CHUNKS, msg.Aux), not_yours)
-    return route.to == (answers[message],) if message in answers else route.end != "answer"
+        asks = msg.Abort if sender is SenderIs.RIVAL else (msg.Open, msg.Announce, msg.Abort)
+        answer = taken if sender in (SenderIs.OUTSIDER, SenderIs.RIVAL) and issubclass(message, asks) else None
+    elif sender is SenderIs.OUTSIDER and message in (msg.Drained, msg.Aux, *D_CHUNKS):
+        answer = note if message is msg.Drained else not_yours
+    return route.to == (answer,) if answer is not None else route.end != "answer"
 
 
 def speaks_of_the_grant(routes: Routes, message: type, facts: tuple[Fact, ...], route: Route) -> bool:
