@@ -11,38 +11,19 @@ CHEAPER = "which way a part travels, and when it changes to the other one: each 
 EARLY = "given up before a slot or a permit is taken for it; the lease is asked again before every post"
 WORDS = "a word is said once more, or one fewer: the other side takes it as often as it comes"
 ENGINE = "what the engine wants of a link: whether it is called, left or kept"
-SIGNS = "how soon a link counts as lost (L1); what may still land is asked for when it does"
 KINDLY = "who is told, and what: nothing is given to anybody for it"
 LATE = "an answer to an older call; the call is repeated"
 
 UNBROKEN: dict[str, str] = {
-    "AWAIT_SPACE StagingRequested [gave_up]": WORDS,
-    "SpaceUsable [waiting]": WORDS,
     "FILLING_PAGES StagingRequested [not_a_writer]": KINDLY,
     "CallAsked [same_address]": ENGINE,
-    "CallAsked [wanted_again]": ENGINE,
-    "OpenAsked [left]": ENGINE,
-    "TimerFired [let_go]": ENGINE,
-    "TimerFired [unneeded]": ENGINE,
     "RefusalReceived [same_call]": LATE,
-    "RefusalReceived [news]": KINDLY,
-    "WireFailed [same_session]": LATE,
     "HelloReceived [same_session]": LATE,
     "HelloReceived [elsewhere]": KINDLY,
     "HeartbeatReceived [same_epoch]": KINDLY,
-    "TimerFired [heard]": SIGNS,
     "[tries_left]": PATIENCE,
-    "[patient]": PATIENCE,
-    "[moves]": PATIENCE,
-    "[waited_long]": PATIENCE,
-    "PeerNoted [secret]": KINDLY,
-    "AuxProvided [first_aux]": WORDS,
-    "TokensProduced [more]": WORDS,
-    "KvProduced [lease_holds]": EARLY,
     "SlotTaken [lease_holds]": EARLY,
     "PagesGranted [produced]": CHEAPER,
-    "SendOpened [staged]": CHEAPER,
-    "SendOpened [paged]": CHEAPER,
     "SendOpened [aux_ready]": CHEAPER,
     "ChunkAcked [tells]": WORDS,
     "WriteCompleted [tells]": WORDS,

@@ -7,6 +7,7 @@ routes once more: what may be heard of whom.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from kvproto.fsm.routing import Fact, Route, Routes
 from kvproto.protocol import messages as msg
@@ -15,6 +16,7 @@ from kvproto.protocol.routes import (
     TO_DECODE,
     TO_PREFILL,
     ChunkIs,
+    HeardMessage,
     LinkIs,
     SenderIs,
     decode_routes,
@@ -37,9 +39,9 @@ def hears_its_own_side(routes: Routes, message: type, facts: tuple[Fact, ...], r
 
 def hears_by_its_link(routes: Routes, message: type, facts: tuple[Fact, ...], route: Route) -> bool:
     """Of a stranger a rank hears calls of its name and beats, by a link that is not up answers and resets, too."""
-    stranger = message in (msg.Hello, msg.Heartbeat)
-    known = {LinkIs.STRANGER: stranger, LinkIs.STALE: stranger or message in (*CALLS, msg.Reset)}
-    return route.end == "drop" or known.get(_of(facts, LinkIs), True)
+    link, stranger = _of(facts, LinkIs), message in (msg.Hello, msg.Heartbeat)
+    stale = link is LinkIs.STALE and message in (*CALLS, msg.Reset)
+    return route.end == "drop" or link is LinkIs.CURRENT or stranger or stale
 
 
 def hears_who_may_speak(routes: Routes, message: type, facts: tuple[Fact, ...], route: Route) -> bool:
@@ -56,7 +58,8 @@ def tells_who_waits(routes: Routes, message: type, facts: tuple[Fact, ...], rout
     """Whoever asks for a room that is another's is told so; while it is claimed twice only an abort is answered."""
     if _of(facts, LinkIs) is not LinkIs.CURRENT:
         return route.end != "answer"
-    sender, answer = _of(facts, SenderIs), None
+    sender = _of(facts, SenderIs)
+    answer: Callable[[HeardMessage], Any] | None = None
     if routes is prefill_routes:
         asks = msg.Abort if sender is SenderIs.RIVAL else (msg.Open, msg.Announce, msg.Abort)
         answer = taken if sender in (SenderIs.OUTSIDER, SenderIs.RIVAL) and issubclass(message, asks) else None
