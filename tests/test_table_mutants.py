@@ -94,6 +94,9 @@ def test_a_guard_loses_one_condition_and_a_change_one_field() -> None:
         ("prefill_room: OPEN AuxProvided [first_aux] - not again", "proof"),
         ("prefill_room: AWAIT_ENGINE EngineOpened - own without work", "proof"),
         ("prefill_room: AWAIT_NOTED PeerNoted - no drop", "proof"),
+        ("prefill_send: GATHERING - timer write", "proof"),
+        ("prefill_room: OPEN - no period of its own", "proof"),
+        ("prefill: any [LinkIs.STRANGER] drop - not there", "proof"),
         ("decode_room: AWAIT_PEERS AuxLanded [first_aux] - have_aux without traceparent", "proof"),
         ("decode_link: AWAIT_WELCOME CallAsked [wanted_again] - without v.leaving", EQUAL),
     ],
@@ -104,8 +107,9 @@ def test_the_cheapest_judge_that_can_tell_is_named(name: str, who: str) -> None:
 
 
 def test_worlds_and_tests_are_asked_by_a_hint_first() -> None:
-    silent = named("decode: PagesReq [ChunkIs.GRANTED] route - BARE for GRANTED")
-    assert judge(silent, NOTHING, ROOT, "permit-late").by == "permit-late: S10"
+    silent = named("prefill_write: NEW PagesBegun - make_pages")
+    assert judge(silent, NOTHING, ROOT).judge == ""
+    assert judge(silent, NOTHING, ROOT, "permit-late").by == "permit-late: L1"
     beat = named("prefill: Heartbeat [] route - not there")
     assert judge(beat, NOTHING, ROOT).judge == "lint"
 

@@ -365,11 +365,15 @@ def takes_the_grant_as_it_was_given(step: Step) -> bool:
 
 @promises("S1", on=(ev.PagesGranted,))
 def takes_the_pages_as_they_were_named(step: Step) -> bool:
-    """Pages are taken as they were named, until the lease ends that began with the request which is answered."""
+    """Pages are taken as they were named, until the lease ends that began with the request which is answered.
+
+    No permit is asked for when it is over.
+    """
     before, after, e = step.before, step.after, step.event
     if before.state not in (S.AWAIT_PAGES, S.AWAIT_PERMIT) or after.state not in (S.AWAIT_PAGES_KV, S.AWAIT_PERMIT):
         return True
-    return after.pages == e.pages and after.lease == min(e.asked, step.now) + e.lease
+    late = before.state is S.AWAIT_PAGES and after.state is S.AWAIT_PERMIT and step.now >= e.asked + e.lease
+    return after.pages == e.pages and after.lease == min(e.asked, step.now) + e.lease and not late
 
 
 @promises("L1")
@@ -384,10 +388,10 @@ def asks_with_all_its_tries(step: Step) -> bool:
 @promises("L1", do.Send)
 def a_lease_begins_when_it_is_asked_for(step: Step, effect: do.Send) -> bool:
     """What is asked for the first time, or because the time of an answer was over, or will be, is asked for from now on."""
-    first = isinstance(effect.body, StagingReq) and step.before.state is S.AWAIT_CREDIT
-    late = isinstance(step.event, ev.PagesGranted) or step.before.state is not S.AWAIT_PAGES
-    anew = isinstance(effect.body, PagesReq) and late
-    return not (first or anew) or step.after.asked == step.now
+    first = step.before.state is S.AWAIT_CREDIT or isinstance(step.event, ev.StagingGranted)
+    anew = step.before.state is not S.AWAIT_PAGES or isinstance(step.event, ev.PagesGranted)
+    now = (isinstance(effect.body, StagingReq) and first) or (isinstance(effect.body, PagesReq) and anew)
+    return not now or step.after.asked == step.now
 
 
 @promises("L1", on=(ev.TimerFired,))
