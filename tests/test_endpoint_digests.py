@@ -13,7 +13,7 @@ from support.stories import layout
 from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Room
+from kvproto.engine.room import Room, Status
 from kvproto.io.kernels.base import StagedPart
 from kvproto.io.kernels.digesting import DigestingKernels, Place, differing
 from kvproto.io.kernels.torch import TorchKernels
@@ -94,14 +94,34 @@ def test_a_bit_that_flips_in_the_ring_is_named_by_both_sides_together() -> None:
         assert differing(*(pair.seen[endpoint, room] for endpoint in pair.endpoints)) == [(16, 0, 1)]
 
 
-def test_what_goes_page_to_page_has_none() -> None:
+@pytest.mark.parametrize(("ours", "theirs"), [(4, 2), (2, 4), (1, 1)])
+def test_what_goes_page_to_page_has_those_of_its_pages(ours: int, theirs: int) -> None:
     tiny = Settings(ring_bytes=256, slot_bytes=1 << 18)
-    with Compared(layout(4), layout(2, page=8), grid=GRID, settings=tiny) as pair:
+    with Compared(layout(ours), layout(theirs, page=8), grid=GRID, settings=tiny) as pair:
+        room, other = pair.open(TOKENS), pair.open(TOKENS, prefix=8)
+        pair.finish(room, other)
+        pair.check(room, other)
+        for each, prefix in ((room, 0), (other, 8)):
+            every = list(product(range(prefix, TOKENS, GRID), range(2), range(4)))
+            assert pair.places(pair.prefills, each) == pair.places(pair.decodes, each) == every
+            assert differing(*(pair.seen[endpoint, each] for endpoint in pair.endpoints)) == []
+
+
+def test_a_bit_that_flips_in_a_page_is_named_where_none_was_staged() -> None:
+    class Flipping(Compared):
+        """Once there is an outcome, before the digests are asked for."""
+
+        def collect(self) -> None:
+            last = self.decodes[1]
+            for room, (_, pages, *_) in self.tables.items():
+                if room.key in inside(last).entries and last.status(room) is Status.SUCCESS:
+                    last.pool.v[0].view(torch.uint8)[pages[2], 3, 1] = 0x40
+            super().collect()
+
+    with Flipping(layout(4), layout(2, page=8), grid=GRID, settings=Settings(route="pages")) as pair:
         room = pair.open(TOKENS)
         pair.finish(room)
-        pair.check(room)
-        assert pair.places(pair.decodes, room) == []
-        assert differing(*(pair.seen[endpoint, room] for endpoint in pair.endpoints)) == []
+        assert differing(*(pair.seen[endpoint, room] for endpoint in pair.endpoints)) == [(16, 0, 3)]
 
 
 def test_asked_in_vain() -> None:

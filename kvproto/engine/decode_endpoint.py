@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvproto.engine.call_preparation import CallPreparation, is_name, numbered
 from kvproto.engine.decode_effects import DecodeData
@@ -19,7 +21,7 @@ from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.grant_ages import GrantAges
 from kvproto.engine.logs import named
 from kvproto.engine.room import Room, Status
-from kvproto.engine.room_entry import NO_TABLE, page_runs_of
+from kvproto.engine.room_entry import NO_TABLE, RoomEntry, page_runs_of
 from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import (
     as_traceparent,
@@ -36,10 +38,11 @@ from kvproto.io.clock import Clock, SteadyClock
 from kvproto.io.control.control import ControlError
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.kernels.digesting import Cell, Place
 from kvproto.io.transports.base import Transport
 from kvproto.layout.costs import layer_groups as groups_that_pay
 from kvproto.layout.plan import Plan
-from kvproto.layout.sharding import Layout
+from kvproto.layout.sharding import Layout, cell, chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import Cause, DLink
@@ -241,6 +244,7 @@ class DecodeEndpoint(Endpoint):
         plan, prefix = self._plan(group), operator.index(prefix)
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
         plan.admit(entry.tokens, prefix)
+        entry.carried = plan, prefix
         said, terms = (need_secret(secret), as_traceparent(traceparent)), self._rank.terms
         groups = self._layer_groups(plan, entry.tokens - prefix, layer_groups)
         runs = page_runs_of(entry.pages[prefix // self._rank.layout.page_size :])
@@ -257,11 +261,22 @@ class DecodeEndpoint(Endpoint):
         if (known.tokens, known.announced) != (entry.tokens, group):
             told = f"{known.tokens} tokens at group {known.announced}"
             raise ArgumentError(f"{room} was announced with {told}, and is opened with {entry.tokens} at {group}")
-        known.announced = 0
+        known.announced, known.carried = 0, entry.carried
         known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
         if known.table is NO_TABLE:
             self._data.lane.put_off(known)
         self._loop.call(begin)
+
+    def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> Iterator[Cell]:
+        if entry.cause is not Cause.NONE or entry.carried is None or self._digesting is None:
+            return
+        plan, prefix = entry.carried
+        for number in range(chunks(entry.tokens, prefix, plan.grid)):
+            first, tokens = cell(number, entry.tokens, prefix, plan.grid)
+            for share in plan.writers(self._rank.index):
+                mine = replace(share, src_head=share.dst_head, src_layer=share.dst_layer)
+                if any(place not in known for place in self._digesting.places("gather", first, (mine,))):
+                    yield first, tokens, mine
 
     def _layer_groups(self, plan: Plan, tokens: int, asked: int | None) -> int:
         if asked is not None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -40,7 +40,7 @@ from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock
 from kvproto.io.control.control import Control
 from kvproto.io.kernels.base import Kernels, Pool
-from kvproto.io.kernels.digesting import DigestingKernels, Place
+from kvproto.io.kernels.digesting import Cell, DigestingKernels, Place
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import room_of
@@ -273,8 +273,9 @@ class Endpoint:
         return explain(self._rank, room.key, self._loop.now)
 
     def digests(self, room: Room) -> dict[Place, int]:
-        """{(first token of a chunk, layer, head): 64-bit digest} of what this rank gathered or scattered; waits for
-        the device. Ask after the outcome and before `released` has handed the room out: NotFoundError after that.
+        """{(first token of a chunk, layer, head): 64-bit digest} of what this rank gathered or scattered, and of what
+        its pages hold where that went page to page; waits for the device. Ask after the outcome and before `released`
+        has handed the room out: NotFoundError after that.
 
         ArgumentError: the endpoint was made without `digests=True`. `io.kernels.digesting.differing` compares ranks.
         """
@@ -283,7 +284,12 @@ class Endpoint:
         entry = self._entries.get(room.key)
         if entry is None:
             raise NotFoundError(f"{room} is unknown, or was handed out by released: ask for its digests before")
-        return self._digesting.read(entry.table)
+        found = self._digesting.read(entry.table)
+        return self._digesting.of_pages(self.pool, entry.pages, self._by_pages(entry, found)) | found
+
+    def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> Iterable[Cell]:
+        """What of the room went page to page; places that are `known` did not."""
+        raise NotImplementedError
 
     def _kernels(self, kernels: Kernels | None, *, digests: bool) -> Kernels:
         """Those that were given, or the pool's own; with digests if they are wanted."""

@@ -225,7 +225,9 @@ class PrefillData:
         if closed := closed_between(self.memory.placement, target):
             remedy = "give it a larger ring, more slots or a longer lease"
             raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
-        pages = self.entries[effect.room].pages
+        entry = self.entries[effect.room]
+        pages = entry.pages
+        entry.by_pages.append((first, effect.tokens, part))
         known = self._page_runs.setdefault(effect.link, {})
         runs = known.get(part)
         if runs is None:

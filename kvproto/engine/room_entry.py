@@ -18,6 +18,7 @@ import torch
 
 from kvproto.engine.room import Room
 from kvproto.errors import ArgumentError
+from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 
@@ -55,6 +56,10 @@ class RoomEntry:
     layers: int = 0
     #: CUDA events after which it is there, as they were given: (tokens, layers, event)
     marks: list[tuple[int, int, Any]] = field(default_factory=list)
+    #: on a decode rank: whose room it is, and the tokens that were there already; on a prefill rank: what has gone page
+    #: to page, as (first token, tokens, share)
+    carried: tuple[Plan, int] | None = None
+    by_pages: list[tuple[int, int, Share]] = field(default_factory=list)
     cause: Cause | None = None
     released: bool = False
     #: the engine has been handed the outcome

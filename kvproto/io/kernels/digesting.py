@@ -6,8 +6,10 @@ makes the digests of its heads on its way (`kernels.digest`), and they stay on t
 ranks come together is the engine's matter; `differing` says where they disagree.
 
 What agreement says: what the decode rank's kernels read from the ring, taken for these heads, layers and tokens, is
-what the prefill rank's kernels read from its pages. Not covered: parts that went page to page, past the kernels, have
-no digests; and what a page holds afterwards is the kernel's own store, which is tested, not watched.
+what the prefill rank's kernels read from its pages. What a page holds afterwards is the kernel's own store, which is
+tested, not watched. Parts that went page to page, past the kernels, have their digests made when they are asked for, of
+what both ranks' pages hold then, by plain indexing (`of_pages`): until `released` has handed the room out, nobody else
+may write there.
 
 A room is known by its page table, which is its own tensor. What is kept of each of the last rooms is one number a
 chunk, layer and head.
@@ -15,7 +17,7 @@ chunk, layer and head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from threading import Lock
 from typing import Any
@@ -23,13 +25,16 @@ from typing import Any
 import torch
 
 from kvproto.io.kernels.base import Kernels, Pool, Side, StagedPart, Ticket, on_stream
-from kvproto.io.kernels.digest import new_table
+from kvproto.io.kernels.digest import new_table, read_table
+from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Share
 from kvproto.layout.sharding import Layout
 
 ROOMS = 1024
 Place = tuple[int, int, int]
 """First token of a chunk, layer and head of the model."""
+Cell = tuple[int, int, Share]
+"""First token, tokens, and what of this rank's own pool, as if it were the source."""
 Made = dict[tuple[int, tuple[Share, ...]], tuple[Side, torch.Tensor, Any]]
 
 
@@ -78,8 +83,20 @@ class DigestingKernels(Kernels):
         for (first, shares), (side, sums, stream) in calls:
             with on_stream(stream):
                 numbers = sums.tolist()
-            places = self._places(side, first, shares)
+            places = self.places(side, first, shares)
             found.update((place, number & (1 << 64) - 1) for place, number in zip(places, numbers, strict=True))
+        return found
+
+    def of_pages(self, pool: Pool, pages: Any, cells: Iterable[Cell]) -> dict[Place, int]:
+        """The digests of what the pages of a room hold in these cells, unsigned; waits for the device."""
+        found: dict[Place, int] = {}
+        table: torch.Tensor | None = None
+        for first, tokens, share in cells:
+            table = torch.as_tensor(pages, device=pool.device) if table is None else table
+            made, width = new_table([share], pool.device), pool.cut("gather", (share,)).token_bytes[0]
+            out = torch.empty(width * tokens, dtype=torch.uint8, device=pool.device)
+            TorchKernels().gather(pool, table, first, tokens, share, out, digest=made)
+            found.update(zip(self.places("gather", first, (share,)), read_table(made), strict=True))
         return found
 
     @staticmethod
@@ -100,7 +117,8 @@ class DigestingKernels(Kernels):
             while len(self._made) > self._rooms:
                 del self._made[next(iter(self._made))]
 
-    def _places(self, side: Side, first: int, shares: tuple[Share, ...]) -> Iterator[Place]:
+    def places(self, side: Side, first: int, shares: tuple[Share, ...]) -> Iterator[Place]:
+        """What a call with these shares makes digests of, in their order."""
         for share in shares:
             source = side == "gather"
             layer = self._layer + (share.src_layer if source else share.dst_layer)
