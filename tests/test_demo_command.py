@@ -30,7 +30,7 @@ from kvproto.protocol.states import DGrant, PSend
 from kvproto.protocol.tables.decode_grant import DGrantValue
 from kvproto.protocol.tables.prefill_send import PSendValue
 
-SMALL = "--prefill-tp 2 --decode-tp 1 --layers 2 --rooms 2 --tokens 90 --chunk 32 --new 3 --seed 1"
+SMALL = "--prefill-tp 2 --decode-tp 1 --layers 2 --rooms 2 --tokens 90 --chunk 32 --new 3 --seed 1 --digests"
 RUN = Run(DemoJob(GroupShape(2), GroupShape(1), (RoomSpec(1, 40), RoomSpec(2, 20))), 1 << 20)
 
 
@@ -136,6 +136,7 @@ def test_a_small_run_from_the_command_line(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert told["ok"] and told["wrong"] == [] and told["tokens"] == 6
     assert told["controls_found"] == told["controls_planted"] == 4
+    assert told["digests"] > 0 and told["digests"] % len(told["passes"]) == 0  # as many of pages as of the ring
     assert [each["route"] for each in told["passes"]] == ["live", "staged", "slices"]
     assert told["ratios"]["pieces"] > 50
     assert len(list(tmp_path.iterdir())) == 9

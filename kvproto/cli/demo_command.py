@@ -108,6 +108,7 @@ def parser() -> argparse.ArgumentParser:
     carry.add_argument("--warm", action=argparse.BooleanOptionalAction, help="one more room, first and not timed")
     carry.add_argument("--staging", choices=get_args(Staging), default="device", help="where ring and slots are")
     carry.add_argument("--maps", action="store_true", help="no ring: P's kernels store into D's pages (GPUs of a host)")
+    carry.add_argument("--digests", action="store_true", help="compare digests of what both sides have moved")
     carry.add_argument("--curve", action="store_true", help="encrypt the control plane, with keys made for this run")
     carry.add_argument("--limit", type=SECONDS, metavar="S", help="seconds that a phase may take")
     by_layer.add_arguments(p)
@@ -138,7 +139,8 @@ def make_run(args: argparse.Namespace) -> Run:
         job, int(size * (unit or chunk_bytes(job))), ("live",) if args.no_slices else tuple(args.passes.split(",")),
         transport=args.transport, patience=args.patience, window=args.window, abort=args.abort, device=args.device,
         trace=args.trace and str(args.trace.resolve()), limit_s=args.limit, warm=args.warm, slots=args.slots,
-        staging=args.staging, maps=args.maps, **(by_layer.carried(args.device, args.staging) if args.by_layer else {}),
+        staging=args.staging, maps=args.maps, digests=args.digests,
+        **(by_layer.carried(args.device, args.staging) if args.by_layer else {}),
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from kvproto.demo.pass_counts import PassCounts, total
 from kvproto.demo.run import TOLD_WHOLE, Route, Run
 from kvproto.demo.times import Spans, sharded, unsharded
 from kvproto.demo.verify import ReferenceJudge, Sheet
+from kvproto.io.kernels.differing import differing
 
 START_S = 30.0  # for the processes to start, on a machine that has other things to do
 Watch = Callable[[str, int], None]  # (what, how much more): rooms judged or placed, chunks computed, tokens said
@@ -55,6 +56,8 @@ class DemoResult:
     wrong: list[str] = field(default_factory=list)
     controls: list[int] = field(default_factory=lambda: [0, 0])
     tokens: int = 0
+    #: digests that several ranks have made
+    digests: int = 0
     seconds: float = 0.0
     unsharded: Spans = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
@@ -212,8 +215,20 @@ class _Conductor:
                 if room not in self.aborting:
                     texts = self.judge.kv(group, room, self.sheets[group, room])
                     wrong += [f"{self.route} pass, {text}" for text in texts]
+        if self.run.digests:
+            self._judge_digests(tallies)
         self._judge_tokens()
         self._judge_controls()
+
+    def _judge_digests(self, tallies: dict[str, PassCounts]) -> None:
+        for room in self.rooms.keys() - self.aborting:
+            sides = [[tallies[name].digests.get(room, {}) for name in group] for group in (self.p, self.d)]
+            ours, theirs = (set().union(*side) for side in sides)
+            self.result.digests += len(ours & theirs)
+            differ = differing(*sides[0], *sides[1])
+            if ours != theirs or differ:
+                told = f"{len(differ)} digests differ, {len(ours ^ theirs)} are of one side"
+                self.result.wrong.append(f"{self.route} pass, room {room}: {told}")
 
     def _judge_tokens(self) -> None:
         for name, room, rows in self.said:

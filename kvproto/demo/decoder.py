@@ -31,7 +31,7 @@ def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
     for gen, route in enumerate(run.passes):
         endpoint = DecodeEndpoint(
             me.layout, rank, pool_of(me), make_transport(run), grid=run.grid_of(route), settings=run.settings(route),
-            keys=run.keys, staging=run.staging,
+            keys=run.keys, staging=run.staging, digests=run.digests,
         )  # fmt: skip
         with started(endpoint):
             player = _Decode(line, run, me, endpoint, gen)

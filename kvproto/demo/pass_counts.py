@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvproto.fsm.driver import steps
+from kvproto.io.kernels.differing import Place
 from kvproto.protocol.events import SpaceReserved, StagingDenied, StagingGranted, TimerFired
 from kvproto.protocol.states import DGrant, PSend
 
@@ -23,7 +24,8 @@ SUMS = (
 class PassCounts:
     """One rank in one pass. `leaks`: what is left when all rooms are released; `reports`: what it complained of.
 
-    `marks`: when what happened to which room (see `times`); `groups`: the layer groups that it was cut into.
+    `marks`: when what happened to which room (see `times`); `groups`: the layer groups that it was cut into; `digests`:
+    of what it moved, if they are wanted.
     """
 
     counts: dict[str, int]
@@ -37,6 +39,7 @@ class PassCounts:
     marks: dict[str, dict[int, float]] = field(default_factory=dict)
     warmed_s: float = 0.0
     groups: dict[int, int] = field(default_factory=dict)
+    digests: dict[int, dict[Place, int]] = field(default_factory=dict)
 
 
 def prefill_counts(trace: Iterable[Any]) -> Counter[str]:

@@ -23,6 +23,7 @@ from kvproto.demo.run import Route, Run
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.room import Outcome, Room
 from kvproto.io.kernels.base import Pool
+from kvproto.io.kernels.differing import Place
 from kvproto.io.transports.base import Transport
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import room_of
@@ -57,6 +58,7 @@ class Player:
         self.linked_s = self.computed_s = self.warmed_s = 0.0
         self.intruded: list[str] = []
         self.groups: dict[int, int] = {}
+        self.digests: dict[int, dict[Place, int]] = {}
         names = "begun", "computed", "landed", "asked", "said"
         self.marks: dict[str, dict[int, float]] = {name: {} for name in names}
         self._mark_outcomes()
@@ -75,6 +77,8 @@ class Player:
             self.marks["landed"].setdefault(room, time.monotonic())
             self.groups[room] = value.terms.layer_groups if value is not None and value.terms is not None else 1
             announce(effect)
+            if self.run.digests and not effect.cause:
+                self.digests[room] = self.endpoint.digests(self.name(room))
 
         handlers[do.AnnounceOutcome] = announced
 
@@ -142,6 +146,7 @@ class Player:
                 {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
                 left_over(ep), [*complaints, *ep.reports()],
                 [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s, self.groups,
+                self.digests,
             ),
         )  # fmt: skip
 

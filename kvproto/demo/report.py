@@ -130,6 +130,7 @@ def show(result: DemoResult) -> None:
     if result.ok:
         told = ["KV equal bit for bit on both sides"]
         told += [f"{result.tokens} tokens and their logits equal to the unsharded model's"] if result.tokens else []
+        told += [f"{result.digests:,} digests equal on both sides"] if result.digests else []
         told += [f"{found} of {planted} planted corruptions found"] if planted else []
         console.print("; ".join([*told, "nothing left over", f"{result.seconds:.1f} s."]))
 
@@ -186,7 +187,8 @@ def as_json(result: DemoResult) -> dict[str, Any]:
         "machine": result.machine or {"cores": os.cpu_count(), "python": platform.python_version()},
         "ok": result.ok, "title": title(result.run), "wrong": result.wrong[:MOST_TOLD],
         "wrong_in_all": len(result.wrong), "seconds": result.seconds,
-        "tokens": result.tokens, "controls_found": found, "controls_planted": planted, "ratios": ratios(result),
+        "tokens": result.tokens, "digests": result.digests, "ratios": ratios(result),
+        "controls_found": found, "controls_planted": planted,
         "unsharded": spread(result.unsharded),
         **({"by_layer": by_layer.rows(result)} if result.run.alone else {}),
         "passes": [

@@ -71,6 +71,7 @@ class Run:
     cell: int = 0  # tokens of a chunk of rooms that are not cut into layer groups; 0: as many as a forward has
     alone: bool = False  # a room at a time: the next one comes when D has the one before
     staging: Staging = "device"
+    digests: bool = False  # ranks keep those of what they move, and all have to agree
     maps: bool = False  # P's kernels store into D's pages, which are mapped: no ring; on GPUs of one host
 
     def __post_init__(self) -> None:

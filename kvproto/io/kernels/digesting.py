@@ -17,7 +17,7 @@ chunk, layer and head.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from threading import Lock
 from typing import Any
@@ -25,14 +25,15 @@ from typing import Any
 import torch
 
 from kvproto.io.kernels.base import Kernels, Pool, Side, StagedPart, Ticket, on_stream
+from kvproto.io.kernels.differing import Place, differing
 from kvproto.io.kernels.digest import new_table, read_table
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Share
 from kvproto.layout.sharding import Layout
 
+__all__ = ["Cell", "DigestingKernels", "Place", "differing"]
+
 ROOMS = 1024
-Place = tuple[int, int, int]
-"""First token of a chunk, layer and head of the model."""
 Cell = tuple[int, int, Share]
 """First token, tokens, and what of this rank's own pool, as if it were the source."""
 Made = dict[tuple[int, tuple[Share, ...]], tuple[Side, torch.Tensor, Any]]
@@ -124,12 +125,3 @@ class DigestingKernels(Kernels):
             layer = self._layer + (share.src_layer if source else share.dst_layer)
             head = self._head + (share.src_head if source else share.dst_head)
             yield from product((first,), range(layer, layer + share.layers), range(head, head + share.heads))
-
-
-def differing(*ranks: Mapping[Place, int]) -> list[Place]:
-    """Where ranks disagree, of either side and in any number: places that two of them know by different digests."""
-    known: dict[Place, int] = {}
-    wrong: set[Place] = set()
-    for digests in ranks:
-        wrong.update(place for place, digest in digests.items() if known.setdefault(place, digest) != digest)
-    return sorted(wrong)
