@@ -50,13 +50,14 @@ def _pipeline(found: list[MeasuredRow]) -> Iterator[Line]:
             key = row["what"], row["pair"], row["size"]
             best[key] = max(row["ratio"], best.get(key, 0.0))
     largest = max((size for _, _, size in best), default=0)
-    for what, text in (("many", "gather, write, scatter of several rooms of"), ("one", "of one room alone, of")):
+    for what, text in (("many", "several rooms of"), ("one", "one room alone, of")):
         shares = {pair: share for (kind, pair, size), share in best.items() if (kind, size) == (what, largest)}
         if shares:
             told = ", ".join(f"{pair.split(' ')[0]} {share:.2f}" for pair, share in shares.items())
             yield f"{text} {largest} MiB, share of NIXL's bulk write", told
     slices = {row["size"]: row["ms"] for row in found if row["what"] == "slice"}
-    staged = {row["size"]: row["ms"] for row in found if row["what"] == "one" and row["pair"].startswith("1->2 on 2")}
+    staged = {row["size"]: row["ms"] for row in found if row["what"] == "one" and row["pair"].startswith("1->2 on 2")
+              and row.get("went", "staged") == "staged"}  # fmt: skip
     times = [f"{size} MiB {slices[size] / staged[size]:.0f} x" for size in sorted(slices.keys() & staged.keys())]
     if times:
         yield "the same bytes page by page, times the time", ", ".join(times)
@@ -64,10 +65,12 @@ def _pipeline(found: list[MeasuredRow]) -> Iterator[Line]:
 
 def _control(found: list[MeasuredRow]) -> Iterator[Line]:
     for run in (run for run in found if run["cuda"] and run["spin"]):
-        rooms = {row["rooms"]: row for row in run["rows"]}[64]["produced to posted"]
+        rooms = {row["rooms"]: row for row in run["rows"]}[64]
+        alone = rooms.get("produced to posted, without the gather")
+        posted, but = (alone, ", without the gather") if alone else (rooms["produced to posted"], "")
         speed = statistics.median(run["rooms_a_second"])
-        yield ("KV produced until its write is posted, 64 rooms open",
-               f"{rooms['median']:.0f} us, p99 {rooms['p99']:.0f} us (goal 100)")  # fmt: skip
+        yield (f"KV produced until its write is posted{but}, 64 rooms open",
+               f"{posted['median']:.0f} us, p99 {posted['p99']:.0f} us (goal 40 and 100)")  # fmt: skip
         yield "rooms a second through one link, hardly any KV", f"{speed:.0f}, bounded by the two loops' Python"
 
 

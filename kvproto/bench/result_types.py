@@ -319,12 +319,13 @@ class MachineOfRun(msgspec.Struct):
 
 
 class RunHead(msgspec.Struct):
-    """Which benchmark, by which command, on which machine."""
+    """Which benchmark, by which command, when, on which machine."""
 
     bench: Name
     command: Annotated[str, msgspec.Meta(max_length=4096)]
     machine: MachineOfRun
     figures: Any
+    date: Name | UnsetType = UNSET
 
 
 FIGURES: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Files of results: what was measured, by which command, on which machine; and how a run is kept while it goes on.
+"""Files of results: what was measured, by which command, when and where; and how a run is kept while it goes on.
 
 A run on a borrowed machine can be cut at any moment.  So each row is told on standard error as it comes, with the time
 that is gone and roughly the time to come; the file of `--json` is written anew after each, marked as `cut` until the
@@ -60,7 +60,7 @@ class Course:
     def __init__(self, name: str, argv: Sequence[str] | None, options: argparse.Namespace) -> None:
         self.name, self._argv, self._to = name, argv, options.json
         self._seconds: float | None = getattr(options, "seconds", None)
-        self._began = time.perf_counter()
+        self._began, self._date = time.perf_counter(), time.strftime("%Y-%m-%d", time.gmtime())
         #: cases that there was no time for
         self.left_out = 0
 
@@ -107,8 +107,8 @@ class Course:
         from kvproto.bench.machine import machine  # it loads torch, and who only reads results does not
 
         given = measuring(sys.argv[1:] if self._argv is None else self._argv)
-        head = {"bench": self.name, "command": " ".join(["kvproto bench", self.name, *given]), "machine": machine()}
-        text = json.dumps({**head, **more, "figures": figures})
+        head = {"bench": self.name, "command": " ".join(["kvproto bench", self.name, *given]), "date": self._date}
+        text = json.dumps({**head, **more, "machine": machine(), "figures": figures})
         if self._to == "-":
             print(text)
         else:

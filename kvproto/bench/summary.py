@@ -42,7 +42,7 @@ def _goals(runs: list[Run]) -> Iterator[str]:
 
 def _machine(run: Run) -> str:
     gpus = run["machine"].get("gpus") or [run["machine"].get("gpu") or "no GPU"]
-    return f"{len(gpus)} x {gpus[0]}"
+    return f"{len(gpus)} x {gpus[0]}" + (f", {run['date']}" if "date" in run else "")
 
 
 def _kernels(runs: list[Run]) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _kernels(runs: list[Run]) -> Iterator[str]:
 def _pipelines(runs: list[Run]) -> Iterator[str]:
     """The best of each size, a line a pair."""
     rows: list[MeasuredRow] = [row for run in runs for row in run["figures"] if row["what"] in {"one", "many"}]
-    rows = [row for row in rows if not row["ring"] and row["size"] >= LEAST]
+    rows = [row for row in rows if not row["ring"] and row["size"] >= LEAST and row["staging"] == "device"]
     sizes = sorted({row["size"] for row in rows if row["what"] == "one"})
     lines = []
     for pair in dict.fromkeys(row["pair"] for row in rows):
@@ -63,7 +63,8 @@ def _pipelines(runs: list[Run]) -> Iterator[str]:
         lines.append((pair, *one, many))
     if lines:
         head = ("ranks, GPUs", *(f"a room of {size} MiB" for size in sizes), "many rooms, the best")
-        yield ("From gather to scatter, GB/s, and the share of NIXL's own bulk write of a room's bytes in the same run:"
+        yield ("From produced to the outcome, by the ring or into mapped pages, GB/s, and the share of NIXL's own bulk "
+               "write of a room's bytes in the same run:"
                f"\n\n{markdown(head, lines)}")  # fmt: skip
         yield from _alone(rows)
 
@@ -149,7 +150,8 @@ def _transport(runs: list[Run]) -> Iterator[str]:
 
 
 def _share(row: MeasuredRow) -> str:
-    return f"{row['gbs']:.0f}" + (f" ({row['ratio']:.3f})" if "ratio" in row else "")
+    share = f" ({row['ratio']:.3f})" if "ratio" in row else ""
+    return f"{row['gbs']:.0f}{share}" + (", mapped" if row.get("went") == "mapped" else "")
 
 
 def _pinned(runs: list[Run]) -> Iterator[str]:

@@ -43,9 +43,11 @@ def pipeline(rows: Sequence[MeasuredRow]) -> str:
         form = (row["chunk"], row["slots"], row["ring"] or "")
         if row["what"] == "slice":
             speed, form = f"{row['gbs']:.2f}", ("", "", "")
-        cells.append((row["pair"], case(row), row["size"], *form, bulk[0], speed, bulk[1], f"{row['ms']:.3f}",
-                      row["pieces"]))  # fmt: skip
-    head = ("ranks", "what", "MiB", "chunk", "slots", "ring", "bulk GB/s", "GB/s", "share", "ms", "writes or pieces")
+        floor = f"{row['bare_ms']:.3f}" if "bare_ms" in row else ""
+        cells.append((row["pair"], case(row), row["size"], *form, bulk[0], row.get("went", ""), speed, bulk[1],
+                      f"{row['ms']:.3f}", floor, row["pieces"]))  # fmt: skip
+    head = ("ranks", "what", "MiB", "chunk", "slots", "ring", "bulk GB/s", "by", "GB/s", "share", "ms", "by hand",
+            "writes or pieces")  # fmt: skip
     return markdown(head, cells) + wrong(rows)
 
 
@@ -53,7 +55,8 @@ def case(row: MeasuredRow) -> str:
     """What a row of a pipeline moves."""
     if row["what"] == "slice":
         return "slices, " + (f"at most {row['max_descs']} a write" if row["max_descs"] else "as endpoints do it")
-    return "one room" if row["rooms"] == 1 else f"{row['rooms']} rooms"
+    pinned = f", pinned, {row['workers']} workers" if row.get("staging") == "pinned" and "workers" in row else ""
+    return ("one room" if row["rooms"] == 1 else f"{row['rooms']} rooms") + pinned
 
 
 def route(rows: Sequence[MeasuredRow]) -> str:
