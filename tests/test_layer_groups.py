@@ -19,6 +19,7 @@ from kvproto.protocol.states import Cause
 from kvproto.rank.settings import Settings
 from kvproto.testing.access import inside
 from kvproto.testing.engines import Engines
+from kvproto.testing.fake_device import FakeEvent, Mark
 from kvproto.testing.pair import Pair
 from kvproto.testing.task import rows_of, views
 
@@ -130,6 +131,22 @@ def test_kv_leaves_while_later_layers_are_computed(shape: str, route: str) -> No
         assert stage.outcomes["D", index, stage.room] == Outcome(stage.room, Cause.NONE, b"row")
         for view, whole in zip(views(endpoint.pool), task.part(layout, index), strict=True):
             assert torch.equal(view[rows], whole)
+
+
+def test_layers_that_go_over_pages_wait_for_the_forward_that_computes_them() -> None:
+    stage = Forwards("2-1", "pages", 2)
+    marks, (rank, _) = (FakeEvent(), FakeEvent()), stage.prefills
+    for layers, event in zip((3, 5), marks, strict=True):
+        event.mark = Mark()
+        rank.produced(stage.room, GRID, event, pages=stage.tasks[stage.room].more_pages(stage.plan.prefill, 0, GRID),
+                      layers=layers)  # fmt: skip
+    writes = inside(rank).data.writes
+    stage.pump(lambda: len(writes.unposted) == 2)
+    for left, event in zip((1, 0), marks, strict=True):
+        event.mark.passed = True
+        stage.pump(lambda left=left: len(writes.unposted) == left)
+        stage.turn()
+        assert len(writes.unposted) == left
 
 
 def test_layers_that_are_said_of_a_room_that_is_not_cut_wait_for_the_last() -> None:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.engine import prepared_writes
@@ -113,6 +114,14 @@ def test_what_was_made_ready_for_another_write_is_dropped(world: World, other: d
     made = world.writes.take(other)
     assert made.draft is None and not world.drafts
     assert made.note[2].chunk == other.chunk and made.peer == world.peers[other.link]
+
+
+@pytest.mark.parametrize("field", ["room", "peer", "epoch", "offset", "grant"])
+def test_what_differs_in_anything_is_another_write(world: World, field: str) -> None:
+    world.ready(gather())
+    asked = write()
+    made = world.writes.take(replace(asked, **{field: getattr(asked, field) + 1}))
+    assert made.draft is None and not world.drafts
 
 
 def test_a_slot_has_the_latest_guess_and_others_keep_theirs(world: World) -> None:
