@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -135,16 +136,17 @@ def test_kv_leaves_while_later_layers_are_computed(shape: str, route: str) -> No
 
 def test_layers_that_go_over_pages_wait_for_the_forward_that_computes_them() -> None:
     stage = Forwards("2-1", "pages", 2)
-    marks, (rank, _) = (FakeEvent(), FakeEvent()), stage.prefills
-    for layers, event in zip((3, 5), marks, strict=True):
-        event.mark = Mark()
+    marks, (rank, _) = (Mark(), Mark()), stage.prefills
+    for layers, mark in zip((3, 5), marks, strict=True):
+        event = FakeEvent()
+        event.mark = mark
         rank.produced(stage.room, GRID, event, pages=stage.tasks[stage.room].more_pages(stage.plan.prefill, 0, GRID),
                       layers=layers)  # fmt: skip
     writes = inside(rank).data.writes
     stage.pump(lambda: len(writes.unposted) == 2)
-    for left, event in zip((1, 0), marks, strict=True):
-        event.mark.passed = True
-        stage.pump(lambda left=left: len(writes.unposted) == left)
+    for left, mark in zip((1, 0), marks, strict=True):
+        mark.passed = True
+        stage.pump(partial(lambda left: len(writes.unposted) == left, left))
         stage.turn()
         assert len(writes.unposted) == left
 

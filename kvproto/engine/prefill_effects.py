@@ -240,7 +240,7 @@ class PrefillData:
         )
 
     def _transmit(self, effect: do.Transmit) -> None:
-        """The first note of a part that a kernel has stored goes by the transport, as those of staged writes do."""
+        """A part that a kernel has just stored is told of by the transport, as staged ones are; later by messages."""
         body = effect.body
         if not (self.writes.stored and isinstance(body, StgNotify) and self._noted(effect, body)):
             self.loop.connections.transmit(effect)
@@ -249,7 +249,6 @@ class PrefillData:
         key, to = (effect.room, body.chunk, self.plans[effect.link][1]), self.link_peer.get(effect.link)
         if to is None or key not in self.writes.stored:
             return False
-        self.writes.stored.remove(key)
         return self.transport.tell(to, make_tag(*self.drafts.writer, [(effect.epoch, effect.room, body)]))
 
     # --------------------------------------------------------------------------------------------- links
