@@ -46,6 +46,8 @@ FAULTS: dict[str, Planted] = {
         DecodeData, "_scatter", "self.lane.await_table(entry)", "pass", "two-slots", "a scatter .* reads a page table"),
     "a write over pages does not wait for the forward": Planted(
         PrefillData, "_prepare_pages", "peer, made, after)", "peer, made)", "over-pages", "wrong bytes"),
+    "a store does not wait for the tables of pages": Planted(
+        PrefillData, "_store", "self.lane.await_tables()", "pass", "mapped", "reads a page table|wrong bytes"),
     "a gather is told over while it runs": Planted(
         Gathers, "_over", "if not ticket.done():", "if False:", "waits", "wrong bytes|before its forward"),
     "a scatter is told over while it runs": Planted(
@@ -81,7 +83,8 @@ FAULTS: dict[str, Planted] = {
 @pytest.mark.parametrize(
     ("name", "counts"),
     [("waits", (248, 345, 2)), ("two-slots", (187, 257, 2)), ("failures", (171, 186, 37)),
-     ("over-pages", (84, 185, 4)), ("one-ahead", (187, 257, 2)), ("pass-by-pass", (111, 134, 1))],
+     ("over-pages", (84, 185, 4)), ("one-ahead", (187, 257, 2)), ("pass-by-pass", (111, 134, 1)),
+     ("mapped", (76, 83, 6))],
 )  # fmt: skip
 def test_every_order_of_a_small_world_is_gone_through(name: str, counts: tuple[int, int, int]) -> None:
     found = Exploration(name, WORLDS[name]).run()

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.engine.metrics import measure
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels import triton
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, UsageError
 from kvproto.io.transports.fabric import Fabric
@@ -172,26 +171,8 @@ def test_nothing_is_stored_where_the_peers_memory_was_before(monkeypatch: pytest
                    for now, was in zip(pair.decodes[0].pool.k, before, strict=True))  # fmt: skip
 
 
-class MappedStage(HandlerStage):
-    """A stage on a fake device whose pools can be addressed by one another."""
-
-    def __init__(self) -> None:
-        super().__init__(slots=1, route="pages")
-
-    def transport(self) -> Transport:
-        return MemoryTransport(self.fabric, maps=True)
-
-    def make_prefill(self, index: int) -> PrefillEndpoint:
-        endpoint = super().make_prefill(index)
-        inside(endpoint).data.mapped.kernels = self.slow
-        return endpoint
-
-    def _drafts(self, index: int, prefill: PrefillEndpoint) -> None:
-        """This transport does not count them."""
-
-
 def test_what_is_stored_does_not_wait_for_a_forward_that_a_gather_waits_for() -> None:
-    stage = MappedStage()
+    stage = HandlerStage(slots=1, route="pages", maps=True)
     try:
         data, endless = inside(stage.prefills[0]).data, FakeEvent()
         endless.mark = Mark()

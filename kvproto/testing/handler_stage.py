@@ -53,8 +53,8 @@ RETURN_TRIES = 20
 class CountedTransport(MemoryTransport):
     """The in-memory transport; `drafts` that were neither posted nor dropped."""
 
-    def __init__(self, fabric: Fabric) -> None:
-        super().__init__(fabric, max_inflight_descs=ROOM_FOR)
+    def __init__(self, fabric: Fabric, *, maps: bool = False) -> None:
+        super().__init__(fabric, max_inflight_descs=ROOM_FOR, maps=maps)
         self.drafts: set[int] = set()
         self._made = 0
 
@@ -76,9 +76,13 @@ class CountedTransport(MemoryTransport):
 class HandlerStage(EngineStage):
     """One prefill and one decode rank on a fake device."""
 
-    def __init__(self, *, slots: int, ranks: int = 1, route: Route = "staged", ahead: int = AHEAD) -> None:
-        """`ranks` of the prefill group; gathers that a device is given `ahead`."""
-        self.ahead = ahead
+    def __init__(
+        self, *, slots: int, ranks: int = 1, route: Route = "staged", ahead: int = AHEAD, maps: bool = False
+    ) -> None:  # fmt: skip
+        """`ranks` of the prefill group; gathers that a device is given `ahead`; `maps`: pools can be addressed by
+        one another.
+        """
+        self.ahead, self.maps = ahead, maps
         self.device, self.computed = FakeDevice(), dict[tuple[int, int], int]()
         self.slow = SlowKernels(self.device, self._whose, self._watch)
         self.rooms: list[Room] = []
@@ -97,14 +101,14 @@ class HandlerStage(EngineStage):
 
     def transport(self) -> Transport:
         """One that counts, and has room for little."""
-        return CountedTransport(self.fabric)
+        return CountedTransport(self.fabric, maps=self.maps)
 
     def make_prefill(self, index: int) -> PrefillEndpoint:
         """A rank whose gathers take their time."""
         with self._on_device(prefill_effects, f"P{index}"):
             endpoint = super().make_prefill(index)
         data = inside(endpoint).data
-        data.kernels = data.gathers.kernels = self.slow
+        data.kernels = data.gathers.kernels = data.mapped.kernels = self.slow
         data.gathers.small, data.gathers.ahead = 0, self.ahead
         return endpoint
 
@@ -123,7 +127,13 @@ class HandlerStage(EngineStage):
 
     # ---------------------------------------------------------------------------------------- the engines
     def begin(self, chunks: int, *, at_once: bool, paged: bool) -> Room:
-        """A room of so many chunks, open everywhere, its forwards queued: one a chunk, or one for all, `at_once`.
+        """As `opened`, its forwards queued: one a chunk, or one for all, `at_once`."""
+        room = self.opened(chunks, paged=paged)
+        self.compute(room, at_once=at_once)
+        return room
+
+    def opened(self, chunks: int, *, paged: bool) -> Room:
+        """A room of so many chunks, open everywhere.
 
         `paged`: the prefill engine has the pages when it opens the room; else they come with the forwards.
         """
@@ -134,7 +144,12 @@ class HandlerStage(EngineStage):
         self.open_decode(room)
         self.open_prefill(room)
         self.prefetch(room)
-        for upto in (chunks * GRID,) if at_once else range(GRID, chunks * GRID + 1, GRID):
+        return room
+
+    def compute(self, room: Room, *, at_once: bool) -> None:
+        """Queue its forwards."""
+        tokens = self.tasks[room].tokens
+        for upto in (tokens,) if at_once else range(GRID, tokens + 1, GRID):
             for index, endpoint in enumerate(self.prefills):
                 after = self._forward(room, index, upto)
                 more = self.tasks[room].more_pages(self.plan.prefill, index, upto)
@@ -143,7 +158,6 @@ class HandlerStage(EngineStage):
         for index, endpoint in enumerate(self.prefills):
             endpoint.aux(room, b"aux")
             self.tasks[room].given.add(index)
-        return room
 
     def _forward(self, room: Room, index: int, upto: int) -> FakeEvent:
         task, layout, first = self.tasks[room], self.plan.prefill, self.tasks[room].produced.get(index, 0)

@@ -33,7 +33,8 @@ class HandlerWorld(msgspec.Struct, frozen=True):
     """`rooms` of `chunks` each on so many `slots`; `faults`, each of which may happen once.
 
     `passes`: a pass of the loops is a move of its own; else they pass until they rest after each move.
-    `ahead`: gathers that a device is given.
+    `ahead`: gathers that a device is given.  `maps`: kernels reach the peer's pages.
+    `later`: that forwards are queued is a move of its own; else they are when the room is opened.
     """
 
     rooms: int = 1
@@ -46,6 +47,8 @@ class HandlerWorld(msgspec.Struct, frozen=True):
     paged: bool = True
     passes: bool = False
     ahead: int = AHEAD
+    maps: bool = False
+    later: bool = False
 
 
 class Explored(msgspec.Struct):
@@ -74,6 +77,7 @@ WORLDS: dict[str, HandlerWorld] = {
     "failures": HandlerWorld(faults=("kernel", "fail", "doubt", "cut")),
     "given-up": HandlerWorld(rooms=2, faults=("abort", "quick")),
     "over-pages": HandlerWorld(route="pages", faults=("fail", "doubt")),
+    "mapped": HandlerWorld(route="pages", maps=True, at_once=False, paged=False, later=True, faults=("kernel", "cut")),
     "one-ahead": HandlerWorld(chunks=2, slots=2, ahead=1),
     "pass-by-pass": HandlerWorld(passes=True, at_once=False, paged=False),
 }
@@ -93,18 +97,22 @@ class Walk:
     def __init__(self, world: HandlerWorld, stage: HandlerStage) -> None:
         self.world, self.stage, self.left = world, stage, list(world.faults)
         self.still = False
-        for _ in range(world.rooms):
-            stage.begin(world.chunks, at_once=world.at_once, paged=world.paged)
+        #: rooms whose forwards are not queued yet
+        self.idle = [stage.opened(world.chunks, paged=world.paged) for _ in range(world.rooms)]
+        if not world.later:
+            while self.idle:
+                self._compute()
         self._rest()
 
     def situation(self) -> tuple[object, ...]:
         """Where this walk is."""
-        return *snapshot(self.stage), tuple(self.left), self.still
+        return *snapshot(self.stage), tuple(self.left), self.still, len(self.idle)
 
     def moves(self) -> list[Move]:
         """What can happen now."""
         device, fabric = self.stage.device, self.stage.fabric
         passes = [] if self.still else [Move("pass", self._pass)]
+        passes += [Move("forwards", self._compute)] if self.idle else []
         work = [Move(name, partial(device.run, name)) for name in device.ready()]
         steps = [Move(f"{step.kind} {at}", partial(fabric.take, step)) for at, step in enumerate(fabric.options())]
         return [*passes, *work, *steps, *(move for fault in self.left for move in self._faults(fault))]
@@ -117,7 +125,7 @@ class Walk:
         if fault in single:
             return [Move(fault, single[fault], fault)]
         if fault == "kernel":
-            copies = [name for name in stage.device.ready() if name.endswith("data")]
+            copies = [name for name in stage.device.ready() if name.endswith(("data", "stores"))]
             return [Move(f"{name} fails", partial(self._kernel, name), fault) for name in copies]
         return [
             Move(f"{fault} {at}", partial(stage.hurt_write, *write, fault), fault)
@@ -138,6 +146,9 @@ class Walk:
             self.make(next(move for move in self.moves() if move.name == name))
 
     # --------------------------------------------------------------------------------------------- how
+    def _compute(self) -> None:
+        self.stage.compute(self.idle.pop(0), at_once=self.world.at_once)
+
     def _pass(self) -> None:
         moved = [self._poll(index) for index in range(len(self.stage.endpoints))]
         self.still = not any(moved) and not self.stage.post.busy()
@@ -196,7 +207,9 @@ class Exploration:
 
     def _stage(self) -> HandlerStage:
         world = self.world
-        return HandlerStage(slots=world.slots, ranks=world.ranks, route=world.route, ahead=world.ahead)
+        return HandlerStage(
+            slots=world.slots, ranks=world.ranks, route=world.route, ahead=world.ahead, maps=world.maps
+        )  # fmt: skip
 
     def _walk(self, stage: HandlerStage) -> None:
         """Go where nobody has been, and on until somebody has."""
