@@ -6,6 +6,7 @@ wait of PATIENCE seconds only ends a test that hangs.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import secrets
@@ -204,6 +205,29 @@ def test_what_leaves_later_leaves_before_its_peer_is_forgotten(opened: Callable[
     assert connected.send(there, b"the last word", later=True)
     connected.disconnect(there)
     assert collect(listener, 1) == [(here, b"the last word")]
+    assert connected.receive(1) == [] and not connected.wait(0.0), "its socket is not looked at any more"
+
+
+def test_a_look_takes_as_many_messages_as_it_may(opened: Callable[..., Control]) -> None:
+    listener, here, connected, there = introduced(opened)
+    for number in range(3):
+        assert connected.send(there, bytes([number]))
+    assert listener.wait(PATIENCE)
+    until(lambda: listener.receive(1) == [(here, b"\0")])
+    assert [collect(listener, 1) for _ in range(2)] == [[(here, b"\1")], [(here, b"\2")]]
+
+
+@pytest.mark.parametrize(("waits", "news", "again"), [(False, 1, False), (True, 0, False), (True, 1, True)])
+def test_a_socket_without_frames_is_looked_at_again_if_there_is_news_for_what_waits(
+    opened: Callable[..., Control], monkeypatch: pytest.MonkeyPatch, waits: bool, news: int, again: bool
+) -> None:
+    control, moved = opened(), list[Peer]()
+    peer = control.connect("tcp://127.0.0.1:9")
+    assert not waits or control.send(peer, b"nobody listens there")
+    monkeypatch.setattr(control.outboxes, "move", moved.append)
+    monkeypatch.setattr(control, "_news", lambda _: news)
+    assert control._stirs(control._sockets[peer.link]) is again
+    assert moved == [peer] * waits
 
 
 def test_parts_without_number_come_up_as_few_frames(opened: Callable[..., Control]) -> None:
@@ -564,10 +588,10 @@ def test_a_taken_port_and_an_outbox_for_nothing_are_refused(opened: Callable[...
     assert str(control.address).startswith("tcp://127.0.0.1:")
     with pytest.raises(ControlError, match="in use"):
         Control(control.address)
-    with pytest.raises(ControlError, match="must hold one"):
-        Control(max_queue=0)
-    with pytest.raises(ControlError, match="must hold one"):
-        Control(max_bytes=10, max_frame=11)
+    for queue, nbytes, frame in ((0, 9, 9), (9, 10, 11), (9, 9, 0)):
+        with pytest.raises(ControlError, match="must hold one"):
+            Control(max_queue=queue, max_bytes=nbytes, max_frame=frame)
+    opened(max_queue=1, max_bytes=1, max_frame=1)
 
 
 def test_nothing_is_left_open() -> None:
@@ -579,12 +603,19 @@ def test_nothing_is_left_open() -> None:
         listener.close()
         listener.close()
         connected.close()
-        with pytest.raises(ControlError, match="closed"):
-            listener.receive(1)
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: connected.send(peer, b""), lambda: connected.connect(LOOPBACK), lambda: connected.disconnect(peer),
+            lambda: listener.receive(1), lambda: listener.wait(0.0),
+        )  # fmt: skip
+        for call in calls:
+            with pytest.raises(ControlError, match="closed"):
+                call()
         listener.wake()
 
     round_trip()
     before = open_descriptors(), threading.active_count()
     for _ in range(5):
         round_trip()
+    Control(LOOPBACK)  # dropped: nobody closes it
+    gc.collect()
     assert (open_descriptors(), threading.active_count()) == before

@@ -280,18 +280,18 @@ class Control:
         return False
 
     def _sort(self, ready: list[int]) -> bool:
-        """Heat the sockets that have something; whether there is anything else, which ends the sleep by itself."""
-        others, watched = 0, self._watched.sleepers()
+        """Whether anything but a socket is ready, which ends the sleep by itself; else heat the sockets that are."""
+        other, watched = False, self._watched.sleepers()
         for fd in ready:
             if fd in watched:
                 continue
-            others += 1
+            other = True
             if fd == self._waker.fileno():
                 self._waker.clear()
-        if len(ready) > others:
+        if not other:
             for fd in self._watched.ready():
                 self._heat(self._by_fd[fd])
-        return others > 0
+        return other
 
 
 def _peer_of(socket: PolledSocket) -> Peer:
