@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from kernels_cases import Case, pages_for, pool_of, rows, table_of
+from kernels_cases import Case, pages_for, pool_of, rows, slow_gather, table_of, unlike
 
 from kvproto.io.kernels.base import Pool, StagedPart
 from kvproto.io.kernels.digest import FACTOR_1, FACTOR_2, KIND_STEP, WORD_DOMAIN, new_table, read_table
@@ -86,16 +86,20 @@ def check_digests(kernels: Any, case: Case, device: str = "cpu") -> None:
     plan, whole = case.plan, whole_of(case)
     right = {key: slow_digest(kinds, case.first) for key, kinds in whole.items()}
     staged: dict[tuple[int, int], torch.Tensor] = {}
+    readers, asked = unlike(plan.decode, plan.writers, ours=False), unlike(plan.prefill, plan.duties, ours=True)
     for writer in range(plan.prefill.ranks):
         pool, table = laid(case, plan.prefill, writer, 0, whole, device)
         for share in plan.duties(writer):
+            if writer not in asked:
+                staged[writer, share.reader] = slow_gather(pool, table, case, share)
+                continue
             digest = new_table([share], pool.device)
             out = torch.empty(plan.part_bytes(share, case.tokens), dtype=torch.uint8, device=device)
             kernels.gather(pool, table, case.first, case.tokens, share, out, digest=digest)
             staged[writer, share.reader] = out
             found = named(plan.prefill, writer, share, 0, read_table(digest))
             assert found == {key: right[key] for key in found}
-    for reader in range(plan.decode.ranks):
+    for reader in readers:
         pool = pool_of(plan.decode, reader, pages_for(case, 1), 2)
         pool = Pool([t.to(device) for t in pool.k], [t.to(device) for t in pool.v], pool.order)
         table = table_of(pool.pages, pool.page_size, case.first + case.tokens, 9).to(device)

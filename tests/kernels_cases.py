@@ -1,12 +1,15 @@
 """What the kernels' tests share: geometries, pools with random bytes, and a copy written one head at a time.
 
 The slow copy is the only judge. It uses none of the strides, units or words of the kernels: only plain indexing.
+
+Ranks whose shares lie alike in pools of one form give a kernel the same numbers, and differ by their bytes alone: one
+of them is asked (`unlike`).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -197,10 +200,20 @@ def synchronize(device: str) -> Callable[[], object]:
     return torch.cuda.synchronize if device != "cpu" else object
 
 
+def unlike(layout: Layout, shares: Callable[[int], Sequence[Share]], *, ours: bool) -> list[int]:
+    """One rank for each way in which a rank's shares lie in its pool: where they begin, and how large all is."""
+    first: dict[Any, int] = {}
+    for rank in range(layout.ranks):
+        begin = [(s.src_layer, s.src_head) if ours else (s.dst_layer, s.dst_head) for s in shares(rank)]
+        sizes = [(s.layers, s.heads) for s in shares(rank)]
+        first.setdefault((layout.heads_of(rank)[1], layout.layers_of(rank)[1], *begin, *sizes), rank)
+    return list(first.values())
+
+
 def check_gathers(kernels: Any, case: Case, device: str = "cpu", shift: int = 0) -> None:
     """Every share of the case's plan, gathered alone and, per writer, together, against the slow copy."""
     plan, sync = case.plan, synchronize(device)
-    for writer in range(plan.prefill.ranks):
+    for writer in unlike(plan.prefill, plan.duties, ours=True):
         host = pool_of(plan.prefill, writer, pages_for(case, 0), 1)
         table = table_of(host.pages, host.page_size, case.first + case.tokens, 7)
         pool, there = pool_like(case, host, device), table.to(device)
@@ -227,7 +240,7 @@ def check_gathers(kernels: Any, case: Case, device: str = "cpu", shift: int = 0)
 def check_scatters(kernels: Any, case: Case, device: str = "cpu", shift: int = 0) -> None:
     """All writers of each reader at once, and one after the other, against the slow copy: whole pools compared."""
     plan, sync = case.plan, synchronize(device)
-    for reader in range(plan.decode.ranks):
+    for reader in unlike(plan.decode, plan.writers, ours=False):
         host = pool_of(plan.decode, reader, pages_for(case, 1), 2)
         table = table_of(host.pages, host.page_size, case.first + case.tokens, 9)
         generator = torch.Generator().manual_seed(reader)

@@ -3,6 +3,9 @@
 The interpreter is chosen when Triton and the kernels are imported, by TRITON_INTERPRET in the environment, for the
 whole process. So that this neither depends on what other tests import, nor changes how they run, the tests here run
 in a process of their own: without the variable, this file is one test, which runs the file again with it.
+
+A third of the interpreter's time is for overflow of 32-bit sums, each of which it makes twice.  Whether one overflows
+is a matter of sizes, which are all small here: it looks at some forms of each kernel, and by night at all.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
+from support.night import NIGHT
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
@@ -48,6 +52,7 @@ else:
         staging,
         table_of,
     )
+    from triton.runtime.interpreter import interpreter_builder
 
     from kvproto.io.kernels.across import AcrossTuning
     from kvproto.io.kernels.base import KernelError, Kernels, Pool
@@ -74,6 +79,17 @@ else:
     #: More than a part of most cases has.
     LARGE = 4096
     RUNS = [(case, small(case)) for case in PAIRS + SHAPES] + [(case, LARGE) for case in SHAPES]
+
+    #: tests of many forms, which look at overflow by night
+    MANY = ("test_gather", "test_scatter", "test_digests")
+
+    @pytest.fixture(autouse=True)
+    def overflow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whether 32-bit sums are made twice."""
+        many = request.function.__name__ in MANY and request.node.callspec.params.get("tile") != LARGE
+        if many and not NIGHT:
+            options = replace(interpreter_builder.options, sanitize_overflow=False)
+            monkeypatch.setattr(interpreter_builder, "options", options)
 
     @pytest.mark.parametrize(("case", "tile"), RUNS, ids=str)
     def test_gather(case: Case, tile: int) -> None:
