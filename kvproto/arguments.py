@@ -11,6 +11,9 @@ import os
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
@@ -46,6 +49,11 @@ def real(least: float, most: float) -> Callable[[str], float]:
         return found
 
     return number
+
+
+def several(each: Callable[[str], T]) -> Callable[[str], list[T]]:
+    """Some of them, separated by commas."""
+    return lambda text: [each(part) for part in text.split(",")]
 
 
 def pages(text: str) -> tuple[int, int]:

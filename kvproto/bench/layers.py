@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 
-from kvproto.arguments import positive
+from kvproto.arguments import positive, several, whole
 from kvproto.bench import tables
 from kvproto.bench.layer_rank import LayerRank
 from kvproto.bench.pipeline import LEAD_S, BenchProcesses
@@ -41,6 +41,7 @@ from kvproto.rank.settings import Settings
 SHAPE = PipelineShape(1, 1, (0,), (1,), page_sizes=(16, 16))
 TINY = PipelineShape(1, 1, (0,), (1,), page_sizes=(16, 16), layers=8, heads=2, dim=16)
 PAGE_TOKENS = 16
+WAYS = ("staged", "mapped")
 #: tokens a chunk without groups
 WHOLE = 1024
 
@@ -100,21 +101,29 @@ def told(row: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
     parser = command_line("layers", __doc__)
-    parser.add_argument("--tokens", default="1024,4096,16384", metavar="LIST", help="lengths of prompts")
-    parser.add_argument("--groups", default="1,2,4,8", metavar="LIST", help="layer groups (default 1,2,4,8)")
-    parser.add_argument("--ways", default="staged,mapped", metavar="LIST", help="of staged, mapped (default both)")
+    parser.add_argument("--tokens", type=several(whole(PAGE_TOKENS, 1 << 20)), default=[1024, 4096, 16384],
+                        metavar="LIST", help="lengths of prompts (default 1024,4096,16384)")  # fmt: skip
+    parser.add_argument("--groups", type=several(whole(1, SHAPE.layers)), default=[1, 2, 4, 8], metavar="LIST",
+                        help="layer groups (default 1,2,4,8)")  # fmt: skip
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=[*WAYS], metavar="LIST",
+                        help="of staged, mapped (default both)")  # fmt: skip
     parser.add_argument("--repeats", type=positive, default=9, help="timed transfers a row (default 9)")
     parser.add_argument("--cpu", action="store_true", help="a tiny model, host memory: to see that it works")
     parser.add_argument("--one-gpu", action="store_true", help="both ranks on one GPU")
     options = parser.parse_args(argv)
+    if unknown := set(options.ways) - {*WAYS}:
+        parser.error(f"--ways {min(unknown)!r}: there are {', '.join(WAYS)}")
+    if uneven := [tokens for tokens in options.tokens if tokens % PAGE_TOKENS]:
+        parser.error(f"--tokens {uneven[0]}: that is not whole pages of {PAGE_TOKENS}")
+    if options.cpu and max(options.groups) > TINY.layers:
+        parser.error(f"--groups {max(options.groups)}: the tiny model has {TINY.layers} layers")
     if not options.cpu and torch.cuda.device_count() < 2 - options.one_gpu:
         print("This needs 2 GPUs, or one with --one-gpu; --cpu does without.", file=sys.stderr)
         return 2
     course, rows = Course("layers", argv, options), list[dict[str, Any]]()
     shape = replace(TINY if options.cpu else SHAPE, decode_on=(0,) if options.one_gpu else (1,))
     with BenchProcesses(shape, cuda=not options.cpu, kind=LayerRank) as fleet:
-        lists = (options.ways.split(","), *(map(int, each.split(",")) for each in (options.tokens, options.groups)))
-        for way, tokens, groups in course.cases(list(product(*lists))):
+        for way, tokens, groups in course.cases(list(product(options.ways, options.tokens, options.groups))):
             rows.append(measured(fleet, way, tokens, groups, options.repeats))
             course.keep(rows, told(rows[-1]))
     course.end(rows, tables.layers(rows))

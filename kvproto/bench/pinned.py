@@ -143,7 +143,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.simulate:
         from kvproto.bench import pinned_simulated
 
-        print(pinned_simulated.table(list(pinned_simulated.rows())))
+        course, rows = Course("pinned", argv, options), list[dict[str, Any]]()
+        for case in course.cases(pinned_simulated.CASES):
+            rows.append(pinned_simulated.row(*case))
+            course.keep(rows)
+        course.end(rows, pinned_simulated.table(rows))
         return 0
     if not torch.cuda.is_available():
         print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)

@@ -13,7 +13,7 @@ H200's host and of the profile `rdma` (`kvproto.layout.costs`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -176,16 +176,15 @@ def _rest(pair: Pair, network: SimulatedNetwork) -> None:
         idle = 0 if pair.turn() or network.busy() else idle + 1
 
 
-def rows() -> Iterator[dict[str, Any]]:
-    """All cases."""
-    for rooms, size, chunk in CASES:
-        nbytes = rooms * size * MIB
-        device, pinned = (simulated(rooms, size, chunk, pinned=each) for each in (False, True))
-        wire = nbytes / PROFILES["rdma"].rate
-        yield {
-            "rooms": rooms, "size": size, "chunk": chunk, "wire_ms": 1e3 * wire, "device_ms": 1e3 * device,
-            "pinned_ms": 1e3 * pinned, "share": wire / pinned, "exposed": (pinned - device) / (2 * nbytes / HOST),
-        }  # fmt: skip
+def row(rooms: int, size: int, chunk: int) -> dict[str, Any]:
+    """A case."""
+    nbytes = rooms * size * MIB
+    device, pinned = (simulated(rooms, size, chunk, pinned=each) for each in (False, True))
+    wire = nbytes / PROFILES["rdma"].rate
+    return {
+        "rooms": rooms, "size": size, "chunk": chunk, "wire_ms": 1e3 * wire, "device_ms": 1e3 * device,
+        "pinned_ms": 1e3 * pinned, "share": wire / pinned, "exposed": (pinned - device) / (2 * nbytes / HOST),
+    }  # fmt: skip
 
 
 def table(found: Sequence[dict[str, Any]]) -> str:

@@ -21,7 +21,7 @@ from typing import Any, Self, get_args
 
 import torch
 
-from kvproto.arguments import positive, real
+from kvproto.arguments import positive, real, several
 from kvproto.bench import tables
 from kvproto.bench.plot import add_plot, draw
 from kvproto.bench.pools import seeded_bytes
@@ -131,9 +131,8 @@ def bench(
     return found
 
 
-def numbers(text: str) -> list[float]:
-    """Numbers above 0, separated by commas."""
-    return [real(1e-6, 1 << 30)(each) for each in text.split(",")]
+#: numbers above 0
+NUMBERS = several(real(1e-6, 1 << 30))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -142,9 +141,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--cuda", action="store_true", help="device memory: the first GPU to the last")
     place.add_argument("--cpu", action="store_true", help="host memory (the default)")
-    parser.add_argument("--sizes", type=numbers, default=[1, 4, 16, 64, 256], metavar="LIST",
+    parser.add_argument("--sizes", type=NUMBERS, default=[1, 4, 16, 64, 256], metavar="LIST",
                         help="MiB, comma separated (default 1,4,16,64,256)")  # fmt: skip
-    parser.add_argument("--pieces", type=numbers, default=[16, 1024, 16384], metavar="LIST",
+    parser.add_argument("--pieces", type=NUMBERS, default=[16, 1024, 16384], metavar="LIST",
                         help="comma separated (default 16,1024,16384)")  # fmt: skip
     parser.add_argument("--repeats", type=positive, default=9,
                         help="timed writes a row (default 9; 2 from 1024 pieces on)")  # fmt: skip

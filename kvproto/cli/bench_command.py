@@ -29,12 +29,25 @@ BENCHES: dict[str, tuple[str, str]] = {
 }
 
 
+EXAMPLES = """
+examples:
+  kvproto bench step --quick                                          an event, beside pytransitions: no GPU, a minute
+  kvproto bench pipeline --cpu --pairs tiny                           every part once, to see that it works
+  kvproto bench pipeline --what goals --maps --seconds 120 --json a   rooms between two GPUs as endpoints carry them
+  kvproto bench grid --maps --prompts 8,32 --batches 1,8 --json b     prompts beside descriptors beside one bulk write
+  kvproto bench figures --results mine.json --add a b                 what was written, as tables
+
+Tables go to standard output, progress to standard error. `--json FILE` is written anew after each case, so a run that
+is cut has lost one at most, and `--seconds` ends most of them in time. Exit code 1: bytes were wrong, or rooms failed.
+"""
+
+
 def usage() -> str:
     """What there is to ask for."""
     width = max(map(len, BENCHES))
     lines = [f"  {name:<{width}}  {what}" for name, (_, what) in BENCHES.items()]
     head = ["usage: kvproto bench NAME [ARGUMENT ...]", "", "Measures on this machine. There are:", ""]
-    return "\n".join([*head, *lines, "", "kvproto bench NAME --help explains one."])
+    return "\n".join([*head, *lines, "", "kvproto bench NAME --help explains one.", EXAMPLES.rstrip()])
 
 
 def main(argv: Sequence[str]) -> int:
