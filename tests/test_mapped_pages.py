@@ -11,12 +11,15 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
+from kvproto.engine.mapped_pages import MappedPages, _pages
 from kvproto.engine.metrics import measure
 from kvproto.io.kernels import triton
+from kvproto.io.kernels.crossing import Rows
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, UsageError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.costs import PROFILES, Costs
+from kvproto.layout.placement import dense
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.states import Cause
@@ -66,6 +69,8 @@ def test_a_room_goes_by_one_copy_a_chunk_and_every_byte_is_right(prefill: Layout
         for each in stats(pair):
             assert each["mapped"] == each["pieces"] > 0
             assert each["writes"] == each["slices"] == each["direct"] == 0
+        moved = sum(pair.plan.part_bytes(share, TOKENS + GRID + 3) for share in pair.plan.shares)
+        assert sum(each["bytes"] for each in stats(pair)) == moved
         assert not any(told(pair))
         routes = {each.labels[2] for each in measure(pair.prefills[0]) if each.name == "kvproto_route_seconds"}
         assert routes == {"staged", "mapped"}
@@ -111,6 +116,33 @@ def test_what_the_engine_has_said_of_routes_and_costs_stays(settings: Settings, 
         pair.finish(room)
         pair.check(room)
         assert all(each[way] for each in stats(pair))
+
+
+def test_only_pools_that_are_open_on_both_sides_are_mapped() -> None:
+    with MappedPair(of(1), of(1), grid=GRID) as pair:
+        data = inside(pair.prefills[0]).data
+        (peer,), theirs, part = data.link_peer.values(), dense(pair.plan.decode, 0), pair.plan.shares[0]
+        ours = data.mapped.ours
+        for near, far in ((ours, theirs), (replace(ours, closed="why"), theirs), (ours, replace(theirs, closed="why"))):
+            mapped = MappedPages(data.transport, data.kernels, pair.prefills[0].pool, data.mapped.regions, near)
+            mapped.make(peer, pair.plan, [part], far)
+            made = mapped.get(peer, part)
+            assert (made is None) is bool(near.closed or far.closed)
+            assert made is None or set(made.sources) == {region.index for region in data.mapped.regions[1:]}
+            mapped.forget(PeerId("another"))
+            assert mapped.get(peer, part) is made
+            mapped.forget(peer)
+            assert mapped.get(peer, part) is None
+        data.mapped.make(peer, pair.plan, [part], theirs)
+        assert data.mapped.get(peer, part) is not None
+        vars(data.transport)["_known"].clear()  # as after another connection
+        assert data.mapped.get(peer, part) is None
+
+
+def test_a_page_counts_if_all_of_its_rows_are_inside() -> None:
+    rows = Rows(page=100, token=10, head=3, page_size=4)
+    most = 3 * 10 + 2 * 3 + 2
+    assert [_pages(nbytes, rows, 3, 2) for nbytes in (most - 1, most, most + 99, most + 100)] == [0, 1, 1, 2]
 
 
 def test_a_page_outside_of_the_peers_regions_fails_the_room_and_stores_nothing() -> None:
@@ -221,8 +253,12 @@ def test_a_write_of_a_kernel_is_in_the_books_until_it_ends() -> None:
         writer.disconnect(peer)
     with pytest.raises(Busy):
         writer.deregister(writer._table.regions()[0])
+    behind = Slow()
+    behind.over = True
+    later = writer.run(peer, lambda: behind, ())
+    assert writer.poll() == [], "they end in the order in which they were launched"
     work.over = True
-    assert writer.poll() == [Completed(handle)]
+    assert writer.poll() == [Completed(handle), Completed(later)]
     assert writer.quiescent(handle) and not writer.busy()
     writer.disconnect(peer)
     assert writer.maps(peer) is None

@@ -7,6 +7,7 @@ form all of them occur.  Which bytes are right is said by the engines' tensors t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -16,6 +17,7 @@ from support.engine_groups import ROOM, SETTINGS, Cut, Groups
 from support.engine_pools import Cache, Form, table
 
 from kvproto.errors import LinkError
+from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.placement import Placement, Strides
 from kvproto.protocol.states import Cause
 from kvproto.rank.settings import Route, Settings
@@ -36,14 +38,14 @@ GROUPS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"tp": 1}, {"tp": 2}), ({"tp": 2}, {"tp": 1}), ({"tp": 4}, {"tp": 4}), ({"tp": 2}, {"tp": 4}),
     ({"tp": 2, "size": 8}, {"tp": 1}), ({"stages": (2, 1)}, {"stages": (1, 2)}), ({"tp": 2}, {"tp": 2, "size": 8}),
 ]  # fmt: skip
-ROUTES = ["staged", "pages", "prefix"]
+ROUTES = ["staged", "pages", "prefix", "mapped"]
 PAIRS = [pair for at, pair in enumerate(product(APART, APART)) if at % 3 == 0]
 PAIRS += [pair for at, pair in enumerate(product(ROWS, ROWS)) if at % 3 == 1]
 CASES = [(*pair, *GROUPS[at % len(GROUPS)], ROUTES[at % len(ROUTES)]) for at, pair in enumerate(PAIRS)]
 
 
 def settings(route: str) -> Settings:
-    forced: dict[str, Route] = {"staged": "staged", "pages": "pages"}
+    forced: dict[str, Route] = {"staged": "staged", "pages": "pages", "mapped": "pages"}
     return Settings(ring_bytes=1 << 20, route=forced.get(route, "cost"))
 
 
@@ -55,12 +57,16 @@ def settings(route: str) -> Settings:
 def test_from_every_form_to_every_other(
     source: Form, target: Form, ours: dict[str, Any], theirs: dict[str, Any], route: str
 ) -> None:
-    with Groups(Cut(source, **ours), Cut(target, **theirs), settings=settings(route)).connect() as groups:
+    with Groups(
+        Cut(source, **ours), Cut(target, **theirs), settings=settings(route),
+        transport=partial(MemoryTransport, maps=route == "mapped"),
+    ).connect() as groups:  # fmt: skip
         outcomes = groups.move(29, prefix=8 if route == "prefix" else 0)
         assert all(outcome.ok for outcome in outcomes), outcomes
         assert groups.right == [True] * len(groups.decodes)
         counts = groups.counts()
-        assert bool(counts["writes"]) is (route != "pages") or route == "prefix"
+        assert bool(counts["writes"]) is (route not in {"pages", "mapped"}) or route == "prefix"
+        assert bool(counts["mapped"]) is (route == "mapped")
         assert not (route == "staged" and counts["slices"] + counts["direct"])
 
 

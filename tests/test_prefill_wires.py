@@ -31,6 +31,8 @@ class Wires:
         self.told: list[Any] = []
         transport = cast("Any", self.data.transport)
         transport.disconnect = self.disconnect
+        self.forgotten: list[PeerId] = []
+        self.data.mapped.forget = self.forgotten.append  # type: ignore[method-assign, assignment]
         self.data.drafts.leave = self.left.append  # type: ignore[method-assign, assignment]
         self.loop.raise_event = self.told.append  # type: ignore[method-assign, assignment]
 
@@ -73,12 +75,12 @@ def test_a_connection_that_nobody_has_adopted_goes_at_once(wires: Wires) -> None
 def test_one_that_is_busy_goes_when_it_is_idle_unless_it_is_adopted_again(wires: Wires) -> None:
     wires.busy = True
     wires.do(do.DropWire(A), do.DropWire(B))
-    assert wires.data.leaving == {A, B} and wires.left == [A, B]
+    assert wires.data.leaving == {A, B} and wires.left == [A, B] and not wires.forgotten
     wires.data.poll()
     wires.do(do.AdoptWire(1, B))
     wires.busy = False
     wires.data.poll()
-    assert wires.down == [A] and not wires.data.leaving
+    assert wires.down == wires.forgotten == [A] and not wires.data.leaving
     wires.data.poll()
     assert wires.down == [A]
 

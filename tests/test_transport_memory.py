@@ -190,6 +190,19 @@ def test_a_failed_write_is_quiescent_and_lands_no_further() -> None:
     assert d.transport.poll() == []
 
 
+def test_a_peer_is_not_dropped_while_a_write_is_left_to_its_owner() -> None:
+    fabric = Fabric(auto=True)
+    p, d = ends(fabric)
+    p.write(d, bulk(0, 0, 8))
+    p.transport.poll()
+    links, peer = p.transport._links, peer_of(d)
+    links.stray(peer, +1)  # as another thread's warming leaves it
+    with pytest.raises(Busy, match="1 writes"):
+        p.transport.disconnect(peer)
+    links.stray(peer, -1)
+    p.transport.disconnect(peer)
+
+
 def test_a_write_in_doubt_may_still_land_and_arrive_and_pins_its_source_meanwhile() -> None:
     fabric = Fabric()
     p, d = ends(fabric)

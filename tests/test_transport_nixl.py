@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from transport_peer import ProcessPeer, Rank, drain, failed, make, wait
@@ -28,6 +29,7 @@ from kvproto.io.transports import (
     UsageError,
     bulk,
 )
+from kvproto.io.transports.nixl_stripes import StripedWrite
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("nixl") is None, reason="nixl is not installed")
 
@@ -266,6 +268,26 @@ def test_closing_with_writes_in_flight_ends_them_and_the_process_survives(rank: 
         rank.transport.connect(endpoint)
     peer.resume()
     assert peer.end() == 0
+
+
+@pytest.mark.parametrize("over", [True, False])
+@pytest.mark.parametrize("rank", ["nixl"], indirect=True)
+def test_what_a_kernel_may_still_be_storing_to_stays_mapped(rank: Rank, peer: ProcessPeer, over: bool) -> None:
+    name, transport, closed = link(rank, peer), cast("Any", rank.transport), list[str]()
+    transport._maps = SimpleNamespace(close_all=lambda: closed.append("all"))
+    rank.transport.run(name, lambda: SimpleNamespace(done=lambda: over), ())
+    rank.transport.close(drain_s=0.01)
+    assert closed == ["all"] * over
+
+
+def test_a_write_in_stripes_is_over_with_the_last_and_wrong_if_any_is() -> None:
+    stripes: list[Future[None]] = [Future(), Future()]
+    write, error = StripedWrite(stripes, cast("Any", "tail"), b""), OSError("planted")
+    assert not write.over()
+    stripes[0].set_result(None)
+    assert not write.over()
+    stripes[1].set_exception(error)
+    assert write.over() and write.error() is error
 
 
 def test_device_memory_is_refused_clearly_where_there_is_no_device(rank: Rank) -> None:
