@@ -135,8 +135,8 @@ class RehearsedWorld(Surroundings):
         """What the decode rank at this place answers, heard as an event."""
         peer = int(place)
         match body:
-            case msg.StagingReq(chunk):
-                self.due.append(ev.StagingGranted(room, chunk, peer, 1, 0, 0, 64, usable=True, lease=30.0))
+            case msg.StagingReq(chunk, asked):
+                self.due.append(ev.StagingGranted(room, chunk, peer, 1, 0, 0, 64, usable=True, lease=30.0, asked=asked))
             case msg.StgNotify(chunk):
                 self.due.append(ev.ChunkAcked(room, chunk, peer))
             case msg.Aux():
