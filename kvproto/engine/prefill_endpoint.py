@@ -152,7 +152,7 @@ class PrefillEndpoint(Endpoint):
         if value is None or value.terms is None:
             return None
         everyone, gone = value.terms.everyone, value.work.cause if value.work is not None else Cause.NONE
-        peer = self._rank.peers.get(self._rank.link_to(room.key, (everyone & -everyone).bit_length() - 1) or 0)
+        peer = self._rank.peers.get(self._rank.link_to(room.key, (everyone & -everyone).bit_length() - 1))
         if peer is None or peer.plan is None or (value.peers != everyone and not gone):
             return None
         return Caller(value.facts.claim.group, value.tokens, value.prefix, peer.plan.decode.page_size, gone)

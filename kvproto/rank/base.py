@@ -41,12 +41,14 @@ from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import ROOM_CHUNK, Terms, TimerFired
 from kvproto.protocol.messages import VERSION, Hello, Message, Welcome
 from kvproto.protocol.routes import HeardMessage, LinkIs, SenderIs
-from kvproto.rank.room_turns import digits
 from kvproto.rank.settings import Settings
 
 #: facts as they count in `facts`, looked up once
 STRANGER, STALE, CURRENT = (fact * len(SenderIs) for fact in (LinkIs.STRANGER, LinkIs.STALE, LinkIs.CURRENT))
 UNCLAIMED, PARTY, OUTSIDER = int(SenderIs.UNCLAIMED), int(SenderIs.PARTY), int(SenderIs.OUTSIDER)
+#: what keeps its order of all that goes by a link, calls, what is said of the link, of rooms: whether it has no epoch,
+#: and no room
+WAYS = (True, True), (False, True), (False, False)
 #: how many terms of rooms that cut their cells are kept for sharing
 CUTS = 1024
 
@@ -141,11 +143,6 @@ class Rank(Party):
         """The room's value, also of one that has ended; None if it is not known."""
         return self.rooms.get(room) or self.tombs.get(room)
 
-    def size_of(self, room: int) -> int:
-        """How large the room is where rooms take turns (`digits`)."""
-        value = self.rooms.get(room)
-        return digits(value.tokens) if value is not None else 0
-
     def _link_timer(self, link: int, tries: int) -> TimerFired:
         return TimerFired(0, ROOM_CHUNK, link, tries, busy=self._needed(link, tries), heard=self._was_heard(link))
 
@@ -168,7 +165,7 @@ class Rank(Party):
         `number`: which copy it is, for the trace; None: it came by a connection, in its order, and is counted here.
         """
         if number is None:
-            number = self.came.count(4 * link + (2 if room else 1), epoch) if link and epoch else 0
+            number = self.came.count((link, not epoch, not room), epoch) if link and epoch else 0
         heard = self._heard
         heard.link, heard.epoch, heard.room, heard.place, heard.body = link, epoch, room, place, body
         return self.hear(heard, now, number)
@@ -184,11 +181,11 @@ class Rank(Party):
 
     def facts(self, heard: HeardMessage) -> int:
         """What is known of the message's sender; fills it in."""
-        value, peer = self.links.get(heard.link), self.peers.get(heard.link)
-        heard.value = value
-        if value is None or peer is None:
+        value = heard.value = self.links.get(heard.link)
+        if value is None:
             heard.link = 0
             return STRANGER
+        peer = self.peers[heard.link]
         heard.peer, heard.terms = peer.rank, peer.terms
         if value.state is not self._up_state or heard.epoch != value.epoch:
             return STALE + self._sender_fact(heard, peer)
@@ -198,23 +195,22 @@ class Rank(Party):
     def _sender_fact(self, heard: HeardMessage, peer: LinkPeer) -> int:
         room, body = heard.room, heard.body
         if room:
-            group = self._groups.get(room) or self._group_of(room)
+            group = self.group_of(room)
             return UNCLAIMED if group is None else PARTY if group == peer.group else OUTSIDER
         if type(body) is Hello:
             return PARTY if (body.group, body.rank) == (peer.group, peer.rank) else OUTSIDER
         return UNCLAIMED
 
     def _forget(self, link: int) -> None:
-        peer = self.peers.pop(link, None)
+        peer = self.peers.pop(link)
+        del self.link_of[peer.group, peer.rank]
         self._heard_by.discard(link)
         for numbers in (self.sent, self.came):
-            numbers.forget(*(way(link, epoch, room) for epoch, room in ((0, 0), (1, 0), (1, 1))))
-        if peer is not None:
-            del self.link_of[peer.group, peer.rank]
+            numbers.forget(*((link, *way) for way in WAYS))
 
-    def link_to(self, room: int, peer: int) -> int | None:
-        """The link to this rank of the room's other group."""
-        return self.link_of.get((self._groups.get(room) or self._group_of(room), peer))
+    def link_to(self, room: int, peer: int) -> int:
+        """The link to this rank of the room's other group; 0: there is none."""
+        return self.link_of.get((self.group_of(room), peer), 0)
 
     @property
     def side(self) -> str:
@@ -226,8 +222,11 @@ class Rank(Party):
         """`decode` or `prefill`."""
         return "decode" if self.side == "prefill" else "prefill"
 
-    def _group_of(self, room: int) -> int | None:
+    def group_of(self, room: int) -> int | None:
         """The room's other group; None if nobody knows."""
+        return self._groups.get(room) or self._group_of(room)
+
+    def _group_of(self, room: int) -> int | None:
         value = self.rooms.get(room) or self.tombs.get(room)
         return value.terms.group if value is not None and value.terms is not None else None
 
@@ -236,33 +235,26 @@ class Rank(Party):
         peer = self.peers[link]
         return any(key & 0xFFFF == peer.rank and self._group_of(room) == peer.group for room, key in self.writes)
 
-    def _link_up(self, link: int | None) -> Any:
-        value = self.links.get(link) if link is not None else None
+    def _link_up(self, link: int) -> Any:
+        value = self.links.get(link)
         return value if value is not None and value.state is self._up_state else None
 
-    def _transmit_to(self, link: int | None, room: int, body: Message) -> None:
+    def _transmit_to(self, link: int, room: int, body: Message) -> None:
         value = self._link_up(link)
-        if value is not None and link is not None:
+        if value is not None:
             message, epoch = do.Transmit(link, value.epoch, room, body), value.epoch
             self._out.append(message)
-            self.log((message, self.sent.count(way(link, epoch, room), epoch)))
+            self.log((message, self.sent.count((link, not epoch, not room), epoch)))
 
     def _leave(self, message: Any) -> None:
         link, epoch, room = message.link, getattr(message, "epoch", 0), getattr(message, "room", 0)
         self._out.append(message)
-        self.log((message, self.sent.count(way(link, epoch, room), epoch)))
+        self.log((message, self.sent.count((link, not epoch, not room), epoch)))
 
     def _send(self, effect: do.Send) -> None:
-        room = effect.room
-        group = self._groups.get(room) or self._group_of(room)
+        group = self.group_of(effect.room)
         for peer in bits(effect.peers):
-            link = self.link_of.get((group, peer), 0)
-            at = self.links.get(link)
-            if at is not None and at.state is self._up_state:
-                epoch = at.epoch
-                message = do.Transmit(link, epoch, room, effect.body)
-                self._out.append(message)
-                self.log((message, self.sent.count(4 * link + 2, epoch)))
+            self._transmit_to(self.link_of.get((group, peer), 0), effect.room, effect.body)
 
     def _reply(self, effect: do.Reply) -> None:
         self._transmit_to(self._heard.link, effect.room, effect.body)
@@ -306,11 +298,6 @@ class Rank(Party):
 
     def _plan(self, other: Layout, grid: int) -> Plan:
         raise NotImplementedError
-
-
-def way(link: int, epoch: int, room: int) -> int:
-    """What keeps its order of all that goes by a link: calls (0), what is said of the link (1), of rooms (2)."""
-    return 4 * link + ((2 if room else 1) if epoch else 0)
 
 
 def by_room(event: Any) -> Any:

@@ -31,7 +31,7 @@ from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant, in_d
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.links import decode_link
 from kvproto.rank.base import LinkPeer, Rank, bits, by_room, mask
-from kvproto.rank.room_turns import RoomTurns
+from kvproto.rank.room_turns import RoomTurns, digits
 from kvproto.rank.settings import Settings
 
 #: looked up once
@@ -119,7 +119,7 @@ class DecodeRank(Rank):
     def plan_of(self, room: int) -> Plan:
         """The plan between this rank's group and the room's prefill group."""
         for index in bits(self.value_of(room).terms.everyone):
-            peer = self.peers.get(self.link_to(room, index) or 0)
+            peer = self.peers.get(self.link_to(room, index))
             if peer is not None and peer.plan is not None:
                 return peer.plan
         raise LookupError(f"no link leads to the group of {room_name(room)}")
@@ -232,7 +232,7 @@ class DecodeRank(Rank):
         """
         first = larger = None
         for key, size in self.space_queue.items():
-            if first is not None and self.size_of(key[0]) <= self.size_of(first[0]):
+            if first is not None and digits(self.rooms[key[0]].tokens) <= digits(self.rooms[first[0]].tokens):
                 continue
             if self.held(key[0]) + given[key[0]] + size > self.share(key[0], size):
                 continue
@@ -289,13 +289,13 @@ class DecodeRank(Rank):
     def _send_pages(self, effect: do.SendPages) -> None:
         link = self.link_to(effect.room, effect.peer)
         value = self._link_up(link)
-        if value is not None and link is not None:
+        if value is not None:
             cell_ = self._cell(effect.room, effect.chunk)
             self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk, *cell_, effect.asked))
 
     def _ask_links(self, effect: do.AskLinks) -> None:
         for rank in bits(effect.peers):
-            link = self.link_to(effect.room, rank) or 0
+            link = self.link_to(effect.room, rank)
             asked = ev.QuietAsked(link, effect.room, rank, bool(effect.doubt >> rank & 1))
             self._queue.append(asked if effect.quiet else ev.OpenAsked(link, effect.room, rank))
 

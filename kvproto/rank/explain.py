@@ -36,7 +36,7 @@ def unlinked(rank: Rank, room: int) -> str:
 
 def link_of(rank: Rank, room: int, peer: int) -> Any:
     """The value of the link to this rank of the room's other group."""
-    return rank.links.get(rank.link_to(room, peer) or 0, rank.link_machine.initial)
+    return rank.links.get(rank.link_to(room, peer), rank.link_machine.initial)
 
 
 def explain_link(rank: Rank, link: int) -> str:
@@ -76,7 +76,7 @@ def _leaving(rank: Rank, group: int, value: Any) -> str:
 def _down(rank: Rank, room: int, value: Any) -> str:
     """Links of a room that are not up, or that are being left: where they stand."""
     everyone = value.terms.everyone if value.terms is not None else 0
-    links = [rank.link_to(room, peer) or 0 for peer in bits(everyone)]
+    links = [rank.link_to(room, peer) for peer in bits(everyone)]
     odd = [explain_link(rank, link).removesuffix(".") for link in links if not _plain(rank, rank.links.get(link))]
     return "".join(f"; {text}" for text in odd[:4] if text)
 

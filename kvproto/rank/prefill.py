@@ -66,7 +66,7 @@ class PrefillRank(PrefillQueues):
     def _where(self, room: int, chunk: int, peer: int) -> tuple[int, int, int, int, int]:
         """Of a send: its link and epoch, the first token of its chunk, how many they are, the room's layer groups."""
         value = self.rooms.get(room) or self.tombs[room]
-        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
+        link = self.link_to(room, peer)
         at, groups = self.links.get(link), value.terms.layer_groups
         first, count = cell(chunk, value.tokens, value.prefix, self.grid, groups)
         return link, at.epoch if at is not None else 0, first, count, groups
@@ -130,7 +130,7 @@ class PrefillRank(PrefillQueues):
     def send_timer(self, room: int, key: int, tries: int) -> TimerFired:
         """The end of a send's timer, with what its row has to know besides."""
         chunk, peer = key >> 16, key & 0xFFFF
-        link = self.links.get(self.link_to(room, peer) or 0)
+        link = self.links.get(self.link_to(room, peer))
         if link is None:
             return TimerFired(room, chunk, peer, tries)
         mark, full = link.mark_round << 48 | link.mark_tail, len(self.permits) >= self.settings.page_writes
@@ -181,7 +181,7 @@ class PrefillRank(PrefillQueues):
         work, groups = value.work, value.terms.layer_groups
         if work.produced >= end or work.ahead < end:
             return bool(work.produced >= end)
-        to = self.peers.get(self.link_to(room, peer) or 0)
+        to = self.peers.get(self.link_to(room, peer))
         if to is None or to.plan is None:
             return False
         part = layers_of(to.plan.share(self.index, peer), chunk % groups, groups)
@@ -208,6 +208,6 @@ class PrefillRank(PrefillQueues):
     def _send_aux(self, effect: do.SendAux) -> None:
         link = self.link_to(effect.room, effect.peer)
         value = self._link_up(link)
-        if value is not None and link is not None:
+        if value is not None:
             room = self.value_of(effect.room)
             self._leave(do.TransmitAux(link, value.epoch, effect.room, room.traceparent if room is not None else b""))

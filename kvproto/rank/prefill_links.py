@@ -135,7 +135,7 @@ class PrefillLinks(Rank):
 
     def estimate(self, room: int, peer: int) -> Estimate:
         """What the room's KV for this decode rank would take by each route (`kvproto.layout.costs`)."""
-        value, to = self.value_of(room), self.peers.get(self.link_to(room, peer) or 0)
+        value, to = self.value_of(room), self.peers.get(self.link_to(room, peer))
         if to is None or to.plan is None:
             return NOWHERE
         groups = value.terms.layer_groups

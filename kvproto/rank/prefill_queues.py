@@ -58,19 +58,16 @@ class PrefillQueues(PrefillLinks):
         key = effect.room, effect.chunk, effect.peer
         self.slot_queue.pop(key, None)
         self.permit_queue.pop(key, None)
-        link = self._link_of(effect.room, effect.peer)
+        link = self.link_to(effect.room, effect.peer)
         asking = self.credit_queues.get(link)
         if asking is not None:
             asking.pop(key, None)
             self._tidy(link)
 
-    def _link_of(self, room: int, peer: int) -> int:
-        return self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
-
     # ----------------------------------------------------------------------------------------------------- credits
     def _take_credit(self, effect: do.TakeCredit) -> None:
         room, chunk, peer = key = effect.room, effect.chunk, effect.peer
-        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
+        link = self.link_to(room, peer)
         unanswered = self.credits.get(link)
         if link in self.credit_queues or (unanswered and len(unanswered) >= self._requests):
             self.credit_queues.setdefault(link, OrderedDict())[key] = None
@@ -84,7 +81,7 @@ class PrefillQueues(PrefillLinks):
 
     def _free_credit(self, effect: do.FreeCredit) -> None:
         room, peer = effect.room, effect.peer
-        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
+        link = self.link_to(room, peer)
         unanswered = self.credits.get(link)
         if unanswered:
             unanswered.discard((room, effect.chunk, peer))
@@ -161,7 +158,7 @@ class PrefillQueues(PrefillLinks):
 
     def _watch(self, effect: do.WatchWatermark) -> None:
         link = self.link_to(effect.room, effect.peer)
-        if link is not None:
+        if link:
             heappush(self.watch[link], (effect.round, effect.end, effect.room, effect.chunk, effect.peer))
 
     def _release(self, effect: do.ReleaseWaiting) -> None:
