@@ -14,6 +14,7 @@ from support.stories import layout
 from test_foreign_groups import answers
 
 from kvproto.fsm.vocabulary import Effect
+from kvproto.layout.placement import dense
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -215,6 +216,7 @@ def test_sessions_and_epochs_are_numbers_that_no_earlier_life_has_used() -> None
 def test_who_calls_again_is_what_it_says_now() -> None:
     rank = prefill()
     rank.watch[1].append((0, 64, 11, 0, 0))
+    rank.peers[1].placement = dense(TWO, 0)
     rank.peers[1].estimates[1, 1, 1], rank.peers[1].owed[1] = Any, Any  # type: ignore[assignment]
     terms = rank.peers[1].terms
     said = hello(FIRST, 0, 2, endpoint=b"new", layout=layout(1))
@@ -222,7 +224,7 @@ def test_who_calls_again_is_what_it_says_now() -> None:
     _, effects = rank.hello(said, 0.0, b"back")
     peer = rank.peers[1]
     assert peer.plan is not None and peer.plan.decode == layout(1)
-    assert (peer.endpoint, peer.owed, peer.estimates) == (b"new", {}, {})
+    assert (peer.endpoint, peer.placement, peer.owed, peer.estimates) == (b"new", None, {}, {})
     assert peer.terms is not None and terms is not None and (peer.terms.everyone, terms.everyone) == (0b1, 0b11)
     assert rank.watch[1] == [], "nobody of its former life waits for its watermark"
     assert [each.endpoint for each in effects if isinstance(each, do.Connect)] == [b"new"]

@@ -139,6 +139,10 @@ class Rank(Party):
             self._cuts.clear()
         return self._cuts.setdefault((terms, groups), replace(terms, layer_groups=groups))
 
+    def same_terms(self, terms: Terms) -> Terms:
+        """One object for all links whose rooms have these."""
+        return next((peer.terms for peer in self.peers.values() if peer.terms == terms), terms)
+
     def value_of(self, room: int) -> Any:
         """The room's value, also of one that has ended; None if it is not known."""
         return self.rooms.get(room) or self.tombs.get(room)

@@ -81,7 +81,7 @@ class DecodeRank(Rank):
             self.link_of[group, rank] = link
             self.peers[link] = LinkPeer(group, rank)
         peer, terms = self.peers[link], self.terms(group, plan)
-        anew = peer.terms is not None and peer.terms != terms
+        anew = peer.terms != terms
         peer.plan, peer.terms = plan, terms
         old = self.links.get(link)
         session = old.session + 1 if old is not None else self.incarnation << 16
@@ -107,22 +107,20 @@ class DecodeRank(Rank):
     def terms(self, group: int, plan: Plan, groups: int = 1) -> Terms:
         """What this rank has to do with that group, for rooms of so many layer groups; one object for all of them."""
         linked = plan.linked_to(self.index)
-        known = self.peers.get(self.link_of.get((group, linked[0]), 0)) if linked else None
+        known = self.peers.get(self.link_of.get((group, linked[0]), 0))
         if known is not None and known.plan is plan and known.terms is not None:
-            return self.cut(known.terms, groups) if groups > 1 else known.terms
+            return self.cut(known.terms, groups)
         writers = mask(tuple(share.writer for share in plan.writers(self.index)))
         terms = Terms(group, mask(linked), writers, 1 << plan.lead(self.index), plan.grid)
-        peers = (self.peers.get(self.link_of.get((group, index), 0)) for index in bits(terms.everyone))
-        equal = next((each.terms for each in peers if each is not None and each.terms == terms), None)
-        return self.cut(equal or terms, groups)
+        return self.cut(self.same_terms(terms), groups)
 
     def plan_of(self, room: int) -> Plan:
         """The plan between this rank's group and the room's prefill group."""
-        for index in bits(self.value_of(room).terms.everyone):
-            peer = self.peers.get(self.link_to(room, index))
-            if peer is not None and peer.plan is not None:
-                return peer.plan
-        raise LookupError(f"no link leads to the group of {room_name(room)}")
+        peers = (self.peers.get(self.link_to(room, index)) for index in bits(self.value_of(room).terms.everyone))
+        plan = next((peer.plan for peer in peers if peer is not None), None)
+        if plan is None:
+            raise LookupError(f"no link leads to the group of {room_name(room)}")
+        return plan
 
     def hello(self, session: int, link: int = 0) -> msg.Hello:
         """What a `SayHello` says on this link: with the grid of the group at its other end."""
@@ -154,7 +152,8 @@ class DecodeRank(Rank):
             return fault
         if (said.group, said.rank) != (peer.group, peer.rank):
             return f"group {said.group} rank {said.rank} answers for {peer.group} rank {peer.rank}"
-        if plan is not None and self.terms(peer.group, plan) != peer.terms:
+        assert plan is not None
+        if self.terms(peer.group, plan) != peer.terms:
             return "the prefill group's layout is not the one that was called"
         return ""
 
@@ -215,8 +214,7 @@ class DecodeRank(Rank):
             region = self.ring.reserve(size := self.space_queue[key])
             if region is None:
                 break
-            if before_larger or self.space_turns.passed:
-                self.space_turns.taken(before_larger=before_larger)
+            self.space_turns.taken(before_larger=before_larger)
             given[key[0]] += size
             del self.space_queue[key]
             self.chunk_of[region.grant] = key
@@ -240,10 +238,10 @@ class DecodeRank(Rank):
                 larger = key
                 break
             first = key
-        if first is None or larger is None:
-            return first and (first, False)
+        if first is None:
+            return None
         key = self.space_turns.whose(first, larger)
-        return key, key is first
+        return key, larger is not None and key is first
 
     def share(self, room: int, size: int) -> int:
         """Bytes of the ring that the room may hold with one more region of `size`: two regions at least.

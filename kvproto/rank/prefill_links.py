@@ -210,10 +210,12 @@ class PrefillLinks(Rank):
     def cut_for(self, link: int, groups: int) -> Terms | None:
         """The link's terms of rooms of so many layer groups; None: a share of its plan has not so many layers."""
         peer = self.peers[link]
-        if peer.plan is None or peer.terms is None or groups > peer.plan.fewest_layers:
+        assert peer.plan is not None
+        assert peer.terms is not None
+        if groups > peer.plan.fewest_layers:
             self.counts["rooms cut too finely"] += 1
             return None
-        return self.cut(peer.terms, groups) if groups > 1 else peer.terms
+        return self.cut(peer.terms, groups)
 
     def _group_of(self, room: int) -> int | None:
         value = self.rooms.get(room) or self.tombs.get(room)
@@ -231,7 +233,7 @@ class PrefillLinks(Rank):
 
     def _peer_opened(self, event: ev.PeerOpened | ev.PeerAnnounced, now: float) -> None:
         self.stores["rooms"].take[type(event)](event, now)
-        if event.room not in self.early and self.rooms.get(event.room, self.room_machine.initial).state is EARLY:
+        if self.rooms.get(event.room, self.room_machine.initial).state is EARLY:
             self.early.add(event.room)
 
     def _connect(self, effect: do.ConnectPeer) -> None:
@@ -242,8 +244,8 @@ class PrefillLinks(Rank):
         leads = mask(tuple(r for r in plan.linked(self.index) if plan.lead(r) == self.index))
         terms = Terms(said.group, mask(plan.linked(self.index)), duties, leads, self.grid, self.settings.window)
         peer = self.peers[link]
-        shared = next((p.terms for p in self.peers.values() if p.terms == terms), terms)
-        peer.plan, peer.terms, peer.endpoint, peer.placement = plan, shared, said.endpoint, said.placement
+        peer.plan, peer.terms = plan, self.same_terms(terms)
+        peer.endpoint, peer.placement = said.endpoint, said.placement
         peer.estimates, peer.owed = {}, {}
         who = said.group, said.rank, said.endpoint
         self._out.append(do.Connect(link, effect.session, *who, plan, said.placement))

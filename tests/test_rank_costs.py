@@ -1,0 +1,187 @@
+"""What each route would cost a prefill rank, and what it cannot take: by formula, from its plan, pools and settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from test_rank_links import DIGEST, FIRST, LEASE, OWN, say
+from test_rank_queues import act
+
+from kvproto.layout.costs import NO_ROUTE, PROFILES, Costs, Estimate, estimate, page_form
+from kvproto.layout.placement import Placement, dense
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.events import Claim
+from kvproto.protocol.states import PLink
+from kvproto.rank import prefill_links
+from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.prefill_links import NOWHERE
+from kvproto.rank.settings import Settings
+
+MODEL = Layout(layers=4, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
+COSTS = Costs(piece=1e-3, rate=1e6, piece_rate=2e6, launch=1e-2, copy=3e6)
+CLOSED = replace(dense(MODEL, 0), closed="it is virtual")
+
+
+def caller(
+    *, ours: Placement | None = None, theirs: Placement | None = None, tp: int = 1, **changed: Any
+) -> PrefillRank:
+    """A prefill rank with one link to a decode rank, and room 5 of 3 pages of it."""
+    rank = PrefillRank(MODEL, 0, group=OWN, grid=8, incarnation=1, settings=Settings(**{"costs": COSTS, **changed}))
+    rank.placement = ours
+    said = msg.Hello(msg.VERSION, DIGEST, 1, FIRST, 0, replace(MODEL, tp=tp), 8, LEASE, b"", theirs)
+    rank.hello(said, 0.0, b"there")
+    rank.handle(ev.WiredUp(1, 1, "wire"), 0.0)
+    rank.handle(ev.EngineOpened(5, 21, Claim(FIRST), runs=2), 0.0)
+    if rank.links[1].state is PLink.UP:
+        say(rank, 1, msg.Open(21, 1, runs=3), 5)
+    return rank
+
+
+def told(rank: PrefillRank, *, ring: bool = True, open_: bool = True, costs: Costs = COSTS) -> Estimate:
+    """What the room's estimate has to be: by formula, from its plan."""
+    plan = rank.peers[1].plan
+    assert plan is not None
+    share = plan.share(0, 0)
+    pieces = page_form(plan, share, rank.placement, rank.peers[1].placement).pieces(20, 4) if open_ else 0
+    return estimate(costs, plan.part_bytes(share, 20), pieces, 3, ring=ring, open_=open_)
+
+
+def test_a_room_s_estimate_is_of_its_tokens_runs_parts_and_pools() -> None:
+    part = Plan(MODEL, MODEL, 8).part_bytes(Plan(MODEL, MODEL, 8).share(0, 0), 8)
+    apart = replace(dense(MODEL, 0), planes=tuple((1, 4096 * at) for at in range(8)))
+    strided = replace(apart, strides=tuple(replace(each, token=each.token * 2) for each in apart.strides))
+    for rank, ring, open_ in (
+        (caller(), True, True),
+        (caller(route="pages"), False, True),
+        (caller(route="staged"), True, False),
+        (caller(slot_bytes=part), True, True),
+        (caller(slot_bytes=part - 1), False, True),
+        (caller(ours=CLOSED), True, False),
+        (caller(theirs=CLOSED), True, False),
+        (caller(ours=strided), True, True),
+        (caller(theirs=strided), True, True),
+        (caller(tp=2), True, True),
+    ):
+        found = rank.estimate(5, 0)
+        assert found == told(rank, ring=ring, open_=open_) and found is rank.estimate(5, 0)
+        assert (found.staged == NO_ROUTE, found.pages == NO_ROUTE) == (not ring, not open_)
+    assert len({str(caller(ours=each).estimate(5, 0)) for each in (None, strided)}) == 2, (
+        "the pools' forms make a difference"
+    )
+    rank = caller(layer_groups=4)
+    rank.rooms[5] = replace(rank.rooms[5], terms=replace(rank.rooms[5].terms, layer_groups=4))
+    plan = rank.peers[1].plan
+    assert plan is not None
+    share = plan.share(0, 0)
+    pieces = page_form(plan, share).pieces(20, 4)
+    assert rank.estimate(5, 0) == estimate(COSTS, plan.part_bytes(share, 20), pieces, 12)
+    quarter = caller(slot_bytes=part // 4)
+    assert quarter.estimate(5, 0).staged == NO_ROUTE
+    quarter.rooms[5] = replace(quarter.rooms[5], terms=replace(quarter.rooms[5].terms, layer_groups=4))
+    assert quarter.estimate(5, 0).staged < NO_ROUTE, "a part of a layer group fits"
+
+
+def test_what_goes_over_mapped_pages_costs_what_that_does_unless_the_engine_has_said_what_links_cost() -> None:
+    for costs, dear in (("", PROFILES["mapped"]), (COSTS, COSTS)):
+        rank = caller(costs=costs)
+        before = rank.estimate(5, 0)
+        rank.reach(1, mapped=False)
+        assert rank.estimate(5, 0) is before
+        rank.reach(1, mapped=True)
+        found = rank.estimate(5, 0)
+        assert found == replace(told(rank, costs=dear), mapped=True) and rank.peers[1].mapped
+        rank.reach(1, mapped=True)
+        assert rank.estimate(5, 0) is found
+        rank.reach(1, mapped=False)
+        assert rank.estimate(5, 0) == before and rank.estimate(5, 0) is not before
+
+
+def test_nobody_writes_to_a_rank_that_no_link_leads_to_or_that_was_refused() -> None:
+    rank = caller()
+    assert rank.estimate(5, 1) is NOWHERE
+    rank.peers[1].plan = None
+    assert rank.estimate(5, 0) is NOWHERE
+
+
+def test_estimates_and_equal_numbers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = caller()
+    monkeypatch.setattr(prefill_links, "ESTIMATES", 3)
+    sizes = list[int]()
+    for tokens in (21, 22, 23, 24, 25):
+        rank.rooms[5] = replace(rank.rooms[5], tokens=tokens)
+        rank.estimate(5, 0)
+        sizes.append(len(rank.peers[1].estimates))
+    assert sizes == [1, 2, 3, 1, 2]
+    monkeypatch.setattr(prefill_links, "KEPT", 3)
+    rank._equals.clear()
+    kept = [(rank.shared(1000 + at), len(rank._equals)) for at in range(5)]
+    assert kept == [(1000, 1), (1001, 2), (1002, 3), (1003, 1), (1004, 2)]
+    rank._equals.clear()
+    assert rank.claim(7, b"") is rank.claim(7, b"") and rank.claim(7, b"secret") == Claim(7, b"secret")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "changed", "why"),
+    [
+        (None, CLOSED, {}, ""),
+        (
+            None,
+            CLOSED,
+            {"route": "pages"},
+            "over pages there is no way: the pool of the decode rank is closed: it is v",
+        ),
+        (CLOSED, None, {"route": "pages"}, "over pages there is no way: the pool of the prefill rank is closed: it is"),
+        (None, None, {"route": "pages"}, ""),
+        (
+            None,
+            CLOSED,
+            {"slot_bytes": 1023},
+            "a part of 1024 bytes fits no slot of 1023 (Settings.slot_bytes), and over",
+        ),
+        (None, CLOSED, {"slot_bytes": 1024}, ""),
+        (None, None, {"slot_bytes": 1}, ""),
+        (
+            None,
+            replace(CLOSED, closed="", planes=()),
+            {},
+            "a placement of 2 strides and 0 planes for a rank of 8 planes",
+        ),
+    ],
+)
+def test_a_caller_whose_pool_nothing_leads_to_is_refused(
+    ours: Placement | None, theirs: Placement | None, changed: dict[str, Any], why: str
+) -> None:
+    assert Plan(MODEL, MODEL, 8).part_bytes(Plan(MODEL, MODEL, 8).share(0, 0), 8) == 1024 * 4
+    changed = {name: 4 * each if name == "slot_bytes" else each for name, each in changed.items()}
+    rank = caller(ours=ours, theirs=theirs, **changed)
+    found = rank.links[1].why
+    why = why.replace("1024", "4096").replace("1023", "4092")
+    assert (why in found and rank.links[1].state is PLink.REFUSED) if why else rank.links[1].state is PLink.UP, found
+
+
+def test_to_whom_nothing_is_owed_nobody_asks_for_a_way() -> None:
+    """Two prefill ranks hold the same head: one of them writes it, and the other has nothing to do with the pool."""
+    heads = replace(MODEL, heads=1, tp=2)
+    for index in range(2):
+        rank = PrefillRank(heads, index, group=OWN, grid=8, incarnation=1, settings=Settings(route="pages"))
+        theirs = replace(dense(replace(MODEL, heads=1), 0), closed="it is virtual")
+        said = msg.Hello(msg.VERSION, DIGEST, 1, FIRST, 0, replace(MODEL, heads=1), 8, LEASE, b"", theirs)
+        rank.hello(said, 0.0, b"there")
+        owes = bool(Plan(heads, replace(MODEL, heads=1), 8).duties(index))
+        assert rank.links[1].state is (PLink.REFUSED if owes else PLink.AWAIT_WIRE_UP)
+
+
+def test_sends_wait_by_the_clock_of_what_they_wait_for() -> None:
+    rank = caller(page_writes=1)
+    rank.links[1] = replace(rank.links[1], mark_round=2, mark_tail=64)
+    timer = rank.send_timer(5, 3 << 16, 4)
+    assert timer == ev.TimerFired(5, 3, 0, 4, mark=2 << 48 | 64, full=False, dearer=rank.estimate(5, 0).dearer)
+    act(rank, do.TakePermit(5, 0, 0))
+    assert rank.send_timer(5, 3 << 16, 4).full and rank.send_timer(5, 3 << 16 | 1, 4) == ev.TimerFired(5, 3, 1, 4)
+    assert rank.send_timer(5, -1 << 16, 0).dearer == 0.0 < rank.send_timer(5, 0, 0).dearer or timer.dearer == 0.0

@@ -1,0 +1,271 @@
+"""What a rank gives out, in turn: slots, credits, permits, watermarks, regions of the ring.
+
+Each is asked for and given back here by hand, as the machines of sends and grants do, with another room, another peer
+and another group beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from test_rank_links import BORN, DIGEST, FIRST, GRID, LEASE, ONE, OWN, SECOND, TWO, decode, hello, open_rooms, say
+from test_rank_links import prefill as linked
+
+from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.layout.plan import Plan
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.events import Claim, Terms
+from kvproto.protocol.states import DGrant, DLink
+from kvproto.rank.base import Rank
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.settings import Settings
+
+Key = tuple[int, int, int]
+
+
+def prefill(**changed: Any) -> PrefillRank:
+    """One prefill rank with links 1 to 4 to (1, 0), (1, 1), (2, 0), (2, 1), rooms 11, 12 of group 1, 21, 22 of 2."""
+    rank = PrefillRank(ONE, 0, group=OWN, grid=GRID, incarnation=BORN, settings=Settings(**changed))
+    for group in (FIRST, SECOND):
+        for index in range(2):
+            link, _ = rank.hello(hello(group, index), 0.0, bytes([group, index]))
+            rank.handle(ev.WiredUp(link, 1, f"wire {link}"), 0.0)
+    open_rooms(rank)
+    return rank
+
+
+def act(rank: Rank, *effects: Effect) -> list[Event]:
+    """Carry these out; the events that come of it."""
+    for effect in effects:
+        rank.inner[type(effect)](effect)
+    events = list(rank._queue)
+    rank._queue.clear()
+    return events
+
+
+# ------------------------------------------------------------------------------------------------- slots
+def test_slots_go_round_among_rooms_and_belong_to_one_send_each() -> None:
+    rank = prefill(slots=2)
+    assert act(rank, do.TakeSlot(11, 0, 0), do.TakeSlot(12, 0, 1)) == [
+        ev.SlotTaken(12, 0, 1, 0),
+        ev.SlotTaken(11, 0, 0, 1),
+    ]
+    waiting: list[Key] = [(11, 1, 0), (11, 2, 1), (12, 1, 1), (21, 0, 0)]
+    assert act(rank, *[do.TakeSlot(*key) for key in waiting]) == [] and list(rank.slot_queue) == waiting
+    assert act(rank, do.FreeSlot(11, 0, 0)) == [ev.SlotTaken(12, 1, 1, 1)], "the others of that room are last now"
+    assert list(rank.slot_queue) == [(21, 0, 0), (11, 1, 0), (11, 2, 1)]
+    assert act(rank, do.FreeSlot(11, 0, 0)) == [], "it is free already"
+    assert rank.slot_of == {(12, 0, 1): 0, (12, 1, 1): 1} and rank.free_slots == []
+    assert act(rank, do.LeaveQueue(11, 1, 0), do.FreeSlot(12, 0, 1)) == [ev.SlotTaken(21, 0, 0, 0)]
+    assert act(rank, do.FreeSlot(21, 0, 0), do.FreeSlot(12, 1, 1)) == [ev.SlotTaken(11, 2, 1, 0)]
+    assert act(rank, do.FreeSlot(11, 2, 1)) == []
+    assert sorted(rank.free_slots) == [0, 1] and not rank.slot_of and not rank.slot_queue
+
+
+# ------------------------------------------------------------------------------------- credits and permits
+def test_requests_are_bounded_by_link_and_asked_in_their_order() -> None:
+    rank = prefill(requests=2)
+    keys: list[Key] = [(11, 0, 0), (11, 1, 0), (12, 0, 0), (12, 1, 0), (11, 2, 0)]
+    assert act(rank, *[do.TakeCredit(*key) for key in keys]) == [ev.CreditTaken(*key) for key in keys[1::-1]]
+    assert act(rank, do.TakeCredit(21, 0, 0), do.TakeCredit(12, 5, 1)) == [
+        ev.CreditTaken(12, 5, 1),
+        ev.CreditTaken(21, 0, 0),
+    ]
+    assert rank.credits == {1: {*keys[:2]}, 3: {(21, 0, 0)}, 2: {(12, 5, 1)}} and list(rank.credit_queues) == [1]
+    assert act(rank, do.FreeCredit(12, 5, 1), do.FreeCredit(21, 0, 0)) == [] and list(rank.credits) == [1]
+    assert act(rank, do.FreeCredit(11, 1, 0)) == [ev.CreditTaken(*keys[2])]
+    assert act(rank, do.FreeCredit(11, 1, 0)) == [], "it has given it back"
+    assert act(rank, do.LeaveQueue(*keys[3])) == [] and list(rank.credit_queues[1]) == [keys[4]]
+    assert act(rank, do.FreeCredit(*keys[0]), do.FreeCredit(*keys[2])) == [ev.CreditTaken(*keys[4])]
+    assert rank.credits == {1: {keys[4]}} and rank.credit_queues == {}
+    assert act(rank, do.LeaveQueue(*keys[3]), do.FreeCredit(*keys[4])) == [] and rank.credits == {}, "nothing is kept"
+
+
+def test_who_leaves_the_queue_as_the_last_leaves_nothing_behind() -> None:
+    rank = prefill(requests=1)
+    act(rank, do.TakeCredit(11, 0, 0), do.TakeCredit(11, 1, 0), do.LeaveQueue(11, 1, 0))
+    assert rank.credit_queues == {} and rank.credits == {1: {(11, 0, 0)}}
+    assert act(rank, do.TakeCredit(12, 0, 0), do.FreeCredit(11, 0, 0)) == [ev.CreditTaken(12, 0, 0)]
+
+
+def test_writes_over_pages_are_bounded_and_begin_in_their_order() -> None:
+    rank = prefill(page_writes=2)
+    keys: list[Key] = [(11, 0, 0), (21, 0, 0), (12, 0, 1), (12, 1, 1), (22, 0, 0)]
+    assert act(rank, *[do.TakePermit(*key) for key in keys]) == [ev.PermitTaken(*key) for key in keys[1::-1]]
+    assert act(rank, do.LeaveQueue(*keys[2])) == [] and list(rank.permit_queue) == keys[3:]
+    assert act(rank, do.FreePermit(*keys[2])) == [], "it has none"
+    assert act(rank, do.FreePermit(*keys[0])) == [ev.PermitTaken(*keys[3])] and rank.permits == {keys[1], keys[3]}
+    assert act(rank, do.FreePermit(*keys[1]), do.FreePermit(*keys[3])) == [ev.PermitTaken(*keys[4])]
+    assert rank.permits == {keys[4]} and not rank.permit_queue
+
+
+# --------------------------------------------------------------------------------------------- watermarks
+def test_a_watermark_lets_those_go_whose_regions_it_has_passed_in_the_ring_s_order() -> None:
+    rank = prefill()
+    for watched in (
+        (11, 0, 0, 2, 96), (11, 1, 0, 1, 64), (12, 0, 0, 2, 32), (12, 1, 0, 1, 256), (21, 0, 0, 1, 64),
+    ):  # fmt: skip
+        act(rank, do.WatchWatermark(*watched))
+    assert len(rank.watch[3]) == 1 and act(rank, do.ReleaseWaiting(1)) == []
+    rank.links[1] = replace(rank.links[1], mark_round=0, mark_tail=64)
+    assert act(rank, do.ReleaseWaiting(1)) == [ev.WatermarkReached(11, 1, 0)]
+    rank.links[1] = replace(rank.links[1], mark_round=1, mark_tail=95)
+    assert act(rank, do.ReleaseWaiting(1)) == [ev.WatermarkReached(12, 1, 0), ev.WatermarkReached(12, 0, 0)]
+    assert rank.watch[1] == [(2, 96, 11, 0, 0)]
+    rank._out.clear()
+    act(rank, do.AskWatermark(21, 0))
+    assert [(each.link, each.room, each.body) for each in rank._out] == [(3, 0, msg.WatermarkReq())]
+
+
+# ------------------------------------------------------------------------------------------------ the ring
+SIZE = Plan(TWO, ONE, GRID).grant_bytes(0, GRID)
+
+
+def filled(regions: int, *rooms: tuple[int, int, int]) -> DecodeRank:
+    """A decode rank with so many regions and no more, in which these rooms (room, group, tokens) are open."""
+    rank = DecodeRank(
+        ONE, 0, group=OWN, grid=GRID, incarnation=1, settings=Settings(ring_bytes=regions * SIZE, ahead=1)
+    )
+    for link, (group, index) in enumerate([(FIRST, 0), (FIRST, 1), (SECOND, 0), (SECOND, 1)], 1):
+        rank.call(group, index, Plan(TWO, ONE, GRID), 0.0, "there")
+        session = rank.links[link].session
+        said = msg.Welcome(msg.VERSION, DIGEST, session, link, group, index, TWO, GRID, LEASE)
+        rank.receive(link, 0, 0, said, 0.0)
+    for room, group, tokens in rooms:
+        rank.handle(ev.RoomOpened(room, rank.terms(group, Plan(TWO, ONE, GRID)), tokens, 0), 0.0)
+        for link in (1, 2) if group == FIRST else (3, 4):
+            say(rank, link, msg.Opened(), room)
+    return rank
+
+
+def ask(rank: DecodeRank, room: int, *chunks: int) -> None:
+    link = 1 if rank.value_of(room).terms.group == FIRST else 3
+    for chunk in chunks:
+        say(rank, link, msg.StagingReq(chunk), room)
+
+
+def given(rank: DecodeRank) -> list[tuple[int, int]]:
+    """Whose the regions are, in the order in which they were given."""
+    return [rank.chunk_of[grant] for grant in sorted(rank.chunk_of)]
+
+
+def test_a_room_alone_has_all_but_one_region_and_with_others_half_of_the_ring() -> None:
+    rank = filled(6, (11, FIRST, 9 * GRID), (21, SECOND, 9 * GRID))
+    ask(rank, 11, *range(8))
+    assert given(rank) == [(11, chunk) for chunk in range(5)] and rank.held(11) == 5 * SIZE and rank.held(21) == 0
+    assert (rank.share(11, SIZE), rank.share(21, SIZE), rank.share(21, 4 * SIZE)) == (5 * SIZE, 3 * SIZE, 8 * SIZE)
+    ask(rank, 21, 0, 1)
+    assert given(rank)[5:7] == [(21, 0), (21, 1)] and list(rank.space_queue) == [(11, 5), (11, 6), (11, 7)]
+    assert set(rank.space_queue.values()) == {SIZE}
+    act(rank, do.CancelSpace(11, 6), do.FreeSpace(min(rank.chunk_of)))
+    assert list(rank.space_queue) == [(11, 5), (11, 7)], "it still holds more than half"
+
+
+def test_a_chunk_that_is_larger_than_the_ring_is_denied_and_one_that_just_fits_is_not() -> None:
+    for size, denied in ((SIZE, False), (SIZE - 1, True)):
+        rank = filled(1, (11, FIRST, GRID))
+        rank.ring.size = size
+        ask(rank, 11, 0)
+        assert (not rank.chunk_of and not rank.space_queue) if denied else given(rank) == [(11, 0)]
+
+
+def test_a_larger_room_has_one_turn_of_four_and_then_the_small_have_three_again() -> None:
+    smalls = [(room, FIRST, GRID) for room in range(11, 31)]
+    rank = filled(2, (50, SECOND, 40 * GRID), *smalls)
+    for room in range(11, 31):
+        ask(rank, room, 0)
+    ask(rank, 50, *range(4))
+    first, order = rank.ring.next_grant, list[int]()
+    while rank.space_queue:
+        oldest = min(rank.chunk_of)
+        room, chunk = rank.chunk_of[oldest]
+        del rank.grants[room][chunk]
+        act(rank, do.FreeSpace(oldest))
+        order += [rank.chunk_of[grant][0] for grant in range(first, rank.ring.next_grant)]
+        first = rank.ring.next_grant
+    assert [at for at, room in enumerate(order) if room == 50][:3] == [3, 7, 11]
+
+
+def test_what_becomes_usable_is_told_to_each_and_what_is_free_is_given_at_once() -> None:
+    rank = filled(4, (11, FIRST, 2 * GRID), (12, FIRST, 2 * GRID), (21, SECOND, 2 * GRID), (22, SECOND, 2 * GRID))
+    for room in (11, 12, 21, 22):
+        ask(rank, room, 0, 1)
+    assert given(rank) == [(room, chunk) for room in (11, 12, 21, 22) for chunk in (0, 1)]
+    assert act(rank, do.FreeSpace(1)) == [ev.SpaceUsable(21, 0)]
+    assert act(rank, do.FreeSpace(3)) == [] and act(rank, do.FreeSpace(2)) == [
+        ev.SpaceUsable(21, 1),
+        ev.SpaceUsable(22, 0),
+    ]
+    ask(rank, 22, 1)
+    assert not rank.space_queue and sorted(rank.chunk_of) == [4, 5, 6, 7, 8]
+
+
+def test_what_will_be_scattered_is_foreseen_from_the_regions_given_since() -> None:
+    rank = filled(4, (11, FIRST, 2 * GRID - 3), (21, SECOND, 2 * GRID))
+    ask(rank, 11, 0, 1)
+    ask(rank, 21, 0)
+    values = [rank.grants[11][0], rank.grants[11][1], rank.grants[21][0]]
+    assert [value.state for value in values] == [DGrant.FILLING] * 3
+    expected = [
+        do.LaunchScatter(11, 0, FIRST, 0b11, values[0].offset, 0, GRID, 1),
+        do.LaunchScatter(11, 1, FIRST, 0b11, values[1].offset, GRID, GRID - 3, 1),
+        do.LaunchScatter(21, 0, SECOND, 0b11, values[2].offset, 0, GRID, 1),
+    ]
+    assert rank.foreseen(1) == expected and rank.foreseen(2) == expected[1:] and rank.foreseen(4) == []
+    del rank.chunk_of[2], rank.grants[21][0]
+    assert rank.foreseen(1) == expected[:1]
+
+
+# -------------------------------------------------------------------------------------------- a room's group
+def test_a_room_has_its_plan_and_its_terms_from_whatever_link_is_left() -> None:
+    rank = decode()
+    open_rooms(rank)
+    plan = rank.peers[1].plan
+    assert rank.plan_of(11) is plan and rank.plan_of(21) is rank.peers[3].plan
+    for peer in (0, 1):
+        link = rank.link_of.pop((FIRST, peer))
+        if peer:
+            with pytest.raises(LookupError, match="no link leads to the group of room 11"):
+                rank.plan_of(11)
+        else:
+            assert rank.plan_of(11) is rank.peers[2].plan, link
+    lead = Plan(TWO, ONE, GRID).lead(0)
+    assert rank.terms(7, Plan(TWO, ONE, GRID), 2) == Terms(7, 0b11, 0b11, 1 << lead, GRID, layer_groups=2)
+
+
+def test_a_refused_link_is_called_anew_and_a_link_that_is_left_is_needed_by_its_rooms_alone() -> None:
+    rank = decode()
+    session = rank.links[1].session
+    rank.links[1] = replace(rank.links[1], state=DLink.REFUSED, session=session + 5)
+    refused = rank.links[1].session
+    rank.call(FIRST, 0, Plan(TWO, ONE, GRID), 0.0, "1.0")
+    assert session < refused < rank.links[1].session, "what was said of the refused call is not said of this one"
+    open_rooms(rank)
+    rank.links[3] = replace(rank.links[3], leaving=True)
+    assert rank._needed(3, 99) and not rank._needed(4, 99)
+
+
+# --------------------------------------------------------------------------------------- rooms of others
+def test_rooms_that_only_others_have_opened_are_counted_and_no_others() -> None:
+    rank = linked()
+    object.__setattr__(rank, "settings", Settings(early=2))
+    rank.handle(ev.EngineOpened(31, 8, Claim(FIRST)), 0.0)
+    say(rank, 1, msg.Open(8, 0), 31)
+    assert not rank.early, "the engine knows it"
+    for room in (32, 33):
+        say(rank, 1, msg.Open(8, 0), room)
+    assert rank.early == {32, 33}
+    rank.tombs[40] = rank.rooms[31]
+    assert [rank.full(room) for room in (31, 32, 40, 41)] == [False, False, False, True]
+    assert rank.counts["rooms beyond the bound"] == 1
+
+
+def test_a_call_is_in_the_trace_as_what_it_is() -> None:
+    rank = linked()
+    heard = [entry[1] for entry in rank.trace if len(entry) == 4]
+    assert [(link, epoch, room) for link, epoch, room, _ in heard] == [(link, 0, 0) for link in (1, 2, 3, 4)]
