@@ -199,7 +199,7 @@ class Rank(Party):
     def _sender_fact(self, heard: HeardMessage, peer: LinkPeer) -> int:
         room, body = heard.room, heard.body
         if room:
-            group = self.group_of(room)
+            group = self._groups.get(room) or self._group_of(room)
             return UNCLAIMED if group is None else PARTY if group == peer.group else OUTSIDER
         if type(body) is Hello:
             return PARTY if (body.group, body.rank) == (peer.group, peer.rank) else OUTSIDER
@@ -214,7 +214,7 @@ class Rank(Party):
 
     def link_to(self, room: int, peer: int) -> int:
         """The link to this rank of the room's other group; 0: there is none."""
-        return self.link_of.get((self.group_of(room), peer), 0)
+        return self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
 
     @property
     def side(self) -> str:
@@ -226,11 +226,8 @@ class Rank(Party):
         """`decode` or `prefill`."""
         return "decode" if self.side == "prefill" else "prefill"
 
-    def group_of(self, room: int) -> int | None:
-        """The room's other group; None if nobody knows."""
-        return self._groups.get(room) or self._group_of(room)
-
     def _group_of(self, room: int) -> int | None:
+        """The room's other group; None if nobody knows."""
         value = self.rooms.get(room) or self.tombs.get(room)
         return value.terms.group if value is not None and value.terms is not None else None
 
@@ -256,9 +253,15 @@ class Rank(Party):
         self.log((message, self.sent.count((link, not epoch, not room), epoch)))
 
     def _send(self, effect: do.Send) -> None:
-        group = self.group_of(effect.room)
+        room = effect.room
+        group = self._groups.get(room) or self._group_of(room)
         for peer in bits(effect.peers):
-            self._transmit_to(self.link_of.get((group, peer), 0), effect.room, effect.body)
+            link = self.link_of.get((group, peer), 0)
+            at = self.links.get(link)
+            if at is not None and at.state is self._up_state:
+                message = do.Transmit(link, at.epoch, room, effect.body)
+                self._out.append(message)
+                self.log((message, self.sent.count((link, not at.epoch, not room), at.epoch)))
 
     def _reply(self, effect: do.Reply) -> None:
         self._transmit_to(self._heard.link, effect.room, effect.body)

@@ -66,7 +66,7 @@ class PrefillRank(PrefillQueues):
     def _where(self, room: int, chunk: int, peer: int) -> tuple[int, int, int, int, int]:
         """Of a send: its link and epoch, the first token of its chunk, how many they are, the room's layer groups."""
         value = self.rooms.get(room) or self.tombs[room]
-        link = self.link_to(room, peer)
+        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
         at, groups = self.links.get(link), value.terms.layer_groups
         first, count = cell(chunk, value.tokens, value.prefix, self.grid, groups)
         return link, at.epoch if at is not None else 0, first, count, groups
