@@ -109,18 +109,19 @@ class DecodeRank(Rank):
         linked = plan.linked_to(self.index)
         known = self.peers.get(self.link_of.get((group, linked[0]), 0))
         if known is not None and known.plan is plan and known.terms is not None:
-            return self.cut(known.terms, groups)
+            return self.cut(known.terms, groups) if groups > 1 else known.terms
         writers = mask(tuple(share.writer for share in plan.writers(self.index)))
         terms = Terms(group, mask(linked), writers, 1 << plan.lead(self.index), plan.grid)
         return self.cut(self.same_terms(terms), groups)
 
     def plan_of(self, room: int) -> Plan:
         """The plan between this rank's group and the room's prefill group."""
-        peers = (self.peers.get(self.link_to(room, index)) for index in bits(self.value_of(room).terms.everyone))
-        plan = next((peer.plan for peer in peers if peer is not None), None)
-        if plan is None:
-            raise LookupError(f"no link leads to the group of {room_name(room)}")
-        return plan
+        for index in bits(self.value_of(room).terms.everyone):
+            peer = self.peers.get(self.link_to(room, index))
+            if peer is not None:
+                assert peer.plan is not None
+                return peer.plan
+        raise LookupError(f"no link leads to the group of {room_name(room)}")
 
     def hello(self, session: int, link: int = 0) -> msg.Hello:
         """What a `SayHello` says on this link: with the grid of the group at its other end."""
@@ -214,7 +215,8 @@ class DecodeRank(Rank):
             region = self.ring.reserve(size := self.space_queue[key])
             if region is None:
                 break
-            self.space_turns.taken(before_larger=before_larger)
+            if before_larger or self.space_turns.passed:
+                self.space_turns.taken(before_larger=before_larger)
             given[key[0]] += size
             del self.space_queue[key]
             self.chunk_of[region.grant] = key

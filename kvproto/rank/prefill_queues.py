@@ -67,7 +67,7 @@ class PrefillQueues(PrefillLinks):
     # ----------------------------------------------------------------------------------------------------- credits
     def _take_credit(self, effect: do.TakeCredit) -> None:
         room, chunk, peer = key = effect.room, effect.chunk, effect.peer
-        link = self.link_to(room, peer)
+        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
         unanswered = self.credits.get(link)
         if link in self.credit_queues or (unanswered and len(unanswered) >= self._requests):
             self.credit_queues.setdefault(link, OrderedDict())[key] = None
@@ -81,7 +81,7 @@ class PrefillQueues(PrefillLinks):
 
     def _free_credit(self, effect: do.FreeCredit) -> None:
         room, peer = effect.room, effect.peer
-        link = self.link_to(room, peer)
+        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
         unanswered = self.credits.get(link)
         if unanswered:
             unanswered.discard((room, effect.chunk, peer))
