@@ -21,9 +21,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 #: the files that take longest, the longest first: dealt out last, one would keep a process busy alone
 LONGEST = (
-    "misbehaving_prefill", "check_configs", "misbehaving_decode", "demo_matrix", "witness_chunk", "kernels_triton",
-    "digest", "torture", "doctored_files", "check_mutants", "check_haste", "prove", "control", "core_scenarios",
-    "bench_command", "second_protocol", "faults_processes", "docs_change", "check_command",
+    "check_configs", "handler_worlds", "prove", "table_mutants", "misbehaving_prefill", "demo_matrix", "witness_chunk",
+    "misbehaving_decode", "transport_nixl", "kernels_triton", "digest", "torture", "doctored_files", "check_mutants",
+    "check_haste", "control", "core_scenarios", "bench_command", "second_protocol", "faults_processes", "docs_change",
+    "check_command",
 )  # fmt: skip
 
 

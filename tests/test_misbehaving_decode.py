@@ -38,21 +38,21 @@ def lived(suspect: Suspect) -> list[Frozen]:
 
 #: about half as many values again as the last row or route took that only this world brings about
 WORLDS = {
-    "nobody has called yet": decode(Config(chunks=1, ring=1, wired=False), 150),
-    "two chunks in a ring of one": decode(Config(chunks=2, ring=1), 360),
-    "two writers": decode(Config(prefills=2, chunks=1, ring=1), 150),
+    "nobody has called yet": decode(Config(chunks=1, ring=1, wired=False), 40),
+    "two chunks in a ring of one": decode(Config(chunks=2, ring=1), 410),
+    "two writers": decode(Config(prefills=2, chunks=1, ring=1), 160),
     "two writers, a region to come": decode(
-        Config(prefills=2, chunks=2, ring=2, engine=AT_ONCE, budget=Budget(early=1)), 200
+        Config(prefills=2, chunks=2, ring=2, engine=AT_ONCE, budget=Budget(early=1)), 40
     ),
-    "a replica": decode(Config(prefills=2, heads=1, chunks=2, ring=1), 600),
-    "a replica, and two chunks in a ring of one": decode(Config(prefills=2, heads=1, chunks=2, ring=1, ahead=0), 300),
+    "a replica": decode(Config(prefills=2, heads=1, chunks=2, ring=1), 40),
+    "a replica, and two chunks in a ring of one": decode(Config(prefills=2, heads=1, chunks=2, ring=1, ahead=0), 40),
     "two writers, the second chunk queues": decode(
-        Config(prefills=2, chunks=2, ring=2, ahead=0, engine=AT_ONCE, budget=Budget(early=1)), 150
+        Config(prefills=2, chunks=2, ring=2, ahead=0, engine=AT_ONCE, budget=Budget(early=1)), 50
     ),
     "all is there already": decode(Config(chunks=0, prefix=2), 40),
-    "more rooms than are remembered": decode(Config(chunks=1, rooms=2, ring=1, tombstones=1), 420),
-    "simulated": decode(Config(prefills=2, chunks=2, ring=2, rooms=2), 210, lived),
-    "a group that has grown": decode(Config(chunks=1), 1200, idle_value, wider=True, strength=3),
+    "more rooms than are remembered": decode(Config(chunks=1, rooms=2, ring=1, tombstones=1), 60),
+    "simulated": decode(Config(prefills=2, chunks=2, ring=2, rooms=2), 40, lived),
+    "a group that has grown": decode(Config(chunks=1), 1200, idle_value, wider=True),
 }
 
 

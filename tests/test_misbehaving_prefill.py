@@ -45,9 +45,9 @@ def risen(suspect: Suspect) -> Iterator[Frozen]:
 
 
 def joined(suspect: Suspect) -> Iterator[Frozen]:
-    """The checker's states in which a room is open, and one more rank of its group has called."""
+    """The checker's states in which a room is known, and one more rank of its group has called."""
     for value in checked_values(suspect):
-        if any(room.state is PRoom.OPEN for _, room in value[0]):
+        if any(room.state in (PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN) for _, room in value[0]):
             rooms, tombs, (link, _), (known, _), *rest = suspect.padded(value)
             yield rooms, tombs, (link, link), (known, known), *rest
 
@@ -55,24 +55,26 @@ def joined(suspect: Suspect) -> Iterator[Frozen]:
 #: about half as many values again as the last row or route took that only this world brings about
 WORLDS = {
     "a room of one chunk, whose writes tell": prefill(Config(chunks=1, tells=True), 40),
-    "two chunks in a ring of one": prefill(Config(chunks=2, ring=1, window=1, budget=Budget(early=1)), 600),
-    "pages only": prefill(Config(chunks=1, route="pages"), 800),
+    "two chunks in a ring of one": prefill(Config(chunks=2, ring=1, window=1, budget=Budget(early=1)), 100),
+    "pages only": prefill(Config(chunks=1, route="pages"), 60),
     "one writes page to page at a time": prefill(
-        Config(chunks=2, ring=1, page_writes=1, budget=Budget(early=1, timeout=1)), 900
+        Config(chunks=2, ring=1, page_writes=1, budget=Budget(early=1, timeout=1)), 60
     ),
-    "pages, and one writes at a time": prefill(Config(chunks=2, route="pages", page_writes=1), 300),
-    "one asks at a time": prefill(Config(chunks=2, ring=2, requests=1), 400),
-    "two rooms, and one asks at a time": prefill(Config(chunks=1, rooms=2, requests=1), 200),
-    "one slot": prefill(Config(chunks=2, ring=2, engine=AT_ONCE), 1000),
+    "pages, and one writes at a time": prefill(Config(chunks=2, route="pages", page_writes=1), 60),
+    "one asks at a time": prefill(Config(chunks=2, ring=2, requests=1), 60),
+    "two rooms, and one asks at a time": prefill(Config(chunks=1, rooms=2, requests=1), 60),
+    "one slot": prefill(Config(chunks=2, ring=2, engine=AT_ONCE), 430),
     "writes in batches": prefill(
-        Config(chunks=1, route="pages", pieces=2, batches=2, preparing=True, budget=Budget(late=1)), 400
+        Config(chunks=1, route="pages", pieces=2, batches=2, preparing=True, budget=Budget(late=1)), 40
     ),
     "a replica": prefill(Config(prefills=2, heads=1, chunks=1), 40, rank=1),
     "an id used again, sends still wait": prefill(
-        Config(chunks=2, rooms=2, tombstones=1, requests=1), 1100, used_again
+        Config(chunks=2, rooms=2, tombstones=1, requests=1, slots=1, page_writes=1), 260, used_again
     ),
-    "a group that has grown": prefill(Config(chunks=1), 1300, idle_value, wider=True),
-    "a group that has grown while a room was open": prefill(Config(chunks=1), 60, joined, wider=True),
+    "a group that has grown": prefill(Config(chunks=1), 460, idle_value, wider=True),
+    "a group that has grown while a room was open": prefill(
+        Config(chunks=1, engine=("open", "schedule", "finish+aux")), 170, joined, wider=True
+    ),
     "a watermark that has risen": prefill(Config(chunks=2, ring=1, budget=Budget(early=1)), 40, risen),
 }
 

@@ -2,7 +2,8 @@
 
 States come from the checker's worlds, in which everybody keeps to the protocol.  Everything is tried in each, and what
 comes of it is gone on from, as long as two machines are together as no two have been before: a state of each, with what
-guards ask of it.  So the search ends, and it finds nearly all that a full one would.
+guards ask of it.  So the search ends, and it finds nearly all that a full one would.  A state in which one machine by
+itself is as never before does not wait behind all pairs: it comes every other time.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ def used_again(suspect: Suspect) -> list[Frozen]:
     """A prefill rank whose first room was forgotten and is open again, while what waited for its chunks still does.
 
     The engine opens room A, gives it up before its watermark is reached, opens B and gives it up, so that the one
-    tombstone that is kept is B's, and opens A again.
+    tombstone that is kept is B's, and opens A again.  Then its sends go on, over staging or over pages, as far as one
+    slot and one permit let them.
     """
     config, rank = suspect.config, suspect.rank
     first, second = config.keys
@@ -130,16 +132,24 @@ def used_again(suspect: Suspect) -> list[Frozen]:
     rank.handle(ev.EngineAborted(second, Cause.PREFILL_ABORTED), NOW)
     open_first()
     assert rank.watch[1], "nothing waits for the old room's chunks"
-    return [suspect.freeze()]
+    opened = [suspect.freeze()]
+    for staged in (True, False):
+        suspect.thaw(opened[0])
+        rank.handle(ev.TokensProduced(first, config.tokens), NOW)
+        for chunk in range(config.chunks):
+            say(msg.StagingRsp(chunk, chunk + 1, 0, 0, 256, 0, 0) if staged else msg.StagingRefused(chunk))
+            say(msg.PagesRsp(chunk, bytes(4), NOW))
+        opened.append(suspect.freeze())
+    return opened
 
 
 class HostileSearch:
     """One search at one suspect."""
 
-    def __init__(self, suspect: Suspect, starts: Iterable[Frozen], *, strength: int = 2) -> None:
-        """`strength`: how many machines have to be together as never before."""
-        self.suspect, self.strength = suspect, strength
-        self.todo: deque[Frozen] = deque()
+    def __init__(self, suspect: Suspect, starts: Iterable[Frozen]) -> None:
+        self.suspect = suspect
+        #: those in which a machine is as never before, and those in which two are: of each in turn
+        self.todo: tuple[deque[Frozen], deque[Frozen]] = deque(), deque()
         self.seen: set[Frozen] = set()
         self.together: set[Any] = set()
         #: how a value came about: the one before, and what happened
@@ -152,8 +162,9 @@ class HostileSearch:
     def run(self, limit: int) -> Found:
         """Go on for so many values at most.  AssertionError: what does not hold, and the way there."""
         tried = values = 0
-        while self.todo and values < limit:
-            value = self.todo.popleft()
+        while any(self.todo) and values < limit:
+            turn = values % 2
+            value = (self.todo[turn] or self.todo[not turn]).popleft()
             values += 1
             self.suspect.put(value)
             for act, thing, words in self._all():
@@ -168,7 +179,7 @@ class HostileSearch:
                 if after not in self.seen:
                     self._offer(after, value, words())
                 self.suspect.put(value)
-        return Found(values, tried, len(self.todo))
+        return Found(values, tried, sum(map(len, self.todo)))
 
     def _all(self) -> Iterator[tuple[Act, Thing | None, Callable[[], str]]]:
         suspect = self.suspect
@@ -186,11 +197,11 @@ class HostileSearch:
     def _offer(self, value: Frozen, before: Frozen | None, what: str) -> None:
         self.seen.add(value)
         marks = self._marks()
-        new = {*combinations(marks, min(self.strength, len(marks)))} - self.together
-        if new:
-            self.together |= new
+        new = [{*combinations(marks, many)} - self.together for many in (1, 2)]
+        if any(new):
+            self.together.update(*new)
             self.ways[value] = before, what
-            self.todo.append(value)
+            next(todo for todo, found in zip(self.todo, new, strict=True) if found).append(value)
 
     def _marks(self) -> list[Any]:
         rank = self.suspect.rank

@@ -30,11 +30,10 @@ class HostileWorld(NamedTuple):
     starts: Callable[[Suspect], Iterable[Frozen]] = checked_values
     rank: int = 0
     wider: bool = False
-    strength: int = 2
 
 
 def search(world: HostileWorld) -> Collector:
-    """Everything in every state, up to the limit (by night, four times as many); returns what was fired and taken.
+    """Everything in every state, up to the limit (by night, twenty times as many); returns what was fired and taken.
 
     AssertionError: what does not hold, with the way there.
     """
@@ -44,7 +43,7 @@ def search(world: HostileWorld) -> Collector:
         starts = [suspect.start, *world.starts(suspect)]
         counts.rows.clear()  # what honest worlds have fired
         counts.routes.clear()
-        HostileSearch(suspect, starts, strength=world.strength).run(world.limit * by_night(4, by_day=1))
+        HostileSearch(suspect, starts).run(world.limit * by_night(20, by_day=1))
     return counts
 
 
