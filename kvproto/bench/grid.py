@@ -7,7 +7,8 @@ and p95 of `--samples` each; every byte of the first and the last transfer is co
 no pull, so there is none to measure.
 
 With `--maps` the first is not staged, but what an endpoint does by itself: as costs less, where kernels may store into
-the decode rank's pages (`kvproto.engine.mapped_pages`); which way that was is told.
+the decode rank's pages (`kvproto.engine.mapped_pages`); which way that was is told.  Prompts of up to 256 MiB are one
+chunk then.
 
 `floor` is the room by hand, with the same kernels and the same transport and nothing of a protocol around them
 (`kvproto.bench.bare`), where it is one room that fits in the ring.
@@ -32,7 +33,7 @@ import torch
 from kvproto.arguments import positive
 from kvproto.bench import tables
 from kvproto.bench.pipeline import BenchProcesses
-from kvproto.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape
+from kvproto.bench.pipeline_cases import MIB, ONE_CHUNK, SHAPES, Case, PipelineShape
 from kvproto.bench.results import Course, command_line
 from kvproto.bench.route import PAIRS
 
@@ -67,7 +68,7 @@ class Cell:
     def cases(self, samples: int, seconds: float, *, maps: bool) -> tuple[Case, Case]:
         """Staged, or as it costs less where pages are mapped; and by descriptors."""
         parts = max(self.shape.prefill, self.shape.decode)
-        chunk = min(self.size, CHUNK * parts)
+        chunk = self.size if maps and self.size <= ONE_CHUNK else min(self.size, CHUNK * parts)
         ring = min(RING, self.size * self.batch + chunk + 1)
         one = Case("grid", self.size, chunk, rooms=self.batch, ring=ring, repeats=samples, seconds=seconds, beside=True)
         return replace(one, route="cost", maps=True) if maps else one, replace(one, route="pages", beside=False)

@@ -63,6 +63,7 @@ class BenchProcesses:
         for side, devices in sides:
             for index, device in enumerate(devices):
                 self.members.start(side, index, self.kind, side, index, f"cuda:{device}" if self.cuda else "cpu")
+        self.members.tell("PD", "idle")  # all are there: to start takes some ten seconds on a host of GPUs
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -74,15 +74,17 @@ class Course:
         begin, until = self.gone, None
         if self._seconds is not None:
             until = begin + (self._seconds - begin) / parts
+        each = last = 0.0  # seconds of a case, on average, and of the last one
         for number, case in enumerate(cases):
-            each = (self.gone - begin) / number if number else 0.0
-            if until is not None and self.gone + each > until:
+            if until is not None and self.gone + min(each, last) > until:
                 self.left_out += len(cases) - number
                 self.say(f"{len(cases) - number} of {len(cases)} cases left out: there is no time for them")
                 return
             if number:
                 self.say(f"{number} of {len(cases)} cases; some {each * (len(cases) - number):.0f} s for the rest")
+            before = self.gone
             yield case
+            last, each = self.gone - before, (self.gone - begin) / (number + 1)
 
     def say(self, text: str) -> None:
         """A line of progress."""
