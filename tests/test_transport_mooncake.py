@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from kvproto.io.transports import (
     TransportEvent,
     bulk,
 )
+from kvproto.io.transports.mooncake import SUBMITS_A_POLL
 
 BIG = 1 << 24  # more than the kernel takes for a stopped reader
 
@@ -93,6 +96,23 @@ def test_a_stopped_peer_is_silence_and_work_stays_bounded(rank: Rank, peer: Proc
     landed = np.frombuffer(peer.ask("read", 0, 0, BIG), dtype=np.uint8).reshape(-1, 8192)
     assert (landed[8:2000, :4096] == 7).all()  # `link` wrote the first eight pages whole
     assert not landed[8:, 4096:].any()
+    rank.transport.disconnect(name)
+
+
+def test_a_write_whose_pieces_wait_behind_another_s_is_not_over(rank: Rank, peer: ProcessPeer) -> None:
+    name, transport, taken = link(rank, peer), cast("Any", rank.transport), list[int]()
+    engine = transport._engine
+
+    def take(_address: str, source: int, *_: int) -> int:
+        taken.append(source)
+        return len(taken)
+
+    transport._engine = SimpleNamespace(transfer_submit_write=take, transfer_check_status=lambda _task: 1)
+    rows = [(i * 8192, i * 8192, 64) for i in range(3 * SUBMITS_A_POLL)]
+    handles = [write(rank, name, rows) for _ in range(2)]
+    assert drain(rank) == [Completed(handle) for handle in handles]
+    assert len(taken) == 2 * len(rows) and len(set(taken)) == len(rows)
+    transport._engine = engine
     rank.transport.disconnect(name)
 
 
