@@ -26,9 +26,11 @@ from kvproto.io.transports import (
     WrongThread,
     bulk,
 )
+from kvproto.io.transports.base import WriteDraft
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.links import TransportLink
 from kvproto.io.transports.memory import MemoryTransport
+from kvproto.testing.handler_stage import CountedTransport
 
 SIZE = 4096
 
@@ -188,6 +190,63 @@ def test_a_failed_write_is_quiescent_and_lands_no_further() -> None:
     assert fabric.run() == 0
     assert d.buffer.sum() == 4
     assert d.transport.poll() == []
+
+
+class Drafts:
+    """A transport that counts its drafts, and has room for two pieces, before a peer."""
+
+    def __init__(self) -> None:
+        self.fabric, self.buffer = Fabric(), np.zeros(SIZE, np.uint8)
+        self.made, self.peer = CountedTransport(self.fabric), End(self.fabric, 0)
+        self.region = self.made.register(self.buffer.ctypes.data, SIZE)
+        self.name = self.made.connect(self.peer.transport.endpoint())
+
+    def parts(self) -> list[WritePart]:
+        return [WritePart(self.region, self.made.remote(self.name, 0), bulk(0, 0, 8))]
+
+    def draft(self) -> WriteDraft:
+        return self.made.prepare(self.name, self.parts(), b"tag")
+
+
+def test_a_draft_that_is_dropped_is_dropped_once_and_by_its_owner() -> None:
+    world = Drafts()
+    draft = world.draft()
+    with ThreadPoolExecutor(1) as pool, pytest.raises(WrongThread):
+        pool.submit(world.made.drop, draft).result()
+    assert len(world.made.drafts) == 1 and draft.raw is not None
+    world.made.drop(draft)
+    world.made.drop(draft)
+    assert not world.made.drafts
+
+
+def test_a_draft_of_a_former_table_is_dropped_and_made_anew() -> None:
+    world = Drafts()
+    draft = world.draft()
+    more = np.zeros(64, np.uint8)
+    world.made.register(more.ctypes.data, 64)
+    handle = world.made.post(draft)
+    assert not world.made.drafts
+    world.fabric.run()
+    assert world.made.poll() == [Completed(handle)]
+
+
+def test_a_draft_without_room_is_kept_and_one_to_a_lost_peer_or_after_the_end_is_none() -> None:
+    world = Drafts()
+    drafts = [world.draft() for _ in range(3)]
+    for draft in drafts[:2]:
+        world.made.post(draft)
+    with pytest.raises(Busy):
+        world.made.post(drafts[2])
+    assert len(world.made.drafts) == 1
+    world.fabric.cut(world.made.instance, world.name)
+    world.made.poll()
+    assert world.draft().raw is None and len(world.made.drafts) == 1
+    world.made.close(drain_s=0.0)
+    world.made.drop(drafts[2])
+    assert len(world.made.drafts) == 1, "the backend is gone, and all with it"
+    for call in (lambda: world.made.post(drafts[2]), world.draft, lambda: world.made.write_many(world.name, [], b"")):
+        with pytest.raises(UsageError, match="closed"):
+            call()
 
 
 def test_a_peer_is_not_dropped_while_a_write_is_left_to_its_owner() -> None:
