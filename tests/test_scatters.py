@@ -1,4 +1,6 @@
-"""A decode rank's scatters: whose parts they read, from where, by which plan; and when the rank has to look again."""
+"""A decode rank's scatters: whose parts they read, from where, by which plan, and which are made ready; and when the
+rank has to look again.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,15 @@ import torch
 from support.stories import layout
 
 from kvproto.engine.decode_effects import DecodeData
-from kvproto.engine.room_entry import RoomEntry
+from kvproto.engine.pool_memory import costs_profile
+from kvproto.engine.prepared_launches import ReadyLaunch
+from kvproto.engine.prepared_writes import SMALL
+from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.io.kernels.base import Done
 from kvproto.layout.plan import Plan, layers_of
 from kvproto.protocol import effects as do
-from kvproto.protocol.messages import PagesRsp
+from kvproto.protocol.messages import PagesRsp, StgNotify
+from kvproto.protocol.notification import make_tag
 from kvproto.testing.access import inside
 from kvproto.testing.pair import Pair
 
@@ -42,8 +48,15 @@ class Asked:
         return lambda _stream, _after: Done()
 
     def scatter(self, group: int, writers: int, chunk: int = 0, groups: int = 1) -> list[Any]:
-        self.data._scatter(do.LaunchScatter(ROOM, chunk, group, writers, REGION, GRID, GRID, groups))
+        self.data._scatter(self.launch(group, writers, chunk, groups))
         return self.parts.pop()
+
+    def launch(self, group: int, writers: int = 0b11, chunk: int = 0, groups: int = 1) -> do.LaunchScatter:
+        return do.LaunchScatter(ROOM, chunk, group, writers, REGION, GRID, GRID, groups)
+
+    def bound(self) -> tuple[RoomEntry, Plan, ReadyLaunch]:
+        entry, plan = self.data.entries[ROOM], self.data.plans[self.group]
+        return entry, plan, self.data._bind(self.launch(self.group), entry, plan)
 
     def where(self, part: torch.Tensor) -> tuple[int, int]:
         """Its first byte in the ring, and its bytes."""
@@ -71,6 +84,94 @@ def test_it_reads_the_parts_of_its_writers_each_at_its_place(
     made = asked.scatter(asked.group, writers, chunk, groups)
     assert [(part, asked.where(staged)) for part, staged in made] == expected
     assert asked.brought == [(REGION, REGION + plan.grant_bytes(0, GRID, group, groups))]
+    assert asked.data.stats == {"scatters": 1}
+
+
+def test_what_is_bound_says_what_it_was_made_from_and_which_bytes_it_reads(asked: Asked) -> None:
+    entry, plan, made = asked.bound()
+    assert (made.entry, made.by, made.first, made.layers) == (entry, plan, REGION, 0)
+    assert made.end == REGION + plan.grant_bytes(0, GRID)
+
+
+def test_a_table_that_was_put_off_is_placed_before_it_is_bound(asked: Asked) -> None:
+    placed: list[int] = []
+    asked.data.lane.place_all = lambda: placed.append(1)  # type: ignore[method-assign]
+    asked.bound()
+    assert not placed
+    asked.data.entries[ROOM].table = NO_TABLE
+    asked.bound()
+    assert placed == [1]
+
+
+@pytest.mark.parametrize(
+    ("device", "ready", "at_once"), [(False, True, False), (True, False, False), (True, True, True)]
+)
+def test_what_is_ready_for_a_device_is_launched_at_once_and_the_rest_after_the_frames(
+    asked: Asked, device: bool, ready: bool, at_once: bool
+) -> None:
+    data = asked.data
+    assert data.launches.hungry is None and not data.compiles, "there is no device"
+    assert data.costs == data.rank.settings.costs_of(costs_profile(data.transport.caps, data.pool))
+    effect, asked.data.launches.hungry = asked.launch(asked.group), (lambda _: True) if device else None
+    if ready:
+        asked.data.prepared.kept[effect] = asked.bound()[2]
+    asked.loop.handlers[do.LaunchScatter](effect)
+    assert asked.data.stats["scatters"] == at_once
+    asked.data.launches.run()
+    assert asked.data.stats["scatters"] == 1
+
+
+def test_large_regions_that_were_granted_are_made_ready_one_a_look(asked: Asked) -> None:
+    data, rank, since = asked.data, cast("Any", asked.data.rank), list[int]()
+    large, small, strange = asked.launch(asked.group), asked.launch(asked.group, chunk=1), asked.launch(99, chunk=2)
+    assert data.small == SMALL and not data._foresee()
+    data.small = data.plans[asked.group].grant_bytes(0, GRID) - 1
+
+    def foreseen(first: int) -> list[do.LaunchScatter]:
+        since.append(first)
+        return [large, small, strange]
+
+    rank.foreseen = foreseen
+    data._granted -= 3
+    assert data._foresee() and large in data.prepared and small not in data.prepared
+    assert since == [rank.ring.next_grant - 3]
+    data.small += 1
+    assert data._foresee() and data._foresee() and not data._foresee()
+    assert list(data.prepared.kept) == [large] and len(since) == 1
+
+
+def test_only_a_device_has_its_scatters_foreseen_and_only_while_nothing_moves(asked: Asked) -> None:
+    data, looks = cast("Any", asked.data), [True, False]
+    data._foresee = looks.pop
+    assert not data.poll() and len(looks) == 2
+    data.lane.stream = "a stream"
+    assert not data.poll() and data.poll() and not looks
+    data.transport.poll = lambda: [None]
+    assert data.poll()
+
+
+def test_notes_are_heard_on_the_link_of_who_wrote_them_now(asked: Asked) -> None:
+    rank, heard = cast("Any", asked.data.rank), list[Any]()
+
+    def receive(*what: Any) -> list[Any]:
+        heard.append(what)
+        return []
+
+    rank.receive = receive
+    ((group, index), link), *_ = rank.link_of.items()
+    asked.data._arrived(make_tag(group, index, [(9, ROOM, StgNotify(1, 2)), (9, ROOM, StgNotify(2, 3))]))
+    assert heard == [(link, 9, ROOM, StgNotify(chunk, chunk + 1), asked.loop.now, b"", 0) for chunk in (1, 2)]
+
+
+def test_its_transport_follows_the_loop_s_thread_and_ends_with_it(asked: Asked) -> None:
+    called: list[str] = []
+    transport = cast("Any", asked.data.transport)
+    transport.adopt, close = lambda: called.append("adopt"), transport.close
+    transport.close = lambda: called.append("close")
+    asked.data.adopt()
+    asked.data.close()
+    assert called == ["adopt", "close"]
+    transport.close = close
 
 
 def test_it_is_cut_by_the_plan_of_its_own_group(asked: Asked) -> None:

@@ -1,0 +1,130 @@
+"""A prefill rank's handlers by themselves: what is made ready while nothing moves, and when the rank looks again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from support.stories import layout
+
+from kvproto.engine.pool_memory import costs_profile
+from kvproto.engine.prefill_effects import PrefillData
+from kvproto.engine.room_entry import NO_TABLE, RoomEntry
+from kvproto.protocol import effects as do
+from kvproto.protocol.messages import PagesRsp, StagingRsp
+from kvproto.testing.access import inside
+from kvproto.testing.pair import SMALL, Pair
+
+GRID, ROOM = 16, 5
+GATHER = do.LaunchGather(ROOM, 0, 0, 1, 1, 0, 0, 1, 0, GRID)
+PAGES = do.PreparePages(ROOM, 1, 0, 1, b"", GRID, GRID)
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Pair(layout(2), layout(1), grid=GRID) as made:
+        yield made
+
+
+@pytest.fixture
+def data(pair: Pair) -> Any:
+    """Handlers at rest."""
+    found = inside(pair.prefills[0]).data
+    assert not found.busy() and not found.poll()
+    return found
+
+
+def test_a_rank_begins_as_it_was_asked_to_and_with_nothing_to_do(pair: Pair) -> None:
+    fresh = pair.make_prefill(0)
+    rank, loop, _, data = inside(fresh)
+    assert not data.busy() and loop.heard[StagingRsp] == loop.heard[PagesRsp] == 0
+    assert data.slot_bytes == SMALL.slot_bytes and data.lane.stream is None
+    assert rank.costs == rank.settings.costs_of(costs_profile(data.transport.caps, fresh.pool))
+    assert not data.writes.others()
+    data.gathers.launches.ask(ROOM, lambda: None)
+    assert data.writes.others()
+    fresh.close()
+
+
+@pytest.mark.parametrize("what", ["gathers", "writes", "transport", "foreseen", "staging", "pages"])
+def test_a_rank_looks_again_while_anything_moves_or_could_be_made_ready(what: str) -> None:
+    heard = Counter({StagingRsp: 3 + (what == "staging"), PagesRsp: 4 + (what == "pages")})
+    some: Any = SimpleNamespace(
+        loop=SimpleNamespace(heard=heard), _granted=7, _foreseen=[1] * (what == "foreseen"), writes=what == "writes",
+        gathers=what == "gathers", transport=SimpleNamespace(busy=lambda: what == "transport"),
+    )  # fmt: skip
+    assert PrefillData.busy(some) is True
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_what_is_granted_is_made_ready_one_a_look_while_nothing_moves(data: Any, device: bool) -> None:
+    ready: list[Any] = []
+    data.rank.foreseen, data.rank.foreseen_pages = lambda: [GATHER], lambda: [PAGES]
+    data.gathers.ready = lambda effect: ready.append(("gather", effect))
+    data.drafts.ready = lambda effect: ready.append(("draft", effect))
+    data._mapped, data.entries[ROOM] = (lambda _: "mapped"), "entry"
+    data.stores.ready = lambda *about: ready.append(about)
+    data.lane.stream = "a stream" if device else None
+    data.loop.heard[StagingRsp] += 1
+    for moving in ("gathers", "writes"):
+        kept = getattr(data, moving)
+        setattr(data, moving, [1])
+        assert not data._foresee() and not ready
+        setattr(data, moving, kept)
+    assert data._foresee() and ready == [("gather", GATHER)] * device + [("draft", GATHER)]
+    assert not data._foresee(), "nobody has told of pages"
+    data.loop.heard[PagesRsp] += 1
+    ready.clear()
+    assert data._foresee() and data._foresee() and not data._foresee()
+    assert ready[-1] == (PAGES, "entry", "mapped")
+    del data.entries[ROOM]
+    data.lane.stream = None
+
+
+def test_a_look_in_which_anything_happened_foresees_nothing(data: Any) -> None:
+    looks = [True, False]
+    data._foresee = looks.pop
+    assert not data.poll() and data.poll() and not looks
+    data.transport.poll = lambda: [None]
+    assert data.poll()
+
+
+def test_what_cannot_be_reached_is_not_mapped(data: Any) -> None:
+    (link, peer), *_ = data.link_peer.items()
+    asked = []
+    data.mapped.get = lambda *about: asked.append(about)
+    data._mapped(do.PreparePages(ROOM, 0, 0, link, b"", 0, GRID))
+    assert [to for to, _ in asked] == [peer]
+    for table in (data.link_peer, data.plans):
+        kept = table.pop(link)
+        assert data._mapped(do.PreparePages(ROOM, 0, 0, link, b"", 0, GRID)) is None and len(asked) == 1
+        table[link] = kept
+
+
+def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_moves(data: Any) -> None:
+    pages, placed = np.arange(4, dtype=np.int64), list[int]()
+    entry = RoomEntry(32, torch.from_numpy(pages), pages, 4)
+    mapped = SimpleNamespace(bind=lambda *about: about, token_bytes=7)
+    data.lane.place_all = lambda: placed.append(1)
+    made = data._bind(PAGES, entry, mapped)
+    assert made.launch == (entry.table, b"", GRID, GRID, data.lane) and not placed
+    assert (made.entry, made.by, made.first, made.end, made.layers) == (entry, mapped, 0, 7 * GRID, 0)
+    entry.table = NO_TABLE
+    data._bind(PAGES, entry, mapped)
+    assert placed == [1]
+
+
+def test_its_transport_follows_the_loop_s_thread_and_ends_with_it(data: Any) -> None:
+    called: list[str] = []
+    transport = cast("Any", data.transport)
+    transport.adopt, close = lambda: called.append("adopt"), transport.close
+    transport.close = lambda: called.append("close")
+    data.adopt()
+    data.close()
+    assert called == ["adopt", "close"]
+    transport.close = close
