@@ -140,7 +140,7 @@ def test_a_second_group_that_opens_a_live_id_and_gives_it_up_leaves_the_first_on
         rank.handle(ev.BatchCompleted(ROOM, chunk, 0), 0.0)
         say(rank, links[MINE], msg.ChunkAck(chunk))
     effects = say(rank, links[MINE], msg.AuxAck())
-    assert do.AnnounceOutcome(ROOM, Cause.NONE) in effects
+    assert do.AnnounceOutcome(ROOM, Cause.NONE) in effects and not rank.sends and not rank._groups
 
 
 def test_the_end_of_a_link_ends_the_rooms_of_its_own_group_only() -> None:

@@ -69,14 +69,13 @@ class PrefillQueues(PrefillLinks):
         room, chunk, peer = key = effect.room, effect.chunk, effect.peer
         link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
         unanswered = self.credits.get(link)
-        if link in self.credit_queues or (unanswered and len(unanswered) >= self._requests):
-            self.credit_queues.setdefault(link, OrderedDict())[key] = None
-            self._credit(link)
-            return
-        if unanswered:
+        if unanswered is None:
+            self.credits[link] = {key}
+        elif len(unanswered) < self._requests:
             unanswered.add(key)
         else:
-            self.credits[link] = {key}
+            self.credit_queues.setdefault(link, OrderedDict())[key] = None
+            return
         self._queue.appendleft(ev.CreditTaken(room, chunk, peer))
 
     def _free_credit(self, effect: do.FreeCredit) -> None:
