@@ -105,7 +105,7 @@ NOT_IN_TABLES = (
         "Status, outcome and explanation are read from the values and change none.",
         ("engine/endpoint.py:status", "engine/prefill_endpoint.py:caller", "engine/endpoint.py:_outcome",
          "engine/prefill_endpoint.py:_knows_room",
-         "engine/decode_endpoint.py:_stage", "engine/room.py:ok", "engine/metrics.py:_decode", "engine/spans.py:ended",
+         "engine/decode_endpoint.py:_stage", "engine/decode_endpoint.py:_by_pages", "engine/room.py:ok", "engine/metrics.py:_decode", "engine/spans.py:ended",
          "rank/explain.py:_prefill", "rank/explain.py:_decode", "rank/explain.py:_over", "rank/explain.py:_last",
          "rank/explain.py:_armed",
          "rank/explain.py:unlinked", "rank/explain.py:_leaving",
