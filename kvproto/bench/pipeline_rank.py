@@ -248,7 +248,7 @@ class PipelineRank:
         sizes = [plan.part_bytes(share, tokens) for share in shares]
         if self.source is None or self.source[0].numel() < max(sizes):
             buffer = seeded_bytes((max(sizes),), 1, self.device)
-            if self.form.staging == "pinned":
+            if self.form.staging == "pinned" and buffer.is_cuda:
                 buffer = buffer.cpu().pin_memory()
             kind = "VRAM" if buffer.is_cuda else "DRAM"
             self.source = buffer, transport.register(buffer.data_ptr(), len(buffer), kind, max(buffer.get_device(), 0))
