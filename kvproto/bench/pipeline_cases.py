@@ -132,7 +132,8 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
     if what == "goals":
         forms = (64, 64), (256, 64), (1024, 128)
         rows = [Case("one", size, min(size, each * parts), repeats=repeats, beside=True) for size, each in forms]
-        more = [Case("many", size, min(size, 128), rooms=8, repeats=repeats, beside=True) for size in (64, 1024)]
+        large = Case("many", 1024, 128 * parts, rooms=8, repeats=repeats, beside=True)
+        more = [replace(large, size=64, chunk=64), large]
         return [*rows, *more]
     wanted = dict.fromkeys((size, min(size, chunk * parts)) for size, chunk in sizes)
     rows = [Case("one", size, chunk, repeats=repeats, beside=True) for size, chunk in wanted]
