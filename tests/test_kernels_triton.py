@@ -54,6 +54,7 @@ else:
     )
     from triton.runtime.interpreter import interpreter_builder
 
+    from kvproto.io.kernels import across
     from kvproto.io.kernels.across import AcrossTuning
     from kvproto.io.kernels.base import KernelError, Kernels, Pool
     from kvproto.io.kernels.batch import Batch
@@ -221,3 +222,10 @@ else:
             assert copy.bind(table, pages, ours, 20)(None, None).done()
         assert all(torch.equal(one, other) for one, other in zip(*there, strict=True))
         assert all(0 < int(each.ne(0).sum()) <= 20 * heads * 16 for each in there[0])
+
+    def test_a_peer_whose_strides_are_others_has_nothing_compiled_anew() -> None:
+        near, pool = Rows(512, 64, 32, 8), Pool([torch.zeros((1, 1, 1, 1))], [])
+        forms = [Crossing(32, 2, near, Rows(512 * more, 64 * more, 32, 8), ((0, 0),)) for more in range(1, 9)]
+        made = across._launcher.cache_info().misses
+        TritonKernels().cross(pool, forms)
+        assert across._launcher.cache_info().misses <= made + 1

@@ -62,13 +62,11 @@ def send(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int, at: float)
     return begin, time.perf_counter()
 
 
-def receive(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int, at: float) -> tuple[float, float]:
-    """A decode rank's side: (begin, when its last scatter is over)."""
+def receive(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int) -> tuple[float, float]:
+    """A decode rank's side, which is there before anything comes: (begin, when its last scatter is over)."""
     inner = inside(endpoint)
     index, writers = inner.rank.index, plan.writers(inner.rank.index)
     left, came, going = chunks(tokens, 0, plan.grid), Counter[bytes](), deque[Ticket]()
-    while time.perf_counter() < at:
-        endpoint.poll()
     begin = time.perf_counter()
     while (left or going) and _in_time(begin):
         for event in inner.data.transport.poll():
@@ -110,12 +108,10 @@ def store(
     return begin, time.perf_counter()
 
 
-def await_tags(endpoint: Any, plan: Plan, tokens: int, at: float) -> tuple[float, float]:
+def await_tags(endpoint: Any, plan: Plan, tokens: int) -> tuple[float, float]:
     """A decode rank's side where its pages are mapped: (begin, when the last tag is here)."""
     inner = inside(endpoint)
     left = chunks(tokens, 0, plan.grid) * len(plan.writers(inner.rank.index))
-    while time.perf_counter() < at:
-        endpoint.poll()
     begin = time.perf_counter()
     while left and _in_time(begin):
         left -= sum(isinstance(event, Arrived) for event in inner.data.transport.poll())

@@ -237,8 +237,10 @@ class PipelineRank:
         if there and self.side == "P":
             return store(self.endpoint, self.form.plan, table, tokens, at, there)
         if there:
-            return await_tags(self.endpoint, self.form.plan, tokens, at)
-        return (send if self.side == "P" else receive)(self.endpoint, self.form.plan, table, tokens, at)
+            return await_tags(self.endpoint, self.form.plan, tokens)
+        if self.side == "P":
+            return send(self.endpoint, self.form.plan, table, tokens, at)
+        return receive(self.endpoint, self.form.plan, table, tokens)
 
     def bulk(self, tokens: int, at: float) -> tuple[float, float]:
         """One write of all the bytes that this rank owes each reader, with nothing before and after it."""

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import importlib
 import multiprocessing
 import multiprocessing.forkserver
@@ -105,6 +106,7 @@ def _end_with_parent() -> None:
 
 def _rank(connection: Connection, target: str, args: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal interrupts everybody; the parent decides
+    faulthandler.register(signal.SIGUSR1)  # who asks sees where it stands
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(_environment())
     try:

@@ -10,14 +10,18 @@ is contiguous on both sides (all heads of the share at a token, or one of them).
 turn, `programs` tiles apart.  A link is slower than the device's memory, so a few programs fill it; more would only
 hold back whoever computes meanwhile.
 
+How a peer's rows lie it says itself, and anew when it calls again, so its strides are arguments at run time: what is
+compiled is one of a few forms (pages' tokens, units, alignment), however many strides there are.
+
 Page numbers are trusted by the kernel, on both sides: those that come from a peer are checked before (`PagesAcross`'s
 caller knows how large its regions are).  A store outside of mapped memory would end this process's use of the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 from typing import Any
 
@@ -29,8 +33,9 @@ from kvproto.io.kernels.crossing import Crossing
 from kvproto.io.kernels.pool import need
 from kvproto.io.kernels.tile import aimed
 
+#: compiled forms that are kept
+FORMS = 256
 INTERPRETED = not isinstance(aimed, triton.runtime.JITFunction)
-RUN_TIME_ARGUMENTS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +55,9 @@ class AcrossTuning:
 
 def _across(
     planes: tl.int64, ours: tl.int64, theirs: tl.int64, first: tl.int32, tokens: tl.int32, begin: tl.int32,
-    tiles: tl.int32, total: tl.int32, programs: tl.int32,
+    tiles: tl.int32, total: tl.int32, programs: tl.int32, t_page: tl.int64, t_token: tl.int64, t_group: tl.int64,
     O_SIZE: tl.constexpr, O_PAGE: tl.constexpr, O_TOKEN: tl.constexpr, O_GROUP: tl.constexpr,
-    T_SIZE: tl.constexpr, T_PAGE: tl.constexpr, T_TOKEN: tl.constexpr, T_GROUP: tl.constexpr,
-    GROUPS: tl.constexpr, UNIT: tl.constexpr, PIECES: tl.constexpr, ROWS: tl.constexpr,
+    T_SIZE: tl.constexpr, GROUPS: tl.constexpr, UNIT: tl.constexpr, PIECES: tl.constexpr, ROWS: tl.constexpr,
     WORD: tl.constexpr, ALIGN: tl.constexpr,
 ) -> None:  # fmt: skip
     """Some tiles. `planes` is a table of int64 pairs (here, there); `ours` of int64 page numbers from the room's first
@@ -71,16 +75,18 @@ def _across(
         page = tl.load(near + token // O_SIZE, mask=live, other=0)
         source = page * O_PAGE + (token % O_SIZE).to(tl.int64) * O_TOKEN + group * O_GROUP + within
         there = tl.load(far + (token // T_SIZE - begin), mask=live, other=0).to(tl.int64)
-        target = there * T_PAGE + (token % T_SIZE).to(tl.int64) * T_TOKEN + group * T_GROUP + within
+        target = there * t_page + (token % T_SIZE).to(tl.int64) * t_token + group * t_group + within
         source += tl.load(places + 2 * plane)
         target += tl.load(places + 2 * plane + 1)
         data = tl.load(aimed(source[:, None], ALIGN, WORD) + words, mask=live[:, None])
         tl.store(aimed(target[:, None], ALIGN, WORD) + words, data, mask=live[:, None])
 
 
-across: Any = triton.jit(
-    do_not_specialize=["planes", "ours", "theirs", "first", "tokens", "begin", "tiles", "total", "programs"]
-)(_across)
+RUN_TIME = (
+    "planes", "ours", "theirs", "first", "tokens", "begin", "tiles", "total", "programs",
+    "t_page", "t_token", "t_group",
+)  # fmt: skip
+across: Any = triton.jit(do_not_specialize=list(RUN_TIME))(_across)
 
 
 class PagesAcross:
@@ -98,9 +104,9 @@ class PagesAcross:
         self._table = torch.tensor(flat, dtype=torch.int64, device=device)
         constants = (
             ours.page_size, ours.page, ours.token, ours.head * heads,
-            theirs.page_size, theirs.page, theirs.token, theirs.head * heads,
-            self._groups, unit, self._pieces, self._rows, min(align, 8), align,
+            theirs.page_size, self._groups, unit, self._pieces, self._rows, min(align, 8), align,
         )  # fmt: skip
+        self._strides = theirs.page, theirs.token, theirs.head * heads
         self._launch = _launcher(constants, tuning.warps)
 
     def bind(self, ours: int, theirs: int, first: int, tokens: int) -> Callable[[int], None]:
@@ -114,15 +120,17 @@ class PagesAcross:
         programs = min(total, self._programs)
         arguments = (
             self._table.data_ptr(), ours, theirs, first, tokens, first // self._page, tiles, total, programs,
+            *self._strides,
         )  # fmt: skip
         return lambda stream: self._launch(programs, stream, *arguments)
 
 
-def _launcher(constants: Sequence[int], warps: int) -> Callable[..., None]:
+@lru_cache(maxsize=FORMS)
+def _launcher(constants: tuple[int, ...], warps: int) -> Callable[..., None]:
     """The kernel compiled for these constants, launched without Triton's look at each argument."""
     if INTERPRETED:
         return lambda programs, _, *arguments: across[(programs,)](*arguments, *constants, num_warps=warps)
-    kernel = across.warmup(*[0] * RUN_TIME_ARGUMENTS, *constants, grid=(1,), num_warps=warps)
+    kernel = across.warmup(*[0] * len(RUN_TIME), *constants, grid=(1,), num_warps=warps)
     run, function, packed = kernel.run, kernel.function, kernel.packed_metadata
 
     def launch(programs: int, stream: int, *arguments: int) -> None:
