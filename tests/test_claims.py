@@ -87,6 +87,9 @@ def test_of_rivals_the_second_waits_for_the_engine() -> None:
     rank, links, done = spoken(("open", "owner", "owner"), OTHER, b"")
     assert answers(done) == [(links[OTHER], msg.Opened())]
     assert rank.counts["rooms that are claimed twice"] == 2
+    rank, links, done = spoken(("abort", "owner"), OTHER, b"")
+    assert rank.counts["rooms that are claimed twice"] == 1, "a room that another one has given up is not the engine's"
+    assert (links[MINE], msg.Drained(Cause.NOT_ENTITLED)) not in answers(done)
 
 
 def test_the_engine_s_word_planted() -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from support.stories import layout
 from test_foreign_groups import answers
 
+from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.placement import dense
 from kvproto.layout.plan import Plan
@@ -27,6 +28,7 @@ from kvproto.rank import base
 from kvproto.rank.base import LinkPeer, Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.settings import Settings
 
 ONE, TWO, GRID, TOKENS = layout(1), layout(2), 16, 32
 OWN, FIRST, SECOND = 9, 1, 2
@@ -211,6 +213,15 @@ def test_sessions_and_epochs_are_numbers_that_no_earlier_life_has_used() -> None
         lose(ours, link)
     ours.hello(hello(FIRST, 0, 2), 0.0, b"back")
     assert ours.links[1].epoch == BORN << 16 | 5
+
+
+def test_more_links_than_are_allowed_are_not_called() -> None:
+    rank = DecodeRank(ONE, 0, group=OWN, grid=GRID, incarnation=1, settings=Settings(links=2))
+    for index in (0, 1, 0):
+        rank.call(FIRST, index, Plan(TWO, ONE, GRID), 0.0, "somewhere")
+    with pytest.raises(ArgumentError, match="more than 2 links"):
+        rank.call(SECOND, 0, Plan(TWO, ONE, GRID), 0.0, "somewhere")
+    assert len(rank.links) == len(rank.peers) == 2
 
 
 def test_who_calls_again_is_what_it_says_now() -> None:
