@@ -287,7 +287,7 @@ def test_claims_are_true_of_values_as_they_run() -> None:
 def test_the_command_tells_what_is_proved(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["prove", "prefill_write"]) == 0
     said = capsys.readouterr().out
-    line = r"prefill_write +40 pairs +\d+ ways +\d+\.\d s +proved +\(S2 \d+, S4 \d+, S6 \d+, invariant \d+\)"
+    line = r"prefill_write +40 pairs +\d+ ways +\d+\.\d s +proved +\(S2 \d+, S4 \d+, S6 \d+, S9 \d+, invariant \d+\)"
     assert re.match(line, said)
     assert cli.main(["prove", "ring", "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)

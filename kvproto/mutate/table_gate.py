@@ -98,7 +98,7 @@ def gathered(
 def _try(mutant: TableMutant, *, root: Path, known: TableReasons, effort: Effort) -> TableVerdict:
     try:
         if known.reason(mutant):
-            return judge(mutant, Effort(worlds_s=0.0), root)
+            return judge(mutant, Effort(worlds_s=0.0, compares=False), root)
         return judge(mutant, effort, root, known.kills.get(mutant.name, ""))
     except Exception as error:  # noqa: BLE001  one mutant that breaks its judge ends no run of hours: it survives
         return TableVerdict(mutant, "", f"the judge: {type(error).__name__}: {error}"[:200], 0.0)

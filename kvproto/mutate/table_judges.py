@@ -48,12 +48,13 @@ EQUAL, AGREED = "equal", "agreed"
 
 class Effort(msgspec.Struct, frozen=True):
     """How long is looked for: seconds of worlds for one mutant, as they take unchanged; the tests, the quickest first,
-    and how long they may take (seconds); the worlds, if they are measured already."""
+    and how long they may take (seconds); the worlds, if they are measured already; whether the steps are compared."""
 
     worlds_s: float = 5.0
     tests: tuple[str, ...] = ()
     tests_s: float = 120.0
     sizes: tuple[WorldSize, ...] = ()
+    compares: bool = True
 
 
 class TableVerdict(msgspec.Struct, frozen=True):
@@ -77,7 +78,7 @@ def judge(mutant: TableMutant, effort: Effort, root: Path, hint: str = "") -> Ta
     steps = StepPair(mutant.table, pair_of(mutant.row)) if mutant.row is not None else None
     with TablePatch() as bench:
         mutant.plant(bench)
-        who, by = _looked_at(mutant, steps)
+        who, by = _looked_at(mutant, steps, compares=effort.compares)
         if not who and hint:
             who, by = _played([hint] if hint in CONFIGS else [], [] if hint in CONFIGS else [hint], effort, root)
     if who in ("", AGREED):
@@ -91,15 +92,14 @@ def judge(mutant: TableMutant, effort: Effort, root: Path, hint: str = "") -> Ta
     return TableVerdict(mutant, who, by, round(time.perf_counter() - begun, 2))
 
 
-def _looked_at(mutant: TableMutant, steps: StepPair | None) -> tuple[str, str]:
+def _looked_at(mutant: TableMutant, steps: StepPair | None, *, compares: bool) -> tuple[str, str]:
     """What can be said of it without running anything."""
     if found := _linted(mutant):
         return "lint", found
-    if steps is None:
-        found = _unproved(mutant, _begun(mutant))
-        return ("proof", found) if found else ("", "")
-    if found := _unproved(mutant, [steps.pair]):
+    if found := _unproved(mutant, [steps.pair] if steps is not None else _begun(mutant)):
         return "proof", found
+    if steps is None or not compares:
+        return "", ""
     if steps.unchanged(Reach.ANYTHING):
         return EQUAL, "the solver shows it"
     if steps.unchanged(Reach.PROVED):

@@ -8,7 +8,8 @@ OPEN: tuple[tuple[str, str, str], ...] = (
         "`messages_by_key`",
         "A message about a room, generation and chunk reaches that machine alone, and only from a party to the room "
         "(S9).",
-        "routes are data (lint), bounded worlds with two rooms, foreign groups and ids in use again",
+        "whom a rank hears is looked at in every case (the ranks' edge); bounded worlds with two rooms, foreign groups "
+        "and ids in use again",
     ),
     (
         "`one_send_a_chunk`",

@@ -33,12 +33,13 @@ A table's *invariant* stands beside its rows ([kvproto/protocol/invariants](../k
 vocabulary: plain functions of the value. A *witness* remembers what the machine has done and seen: what is in flight,
 who holds what. Proved is, for each state and event, that the first value fulfils the invariant, that every row which
 can fire leads to a value that does, and that what is *promised* of each effect is so. Masks are sets of any size; a
-time is any number. No row raises (S10, of these steps). Whoever breaks the contract is not in these proofs unless a
-row says so: `kvproto fuzz` and the hostile worlds are for that.
+time is any number. No row raises (S10, of these steps), and what a step leaves behind is about the room, the chunk, the
+peer and the link that its event was about (S9). Whoever breaks the contract is not in these proofs unless a row says
+so: `kvproto fuzz` and the hostile worlds are for that.
 
-Of liveness (L1 to L5) is proved what each step owes to it: when a time begins anew, what is counted, who is told to
-stop, in which order regions come into use. That everything ends is not. Nor are the handlers, the codec, the layouts
-and the kernels, which have tests; nor that a message reaches the machine that it names (below).
+Of liveness (L1 to L5) is proved what each step owes to it: when a time begins anew and by which timer, what is counted,
+who is told to stop, in which order regions come into use. That everything ends is not. Nor are the handlers, the codec,
+the layouts and the kernels, which have tests; nor that a message reaches the machine that it names (below).
 
 What is not proved is shown as a *counterexample to induction*: state, witness, event, row, and what comes of it. The
 run that leads there may or may not exist. In the first case the row is wrong; else the invariant has to say more. An

@@ -27,6 +27,8 @@ from kvproto.prove.values import Maker, shown
 #: milliseconds for one question
 PATIENCE = 10_000
 INVARIANT, RAISES = "invariant", "S10"
+#: what every step of every table promises
+OWN_WORDS = "What a step leaves behind is about the room, the chunk, the peer and the link that its event was about."
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -169,6 +171,7 @@ class TableProver:
         made = way.row is not None and (way.row.opens or way.row.source is not self.table.initial)
         for claim in self._invariant(after.state) if made else ():
             yield _goal(INVARIANT, claim, lambda test=claim.test: test(after, step.then))
+        yield Goal("S9", OWN_WORDS, *formula(lambda: all(_about(each, step.event) for each in step.effects)))
         waits = self.claims.waits_
         if waits is not None and isinstance(after.due, TimerEnd):
             yield _goal(waits.name, waits, lambda: waits.test(after, step.then) == after.due.timer)
@@ -204,6 +207,18 @@ def told(way: Way, step: Step | None, model: Any) -> Iterator[str]:
             yield f"effect  {type(effect).__name__} {shown(effect, model)}"
     if way.fault:
         yield f"raises  {way.fault}"
+
+
+def _about(effect: Any, event: Any) -> bool:
+    """It is an effect or a fact, and about what the event was about; a link's words are about no room, and an outcome
+    may be about no peer (-1)."""
+    said, known = effect.__struct_fields__, event.__struct_fields__
+    if "link" in said:
+        return effect.link == event.peer and ("room" not in said or effect.room == 0)
+    peer = event.rank if "rank" in known else event.peer if "peer" in known else -1
+    if "peer" in said and not (effect.peer == peer or effect.peer == -1 or peer == -1):  # noqa: PLR1714  # terms
+        return False
+    return all(getattr(effect, key) == getattr(event, key) for key in ("room", "chunk") if key in said and key in known)
 
 
 def _goal(name: str, claim: Claim, question: Any) -> Goal:
