@@ -35,6 +35,8 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("nixl") is None, reason
 
 SMALL = 65536
 BIG = 1 << 24  # more than the kernel takes for a stopped reader
+#: where no write is large enough for stripes
+UNCUT = pytest.mark.parametrize("rank", ["nixl"], indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +82,7 @@ def lost(events: list[TransportEvent]) -> list[PeerId]:
     return [e.peer for e in events if isinstance(e, PeerLost)]
 
 
+@UNCUT
 def test_a_killed_peer_is_lost_at_the_next_write_and_the_others_are_not(rank: Rank, peer: ProcessPeer) -> None:
     other = start()
     dead, alive = link(rank, peer), link(rank, other)
@@ -130,6 +133,7 @@ def test_a_peer_killed_with_writes_in_flight_fails_each_of_them(rank: Rank, peer
     rank.transport.disconnect(name)
 
 
+@UNCUT
 def test_a_peer_that_closed_is_lost(rank: Rank, peer: ProcessPeer) -> None:
     name = link(rank, peer)
     assert peer.end() == 0
@@ -139,6 +143,7 @@ def test_a_peer_that_closed_is_lost(rank: Rank, peer: ProcessPeer) -> None:
     assert lost(events) == [name]
 
 
+@UNCUT
 def test_a_restarted_peer_is_another_instance(rank: Rank, peer: ProcessPeer) -> None:
     former = link(rank, peer)
     region = rank.transport.remote(former, 0)
@@ -157,6 +162,7 @@ def test_a_restarted_peer_is_another_instance(rank: Rank, peer: ProcessPeer) -> 
     assert again.end() == 0
 
 
+@UNCUT
 def test_a_peer_that_vanished_before_the_first_write_is_lost(rank: Rank, peer: ProcessPeer) -> None:
     endpoint = peer.ask("endpoint")
     peer.kill()
@@ -220,7 +226,7 @@ class Spy:
         self._raw.releaseXferReq(handle)
 
 
-@pytest.mark.parametrize("rank", ["nixl"], indirect=True)
+@UNCUT
 def test_a_handle_is_released_once_and_never_in_flight(rank: Rank, peer: ProcessPeer) -> None:
     name = link(rank, peer)
     transport: Any = rank.transport
@@ -271,7 +277,7 @@ def test_closing_with_writes_in_flight_ends_them_and_the_process_survives(rank: 
 
 
 @pytest.mark.parametrize("over", [True, False])
-@pytest.mark.parametrize("rank", ["nixl"], indirect=True)
+@UNCUT
 def test_what_a_kernel_may_still_be_storing_to_stays_mapped(rank: Rank, peer: ProcessPeer, over: bool) -> None:
     name, transport, closed = link(rank, peer), cast("Any", rank.transport), list[str]()
     transport._maps = SimpleNamespace(close_all=lambda: closed.append("all"))
@@ -290,6 +296,7 @@ def test_a_write_in_stripes_is_over_with_the_last_and_wrong_if_any_is() -> None:
     assert write.over() and write.error() is error
 
 
+@UNCUT
 def test_device_memory_is_refused_clearly_where_there_is_no_device(rank: Rank) -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is a device here")

@@ -42,9 +42,10 @@ def explore(
 def _explore(world: ChunkWorld, found: ChunkSearchResult) -> None:
     first = world.first()
     place, order, heads, tails = {first: 0}, [first], [0], list[int]()
-    kinds: Counter[str] = Counter()
+    looks: dict[tuple[int, int, int], list[int]] = {}  # what a state is called depends on these three alone
     for at, state in enumerate(order):
-        kinds.update(world.kinds(state))
+        look = state.reader, state.writers[0], state.memory.write[0]
+        looks.setdefault(look, [at, 0])[1] += 1
         for new in world.next(state):
             to = place.get(new)
             found.moves += to != at
@@ -55,7 +56,10 @@ def _explore(world: ChunkWorld, found: ChunkSearchResult) -> None:
         heads.append(len(tails))
     found.states[world.ring] = len(order)
     found.transitions += len(tails)
-    found.kinds = dict(Counter(found.kinds) + kinds)
+    kinds = Counter(found.kinds)
+    for one, many in looks.values():
+        kinds.update(dict.fromkeys(world.kinds(order[one]), many))
+    found.kinds = dict(kinds)
     rests = [world.rests(state) for state in order]
     found.rests += sum(rests)
     found.lost += _lost(rests, heads, tails)
