@@ -265,3 +265,46 @@ def check_scatters(kernels: Any, case: Case, device: str = "cpu", shift: int = 0
         assert not same(want, host)
         assert same(at_once, want)
         assert same(one_by_one, want)
+
+
+def check_cells(kernels: Any, case: Case, device: str = "cpu", cells: int = 3) -> None:
+    """Cells of other tokens and pages, each of all writers' parts, in one launch: gathered and scattered, whole pools
+    compared with those of cells that went one by one."""
+    plan, sync = case.plan, synchronize(device)
+    shares = plan.writers(0)
+    host = pool_of(plan.decode, 0, cells * pages_for(case, 1), 3)
+    one_by_one, joined = (pool_like(case, host, device) for _ in range(2))
+    kernels.prepare(joined, "scatter", shares)
+    bound = []
+    for cell in range(cells):
+        first, tokens = case.first + cell, max(1, case.tokens - 2 * cell)
+        pages = torch.arange(pages_for(case, 1)).flip(0) * cells + cell
+        parts: list[StagedPart] = []
+        for share in shares:
+            generator = torch.Generator().manual_seed(cell)
+            moved = staging(plan.part_bytes(share, tokens), 0, device)[1]
+            moved.copy_(torch.randint(0, 256, moved.shape, dtype=torch.uint8, generator=generator))
+            parts.append((share, moved))
+        kernels.scatter(one_by_one, pages.to(device), first, tokens, parts)
+        bound.append(kernels.bind("scatter", joined, pages.to(device), first, tokens, parts))
+    launch = kernels.join(bound)
+    assert (launch is None) == (2 * len(shares) > 8), "two cells are the least"
+    tickets = [each(None, None) for each in ([launch] if launch is not None else bound)]
+    sync()
+    assert all(ticket.done() for ticket in tickets) and not same(joined, host) and same(joined, one_by_one)
+    again = []
+    writer = replace(case, tp=case.tp[::-1], pages=case.pages[::-1], orders=case.orders[::-1], pps=case.pps[::-1])
+    share = writer.plan.duties(0)[0]
+    source = pool_like(case, pool_of(writer.plan.prefill, 0, cells * pages_for(writer, 0), 4), device)
+    kernels.prepare(source, "gather", [share])
+    for cell in range(cells):
+        tokens = max(1, case.tokens - 2 * cell)
+        pages = (torch.arange(pages_for(writer, 0)) * cells + cell).to(device)
+        (_, alone), (whole, out) = (staging(writer.plan.part_bytes(share, tokens), 0, device) for _ in range(2))
+        kernels.gather(source, pages, case.first + cell, tokens, share, alone)
+        cut = kernels.bind("gather", source, pages, case.first + cell, tokens, [(share, out)])
+        again.append((alone, whole, out, cut))
+    kernels.join([bound for *_, bound in again])(None, None)
+    sync()
+    for alone, whole, out, _ in again:
+        assert torch.equal(alone, out) and untouched_around(whole, out.numel())

@@ -46,6 +46,8 @@ class World:
         self.told: list[Any] = []
         self.tickets: list[Told] = []
         self.at_once = False
+        #: launches together raise, and of those that were bound this one
+        self.apart, self.broken = False, -1
         self.wrong: Exception | None = None
         self.sizes: dict[int, int] = {}
         self.marks = {room: object() for room in range(9)}
@@ -83,13 +85,25 @@ class World:
         assert (side, pool, first, tokens, part[0]) == ("gather", "pool", 4, 3, SHARE) and table is not NO_TABLE
         if self.wrong is not None:
             raise self.wrong
+        number = self.told.count("bound")
         self.told.append("bound")
 
         def launch(stream: Any, after: Any) -> Ticket:
+            if number == self.broken:
+                raise ValueError("planted")
             self.told.append(("launched", stream, after))
             self.tickets.append(Told())
             self.tickets[-1].over = self.at_once
             return self.tickets[-1]
+
+        return launch
+
+    def join(self, launches: list[Callable[..., Ticket]]) -> Callable[..., Ticket]:
+        def launch(stream: Any, after: Any) -> Ticket:
+            self.told.append(("joined", len(launches)))
+            if self.apart:
+                raise ValueError("planted")
+            return launches[0](stream, after)
 
         return launch
 
@@ -244,6 +258,31 @@ def test_the_write_of_a_small_one_is_made_ready_meanwhile_only_if_it_is_alone(de
     device.gathers.ahead = 9
     device.ask(device.gather(4))
     assert ("meanwhile", 4) in device.told
+
+
+def test_small_ones_of_one_moment_that_wait_for_one_forward_are_one_launch(device: World) -> None:
+    device.sizes |= dict.fromkeys(range(9), LITTLE)
+    for room in range(5):
+        device.entries[room].marks = device.entries[room // 3 * 3].marks
+        device.ask(device.gather(room, slot=room))
+    device.gathers.launches.run()
+    joined = [each for each in device.told if each[0] in ("joined", "launched")]
+    first, second = (("launched", "stream", device.marks[room]) for room in (0, 3))
+    assert joined == [("joined", 3), first, ("joined", 2), second] and len(device.gathers) == 5
+    assert len([each for each in device.told if each[0] == "sent off"]) == 5
+    device.tickets[0].over = True
+    assert device.gathers.poll() and device.gathered() == [0, 1, 2]
+
+
+def test_small_ones_that_cannot_go_together_go_alone_and_who_is_at_fault_fails_alone(device: World) -> None:
+    device.sizes |= dict.fromkeys(range(9), LITTLE)
+    device.apart, device.broken = True, 1
+    for room in range(3):
+        device.entries[room].marks = device.entries[0].marks
+        device.ask(device.gather(room))
+    device.gathers.launches.run()
+    assert ("joined", 3) in device.told and device.launched() == 2 == len(device.gathers)
+    assert [event for event in device.told if isinstance(event, ev.GatherFailed)] == [ev.GatherFailed(1, 5, 6)]
 
 
 @pytest.mark.parametrize("when", ["made", "asked", "asked later"])

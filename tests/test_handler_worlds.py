@@ -12,6 +12,7 @@ from support.planting import plant
 from kvproto.engine.connector import WireUp
 from kvproto.engine.decode_effects import DecodeData
 from kvproto.engine.gathers import Gathers
+from kvproto.engine.joint_launches import JointLaunches
 from kvproto.engine.prefill_effects import PrefillData
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.prepared_writes import PreparedWrites
@@ -42,6 +43,11 @@ FAULTS: dict[str, Planted] = {
         "reads KV before its forward"),
     "a gather does not wait for its page table": Planted(
         Gathers, "_launch", "lane.await_table(entry)", "pass", "waits", "reads a page table"),
+    "what waits for another forward is launched with others": Planted(
+        JointLaunches, "go", "asked[end][2] is not asked[begin][2]", "False", "together",
+        "reads KV before its forward"),
+    "small ones are not launched at the end of their pass": Planted(
+        Gathers, "_go", "alone = len", "return; alone = len", "together", ""),
     "a scatter does not wait for its page table": Planted(
         DecodeData, "_scatter", "self.lane.await_table(entry)", "pass", "two-slots", "a scatter .* reads a page table"),
     "a write over pages does not wait for the forward": Planted(
@@ -84,7 +90,7 @@ FAULTS: dict[str, Planted] = {
     ("name", "counts"),
     [("waits", (248, 345, 2)), ("two-slots", (187, 257, 2)), ("failures", (171, 186, 37)),
      ("over-pages", (84, 185, 4)), ("one-ahead", (187, 257, 2)), ("pass-by-pass", (111, 134, 1)),
-     ("mapped", (76, 83, 6))],
+     ("mapped", (76, 83, 6)), ("together", (73, 60, 8))],
 )  # fmt: skip
 def test_every_order_of_a_small_world_is_gone_through(name: str, counts: tuple[int, int, int]) -> None:
     found = Exploration(name, WORLDS[name]).run()

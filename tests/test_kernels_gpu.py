@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from digest_cases import check_digests
-from kernels_cases import BASE, PAIRS, SHAPES, Case, check_gathers, check_scatters, pool_of, table_of
+from kernels_cases import BASE, PAIRS, SHAPES, Case, check_cells, check_gathers, check_scatters, pool_of, table_of
 
 if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU here", allow_module_level=True)
@@ -41,6 +41,12 @@ MAKERS: list[Callable[[], Kernels]] = [
 def test_the_cases_of_the_cpu(case: Case, make: Callable[[], Kernels]) -> None:
     check_gathers(make(), case, "cuda")
     check_scatters(make(), case, "cuda")
+
+
+@pytest.mark.parametrize("make", MAKERS[:2], ids=["triton", "small tiles, parts apart"])
+@pytest.mark.parametrize("case", PAIRS + SHAPES[:-1], ids=str)
+def test_cells_in_one_launch(case: Case, make: Callable[[], Kernels]) -> None:
+    check_cells(make(), case, "cuda")
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=["triton", "small tiles, parts apart", "torch"])

@@ -45,6 +45,7 @@ else:
         PAIRS,
         SHAPES,
         Case,
+        check_cells,
         check_gathers,
         check_scatters,
         pool_of,
@@ -114,6 +115,23 @@ else:
     def test_staging_at_any_byte(shift: int) -> None:
         check_gathers(kernels(tile=256), BASE, shift=shift)
         check_scatters(kernels(tile=256), BASE, shift=shift)
+
+    @pytest.mark.parametrize("case", [PAIRS[2], SHAPES[5], SHAPES[8], SHAPES[15]], ids=str)
+    def test_cells_in_one_launch(case: Case) -> None:
+        check_cells(kernels(tile=small(case)), case)
+
+    def test_cells_that_are_too_many_or_differ() -> None:
+        made = kernels(tile=1024)
+        check_cells(made, replace(BASE, tokens=20), cells=9)
+        pool, share = pool_of(BASE.plan.prefill, 0, 8, 1), BASE.plan.duties(0)[0]
+        table, nbytes = table_of(8, 4, 11, 1), pool.part_bytes(share, 11)
+        outs = [staging(nbytes, shift)[1] for shift in (0, 0, 2)]
+        bound = [made.bind("gather", pool, table, 0, 11, [(share, out)]) for out in outs]
+        assert made.join(bound[:2]) is None, "nothing was prepared, and none is compiled while others wait"
+        made.prepare(pool, "gather", [share])
+        assert made.join(bound[:2]) is not None and made.join(bound) is None and made.join([]) is None
+        other = made.bind("gather", pool_of(BASE.plan.prefill, 0, 8, 2), table, 0, 11, [(share, outs[0])])
+        assert made.join([bound[0], other]) is None
 
     @pytest.mark.parametrize("case", PAIRS[:12:3] + SHAPES, ids=str)
     def test_digests(case: Case) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 import torch
 
 from kvproto.engine.device_streams import DeviceStreams
+from kvproto.engine.joint_launches import JointLaunches
 from kvproto.engine.launches import Launches
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
@@ -54,7 +55,9 @@ class DecodeData:
         #: by prefill group: who writes what to whom
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
-        self.launches = Launches(loop, entries, (lambda _: True) if self.lane.stream is not None else None)
+        self.launches = Launches(loop, entries, (lambda _: True) if self.lane.stream is not None else None, self._go)
+        #: small ones that are launched with the others of their moment
+        self._together = JointLaunches[do.LaunchScatter]()
         self.prepared = PreparedLaunches[do.LaunchScatter, Plan](self._bind)
         self.small = SMALL
         #: regions given when it was last looked what will be scattered, and what of it is not made ready yet
@@ -142,16 +145,33 @@ class DecodeData:
         return ReadyLaunch(entry, plan, launch, effect.offset, end, 0)
 
     def _scatter(self, effect: do.LaunchScatter) -> None:
-        key = effect.room, effect.chunk
         try:
             entry = self.entries[effect.room]
             made = self.prepared.take(effect, entry, self.plans[effect.group])
             self.lane.await_table(entry)
             self.ring.bring(made.first, made.end)
+            if self.launches.hungry is not None and made.end - made.first <= self.small:
+                if self._together.put_aside(effect, made, None):
+                    self._go()
+                return
+            if self._together.asked:
+                self._go()
             ticket = made.launch(self.lane.stream, None)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
-            self._scatter_failed(key, error)
+            self._scatter_failed((effect.room, effect.chunk), error)
             return
+        self._went(effect, ticket)
+
+    def _go(self) -> None:
+        """Launch what was put aside."""
+        for effect, _, ticket in self._together.go(self.kernels, self.lane.stream):
+            if isinstance(ticket, Exception):
+                self._scatter_failed((effect.room, effect.chunk), ticket)
+            else:
+                self._went(effect, ticket)
+
+    def _went(self, effect: do.LaunchScatter, ticket: Ticket) -> None:
+        key = effect.room, effect.chunk
         self.stats["scatters"] += 1
         if not self._scattered(key, ticket):
             self.scatters[key] = ticket

@@ -1,9 +1,10 @@
 """The prefill rank's gathers: from the pool's pages into staging slots.
 
 All go to one stream, so they end in the order in which they were launched and only the oldest has to be asked.
-They are launched one by one, rooms in turn (`launches`), and after each launch the oldest is asked again: a launch
-takes the host as long as a small gather takes the device.  Meanwhile its write is made ready, unless it is small and
-not alone: small writes of one moment are posted as one (`writes`), and that one is not known yet.  A device has `AHEAD`
+They are launched with rooms in turn (`launches`), large ones one by one and small ones of a device together
+(`joint_launches`), and after each launch the oldest is asked again: a launch takes the host as long as a small gather
+takes the device.  Meanwhile its write is made ready, unless it is small and not alone: small writes of one moment are
+posted as one (`writes`), and that one is not known yet.  A device has `AHEAD`
 gathers to do, of small ones `TOGETHER`; more at once would have the write of the first wait until all are launched.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from kvproto.engine.joint_launches import JointLaunches
 from kvproto.engine.launches import TOGETHER, Launches
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
@@ -45,10 +47,12 @@ class Gathers:
         """
         self.loop, self.pool, self.kernels, self.entries, self.shape_of = loop, pool, kernels, entries, shape_of
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
-        self.launches = Launches(loop, entries, self._hungry if staging.lane.stream is not None else None)
+        self.launches = Launches(loop, entries, self._hungry if staging.lane.stream is not None else None, self._go)
         self.prepared = PreparedLaunches[do.LaunchGather, Shape](self._bind)
         self.small, self.ahead = SMALL, AHEAD
         self._going: deque[tuple[Key, Ticket]] = deque()
+        #: small ones that are launched with the others of their moment
+        self._together = JointLaunches[do.LaunchGather]()
         self._later: deque[Callable[[], None]] = deque()
         loop.handlers[do.LaunchGather] = self._ask
 
@@ -74,7 +78,7 @@ class Gathers:
         return ended or fed
 
     def _hungry(self, large: bool) -> bool:  # noqa: FBT001
-        return len(self._going) < (self.ahead if large else TOGETHER)
+        return len(self._going) + len(self._together.asked) < (self.ahead if large else TOGETHER)
 
     def _ask(self, effect: do.LaunchGather) -> None:
         shape = self.shape_of(effect) if self.launches.hungry is not None else None
@@ -97,21 +101,45 @@ class Gathers:
         return ReadyLaunch(entry, shape, launch, start, start + nbytes, share.src_layer + share.layers)
 
     def _launch(self, effect: do.LaunchGather, shape: Shape | None) -> None:
-        key, lane = (effect.room, effect.chunk, effect.peer), self.staging.lane
+        lane = self.staging.lane
         try:
             entry = self.entries[effect.room]
             made = self.prepared.take(effect, entry, shape or self.shape_of(effect))
             lane.await_table(entry)
-            ticket = made.launch(lane.stream, entry.after(effect.first + effect.tokens, made.layers))
-            ticket = self.staging.sent_off(made.first, made.end, ticket)
+            after = entry.after(effect.first + effect.tokens, made.layers)
+            if self.launches.hungry is not None and made.end - made.first <= self.small:
+                if self._together.put_aside(effect, made, after):
+                    self._go()
+                return
+            if self._together.asked:
+                self._go()
+            ticket = made.launch(lane.stream, after)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+            self._fail((effect.room, effect.chunk, effect.peer), error)
+            return
+        self._went(effect, made, ticket)
+
+    def _go(self) -> None:
+        """Launch what was put aside."""
+        alone = len(self._together.asked) == 1
+        for effect, made, ticket in self._together.go(self.kernels, self.staging.lane.stream):
+            if isinstance(ticket, Exception):
+                self._fail((effect.room, effect.chunk, effect.peer), ticket)
+            else:
+                self._went(effect, made, ticket, alone=alone)
+
+    def _went(self, effect: do.LaunchGather, made: ReadyLaunch, ticket: Ticket, *, alone: bool = True) -> None:
+        key = effect.room, effect.chunk, effect.peer
+        try:
+            ticket = self.staging.sent_off(made.first, made.end, ticket)
+        except Exception as error:  # noqa: BLE001  # as above
             self._fail(key, error)
             return
         if not self._going and self._over(key, ticket):
             return
         self._going.append((key, ticket))
         large = made.end - made.first > self.small
-        if large or (len(self._going) == 1 and not self.launches):
+        if large or (alone and len(self._going) == 1 and not self.launches):
             self.meanwhile(effect)
         if large or not self.launches:
             self._look()

@@ -14,7 +14,7 @@ A device works while the host goes on, and waits while the host does something e
 kept if the device has too little to do (`hungry`) and nothing waits, and `feed` launches what was kept as soon as that
 is so again: else the KV of 64 rooms that is there at the same moment lies for the 3 ms that one pass needs to hear of
 it.  Small ones take the device no time: they wait for the frames of their pass, or until there are `TOGETHER`, and go
-together, since what has just run is in the processor's caches and takes a third of the time.
+together, as one launch where that can be (`joint_launches`).
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ class Launches:
     """Launches that wait, by room; the last thing that a pass does."""
 
     def __init__(
-        self, loop: EventLoop, entries: Mapping[int, RoomEntry], hungry: Callable[[bool], bool] | None = None
+        self, loop: EventLoop, entries: Mapping[int, RoomEntry], hungry: Callable[[bool], bool] | None = None,
+        go: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """`hungry`: whether the device has too little to do for it to be given large ones (true), or small ones; None:
-        there is none.
+        there is none.  `go` launches what was put aside to go together.
         """
-        self.loop, self.entries, self.hungry = loop, entries, hungry
+        self.loop, self.entries, self.hungry, self.go = loop, entries, hungry, go
         self._rooms: dict[int, deque[Callable[[], None]]] = {}
         #: of these rooms large ones wait
         self._large: set[int] = set()
@@ -86,6 +87,9 @@ class Launches:
             self.loop.settle()
             if real() - began >= LAUNCH_S or (goes_on is not None and not goes_on()):
                 break
+        if self.hungry is not None:
+            self.go()
+            self.loop.settle()
         return True
 
     def _turn(self) -> int:

@@ -227,6 +227,17 @@ class SlowKernels(Kernels):
             pool, table, first, tokens, parts, digest=digest
         ))  # fmt: skip
 
+    def bind(
+        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart]
+    ) -> Launch:  # fmt: skip
+        """As the contract of kernels has it."""
+        return SlowLaunch(self, side, (pool, table, first, tokens, parts))
+
+    def join(self, launches: Sequence[Launch]) -> Launch | None:
+        """As the contract of kernels has it: one piece of work, and one mark behind it."""
+        joined = [each for each in launches if isinstance(each, SlowLaunch)]
+        return SlowJoint(joined) if len(joined) == len(launches) else None
+
     def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
         """As the contract of kernels has it, when the stream runs."""
         copy = self._inner.cross(pool, crossings)
@@ -239,18 +250,69 @@ class SlowKernels(Kernels):
         """Do this when the stream comes to it."""
         if after is not None:
             stream.wait_event(after)
+        name = side, self.whose(table), first
+        return EventTicket(stream.put(name, lambda: self.watched(side, pool, table, first, tokens, act)), [])
 
-        def run() -> None:
-            begin = table.storage_offset()  # tables may be parts of one
-            pages = range(begin + first // pool.page_size, begin - (-(first + tokens) // pool.page_size))
-            for coming in self.device.coming.get(table.untyped_storage().data_ptr(), ()):
-                if max(coming.start, pages.start) < min(coming.stop, pages.stop):
-                    raise AssertionError(f"a {side} of tokens {first}..{first + tokens - 1} reads a page table "
-                                         "that is not on the device yet")  # fmt: skip
-            self.watch(side, table, first, tokens)
-            act()
+    def watched(
+        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, act: Callable[[], object]
+    ) -> None:  # fmt: skip
+        """Do it, if the pages that it reads are there."""
+        begin = table.storage_offset()  # tables may be parts of one
+        pages = range(begin + first // pool.page_size, begin - (-(first + tokens) // pool.page_size))
+        for coming in self.device.coming.get(table.untyped_storage().data_ptr(), ()):
+            if max(coming.start, pages.start) < min(coming.stop, pages.stop):
+                raise AssertionError(f"a {side} of tokens {first}..{first + tokens - 1} reads a page table "
+                                     "that is not on the device yet")  # fmt: skip
+        self.watch(side, table, first, tokens)
+        act()
 
-        return EventTicket(stream.put((side, self.whose(table), first), run), [])
+    def moves(self, side: Side) -> Callable[..., object]:
+        """What does it."""
+        return self._inner.gather_parts if side == "gather" else self._inner.scatter
+
+
+class SlowLaunch:
+    """A cell that is bound."""
+
+    def __init__(self, kernels: SlowKernels, side: Side, cell: tuple[Any, ...]) -> None:
+        self.kernels, self.side, self.cell = kernels, side, cell
+
+    def __call__(self, stream: Any, after: Any) -> Ticket:
+        """As the contract of kernels has it."""
+        return SlowJoint([self])(stream, after)
+
+    def run(self) -> None:
+        """Do it."""
+        pool, table, first, tokens, parts = self.cell
+        move = self.kernels.moves(self.side)
+        self.kernels.watched(
+            self.side, pool, table, first, tokens, lambda: move(pool, table, first, tokens, parts)
+        )  # fmt: skip
+
+    @property
+    def name(self) -> tuple[object, ...]:
+        """What it is called."""
+        _, table, first, _, _ = self.cell
+        return self.side, self.kernels.whose(table), first
+
+
+class SlowJoint:
+    """Several in one."""
+
+    def __init__(self, launches: Sequence[SlowLaunch]) -> None:
+        self.launches = launches
+
+    def __call__(self, stream: FakeStream, after: Any) -> Ticket:
+        """As the contract of kernels has it."""
+        if after is not None:
+            stream.wait_event(after)
+        first, *others = [each.name for each in self.launches]
+        return EventTicket(stream.put((*first, *others), self.run), [])
+
+    def run(self) -> None:
+        """Do all of them."""
+        for each in self.launches:
+            each.run()
 
 
 class SlowCopy:

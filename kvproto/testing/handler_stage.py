@@ -77,12 +77,13 @@ class HandlerStage(EngineStage):
     """One prefill and one decode rank on a fake device."""
 
     def __init__(
-        self, *, slots: int, ranks: int = 1, route: Route = "staged", ahead: int = AHEAD, maps: bool = False
+        self, *, slots: int, ranks: int = 1, route: Route = "staged", ahead: int = AHEAD, maps: bool = False,
+        small: int = 0,
     ) -> None:  # fmt: skip
         """`ranks` of the prefill group; gathers that a device is given `ahead`; `maps`: pools can be addressed by
-        one another.
+        one another; bytes of a `small` part.
         """
-        self.ahead, self.maps = ahead, maps
+        self.ahead, self.maps, self.small = ahead, maps, small
         self.device, self.computed = FakeDevice(), dict[tuple[int, int], int]()
         self.slow = SlowKernels(self.device, self._whose, self._watch)
         self.rooms: list[Room] = []
@@ -109,7 +110,7 @@ class HandlerStage(EngineStage):
             endpoint = super().make_prefill(index)
         data = inside(endpoint).data
         data.kernels = data.gathers.kernels = data.mapped.kernels = self.slow
-        data.gathers.small, data.gathers.ahead = 0, self.ahead
+        data.gathers.small, data.gathers.ahead = self.small, self.ahead
         return endpoint
 
     def make_decode(self, index: int) -> DecodeEndpoint:
@@ -118,7 +119,7 @@ class HandlerStage(EngineStage):
             endpoint = super().make_decode(index)
         data = inside(endpoint).data
         data.kernels = self.slow
-        data.small = 0
+        data.small = self.small
         return endpoint
 
     def _on_device(self, handlers: Any, rank: str) -> Any:

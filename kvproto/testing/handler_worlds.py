@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from kvproto.engine.gathers import AHEAD
+from kvproto.engine.prepared_writes import SMALL
 from kvproto.rank.settings import Route
 from kvproto.testing.handler_snapshot import rank_of, snapshot
 from kvproto.testing.handler_stage import HandlerStage
@@ -33,7 +34,8 @@ class HandlerWorld(msgspec.Struct, frozen=True):
     """`rooms` of `chunks` each on so many `slots`; `faults`, each of which may happen once.
 
     `passes`: a pass of the loops is a move of its own; else they pass until they rest after each move.
-    `ahead`: gathers that a device is given.  `maps`: kernels reach the peer's pages.
+    `ahead`: gathers that a device is given; `small`: bytes of a part up to which they are launched together.
+    `maps`: kernels reach the peer's pages.
     `later`: that forwards are queued is a move of its own; else they are when the room is opened.
     """
 
@@ -49,6 +51,7 @@ class HandlerWorld(msgspec.Struct, frozen=True):
     ahead: int = AHEAD
     maps: bool = False
     later: bool = False
+    small: int = 0
 
 
 class Explored(msgspec.Struct):
@@ -79,6 +82,7 @@ WORLDS: dict[str, HandlerWorld] = {
     "over-pages": HandlerWorld(route="pages", faults=("fail", "doubt")),
     "mapped": HandlerWorld(route="pages", maps=True, at_once=False, paged=False, later=True, faults=("kernel", "cut")),
     "one-ahead": HandlerWorld(chunks=2, slots=2, ahead=1),
+    "together": HandlerWorld(chunks=2, slots=2, at_once=False, faults=("kernel",), small=SMALL),
     "pass-by-pass": HandlerWorld(passes=True, at_once=False, paged=False),
 }
 LARGE: dict[str, HandlerWorld] = {
@@ -208,7 +212,8 @@ class Exploration:
     def _stage(self) -> HandlerStage:
         world = self.world
         return HandlerStage(
-            slots=world.slots, ranks=world.ranks, route=world.route, ahead=world.ahead, maps=world.maps
+            slots=world.slots, ranks=world.ranks, route=world.route, ahead=world.ahead, maps=world.maps,
+            small=world.small,
         )  # fmt: skip
 
     def _walk(self, stage: HandlerStage) -> None:

@@ -168,6 +168,12 @@ class Kernels(Protocol):
         move = self.gather_parts if side == "gather" else self.scatter
         return lambda stream, after: move(pool, table, first, tokens, parts, stream=stream, after=after)
 
+    def join(self, launches: Sequence[Launch]) -> Launch | None:  # noqa: ARG002
+        """What launches all of these, which `bind` has made, for less than each by itself; None: there is nothing.
+
+        Its ticket is that of all of them.  If it raises, none was launched."""
+        return None
+
     def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:  # noqa: ARG002
         """A copy straight into a peer's pages, where they are mapped here; None: these kernels have none.
 

@@ -18,11 +18,12 @@ from typing import Any
 import torch
 import triton
 
+from kvproto.io.kernels.cells import move_cells
 from kvproto.io.kernels.pool import Pool, Side, Slice
 from kvproto.io.kernels.tile import MAX_PARTS, move
 
 INTERPRETED = not isinstance(move, triton.runtime.JITFunction)
-RUN_TIME_ARGUMENTS = 7 + MAX_PARTS
+RUN_TIME_ARGUMENTS, CELL_ARGUMENTS = 7 + MAX_PARTS, 2 + 4 * MAX_PARTS
 MAX_ROWS = 1024
 """Units in a program; so many only where units are of a few bytes."""
 MAX_UNITS = 2**31 - 2**16
@@ -56,6 +57,34 @@ class KernelTuning:
 BEST = KernelTuning()
 
 
+@dataclass(slots=True)
+class Copy:
+    """One cell to be copied: of which batch, the programs that it takes, and the kernel's arguments; called with the
+    raw stream on which it is to be queued."""
+
+    batch: Batch
+    launch: Launcher
+    #: whether its staged parts lie at multiples of 16 bytes
+    aligned: bool
+    programs: int
+    arguments: tuple[int, ...]
+
+    def __call__(self, stream: int) -> None:
+        self.launch(self.programs, *self.batch.grid, stream, *self.arguments)
+
+
+@dataclass(slots=True)
+class Cells:
+    """Copies of one batch that are one launch, as `Copy` is."""
+
+    launch: Launcher
+    grid: tuple[int, int, int]
+    arguments: tuple[int, ...]
+
+    def __call__(self, stream: int) -> None:
+        self.launch(*self.grid, stream, *self.arguments)
+
+
 class Batch:
     """Up to eight parts of a cut: constants, the table of addresses, and the compiled kernels, by alignment."""
 
@@ -78,7 +107,7 @@ class Batch:
         #: Distinct (units of a token, units of a program), of K and of V.
         self._paces = tuple({(max(groups) * piece, row) for piece, row in zip(pieces, rows, strict=True)})
         self.max_tokens = MAX_UNITS // self.parts // max(units for units, _ in self._paces)
-        self._grid = self._layers, len(units)
+        self.grid = self._layers, len(units)
         addresses = _addresses(pool, slices, self._layers)
         sizes = [part.layers * part.heads for part in slices]
         self.entries = sum(sizes)
@@ -91,29 +120,58 @@ class Batch:
             rows[0], rows[-1], alike, self._mixed, max(groups), side == "gather", digests,
         )  # fmt: skip
         self._launchers: dict[int, Launcher] = {}
+        #: how many cells can be copied at once, and what does it where their parts lie at multiples of 16 bytes
+        self._most = 1 if digests else MAX_PARTS // self.parts
+        self._cells: Launcher | None = None
 
     def launcher(self, low_bits: int) -> Launcher:
         """The compiled kernel for staged parts whose addresses, or-ed together, end in these four bits."""
         found = self._launchers.get(low_bits)
         if found is None:
-            align = gcd(self._align, low_bits)
-            made = _launcher((*self._constants, min(align, 8), align), self._warps)
-            found = self._launchers.setdefault(low_bits, made)
+            constants = *self._constants, *self._aligned(low_bits)
+            found = self._launchers.setdefault(low_bits, _launcher(move, RUN_TIME_ARGUMENTS, constants, self._warps))
         return found
+
+    def _aligned(self, low_bits: int) -> tuple[int, int]:
+        align = gcd(self._align, low_bits)
+        return min(align, 8), align
+
+    def prepare_cells(self) -> None:
+        """Make what `join` needs, where it can be of use."""
+        if self._most > 1 and self._cells is None:
+            constants = self._most, *self._constants, *self._aligned(0)
+            self._cells = _launcher(move_cells, CELL_ARGUMENTS, constants, self._warps)
+
+    def join(self, copies: Sequence[Copy]) -> list[Callable[[int], None]] | None:
+        """These copies, all of this batch, in as few launches as can be; None: nothing was made ready for that."""
+        if self._cells is None or not all(copy.aligned for copy in copies):
+            return None
+        return [self._joined(copies[at : at + self._most]) for at in range(0, len(copies), self._most)]
+
+    def _joined(self, copies: Sequence[Copy]) -> Callable[[int], None]:
+        if len(copies) == 1 or self._cells is None:
+            return copies[0]
+        cells = [copy.arguments for copy in copies]
+        none = (0,) * (MAX_PARTS - len(cells))
+        tables, firsts, tokens = ((*(cell[at] for cell in cells), *none) for at in (1, 2, 3))
+        staged = [part for cell in cells for part in cell[7 : 7 + self.parts]]
+        grid = max(copy.programs for copy in copies) * self._most, *self.grid
+        unused = (0,) * (MAX_PARTS - len(staged))
+        arguments = self._places, self._layers, *tables, *firsts, *tokens, *staged, *unused
+        return Cells(self._cells, grid, arguments)
 
     def bind(
         self, pages: int, first: int, tokens: int, staged: Sequence[int], digests: int, entries: int
-    ) -> Callable[[int], None]:  # fmt: skip
-        """The copy, to be queued on the raw stream that is given to it. `pages`, `staged` and `digests` are addresses:
-        of the page table, of each staged part, of this batch's first digest in a table of `entries` a row."""
+    ) -> Copy:  # fmt: skip
+        """The copy, to be queued. `pages`, `staged` and `digests` are addresses: of the page table, of each staged
+        part, of this batch's first digest in a table of `entries` a row."""
         bits, programs, together = 0, 0, self.parts if self._mixed else 1
         for address in staged:
             bits |= address
         for units, rows in self._paces:
             programs = max(programs, -(-tokens * units * together // rows))
-        launch, grid = self.launcher(bits & 15), (programs * self.parts // together, *self._grid)
         arguments = self._places, pages, first, tokens, self._layers, digests, entries, *staged, *self._unused
-        return lambda stream: launch(*grid, stream, *arguments)
+        return Copy(self, self.launcher(bits & 15), not bits & 15, programs * self.parts // together, arguments)
 
 
 Launcher = Callable[..., None]
@@ -130,15 +188,15 @@ def _addresses(pool: Pool, slices: Sequence[Slice], layers: int) -> list[int]:
     ]
 
 
-def _launcher(constants: tuple[Any, ...], warps: int) -> Launcher:
+def _launcher(function: Any, arguments: int, constants: tuple[Any, ...], warps: int) -> Launcher:
     """The kernel compiled for these constants, launched without Triton's look at each argument."""
     if INTERPRETED:
-        return lambda x, y, z, _, *arguments: move[x, y, z](*arguments, *constants, num_warps=warps)
+        return lambda x, y, z, _, *given: function[x, y, z](*given, *constants, num_warps=warps)
     with COMPILING:
-        kernel = move.warmup(*[0] * RUN_TIME_ARGUMENTS, *constants, grid=(1, 1, 1), num_warps=warps)
-        run, function, packed = kernel.run, kernel.function, kernel.packed_metadata
+        kernel = function.warmup(*[0] * arguments, *constants, grid=(1, 1, 1), num_warps=warps)
+        run, compiled, packed = kernel.run, kernel.function, kernel.packed_metadata
 
-    def launch(x: int, y: int, z: int, stream: int, *arguments: int) -> None:
-        run(x, y, z, stream, function, packed, None, None, None, *arguments, *constants)
+    def launch(x: int, y: int, z: int, stream: int, *given: int) -> None:
+        run(x, y, z, stream, compiled, packed, None, None, None, *given, *constants)
 
     return launch

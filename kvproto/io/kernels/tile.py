@@ -30,7 +30,7 @@ import triton.language as tl
 from kvproto.io.kernels.count import count
 
 MAX_PARTS = 8
-"""Parts that one launch can serve."""
+"""Parts that one launch can serve, of all its cells."""
 
 
 def _aimed(address: tl.tensor, ALIGN: tl.constexpr, WORD: tl.constexpr) -> Any:
@@ -90,39 +90,56 @@ def _copy(
 copy = triton.jit(_copy)
 
 
-def _move(
-    places: tl.int64, table: tl.int64, first: tl.int32, tokens: tl.int32, layers: tl.int32,
-    digests: tl.int64, entries: tl.int32,
-    part0: tl.int64, part1: tl.int64, part2: tl.int64, part3: tl.int64,
-    part4: tl.int64, part5: tl.int64, part6: tl.int64, part7: tl.int64,
-    PARTS: tl.constexpr, KINDS: tl.constexpr, GROUPS: tl.constexpr, PAGE: tl.constexpr,
-    K_PAGE: tl.constexpr, K_TOKEN: tl.constexpr, K_GROUP: tl.constexpr, K_UNIT: tl.constexpr, K_PIECES: tl.constexpr,
-    V_PAGE: tl.constexpr, V_TOKEN: tl.constexpr, V_GROUP: tl.constexpr, V_UNIT: tl.constexpr, V_PIECES: tl.constexpr,
-    K_ROWS: tl.constexpr, V_ROWS: tl.constexpr, ALIKE: tl.constexpr, MIXED: tl.constexpr, HEADS: tl.constexpr,
-    GATHER: tl.constexpr, DIGESTS: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
-) -> None:  # fmt: skip
-    """One tile. `places` is a table of int64: the pool's address of each (part, K or V, layer), with the part's first
-    head in it, `layers` a part; then each part's groups; then each part's layers, and its first entry among the
-    digests. GROUPS is 0 where parts differ; HEADS is the most groups that a part has."""
+def _chosen(
+    at: tl.tensor,
+    one0: tl.tensor, one1: tl.tensor, one2: tl.tensor, one3: tl.tensor,
+    one4: tl.tensor, one5: tl.tensor, one6: tl.tensor, one7: tl.tensor,
+    COUNT: tl.constexpr,
+) -> Any:  # fmt: skip
+    """The argument of this number, of the first COUNT."""
+    found = one0
+    if COUNT > 1:
+        found = tl.where(at == 1, one1, found)
+        found = tl.where(at == 2, one2, found)
+        found = tl.where(at == 3, one3, found)
+    if COUNT > 4:
+        found = tl.where(at == 4, one4, found)
+        found = tl.where(at == 5, one5, found)
+        found = tl.where(at == 6, one6, found)
+        found = tl.where(at == 7, one7, found)
+    return found
+
+
+chosen = triton.jit(_chosen)
+
+
+def _dealt(program: tl.tensor, PARTS: tl.constexpr, MIXED: tl.constexpr, ROWS: tl.constexpr) -> Any:
+    """The parts and the units of this program."""
     if MIXED:
-        unit = tl.program_id(0) * K_ROWS + tl.arange(0, K_ROWS)
+        unit = program * ROWS + tl.arange(0, ROWS)
         part = unit % PARTS
         unit = unit // PARTS
     else:
-        part = tl.program_id(0) % PARTS
-        unit = tl.program_id(0) // PARTS * K_ROWS + tl.arange(0, K_ROWS)
+        part = program % PARTS
+        unit = program // PARTS * ROWS + tl.arange(0, ROWS)
+    return part, unit
+
+
+dealt = triton.jit(_dealt)
+
+
+def _tile(
+    places: tl.tensor, table: tl.tensor, first: tl.tensor, tokens: tl.tensor, layers: tl.tensor,
+    digests: tl.tensor, entries: tl.tensor, program: tl.tensor, part: tl.tensor, unit: tl.tensor, staged: tl.tensor,
+    PARTS: tl.constexpr, KINDS: tl.constexpr, GROUPS: tl.constexpr, PAGE: tl.constexpr,
+    K_PAGE: tl.constexpr, K_TOKEN: tl.constexpr, K_GROUP: tl.constexpr, K_UNIT: tl.constexpr, K_PIECES: tl.constexpr,
+    V_PAGE: tl.constexpr, V_TOKEN: tl.constexpr, V_GROUP: tl.constexpr, V_UNIT: tl.constexpr, V_PIECES: tl.constexpr,
+    K_ROWS: tl.constexpr, V_ROWS: tl.constexpr, ALIKE: tl.constexpr, HEADS: tl.constexpr,
+    GATHER: tl.constexpr, DIGESTS: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
+) -> None:  # fmt: skip
+    """These units of one layer's K or V."""
     layer = tl.program_id(1)
     kind = tl.program_id(2)
-    staged = part0.to(tl.int64)
-    if PARTS > 1:
-        staged = tl.where(part == 1, part1, staged)
-        staged = tl.where(part == 2, part2, staged)
-        staged = tl.where(part == 3, part3, staged)
-    if PARTS > 4:
-        staged = tl.where(part == 4, part4, staged)
-        staged = tl.where(part == 5, part5, staged)
-        staged = tl.where(part == 6, part6, staged)
-        staged = tl.where(part == 7, part7, staged)
     base = tl.load(places.to(tl.pointer_type(tl.int64)) + (part * KINDS + kind) * layers + layer)
     held_layers = layers
     groups = tl.full([], GROUPS, tl.int32)
@@ -149,12 +166,39 @@ def _move(
             HEADS, GATHER, DIGESTS, WORD, ALIGN,
         )  # fmt: skip
     else:
-        v_unit = tl.program_id(0) // PARTS * V_ROWS + tl.arange(0, V_ROWS)
+        v_unit = program // PARTS * V_ROWS + tl.arange(0, V_ROWS)
         copy(
             base, staged + k_layer * held_layers + v_layer * layer, held, table, first, tokens, v_unit, groups,
             kind, digests, entries, entry, PAGE, V_PAGE, V_TOKEN, V_GROUP, V_UNIT, V_PIECES, V_ROWS,
             HEADS, GATHER, DIGESTS, WORD, ALIGN,
         )  # fmt: skip
+
+
+tile = triton.jit(_tile)
+
+
+def _move(
+    places: tl.int64, table: tl.int64, first: tl.int32, tokens: tl.int32, layers: tl.int32,
+    digests: tl.int64, entries: tl.int32,
+    part0: tl.int64, part1: tl.int64, part2: tl.int64, part3: tl.int64,
+    part4: tl.int64, part5: tl.int64, part6: tl.int64, part7: tl.int64,
+    PARTS: tl.constexpr, KINDS: tl.constexpr, GROUPS: tl.constexpr, PAGE: tl.constexpr,
+    K_PAGE: tl.constexpr, K_TOKEN: tl.constexpr, K_GROUP: tl.constexpr, K_UNIT: tl.constexpr, K_PIECES: tl.constexpr,
+    V_PAGE: tl.constexpr, V_TOKEN: tl.constexpr, V_GROUP: tl.constexpr, V_UNIT: tl.constexpr, V_PIECES: tl.constexpr,
+    K_ROWS: tl.constexpr, V_ROWS: tl.constexpr, ALIKE: tl.constexpr, MIXED: tl.constexpr, HEADS: tl.constexpr,
+    GATHER: tl.constexpr, DIGESTS: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
+) -> None:  # fmt: skip
+    """One tile. `places` is a table of int64: the pool's address of each (part, K or V, layer), with the part's first
+    head in it, `layers` a part; then each part's groups; then each part's layers, and its first entry among the
+    digests. GROUPS is 0 where parts differ; HEADS is the most groups that a part has."""
+    program = tl.program_id(0)
+    part, unit = dealt(program, PARTS, MIXED, K_ROWS)
+    staged = chosen(part, part0.to(tl.int64), part1, part2, part3, part4, part5, part6, part7, PARTS)
+    tile(
+        places, table, first, tokens, layers, digests, entries, program, part, unit, staged,
+        PARTS, KINDS, GROUPS, PAGE, K_PAGE, K_TOKEN, K_GROUP, K_UNIT, K_PIECES,
+        V_PAGE, V_TOKEN, V_GROUP, V_UNIT, V_PIECES, K_ROWS, V_ROWS, ALIKE, HEADS, GATHER, DIGESTS, WORD, ALIGN,
+    )  # fmt: skip
 
 
 move: Any = triton.jit(

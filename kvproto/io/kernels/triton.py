@@ -30,7 +30,7 @@ from kvproto.io.kernels.base import (
     check_call,
     need,
 )
-from kvproto.io.kernels.batch import BEST, INTERPRETED, MAX_UNITS, Batch, KernelTuning
+from kvproto.io.kernels.batch import BEST, INTERPRETED, MAX_UNITS, Batch, Copy, KernelTuning
 from kvproto.io.kernels.crossing import Crossing, PagesCopy
 from kvproto.io.kernels.tile import MAX_PARTS
 from kvproto.layout.plan import Share
@@ -40,13 +40,28 @@ __all__ = ["INTERPRETED", "KernelTuning", "TritonKernels"]
 class DeviceCopy:
     """A share on its way into a peer's pages, by kernels of this device."""
 
-    def __init__(self, launch: Callable[..., Ticket], copies: Sequence[PagesAcross]) -> None:
+    def __init__(self, launch: Callable[..., Launch], copies: Sequence[PagesAcross]) -> None:
         self._launch, self._copies = launch, copies
 
     def bind(self, table: torch.Tensor, theirs: torch.Tensor, first: int, tokens: int) -> Launch:
         """As the contract has it."""
         tables = table.data_ptr(), theirs.data_ptr()
-        return partial(self._launch, [copy.bind(*tables, first, tokens) for copy in self._copies], (table, theirs))
+        return self._launch([copy.bind(*tables, first, tokens) for copy in self._copies], (table, theirs))
+
+
+class DeviceLaunch:
+    """Cells that are bound, as the contract of `Launch` has it."""
+
+    __slots__ = ("copies", "held", "kernels", "place")
+
+    def __init__(
+        self, kernels: TritonKernels, place: int, copies: Sequence[Callable[[int], None]], held: object
+    ) -> None:  # fmt: skip
+        """`held`: what the addresses are of, not to be freed while the launch is kept."""
+        self.kernels, self.place, self.copies, self.held = kernels, place, copies, held
+
+    def __call__(self, stream: Any, after: Any) -> Ticket:
+        return self.kernels.launch(self.place, self.copies, stream, after)
 
 
 ALONE = "alone"
@@ -78,6 +93,7 @@ class TritonKernels:
                 found = cut.plans.get((self, digests)) or self._make(pool, side, cut, digests=digests)
                 for batch in found:
                     batch.launcher(0)
+                    batch.prepare_cells()
                 if some in alone:
                     cut.plans[self, digests, ALONE] = found
 
@@ -104,7 +120,7 @@ class TritonKernels:
     def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
         with self._at(pool.place):
             copies = [PagesAcross(each, pool.device, self._across) for each in crossings]
-        return DeviceCopy(partial(self._launch, pool.place), copies)
+        return DeviceCopy(partial(DeviceLaunch, self, pool.place), copies)
 
     def _make(self, pool: Pool, side: Side, cut: SliceCopy, *, digests: bool) -> list[Batch]:
         slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
@@ -152,7 +168,7 @@ class TritonKernels:
         with self._at(pool.place):
             batches = self._batches(pool, side, shares, cut, digests=digest is not None)
             pages, staged = table.data_ptr(), [buffer.data_ptr() for buffer in buffers]
-            digests, copies, at = 0 if digest is None else digest.data_ptr(), list[Callable[[int], None]](), 0
+            digests, copies, at = 0 if digest is None else digest.data_ptr(), list[Copy](), 0
             for batch in batches:
                 if tokens > batch.max_tokens or first + tokens > MAX_UNITS:
                     last = first + tokens - 1
@@ -161,12 +177,18 @@ class TritonKernels:
                 copies.append(batch.bind(pages, first, tokens, ours, digests, cut.entries))
                 at += batch.parts
                 digests += 8 * batch.entries if digests else 0
-        held = table, buffers, digest  # what the addresses are of: not to be freed while the launch is kept
-        return partial(self._launch, pool.place, copies, held)
+        return DeviceLaunch(self, pool.place, copies, (table, buffers, digest))
 
-    def _launch(
-        self, place: int, copies: Sequence[Callable[[int], None]], _held: object, stream: Any, after: Any
-    ) -> Ticket:  # fmt: skip
+    def join(self, launches: Sequence[Launch]) -> Launch | None:
+        bound = [each for each in launches if isinstance(each, DeviceLaunch) and len(each.copies) == 1]
+        copies = [copy for each in bound if isinstance(copy := each.copies[0], Copy)]
+        if not copies or len(copies) < len(launches) or any(copy.batch is not copies[0].batch for copy in copies):
+            return None
+        joined = copies[0].batch.join(copies)
+        return None if joined is None else DeviceLaunch(self, bound[0].place, joined, launches)
+
+    def launch(self, place: int, copies: Sequence[Callable[[int], None]], stream: Any, after: Any) -> Ticket:
+        """Queue these copies."""
         if INTERPRETED:
             for copy in copies:
                 copy(0)
