@@ -46,6 +46,8 @@ class DecodeData:
             loop, rank, pool, kernels, transport, entries,
         )  # fmt: skip
         self.lane = DeviceStreams(pool.device)
+        if self.lane.stream is not None:
+            loop.bulk.append(self.lane)
         self.ring = Staging(rank.settings.ring_bytes, self.lane, staging)
         self.memory = open_memory(
             transport, self.ring.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
@@ -84,8 +86,6 @@ class DecodeData:
 
     def poll(self) -> bool:
         """What has arrived, finished scatters; and the transport's own progress."""
-        if self.lane.unplaced:
-            self.lane.place_all()
         news = self.transport.poll()
         for event in news:
             if isinstance(event, Arrived):

@@ -5,7 +5,7 @@ nothing else, and the forward not for them. Stores into a peer's pages have one 
 launched when their KV is there, the peer counts on their end, and a gather before them may wait for a forward that
 hangs. Page tables are sent on a third one: an engine may open a room at any
 time, and a copy from ordinary memory waits for its stream, which may be waiting for a forward.  The tables of rooms
-that were opened in one pass of the loop are one copy (`put_off`, `place_all`).
+that were opened in one pass of the loop are one copy (`put_off`, `run`), unless one is needed before.
 
 What is ordered by whom: a gather waits for the event that came with `produced`; every launch that is the first to
 read a table waits for the table; an engine that reads pages after `finished` needs nothing, the scatter is over.
@@ -126,6 +126,17 @@ class DeviceStreams:
                 first, end = end, end + len(entry.pages)
                 entry.placed = event  # first: another thread may copy the two
                 entry.table = whole[first:end]
+
+    def run(self) -> bool:
+        """Put them there at the end of each pass of the loop; whether there were any."""
+        if not self.unplaced:
+            return False
+        self.place_all()
+        return True
+
+    def __len__(self) -> int:
+        """Rooms whose tables are not on their way."""
+        return len(self.unplaced)
 
     def await_table(self, entry: RoomEntry) -> None:
         """What is launched next reads the room's table: have it wait, if the table is still on its way."""

@@ -53,6 +53,8 @@ class PrefillData:
         """The slots' size comes from the rank's settings; the largest part is a whole chunk of what this rank holds."""
         self.loop, self.rank, self.kernels, self.transport, self.entries = loop, rank, kernels, transport, entries
         self.lane = DeviceStreams(pool.device)
+        if self.lane.stream is not None:
+            loop.bulk.append(self.lane)
         _, heads = rank.layout.heads_of(rank.index)
         _, layers = rank.layout.layers_of(rank.index)
         self.slot_bytes = rank.settings.slot_bytes or rank.grid * layers * heads * rank.layout.cell_bytes
@@ -108,8 +110,6 @@ class PrefillData:
         """Finished gathers, ended writes, writes that found no room before."""
         if self.writes.stored:
             self.writes.stored.clear()
-        if self.lane.unplaced:
-            self.lane.place_all()
         moved = self.gathers.poll()
         news = self.transport.poll()
         for event in news:
