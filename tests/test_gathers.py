@@ -64,7 +64,7 @@ class World:
             logs=SimpleNamespace(part=lambda *about: self.told.append(about)),
         )  # fmt: skip
         staging: Any = SimpleNamespace(
-            parts=defaultdict(object), sent_off=self.sent_off, lane=lane,
+            parts=defaultdict(object), sent_off=self.sent_off, lane=lane, twins=True,
         )  # fmt: skip
         self.gathers = Gathers(
             loop, cast("Any", "pool"), cast("Any", self), self.entries, staging, SLOT,

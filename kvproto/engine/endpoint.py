@@ -243,10 +243,13 @@ class Endpoint:
         rooms: list[Room] = []
         early: list[Room] = []
         for room in _drain(self._released):
-            (rooms if self._entries[room.key].handed else early).append(room)
+            key = room.key
+            if self._entries[key].handed:
+                rooms.append(room)
+                del self._entries[key]
+            else:
+                early.append(room)
         self._released.extendleft(reversed(early))
-        for room in rooms:
-            del self._entries[room.key]
         return rooms
 
     def wait_news(self, timeout: float | None = None) -> bool:

@@ -130,11 +130,12 @@ class Gathers:
 
     def _went(self, effect: do.LaunchGather, made: ReadyLaunch, ticket: Ticket, *, alone: bool = True) -> None:
         key = effect.room, effect.chunk, effect.peer
-        try:
-            ticket = self.staging.sent_off(made.first, made.end, ticket)
-        except Exception as error:  # noqa: BLE001  # as above
-            self._fail(key, error)
-            return
+        if self.staging.twins:
+            try:
+                ticket = self.staging.sent_off(made.first, made.end, ticket)
+            except Exception as error:  # noqa: BLE001  # as above
+                self._fail(key, error)
+                return
         if not self._going and self._over(key, ticket):
             return
         self._going.append((key, ticket))

@@ -183,7 +183,7 @@ class PrefillEndpoint(Endpoint):
             raise ArgumentError(f"{room} still reads pages that were withdrawn: give others when `withdrawn` says so")
         held, tokens = self.pool.layers, operator.index(tokens)
         depth = need_layers(room, entry, tokens, layers, held)
-        placed = self._data.lane.extend(entry, more)
+        placed = self._data.lane.extend(entry, more) if len(more) else None
         if depth == held:
             entry.full = max(entry.full, tokens)
         else:
