@@ -40,6 +40,7 @@ class Asked:
         self.parts: list[list[Any]] = []
         self.brought: list[tuple[int, int]] = []
         self.data.kernels = cast("Any", SimpleNamespace(bind=self.bind))
+        self.data.ring.twins = True
         self.data.ring.bring = lambda *where: self.brought.append(where)  # type: ignore[method-assign]
 
     def bind(self, side: str, _pool: Any, _table: Any, first: int, tokens: int, parts: list[Any]) -> Any:

@@ -149,7 +149,8 @@ class DecodeData:
             entry = self.entries[effect.room]
             made = self.prepared.take(effect, entry, self.plans[effect.group])
             self.lane.await_table(entry)
-            self.ring.bring(made.first, made.end)
+            if self.ring.twins:
+                self.ring.bring(made.first, made.end)
             if self.launches.hungry is not None and made.end - made.first <= self.small:
                 if self._together.put_aside(effect, made, None):
                     self._go()

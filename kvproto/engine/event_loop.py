@@ -3,8 +3,9 @@
 One thread, and nothing in it blocks.  A pass (`poll`) drains the sources (calls, what finished elsewhere, frames of the
 control plane, timers), each up to a bound, hands every event to the party, and carries out the effects that come back,
 in order.  What an effect raises at once is queued as an event and handled in the same pass.  A pass with many calls or
-frames looks at the other sources in between, `EVERY` so many: what has finished elsewhere waits for few of them, not
-for all.  Such a pass takes its time, and a lease may end in it: each call, frame and queued event has its own time.
+frames looks at the other sources in between, after `EVERY` so many if these have taken `LOOK_S`: what has finished
+elsewhere waits for few of them, not for all, and what is cheap is not interrupted for a look that costs more.  Such a
+pass takes its time, and a lease may end in it: each call, frame and queued event has its own time.
 
 The bound of calls and frames is a count and a cost: a pass that has taken `PASS_S` takes at most `EVERY` more of each,
 and the next one begins with the rest.  So however dear those of a burst are, timers fire and answers leave in between.
@@ -37,6 +38,8 @@ from kvproto.io.control.control import Control, Peer
 FAST, SLOW = 50e-6, 250e-6
 LIMIT = 256
 EVERY = 4
+#: seconds from one look at the sources to the next, at least
+LOOK_S = 1e-4
 #: seconds of a pass after which it takes no more calls and frames than it must
 PASS_S = 0.01
 #: seconds that what is said waits for more in a long pass
@@ -71,7 +74,7 @@ class EventLoop(LoopThread):
         self._inbox: deque[Callable[[], None] | Event] = deque()
         #: frames that a pass had no time for, and when this one began
         self._arrived: deque[tuple[Peer, bytes]] = deque()
-        self._began = self._let_go = 0.0
+        self._began = self._let_go = self._looked = 0.0
         #: when `passed` is due
         self.second = 0.0
         self._events: deque[Event] = deque()
@@ -154,7 +157,7 @@ class EventLoop(LoopThread):
             self.claim()
         self.turns += 1
         self.now, self._began = self.clock.now(), self.clock.real()
-        self._let_go = self._began
+        self._let_go = self._looked = self._began
         moved = bool(self._inbox) and self._take_calls()
         moved |= self._take_sources()
         moved |= self._take_frames()
@@ -242,8 +245,10 @@ class EventLoop(LoopThread):
 
     def _interlude(self) -> bool:
         """Look at the other sources, and let go what was said; whether the pass has taken its time."""
-        self._take_sources()
         now = self.clock.real()
+        if now - self._looked > LOOK_S:
+            self._take_sources()
+            self._looked = now
         if now - self._let_go > HELD_S:
             self.control.flush()
             self._let_go = now
