@@ -155,7 +155,7 @@ class DecodeData:
                 if self._together.put_aside(effect, made, None):
                     self._go()
                 return
-            if self._together.asked:
+            if self._together.aside:
                 self._go()
             ticket = made.launch(self.lane.stream, None)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop

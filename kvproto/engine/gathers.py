@@ -78,7 +78,7 @@ class Gathers:
         return ended or fed
 
     def _hungry(self, large: bool) -> bool:  # noqa: FBT001
-        return len(self._going) + len(self._together.asked) < (self.ahead if large else TOGETHER)
+        return len(self._going) + len(self._together.aside) < (self.ahead if large else TOGETHER)
 
     def _ask(self, effect: do.LaunchGather) -> None:
         shape = self.shape_of(effect) if self.launches.hungry is not None else None
@@ -111,7 +111,7 @@ class Gathers:
                 if self._together.put_aside(effect, made, after):
                     self._go()
                 return
-            if self._together.asked:
+            if self._together.aside:
                 self._go()
             ticket = made.launch(lane.stream, after)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
@@ -121,7 +121,7 @@ class Gathers:
 
     def _go(self) -> None:
         """Launch what was put aside."""
-        alone = len(self._together.asked) == 1
+        alone = len(self._together.aside) == 1
         for effect, made, ticket in self._together.go(self.kernels, self.staging.lane.stream):
             if isinstance(ticket, Exception):
                 self._fail((effect.room, effect.chunk, effect.peer), ticket)

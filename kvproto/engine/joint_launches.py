@@ -29,16 +29,16 @@ class JointLaunches(Generic[T]):
 
     def __init__(self) -> None:
         #: there is something or not is looked at without a call
-        self.asked: list[Asked[T]] = []
+        self.aside: list[Asked[T]] = []
 
     def put_aside(self, whose: T, made: ReadyLaunch, after: Any) -> bool:
         """It goes with the next; whether there is enough."""
-        self.asked.append((whose, made, after))
-        return len(self.asked) >= TOGETHER
+        self.aside.append((whose, made, after))
+        return len(self.aside) >= TOGETHER
 
     def go(self, kernels: Kernels, stream: Any) -> Iterator[Launched[T]]:
         """Launch all of them; of each its ticket, or what it has raised."""
-        asked, self.asked = self.asked, []
+        asked, self.aside = self.aside, []
         begin = 0
         for end in range(1, len(asked) + 1):
             if end == len(asked) or asked[end][2] is not asked[begin][2]:
