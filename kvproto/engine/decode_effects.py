@@ -115,7 +115,7 @@ class DecodeData:
     # ------------------------------------------------------------------------------------------- effects
     def _ask_scatter(self, effect: do.LaunchScatter) -> None:
         ready = self.launches.hungry is not None and effect in self.prepared
-        self.launches.ask(effect.room, lambda: self._scatter(effect), large=ready)
+        self.launches.ask(effect.room, lambda: self._scatter(effect, at_once=ready), large=ready)
 
     def _foresee(self) -> bool:
         """On a device, while nothing moves, make the scatter ready of a large region that was granted; one a pass."""
@@ -144,14 +144,14 @@ class DecodeData:
         launch = self.kernels.bind("scatter", self.pool, entry.table, effect.first, tokens, parts)
         return ReadyLaunch(entry, plan, launch, effect.offset, end, 0)
 
-    def _scatter(self, effect: do.LaunchScatter) -> None:
+    def _scatter(self, effect: do.LaunchScatter, *, at_once: bool = False) -> None:
         try:
             entry = self.entries[effect.room]
             made = self.prepared.take(effect, entry, self.plans[effect.group])
             self.lane.await_table(entry)
             if self.ring.twins:
                 self.ring.bring(made.first, made.end)
-            if self.launches.hungry is not None and made.end - made.first <= self.small:
+            if self.launches.hungry is not None and made.end - made.first <= self.small and not at_once:
                 if self._together.put_aside(effect, made, None):
                     self._go()
                 return
