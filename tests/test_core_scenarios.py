@@ -584,6 +584,9 @@ def declined() -> SimulatedWorld:
         assert state(at, "P", room=room) is there
         at.raise_event("P", 0, ev.EngineRefused(room, Cause.DECLINED))
         assert at.nodes["P", 0].outcomes[room] is Cause.DECLINED
+    hear(at, "P", 0, msg.Announce(20), room=ROOM + 5)
+    at.raise_event("P", 0, ev.EngineRefused(ROOM + 5, Cause.DECLINED))
+    assert ROOM + 5 not in at.nodes["P", 0].released, "its engine has given it nothing"
     return at
 
 
@@ -771,10 +774,13 @@ def failed_while_settling() -> SimulatedWorld:
 
 
 def words_about_nobody() -> SimulatedWorld:
-    at = world()
-    for body in (msg.Aux(b"row"), msg.StgNotify(0, 1), msg.StagingReq(0), msg.PagesReq(0)):
+    """What is not known is forgotten: of what was done it had all; and of what all had opened nothing is opened anew."""
+    at, gone = world(), msg.Gone()
+    told = {msg.Aux(b"row"): msg.AuxAck(), msg.StgNotify(2, 1): msg.ChunkAck(2), msg.StagingReq(0): gone, msg.PagesReq(0): gone}
+    for body, answer in told.items():
         said = hear(at, "D", 0, body, room=999)
-        assert [effect.body for effect in said if isinstance(effect, do.Transmit)] == [msg.Gone()]
+        assert [effect.body for effect in said if isinstance(effect, do.Transmit)] == [answer]
+    assert not hear(at, "P", 0, msg.Open(20, 0, again=True), room=999) and not at.prefill(0).rooms
     said = hear(at, "D", 0, msg.Drained(Cause.STALLED), room=999)
     assert [effect.body for effect in said if isinstance(effect, do.Transmit)] == [msg.Noted()]
     return at
@@ -904,7 +910,7 @@ def test_a_room_in_which_nothing_moves_is_asked_after_twice_and_then_stalls() ->
             said += [output.body for output in outputs if isinstance(output, do.Send)]
         if moves:
             value, _ = machine.step(value, ev.AuxLanded(ROOM, 0, b"row"), now)
-    assert said == [msg.Open(20, 0)] * 2 * idle.tries and value.state is DRoom.OPEN
+    assert said == [msg.Open(20, 0, again=True)] * 2 * idle.tries and value.state is DRoom.OPEN
     assert value.due - now == pytest.approx(idle.period, abs=0.1)
     assert idle.period * (idle.tries + 1) == QUICK.stall.period
     value, _ = machine.step(value, ev.TimerFired(ROOM, ev.ROOM_CHUNK, 0, idle.tries), value.due)

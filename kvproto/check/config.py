@@ -174,6 +174,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.exchanges_rooms and bool(comes_and_goes or self.misfit or not self.wired)
 
     @property
+    def forgets(self) -> bool:
+        """Whether a room that is over may be forgotten while the other side still speaks of it."""
+        return self.tombstones < self.rooms * self.lives
+
+    @property
     def plan(self) -> Plan:
         """Who writes what to whom."""
         return Plan(self.prefill_layout, self.decode_layout, GRID)

@@ -23,11 +23,11 @@ FAULTS = tuple(kind for kind in KINDS if kind != "slow")
 
 
 def forgotten() -> dict[str, Config]:
-    """Rooms of which one is remembered when it is over, and the fault that this withstands."""
+    """Two rooms, of which one is remembered when both are over."""
     world = replace(ONE, rooms=2, engine=AT_ONCE, tombstones=1)
     return {
         f"deep-tombstone-{kind}": replace(world, budget=Budget(**{kind: 1}), about=f"a tombstone of one; {kind}")
-        for kind in ("duplicate", "early", "write", "kernel", "late")
+        for kind in FAULTS
     }
 
 

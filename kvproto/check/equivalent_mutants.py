@@ -45,7 +45,6 @@ CLAIMS = "in these worlds one group opens a room, of which the engine then names
 HARMLESS: dict[str, str] = {
     "[not_a_writer] - ": "in these worlds only writers ask: misbehaving ranks are tests, and proofs miss it",
     "EngineOpened [ended_for_another] - row": CLAIMS,
-    "PeerNoted [secret] - row": CLAIMS,
     "TimerFired [unneeded] - row": LEFT,
     "DisconnectAsked - raise_left": LEFT,
     "CallAsked [wanted_again] - row": LEFT,
@@ -115,8 +114,13 @@ HARMLESS: dict[str, str] = {
     "AWAIT_PAGES_KV KvProduced [lease_holds] - row": "the pages are asked for once more: a round trip",
     "- fail_silent": "who does not answer at all loses the link, and the room with it",
     "WireFailed [same_session]": "the wire's own timer, or the next session, ends it: it comes later",
-    "- say_gone": "tombstones are not forgotten in these worlds",
-    "PeerForgot": "tombstones are not forgotten in these worlds",
+    **{
+        change: "tombstones are not forgotten in these worlds: they are in deep ones, and in a timed one"
+        for change in (
+            "- say_gone", "PeerForgot", "UNKNOWN ChunkNotified", "UNKNOWN AuxLanded", "[asks_after]", "[unheard_of]",
+            "[aborted_unheard_of]", "SendsStopped [unowned]",
+        )
+    },
     "- announce_up": ENGINE,
     "- announce_lost": ENGINE,
     "- announce_refused": ENGINE,

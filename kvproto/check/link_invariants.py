@@ -7,9 +7,12 @@ from typing import Any
 from kvproto.check.decode_memory import DecodeMemory, DNode
 from kvproto.check.node import FAILURE, SUCCESS
 from kvproto.check.prefill_local_steps import PNode
-from kvproto.protocol.states import DLink, PLink
+from kvproto.protocol.states import DLink, PLink, PRoom
 
 PREFILL_ALONE, DECODE_ALONE = 1, 2
+#: a decode rank's room that failed is over, and may be forgotten, when no prefill rank has it in these any more: so who
+#: notifies of a room that is not known had success
+ALIVE = (PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN)
 
 
 def agree(p: Any, d: Any, at_p: int, at_d: int) -> bool:
@@ -47,6 +50,9 @@ def judge_pair(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> tupl
     true = _mark(d)
     if (ours.mark_round, ours.mark_tail) > true:
         return "S7", f"prefill {at_p} has seen the watermark {ours.mark_round, ours.mark_tail}; it is {true}"
+    for k, room in p.rank[0]:
+        if room.state in ALIVE and room.peers >> at_d & 1 and d.outcome[k] == FAILURE and d.released[k]:
+            return "S6", f"prefill {at_p} is at work on room {k}, of which decode {at_d} waits for nobody any more"
     if at_p not in node.writers:
         return None
     for k, outcome in enumerate(p.outcome):

@@ -56,7 +56,8 @@ def body(message: Any) -> str:
     tag = type(message).__struct_config__.tag
     if isinstance(message, HANDSHAKE):
         return f"{tag} (session {message.session})"
-    fields = ", ".join(f"{name} {getattr(message, name)!r}" for name in message.__struct_fields__ if name not in UNSAID)
+    said = ((name, getattr(message, name)) for name in message.__struct_fields__ if name not in UNSAID)
+    fields = ", ".join(f"{name} {value!r}" for name, value in said if value is not False)
     return f"{tag} ({fields})" if fields else str(tag)
 
 

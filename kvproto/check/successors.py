@@ -5,7 +5,8 @@ about time lets them end:
 
 * a short one (it repeats a message, or gives the ring up) when nothing is on its links, else for an `early`;
 * a beat, or its absence, when the two ends of the link disagree and nothing is on it;
-* a long one when, after a hard fault, nothing else but timers is left to happen, else for a `timeout`.
+* a long one when, after a hard fault, nothing else but timers is left to happen, else for a `timeout`; and where rooms
+  may be forgotten (`Config.forgets`), when nothing else at all is left: nobody is told what nobody remembers.
 """
 
 from __future__ import annotations
@@ -180,17 +181,21 @@ class Explorer(Menus):
     ) -> None:  # fmt: skip
         early = self.config.budget.early and numbers[-1] not in self.poor
         alone = self._judge_couples(numbers)
+        ticking = False
         for menu in menus:
             for links, later in menu.short:
                 if not noisy & links:
+                    ticking = True
                     self._take(state, later.done or later(), found)
                 elif early:
                     self._pay(state, numbers[-1], "early", later, found)
             if alone:
                 for end, link, later in menu.beats:
                     if alone & end and not noisy & link:
+                        ticking = True
                         self._take(state, later.done or later(), found)
-        patient = not (moving or noisy) and self.budgets.values[numbers[-1]].hard
+        untold = self.config.forgets and not ticking
+        patient = not (moving or noisy) and (untold or self.budgets.values[numbers[-1]].hard)
         if patient or self.config.budget.timeout:
             self._long_timers(state, numbers, menus, found, patient=patient)
 

@@ -41,6 +41,10 @@ TIMED_LARGE: dict[str, Config] = {
     "timed-abort": replace(
         TIMED, rooms=2, budget=Budget(abort=1, drop=1), about="an engine gives up, a message is lost"
     ),
+    "timed-forgotten": replace(
+        TIMED, prefills=2, heads=1, rooms=2, tombstones=1, engine=("open", "schedule+finish+aux"), pace=90,
+        about="a rank that has nothing to write forgets a room that is still asked after",
+    ),
     "timed-link": replace(TIMED, rooms=2, budget=Budget(link=1), about="a link is lost, and a new room succeeds"),
     "timed-link-drop": replace(TIMED, budget=Budget(link=1, drop=1), about="a link is lost, and a message"),
     "timed-death": replace(TIMED, restart=False, budget=Budget(crash=1), about="a rank dies for good"),

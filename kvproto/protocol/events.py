@@ -206,6 +206,7 @@ class PeerOpened(RoomEvent, frozen=True):
     claim: Claim = DEFAULT
     traceparent: bytes = b""
     runs: int = 0
+    again: bool = False
 
 
 class PeerAnnounced(RoomEvent, frozen=True):

@@ -147,7 +147,7 @@ def opened(h: HeardMessage) -> ev.PeerOpened | None:
     tokens, prefix = h.rank.shared(h.body.tokens), h.rank.shared(h.body.prefix)
     claim = h.rank.claim(h.terms.group, h.body.secret)
     runs = h.rank.shared(h.body.runs)
-    return ev.PeerOpened(h.room, h.peer, terms, tokens, prefix, claim, h.body.traceparent, runs)
+    return ev.PeerOpened(h.room, h.peer, terms, tokens, prefix, claim, h.body.traceparent, runs, h.body.again)
 
 
 def announced(h: HeardMessage) -> ev.PeerAnnounced | None:

@@ -30,6 +30,13 @@ OPEN: tuple[tuple[str, str, str], ...] = (
         "bounded worlds of 2 x 2 ranks (S6)",
     ),
     (
+        "`forgotten_was_success`",
+        "A room that its decode rank has forgotten, and of which a prefill rank still notifies it, had success: one that "
+        "fails is not over before each prefill rank has drained or is quiet (proved, S4 of decode_room), and whose link "
+        "is lost is heard again in a new epoch, in which no room of the old one is alive.",
+        "bounded worlds: judged between the two ends of every link (S6), with as many tombstones as rooms and with one",
+    ),
+    (
         "`handlers`",
         "Effects are carried out as they say: a region is reserved as `Ring` does, a slot is one send's, the transport "
         "answers each batch once, and `notified` only when all bytes are in place.",

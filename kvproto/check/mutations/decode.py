@@ -40,6 +40,13 @@ def told_once(b: TablePatch) -> None:
     b.change(DROOMS, b.rows(DROOMS, DRoom.OPEN, ev.TimerFired, "tries_left"), do=())
 
 
+@mutation("success-forgotten", "deep-tombstone-drop", "S9")
+def success_forgotten(b: TablePatch) -> None:
+    """Who notifies of a room that is forgotten is told so, and takes it for a failure (beside the catalogue)."""
+    for event in (ev.ChunkNotified, ev.AuxLanded):
+        b.change(DROOMS, b.rows(DROOMS, DRoom.UNKNOWN, event), do=(dr.say_gone,))
+
+
 @mutation("late-request-after-scatter", "unordered", "L2", "S10")
 def late_request_after_scatter(b: TablePatch) -> None:
     """A late request for a chunk that is in place is granted anew."""

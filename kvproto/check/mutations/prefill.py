@@ -113,3 +113,10 @@ def taken_back_and_read(b: TablePatch) -> None:
     b.change(
         SENDS, b.rows(SENDS, PSend.AWAIT_SLOT, ev.KvWithdrawn), verb="ignore", target=PSend.AWAIT_SLOT, let=None, do=()
     )
+
+
+@mutation("given-back-again", "deep-tombstone-link", "S6")
+def given_back_again(b: TablePatch) -> None:
+    """A room that nobody here has opened is given back, too (beside the catalogue)."""
+    for guard in ("aborted_unheard_of", "unheard_of", "unowned"):
+        b.drop(PROOMS, b.rows(PROOMS, PRoom.DRAINING, ev.SendsStopped, guard))

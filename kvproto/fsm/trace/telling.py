@@ -230,7 +230,8 @@ class Telling:
     # ------------------------------------------------------------------------------------------------ words
     def said(self, message: Message) -> str:
         """The message in a line."""
-        return f"{message.name} {', '.join(self.field(name, value) for name, value in message.fields)}".strip()
+        said = [self.field(name, value) for name, value in message.fields if value is not False]
+        return f"{message.name} {', '.join(said)}".strip()
 
     def fact(self, fact: Output) -> str:
         """`StagingGranted(chunk 0, usable)`: a struct without what goes without saying."""

@@ -225,8 +225,9 @@ def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
 
 @promises("S5", do.Reply)
 def confirms_what_is_in_place(step: Step, effect: do.Reply) -> bool:
-    """A part of a chunk without a grant is confirmed when the chunk has landed."""
-    return not isinstance(effect.body, ChunkAck) or among(step.event.chunk, step.seen.landed)
+    """A part of a chunk without a grant is confirmed when the chunk has landed; of a room that is forgotten, always."""
+    forgotten = step.before.state is S.UNKNOWN
+    return not isinstance(effect.body, ChunkAck) or forgotten or among(step.event.chunk, step.seen.landed)
 
 
 @promises("S6", do.DeliverAux)

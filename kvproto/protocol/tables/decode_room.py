@@ -106,7 +106,8 @@ def _terms(v: V) -> Terms:
 
 
 def _open(v: V) -> Open:
-    return Open(v.tokens, v.prefix, v.secret, v.traceparent, v.runs, _terms(v).layer_groups)
+    again = v.state is S.OPEN
+    return Open(v.tokens, v.prefix, v.secret, v.traceparent, v.runs, _terms(v).layer_groups, again)
 
 
 def _total(v: V) -> int:
@@ -469,9 +470,9 @@ row((S.UNKNOWN, S.SETTLING, *OVER), PeerDrained,  do=(say_noted,))
 row((S.DRAINING, S.SETTLING, *FAILED), ChunkRequested, do=(say_abort,))
 row((S.DRAINING, S.SETTLING, *FAILED), ChunkNotified, do=(say_abort,))
 row((S.DRAINING, S.SETTLING, *FAILED), AuxLanded, do=(say_abort,))
+row(S.UNKNOWN,     ChunkNotified,                 do=(say_in_place,))
+row(S.UNKNOWN,     AuxLanded,                     do=(say_aux_landed,))
 row(S.UNKNOWN,     ChunkRequested,                do=(say_gone,))
-row(S.UNKNOWN,     ChunkNotified,                 do=(say_gone,))
-row(S.UNKNOWN,     AuxLanded,                     do=(say_gone,))
 
 # --------------------------------------------------------------------------------------- what means nothing
 ignore(S.DONE,     ChunkRequested, "a late request: the chunk is in place")

@@ -167,6 +167,11 @@ def _cuts_otherwise(v: V, e: PeerOpened) -> bool:
     return v.terms is not None and v.terms.layer_groups != e.terms.layer_groups
 
 
+def asks_after(v: V, e: PeerOpened, now: float) -> bool:
+    """Every prefill rank had opened the room, and the decode rank asks how it stands."""
+    return e.again
+
+
 def announces_another(v: V, e: PeerAnnounced, now: float) -> bool:
     """The decode rank means another prompt."""
     return v.tokens != e.tokens
@@ -283,9 +288,14 @@ def unheard(v: V, e: RoomEvent, now: float) -> bool:
     return not v.peers
 
 
-def secret(v: V, e: PeerNoted, now: float) -> bool:
-    """Who claims the room has to know a secret."""
-    return bool(v.facts.claim.secret)
+def aborted_unheard_of(v: V, e: RoomEvent, now: float) -> bool:
+    """An engine gave the room up that it had not opened, and no decode rank is to be told."""
+    return aborted_unheard(v, e, now) and unowned(v, e, now)
+
+
+def unheard_of(v: V, e: RoomEvent, now: float) -> bool:
+    """The engine had not opened the room, and no decode rank is to be told."""
+    return unheard(v, e, now) and unowned(v, e, now)
 
 
 def last_noted(v: V, e: PeerNoted | LinkWentDown | PeerForgot, now: float) -> bool:
@@ -318,7 +328,7 @@ def asked_by_engine(v: V, e: AbortAsked, now: float) -> bool:
     return e.cause.aborted
 
 
-def unowned(v: V, e: EngineOpened, now: float) -> bool:
+def unowned(v: V, e: RoomEvent, now: float) -> bool:
     """The room ended before the engine opened it."""
     return not _work(v).owned
 
@@ -611,6 +621,7 @@ WORK = (ForwardScheduled, TokensProduced, TokensWithdrawn, AuxProvided)
 # fmt: off
 # ---------------------------------------------------------------------------------- the way that goes well
 opens(S.UNKNOWN,     EngineOpened,     S.AWAIT_PEERS,   let=own_anew)
+ignore(S.UNKNOWN,    PeerOpened,       "all have opened it, so it is over here: its tombstone is gone", when=asks_after)
 opens(S.UNKNOWN,     PeerOpened,       S.AWAIT_ENGINE,  let=meet, do=(say_opened,))
 row(S.AWAIT_ENGINE,  PeerOpened,       S.DRAINING,      when=disagrees, let=blame_plan_unowned, do=(stop_sends,))
 row(S.AWAIT_ENGINE,  PeerOpened,                        let=meet, do=(say_opened,))
@@ -669,6 +680,9 @@ row(S.DRAINING,      SendFinished,     S.ABORTED,       when=aborted_unheard, le
 row(S.DRAINING,      SendFinished,     S.FAILED,        when=unheard, let=end_one, do=(release,))
 row(S.DRAINING,      SendFinished,     S.AWAIT_NOTED,   let=end_one, do=(tell_drained, release))
 ignore(S.DRAINING,   SendsStopped,     "gathers or writes are in flight", when=some_live)
+row(S.DRAINING,      SendsStopped,     S.ABORTED,       when=aborted_unheard_of)
+row(S.DRAINING,      SendsStopped,     S.FAILED,        when=unheard_of)
+row(S.DRAINING,      SendsStopped,     S.AWAIT_NOTED,   when=unowned, do=(tell_drained,))
 row(S.DRAINING,      SendsStopped,     S.ABORTED,       when=aborted_unheard, do=(release,))
 row(S.DRAINING,      SendsStopped,     S.FAILED,        when=unheard, do=(release,))
 row(S.DRAINING,      SendsStopped,     S.AWAIT_NOTED,   do=(tell_drained, release))
@@ -708,7 +722,7 @@ ignore((S.AWAIT_ENGINE, *LIVE), LinkWentDown, "that peer has not opened the room
 ignore((S.DRAINING, S.AWAIT_NOTED, *OVER), (*WORK, EngineAborted, EngineRefused), "the room is over; the engine has been told")
 ignore((S.DRAINING, S.AWAIT_NOTED), RoomFailed, "the first cause counts")
 ignore(S.DRAINING,   PeerNoted,        "an older room's confirmation")
-ignore(LIVE,         PeerNoted,        "who says so was told that it is not entitled to the room", when=secret)
+ignore((S.AWAIT_ENGINE, *LIVE), PeerNoted, "who says so was told that it is not entitled to the room, or that it is over, which is forgotten")
 ignore(OVER,         (PeerNoted, PeerForgot), "nobody is to be told any more")
 ignore(S.UNKNOWN,    (PeerNoted, PeerForgot), "the room's tombstone is gone")
 ignore(S.AWAIT_NOTED, SendsStopped,    "the last send has ended")
@@ -716,7 +730,6 @@ ignore(S.AWAIT_NOTED, SendsStopped,    "the last send has ended")
 # ------------------------------------------------------------------------------- what breaks the protocol
 refuse((*LIVE, S.DRAINING, S.AWAIT_NOTED, *OVER), EngineOpened, "the room is open: a new attempt needs a new gen")
 refuse((S.UNKNOWN, S.AWAIT_ENGINE), (*WORK, EngineAborted), "the engine has not opened the room")
-refuse((S.AWAIT_ENGINE, *LIVE), PeerNoted, "nothing was told")
 refuse(S.AWAIT_ENGINE, PeerForgot,     "nothing was asked")
 refuse((S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD, *OVER), RoomFailed, "no send is under way")
 # fmt: on
