@@ -52,7 +52,7 @@ def judge_pair(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> tupl
         return "S7", f"prefill {at_p} has seen the watermark {ours.mark_round, ours.mark_tail}; it is {true}"
     for k, room in p.rank[0]:
         if room.state in ALIVE and room.peers >> at_d & 1 and d.outcome[k] == FAILURE and d.released[k]:
-            return "S6", f"prefill {at_p} is at work on room {k}, of which decode {at_d} waits for nobody any more"
+            return "S4", f"decode {at_d} has given the pages of room {k} back, and prefill {at_p} is at work on it"
     if at_p not in node.writers:
         return None
     for k, outcome in enumerate(p.outcome):

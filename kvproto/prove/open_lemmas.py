@@ -34,7 +34,7 @@ OPEN: tuple[tuple[str, str, str], ...] = (
         "A room that its decode rank has forgotten, and of which a prefill rank still notifies it, had success: one that "
         "fails is not over before each prefill rank has drained or is quiet (proved, S4 of decode_room), and whose link "
         "is lost is heard again in a new epoch, in which no room of the old one is alive.",
-        "bounded worlds: judged between the two ends of every link (S6), with as many tombstones as rooms and with one",
+        "bounded worlds: judged between the two ends of every link (S4), with as many tombstones as rooms and with one",
     ),
     (
         "`handlers`",

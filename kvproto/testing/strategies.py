@@ -70,7 +70,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "secret": st.binary(max_size=msg.MAX_SECRET), "traceparent": st.binary(max_size=msg.MAX_TRACEPARENT),
     "tokens": U32, "prefix": U32, "runs": U32, "digest": st.text(max_size=64), "why": st.text(max_size=200),
     "layer_groups": st.integers(1, msg.MAX_LAYER_GROUPS),
-    "asked": st.floats(0.0, 2.0**47), "queued": st.booleans(),
+    "asked": st.floats(0.0, 2.0**47), "queued": st.booleans(), "again": st.booleans(),
     "lease": st.floats(allow_nan=False), "endpoint": st.binary(max_size=200), "pages": st.binary(max_size=64),
     "data": st.binary(max_size=200), "layout": layouts(),
     "placement": st.none() | PLACEMENTS, "cause": st.sampled_from(tuple(Cause)[1:]),

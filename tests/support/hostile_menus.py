@@ -53,7 +53,7 @@ def menu(config: Config, *, decode: bool) -> Menu:
         "grant": (0, *(grant_of(chunk) for chunk in range(config.chunks)), 77) if decode else (1,),
         "offset": (0,), "round": (0, 1), "end": (256,), "mark_round": (0,), "mark_tail": (0,), "tail": (0, 1, 256),
         "pages": (b"\0\0\0\0",), "data": (b"row",), "settled": (False, True), "last": (False, True),
-        "runs": (0,), "layer_groups": (1, 2), "ahead": (0, tokens), "layers": (0, 1),
+        "runs": (0,), "layer_groups": (1, 2), "again": (False, True), "ahead": (0, tokens), "layers": (0, 1),
         "version": (VERSION,), "digest": (tables_digest(), "other:build"), "epoch": (7,), "grid": (GRID,),
         "session": (session(0), session(1), session(-1)), "endpoint": (b"",), "placement": (None,),
         "within": (0.0, 5.0), "anew": (False, True), "why": ("no",), "wire": ("wire",),

@@ -62,7 +62,7 @@ def decode_death_unnoticed(b: TablePatch) -> None:
     b.change(PLINKS, b.rows(PLINKS, PLink.UP, TimerFired, "heard"), when=None)
 
 
-@mutation("abort-before-room", "unordered-abort", "L1", "S10")
+@mutation("abort-before-room", "unordered-abort", "L1", "S10", "S4")
 def abort_before_room(b: TablePatch) -> None:
     """An abort that comes before its room is confirmed, and forgotten."""
     b.change(PROOMS, b.rows(PROOMS, PRoom.UNKNOWN, ev.AbortAsked), target=PRoom.UNKNOWN, let=_terms_only)

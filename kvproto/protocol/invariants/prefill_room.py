@@ -131,6 +131,12 @@ def nothing_is_under_way(v: V, g: Seen) -> bool:
     return g.live == 0
 
 
+@holds(S.DRAINING)
+def whose_sends_end_was_opened(v: V, g: Seen) -> bool:
+    """Sends that have not ended are of a room that its engine has opened, and it was told how the room ended."""
+    return not g.live or (g.told and work(v).owned)
+
+
 @holds(*LOST)
 def has_a_cause(v: V, g: Seen) -> bool:
     """It is known why the room is over, and the engine was told if it has the room."""
@@ -189,8 +195,8 @@ def counts_are_counts(v: V, e: ev.SendsStopped, g: Seen) -> bool:
 # ---------------------------------------------------------------------------------------- the promises
 @promises("S4", do.AnnounceReleased)
 def released_when_nothing_works(step: Step, effect: do.AnnounceReleased) -> bool:
-    """The pages are the engine's again when every send of the room has ended, and when it knows the outcome, if it asked."""
-    return step.then.live == 0 and (step.then.told or not step.after.work.owned)
+    """The pages are the engine's again when every send of the room has ended, and it has opened it and knows the outcome."""
+    return step.then.live == 0 and step.then.told
 
 
 @promises("S4", do.Send, do.Reply)
@@ -265,6 +271,12 @@ def goes_on_with_whom_it_means(step: Step) -> bool:
     if before.state is not S.AWAIT_ENGINE or not isinstance(event, ev.EngineOpened) or not goes_on:
         return True
     return before.facts.claim == event.claim and before.tokens == event.tokens
+
+
+@promises("S9", on=(ev.PeerOpened,))
+def opens_nothing_anew(step: Step) -> bool:
+    """A room that all have opened, and that is forgotten here, is over: it does not begin anew, to fail for want of an engine."""
+    return step.before.state is not S.UNKNOWN or not step.event.again or step.after.state is S.UNKNOWN
 
 
 @promises("L1", do.OfferKv, do.OfferAux, do.WithdrawKv)
@@ -405,9 +417,8 @@ def is_opened_for_whom_it_is_meant(step: Step) -> bool:
 
 @promises("S10", Report)
 def blames_who_broke_it(step: Step, effect: Report) -> bool:
-    """Who confirms what he was not told is blamed, unless he was told that a room of a secret is not his."""
-    secret = step.before.state in LIVE and step.before.facts.claim.secret
-    return not (isinstance(step.event, ev.PeerNoted) and secret)
+    """Nobody is blamed who confirms what this rank may have told, and forgotten."""
+    return not isinstance(step.event, ev.PeerNoted)
 
 
 @room_claims.waits("L1")
