@@ -774,10 +774,13 @@ def failed_while_settling() -> SimulatedWorld:
 
 
 def words_about_nobody() -> SimulatedWorld:
-    """What is not known is forgotten: of what was done it had all; and of what all had opened nothing is opened anew."""
+    """What is not known is forgotten: of what was done it had all; what all had opened is not opened anew."""
     at, gone = world(), msg.Gone()
-    told = {msg.Aux(b"row"): msg.AuxAck(), msg.StgNotify(2, 1): msg.ChunkAck(2), msg.StagingReq(0): gone, msg.PagesReq(0): gone}
-    for body, answer in told.items():
+    told = (
+        (msg.Aux(b"row"), msg.AuxAck()), (msg.StgNotify(2, 1), msg.ChunkAck(2)),
+        (msg.StagingReq(0), gone), (msg.PagesReq(0), gone),
+    )  # fmt: skip
+    for body, answer in told:
         said = hear(at, "D", 0, body, room=999)
         assert [effect.body for effect in said if isinstance(effect, do.Transmit)] == [answer]
     assert not hear(at, "P", 0, msg.Open(20, 0, again=True), room=999) and not at.prefill(0).rooms

@@ -114,13 +114,10 @@ HARMLESS: dict[str, str] = {
     "AWAIT_PAGES_KV KvProduced [lease_holds] - row": "the pages are asked for once more: a round trip",
     "- fail_silent": "who does not answer at all loses the link, and the room with it",
     "WireFailed [same_session]": "the wire's own timer, or the next session, ends it: it comes later",
-    **{
-        change: "tombstones are not forgotten in these worlds: they are in deep ones, and in a timed one"
-        for change in (
-            "- say_gone", "PeerForgot", "UNKNOWN ChunkNotified", "UNKNOWN AuxLanded", "[asks_after]", "[unheard_of]",
-            "[aborted_unheard_of]", "SendsStopped [unowned]",
-        )
-    },
+    **dict.fromkeys((
+        "- say_gone", "PeerForgot", "UNKNOWN ChunkNotified", "UNKNOWN AuxLanded", "[asks_after]", "[unheard_of]",
+        "[aborted_unheard_of]", "SendsStopped [unowned]",
+    ), "tombstones are not forgotten in these worlds: they are in deep ones, and in a timed one"),
     "- announce_up": ENGINE,
     "- announce_lost": ENGINE,
     "- announce_refused": ENGINE,

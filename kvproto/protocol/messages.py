@@ -141,7 +141,7 @@ class Open(Body, tag="OPEN", frozen=True):
     #: groups of layers that each cell of the grid is cut into, each a chunk of its own, so that KV may leave while
     #: later layers are computed; at most as many as the smallest share has layers
     layer_groups: Annotated[int, Meta(ge=1, le=MAX_LAYER_GROUPS)] = 1
-    #: every prefill rank has confirmed the room, and is asked how it stands: one that knows nothing of it has forgotten it
+    #: every prefill rank has confirmed the room, and is asked how it stands: who knows nothing of it has forgotten it
     again: bool = False
 
 

@@ -31,9 +31,9 @@ OPEN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "`forgotten_was_success`",
-        "A room that its decode rank has forgotten, and of which a prefill rank still notifies it, had success: one that "
-        "fails is not over before each prefill rank has drained or is quiet (proved, S4 of decode_room), and whose link "
-        "is lost is heard again in a new epoch, in which no room of the old one is alive.",
+        "A room that its decode rank has forgotten, and of which a prefill rank still notifies it, had success: one "
+        "that fails is not over before each prefill rank has drained or is quiet (proved, S4 of decode_room), and "
+        "whose link is lost is heard again in a new epoch, in which no room of the old one is alive.",
         "bounded worlds: judged between the two ends of every link (S4), with as many tombstones as rooms and with one",
     ),
     (
