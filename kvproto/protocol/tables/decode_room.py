@@ -106,8 +106,7 @@ def _terms(v: V) -> Terms:
 
 
 def _open(v: V) -> Open:
-    again = v.state is S.OPEN
-    return Open(v.tokens, v.prefix, v.secret, v.traceparent, v.runs, _terms(v).layer_groups, again)
+    return Open(v.tokens, v.prefix, v.secret, v.traceparent, v.runs, _terms(v).layer_groups, v.state is S.OPEN)
 
 
 def _total(v: V) -> int:
