@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -96,6 +97,8 @@ def test_every_order_of_a_small_world_is_gone_through(name: str, counts: tuple[i
     found = Exploration(name, WORLDS[name]).run()
     assert not found.breach, found.breach
     assert (found.situations, found.walks, found.ends) == counts
+    page = Path(__file__).parent.parent / "docs" / "checker.md"
+    assert f"| `{name}` | {found.situations} | {found.walks} |" in page.read_text()
 
 
 @pytest.mark.parametrize("fault", FAULTS)

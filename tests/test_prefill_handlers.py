@@ -10,11 +10,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.engine.pool_memory import costs_profile
+from kvproto.engine.pool_memory import LINKS
 from kvproto.engine.prefill_effects import PrefillData
 from kvproto.engine.room_entry import NO_TABLE, RoomEntry
+from kvproto.layout.costs import PROFILES
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import PagesRsp, StagingRsp
 from kvproto.testing.access import inside
@@ -40,11 +42,14 @@ def data(pair: Pair) -> Any:
 
 
 def test_a_rank_begins_as_it_was_asked_to_and_with_nothing_to_do(pair: Pair) -> None:
+    transport = pair.transport()
+    transport.caps = replace(transport.caps, backend="mooncake")
+    pair.transport = lambda: transport  # type: ignore[method-assign]
     fresh = pair.make_prefill(0)
     rank, loop, _, data = inside(fresh)
     assert not data.busy() and loop.heard[StagingRsp] == loop.heard[PagesRsp] == 0
     assert data.slot_bytes == SMALL.slot_bytes and data.lane.stream is None
-    assert rank.costs == rank.settings.costs_of(costs_profile(data.transport.caps, fresh.pool))
+    assert rank.costs == PROFILES[LINKS["mooncake"]] != inside(pair.prefills[0]).rank.costs
     assert not data.writes.others()
     data.gathers.launches.ask(ROOM, lambda: None)
     assert data.writes.others()
