@@ -43,7 +43,7 @@ def data(pair: Pair) -> Any:
 
 def test_a_rank_begins_as_it_was_asked_to_and_with_nothing_to_do(pair: Pair) -> None:
     transport = pair.transport()
-    transport.caps = replace(transport.caps, backend="mooncake")
+    transport.caps = replace(transport.caps, backend="mooncake")  # type: ignore[misc]
     pair.transport = lambda: transport  # type: ignore[method-assign]
     fresh = pair.make_prefill(0)
     rank, loop, _, data = inside(fresh)
