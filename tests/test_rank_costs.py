@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from test_rank_links import DIGEST, FIRST, LEASE, OWN, say
 from test_rank_queues import act
 
-from kvproto.layout.costs import NO_ROUTE, PROFILES, Costs, Estimate, estimate, page_form
+from kvproto.layout.costs import NO_ROUTE, PROFILES, Costs, Estimate, at_the_port, estimate, page_form
 from kvproto.layout.placement import Placement, dense
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
@@ -43,13 +43,15 @@ def caller(
     return rank
 
 
-def told(rank: PrefillRank, *, ring: bool = True, open_: bool = True, costs: Costs = COSTS) -> Estimate:
+def told(
+    rank: PrefillRank, *, ring: bool = True, open_: bool = True, costs: Costs = COSTS, port: float = 1.0
+) -> Estimate:
     """What the room's estimate has to be: by formula, from its plan."""
     plan = rank.peers[1].plan
     assert plan is not None
     share = plan.share(0, 0)
     pieces = page_form(plan, share, rank.placement, rank.peers[1].placement).pieces(17, 4) if open_ else 0
-    return estimate(costs, plan.part_bytes(share, 17), pieces, 3, ring=ring, open_=open_)
+    return estimate(costs, plan.part_bytes(share, 17), pieces, 3, ring=ring, open_=open_, port=port)
 
 
 def test_a_room_s_estimate_is_of_its_tokens_runs_parts_and_pools() -> None:
@@ -101,6 +103,27 @@ def test_what_goes_over_mapped_pages_costs_what_that_does_unless_the_engine_has_
         assert rank.estimate(5, 0) is found
         rank.reach(1, mapped=False)
         assert rank.estimate(5, 0) == before and rank.estimate(5, 0) is not before
+    rank = caller(tp=2, costs="")
+    rank.reach(1, mapped=True)
+    assert rank.estimate(5, 0) == replace(told(rank, costs=PROFILES["mapped"], port=2.0), mapped=True)
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "times"), [(1, 1, 1), (2, 2, 1), (2, 1, 2), (1, 2, 2), (2, 4, 2), (4, 1, 4)]
+)
+def test_links_of_one_room_share_the_port_of_the_rank_that_has_most_of_them(
+    prefill: int, decode: int, times: int
+) -> None:
+    plan = Plan(replace(MODEL, tp=prefill), replace(MODEL, tp=decode), 8)
+    assert {at_the_port(plan, share) for share in plan.shares} == {times}
+
+
+def test_what_two_ranks_store_into_a_third_is_staged_where_one_room_of_their_bytes_would_be() -> None:
+    size, costs = 512 << 20, PROFILES["mapped"]
+    alone, together, whole = (
+        estimate(costs, size * at, 1, 4 * at, mapped=True, port=port) for at, port in ((1, 1.0), (1, 2.0), (2, 1.0))
+    )
+    assert alone.dearer == 0.0 < together.dearer and whole.dearer > 0.0
 
 
 def test_nobody_writes_to_a_rank_that_no_link_leads_to_or_that_was_refused() -> None:

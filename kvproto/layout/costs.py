@@ -23,7 +23,10 @@ Where a peer's pages are mapped, as those of another process of the host can be 
 kernel stores a chunk straight into them, in as many pieces as it likes: a piece costs nothing, and on two H200s such
 stores go at 358 GB/s where one large write goes at 390.  A room alone gains what gather and scatter take: 64 MiB took
 0.49 ms (staged 0.76), 256 MiB 1.00 (1.16), and 1 GiB 3.23 (3.25); of many large rooms at once the ring carries more.
-So the rate of `mapped` is given as less than it is: rooms of more than some 700 MiB go by the ring.
+So the rate of `mapped` is given as less than it is: rooms of more than some 700 MiB go by the ring.  Where several
+links carry one room, to one rank or from one, they share that rank's port: what counts is the room's bytes at the
+busier of the two ends (`at_the_port`), else two ranks that write 512 MiB each to a third would both store, at 326 GB/s
+where the ring carries 385.
 
 *Layer groups.*  A cell that is cut into groups of layers leaves while the forward computes the next ones, and what is
 left when the forward ends is the last group.  Each group costs the two kernels and the control path once more, so it
@@ -113,13 +116,20 @@ def page_form(plan: Plan, share: Share, ours: Placement | None = None, theirs: P
     return PageForm(min(plan.prefill.page_size, plan.decode.page_size), one, 2 * one - two)
 
 
+def at_the_port(plan: Plan, share: Share) -> float:
+    """A room's bytes at the busier of the share's two ranks, as a multiple of the share's own."""
+    ends = plan.writers(share.reader), plan.duties(share.writer)
+    busier = max(sum(plan.part_bytes(each, plan.grid) for each in end) for end in ends)
+    return busier / plan.part_bytes(share, plan.grid)
+
+
 def runs_between(ours: int, theirs: int) -> int:
     """Runs of two tables laid beside each other, at most; 0: one of them is not known."""
     return ours + theirs - 1 if ours and theirs else 0
 
 
 class Estimate(msgspec.Struct, frozen=True, gc=False):
-    """What a room would take by each route; seconds, from its first gather to its last byte, alone on the link."""
+    """What a room would take by each route; seconds, from its first gather to its last byte, with no other room."""
 
     staged: float
     pages: float
@@ -141,14 +151,16 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
 
 
 def estimate(
-    costs: Costs, nbytes: int, pieces: int, chunks: int, *, ring: bool = True, open_: bool = True, mapped: bool = False
+    costs: Costs, nbytes: int, pieces: int, chunks: int, *, ring: bool = True, open_: bool = True, mapped: bool = False,
+    port: float = 1.0,
 ) -> Estimate:  # fmt: skip
     """Of so many bytes, in so many pieces or chunks; `ring`: they may be staged, `open_`: pages may be written, and if
-    they are `mapped` it is a kernel that does."""
+    they are `mapped` it is a kernel that does; `port`: as many times as many pass the busier end meanwhile."""
     chunk = nbytes / max(1, chunks)
-    kernel, write = costs.launch + chunk / costs.copy, max(costs.piece, chunk / costs.rate)
+    kernel, write = costs.launch + chunk / costs.copy, max(costs.piece, port * chunk / costs.rate)
     staged = 2 * kernel + write + max(0, chunks - 1) * max(kernel, write)
-    pages = max(nbytes / costs.rate, pieces * costs.piece + nbytes / costs.piece_rate)
+    passing = port * nbytes
+    pages = max(passing / costs.rate, pieces * costs.piece + passing / costs.piece_rate)
     return Estimate(staged if ring else NO_ROUTE, pages if open_ else NO_ROUTE, mapped)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from kvproto.fsm.vocabulary import Effect
-from kvproto.layout.costs import NO_ROUTE, PROFILES, Estimate, PageForm, estimate, page_form, runs_between
+from kvproto.layout.costs import NO_ROUTE, PROFILES, Estimate, PageForm, at_the_port, estimate, page_form, runs_between
 from kvproto.layout.placement import closed_between, fault
 from kvproto.layout.plan import Plan, Share, layers_of, plan_between
 from kvproto.layout.sharding import Layout, chunks
@@ -158,7 +158,7 @@ class PrefillLinks(Rank):
         nbytes, parts = plan.part_bytes(share, tokens), chunks(tokens, 0, self.grid, groups)
         return estimate(
             to.costs or self.costs, nbytes, pieces, parts, ring=fits and route != "pages", open_=form is not None,
-            mapped=to.mapped,
+            mapped=to.mapped, port=at_the_port(plan, share) if to.mapped else 1.0,
         )  # fmt: skip
 
     def reach(self, link: int, *, mapped: bool) -> None:
