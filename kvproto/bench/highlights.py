@@ -43,21 +43,22 @@ def _kernels(found: list[MeasuredRow]) -> Iterator[Line]:
 
 
 def _pipeline(found: list[MeasuredRow]) -> Iterator[Line]:
-    """Of each pair of ranks the best of many rooms, and of one."""
+    """Of each pair of ranks, and by the ring or into mapped pages, the best of many rooms, and of one."""
     best: dict[tuple[str, str, int], float] = {}
     for row in found:
         if "ratio" in row and not row["ring"] and row["staging"] == "device":
-            key = row["what"], row["pair"], row["size"]
+            way = " mapped" if row.get("went") == "mapped" else ""
+            key = row["what"], row["pair"].split(" ")[0] + way, row["size"]
             best[key] = max(row["ratio"], best.get(key, 0.0))
     largest = max((size for _, _, size in best), default=0)
     for what, text in (("many", "several rooms of"), ("one", "one room alone, of")):
         shares = {pair: share for (kind, pair, size), share in best.items() if (kind, size) == (what, largest)}
         if shares:
-            told = ", ".join(f"{pair.split(' ')[0]} {share:.2f}" for pair, share in shares.items())
+            told = ", ".join(f"{pair} {share:.2f}" for pair, share in shares.items())
             yield f"{text} {largest} MiB, share of NIXL's bulk write", told
     slices = {row["size"]: row["ms"] for row in found if row["what"] == "slice"}
     staged = {row["size"]: row["ms"] for row in found if row["what"] == "one" and row["pair"].startswith("1->2 on 2")
-              and row.get("went", "staged") == "staged"}  # fmt: skip
+              and row["staging"] == "device" and row.get("went", "staged") == "staged"}  # fmt: skip
     times = [f"{size} MiB {slices[size] / staged[size]:.0f} x" for size in sorted(slices.keys() & staged.keys())]
     if times:
         yield "the same bytes page by page, times the time", ", ".join(times)
