@@ -25,7 +25,6 @@ from kvproto.trace import load, replay
 #: what a case is there for must have happened
 HAPPENED: dict[str, Callable[[dict[str, int]], bool]] = {
     "ring<2": lambda n: n["deferrals"] > 0 and n["wraps"] > 0,
-    "ring<2 impatient": lambda n: n["impatient"] > 0 and n["slices"] > 0 and n["writes"] > 0,
     "ring<1": lambda n: n["refused"] > 0 and n["slices"] > 0 and n["writes"] > 0,
     "direct": lambda n: n["direct"] > 0 and n["writes"] == 0,
     "abort": lambda n: n["aborted"] > 0,
@@ -33,7 +32,7 @@ HAPPENED: dict[str, Callable[[dict[str, int]], bool]] = {
 
 
 #: cases of the matrix that go through an encrypted control plane; by night all of them do, once more
-WITH_KEYS = ("4->2 bf16 ring<2 impatient", "PP2xTP2->TP1 bf16 16->64", "1->2 fp16 abort by D ring<2")
+WITH_KEYS = ("4->2 bf16 ring<2", "PP2xTP2->TP1 bf16 16->64", "1->2 fp16 abort by D ring<2")
 WITH_TRACES = "2->1 fp32 all passes"
 
 

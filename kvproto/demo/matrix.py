@@ -30,7 +30,7 @@ def case(
 G = GroupShape
 
 CASES: dict[str, Run] = {
-    "4->2 bf16 ring<2 impatient":     case(G(4), G(2), ring=1.6, rooms=5, run={"patience": 0.02}),
+    "4->2 bf16 ring<2":             case(G(4), G(2), ring=1.6, rooms=5),
     "2->4 fp16 1->1 prefix":        case(G(2, page_size=1), G(4, page_size=1), "float16", prefix=64),
     "4->1 fp8 64->64 prefix":       case(G(4, page_size=64), G(1, page_size=64), "float8_e4m3fn", prefix=64),
     "1->4 fp32 16->64 full":        case(G(1), G(4, page_size=64), "float32", prefix=64, full=True),
