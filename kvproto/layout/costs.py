@@ -116,6 +116,7 @@ def page_form(plan: Plan, share: Share, ours: Placement | None = None, theirs: P
     return PageForm(min(plan.prefill.page_size, plan.decode.page_size), one, 2 * one - two)
 
 
+@lru_cache(maxsize=1024)
 def at_the_port(plan: Plan, share: Share) -> float:
     """A room's bytes at the busier of the share's two ranks, as a multiple of the share's own."""
     ends = plan.writers(share.reader), plan.duties(share.writer)
