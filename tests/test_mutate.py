@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import os
+import runpy
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from kvproto.errors import ArgumentError
 from kvproto.mutate import trial_log
 from kvproto.mutate.gate import run, survivors, table
 from kvproto.mutate.operators import CHANGES, mutants_of, mutated
+from kvproto.mutate.reach import Choice, Follower, Reached
 from kvproto.mutate.targets import Targets, every, load, sample
 from kvproto.mutate.trial import Trial
 
@@ -79,12 +82,54 @@ def test_a_mutant_is_killed_by_the_test_that_notices_and_another_survives(tmp_pa
     (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {os.fspath(tmp_path)!r})\n")
     targets = Targets({"limit.py": ["test_limit.py"]}, {})
     mutants = [each for each in every(tmp_path, targets) if each.operator == "operand"]
-    found = run(tmp_path, targets, mutants, 2, lambda _: None)
+    found = run(tmp_path, targets, mutants, 9.0, 2, lambda _: None)
     assert [bool(trial.witness) for trial in found] == [True, False]
     (left,) = survivors(targets, found)
     assert left.mutant.variant == 1
     reason = Targets(targets.targets, {"limit.py: fits: operand (1)": "seven is more than three"})
     assert not survivors(reason, found) and "| limit.py | 2 | 1 | 1 | 0 |" in table(reason, found)
+
+
+REACHED = """
+def sign(count):
+    if (
+        count
+        < 0
+    ):
+        return -1
+    try:
+        return int(1 / count > 0)
+    except ZeroDivisionError:
+        return 0
+"""
+
+
+def test_a_mutant_is_asked_of_those_that_reach_its_statement_likeliest_and_quickest_first(tmp_path: Path) -> None:
+    file = tmp_path / "sign.py"
+    file.write_text(REACHED)
+    sign = runpy.run_path(os.fspath(file))["sign"]
+    before, follower = sys.gettrace(), Follower(file)
+    try:
+        for count, test in ((-2, "below"), (0, "none"), (5, "above")):
+            began = follower.begin()
+            sign(count)
+            follower.end(test, began)
+    finally:
+        sys.settrace(before)
+        threading.settrace(before)
+    lines = {each.test: each.lines for each in follower.found}
+    assert 7 in lines["below"] and 11 in lines["none"] and 11 not in lines["above"]
+    seconds = {"below": 1.0, "none": 3.0, "above": 2.0}
+    choice = Choice(REACHED, [Reached(test, seconds[test], lines[test]) for test in lines], effort_s=4.0)
+    mutants = mutants_of("sign.py", REACHED)
+    (least,) = [each for each in mutants if each.operator == "compare" and each.line == 4]
+    assert choice.statement(least.line) == (3, 6)
+    assert [each.test for each in choice.tests(least)] == ["below", "above"], "the third is too dear"
+    choice.noticed(least, "none")
+    assert [each.test for each in choice.tests(least)] == ["none", "below"]
+    never = next(each for each in mutants if each.line == 11)
+    assert [each.test for each in choice.tests(never)] == ["none"]
+    assert not Choice(REACHED, [Reached("below", 1.0, lines["below"])], effort_s=4.0).tests(never)
 
 
 def test_a_log_has_each_trial_and_counts_as_long_as_its_file_is_the_same(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--list", action="store_true", help="name the mutants, try none")
     made.add_argument("--json", action="store_true", help="a line for each trial")
     made.add_argument("--table", type=output_file, metavar="PATH", help="write the kill table there")
-    made.add_argument("--effort", type=positive, default=5, help="seconds of worlds for a mutant: %(default)s")
+    made.add_argument("--effort", type=positive, help="seconds of tests for a mutant (20), or of worlds (5)")
     made.add_argument(
         "--shard", type=_part, metavar="I/N", default=(1, 1), help="the I-th of N parts, for N machines"
     )
@@ -127,7 +127,8 @@ def _tried(asked: Any, root: Path, targets: Targets, mutants: Sequence[CodeMutan
         if asked.log:
             trial_log.append(asked.log, root, trial)
 
-    return sorted([*killed.values(), *gate.run(root, targets, left, asked.jobs, told)], key=lambda trial: trial.mutant)
+    found = gate.run(root, targets, left, float(asked.effort or 20), asked.jobs, told)
+    return sorted([*killed.values(), *found], key=lambda trial: trial.mutant)
 
 
 def _untried(mutants: Sequence[CodeMutant], found: Sequence[Trial]) -> str:
@@ -185,7 +186,7 @@ def _judged(asked: Any, root: Path, known: TableReasons, mutants: Sequence[Table
         if asked.log:
             verdict_log.append(asked.log, verdict)
 
-    found = table_gate.run(root, known, left, Effort(worlds_s=float(asked.effort)), asked.jobs, told)
+    found = table_gate.run(root, known, left, Effort(worlds_s=float(asked.effort or 5)), asked.jobs, told)
     return sorted([*noticed.values(), *found], key=lambda verdict: verdict.mutant)
 
 

@@ -2,9 +2,9 @@
 
 Mutants are tried in nurseries, `jobs` at a time, each with at most `BROOD` mutants of one file, one after the other;
 with fewer, where there are more processes than that would keep busy.
-First the tests run on what is there: where one fails already, nothing is tried.  What cannot be planted in a nursery is
-tried in a process of its own.  A trial that takes ten times as long as the unchanged tests is of a mutant that never
-ends, and killed.
+First the tests run on what is there: where one fails already, nothing is tried.  Of a mutant those are asked that reach
+it, for `effort_s` seconds.  What cannot be planted in a nursery is tried in a process of its own.  A trial that takes
+several times as long as its tests do unchanged is of a mutant that never ends, and killed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kvproto.mutate.targets import Targets
 from kvproto.mutate.trial import ENDLESS, Trial, begin, end, forked, stop, warm
 
 #: mutants of a nursery, at most, and nurseries of a process
-BROOD, TURNS = 40, 8
+BROOD, TURNS = 150, 3
 #: seconds between two looks at a trial in a process of its own, and the longest that it may take
 TICK_S, LONGEST_S = 0.02, 120.0
 
@@ -36,32 +36,35 @@ class Told(msgspec.Struct):
     mutant: CodeMutant | None
     witness: str
     seconds: float
+    #: that reach it
+    tests: list[str]
 
 
-Brood = tuple[str, list[CodeMutant | None]]
+Brood = tuple[str, list[CodeMutant]]
 
 
 def run(
-    root: Path, targets: Targets, mutants: Sequence[CodeMutant], jobs: int, tell: Callable[[Trial], None]
+    root: Path, targets: Targets, mutants: Sequence[CodeMutant], effort_s: float, jobs: int,
+    tell: Callable[[Trial], None],
 ) -> list[Trial]:  # fmt: skip
     """Try them all.  ArgumentError: tests fail without any change; whatever they are not asked about has been told."""
     found: list[Trial] = []
     broken: dict[str, str] = {}
-    alone: list[CodeMutant] = []
+    alone: list[Told] = []
 
     def told(file: str, each: Told) -> None:
         if each.mutant is None:
             if each.witness:
                 broken[file] = each.witness
         elif each.witness == ELSEWHERE:
-            alone.append(each.mutant)
+            alone.append(each)
         else:
             found.append(Trial(each.mutant, each.witness, round(each.seconds, 2)))
             tell(found[-1])
 
     warm()
-    _nurseries(root, targets, deque(_broods(mutants, jobs)), jobs, told)
-    _alone(root, targets, deque(alone), jobs, told)
+    _nurseries(root, targets, deque(_broods(mutants, jobs)), effort_s, jobs, told)
+    _alone(root, deque(alone), jobs, told)
     if broken:
         raise ArgumentError("; ".join(f"the tests of {file} fail as it is: {test}" for file, test in broken.items()))
     return sorted(found, key=lambda trial: trial.mutant)
@@ -72,11 +75,11 @@ def _broods(mutants: Sequence[CodeMutant], jobs: int) -> list[Brood]:
     by_file: dict[str, list[CodeMutant]] = {}
     for mutant in mutants:
         by_file.setdefault(mutant.file, []).append(mutant)
-    return [(file, [None, *own[at : at + most]]) for file, own in by_file.items() for at in range(0, len(own), most)]
+    return [(file, own[at : at + most]) for file, own in by_file.items() for at in range(0, len(own), most)]
 
 
 def _nurseries(
-    root: Path, targets: Targets, broods: deque[Brood], jobs: int, told: Callable[[str, Told], None]
+    root: Path, targets: Targets, broods: deque[Brood], effort_s: float, jobs: int, told: Callable[[str, Told], None]
 ) -> None:  # fmt: skip
     #: by the descriptor by which it tells: its process, its file, the mutants that are left, and half a line
     going: dict[int, tuple[int, str, bytes]] = {}
@@ -84,7 +87,7 @@ def _nurseries(
         while broods or going:
             while broods and len(going) < jobs:
                 file, mutants = broods.popleft()
-                child, heard = _nursery(root, file, targets.tests(file), mutants)
+                child, heard = _nursery(root, file, targets.tests(file), mutants, effort_s)
                 going[heard] = child, file, b""
             for heard in select.select(list(going), [], [])[0]:
                 child, file, part = going[heard]
@@ -103,25 +106,29 @@ def _nurseries(
             os.waitpid(child, 0)
 
 
-def _nursery(root: Path, file: str, tests: Sequence[str], mutants: list[CodeMutant | None]) -> tuple[int, int]:
+def _nursery(
+    root: Path, file: str, tests: Sequence[str], mutants: list[CodeMutant], effort_s: float
+) -> tuple[int, int]:  # fmt: skip
     def work(told: int) -> None:
-        def tell(mutant: CodeMutant | None, witness: str, seconds: float) -> None:
-            os.write(told, msgspec.json.encode(Told(mutant, witness, seconds)) + b"\n")
+        def tell(mutant: CodeMutant | None, witness: str, seconds: float, reach: Sequence[str]) -> None:
+            able = list(reach) if witness == ELSEWHERE else []
+            with os.fdopen(os.dup(told), "wb") as line:
+                line.write(msgspec.json.encode(Told(mutant, witness, seconds, able)) + b"\n")
 
-        rear(root, file, tests, mutants, tell)
+        rear(root, file, tests, mutants, effort_s, tell)
 
     return forked(work, 0)
 
 
-def _alone(
-    root: Path, targets: Targets, mutants: deque[CodeMutant], jobs: int, told: Callable[[str, Told], None]
-) -> None:  # fmt: skip
+def _alone(root: Path, mutants: deque[Told], jobs: int, told: Callable[[str, Told], None]) -> None:
     going: dict[int, tuple[CodeMutant, int, float]] = {}
     try:
         while mutants or going:
             while mutants and len(going) < jobs:
-                mutant = mutants.popleft()
-                child, heard = begin(root, mutant, targets.tests(mutant.file))
+                each = mutants.popleft()
+                assert each.mutant is not None
+                mutant = each.mutant
+                child, heard = begin(root, mutant, each.tests)
                 going[child] = mutant, heard, time.monotonic()
             time.sleep(TICK_S)
             for child, (mutant, heard, since) in list(going.items()):
@@ -133,7 +140,7 @@ def _alone(
                 if ended:
                     del going[child]
                     witness = end(heard, code)
-                    told(mutant.file, Told(mutant, ENDLESS if late else witness, took))
+                    told(mutant.file, Told(mutant, ENDLESS if late else witness, took, []))
     finally:
         for child in going:
             stop(child)

@@ -2,7 +2,8 @@
 
 To import what tests need takes longer than most trials do.  So the nursery imports and collects, and each fork puts the
 mutant's code in the place of the function's own, in whatever object has it (`plant`): only bodies of functions are
-changed, and what tests make of them they make anew.
+changed, and what tests make of them they make anew.  The first fork changes nothing and follows the lines that each
+test comes by (`reach`); of a mutant those are asked that reach it.
 
 Two kinds of mutants cannot be planted so, and are told as such (`ELSEWHERE`): those of functions that ran already while
 tests were collected, and may have left anything behind, and those that take a function its last look at a variable of
@@ -14,30 +15,35 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvproto.mutate.operators import CodeMutant, mutated
-from kvproto.mutate.trial import ENDLESS, FirstFailure, calm, end, forget_kvproto, quiet, stop
+from kvproto.mutate.reach import Choice, Follower, Reached
+from kvproto.mutate.trial import ENDLESS, FirstFailure, calm, end, forget_kvproto, forked, quiet, stop
 
 ELSEWHERE = "to be tried in a process of its own"
-TICK_S, LEAST_S, TIMES = 0.005, 20.0, 10
+#: seconds between two looks at a trial; what it may take: so many, and so many times what its tests took when followed
+TICK_S, LEAST_S, TIMES = 0.005, 5.0, 3
+FIRST_S = 600.0
 #: a function by name and first line
 Place = tuple[str, int]
-#: told of a mutant (None: nothing changed), its witness, and the seconds that it took
-Tell = Callable[[CodeMutant | None, str, float], None]
+#: told of a mutant (None: nothing changed), its witness, the seconds that it took, and which tests reach it
+Tell = Callable[[CodeMutant | None, str, float, Sequence[str]], None]
 
 
 class Nursery:
     """A plugin of pytest: where the tests would run, trials do."""
 
-    def __init__(self, file: Path, mutants: Sequence[CodeMutant | None], tell: Tell) -> None:
-        self.file, self.mutants, self.tell = file, mutants, tell
+    def __init__(self, file: Path, mutants: Sequence[CodeMutant], effort_s: float, tell: Tell) -> None:
+        self.file, self.mutants, self.effort_s, self.tell = file, mutants, effort_s, tell
         #: functions of the file that ran before any trial
         self.ran: set[Place] = set()
         self._known: list[FunctionType] = []
@@ -51,28 +57,63 @@ class Nursery:
         """Every trial, one after the other."""
         sys.setprofile(None)
         if session.testsfailed:
-            self.tell(None, "they cannot be collected", 0.0)
+            self.tell(None, "they cannot be collected", 0.0, ())
             return True
         self._known = list(functions_of(self.file))
-        longest = 30 * LEAST_S
+        items = {item.nodeid: item for item in session.items}
+        began = time.monotonic()
+        witness, reached = self._unchanged(session)
+        self.tell(None, witness, time.monotonic() - began, ())
+        if witness:
+            return True
+        choice = Choice(self.file.read_text(), reached, self.effort_s)
         for mutant in self.mutants:
-            began = time.monotonic()
-            witness = self._trial(session, mutant, began + longest)
-            took = time.monotonic() - began
-            if mutant is None:
-                longest = max(LEAST_S, TIMES * took)
-            self.tell(mutant, witness, took)
-            if mutant is None and witness:
-                break
+            able = choice.tests(mutant)
+            began, witness = time.monotonic(), ""
+            if able:
+                latest = began + LEAST_S + TIMES * sum(each.seconds for each in able)
+                witness = self._trial(session, mutant, [items[each.test] for each in able], latest)
+            self.tell(mutant, witness, time.monotonic() - began, [each.test for each in able])
+            choice.noticed(mutant, witness)
         return True
 
-    def _trial(self, session: pytest.Session, mutant: CodeMutant | None, latest: float) -> str:
-        heard, told = os.pipe()
-        child = os.fork()
-        if not child:
-            os.setsid()
-            self._run(session, mutant, FirstFailure(told))
-        os.close(told)
+    def _unchanged(self, session: pytest.Session) -> tuple[str, list[Reached]]:
+        """The witness of a run that should have none, and what each test reaches."""
+        with tempfile.NamedTemporaryFile() as kept:
+
+            def work(first: FirstFailure) -> None:
+                follower = Follower(self.file)
+                for item, following in _each(session.items):
+                    began, passed = follower.begin(), first.passed
+                    session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                    if first.passed > passed:  # it was not left out
+                        follower.end(item.nodeid, began)
+                sys.settrace(None)
+                Path(kept.name).write_bytes(msgspec.json.encode(follower.found))
+                first.end(0)
+
+            witness = self._forked(session, work, time.monotonic() + FIRST_S)
+            return witness, [] if witness else msgspec.json.decode(kept.read(), type=list[Reached])
+
+    def _trial(self, session: pytest.Session, mutant: CodeMutant, items: list[pytest.Item], latest: float) -> str:
+        def work(first: FirstFailure) -> None:
+            if not self._planted(mutant):
+                first.tell(ELSEWHERE)
+            for item, following in _each(items):
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            first.end(0)
+
+        return self._forked(session, work, latest)
+
+    def _forked(self, session: pytest.Session, work: Callable[[FirstFailure], None], latest: float) -> str:
+        """Do it in a fork, which tells of the first failure and does not return."""
+
+        def run(told: int) -> None:
+            first = FirstFailure(told)
+            session.config.pluginmanager.register(first)
+            work(first)
+
+        child, heard = forked(run, 70)
         ended, code = 0, 0
         while not ended:
             time.sleep(TICK_S)
@@ -84,28 +125,23 @@ class Nursery:
             ended, code = os.waitpid(child, os.WNOHANG)
         return end(heard, code)
 
-    def _run(self, session: pytest.Session, mutant: CodeMutant | None, first: FirstFailure) -> None:
-        """In the fork: it does not return."""
-        try:
-            session.config.pluginmanager.register(first)
-            if mutant is not None and not self._planted(mutant):
-                first.tell(ELSEWHERE)
-            for item, following in zip(session.items, [*session.items[1:], None], strict=True):
-                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            first.end(0)
-        finally:
-            os._exit(70)
-
     def _planted(self, mutant: CodeMutant) -> bool:
         places = plant(self.file, self._known, mutant)
         return bool(places) and self.ran.isdisjoint(places)
 
 
-def rear(root: Path, file: str, tests: Sequence[str], mutants: Sequence[CodeMutant | None], tell: Tell) -> int:
+def _each(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
+    """Each with the one that follows it: pytest keeps what both need."""
+    return zip(items, [*items[1:], None], strict=True)
+
+
+def rear(
+    root: Path, file: str, tests: Sequence[str], mutants: Sequence[CodeMutant], effort_s: float, tell: Tell
+) -> int:  # fmt: skip
     """Try these mutants of a file, in a process that was made for it; pytest's exit code."""
     forget_kvproto()
     quiet(root)
-    nursery = Nursery(root / file, mutants, tell)
+    nursery = Nursery(root / file, mutants, effort_s, tell)
     sys.setprofile(nursery.seen)
     return int(pytest.main([*calm(), "--capture=sys", *tests], plugins=[nursery]))
 
