@@ -16,7 +16,8 @@ from kvproto.arguments import output_file, positive, whole
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.mutate import gate, table_gate, table_operators, trial_log, verdict_log
-from kvproto.mutate.operators import CHANGES, CodeMutant
+from kvproto.mutate.changes import CHANGES
+from kvproto.mutate.operators import CodeMutant
 from kvproto.mutate.table_gate import TableReasons
 from kvproto.mutate.table_judges import Effort, TableVerdict
 from kvproto.mutate.table_operators import OPERATORS, TableMutant

@@ -23,7 +23,8 @@ from pathlib import Path
 import msgspec
 
 from kvproto.errors import ArgumentError
-from kvproto.mutate.operators import CHANGES, CodeMutant, mutants_of
+from kvproto.mutate.changes import CHANGES
+from kvproto.mutate.operators import CodeMutant, mutants_of
 
 FILE = Path("spec/code-mutants.toml")
 
