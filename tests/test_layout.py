@@ -11,10 +11,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from kvproto.layout.byte_runs import descriptors
+from kvproto.layout.byte_runs import Form, descriptors, pieces_of_pages
 from kvproto.layout.byte_runs_numpy import slices
+from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.plan import Plan, Share, layers_of
-from kvproto.layout.sharding import Layout, LayoutError, Reason, cell, chunks, grid_tokens
+from kvproto.layout.sharding import Layout, LayoutError, Reason, cell, cell_end, chunks, grid_tokens
 
 MODEL: dict[str, Any] = {"layers": 4, "heads": 8, "k_dim": 16, "v_dim": 16, "itemsize": 2, "dtype": "bfloat16"}
 
@@ -90,6 +91,20 @@ def test_known_cells_after_a_prefix(tokens: int, cells: list[tuple[int, int]]) -
     assert [cell(k, tokens, 6144, 8192) for k in range(len(cells))] == cells
 
 
+@pytest.mark.parametrize(("prefix", "grid", "groups"), [(0, 64, 1), (64, 1, 1), (48, 16, 4), (17, 5, 2)])
+def test_cells_follow_one_another_up_to_the_end(prefix: int, grid: int, groups: int) -> None:
+    at, total = prefix, chunks(100, prefix, grid, groups)
+    for k in range(0, total, groups):
+        alike = {(cell(each, 100, prefix, grid, groups), cell_end(each, 100, prefix, grid, groups))
+                 for each in range(k, k + groups)}  # fmt: skip
+        (((first, count), end),) = alike
+        assert (first, first + count) == (at, end) and 0 < count <= grid
+        at = end
+    assert at == 100
+    with pytest.raises(LayoutError, match=f"chunk {total} of a room of {total} chunks"):
+        cell(total, 100, prefix, grid, groups)
+
+
 def test_a_full_prefix_moves_nothing() -> None:
     assert chunks(6144, 6144, 8192) == 0
     assert plan(4, 2, 8).admit(6100, 6100) == 0
@@ -129,6 +144,7 @@ def test_layouts_refused_by_name(fields: dict[str, Any], reason: Reason) -> None
         layout(**fields)
     assert caught.value.reason == reason
     assert str(caught.value) == f"{reason}: {caught.value.sentence}"
+    assert caught.value.args == (reason, caught.value.sentence)
 
 
 @pytest.mark.parametrize(
@@ -161,12 +177,17 @@ CALLS: dict[str, tuple[Reason, Any]] = {
     "prefix beyond the room": ("prefix-outside-room", lambda p: p.admit(64, 128)),
     "negative prefix": ("prefix-outside-room", lambda p: chunks(64, -64, 64)),
     "prefix inside a page": ("prefix-off-page", lambda p: p.admit(128, 65)),
+    "a cell of no tokens": ("grid-not-positive", lambda p: cell(0, 64, 0, 0)),
+    "cells that go backwards": ("grid-not-positive", lambda p: cell(-1, 64, 0, -64)),
+    "a room that begins before its first token": ("prefix-outside-room", lambda p: cell(0, 64, -64, 64)),
     "chunk beyond the room": ("no-such-chunk", lambda p: cell(1, 64, 0, 64)),
     "negative chunk": ("no-such-chunk", lambda p: cell(-1, 64, 0, 64)),
     "chunk of a full hit": ("no-such-chunk", lambda p: cell(0, 64, 64, 64)),
     "negative writer": ("no-such-rank", lambda p: p.duties(-1)),
     "writer beyond the group": ("no-such-rank", lambda p: p.linked(4)),
     "reader beyond the group": ("no-such-rank", lambda p: p.writers(2)),
+    "overlap with no writer": ("no-such-rank", lambda p: p.overlap(4, 0)),
+    "overlap with no reader": ("no-such-rank", lambda p: p.overlap(0, 2)),
     "lead of no reader": ("no-such-rank", lambda p: p.lead(2)),
     "rank of a layout": ("no-such-rank", lambda p: p.prefill.heads_of(4)),
     "share of no pair": ("no-duty", lambda p: p.share(3, 0)),
@@ -174,8 +195,15 @@ CALLS: dict[str, tuple[Reason, Any]] = {
     "negative part": ("negative-tokens", lambda p: p.part_bytes(p.shares[0], -1)),
     "negative grant": ("negative-tokens", lambda p: p.grant_bytes(0, -1)),
     "negative cell": ("negative-tokens", lambda p: slices(p, p.shares[0], [0], [0], -1, 2)),
+    "a cell of negative size": ("negative-tokens", lambda p: slices(p, p.shares[0], [0], [0], 2, -1)),
+    "a cell of negative size, plainly": (
+        "negative-tokens", lambda p: list(descriptors(p, p.shares[0], [0], [0], 2, -1))
+    ),
     "short table": ("table-too-short", lambda p: slices(p, p.shares[0], [0, 1], [0], 0, 65)),
     "short table, plainly": ("table-too-short", lambda p: list(descriptors(p, p.shares[0], [0], [0, 1], 0, 65))),
+    "short table of the reader, plainly": (
+        "table-too-short", lambda p: list(descriptors(p, p.shares[0], [0, 1], [0], 0, 65))
+    ),
     "negative page": ("negative-page", lambda p: slices(p, p.shares[0], [0, -1], [0, 1], 0, 65)),
     "a group too many": ("layer-groups", lambda p: layers_of(p.shares[0], 2, 2)),
     "negative page, plainly": ("negative-page", lambda p: list(descriptors(p, p.shares[0], [0], [-1], 0, 4))),
@@ -288,6 +316,38 @@ def test_regions_count_k_of_every_layer_then_v() -> None:
     share = subject.share(1, 0)
     runs = list(descriptors(subject, share, [0], [0], 0, 1))
     assert [(run[0], run[2]) for run in runs] == [(1, 3), (2, 4), (3, 7), (4, 8)]
+
+
+def test_a_walk_takes_in_one_piece_what_lies_together_on_both_sides() -> None:
+    """Rows of 2 bytes in pages of 8 tokens (`single`: of one); does a walk over 1 or 4 heads go head by head?."""
+    tokens, heads, single = Strides(64, 8, 2), Strides(64, 2, 16), Strides(8, 2, 2)
+    for source, target, whole, by_head in (
+        (tokens, tokens, True, (False, False)), (heads, heads, False, (True, True)),
+        (tokens, heads, False, (False, False)), (heads, tokens, False, (False, False)),
+        (single, single, True, (True, False)), (single, heads, False, (True, True)),
+    ):  # fmt: skip
+        form = Form(2, source, target)
+        assert (form.whole, (form.by_head(1), form.by_head(4))) == (whole, by_head)
+
+
+def test_a_cell_of_no_tokens_has_no_runs() -> None:
+    subject = plan(4, 2, 8)
+    assert list(descriptors(subject, subject.shares[0], [], [], 0, 0)) == []
+    assert [len(column) for column in slices(subject, subject.shares[0], [], [], 0, 0)] == [0] * 5
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 3, 0, 1)])
+def test_planes_of_one_block_join_in_whatever_order_they_lie(order: tuple[int, ...]) -> None:
+    """K and V of two layers in blocks of all four planes: a page is one run, and a row of pages is one, too."""
+    side = layout(layers=2, heads=1, page_size=4)
+    page = 4 * 16 * 2
+    block = Placement((Strides(4 * page, 32, 32),) * 2, tuple((1, page * at) for at in order))
+    subject = Plan(side, side, 8)
+    given = (subject, subject.shares[0], [5, 7, 8], [0, 1, 2], 0, 12, block, block)
+    runs = [(1, 20 * page, 1, 0, 4 * page), (1, 28 * page, 1, 4 * page, 8 * page)]
+    assert list(descriptors(*given)) == runs
+    assert [*zip(*(column.tolist() for column in slices(*given)), strict=True)] == runs
+    assert pieces_of_pages(subject, subject.shares[0], 2, block, block) == 1
 
 
 def test_the_layout_needs_no_array_library() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from layout_judge import FORMS, Case, Group, judge
 
 from kvproto.layout import sharding
-from kvproto.layout.byte_runs import descriptors
+from kvproto.layout.byte_runs import descriptors, pieces_of_pages
 from kvproto.layout.byte_runs_numpy import slices
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, chunks, grid_tokens
@@ -79,6 +79,34 @@ def test_numpy_and_plain_python_agree_and_no_join_is_missed(case: Case) -> None:
             assert not any(
                 (a[0], a[1] + a[4], a[2], a[3] + a[4]) == (b[0], b[1], b[2], b[3]) for a, b in pairwise(runs)
             )
+
+
+@settings(max_examples=120, deadline=None)
+@given(cases(), st.integers(1, 3))
+def test_pieces_of_neighbouring_pages_are_counted_as_they_are_written(case: Case, pages: int) -> None:
+    plan, random = Plan(case.prefill, case.decode, case.grid), np.random.default_rng(case.seed)
+    tokens = pages * min(case.prefill.page_size, case.decode.page_size)
+    sides = zip((case.prefill, case.decode), case.forms, strict=True)
+    ours, theirs = (Group(side, tokens, random, form).placements for side, form in sides)
+    for share in plan.shares:
+        places = ours[share.writer], theirs[share.reader]
+        runs = list(descriptors(plan, share, range(pages), range(pages), 0, tokens, *places))
+        assert pieces_of_pages(plan, share, pages, *places) == len(runs)
+
+
+@settings(max_examples=120, deadline=None)
+@given(cases())
+def test_where_pages_ascend_runs_of_dense_pools_are_as_few_as_their_bytes_allow(case: Case) -> None:
+    """Of a plane, sorted, whatever adjoins on both sides stands side by side; nobody else could join more."""
+    random = np.random.default_rng(case.seed)
+    source, target = (np.sort(Group(side, case.tokens, random).table).tolist() for side in (case.prefill, case.decode))
+    plan = Plan(case.prefill, case.decode, case.grid)
+    for share in plan.shares:
+        runs = list(descriptors(plan, share, source, target, case.prefix, case.tokens - case.prefix))
+        apart = sorted(runs)
+        assert not any(
+            (a[0], a[1] + a[4], a[2], a[3] + a[4]) == (b[0], b[1], b[2], b[3]) for a, b in pairwise(apart)
+        )
 
 
 @settings(max_examples=150, deadline=None)

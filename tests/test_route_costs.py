@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from kvproto.engine.room import Room
+from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
 from kvproto.layout.byte_runs import descriptors
 from kvproto.layout.costs import (
@@ -149,6 +151,17 @@ def test_what_was_estimated_can_be_read() -> None:
         (peer,) = rank.peers.values()
         (told,) = peer.estimates.values()
     assert 0 < told.staged < NO_ROUTE and 0 < told.pages < NO_ROUTE
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("piece", -1e-9), ("piece", 60.5), ("launch", 61.0), ("launch", True), ("rate", 0.5), ("rate", "fast"),
+     ("copy", 0.0), ("piece_rate", float("nan"))],
+)  # fmt: skip
+def test_what_cannot_be_a_cost_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(ArgumentError, match=f"Costs.{name} is {value!r}"):
+        Costs(**{name: value})
+    assert Costs(piece=0, launch=60.0, rate=1.0, copy=float("inf")).launch == 60.0
 
 
 def test_settings_name_a_profile() -> None:

@@ -41,11 +41,12 @@ class Form(msgspec.Struct, frozen=True):
 
     def by_head(self, heads: int) -> bool:
         """Whether a walk over so many heads goes head by head: both sides keep a head's tokens in a page together."""
-        return self.source.token == self.target.token == self.row and (heads == 1 or not self.whole(heads))
+        return self.source.token == self.target.token == self.row and (heads == 1 or not self.whole)
 
-    def whole(self, heads: int) -> bool:
+    @property
+    def whole(self) -> bool:
         """Whether both sides keep the heads of a token together."""
-        return heads == 1 or self.source.head == self.target.head == self.row
+        return self.source.head == self.target.head == self.row
 
 
 def descriptors(

@@ -142,8 +142,8 @@ def _pieces(plan: Plan, share: Share, form: Form, first: int, tokens: int) -> tu
         edge[:1] = True
         starts = every[edge]
         return starts[:, None], np.diff(starts, append=first + tokens)[:, None], heads, 1
-    whole = form.whole(share.heads)
-    return every[:, None], np.ones_like(every)[:, None], heads[:1] if whole else heads, share.heads if whole else 1
+    ones = np.ones_like(every)[:, None]
+    return (every[:, None], ones, heads[:1], share.heads) if form.whole else (every[:, None], ones, heads, 1)
 
 
 def _offsets(

@@ -126,7 +126,6 @@ class Plan:
 
     def overlap(self, writer: int, reader: int) -> Share | None:
         """What the two hold in common, whoever has the duty to write it; None if they are not linked."""
-        _known(self.prefill, writer, "writer")
         if _known(self.decode, reader, "reader") not in self._contacts.readers(writer):
             return None
         return self._contacts.meet(writer, reader)

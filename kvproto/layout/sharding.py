@@ -183,7 +183,7 @@ def chunks(tokens: int, prefix: int, grid: int, groups: int = 1) -> int:
 def cell(k: int, tokens: int, prefix: int, grid: int, groups: int = 1) -> tuple[int, int]:
     """(first token, count) of chunk k, whose layers are one of so many groups; the last cell may be shorter."""
     first = prefix + k // groups * grid
-    if not (k >= 0 and grid >= 1 and 0 <= prefix <= first < tokens):
+    if not (grid >= 1 and 0 <= prefix <= first < tokens):
         total = chunks(tokens, prefix, grid, groups)
         raise LayoutError("no-such-chunk", f"chunk {k} of a room of {total} chunks; both sides must derive one plan")
     return first, min(grid, tokens - first)
