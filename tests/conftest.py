@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 if TYPE_CHECKING:
     from kvproto.io.control.control import Control
 
 # No deadlines: how long an example takes says more about the machine than about the code. On a build machine the same
 # examples each time, so that a change is judged by what it changes; elsewhere new ones, which is how they find things.
+# Nobody wants to see the smallest example of what a mutant does (`kvproto mutate`).
 settings.register_profile("here", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "here")
+settings.register_profile("trial", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+settings.load_profile("trial" if os.environ.get("KVPROTO_TRIAL") else "ci" if os.environ.get("CI") else "here")
 
 
 #: the files that take longest, the longest first: dealt out last, one would keep a process busy alone

@@ -126,6 +126,7 @@ def refused(reason: Reason, **fields: Any) -> Any:
         refused("bad-field", heads=8.0),
         refused("bad-field", dtype=""),
         refused("bad-field", dtype="x" * 65),
+        refused("bad-field", dtype=b"bfloat16"),
         refused("bad-field", order="DNH"),
         refused("too-many-ranks", tp=512, pp=2, heads=512),
         refused("fewer-layers-than-stages", pp=5),
@@ -221,6 +222,11 @@ def test_every_reason_is_tested() -> None:
     marks = [*test_layouts_refused_by_name.pytestmark, *test_pairs_refused_by_name_on_both_sides.pytestmark]
     tested = {case.values[1] for mark in marks for case in mark.args[1]} | {reason for reason, _ in CALLS.values()}
     assert tested == set(get_args(Reason))
+
+
+def test_a_layout_may_be_as_large_as_the_bounds_say() -> None:
+    largest = layout(tp=256, pp=2, heads=1, layers=2, dtype="x" * 64, v_dim=0, itemsize=16, page_size=1 << 20)
+    assert (largest.ranks, largest.heads_of(511), largest.layers_of(511)) == (512, (0, 1), (1, 1))
 
 
 def test_a_layout_travels_and_a_bad_one_is_refused_on_arrival() -> None:
@@ -328,6 +334,14 @@ def test_a_walk_takes_in_one_piece_what_lies_together_on_both_sides() -> None:
     ):  # fmt: skip
         form = Form(2, source, target)
         assert (form.whole, (form.by_head(1), form.by_head(4))) == (whole, by_head)
+
+
+@pytest.mark.parametrize("order", ["NHD", "HND"])
+def test_runs_may_begin_within_a_page(order: str) -> None:
+    subject = Plan(layout(2, page_size=4, order=order), layout(4, page_size=8, order=order), 8)
+    for first, tokens in ((1, 2), (3, 6), (5, 11)):
+        given = (subject, subject.shares[1], [4, 1, 2, 7], [3, 0], first, tokens)
+        assert [*zip(*(column.tolist() for column in slices(*given)), strict=True)] == list(descriptors(*given))
 
 
 def test_a_cell_of_no_tokens_has_no_runs() -> None:

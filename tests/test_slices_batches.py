@@ -13,12 +13,13 @@ from kvproto.layout.sharding import Layout
 
 def columns(tokens: int) -> tuple[Column, Column, Column, Column, Column]:
     prefill, decode = (
-        Layout(layers=3, heads=4, k_dim=8, v_dim=4, itemsize=2, dtype="bfloat16", page_size=16, tp=tp) for tp in (1, 2)
+        Layout(layers=6, heads=4, k_dim=8, v_dim=4, itemsize=2, dtype="bfloat16", page_size=16, tp=tp, pp=tp)
+        for tp in (1, 2)
     )
     plan = Plan(prefill, decode, 64)
     pages = -(-tokens // 16)
     source, target = (np.random.default_rng(seed).permutation(pages) for seed in (1, 2))
-    return slices(plan, plan.share(0, 1), source, target, 0, tokens)
+    return slices(plan, plan.share(0, 3), source, target, 0, tokens)
 
 
 @pytest.mark.parametrize("most", [1, 7, 100, 10**6])

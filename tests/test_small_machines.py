@@ -489,10 +489,25 @@ def test_a_row_knows_where_it_stands_and_says_what_it_does() -> None:
     assert len(found) == 4 and (S.NEW, Poke) not in found
 
 
+def held(v: Any, e: Any, now: float) -> bool:
+    return bool(v.n)
+
+
+def test_a_guard_is_a_guard_and_a_change_is_a_change_in_every_verb() -> None:
+    table = Table("job", Job, S, initial=S.NEW, events=(Begin, Poke), timers={})
+    table.opens(S.NEW, Poke, S.WAIT, when=odd, let=bumped)
+    table.row(S.WAIT, Poke, when=odd, let=bumped)
+    table.ignore(S.WAIT, (Begin, Poke), "why", when=held)
+    table.refuse(S.WAIT, (Begin, Poke), "why", when=held)
+    assert [(row.when, row.let, row.do) for row in table.rows] == [(odd, bumped, ())] * 2 + [(held, None, ())] * 4
+    assert [row.verb for row in table.rows] == ["row"] * 2 + ["ignore"] * 2 + ["refuse"] * 2
+
+
 def test_a_row_of_a_timer_starts_it_anew() -> None:
     table = jobs(tombstones=False)
     assert {row.again for row in table.rows if row.event is Ended and row.verb == "row"} == {True}
     assert (table.name, table.value, table.states, table.initial, table.final) == ("job", Job, S, S.NEW, (S.OVER,))
+    assert set(table.periods) == {S.OWN} and table.periods[S.OWN](Job(S.OWN, own=3.0)) == 3.0
     plain = Table("job", Job, S, initial=S.NEW, events=[Begin], timers={})
     assert (plain.events, plain.final, plain.periods, plain.tries, plain.rows) == ((Begin,), (), {}, None, [])
     assert (plain.well, plain.apart, plain.counted, plain.tombstones) == ((), (), (), False)

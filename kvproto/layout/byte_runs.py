@@ -126,7 +126,7 @@ def _joined(pieces: Iterable[Run]) -> Iterator[Run]:
     """The same bytes in as few runs as their order allows."""
     source = target = size = 0
     for ours, theirs, more in pieces:
-        if size and (ours, theirs) == (source + size, target + size):
+        if (ours, theirs) == (source + size, target + size):
             size += more
             continue
         if size:
