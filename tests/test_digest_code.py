@@ -18,7 +18,7 @@ from support import digest_samples
 from support.builds import SOURCE, environment
 
 from kvproto.fsm.digest_code import DigestError
-from kvproto.fsm.digest_text import DigestTexts
+from kvproto.fsm.digest_text import DigestTexts, routes_say, table_says
 from kvproto.layout.sharding import Layout
 
 INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15)]
@@ -174,6 +174,75 @@ def test_types_are_said_with_their_bounds_and_in_no_order_that_means_nothing() -
     say = DigestTexts().value
     assert say(int | str, "kvproto") == say(str | int, "kvproto") == "builtins:int or builtins:str"
     assert say(dict[str, tuple[int, ...]], "kvproto").endswith("[builtins:str, builtins:tuple[builtins:int, Ellipsis]]")
+
+
+#: whatever a text may say of values, types and classes; and a table and routes
+KINDS = HEAD + """
+import heapq, struct
+from collections import OrderedDict
+from typing import Annotated, Any, Literal
+import msgspec
+from msgspec import Meta
+from kvproto.fsm import table, routing, vocabulary
+class Word(enum.IntEnum):
+    ONE = 1
+    TWO = 2
+    ALSO = 2
+class Wrong(ValueError):
+    def __str__(self): return "for people"
+class Unit(Struct, frozen=True, array_like=True, tag="U", forbid_unknown_fields=True): pass
+class Box(Unit):
+    size: Annotated[int, Meta(ge=0, lt=9, description="for people")]
+    word: Word = Word.TWO
+    some: list[int] = msgspec.field(default_factory=list, name="any")
+    one: Literal["b", "a"] | None = None
+    names: tuple[str, ...] = ()
+class Shelf(OrderedDict):
+    LONG: int = 4
+    __slots__ = ("held",)
+    @classmethod
+    def made(cls): return cls(cls.LONG)
+    @staticmethod
+    def best(those): return heapq.heappop(those)
+    @property
+    def first(self): return self.held or Wrong
+READ, WRITE, FORM = msgspec.msgpack.Decoder(Box | int), msgspec.msgpack.Encoder(), struct.Struct("<IQ")
+def one(v): return v
+class Pair(Struct):
+    left: int = 1
+    right: str = "r"
+KEPT = (frozenset({2, 1}), Pair(3), heapq, Word.ONE, (1,), ())
+def root(v, *, word=Word.ONE, at=(None, True, 1.5, 2j, b"b", ...)): return [
+    READ, WRITE, FORM, KEPT, Unit(), Shelf, Word.ALSO, Any, dict[str, Word], one]
+class S(vocabulary.State):
+    NEW = 0
+    OVER = 1
+class Told(vocabulary.Event, frozen=True):
+    n: int
+class Ended(vocabulary.TimerFired, frozen=True):
+    n: int
+class SenderIs(routing.Fact):
+    KNOWN = 0
+    STRANGE = 1
+def large(v, e, now): return e.n > 3
+def told(v, e): return vocabulary.Report("much", "so")
+small = table.Table("small", table.Value, S, initial=S.NEW, events=(Told, Ended), timers={S.NEW: "wait"},
+                    final=(S.OVER,), tombstones=True, periods={S.NEW: one})
+small.opens(S.NEW, Told, S.OVER, when=large, do=(told,))
+small.ignore(S.NEW, (Told, Ended), "nothing")
+ways = routing.Routes("ways", (Box, Unit), (SenderIs,))
+ways.drop(Box, SenderIs.STRANGE, why="strange")
+ways.route((Box, Unit), to=one)
+"""
+WRITTEN = Path(__file__).parent / "support" / "digest_texts.txt"
+
+
+def test_texts_are_written_as_they_always_were(make: Make) -> None:
+    """Builds of two versions that agree would refuse each other if only the writing of texts changed between them."""
+    module, texts = make(KINDS), DigestTexts()
+    parts = [texts.part("values", [module.root, module.Box, None]), texts.part("table", table_says(module.small)),
+             texts.part("routes", routes_say(module.ways))]  # fmt: skip
+    assert "\n\n".join([digest_samples.texts(), *parts]) + "\n" == WRITTEN.read_text()
 
 
 def runs(python: str) -> bool:

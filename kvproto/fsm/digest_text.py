@@ -159,7 +159,7 @@ def _bare(thing: Any) -> Any:
         thing = thing.func
     elif isinstance(thing, classmethod | staticmethod):
         thing = thing.__func__
-    return inspect.unwrap(thing)
+    return thing if isinstance(thing, type) else inspect.unwrap(thing)
 
 
 def _package(thing: Any) -> str:
