@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
+import signal
 import sys
 import tempfile
 import time
@@ -30,9 +32,10 @@ from kvproto.mutate.reach import Choice, Follower, Reached
 from kvproto.mutate.trial import ENDLESS, FirstFailure, calm, end, forget_kvproto, forked, quiet, stop
 
 ELSEWHERE = "to be tried in a process of its own"
-#: seconds between two looks at a trial; what it may take: so many, and so many times what its tests took when followed
-TICK_S, LEAST_S, TIMES = 0.005, 5.0, 3
-FIRST_S = 600.0
+#: seconds between two looks at a trial; what it may take of a core: so many, and so many times what its tests took when
+#: followed; and how much longer by the clock, on a machine that does other things, too
+TICK_S, LEAST_S, TIMES, PATIENCE = 0.005, 5, 3, 6
+FIRST_S = 600
 #: a function by name and first line
 Place = tuple[str, int]
 #: told of a mutant (None: nothing changed), its witness, the seconds that it took, and which tests reach it
@@ -71,8 +74,8 @@ class Nursery:
             able = choice.tests(mutant)
             began, witness = time.monotonic(), ""
             if able:
-                latest = began + LEAST_S + TIMES * sum(each.seconds for each in able)
-                witness = self._trial(session, mutant, [items[each.test] for each in able], latest)
+                most_s = LEAST_S + TIMES * round(sum(each.seconds for each in able))
+                witness = self._trial(session, mutant, [items[each.test] for each in able], most_s)
             self.tell(mutant, witness, time.monotonic() - began, [each.test for each in able])
             choice.noticed(mutant, witness)
         return True
@@ -92,10 +95,10 @@ class Nursery:
                 Path(kept.name).write_bytes(msgspec.json.encode(follower.found))
                 first.end(0)
 
-            witness = self._forked(session, work, time.monotonic() + FIRST_S)
+            witness = self._forked(session, work, FIRST_S)
             return witness, [] if witness else msgspec.json.decode(kept.read(), type=list[Reached])
 
-    def _trial(self, session: pytest.Session, mutant: CodeMutant, items: list[pytest.Item], latest: float) -> str:
+    def _trial(self, session: pytest.Session, mutant: CodeMutant, items: list[pytest.Item], most_s: int) -> str:
         def work(first: FirstFailure) -> None:
             if not self._planted(mutant):
                 first.tell(ELSEWHERE)
@@ -103,18 +106,19 @@ class Nursery:
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             first.end(0)
 
-        return self._forked(session, work, latest)
+        return self._forked(session, work, most_s)
 
-    def _forked(self, session: pytest.Session, work: Callable[[FirstFailure], None], latest: float) -> str:
-        """Do it in a fork, which tells of the first failure and does not return."""
+    def _forked(self, session: pytest.Session, work: Callable[[FirstFailure], None], most_s: int) -> str:
+        """Do it in a fork, which tells of the first failure and does not return; its witness."""
 
         def run(told: int) -> None:
+            resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
             first = FirstFailure(told)
             session.config.pluginmanager.register(first)
             work(first)
 
         child, heard = forked(run, 70)
-        ended, code = 0, 0
+        latest, ended, code = time.monotonic() + PATIENCE * most_s, 0, 0
         while not ended:
             time.sleep(TICK_S)
             if time.monotonic() > latest:
@@ -123,7 +127,8 @@ class Nursery:
                 end(heard, code)
                 return ENDLESS
             ended, code = os.waitpid(child, os.WNOHANG)
-        return end(heard, code)
+        spent = os.WIFSIGNALED(code) and os.WTERMSIG(code) in (signal.SIGXCPU, signal.SIGKILL)
+        return end(heard, code) if not spent else end(heard, 0) or ENDLESS
 
     def _planted(self, mutant: CodeMutant) -> bool:
         places = plant(self.file, self._known, mutant)

@@ -29,7 +29,7 @@ import pytest
 from kvproto.mutate.operators import CodeMutant, mutated
 
 FAILED, NOTHING_RUN, ENDLESS = "failed", "no test ran", "it does not end"
-LONGEST_TEST_S = 60
+LONGEST_TEST_S = 120
 
 
 class Trial(msgspec.Struct):
