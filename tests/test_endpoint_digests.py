@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -17,6 +17,8 @@ from kvproto.engine.room import Room, Status
 from kvproto.io.kernels.base import StagedPart
 from kvproto.io.kernels.digesting import DigestingKernels, Place, differing
 from kvproto.io.kernels.torch import TorchKernels
+from kvproto.io.transports.base import Transport
+from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.plan import Plan
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.testing import inside
@@ -105,6 +107,38 @@ def test_what_goes_page_to_page_has_those_of_its_pages(ours: int, theirs: int) -
             every = list(product(range(prefix, TOKENS, GRID), range(2), range(4)))
             assert pair.places(pair.prefills, each) == pair.places(pair.decodes, each) == every
             assert differing(*(pair.seen[endpoint, each] for endpoint in pair.endpoints)) == []
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(2, 1), (1, 2)])
+def test_what_is_stored_into_mapped_pages_has_those_of_its_pages_too(ours: int, theirs: int) -> None:
+    class Mapped(Compared):
+        def transport(self) -> Transport:
+            return MemoryTransport(self.fabric, maps=True)
+
+    with Mapped(layout(ours), layout(theirs, page=8), grid=GRID) as pair:
+        room = pair.open(TOKENS, prefix=GRID)
+        pair.finish(room)
+        pair.check(room)
+        for endpoint in pair.prefills:
+            stats = inside(endpoint).data.stats
+            assert stats["mapped"] and not (stats["writes"] or stats["slices"] or stats["direct"])
+        every = list(product(range(GRID, TOKENS, GRID), range(2), range(4)))
+        assert pair.places(pair.prefills, room) == pair.places(pair.decodes, room) == every
+        assert differing(*(pair.seen[endpoint, room] for endpoint in pair.endpoints)) == []
+
+
+def test_what_nobody_may_ask_for_is_not_kept() -> None:
+    class Looked(Pair):
+        kept: ClassVar[list[object]] = []
+
+        def collect(self) -> None:
+            self.kept.extend(each.by_pages for each in inside(self.prefills[0]).entries.values())
+            super().collect()
+
+    with Looked(layout(2), layout(1), grid=GRID, settings=Settings(route="pages")) as pair:
+        room = pair.open(TOKENS)
+        pair.finish(room)
+        assert pair.kept and not any(pair.kept)
 
 
 def test_a_bit_that_flips_in_a_page_is_named_where_none_was_staged() -> None:

@@ -48,7 +48,7 @@ FAULTS: dict[str, Planted] = {
         JointLaunches, "go", "asked[end][2] is not asked[begin][2]", "False", "together",
         "reads KV before its forward"),
     "small ones are not launched at the end of their pass": Planted(
-        Gathers, "_go", "alone = len", "return; alone = len", "together", ""),
+        JointLaunches, "go", "asked, self.aside =", "return; asked, self.aside =", "together", ""),
     "a scatter does not wait for its page table": Planted(
         DecodeData, "_scatter", "self.lane.await_table(entry)", "pass", "two-slots", "a scatter .* reads a page table"),
     "a write over pages does not wait for the forward": Planted(

@@ -57,9 +57,9 @@ class DecodeData:
         #: by prefill group: who writes what to whom
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
-        self.launches = Launches(loop, entries, (lambda _: True) if self.lane.stream is not None else None, self._go)
-        #: small ones that are launched with the others of their moment
-        self._together = JointLaunches[do.LaunchScatter]()
+        stream = self.lane.stream
+        self.together = JointLaunches[do.LaunchScatter](kernels, stream, self._went)
+        self.launches = Launches(loop, entries, (lambda _: True) if stream is not None else None, self.together.go)
         self.prepared = PreparedLaunches[do.LaunchScatter, Plan](self._bind)
         self.small = SMALL
         #: regions given when it was last looked what will be scattered, and what of it is not made ready yet
@@ -114,8 +114,7 @@ class DecodeData:
 
     # ------------------------------------------------------------------------------------------- effects
     def _ask_scatter(self, effect: do.LaunchScatter) -> None:
-        ready = self.launches.hungry is not None and effect in self.prepared
-        self.launches.ask(effect.room, lambda: self._scatter(effect, at_once=ready), large=ready)
+        self.launches.ask(effect.room, lambda: self._scatter(effect), large=effect in self.prepared)
 
     def _foresee(self) -> bool:
         """On a device, while nothing moves, make the scatter ready of a large region that was granted; one a pass."""
@@ -144,35 +143,23 @@ class DecodeData:
         launch = self.kernels.bind("scatter", self.pool, entry.table, effect.first, tokens, parts)
         return ReadyLaunch(entry, plan, launch, effect.offset, end, 0)
 
-    def _scatter(self, effect: do.LaunchScatter, *, at_once: bool = False) -> None:
+    def _scatter(self, effect: do.LaunchScatter) -> None:
         try:
             entry = self.entries[effect.room]
             made = self.prepared.take(effect, entry, self.plans[effect.group])
             self.lane.await_table(entry)
             if self.ring.twins:
                 self.ring.bring(made.first, made.end)
-            if self.launches.hungry is not None and made.end - made.first <= self.small and not at_once:
-                if self._together.put_aside(effect, made, None):
-                    self._go()
-                return
-            if self._together.aside:
-                self._go()
-            ticket = made.launch(self.lane.stream, None)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
             self._scatter_failed((effect.room, effect.chunk), error)
             return
-        self._went(effect, ticket)
+        self.together.ask(effect, made, None, small=made.end - made.first <= self.small)
 
-    def _go(self) -> None:
-        """Launch what was put aside."""
-        for effect, _, ticket in self._together.go(self.kernels, self.lane.stream):
-            if isinstance(ticket, Exception):
-                self._scatter_failed((effect.room, effect.chunk), ticket)
-            else:
-                self._went(effect, ticket)
-
-    def _went(self, effect: do.LaunchScatter, ticket: Ticket) -> None:
+    def _went(self, effect: do.LaunchScatter, _made: ReadyLaunch, ticket: Ticket | Exception, _alone: bool) -> None:  # noqa: FBT001
         key = effect.room, effect.chunk
+        if isinstance(ticket, Exception):
+            self._scatter_failed(key, ticket)
+            return
         self.stats["scatters"] += 1
         if not self._scattered(key, ticket):
             self.scatters[key] = ticket

@@ -47,12 +47,12 @@ class Gathers:
         """
         self.loop, self.pool, self.kernels, self.entries, self.shape_of = loop, pool, kernels, entries, shape_of
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
-        self.launches = Launches(loop, entries, self._hungry if staging.lane.stream is not None else None, self._go)
+        stream = staging.lane.stream
+        self.together = JointLaunches[do.LaunchGather](kernels, stream, self._went)
+        self.launches = Launches(loop, entries, self._hungry if stream is not None else None, self.together.go)
         self.prepared = PreparedLaunches[do.LaunchGather, Shape](self._bind)
         self.small, self.ahead = SMALL, AHEAD
         self._going: deque[tuple[Key, Ticket]] = deque()
-        #: small ones that are launched with the others of their moment
-        self._together = JointLaunches[do.LaunchGather]()
         self._later: deque[Callable[[], None]] = deque()
         loop.handlers[do.LaunchGather] = self._ask
 
@@ -78,7 +78,7 @@ class Gathers:
         return ended or fed
 
     def _hungry(self, large: bool) -> bool:  # noqa: FBT001
-        return len(self._going) + len(self._together.aside) < (self.ahead if large else TOGETHER)
+        return len(self._going) + len(self.together.aside) < (self.ahead if large else TOGETHER)
 
     def _ask(self, effect: do.LaunchGather) -> None:
         shape = self.shape_of(effect) if self.launches.hungry is not None else None
@@ -101,35 +101,21 @@ class Gathers:
         return ReadyLaunch(entry, shape, launch, start, start + nbytes, share.src_layer + share.layers)
 
     def _launch(self, effect: do.LaunchGather, shape: Shape | None) -> None:
-        lane = self.staging.lane
         try:
             entry = self.entries[effect.room]
             made = self.prepared.take(effect, entry, shape or self.shape_of(effect))
-            lane.await_table(entry)
+            self.staging.lane.await_table(entry)
             after = entry.after(effect.first + effect.tokens, made.layers)
-            if self.launches.hungry is not None and made.end - made.first <= self.small:
-                if self._together.put_aside(effect, made, after):
-                    self._go()
-                return
-            if self._together.aside:
-                self._go()
-            ticket = made.launch(lane.stream, after)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
             self._fail((effect.room, effect.chunk, effect.peer), error)
             return
-        self._went(effect, made, ticket)
+        self.together.ask(effect, made, after, small=made.end - made.first <= self.small)
 
-    def _go(self) -> None:
-        """Launch what was put aside."""
-        alone = len(self._together.aside) == 1
-        for effect, made, ticket in self._together.go(self.kernels, self.staging.lane.stream):
-            if isinstance(ticket, Exception):
-                self._fail((effect.room, effect.chunk, effect.peer), ticket)
-            else:
-                self._went(effect, made, ticket, alone=alone)
-
-    def _went(self, effect: do.LaunchGather, made: ReadyLaunch, ticket: Ticket, *, alone: bool = True) -> None:
+    def _went(self, effect: do.LaunchGather, made: ReadyLaunch, ticket: Ticket | Exception, alone: bool) -> None:  # noqa: FBT001
         key = effect.room, effect.chunk, effect.peer
+        if isinstance(ticket, Exception):
+            self._fail(key, ticket)
+            return
         if self.staging.twins:
             try:
                 ticket = self.staging.sent_off(made.first, made.end, ticket)

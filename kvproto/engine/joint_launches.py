@@ -3,7 +3,7 @@
 A small gather or scatter costs its launch, and its bytes nothing: so what a pass asks for is made ready one by one, put
 aside, and launched together when the pass has asked for all that it may, eight parts a launch.  One event is recorded
 and asked for all of them: each has the same ticket.  Each is still a gather or a scatter of its own to its machine, and
-ends by itself.
+ends by itself.  A large one goes when it is asked for, behind those that were asked for before it.
 
 What waits for another forward goes by itself: the one whose KV is there must not wait for the one whose is not.  What
 kernels cannot join goes one by one, and so does what fails together, so that who is at fault fails alone.
@@ -11,7 +11,7 @@ kernels cannot join goes one by one, and so does what fails together, so that wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from kvproto.engine.launches import TOGETHER
@@ -21,45 +21,53 @@ from kvproto.io.kernels.base import Kernels, Ticket
 T = TypeVar("T")
 #: whose it is, what it launches, and the event that it waits for
 Asked = tuple[T, ReadyLaunch, Any]
-Launched = tuple[T, ReadyLaunch, Ticket | Exception]
+#: told whose it was, what was launched, its ticket or what it has raised, and whether it went alone
+Went = Callable[[T, ReadyLaunch, Ticket | Exception, bool], None]
 
 
 class JointLaunches(Generic[T]):
-    """What was put aside."""
+    """Where one rank's gathers, or its scatters, are launched."""
 
-    def __init__(self) -> None:
-        #: there is something or not is looked at without a call
+    def __init__(self, kernels: Kernels, stream: Any, went: Went[T]) -> None:
+        """`stream`: where they go (None: there is no device, and nothing is put aside); `went` is told of each."""
+        self.kernels, self._stream, self._went = kernels, stream, went
+        #: those that go with others; whether there are some is looked at without a call
         self.aside: list[Asked[T]] = []
 
-    def put_aside(self, whose: T, made: ReadyLaunch, after: Any) -> bool:
-        """It goes with the next; whether there is enough."""
-        self.aside.append((whose, made, after))
-        return len(self.aside) >= TOGETHER
+    def ask(self, whose: T, made: ReadyLaunch, after: Any, *, small: bool) -> None:
+        """Launch this after its event: a small one with the others of its moment, a large one now."""
+        if small and self._stream is not None:
+            self.aside.append((whose, made, after))
+            if len(self.aside) >= TOGETHER:
+                self.go()
+            return
+        if self.aside:
+            self.go()
+        self._went(whose, made, self._launch(made, after), True)
 
-    def go(self, kernels: Kernels, stream: Any) -> Iterator[Launched[T]]:
-        """Launch all of them; of each its ticket, or what it has raised."""
+    def go(self) -> None:
+        """Launch what was put aside."""
         asked, self.aside = self.aside, []
         begin = 0
         for end in range(1, len(asked) + 1):
             if end == len(asked) or asked[end][2] is not asked[begin][2]:
-                yield from self._launch(kernels, stream, asked[begin:end])
+                ticket = self._together(asked[begin:end])
+                for whose, made, after in asked[begin:end]:
+                    self._went(whose, made, ticket or self._launch(made, after), len(asked) == 1)
                 begin = end
 
-    def _launch(self, kernels: Kernels, stream: Any, asked: list[Asked[T]]) -> Iterator[Launched[T]]:
-        """Those that wait for the same event."""
-        ticket: Ticket | None = None
-        if len(asked) > 1:
-            try:
-                joint = kernels.join([made.launch for _, made, _ in asked])
-                ticket = joint and joint(stream, asked[0][2])
-            except Exception:  # noqa: BLE001  # one of them is at fault: each alone
-                ticket = None
-        for whose, made, after in asked:
-            yield whose, made, ticket or _alone(made, stream, after)
+    def _together(self, asked: list[Asked[T]]) -> Ticket | None:
+        """The ticket of all of these, which wait for the same event; None: each is to go by itself."""
+        if len(asked) == 1:
+            return None
+        try:
+            joint = self.kernels.join([made.launch for _, made, _ in asked])
+            return joint and joint(self._stream, asked[0][2])
+        except Exception:  # noqa: BLE001  # one of them is at fault
+            return None
 
-
-def _alone(made: ReadyLaunch, stream: Any, after: Any) -> Ticket | Exception:
-    try:
-        return made.launch(stream, after)
-    except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
-        return error
+    def _launch(self, made: ReadyLaunch, after: Any) -> Ticket | Exception:
+        try:
+            return made.launch(self._stream, after)
+        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+            return error

@@ -28,6 +28,7 @@ from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.engine.writes import KernelBatch, RankWrites
 from kvproto.errors import KvprotoError
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
+from kvproto.io.kernels.digesting import DigestingKernels
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError, WritePart
 from kvproto.layout.byte_runs_numpy import PageRuns, batches
 from kvproto.layout.placement import Placement, closed_between
@@ -87,6 +88,8 @@ class PrefillData:
         loop.heard[StagingRsp] = loop.heard[PagesRsp] = 0  # looked up without a call
         #: grants that were heard when it was last looked what will be written, and what of it is not made ready yet
         self._granted, self._foreseen = 0, deque[do.LaunchGather | do.PreparePages]()
+        #: whether somebody may ask what went page to page
+        self._digests = isinstance(kernels, DigestingKernels)
         self._counts = {"writes": 0, "slices": 0, "direct": 0, "mapped": 0}
         loop.handlers |= {
             do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,
@@ -185,6 +188,8 @@ class PrefillData:
             after = self.entries[effect.room].after(effect.first + effect.tokens, part.src_layer + part.layers)
             mapped = self.mapped.get(peer, part)
             made = self._batches(effect, peer, part) if mapped is None else deque((self._store(effect, peer, mapped),))
+            if self._digests:
+                self.entries[effect.room].by_pages.append((effect.first, effect.tokens, part))
         except Exception as error:  # noqa: BLE001  # as above
             self.writes.unmade(key, error)
             return
@@ -225,9 +230,7 @@ class PrefillData:
         if closed := closed_between(self.memory.placement, target):
             remedy = "give it a larger ring, more slots or a longer lease"
             raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
-        entry = self.entries[effect.room]
-        pages = entry.pages
-        entry.by_pages.append((first, effect.tokens, part))
+        pages = self.entries[effect.room].pages
         known = self._page_runs.setdefault(effect.link, {})
         runs = known.get(part)
         if runs is None:

@@ -56,8 +56,8 @@ class RoomEntry:
     layers: int = 0
     #: CUDA events after which it is there, as they were given: (tokens, layers, event)
     marks: list[tuple[int, int, Any]] = field(default_factory=list)
-    #: on a decode rank: whose room it is, and the tokens that were there already; on a prefill rank: what has gone page
-    #: to page, as (first token, tokens, share)
+    #: on a decode rank: whose room it is, and the tokens that were there already; on a prefill rank that makes digests:
+    #: what has gone page to page, as (first token, tokens, share)
     carried: tuple[Plan, int] | None = None
     by_pages: list[tuple[int, int, Share]] = field(default_factory=list)
     cause: Cause | None = None

@@ -109,7 +109,7 @@ class HandlerStage(EngineStage):
         with self._on_device(prefill_effects, f"P{index}"):
             endpoint = super().make_prefill(index)
         data = inside(endpoint).data
-        data.kernels = data.gathers.kernels = data.mapped.kernels = self.slow
+        data.kernels = data.gathers.kernels = data.gathers.together.kernels = data.mapped.kernels = self.slow
         data.gathers.small, data.gathers.ahead = self.small, self.ahead
         return endpoint
 
@@ -118,7 +118,7 @@ class HandlerStage(EngineStage):
         with self._on_device(decode_effects, f"D{index}"):
             endpoint = super().make_decode(index)
         data = inside(endpoint).data
-        data.kernels = self.slow
+        data.kernels = data.together.kernels = self.slow
         data.small = self.small
         return endpoint
 

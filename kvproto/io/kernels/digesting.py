@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from kvproto.io.kernels.base import Kernels, Pool, Side, StagedPart, Ticket, on_stream
+from kvproto.io.kernels.crossing import Crossing, PagesCopy
 from kvproto.io.kernels.differing import Place, differing
 from kvproto.io.kernels.digest import new_table, read_table
 from kvproto.io.kernels.torch import TorchKernels
@@ -74,6 +75,10 @@ class DigestingKernels(Kernels):
         ticket = self._inner.scatter(*cell, parts, stream=stream, after=after, digest=made)
         self._keep("scatter", table, first, parts, made, stream)
         return ticket
+
+    def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
+        """As the contract of kernels has it: what is copied so has no digests but those of its pages."""
+        return self._inner.cross(pool, crossings)
 
     def read(self, table: torch.Tensor) -> dict[Place, int]:
         """The digests of the room with this page table, unsigned; waits for the device. Empty if there are none."""
