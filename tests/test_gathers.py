@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from kvproto.engine.gathers import AHEAD, Gathers
+from kvproto.engine.launches import TOGETHER
 from kvproto.engine.prepared_writes import SMALL
 from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.io.kernels.base import Ticket
@@ -258,6 +259,13 @@ def test_the_write_of_a_small_one_is_made_ready_meanwhile_only_if_it_is_alone(de
     device.gathers.ahead = 9
     device.ask(device.gather(4))
     assert ("meanwhile", 4) in device.told
+    for ticket in device.tickets:
+        ticket.over = True
+    device.gathers.poll()
+    for room in (5, 6):
+        device.ask(device.gather(room))
+    device.gathers.launches.run(lambda: False)
+    assert len(device.gathers) == 2 and ("meanwhile", 5) not in device.told, "another waits to be launched"
 
 
 def test_small_ones_of_one_moment_that_wait_for_one_forward_are_one_launch(device: World) -> None:
@@ -272,6 +280,28 @@ def test_small_ones_of_one_moment_that_wait_for_one_forward_are_one_launch(devic
     assert len([each for each in device.told if each[0] == "sent off"]) == 5
     device.tickets[0].over = True
     assert device.gathers.poll() and device.gathered() == [0, 1, 2]
+
+
+def test_a_device_has_so_many_small_ones_and_the_next_when_they_have_ended(device: World) -> None:
+    device.sizes |= dict.fromkeys(range(2 * TOGETHER), LITTLE)
+    device.entries |= dict.fromkeys(range(2 * TOGETHER), device.entries[0])
+    for room in range(2 * TOGETHER):
+        device.ask(device.gather(room))
+        if room == 2:
+            device.gathers.launches.run()
+    device.told.clear()
+    assert device.gathers.poll() and device.told.count("bound") == TOGETHER - 3
+    assert len(device.gathers.launches) == TOGETHER
+
+
+def test_what_cannot_be_sent_off_fails(device: World) -> None:
+    def sent_off(*_: object) -> Ticket:
+        raise ValueError("planted")
+
+    device.gathers.staging.sent_off = sent_off  # type: ignore[method-assign, assignment]
+    device.ask(device.gather(0))
+    assert ("gather", (0, 5, 6), Cause.KERNEL_FAILED, "ValueError: planted") in device.told
+    assert ev.GatherFailed(0, 5, 6) in device.told and not device.gathered() and len(device.gathers) == 0
 
 
 def test_small_ones_that_cannot_go_together_go_alone_and_who_is_at_fault_fails_alone(device: World) -> None:

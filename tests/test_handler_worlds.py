@@ -43,7 +43,7 @@ FAULTS: dict[str, Planted] = {
         Gathers, "_launch", "entry.after(effect.first + effect.tokens, made.layers)", "None", "waits",
         "reads KV before its forward"),
     "a gather does not wait for its page table": Planted(
-        Gathers, "_launch", "lane.await_table(entry)", "pass", "waits", "reads a page table"),
+        Gathers, "_launch", "self.staging.lane.await_table(entry)", "pass", "waits", "reads a page table"),
     "what waits for another forward is launched with others": Planted(
         JointLaunches, "go", "asked[end][2] is not asked[begin][2]", "False", "together",
         "reads KV before its forward"),
@@ -123,6 +123,26 @@ def test_a_device_is_given_its_gathers_without_the_end_of_a_pass() -> None:
     room = stage.begin(2, at_once=True, paged=True)
     stage.settled()
     assert stage.outcomes["D", 0, room].ok and stage.end()
+    stage.close()
+
+
+def test_a_scatter_that_is_ready_does_not_wait_for_the_end_of_a_pass() -> None:
+    stage = HandlerStage(slots=1)
+    inside(stage.decodes[0]).loop.bulk.clear()
+    room = stage.begin(1, at_once=True, paged=True)
+    stage.settled()
+    assert stage.outcomes["D", 0, room].ok and stage.end()
+    stage.close()
+
+
+def test_tables_are_on_their_way_when_their_room_is_opened() -> None:
+    stage = HandlerStage(slots=1)
+    room = stage.opened(1, paged=True)
+    for endpoint in stage.endpoints:
+        entry = inside(endpoint).entries[room.key]
+        endpoint.poll()
+        stage.device.idle()
+        assert entry.table.tolist() == entry.pages.tolist() != []
     stage.close()
 
 

@@ -97,6 +97,8 @@ def test_a_look_in_which_anything_happened_foresees_nothing(data: Any) -> None:
     assert not data.poll() and data.poll() and not looks
     data.transport.poll = lambda: [None]
     assert data.poll()
+    data.transport.poll, data.gathers.poll = list, lambda: True
+    assert data.poll()
 
 
 def test_what_cannot_be_reached_is_not_mapped(data: Any) -> None:

@@ -14,6 +14,7 @@ import torch
 from support.stories import layout
 
 from kvproto.engine.decode_effects import DecodeData
+from kvproto.engine.joint_launches import JointLaunches
 from kvproto.engine.pool_memory import costs_profile
 from kvproto.engine.prepared_launches import ReadyLaunch
 from kvproto.engine.prepared_writes import SMALL
@@ -21,6 +22,7 @@ from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.io.kernels.base import Done
 from kvproto.layout.plan import Plan, layers_of
 from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesRsp, StgNotify
 from kvproto.protocol.notification import make_tag
 from kvproto.testing.access import inside
@@ -120,6 +122,27 @@ def test_what_is_ready_for_a_device_is_launched_at_once_and_the_rest_after_the_f
     assert asked.data.stats["scatters"] == at_once
     asked.data.launches.run()
     assert asked.data.stats["scatters"] == 1
+
+
+def test_a_small_region_is_read_with_the_others_of_its_moment_and_a_large_one_at_once(asked: Asked) -> None:
+    data = asked.data
+    data.together = JointLaunches[Any](data.kernels, "a stream", data._went)
+    data.small = data.plans[asked.group].grant_bytes(0, GRID)
+    asked.scatter(asked.group, 0b11)
+    assert data.stats["scatters"] == 0
+    data.together.go()
+    assert data.stats["scatters"] == 1
+    data.small -= 1
+    asked.scatter(asked.group, 0b11)
+    assert data.stats["scatters"] == 2
+
+
+def test_a_scatter_that_cannot_be_made_fails_alone(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(asked.loop, "raise_event", told.append)
+    monkeypatch.setattr(asked.data.kernels, "bind", lambda *_: 1 // 0)
+    asked.data._scatter(asked.launch(asked.group, chunk=3))
+    assert told == [ev.ScatterFailed(ROOM, 3)] and not asked.data.scatters
 
 
 def test_large_regions_that_were_granted_are_made_ready_one_a_look(asked: Asked) -> None:

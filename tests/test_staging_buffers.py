@@ -1,0 +1,119 @@
+"""Staging memory: one buffer, or two and the copies between them, which a fake device orders with the kernels."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from kvproto.engine import staging_buffers
+from kvproto.engine.device_streams import DeviceStreams
+from kvproto.engine.staging_buffers import PARTS, Kind, Parts, Staging
+from kvproto.errors import ArgumentError
+from kvproto.io.kernels import base
+from kvproto.io.kernels.base import Events, Ticket
+from kvproto.testing.fake_device import FakeDevice, FakeEvent, FakeStream, SlowStreams
+
+NBYTES, FIRST, LAST = 64, 8, 24
+ON_HOST = DeviceStreams(torch.device("cpu"))
+
+
+class Device(FakeDevice):
+    """A fake device with a copy engine; what was pinned, and how often somebody waited for its copies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lane = SlowStreams(self, "P0")
+        self.pinned: list[torch.Tensor] = []
+        self.waited = 0
+
+    def copies(self, _device: torch.device) -> FakeStream:
+        stream = self.stream("copies")
+        cast("Any", stream).synchronize = self.synchronize
+        return stream
+
+    def synchronize(self) -> None:
+        self.waited += 1
+
+    def empty(self, nbytes: int, *, dtype: torch.dtype, pin_memory: bool = False, device: Any = None) -> torch.Tensor:
+        assert pin_memory is (device is None)
+        made = torch.zeros(nbytes, dtype=dtype)
+        self.pinned += [made] * pin_memory
+        return made
+
+    def copy(self, to: torch.Tensor, source: torch.Tensor, first: int, last: int, stream: FakeStream) -> None:
+        stream.put(("copy",), lambda: to[first:last].copy_(source[first:last]))
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    made = Device()
+    monkeypatch.setattr(staging_buffers, "new_stream", made.copies)
+    monkeypatch.setattr(staging_buffers, "copy_bytes", made.copy)
+    monkeypatch.setattr(staging_buffers, "torch", SimpleNamespace(empty=made.empty, uint8=torch.uint8))
+    monkeypatch.setattr(base, "_new_event", FakeEvent)
+    return made
+
+
+def filled(staging: Staging, device: Device) -> Ticket:
+    """A gather that is queued; its ticket."""
+    device.lane.stream.put(("gather",), lambda: staging.near[FIRST:LAST].fill_(7))
+    return Events().ticket(device.lane.stream)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["with a ticket of the device", "with another ticket"])
+def test_a_gather_is_over_when_its_copy_is_and_the_copy_waits_for_it(device: Device, own: bool) -> None:
+    staging = Staging(NBYTES, device.lane, "pinned")
+    assert staging.twins and staging.wire is device.pinned[0] and staging.near is not staging.wire
+    ticket = filled(staging, device)
+    sent = staging.sent_off(FIRST, LAST, ticket if own else SimpleNamespace(done=lambda: True))
+    assert device.ready() == ["P0 data"] and not sent.done()
+    device.run("P0 data")
+    assert device.ready() == ["copies"] and not sent.done()
+    device.run("copies")
+    assert sent.done() and staging.wire.tolist() == [0] * FIRST + [7] * (LAST - FIRST) + [0] * (NBYTES - LAST)
+
+
+def test_a_scatter_waits_for_the_copy_of_what_it_reads(device: Device) -> None:
+    staging = Staging(NBYTES, device.lane, "pinned")
+    staging.wire.fill_(5)
+    staging.bring(FIRST, LAST)
+    device.lane.stream.put(("scatter",), lambda: None)
+    assert device.ready() == ["copies"]
+    device.run("copies")
+    assert device.ready() == ["P0 data"]
+    assert staging.near.tolist() == [0] * FIRST + [5] * (LAST - FIRST) + [0] * (NBYTES - LAST)
+
+
+def test_no_copy_outlives_its_memory(device: Device) -> None:
+    staging = Staging(NBYTES, device.lane, "pinned")
+    del staging
+    assert device.waited == 1
+
+
+@pytest.mark.parametrize(("lane", "kind"), [("device", "device"), ("host", "device"), ("host", "pinned")])
+def test_one_buffer_is_the_transport_s_and_the_kernels(device: Device, lane: str, kind: Kind) -> None:
+    ticket = filled(Staging(1, device.lane, "device"), device)
+    staging = Staging(NBYTES, device.lane if lane == "device" else ON_HOST, kind)
+    assert staging.wire is staging.near and not staging.twins and not device.pinned
+    assert staging.sent_off(FIRST, LAST, ticket) is ticket
+    staging.bring(FIRST, LAST)
+    assert device.ready() == ["P0 data"], "nothing is copied"
+
+
+def test_there_are_two_kinds() -> None:
+    with pytest.raises(ArgumentError, match="'device' or 'pinned', not 'host'"):
+        Staging(NBYTES, ON_HOST, cast("Kind", "host"))
+
+
+def test_parts_are_found_again_and_only_so_many_are_kept() -> None:
+    whole = torch.arange(PARTS + 3)
+    parts = Parts(whole)
+    found = parts[2, 3]
+    assert found.tolist() == [2, 3, 4] and parts[2, 3] is found
+    for first in range(PARTS - 1):
+        assert parts[first, 1].tolist() == [first]
+    assert len(parts) == PARTS and parts[2, 3] is found
+    assert parts[PARTS, 2].tolist() == [PARTS, PARTS + 1] and len(parts) == 1
