@@ -75,6 +75,10 @@ def test_what_is_granted_is_made_ready_one_a_look_while_nothing_moves(data: Any,
     data._mapped, data.entries[ROOM] = (lambda _: "mapped"), "entry"
     data.stores.ready = lambda *about: ready.append(about)
     data.lane.stream = "a stream" if device else None
+    data.rank.foreseen, grants = list, data.rank.foreseen
+    data.loop.heard[StagingRsp] += 1
+    assert not data._foresee(), "a grant of which nothing follows is nothing that happened"
+    data.rank.foreseen = grants
     data.loop.heard[StagingRsp] += 1
     for moving in ("gathers", "writes"):
         kept = getattr(data, moving)
@@ -111,6 +115,16 @@ def test_what_cannot_be_reached_is_not_mapped(data: Any) -> None:
         kept = table.pop(link)
         assert data._mapped(do.PreparePages(ROOM, 0, 0, link, b"", 0, GRID)) is None and len(asked) == 1
         table[link] = kept
+
+
+def test_a_part_for_a_peer_that_is_not_connected_is_unmade_and_says_why(data: Any) -> None:
+    told: list[Any] = []
+    data.writes.unmade = lambda *what: told.append(what)
+    (link,) = data.link_peer
+    data.link_peer.clear()
+    data._prepare_pages(do.PreparePages(ROOM, 1, 0, link, b"", GRID, GRID))
+    (((room, chunk, reader), error),) = told
+    assert (room, chunk, reader) == (ROOM, 1, 0) and "not connected" in str(error)
 
 
 def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_moves(data: Any) -> None:
