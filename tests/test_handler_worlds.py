@@ -62,7 +62,7 @@ FAULTS: dict[str, Planted] = {
     "gathers are asked in any order": Planted(
         Gathers, "_look", "self._going.popleft()", "self._going.pop()", "two-slots", ""),
     "a gather that was put off is forgotten": Planted(
-        Gathers, "_ask", "self.launches.ask(effect.room, lambda: self._launch(effect, shape), large=large)", "pass",
+        Gathers, "_ask", "self.launches.ask(effect.room, partial(self._launch, effect, shape), large=large)", "pass",
         "two-slots", ""),
     "any draft of the slot is taken": Planted(
         PreparedWrites, "take", "and kept[0] == self._mark(effect)", "", "given-up", ""),

@@ -9,6 +9,7 @@ by its ticket; a copy on the CPU is over when it returns.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 import torch
 
@@ -114,7 +115,7 @@ class DecodeData:
 
     # ------------------------------------------------------------------------------------------- effects
     def _ask_scatter(self, effect: do.LaunchScatter) -> None:
-        self.launches.ask(effect.room, lambda: self._scatter(effect), large=effect in self.prepared)
+        self.launches.ask(effect.room, partial(self._scatter, effect), large=effect in self.prepared.kept)
 
     def _foresee(self) -> bool:
         """On a device, while nothing moves, make the scatter ready of a large region that was granted; one a pass."""

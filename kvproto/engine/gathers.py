@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from kvproto.engine.joint_launches import JointLaunches
 from kvproto.engine.launches import TOGETHER, Launches
@@ -83,7 +84,7 @@ class Gathers:
     def _ask(self, effect: do.LaunchGather) -> None:
         shape = self.shape_of(effect) if self.launches.hungry is not None else None
         large = shape is not None and shape[2] > self.small
-        self.launches.ask(effect.room, lambda: self._launch(effect, shape), large=large)
+        self.launches.ask(effect.room, partial(self._launch, effect, shape), large=large)
 
     def ready(self, effect: do.LaunchGather) -> None:
         """This gather will be asked for, it seems: make it ready, if it is a large one."""

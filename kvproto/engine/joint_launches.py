@@ -43,7 +43,12 @@ class JointLaunches(Generic[T]):
             return
         if self.aside:
             self.go()
-        self._went(whose, made, self._launch(made, after), True)
+        ticket: Ticket | Exception
+        try:  # as in `_alone`, which would be a call more
+            ticket = made.launch(self._stream, after)
+        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+            ticket = error
+        self._went(whose, made, ticket, True)
 
     def go(self) -> None:
         """Launch what was put aside."""
@@ -53,7 +58,7 @@ class JointLaunches(Generic[T]):
             if end == len(asked) or asked[end][2] is not asked[begin][2]:
                 ticket = self._together(asked[begin:end])
                 for whose, made, after in asked[begin:end]:
-                    self._went(whose, made, ticket or self._launch(made, after), len(asked) == 1)
+                    self._went(whose, made, ticket or self._alone(made, after), len(asked) == 1)
                 begin = end
 
     def _together(self, asked: list[Asked[T]]) -> Ticket | None:
@@ -66,8 +71,8 @@ class JointLaunches(Generic[T]):
         except Exception:  # noqa: BLE001  # one of them is at fault
             return None
 
-    def _launch(self, made: ReadyLaunch, after: Any) -> Ticket | Exception:
+    def _alone(self, made: ReadyLaunch, after: Any) -> Ticket | Exception:
         try:
             return made.launch(self._stream, after)
-        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+        except Exception as error:  # noqa: BLE001  # as above
             return error
