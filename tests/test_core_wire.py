@@ -9,8 +9,8 @@ from hypothesis import example, given
 from kvproto.fsm.codec import WireError
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
-from kvproto.protocol.codec import MAX_FRAME, decode, encode
-from kvproto.protocol.events import room_key
+from kvproto.protocol.codec import MAX_FRAME, ForeignCallError, RawHello, decode, encode
+from kvproto.protocol.events import room_key, room_name, room_of
 from kvproto.protocol.messages import LinkBody, Message
 from kvproto.protocol.states import Cause
 from kvproto.testing.strategies import BODIES, damaged, frames
@@ -44,6 +44,15 @@ def test_a_damaged_frame_is_a_message_or_a_wire_error(data: bytes) -> None:
 def test_a_frame_that_is_too_long_is_not_even_read() -> None:
     with pytest.raises(WireError, match="more than"):
         decode(bytes(MAX_FRAME + 1))
+    with pytest.raises(WireError) as caught:
+        decode(bytes(MAX_FRAME))
+    assert "more than" not in str(caught.value), "as long as it may be it is read, and found to be none"
+
+
+def test_a_call_of_another_build_is_told_as_one_with_what_is_wrong_in_it() -> None:
+    with pytest.raises(ForeignCallError, match=r"^ValidationError: ") as caught:
+        decode(pack(1, 0, 0, ("HELLO", 7, "messages:0", 9, "whatever")))
+    assert caught.value.call == RawHello(7, "messages:0", 9)
 
 
 @pytest.mark.parametrize("kind", get_args(LinkBody), ids=lambda kind: kind.__name__)
@@ -53,9 +62,18 @@ def test_messages_about_a_link_name_no_room(kind: Any) -> None:
         "endpoint": b"", "placement": None, "to_group": 5, "to_rank": 1, "epoch": 1, "why": "", "round": 0, "tail": 0,
     }  # fmt: skip
     body = kind(**{name: samples[name] for name in kind.__struct_fields__})
-    assert decode(encode(1, 0, body))[2] == body
-    with pytest.raises(WireError, match="about a link"):
-        decode(encode(1, room_key(7, 0), body))
+    assert decode(encode(1, 0, body)) == (1, 0, body)
+    for room in (room_key(7, 0), room_key(0, 7)):
+        with pytest.raises(WireError, match="about a link"):
+            decode(encode(1, room, body))
+
+
+def test_a_room_of_another_gen_is_another_room() -> None:
+    rooms = [(room, gen) for room in (7, (1 << 64) - 1) for gen in (0, 1, (1 << 32) - 1)]
+    keys = [room_key(*room) for room in rooms]
+    assert len({*keys}) == 6 and [room_of(key) for key in keys] == rooms and keys[::3] == [7, (1 << 64) - 1]
+    assert [decode(encode(1, key, msg.Opened()))[1] for key in keys] == keys
+    assert [room_name(key) for key in keys[:2]] == ["room 7", "room 7 (gen 1)"]
 
 
 def pack(*frame: object) -> bytes:
@@ -79,6 +97,11 @@ BAD = {
     "hostile layout": pack(1, 0, 0, ("HELLO", 1, "", 1, 1, 0, {"layers": 2, "heads": 4, "k_dim": 8, "v_dim": 8,
         "itemsize": 2, "dtype": "x", "page_size": 4, "tp": 2**40}, 8, 1.0, b"")),
 }  # fmt: skip
+
+
+def test_an_abort_says_why() -> None:
+    for cause in set(Cause) - {Cause.NONE}:
+        assert decode(encode(1, 7, msg.Abort(cause))) == (1, 7, msg.Abort(cause))
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -29,12 +29,13 @@ CLOSED = replace(dense(MODEL, 0), closed="it is virtual")
 
 
 def caller(
-    *, ours: Placement | None = None, theirs: Placement | None = None, tp: int = 1, **changed: Any
+    *, ours: Placement | None = None, theirs: Placement | None = None, tp: int = 1, page_size: int = 4, **changed: Any
 ) -> PrefillRank:
     """A prefill rank with one link to a decode rank, and room 5 of 3 pages of it."""
     rank = PrefillRank(MODEL, 0, group=OWN, grid=8, incarnation=1, settings=Settings(**{"costs": COSTS, **changed}))
     rank.placement = ours
-    said = msg.Hello(msg.VERSION, DIGEST, 1, FIRST, 0, replace(MODEL, tp=tp), 8, LEASE, b"", theirs)
+    held = replace(MODEL, tp=tp, page_size=page_size)
+    said = msg.Hello(msg.VERSION, DIGEST, 1, FIRST, 0, held, 8, LEASE, b"", theirs)
     rank.hello(said, 0.0, b"there")
     rank.handle(ev.WiredUp(1, 1, "wire"), 0.0)
     rank.handle(ev.EngineOpened(5, 18, Claim(FIRST), runs=2), 0.0)
@@ -58,6 +59,7 @@ def test_a_room_s_estimate_is_of_its_tokens_runs_parts_and_pools() -> None:
     part = Plan(MODEL, MODEL, 8).part_bytes(Plan(MODEL, MODEL, 8).share(0, 0), 8)
     apart = replace(dense(MODEL, 0), planes=tuple((1, 4096 * at) for at in range(8)))
     strided = replace(apart, strides=tuple(replace(each, token=each.token * 2) for each in apart.strides))
+    spaced = replace(apart, strides=tuple(replace(each, page=each.page * 2) for each in apart.strides))
     for rank, ring, open_ in (
         (caller(), True, True),
         (caller(route="pages"), False, True),
@@ -70,6 +72,7 @@ def test_a_room_s_estimate_is_of_its_tokens_runs_parts_and_pools() -> None:
         (caller(theirs=strided), True, True),
         (caller(tp=2), True, True),
         (caller(tp=2, ours=strided), True, True),
+        (caller(page_size=8, ours=spaced), True, True),
     ):
         found = rank.estimate(5, 0)
         assert found == told(rank, ring=ring, open_=open_) and found is rank.estimate(5, 0)
@@ -200,6 +203,9 @@ def test_to_whom_nothing_is_owed_nobody_asks_for_a_way() -> None:
         rank.hello(said, 0.0, b"there")
         owes = bool(Plan(heads, replace(MODEL, heads=1), 8).duties(index))
         assert rank.links[1].state is (PLink.REFUSED if owes else PLink.AWAIT_WIRE_UP)
+        if not owes:
+            terms = rank.peers[1].terms
+            assert terms is not None and (terms.everyone, terms.writes) == (0b1, 0b0), "it takes part, no more"
 
 
 def test_sends_wait_by_the_clock_of_what_they_wait_for() -> None:

@@ -14,6 +14,7 @@ from support.stories import layout
 from test_foreign_groups import answers
 
 from kvproto.errors import ArgumentError
+from kvproto.fsm.copies import CopyNumbers
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.placement import dense
 from kvproto.layout.plan import Plan
@@ -25,9 +26,9 @@ from kvproto.protocol.events import Claim
 from kvproto.protocol.routes import NOT_UP
 from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.rank import base
-from kvproto.rank.base import LinkPeer, Rank
-from kvproto.rank.decode import DecodeRank
-from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.base import LinkPeer, Rank, by_link, by_room
+from kvproto.rank.decode import DecodeRank, by_chunk
+from kvproto.rank.prefill import PrefillRank, by_send, by_write
 from kvproto.rank.settings import Settings
 
 ONE, TWO, GRID, TOKENS = layout(1), layout(2), 16, 32
@@ -126,6 +127,10 @@ def test_of_another_epoch_nothing_is_heard_and_it_is_no_sign_of_life(make: Any, 
 def test_by_a_link_that_is_down_nothing_is_heard_nor_said(make: Any) -> None:
     rank = make()
     open_rooms(rank)
+    rank._out.clear()
+    rank._send(do.Send(11, 0b100, msg.Noted()))
+    rank._transmit_to(rank.link_to(11, 2), 11, msg.Noted())
+    assert not rank._out, "no link leads to rank 2"
     lose(rank, 1)
     assert rank.links[1].state is not rank.UP
     body = msg.Watermark(1, 64) if make is prefill else msg.WatermarkReq()
@@ -158,7 +163,7 @@ def test_a_call_that_means_another_rank_is_refused_and_makes_no_link(to_group: i
 
 MISFITS = [
     ({"version": msg.VERSION + 1}, f"wire version {msg.VERSION + 1} against {msg.VERSION}"),
-    ({"digest": "layout:0"}, "the builds differ in "),
+    ({"digest": "layout:0"}, "the builds differ in layout (0 against "),
     ({"grid": GRID + 1}, f"grid of {GRID + 1} tokens against {GRID}"),
     ({"lease": 29.0}, "lease of 29.0 s against 30.0 s"),
     ({"rank": 2}, "rank 2 of 2"),
@@ -200,6 +205,19 @@ def test_a_call_says_whom_it_means_and_the_grid_that_was_agreed_on() -> None:
     assert (said.to_group, said.to_rank, said.grid, said.session) == (7, 3, 2 * GRID, 77)
     said = rank.hello(78)
     assert (said.to_group, said.to_rank, said.grid) == (0, 0, GRID)
+
+
+def test_a_room_that_is_over_is_still_its_group_s_alone() -> None:
+    rank = decode()
+    plan = rank.peers[1].plan or fail()
+    rank.handle(ev.RoomOpened(11, rank.terms(FIRST, plan), GRID, 0), 0.0)
+    for link in (1, 2):
+        for body in (msg.Opened(), msg.StagingReq(0), msg.StgNotify(0, 1), msg.Aux(b"aux")):
+            say(rank, link, body, 11)
+    rank.handle(ev.Scattered(11, 0), 0.0)
+    assert 11 in rank.tombs and 11 not in rank.rooms
+    assert answers(say(rank, 3, msg.StgNotify(0, 1), 11)) == [(3, msg.Gone())]
+    assert answers(say(rank, 1, msg.StgNotify(0, 1), 11)) == [(1, msg.ChunkAck(0))], "for its own it is in place"
 
 
 # ----------------------------------------------------------------------------- one life and the next
@@ -255,6 +273,47 @@ def test_of_a_link_that_is_forgotten_nothing_is_left() -> None:
         assert not rank.links and not rank.peers and not rank.link_of and not rank._heard_by
         assert not rank.sent._ways and not rank.came._ways, "numbers of copies"
         assert not getattr(rank, "watch", {}) and rank.next_link == 5, "a link's number is not used again"
+
+
+def test_a_link_that_is_forgotten_before_its_next_beat_leaves_nothing_either() -> None:
+    rank = decode()
+    say(rank, 1, msg.Heartbeat())
+    rank.call(FIRST, 0, Plan(TWO, ONE, GRID), 0.0, "elsewhere")
+    rank.receive(1, 0, 0, welcome(rank, 1, FIRST, 0, grid=GRID + 1), 0.0)
+    assert rank.links[1].state is DLink.REFUSED and rank._heard_by == {1}
+    rank.leave(FIRST, 0.0)
+    assert sorted(rank.links) == [2, 3, 4] and not rank._heard_by
+
+
+@RANKS
+def test_what_leaves_is_numbered_apart_as_calls_as_beats_and_of_rooms(make: Any) -> None:
+    rank = make()
+    rank.sent = CopyNumbers()
+    for _ in range(3):
+        rank._leave(do.SayHello(1, 7))
+        rank._transmit_to(1, 0, msg.Heartbeat())
+        rank._transmit_to(1, 11, msg.Noted())
+    assert [entry[1] for entry in list(rank.trace)[-9:]] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+def test_a_timer_that_is_ended_by_hand_is_its_machine_s() -> None:
+    for rank in (prefill(), decode()):
+        open_rooms(rank)
+        if isinstance(rank, PrefillRank):
+            rank.handle(ev.ForwardScheduled(11), 0.0)
+        for name in ("rooms", "links", "sends")[: 3 if isinstance(rank, PrefillRank) else 2]:
+            store = rank.stores[name]
+            for key in dict(store.items()):
+                timer = store.timer_of(key, 3)
+                assert isinstance(timer, ev.TimerFired) and timer.tries == 3 and rank.kind_of(timer) == name
+                assert (store.key(timer) if store.within is None else (store.within(timer), store.key(timer))) == key
+
+
+def test_what_belongs_to_a_send_a_write_or_a_grant_is_found_by_room_chunk_and_peer() -> None:
+    event = ev.SendStopped(11, 3, 1)
+    assert (by_room(event), by_send(event), by_write(event)) == (11, 3 << 16 | 1, (11, 3 << 16 | 1))
+    assert by_send(ev.SendStopped(11, -1, 1)) == (-1 << 16) + 1, "the aux row"
+    assert by_chunk(ev.RoomStopped(11, 3)) == 3 and by_link(ev.WatermarkAsked(4)) == 4
 
 
 def test_a_copy_has_its_number_by_link_by_epoch_and_by_what_it_is_about() -> None:

@@ -93,6 +93,14 @@ def test_who_leaves_the_queue_as_the_last_leaves_nothing_behind() -> None:
     assert act(rank, do.TakeCredit(12, 0, 0), do.FreeCredit(11, 0, 0)) == [ev.CreditTaken(12, 0, 0)]
 
 
+def test_who_has_no_link_asks_on_nobody_s_account() -> None:
+    rank = prefill(requests=1)
+    act(rank, do.TakeCredit(11, 0, 0), do.TakeCredit(12, 0, 0))
+    assert act(rank, do.TakeCredit(11, 0, 7)) == [ev.CreditTaken(11, 0, 7)]
+    assert act(rank, do.FreeCredit(11, 0, 7)) == [] and rank.credits == {1: {(11, 0, 0)}}
+    assert list(rank.credit_queues[1]) == [(12, 0, 0)]
+
+
 def test_writes_over_pages_are_bounded_and_begin_in_their_order() -> None:
     rank = prefill(page_writes=2)
     keys: list[Key] = [(11, 0, 0), (21, 0, 0), (12, 0, 1), (12, 1, 1), (22, 0, 0)]
@@ -234,6 +242,10 @@ def test_a_room_has_its_plan_and_its_terms_from_whatever_link_is_left() -> None:
                 rank.plan_of(11)
         else:
             assert rank.plan_of(11) is rank.peers[2].plan, link
+    known = rank.peers[3]
+    assert known.plan is not None and known.terms is not None
+    assert rank.terms(SECOND, known.plan, 2) == replace(known.terms, layer_groups=2)
+    assert rank.terms(7, known.plan).group == 7, "another group may hold its KV alike"
     lead = Plan(TWO, ONE, GRID).lead(0)
     assert rank.terms(7, Plan(TWO, ONE, GRID), 2) == Terms(7, 0b11, 0b11, 1 << lead, GRID, layer_groups=2)
 
@@ -244,7 +256,9 @@ def test_a_refused_link_is_called_anew_and_a_link_that_is_left_is_needed_by_its_
     rank.links[1] = replace(rank.links[1], state=DLink.REFUSED, session=session + 5)
     refused = rank.links[1].session
     rank.call(FIRST, 0, Plan(TWO, ONE, GRID), 0.0, "1.0")
-    assert session < refused < rank.links[1].session, "what was said of the refused call is not said of this one"
+    assert (refused, rank.links[1].session) == (session + 5, session + 6), (
+        "what was said of the refused call is not said of this one"
+    )
     open_rooms(rank)
     rank.links[3] = replace(rank.links[3], leaving=True)
     assert rank._needed(3, 99) and not rank._needed(4, 99)

@@ -42,6 +42,26 @@ def test_timers_that_do_not_go_together_are_named(timers: dict[str, Timer], name
         replace(Timing(), **timers)
 
 
+def test_timers_may_be_as_close_to_each_other_as_is_said() -> None:
+    with pytest.raises(ValueError, match="resend is not shorter than the lease of 2"):
+        Timing(resend=Timer(2.0), lease=Timer(2.0))
+    close = Timing(heartbeat=Timer(1.0, 2), lease=Timer(2.0), write=Timer(1.0), call=Timer(3.0))
+    assert close.return_ == Timer(3.0, 1), "one call lasts as long as what it waits for"
+    assert close.named("renew") == Timer(1.0) and close.named("idle") == Timer(100.0, 2)
+    assert close.named("welcome") == Timer(3.0, 200)
+
+
+@pytest.mark.parametrize(("name", "least", "most"), BOUNDS)
+def test_a_setting_may_be_anything_within_its_bounds(name: str, least: int, most: int) -> None:
+    for value in (least, most):
+        changed: dict[str, Any] = {name: value}
+        assert getattr(Settings(**changed), name) == value
+    for value in (least - 1, most + 1):
+        changed = {name: value}
+        with pytest.raises(ValueError, match=f"Settings.{name} is {value}: it is a whole number from {least} to"):
+            Settings(**changed)
+
+
 @pytest.mark.parametrize("name", [name for name, _, _ in BOUNDS])
 @pytest.mark.parametrize("value", [-1, 1 << 62, 1.5, True, "4", None])
 def test_a_setting_beyond_its_bounds_is_named(name: str, value: Any) -> None:

@@ -53,7 +53,7 @@ NOT_IN_TABLES = (
         "facts",
         "What a route or a guard asks is found out here and decided there: whose link it is, of which group, whether"
         " two ranks fit, which rooms a link concerns, which sends a chunk's KV.",
-        ("rank/base.py:facts", "rank/base.py:_sender_fact", "rank/base.py:_group_of", "rank/base.py:_rooms_of",
+        ("rank/base.py:facts", "rank/base.py:_sender_fact", "rank/base.py:_rooms_of",
          "rank/prefill_links.py:_sender_fact",
          "rank/base.py:misfit", "rank/decode.py:misfit_of",
          "rank/decode.py:call", "rank/decode.py:_needed", "rank/prefill.py:_offer_kv", "rank/prefill.py:_withdraw_kv"),
@@ -71,7 +71,7 @@ NOT_IN_TABLES = (
     Exemption(
         "one object for what is equal",
         "Terms that are equal are one object for all rooms of two groups: memory, nothing else.",
-        ("rank/base.py:same_terms", "rank/decode.py:terms"),
+        ("rank/base.py:same_terms",),
         "tests/test_endpoint_calls.py",
     ),
     Exemption(
@@ -108,9 +108,7 @@ NOT_IN_TABLES = (
          "engine/decode_endpoint.py:_stage", "engine/decode_endpoint.py:_by_pages",
          "engine/room.py:ok", "engine/metrics.py:_decode", "engine/spans.py:ended",
          "rank/explain.py:_prefill", "rank/explain.py:_decode", "rank/explain.py:_over", "rank/explain.py:_last",
-         "rank/explain.py:_armed",
-         "rank/explain.py:unlinked", "rank/explain.py:_leaving",
-         "rank/explain.py:_down", "rank/explain.py:_plain"),
+         "rank/explain.py:unlinked", "rank/explain.py:_leaving", "rank/explain.py:_down", "rank/explain.py:_plain"),
         "tests/test_endpoint_calls.py",
     ),
 )  # fmt: skip

@@ -66,14 +66,19 @@ class HeardMessage:
 
     __slots__ = ("body", "epoch", "link", "peer", "place", "rank", "room", "terms", "value")
 
+    #: number of the link (0: none), its machine's value, the other end's rank and terms
+    link: int
+    value: Any
+    peer: int
+    terms: Any
+    epoch: int
+    room: int
+    place: bytes
+    body: Any
+
     def __init__(self, rank: Any) -> None:
         """`rank`: whose edge it is."""
         self.rank = rank
-        #: number of the link (0: none), its machine's value, the other end's rank and terms
-        self.link, self.value, self.peer = 0, None, 0  # type: int, Any, int
-        self.terms: Any = None
-        self.epoch, self.room, self.place = 0, 0, b""
-        self.body: Any = None
 
 
 # ------------------------------------------------------------------------------------------- both sides

@@ -229,7 +229,7 @@ class Rank(Party):
     def _group_of(self, room: int) -> int | None:
         """The room's other group; None if nobody knows."""
         value = self.rooms.get(room) or self.tombs.get(room)
-        return value.terms.group if value is not None and value.terms is not None else None
+        return value.terms.group if value is not None else None
 
     def _writes_to(self, link: int) -> bool:
         """Whether bytes of a write may still land at the link's other end, or be posted to it."""

@@ -108,8 +108,9 @@ class DecodeRank(Rank):
         """What this rank has to do with that group, for rooms of so many layer groups; one object for all of them."""
         linked = plan.linked_to(self.index)
         known = self.peers.get(self.link_of.get((group, linked[0]), 0))
-        if known is not None and known.plan is plan and known.terms is not None:
-            return self.cut(known.terms, groups) if groups > 1 else known.terms
+        if known is not None and known.plan is plan:
+            assert known.terms is not None
+            return self.cut(known.terms, groups)
         writers = mask(tuple(share.writer for share in plan.writers(self.index)))
         terms = Terms(group, mask(linked), writers, 1 << plan.lead(self.index), plan.grid)
         return self.cut(self.same_terms(terms), groups)

@@ -67,7 +67,7 @@ def _leaving(rank: Rank, group: int, value: Any) -> str:
     if not getattr(value, "leaving", False):
         return ""
     rooms = list(rank.rooms.items())
-    left = [room for room, at in rooms if at.terms is not None and at.terms.group == group]
+    left = [room for room, at in rooms if at.terms.group == group]
     some = ", ".join(room_name(room) for room in left[:NAMED]) + (", ..." if len(left) > NAMED else "")
     waits = f"{len(left)} of its rooms have yet to end ({some})" if left else "it is forgotten when its timer ends"
     return f"; the engine has let go of it, and {waits}"
@@ -104,12 +104,12 @@ def explain(rank: Rank, room: int, now: float) -> str:
 
 
 def _prefill(rank: Any, room: int, value: Any) -> str:
-    missing = (value.terms.everyone if value.terms else 0) & ~value.peers
     match value.state.name:
         case "AWAIT_ENGINE":
             return f"was opened by {_names(value.peers, 'decode')} and waits for this rank's engine"
         case "AWAIT_PEERS":
-            return f"waits for {_names(missing, 'decode') if value.terms else 'a decode group'} to open it"
+            missing = _names(value.terms.everyone & ~value.peers, "decode") if value.terms else "a decode group"
+            return f"waits for {missing} to open it"
         case "AWAIT_FORWARD":
             return "is known to every decode rank and waits for the engine to schedule the forward"
         case "OPEN":
@@ -153,7 +153,7 @@ def _sends(rank: Any, room: int) -> str:
 
 def _costs(rank: Any, room: int) -> str:
     """What each route was thought to take for the decode ranks that parts are under way to."""
-    peers = sorted({key & 0xFFFF for key in list(rank.sends.get(room, {})) if key >> 16 != AUX_CHUNK})
+    peers = sorted({key & 0xFFFF for key in list(rank.sends.get(room, {})) if key >= 0})
     known = [(peer, rank.estimate(room, peer)) for peer in peers if rank.link_to(room, peer) in rank.peers]
     return "".join(f"; to decode rank {peer}: {costs}" for peer, costs in known)
 
@@ -186,8 +186,8 @@ def _armed(rank: Rank, value: Any) -> float | None:
     timer, own = rank.room_machine.timers.get(state), table.periods.get(state)
     if timer is None:
         return None
-    repeats = any(row.target is state for row in table.pairs().get((state, TimerFired), ()))
-    times = table.tries(value) if repeats and table.tries is not None and value.work is not None else 0
+    assert table.tries is not None
+    times = table.tries(value) if value.work is not None else 0
     first = (own(value) if own is not None else 0.0) or timer.period
     return float(value.due - first - sum(timer.after(each) for each in range(1, times + 1)))
 

@@ -90,14 +90,13 @@ class PrefillQueues(PrefillLinks):
             self._tidy(link)
 
     def _credit(self, link: int) -> None:
-        """Let ask who waits for it, the oldest first, as many as may."""
-        queue, unanswered = self.credit_queues.get(link), self.credits.setdefault(link, set())
-        taken: list[SendKey] = []
-        while queue and len(unanswered) < self._requests:
-            taken.append(queue.popitem(last=False)[0])
-            unanswered.add(taken[-1])
-        self.give(*[ev.CreditTaken(*key) for key in taken])
-        self._tidy(link)
+        """Let the oldest ask that waits for it, if it may; who waits does so because as many as may have asked."""
+        unanswered = self.credits[link]
+        if len(unanswered) < self._requests:
+            key, _ = self.credit_queues[link].popitem(last=False)
+            unanswered.add(key)
+            self.give(ev.CreditTaken(*key))
+            self._tidy(link)
 
     def _tidy(self, link: int) -> None:
         """Nothing is kept for a link to which nobody asks."""

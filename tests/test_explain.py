@@ -1,0 +1,246 @@
+"""What a rank says of a room and of a link, word for word: whom they wait for, for what, and since when.
+
+Ranks alone, with two groups of two ranks at their other end (`test_rank_links`).
+"""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from test_rank_links import FIRST, GRID, SECOND, TOKENS, decode, lose, open_rooms, prefill, say
+from test_rank_queues import SIZE, ask, filled
+from test_rank_queues import prefill as with_rooms
+
+from kvproto.layout.costs import Costs
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.events import Claim, room_key
+from kvproto.protocol.states import Cause
+from kvproto.protocol.timing import Timing
+from kvproto.rank.base import Rank
+from kvproto.rank.explain import explain, explain_link, unlinked
+from kvproto.rank.settings import Settings
+
+NOW = 9.0
+
+
+def of(rank: Rank, room: int, now: float = NOW) -> str:
+    """What is said of the room, without its name."""
+    return explain(rank, room, now).removeprefix(f"room {room} ")
+
+
+def test_a_prefill_room_says_in_every_state_for_whom_it_waits() -> None:
+    rank = prefill()
+    assert (rank.side, rank.other_side) == ("prefill", "decode")
+    assert of(rank, 31) == "is not known here: it was never opened, or is long over."
+    say(rank, 2, msg.Open(TOKENS, 0), 31)
+    assert of(rank, 31) == (
+        "was opened by decode rank 1 and waits for this rank's engine, since 9.0 s; last event: PeerOpened."
+    )
+    rank.handle(ev.EngineOpened(32, TOKENS, Claim(FIRST)), 1.0)
+    assert of(rank, 32) == "waits for a decode group to open it, since 8.0 s; last event: EngineOpened."
+    say(rank, 1, msg.Open(TOKENS, 0), 32)
+    assert of(rank, 32).startswith("waits for decode rank 1 to open it, ")
+    say(rank, 2, msg.Open(TOKENS, 0), 32)
+    assert of(rank, 32).startswith("is known to every decode rank and waits for the engine to schedule the forward, ")
+    rank.handle(ev.EngineAborted(32, Cause.PREFILL_ABORTED), 2.0)
+    assert of(rank, 32) == (
+        "has failed (PREFILL_ABORTED) and waits for decode ranks 0, 1 to confirm, since 7.0 s; "
+        "last event: SendsStopped."
+    )
+    for link in (1, 2):
+        say(rank, link, msg.Noted(), 32)
+    assert of(rank, 32).startswith("is over: ABORTED (PREFILL_ABORTED), ")
+    later = room_key(33, 4)
+    say(rank, 1, msg.Abort(Cause.DECODE_ABORTED), later)
+    assert explain(rank, later, NOW).startswith("room 33 (gen 4) is over: ABORTED (")
+
+
+def test_a_room_under_way_says_what_each_send_waits_for_and_what_routes_cost() -> None:
+    rank = with_rooms(requests=1, slots=1, page_writes=1, costs=Costs(piece=1e-3))
+    rank.handle(ev.ForwardScheduled(11), 4.0)
+    costs = "".join(f"; to decode rank {peer}: {rank.estimate(11, peer)}" for peer in (0, 1))
+    aux = "AWAIT_AUX: chunk aux to decode rank 0, aux to decode rank 1"
+    assert of(rank, 11) == (
+        "is under way: AWAIT_GRANT: chunk 0 to decode rank 0, 0 to decode rank 1; AWAIT_CREDIT (waits to ask: as many "
+        "requests as may be are unanswered): chunk 1 to decode rank 0, 1 to decode rank 1; "
+        f"{aux}{costs}, since 5.0 s; last event: SendOpened."
+    )
+    say(rank, 1, msg.StagingQueued(0, 0, 0), 11)
+    say(rank, 2, msg.StagingRefused(0), 11)
+    rank.handle(ev.TokensProduced(11, TOKENS), 5.0)
+    text = of(rank, 11)
+    turn = "AWAIT_TURN (waits its turn: the ring is full, and serves its queue in turn)"
+    assert f"{turn}: chunk 0 to decode rank 0;" in text
+    assert "AWAIT_PAGES: chunk 0 to decode rank 1;" in text and "since 4.0 s; last event: KvProduced" in text
+    del rank.peers[2], rank.link_of[FIRST, 1]
+    text = of(rank, 11)
+    assert "; to decode rank 0: " in text and "; to decode rank 1: " not in text, "nobody is there who would cost it"
+    for key in [key for key in rank.sends[11] if key >= 0]:
+        del rank.sends[11][key]
+    assert of(rank, 11).startswith(f"is under way: {aux}, since "), "the aux row has one way only"
+    rank.sends.pop(11)
+    assert of(rank, 11).startswith("is under way: no send is open, ")
+
+
+def test_a_prefill_room_that_has_failed_says_what_is_still_in_flight() -> None:
+    rank = with_rooms(route="staged")
+    rank.handle(ev.ForwardScheduled(11), 1.0)
+    say(rank, 2, msg.StagingRsp(0, 1, 0, 0, SIZE, 0, 0), 11)
+    rank.handle(ev.TokensProduced(11, GRID), 2.0)
+    rank.handle(ev.EngineAborted(11, Cause.PREFILL_ABORTED), 3.0)
+    text = of(rank, 11)
+    assert text.startswith("has failed (PREFILL_ABORTED) and drains: DRAINING: chunk 0 to decode rank 1, since ")
+
+
+def test_a_decode_room_says_in_every_state_for_whom_it_waits() -> None:
+    rank = decode()
+    assert (rank.side, rank.other_side) == ("decode", "prefill")
+    plan = rank.peers[1].plan
+    assert plan is not None
+    rank.handle(ev.RoomAnnounced(31, rank.terms(FIRST, plan), TOKENS), 1.0)
+    assert of(rank, 31) == (
+        "was announced, and waits for this rank's engine to have pages, since 8.0 s; last event: RoomAnnounced."
+    )
+    rank.handle(ev.RoomOpened(32, rank.terms(FIRST, plan), TOKENS, 0), 2.0)
+    assert of(rank, 32) == "waits for prefill ranks 0, 1 to confirm it, since 7.0 s; last event: RoomOpened."
+    say(rank, 1, msg.Opened(), 32)
+    assert of(rank, 32).startswith("waits for prefill rank 1 to confirm it, ")
+    say(rank, 2, msg.Opened(), 32)
+    assert of(rank, 32) == (
+        "is under way: no chunk is being filled; the aux row has not landed, since 9.0 s; last event: PeerReady."
+    )
+    say(rank, 1, msg.StagingReq(0), 32)
+    say(rank, 2, msg.PagesReq(1), 32)
+    grant = rank.grants[32][0].grant
+    assert "; the aux row has not landed, since " in of(rank, 32)
+    say(rank, 1, msg.StgNotify(0, grant), 32)
+    say(rank, 1, msg.Aux(b"aux"), 32)
+    assert of(rank, 32).startswith(
+        "is under way: chunk 0 FILLING of prefill rank 1; chunk 1 FILLING_PAGES of prefill ranks 0, 1; "
+        "the aux row has landed, since "
+    )
+    say(rank, 2, msg.StgNotify(0, grant), 32)
+    assert "chunk 0 SCATTERING of no prefill rank; " in of(rank, 32)
+    rank.handle(ev.EngineAborted(32, Cause.DECODE_ABORTED), 3.0)
+    assert of(rank, 32).startswith("has failed (DECODE_ABORTED); prefill ranks 0, 1 may still write, since 6.0 s; ")
+    for link in (1, 2):
+        say(rank, link, msg.Drained(Cause.NONE), 32)
+    assert of(rank, 32).startswith("has failed (DECODE_ABORTED) and frees its grants: chunk 0 ")
+    rank.handle(ev.Scattered(32, 0), 4.0)
+    assert of(rank, 32) == "is over: ABORTED (DECODE_ABORTED), since 5.0 s; last event: ChunkLanded."
+
+
+def test_a_room_that_has_gone_well_is_done() -> None:
+    rank = decode()
+    plan = rank.peers[1].plan
+    assert plan is not None
+    rank.handle(ev.RoomOpened(32, rank.terms(FIRST, plan), TOKENS, TOKENS), 2.0)
+    for link in (1, 2):
+        say(rank, link, msg.Opened(), 32)
+        say(rank, link, msg.Aux(b"aux"), 32)
+    assert of(rank, 32).startswith("is done, since ")
+
+
+def test_a_chunk_in_the_ring_s_queue_says_whether_its_room_or_others_hold_the_ring() -> None:
+    rank = filled(3, (11, FIRST, 9 * GRID), (21, SECOND, 9 * GRID))
+    ask(rank, 11, 0, 1, 2)
+    queue = "AWAIT_SPACE of prefill ranks 0, 1 (in the ring's queue: "
+    assert f"chunk 2 {queue}the room holds its share, {2 * SIZE} of {2 * SIZE} bytes)" in of(rank, 11)
+    rank.ring.ahead = 0
+    ask(rank, 21, 0, 1)
+    share = f"the ring is promised to others, {SIZE} of {2 * SIZE} bytes)"
+    assert f"chunk 0 FILLING of prefill ranks 0, 1; chunk 1 {queue}{share}" in of(rank, 21)
+
+
+# ------------------------------------------------------------------------------------------------ links
+def test_a_room_names_those_of_its_links_that_are_not_up() -> None:
+    rank = prefill()
+    open_rooms(rank)
+    down = "link 2 to decode rank 1 of group 1 was lost: it is the other end's to call again"
+    assert "link" not in of(rank, 11)
+    lose(rank, 2)
+    assert of(rank, 11).endswith(f"; {down}.") and "link" not in of(rank, 21)
+    assert explain_link(rank, 2) == f"{down}." and explain_link(rank, 9) == ""
+    assert explain_link(rank, 1) == "link 1 to decode rank 0 of group 1 is up, 0 of our beats after it was last heard."
+    assert [unlinked(rank, room) for room in (11, 21, 99)] == ["decode rank 1", "", ""]
+    rank.handle(ev.EngineOpened(41, TOKENS, Claim(FIRST)), 0.0)
+    lose(rank, 1)
+    assert unlinked(rank, 41) == "" and "link" not in of(rank, 41), "no rank has opened it yet"
+    assert unlinked(rank, 11) == "decode ranks 0, 1" and 11 in rank.tombs and "link" not in of(rank, 11), "it is over"
+
+
+def test_a_room_names_four_of_its_links_at_most_and_none_that_is_half_gone() -> None:
+    rank = prefill()
+    open_rooms(rank)
+    lose(rank, 2)
+    rank.rooms[13] = replace(rank.rooms[21], terms=replace(rank.rooms[21].terms, everyone=0b11111))
+    for peer in range(5):
+        rank.link_of[SECOND, peer] = 2
+    assert of(rank, 13).count("was lost") == 4
+    del rank.peers[2], rank.links[1]
+    assert [explain_link(rank, link) for link in (1, 2)] == ["", ""], "as another thread may see it"
+
+
+def test_a_link_that_is_being_left_names_the_rooms_that_keep_it() -> None:
+    rank = decode()
+    open_rooms(rank)
+    plan = rank.peers[1].plan
+    assert plan is not None
+    rank.leave(FIRST, 0.0)
+    whose = "link 1 to prefill rank 0 of group 1 is up, 0 of our beats after it was last heard"
+    up = f"{whose}; the engine has let go of it, and "
+    assert explain_link(rank, 1) == f"{up}2 of its rooms have yet to end (room 11, room 12)."
+    assert f"; {up}2 of its rooms" in of(rank, 11) and "link" not in of(rank, 21)
+    assert "let go" not in explain_link(rank, 3)
+    rank.rooms[13] = rank.rooms[11]
+    assert explain_link(rank, 1) == f"{up}3 of its rooms have yet to end (room 11, room 12, room 13)."
+    rank.rooms[14] = rank.rooms[11]
+    assert explain_link(rank, 1) == f"{up}4 of its rooms have yet to end (room 11, room 12, room 13, ...)."
+    for room in (11, 12, 13, 14):
+        del rank.rooms[room]
+    assert explain_link(rank, 1) == f"{up}it is forgotten when its timer ends."
+
+
+# ------------------------------------------------------------------------------------------------ since when
+@pytest.mark.parametrize("waited", [0.0, 0.3, 2.0, 5.0])
+def test_without_a_trace_a_room_waits_since_its_timer_was_first_started(waited: float) -> None:
+    rank = decode()
+    plan = rank.peers[1].plan
+    assert plan is not None
+    rank.handle(ev.RoomOpened(32, rank.terms(FIRST, plan), TOKENS, 0), 1.0)
+    while rank.next_deadline <= 1.0 + waited:
+        rank.tick(rank.next_deadline)
+    told = of(rank, 32, 1.0 + waited)
+    assert told.endswith(f"since {waited:.1f} s; last event: RoomOpened."), "asking again is no news"
+    rank.trace.clear()
+    told = of(rank, 32, 1.0 + waited)
+    assert told.startswith("waits for prefill ranks 0, 1 to confirm it, since ") and "older than the trace" in told
+    since = float(told.partition("since ")[2].partition(" s")[0])
+    assert since == pytest.approx(waited, abs=0.2)
+
+
+def test_a_state_with_a_period_of_its_own_or_none_tells_as_much() -> None:
+    rank = prefill()
+    own = Timing().bootstrap.period / 2
+    rank.handle(ev.EngineOpened(31, TOKENS, Claim(FIRST), within=own), 1.0)
+    rank.handle(ev.EngineOpened(32, TOKENS, Claim(FIRST)), 2.0)
+    rank.trace.clear()
+    assert [of(rank, room).partition("; ")[0] for room in (31, 32)] == [
+        "waits for a decode group to open it, since 8.0 s",
+        "waits for a decode group to open it, since 7.0 s",
+    ]
+    rank.handle(ev.EngineAborted(32, Cause.PREFILL_ABORTED), 3.0)
+    rank.trace.clear()
+    assert of(rank, 32).endswith("(PREFILL_ABORTED); last event: older than the trace."), "what is over has no timer"
+
+
+def test_what_happened_last_is_what_changed_the_room() -> None:
+    rank = decode()
+    open_rooms(rank)
+    say(rank, 1, msg.StagingReq(0), 11)
+    last = of(rank, 11).rpartition("last event: ")[2]
+    say(rank, 3, msg.Aux(b"another room's"), 21)
+    say(rank, 1, msg.Opened(), 11)
+    rank.tick(Settings().timing.heartbeat.period)
+    assert of(rank, 11).endswith(last)
