@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +28,12 @@ class Driver:
         self.whole = {b"one".ljust(HANDLE): FAR, b"two".ljust(HANDLE): FAR + 8 * SIZE}
         self.opened: list[int] = []
         self.closed: list[int] = []
+        #: devices whose context is held, those where it is the thread's, and whether either can be had
+        self.held: list[int] = []
+        self.pushed = 0
+        self.retains = self.pushes = 0
+        #: devices that were asked for a context
+        self.asked: list[int] = []
 
     def cuIpcOpenMemHandle_v2(self, place: Any, handle: Any, _flags: int) -> int:  # noqa: N802
         base = self.whole.get(bytes(handle), 0)
@@ -49,10 +57,25 @@ class Driver:
         self.closed.append(base.value)
         return 0
 
-    def cuDevicePrimaryCtxRetain(self, _context: Any, _device: int) -> int:  # noqa: N802
+    def cuDevicePrimaryCtxRetain(self, context: Any, device: int) -> int:  # noqa: N802
+        context._obj.value = 77
+        self.asked.append(device)
+        self.held += [device] * (self.retains == 0)
+        return self.retains
+
+    def cuDevicePrimaryCtxRelease_v2(self, device: int) -> int:  # noqa: N802
+        self.held.remove(device)
         return 0
 
-    cuDevicePrimaryCtxRelease_v2 = cuCtxPushCurrent_v2 = cuCtxPopCurrent_v2 = lambda *_: 0  # noqa: N815
+    def cuCtxPushCurrent_v2(self, context: ctypes.c_void_p) -> int:  # noqa: N802
+        assert context.value == 77 and self.held
+        self.pushed += self.pushes == 0
+        return self.pushes
+
+    def cuCtxPopCurrent_v2(self, _context: Any) -> int:  # noqa: N802
+        assert self.pushed
+        self.pushed -= 1
+        return 0
 
 
 @pytest.fixture
@@ -128,3 +151,99 @@ def test_what_is_shared_is_what_is_opened(driver: Driver) -> None:
     maps.open(PEER, [RegionEntry(3, 4096, 64, "VRAM", 0, shared)], 0)
     assert maps.of(PEER) == {3: FAR + 8 * SIZE + 256}
     assert len(driver.opened) == 1
+
+
+def test_a_device_is_asked_within_its_context_alone_and_that_is_given_back(driver: Driver) -> None:
+    maps, ours = DeviceMaps(), MemoryRegion(3, FAR, 64, "VRAM", 5)
+    assert len(device_maps.share(ours)) == device_maps.HOST + HANDLE + OFFSET
+    maps.open(PEER, [region(0, 0, 64)], 2)
+    maps.open(PEER, [region(0, 0, 64), region(1, 0, 64, b"two")], 4)
+    maps.close(PEER)
+    maps.close_all()
+    assert driver.asked == [5, 2, 2, 2], "a peer's memory belongs to the device that opened it first"
+    assert driver.closed == driver.opened and not driver.held and not driver.pushed
+    for driver.retains, driver.pushes in ((1, 0), (0, 1)):
+        assert device_maps.share(ours) == b""
+        maps.open(PEER, [region(0, 0, 64)], 0)
+        assert maps.of(PEER) is None and not driver.held and not driver.pushed
+
+
+def test_memory_without_an_allocation_or_a_handle_or_a_host_is_not_shared(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert device_maps.share(MemoryRegion(3, FAR - 1, 64, "VRAM", 0)) == b""
+    inside = MemoryRegion(3, FAR, 64, "VRAM", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "cuIpcGetMemHandle", lambda *_: 1)
+        assert device_maps.share(inside) == b""
+    with monkeypatch.context() as patch:
+        patch.setattr(device_maps, "_host", lambda: b"")
+        assert device_maps.share(inside) == b""
+    monkeypatch.setattr(device_maps, "_driver", lambda: None)
+    assert device_maps.share(inside) == b""
+    maps = DeviceMaps()
+    maps.open(PEER, [region(0, 0, 64)], 0)
+    assert maps.of(PEER) is None
+    maps.close(PEER)
+
+
+def test_what_was_said_of_an_earlier_table_holds_no_longer(driver: Driver) -> None:
+    maps = DeviceMaps()
+    maps.open(PEER, [region(0, 0, 64)], 0)
+    maps.open(PEER, [region(0, 0, SIZE + 1)], 0)
+    assert maps.of(PEER) is None and maps.why_not(PEER)
+    maps.open(PEER, [region(0, 0, 64)], 0)
+    assert maps.of(PEER) == {0: FAR} and not maps.why_not(PEER)
+    driver.cuMemGetAddressRange_v2 = lambda *_: 1  # type: ignore[method-assign]
+    maps.open(PEER, [region(0, 0, 64)], 0)
+    assert maps.of(PEER) is None and "not inside" in maps.why_not(PEER)
+
+
+def test_where_there_is_nothing_to_map_no_device_is_asked(driver: Driver) -> None:
+    """A context costs a device memory, and the one that asks time."""
+    maps = DeviceMaps()
+    maps.open(PEER, [replace(region(0, 0, 64), kind="DRAM")], 0)
+    maps.close(PEER)
+    maps.close(PeerId("nobody"))
+    maps.close_all()
+    assert driver.asked == []
+
+
+def test_the_end_waits_for_what_is_being_let_go(driver: Driver) -> None:
+    maps, waits, unmap = DeviceMaps(), threading.Event(), driver.cuIpcCloseMemHandle
+    driver.cuIpcCloseMemHandle = lambda base: unmap(base) if waits.wait(10.0) else 1  # type: ignore[method-assign]
+    maps.open(PEER, [region(0, 0, 64)], 0)
+    threading.Timer(0.02, waits.set).start()
+    maps.close_all()
+    assert driver.closed == driver.opened == [FAR]
+    for _ in range(4):
+        maps.open(PEER, [region(0, 0, 64)], 0)
+        maps.close_all()
+    assert len(maps._closing) == 1, "those that are over are not kept"
+
+
+@pytest.mark.parametrize("library", [None, SimpleNamespace(), SimpleNamespace(cuIpcOpenMemHandle_v2=SimpleNamespace())])
+def test_the_driver_is_what_the_system_has_and_takes_handles_by_value(
+    monkeypatch: pytest.MonkeyPatch, library: Any
+) -> None:  # fmt: skip
+    def load(name: str) -> Any:
+        if library is None:
+            raise OSError(name)
+        return library
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    found = device_maps._driver.__wrapped__()
+    if library is None or not vars(library):
+        assert found is None
+    else:
+        assert found is library and ctypes.sizeof(found.cuIpcOpenMemHandle_v2.argtypes[1]) == HANDLE
+
+
+def test_a_host_is_known_by_its_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot, find = tmp_path / "boot_id", device_maps._host.__wrapped__
+    monkeypatch.setattr(device_maps, "BOOT_ID", boot)
+    assert find() == b""
+    boot.write_text("short\n")
+    assert find() == b"short".ljust(device_maps.HOST)
+    boot.write_text("0" * 40 + "\n")
+    assert find() == b"0" * device_maps.HOST

@@ -11,28 +11,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.nixl_library import CONNECTION, field, metadata
 
 from kvproto.io.transports.base import BackendUnavailable, BadEndpoint
 from kvproto.io.transports.endpoint import InstanceDescription, decode, encode
 from kvproto.io.transports.mooncake import _address
-from kvproto.io.transports.nixl_metadata import FormError, check, read, readable
+from kvproto.io.transports.nixl_metadata import MAX_ADDRESS, MAX_SECTIONS, FormError, check, read, readable
 
-#: a NIXL agent of 1.5.1 with one region, its worker address shortened
-CONNECTION = bytes(range(40))
-
-
-def field(name: bytes, data: bytes) -> bytes:
-    return name + struct.pack("<Q", len(data)) + data + b"|"
-
-
-def metadata(agent: bytes = b"me", rows: tuple[tuple[int, int, int], ...] = ((4096, 64, 0),)) -> bytes:
-    """In NIXL's form."""
-    number = struct.Struct("<Q").pack
-    said = b"nixlSerDes|" + field(b"Agent", agent) + field(b"Conns", number(1)) + field(b"t", b"UCX")
-    said += field(b"c", CONNECTION) + field(b"", b"MemSection") + field(b"nixlSecElms", number(1))
-    said += field(b"bknd", b"UCX") + field(b"nixlDList", b"nixlSDList") + field(b"t", bytes(4))
-    said += field(b"n", number(len(rows)))
-    return said + b"".join(field(b"", struct.pack("<QQQ", *row) + bytes(11)) for row in rows)
+NUMBER = struct.Struct("<Q").pack
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +102,62 @@ def test_what_is_no_host_and_port_never_reaches_mooncake(blob: bytes) -> None:
     with pytest.raises(BadEndpoint, match="no address"):
         _address(InstanceDescription("mooncake", 2, "me", 1, (), blob))
     assert _address(InstanceDescription("mooncake", 2, "me", 1, (), b"[::1]:15002")) == "[::1]:15002"
+
+
+def test_a_part_of_it_is_none() -> None:
+    whole = metadata()
+    assert read(whole, 1) == ("me", [(4096, 64, 0)])
+    for end in range(len(whole)):
+        with pytest.raises(FormError):
+            read(whole[:end], 1)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        field(b"Agent", b"me"), field(b"Conns", NUMBER(1)), field(b"t", b"UCX"), field(b"c", CONNECTION),
+        field(b"", b"MemSection"), field(b"nixlSecElms", NUMBER(1)), field(b"bknd", b"UCX"),
+        field(b"nixlDList", b"nixlSDList"), field(b"t", bytes(4)), field(b"n", NUMBER(1)),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_field_of_another_name_is_none(before: bytes) -> None:
+    whole = metadata()
+    assert whole.count(before) == 1
+    for after in (before.replace(b"|", b"/"), bytes([before[0] ^ 1]) + before[1:], b"x" + before):
+        with pytest.raises(FormError):
+            read(whole.replace(before, after), 1)
+
+
+def test_lengths_and_numbers_are_bounded() -> None:
+    long = field(b"c", bytes(MAX_ADDRESS))
+    assert readable(metadata().replace(field(b"c", CONNECTION), long))
+    assert not readable(metadata().replace(field(b"c", CONNECTION), field(b"c", bytes(MAX_ADDRESS + 1))))
+    assert readable(metadata(b"a" * 128)) and not readable(metadata(b"a" * 129))
+    row = field(b"", struct.pack("<QQQ", 4096, 64, 0) + bytes(11))
+    for size, fits in ((23, False), (24, True), (4096, True), (4097, False)):
+        assert readable(metadata().replace(row, field(b"", bytes(size)))) is fits
+    kind = field(b"t", bytes(4))
+    assert not readable(metadata().replace(kind, field(b"t", bytes(5))))
+    for name in (b"Conns", b"nixlSecElms", b"n"):
+        one = field(name, NUMBER(1))
+        for other in (NUMBER(1)[:7], NUMBER(1) + b"\\0", NUMBER(2), NUMBER(0)):
+            assert not readable(metadata().replace(one, field(name, other)))
+
+
+def test_there_may_be_as_many_sections_as_are_counted_up_to_a_bound() -> None:
+    whole = metadata()
+    for name, first, last in (
+        (b"Conns", field(b"t", b"UCX"), field(b"", b"MemSection")), (b"nixlSecElms", field(b"bknd", b"UCX"), b""),
+    ):  # fmt: skip
+        begin = whole.index(first)
+        end = whole.index(last, begin) if last else len(whole)
+        section = whole[begin:end]
+        for count in (0, 2, MAX_SECTIONS, MAX_SECTIONS + 1):
+            counted = whole[:begin].replace(field(name, NUMBER(1)), field(name, NUMBER(count)))
+            made = counted + section * count + whole[end:]
+            assert readable(made) is (count <= MAX_SECTIONS), (name, count)
+            assert not readable(counted + section * (count + 1) + whole[end:])
+    assert len(read(metadata(rows=((4096, 64, 0), (8192, 1, 3))), 2)[1]) == 2
+    with pytest.raises(FormError, match="up to 1"):
+        read(metadata(rows=((4096, 64, 0), (8192, 1, 3))), 1)

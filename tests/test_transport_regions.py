@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvproto.io.transports import (
@@ -17,8 +17,17 @@ from kvproto.io.transports import (
     UsageError,
     WritePart,
     bulk,
+    regions,
 )
-from kvproto.io.transports.endpoint import MAX_BYTES, VERSION, InstanceDescription, RegionEntry, decode, encode
+from kvproto.io.transports.endpoint import (
+    MAX_BYTES,
+    MAX_REGIONS,
+    VERSION,
+    InstanceDescription,
+    RegionEntry,
+    decode,
+    encode,
+)
 from kvproto.io.transports.regions import RegionTable, as_descs, joined, request
 
 CAPS = TransportCaps("memory", ("DRAM", "VRAM"), 64, 100, 100, True, False)
@@ -43,8 +52,11 @@ def endpoint(**changes: object) -> InstanceDescription:
 
 @pytest.mark.parametrize(
     "descs",
-    [[], [[1, 2]], [[0, 0, 1.5]], [[0, -1, 4]], [[0, 0, 1], [0, 0]], "abc", [[0, 0, 1 << 70]]],
-    ids=["empty", "two columns", "float", "negative", "ragged", "text", "too large"],
+    [
+        [], [[1, 2]], [[0, 0, 1.5]], [[0, -1, 4]], [[0, 0, 1], [0, 0]], "abc", [[0, 0, 1 << 70]],
+        np.empty((0, 3), np.int64),
+    ],
+    ids=["empty", "two columns", "float", "negative", "ragged", "text", "too large", "no row"],
 )
 def test_what_is_no_descriptor_is_refused(descs: object) -> None:
     with pytest.raises(UsageError, match="descriptor"):
@@ -79,22 +91,47 @@ def test_joining_keeps_every_byte_and_its_order(steps: list[tuple[int, int, int]
         ((2**64 - 1, 0, 2), "source"),
         ((0, 2**64 - 1, 2), "target"),
         ((0, 0, 2**64 - 1), "source"),
+        ((2, 2, 2**64 - 1), "source"),
     ],
 )
 def test_out_of_range_is_refused_by_side_and_row(desc: tuple[int, int, int], side: str) -> None:
     t = table()
-    for row, good in ((0, []), (1, [(0, 0, 1)]), (2, [(0, 0, 1), (2, 2, 1)])):
+    for row, good in ((0, []), (1, [(0, 0, 500)]), (2, [(499, 999, 1), (2, 2, 1)])):
         rows = np.array([*good, desc], dtype=np.uint64)
         with pytest.raises(UsageError, match=f"descriptor {row}: {side}"):
             request([WritePart(t.regions()[0], DST, rows)], b"", t, {3: DST}, CAPS)
 
 
-def test_the_last_byte_of_both_sides_is_inside() -> None:
+@pytest.mark.parametrize("few", [16, 0])
+def test_all_bytes_of_both_sides_and_the_last_alone_are_inside(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    monkeypatch.setattr(regions, "_FEW", few)
     t = table()
+    same = RemoteRegion(PEER, 3, 0x9000, 500, "DRAM", 7)
+    whole = request([WritePart(t.regions()[0], same, bulk(0, 0, 500))], b"", t, {3: same}, CAPS)
+    assert (whole.local.tolist(), whole.remote.tolist()) == ([[0x1000, 500, 0]], [[0x9000, 500, 7]])
     out = request([WritePart(t.regions()[0], DST, bulk(499, 999, 1))], b"", t, {3: DST}, CAPS)
     assert out.local.tolist() == [[0x1000 + 499, 1, 0]]
     assert out.remote.tolist() == [[0x9000 + 999, 1, 0]]
     assert (out.count, out.sources) == (1, (0,))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1]), st.sampled_from([0, 2]), st.integers(1, 4)), min_size=1, max_size=8),
+)
+@settings(max_examples=30)
+def test_a_few_pieces_become_what_many_do(steps: list[tuple[int, int, int]]) -> None:
+    """They go a quicker way; each of them begins where the one before has ended, or not, on either side."""
+    src, dst, rows = 0, 0, list[tuple[int, int, int]]()
+    for gap_src, gap_dst, length in steps:
+        rows.append((src + gap_src, dst + gap_dst, length))
+        src, dst = src + gap_src + length, dst + gap_dst + length
+    t, far = table(), RemoteRegion(PEER, 3, 0x9000, 1000, "DRAM", 7)
+    made = [request([WritePart(t.regions()[0], far, as_descs(rows))], b"", t, {3: far}, CAPS)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regions, "_FEW", 0)
+        made.append(request([WritePart(t.regions()[0], far, as_descs(rows))], b"", t, {3: far}, CAPS))
+    (few, many) = ((out.local.tolist(), out.remote.tolist()) for out in made)
+    assert few == many
 
 
 def test_parts_are_one_request_in_order() -> None:
@@ -113,6 +150,12 @@ def test_parts_are_one_request_in_order() -> None:
     assert out.sources == (0, 1)
 
 
+def test_a_write_knows_the_kind_of_each_side() -> None:
+    t, device = table(), RemoteRegion(PEER, 3, 0x9000, 1000, "VRAM", 2)
+    out = request([WritePart(t.regions()[0], device, bulk(0, 0, 1))], b"", t, {3: device}, CAPS)
+    assert (out.local_kind, out.remote_kind, out.remote.tolist()) == ("DRAM", "VRAM", [[0x9000, 1, 2]])
+
+
 def test_a_write_that_mixes_kinds_is_refused() -> None:
     t = table()
     t.add(t.plan(0x1000, 100, "VRAM", 0))
@@ -129,6 +172,7 @@ def test_limits_of_the_backend_are_named() -> None:
     many = as_descs([(2 * i, 2 * i, 1) for i in range(101)])
     with pytest.raises(UsageError, match="101 descriptors"):
         request([WritePart(src, DST, many)], b"", t, {3: DST}, CAPS)
+    assert request([WritePart(src, DST, many[1:])], b"x" * 64, t, {3: DST}, CAPS).count == 100
     with pytest.raises(UsageError, match="part"):
         request([], b"", t, {3: DST}, CAPS)
 
@@ -149,18 +193,30 @@ def test_a_target_of_an_older_table_is_stale_and_a_retired_source_is_a_bug() -> 
 
 @pytest.mark.parametrize(
     ("addr", "nbytes", "kind", "dev"),
-    [(0, 1, "DRAM", 0), (1, 0, "DRAM", 0), (2**63 - 1, 2, "DRAM", 0), (64, 64, "FILE", 0), (64, 64, "DRAM", -1)],
-)
+    [
+        (0, 1, "DRAM", 0), (1, 0, "DRAM", 0), (2**63 - 1, 2, "DRAM", 0), (64, 64, "FILE", 0), (64, 64, "DRAM", -1),
+        (64, 64, "DRAM", 1 << 16),
+    ],
+)  # fmt: skip
 def test_what_is_no_memory_is_refused(addr: int, nbytes: int, kind: str, dev: int) -> None:
     with pytest.raises(UsageError):
         RegionTable(CAPS.kinds).plan(addr, nbytes, kind, dev)  # type: ignore[arg-type]
+
+
+def test_memory_may_be_the_first_byte_and_the_last_and_of_any_device() -> None:
+    for region in ((1, 1, "DRAM", 0), (2**63 - 2, 2, "DRAM", 0), (64, 64, "VRAM", (1 << 16) - 1)):
+        made = RegionTable(CAPS.kinds).plan(*region)
+        assert (made.addr, made.nbytes, made.kind, made.dev) == region
 
 
 def test_overlap_is_refused_only_in_the_same_memory() -> None:
     t = table()
     with pytest.raises(UsageError, match="overlaps region 0"):
         t.plan(0x1000 + 499, 10, "DRAM", 0)
+    with pytest.raises(UsageError, match="overlaps region 0"):
+        t.plan(0x1000 - 9, 10, "DRAM", 0)
     assert t.plan(0x1000 + 500, 10, "DRAM", 0).index == 1
+    assert t.plan(0x1000 - 10, 10, "DRAM", 0).index == 1
     assert t.plan(0x1000, 500, "VRAM", 0).index == 1
 
 
@@ -224,7 +280,17 @@ def test_a_flipped_byte_is_refused_or_gives_a_sound_table(at: int, value: int) -
     assert all(0 <= e.addr < e.addr + e.nbytes <= 2**63 for e in out.regions)
 
 
-def test_too_many_regions_are_refused_where_they_are_made() -> None:
-    rows = tuple(RegionEntry(i, i + 1, 1, "DRAM", 0) for i in range(5000))
-    with pytest.raises(BadEndpoint, match="5000 regions"):
+def test_too_much_is_refused_where_it_is_made_and_not_before() -> None:
+    rows = tuple(RegionEntry(i, i + 1, 1, "DRAM", 0) for i in range(MAX_REGIONS + 1))
+    with pytest.raises(BadEndpoint, match=f"{MAX_REGIONS + 1} regions"):
         encode(endpoint(regions=rows))
+    room = MAX_BYTES - len(encode(endpoint(blob=bytes(1 << 16)))) + (1 << 16)
+    with pytest.raises(BadEndpoint, match=f"of {MAX_BYTES + 1} bytes"):
+        encode(endpoint(blob=bytes(room + 1)))
+    for most in (endpoint(regions=rows[:-1]), endpoint(blob=bytes(room))):
+        assert decode(encode(most), "memory") == most
+
+
+def test_a_region_may_end_where_the_addresses_end() -> None:
+    last = endpoint(regions=(RegionEntry(1, 2**63 - 5, 5, "DRAM", 0),))
+    assert decode(encode(last), "memory") == last

@@ -60,12 +60,9 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class TransportError(KvprotoError):
-    """Root of what a transport raises. `kind` is the class's word in a `Fault`."""
+    """Root of what a transport raises. `kind` is the class's word, one of a `Fault`'s."""
 
     kind: ClassVar[FaultKind] = "backend"
-
-    def fault(self) -> Fault:
-        return Fault(self.kind, str(self))
 
 
 class BackendUnavailable(TransportError):

@@ -145,7 +145,7 @@ class DeviceMaps:
         self._addresses.pop(peer, None)
         self._why.pop(peer, None)
         device = self._device.pop(peer, 0)
-        if driver is not None and opened:
+        if opened:
             self._closing = [each for each in self._closing if each.is_alive()]
             thread = threading.Thread(target=_unmap, args=(driver, device, list(opened.values())), daemon=True)
             thread.start()

@@ -17,7 +17,7 @@ for what can be scheduled and what can go wrong.
 from __future__ import annotations
 
 from .base import Arrived, Handle, MemoryRegion, PeerId, TransportCaps, WriteDraft
-from .cargo import FabricPeerLost, FabricStep, News, WriteArrived, WriteEnd
+from .cargo import FabricPeerLost, FabricStep, News, WriteArrived
 from .endpoint import InstanceDescription
 from .fabric import Fabric
 from .links import InFlightWrite, TransportLink
@@ -84,7 +84,7 @@ class MemoryTransport(WriteRecords[InFlightWrite]):
             self._events.append(Arrived(news.peer, news.tag))
         elif isinstance(news, FabricPeerLost):
             self._lose(news.peer, news.fault)
-        elif isinstance(news, WriteEnd) and (flight := self._flights.get(news.handle)) is not None:
+        elif (flight := self._flights.get(news.handle)) is not None:
             if news.fault is None:
                 self._complete(flight)
             else:

@@ -167,9 +167,9 @@ class MooncakeTransport(WriteRecords[_MooncakeWrite]):
         for write in tuple(self._flights.values()):
             link = self._links.known(write.peer)
             self._ask(write)
-            if write.failed or write.silent or link.lost is not None:
+            if write.failed or write.silent:  # those to a lost peer are silent
                 write.pieces.clear()
-            elif write.pieces and budget > 0:
+            elif write.pieces:
                 budget -= self._submit(link, write, budget)
             if not write.ids and not write.pieces:
                 self._conclude(link, write)
@@ -182,9 +182,8 @@ class MooncakeTransport(WriteRecords[_MooncakeWrite]):
                 pending.append(task)
             elif status != _DONE:
                 write.failed = f"a piece ended with status {status}"
-        if len(pending) < len(write.ids):
-            self._tasks[write.peer] -= len(write.ids) - len(pending)
-            write.ids = pending
+        self._tasks[write.peer] -= len(write.ids) - len(pending)
+        write.ids = pending
 
     def _conclude(self, link: TransportLink, write: _MooncakeWrite) -> None:
         """Nothing of this write is in the engine any more."""

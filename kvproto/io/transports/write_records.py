@@ -226,7 +226,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
             return
         link.lost = fault
         for flight in self._moving():
-            if flight.peer == peer and not flight.silent:
+            if flight.peer == peer:
                 self._fail(flight, fault, quiescent=False)
         self._events.append(PeerLost(peer, fault))
 

@@ -1,0 +1,590 @@
+"""The NIXL transport over a library that does as it is told: the contract in no time, and every error there can be.
+
+What the library itself does is asked of the real one, in `test_transport_contract` and `test_transport_nixl`.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from support.nixl_library import Agent, Library, metadata
+
+pytest.register_assert_rewrite("kvproto.testing.transport_contract")
+
+from kvproto.io.transports import nixl, nixl_stripes
+from kvproto.io.transports.base import (
+    Arrived,
+    BackendUnavailable,
+    BadEndpoint,
+    Busy,
+    Completed,
+    Failed,
+    Handle,
+    PeerGone,
+    PeerId,
+    PeerLost,
+    StaleEndpoint,
+    TransportCaps,
+    UsageError,
+    WritePart,
+)
+from kvproto.io.transports.endpoint import decode, encode
+from kvproto.io.transports.nixl import MAX_TAG, NixlTransport
+from kvproto.io.transports.regions import bulk
+from kvproto.testing.transport_contract import Ends, TransportContract
+from kvproto.testing.transport_ends import LocalPeer, Rank, wait
+
+SIZE = 4096
+KINDS = {
+    "nixlRemoteDisconnectError": "peer_lost", "nixlUnknownError": "peer_lost", "nixlNotFoundError": "stale_endpoint",
+    "nixlInvalidParamError": "usage", "nixlRepostActiveError": "busy", "nixlNotSupportedError": "backend",
+}  # fmt: skip
+
+
+class TestScripted(TransportContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ends(cls) -> Iterator[Ends]:
+        with pytest.MonkeyPatch.context() as patch:
+            library = Library()
+            patch.setattr(nixl, "load", lambda: (library.api, library.bindings))
+            yield Rank(NixlTransport()), LocalPeer(NixlTransport())
+
+
+class TestScriptedInStripes(TransportContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ends(cls) -> Iterator[Ends]:
+        with pytest.MonkeyPatch.context() as patch:
+            library = Library()
+            patch.setattr(nixl, "load", lambda: (library.api, library.bindings))
+            patch.setattr(nixl_stripes, "GRAIN", 16)
+            patch.setattr(nixl_stripes, "PAGE", 4)
+            rank = Rank(NixlTransport(workers=2))
+            yield rank, LocalPeer(NixlTransport())
+            rank.close()
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    made = Library()
+    monkeypatch.setattr(nixl, "load", lambda: (made.api, made.bindings))
+    return made
+
+
+class World:
+    """A writer and a reader of one region each, who know each other."""
+
+    def __init__(self, library: Library, **options: Any) -> None:
+        self.library, self.writer, self.reader = library, NixlTransport("w", **options), NixlTransport("r")
+        self.near, self.far = np.full(SIZE, 7, np.uint8), np.zeros(SIZE, np.uint8)
+        self.region = self.writer.register(self.near.ctypes.data, SIZE)
+        self.reader.register(self.far.ctypes.data, SIZE)
+        self.peer = self.writer.connect(self.reader.endpoint())
+
+    @property
+    def transfers(self) -> dict[int, Any]:
+        return self.library.agents["w"].transfers
+
+    def parts(self, nbytes: int = 8) -> list[WritePart]:
+        return [WritePart(self.region, self.writer.remote(self.peer, 0), bulk(0, 0, nbytes))]
+
+    def write(self, tag: bytes = b"tag", nbytes: int = 8) -> Handle:
+        return self.writer.write_many(self.peer, self.parts(nbytes), tag)
+
+    def told(self) -> list[Any]:
+        """What a poll says, short."""
+        return [
+            (each.handle, each.error.kind, each.quiescent) if isinstance(each, Failed)
+            else each.peer if isinstance(each, PeerLost) else each for each in self.writer.poll()
+        ]  # fmt: skip
+
+
+@pytest.fixture
+def world(library: Library) -> World:
+    return World(library)
+
+
+def striped(library: Library, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Whose larger writes go by two workers, 16 bytes at least each."""
+    monkeypatch.setattr(nixl_stripes, "GRAIN", 16)
+    monkeypatch.setattr(nixl_stripes, "PAGE", 4)
+    return World(library, workers=2)
+
+
+# -- how it starts, and ends
+
+
+def test_agents_have_the_names_and_parameters_that_are_asked_for(library: Library) -> None:
+    transport = NixlTransport("me", {"num_threads": "2"}, workers=2)
+    assert transport.instance == "me"
+    assert transport.caps == TransportCaps(
+        "nixl", ("DRAM", "VRAM"), MAX_TAG, nixl.MAX_DESCS, nixl.MAX_INFLIGHT_DESCS, True, True
+    )
+    assert list(library.agents) == ["me", "me-0", "me-1"]
+    assert library.called("create_backend") == [["UCX", {"num_threads": "2"}]] * 3
+    transport.close()
+    library.mems = ["DRAM_SEG", "FILE_SEG"]
+    first, second = NixlTransport(), NixlTransport()
+    assert first.instance != second.instance and first.caps.kinds == ("DRAM",)
+    assert library.called("create_backend")[-1] == ["UCX", {}]
+
+
+@pytest.mark.parametrize("error", ["RuntimeError", "nixlBackendError"])
+@pytest.mark.parametrize("call", ["nixl_agent", "create_backend"])
+def test_what_does_not_start_is_unavailable(library: Library, call: str, error: str) -> None:
+    library.refuses[call] = error
+    with pytest.raises(BackendUnavailable, match="does not start here"):
+        NixlTransport()
+
+
+def test_memory_that_the_library_refuses_is_no_region(library: Library) -> None:
+    transport, memory = NixlTransport(workers=1), np.zeros(64, np.uint8)
+    library.refuses["register_memory"] = "nixlBackendError"
+    with pytest.raises(UsageError, match="cannot register"):
+        transport.register(memory.ctypes.data, 64)
+    library.refuses.clear()
+    region = transport.register(memory.ctypes.data, 64)
+    assert all(len(agent.regions) == 1 for agent in library.agents.values())
+    transport.deregister(region)
+    assert not any(agent.regions for agent in library.agents.values())
+    transport.close()
+
+
+def test_who_closes_at_rest_says_goodbye_and_lets_his_memory_go(library: Library) -> None:
+    world = World(library, workers=1)
+    agent = library.agents["w"]
+    ends = [weakref.ref(library.agents.pop(name)) for name in ("w", "w-0")]
+    world.writer.close()
+    assert library.called("remove_remote_agent") == [["w", "r"]]
+    assert library.called("deregister_memory") == [["w", (world.near.ctypes.data, SIZE, 0)]] and not agent.regions
+    del agent
+    gc.collect()
+    assert [end() for end in ends] == [None, None], "an agent lives that could still write"
+
+
+def test_who_closes_with_a_write_in_flight_leaves_at_once(world: World) -> None:
+    world.library.stands = True
+    handle = world.write()
+    world.writer.close(drain_s=0.0)
+    assert not world.library.called("remove_remote_agent") + world.library.called("deregister_memory")
+    assert world.told() == [(handle, "in_doubt", True)]
+
+
+# -- peers
+
+
+@pytest.mark.parametrize(("error", "raised"), [
+    ("nixlBackendError", PeerGone), ("nixlRemoteDisconnectError", PeerGone), ("nixlNotAllowedError", StaleEndpoint),
+    ("nixlNotFoundError", StaleEndpoint), ("nixlInvalidParamError", BadEndpoint), ("nixlMismatchError", BadEndpoint),
+])  # fmt: skip
+def test_a_peer_that_the_library_refuses_is_not_connected(world: World, error: str, raised: type[Exception]) -> None:
+    world.writer.disconnect(world.peer)
+    world.library.refuses["add_remote_agent"] = error
+    with pytest.raises(raised, match=r"\br\b"):
+        world.writer.connect(world.reader.endpoint())
+    with pytest.raises(StaleEndpoint, match="not connected"):
+        world.writer.remote(world.peer, 0)
+    world.library.refuses.clear()
+    assert world.writer.connect(world.reader.endpoint()) == world.peer
+
+
+def test_what_the_metadata_of_another_release_says_is_asked_of_the_library(library: Library) -> None:
+    """It cannot be read before; so whom it is of is looked at afterwards."""
+    library.form = lambda *about: b"a new form: " + metadata(*about)
+    world, other = World(library), NixlTransport("other")
+    told, theirs = (decode(each.endpoint(), "nixl") for each in (world.reader, other))
+    world.writer.disconnect(world.peer)
+    with pytest.raises(BadEndpoint, match="of agent 'other'"):
+        world.writer.connect(encode(replace(told, blob=theirs.blob)))
+    assert library.agents["w"].known == {}
+    assert world.writer.connect(encode(told)) == "r"
+
+
+def test_the_name_of_an_agent_is_text_or_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Agent.add_remote_agent
+    monkeypatch.setattr(Agent, "add_remote_agent", lambda *about: add(*about).decode())
+    world.writer.disconnect(world.peer)
+    assert world.writer.connect(world.reader.endpoint()) == "r"
+
+
+def test_a_peer_is_forgotten_by_every_agent(library: Library) -> None:
+    world = World(library, workers=2)
+    assert all(library.agents[name].known.keys() == {"r"} for name in ("w", "w-0", "w-1"))
+    library.agents["w-0"].known.clear()  # it has lost it already, and says so
+    library.agents["w-0"].remove_remote_agent = _refusing(library)  # type: ignore[method-assign]
+    world.writer.disconnect(world.peer)
+    assert all(library.agents[name].known == {} for name in ("w", "w-0", "w-1"))
+    world.writer.close()
+
+
+def _refusing(library: Library) -> Any:
+    def refuse(_: object) -> None:
+        raise library.errors["nixlNotFoundError"]
+
+    return refuse
+
+
+class Maps:
+    """What is mapped of peers, as it is told."""
+
+    def __init__(self) -> None:
+        self.opened: list[tuple[Any, ...]] = []
+        self.closed: list[str] = []
+
+    def open(self, peer: PeerId, regions: Any, device: int) -> None:
+        self.opened.append((peer, [region.share for region in regions], device))
+
+    def of(self, peer: PeerId) -> dict[int, int]:
+        return {0: len(peer)}
+
+    def why_not(self, peer: PeerId) -> str:
+        return f"why not {peer}"
+
+    def close(self, peer: PeerId) -> None:
+        self.closed.append(peer)
+
+    def close_all(self) -> None:
+        self.closed.append("all")
+
+
+@pytest.fixture
+def mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nixl, "DeviceMaps", Maps)
+    monkeypatch.setattr(nixl, "share", lambda region: b"share" if region.kind == "VRAM" else b"")
+
+
+@pytest.mark.usefixtures("mapped")
+def test_peers_memory_is_mapped_for_whom_has_device_memory_himself(library: Library) -> None:
+    world = World(library)
+    maps: Any = world.writer._maps
+    assert maps.opened == [], "no device, no kernel"
+    both = [world.writer.register(1 << 40, 64, "VRAM", 3), world.writer.register(1 << 41, 64, "VRAM", 2)]
+    theirs = world.reader.register(1 << 42, 64, "VRAM", 1)
+    world.writer.connect(world.reader.endpoint())
+    assert maps.opened == [("r", [b"", b"share"], 3)]
+    assert (world.writer.maps(world.peer), world.writer.unmapped(world.peer)) == ({0: 1}, "why not r")
+    world.reader.deregister(theirs)
+    assert [entry.share for entry in decode(world.reader.endpoint(), "nixl").regions] == [b""]
+    for region in both:
+        world.writer.deregister(region)
+    world.writer.disconnect(world.peer)
+    world.writer.close()
+    assert maps.closed == ["r", "all"]
+
+
+@pytest.mark.usefixtures("mapped")
+def test_memory_that_a_kernel_stores_to_stays_mapped_when_all_else_ends(world: World) -> None:
+    world.writer.run(world.peer, lambda: SimpleNamespace(done=lambda: False), ())
+    world.writer.close(drain_s=0.0)
+    assert cast("Any", world.writer._maps).closed == []
+
+
+@pytest.mark.usefixtures("mapped")
+def test_who_wants_no_maps_has_none_and_tells_no_handles(library: Library) -> None:
+    world = World(library, maps=False)
+    region = world.writer.register(1 << 40, 64, "VRAM", 3)
+    world.reader.register(1 << 42, 64, "VRAM", 1)
+    world.writer.connect(world.reader.endpoint())
+    assert (world.writer.maps(world.peer), world.writer.unmapped(world.peer)) == (None, "")
+    assert [entry.share for entry in decode(world.writer.endpoint(), "nixl").regions] == [b"", b""]
+    world.writer.deregister(region)
+    world.writer.disconnect(world.peer)
+    world.writer.close()
+
+
+# -- warming
+
+
+def test_warming_is_a_write_of_nothing_between_memory_of_one_kind(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(library)
+    far = world.reader.register(1 << 42, 64, "VRAM", 1)
+    world.reader.deregister(world.reader._table.regions()[0])
+    world.writer.connect(world.reader.endpoint())
+    assert not world.writer.warm(world.peer), "host memory here, device memory there"
+    assert not library.called("createXferReq")
+    world.writer.register(1 << 40, 64, "VRAM", 3)
+    made, agent = list[Any](), library.agents["w"]
+    post = agent.postXferReq
+
+    def noted(handle: int, tag: bytes) -> None:
+        made.append(agent.transfers[handle])
+        post(handle, tag)
+
+    monkeypatch.setattr(agent, "postXferReq", noted)
+    assert world.writer.warm(world.peer)
+    assert [(each.near.rows, each.far.rows, each.tag) for each in made] == [
+        ([[1 << 40, 0, 3]], [[far.addr, 0, 1]], b"")
+    ]
+    assert not world.transfers and not world.writer.busy() and world.reader.poll() == []
+
+
+def test_there_is_nothing_to_warm_with_where_one_side_has_no_memory(world: World) -> None:
+    other = NixlTransport("empty")
+    assert not other.warm(other.connect(world.reader.endpoint()))
+    assert not world.writer.warm(world.writer.connect(other.endpoint()))
+
+
+def test_warming_that_is_not_over_in_time_is_left_to_the_owner(world: World) -> None:
+    world.library.stands = True
+    assert not world.writer.warm(world.peer, 0.0)
+    assert world.writer.busy() and len(world.transfers) == 1
+    with pytest.raises(Busy):
+        world.writer.disconnect(world.peer)
+    with pytest.raises(Busy):
+        world.writer.deregister(world.region)
+    assert world.writer.poll() == [] and world.writer.busy()
+    world.library.stands = False
+    assert world.writer.poll() == [] and not world.writer.busy() and not world.transfers
+    world.writer.disconnect(world.peer)
+
+
+@pytest.mark.parametrize("call", ["createXferReq", "postXferReq", "getXferStatus"])
+def test_warming_that_fails_says_so_and_the_owner_learns_of_a_lost_peer(world: World, call: str) -> None:
+    world.library.refuses[call] = "nixlRemoteDisconnectError"
+    assert not world.writer.warm(world.peer, 20.0)
+    assert world.told() == ([] if call == "createXferReq" else [world.peer])
+    assert not world.writer.busy() and not world.transfers
+
+
+def test_who_is_lost_is_not_warmed(world: World) -> None:
+    world.library.refuses["getXferStatus"] = "nixlRemoteDisconnectError"
+    world.write()
+    world.writer.poll()
+    world.library.refuses.clear()
+    assert not world.writer.warm(world.peer) and not world.writer.busy()
+
+
+def test_warming_ends_with_its_transport(world: World) -> None:
+    world.library.stands = True
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(world.writer.warm(world.peer, 60.0)))
+    thread.start()
+    wait(lambda: world.library.called("getXferStatus"), "warming to begin")
+    world.writer.close(drain_s=0.0)
+    assert not world.library.called("remove_remote_agent"), "its agent is in another thread's hands"
+    thread.join(20.0)
+    assert answers == [False]
+
+
+# -- tags alone
+
+
+def test_a_tag_alone_arrives_or_it_is_said_that_it_cannot(world: World) -> None:
+    for tag in (b"word", b"x" * MAX_TAG):
+        assert world.writer.tell(world.peer, tag) is True
+        assert world.reader.poll() == [Arrived(PeerId("w"), tag)]
+    for peer, tag in ((PeerId("nobody"), b"word"), (world.peer, b""), (world.peer, b"x" * (MAX_TAG + 1))):
+        assert world.writer.tell(peer, tag) is False
+    world.library.refuses["genNotif"] = "nixlBackendError"
+    assert world.writer.tell(world.peer, b"word") is False
+    world.library.refuses = {"getXferStatus": "nixlBackendError"}
+    world.write()
+    world.writer.poll()
+    assert world.writer.tell(world.peer, b"word") is False, "it is lost"
+    assert world.reader.poll() == []
+
+
+# -- writes
+
+
+@pytest.mark.parametrize("error", KINDS)
+def test_a_write_that_fails_says_of_what_kind_its_fault_is(world: World, error: str) -> None:
+    kind = KINDS[error]
+    for call in ("postXferReq", "getXferStatus"):
+        world.library.refuses = {call: error}
+        handles = [world.write(), world.write()]
+        lost = [world.peer] * (kind == "peer_lost")
+        assert world.told() == [*((handle, kind, True) for handle in handles), *lost]
+        assert not world.writer.busy() and not world.transfers
+        world.library.refuses.clear()
+        if lost:
+            world.writer.disconnect(world.peer)
+            world.writer.connect(world.reader.endpoint())
+    handle = world.write()
+    assert world.writer.poll() == [Completed(handle)] and not world.transfers
+
+
+def test_why_a_write_was_not_posted_is_told_even_if_the_library_has_forgotten_it(world: World) -> None:
+    world.library.forgets = True
+    world.library.refuses["postXferReq"] = "nixlRemoteDisconnectError"
+    handle = world.write()
+    assert world.told() == [(handle, "peer_lost", True), world.peer] and not world.transfers
+
+
+@pytest.mark.parametrize(("error", "raised"), [("nixlNotFoundError", StaleEndpoint), ("nixlMismatchError", UsageError)])
+def test_a_write_that_the_library_refuses_is_none(world: World, error: str, raised: type[Exception]) -> None:
+    world.library.refuses["createXferReq"] = error
+    for call in (world.write, lambda: world.writer.prepare(world.peer, world.parts(), b"")):
+        with pytest.raises(raised, match="NIXL refuses the write to r"):
+            call()
+    assert not world.writer.busy() and world.writer.poll() == []
+
+
+def test_a_write_that_cannot_be_made_for_its_peer_is_gone_fails_later(world: World) -> None:
+    world.library.refuses["createXferReq"] = "nixlRemoteDisconnectError"
+    draft, spare = (world.writer.prepare(world.peer, world.parts(), b"") for _ in range(2))
+    world.writer.drop(spare)
+    first, second = world.writer.post(draft), world.write()
+    assert world.told() == [(first, "peer_lost", True), (second, "peer_lost", True), world.peer]
+    assert not world.writer.busy() and not world.library.called("releaseXferReq")
+
+
+def test_a_draft_is_the_transfer_that_is_posted(world: World) -> None:
+    draft, spare = (world.writer.prepare(world.peer, world.parts(), tag) for tag in (b"kept", b"spare"))
+    kept, _ = world.transfers.values()
+    world.writer.drop(spare)
+    assert list(world.transfers.values()) == [kept] and not kept.posted
+    world.library.stands = True
+    handle = world.writer.post(draft)
+    world.writer.drop(draft)
+    assert kept.posted and list(world.transfers.values()) == [kept], "it is no draft any more"
+    world.library.stands = False
+    assert world.writer.poll() == [Completed(handle)] and not world.transfers
+    assert world.reader.poll() == [Arrived(PeerId("w"), b"kept")]
+
+
+def test_what_cannot_be_released_is_over_all_the_same(world: World) -> None:
+    world.library.refuses["releaseXferReq"] = "nixlBackendError"
+    handle = world.write()
+    assert world.writer.poll() == [Completed(handle)] and not world.writer.busy()
+
+
+def test_an_agent_that_is_broken_reaches_nobody(world: World) -> None:
+    other = NixlTransport("other")
+    world.writer.connect(other.endpoint())
+    world.library.refuses["getNotifs"] = "nixlBackendError"
+    assert sorted(world.told()) == ["other", "r"]
+    assert world.told() == []
+
+
+# -- writes in stripes
+
+
+def test_a_large_write_is_carried_by_workers_and_its_last_bytes_bring_the_tag(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, bytes_ = striped(library, monkeypatch), (np.arange(SIZE) % 251).astype(np.uint8)
+    world.near[:] = bytes_
+    handle = world.write(nbytes=SIZE)
+    events: list[Any] = []
+    wait(lambda: events or events.extend(world.writer.poll()), "the write")  # type: ignore[func-returns-value]
+    assert events == [Completed(handle)] and (world.far == bytes_).all()
+    assert world.reader.poll() == [Arrived(PeerId("w"), b"tag")]
+    assert [name for name, _ in library.called("postXferReq")].count("w") == 1
+    assert {name for name, _ in library.called("postXferReq")} == {"w", "w-0", "w-1"}
+    assert not any(agent.transfers for agent in library.agents.values())
+    world.writer.close()
+
+
+def test_what_is_small_or_of_a_device_or_in_pieces_goes_whole(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = striped(library, monkeypatch)
+    least = 2 * 16 + 4
+    world.writer.poll()
+    world.write(nbytes=least - 1)
+    parts = [WritePart(world.region, world.writer.remote(world.peer, 0), [(0, 0, least), (2 * least, 0, least)])]  # type: ignore[arg-type]
+    world.writer.write_many(world.peer, parts, b"")
+    assert {name for name, _ in library.called("postXferReq")} == {"w"}
+    world.writer.register(1 << 40, 64, "VRAM", 0)
+    assert [name for name, rows, _ in library.called("register_memory") if rows[0][0] == 1 << 40] == ["w"]
+    world.reader.register(1 << 41, SIZE, "VRAM", 0)
+    world.writer.connect(world.reader.endpoint())
+    library.stands = True
+    far = world.writer.remote(world.peer, 1)
+    world.writer.write(world.peer, world.region, far, bulk(0, 0, SIZE), b"")
+    assert {name for name, _ in library.called("createXferReq")} == {"w"}
+    world.write(nbytes=least)
+    wait(lambda: len({name for name, _ in library.called("createXferReq")}) == 3, "two workers")
+    world.writer.close(drain_s=0.0)
+
+
+def test_a_page_at_most_goes_with_the_tag_and_at_least_a_byte(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    world, tails = striped(library, monkeypatch), list[int]()
+    start = world.writer._start
+
+    def noted(raw: Any, write: Any) -> Any:
+        ((_, nbytes, _),) = raw.transfers[write.raw].near.rows
+        tails.append(nbytes)
+        return start(raw, write)
+
+    monkeypatch.setattr(world.writer, "_start", noted)
+    sizes = range(2 * 16 + 4, 2 * 16 + 16)
+    for size in sizes:
+        world.write(nbytes=size)
+    wait(lambda: (world.writer.poll(), not world.writer.busy())[1], "all of them")
+    assert tails == [(size - 1) % 4 + 1 for size in sizes]
+    assert set(world.far[: sizes[-1]].tolist()) == {7} and not world.far[sizes[-1] :].any()
+    world.writer.close()
+
+
+def test_a_worker_does_one_thing_after_the_other(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = striped(library, monkeypatch)
+    library.stands = True
+    world.write(nbytes=SIZE)
+    world.write(nbytes=SIZE)
+    wait(lambda: len(library.called("getXferStatus")) > 40, "the workers to look a few times")
+    assert sorted(name for name, _ in library.called("postXferReq")) == ["w-0", "w-1"]
+    world.writer.close(drain_s=0.0)
+
+
+@pytest.mark.parametrize("error", ["nixlRemoteDisconnectError", "nixlInvalidParamError"])
+def test_a_stripe_that_fails_fails_its_write(
+    library: Library, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:  # fmt: skip
+    world = striped(library, monkeypatch)
+    library.refuses["getXferStatus"] = error
+    handle, flight = world.write(nbytes=SIZE), next(iter(world.writer._flights.values()))
+    wait(lambda: flight.striped is None or flight.striped.over(), "the stripes")
+    assert world.told() == [(handle, KINDS[error], True)] + [world.peer] * (KINDS[error] == "peer_lost")
+    assert [name for name, _ in library.called("postXferReq")].count("w") == 0 and not world.writer.busy()
+    world.writer.close()
+
+
+@pytest.mark.parametrize("call", ["createXferReq", "postXferReq"])
+def test_an_end_that_is_refused_fails_its_write(
+    library: Library, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:  # fmt: skip
+    world = striped(library, monkeypatch)
+    handle, flight = world.write(nbytes=SIZE), next(iter(world.writer._flights.values()))
+    wait(lambda: flight.striped is None or flight.striped.over(), "the stripes")
+    library.refuses[call] = "nixlInvalidParamError"
+    assert world.told() == [(handle, "usage", True)]
+    assert not world.writer.busy() and not world.transfers
+    world.writer.close()
+
+
+def test_the_end_of_a_write_to_a_lost_peer_is_not_posted(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = striped(library, monkeypatch)
+    library.stands = True
+    handle = world.write(nbytes=SIZE)
+    library.refuses["getNotifs"] = "nixlBackendError"
+    assert world.told() == [(handle, "peer_lost", False), world.peer]
+    library.refuses.clear()
+    library.stands = False
+    wait(lambda: (world.writer.poll(), not world.writer.busy())[1], "the stripes")
+    assert [name for name, _ in library.called("postXferReq")].count("w") == 0
+    world.writer.close()
+
+
+def test_stripes_that_stand_end_with_their_transport(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = striped(library, monkeypatch)
+    library.stands = True
+    handle = world.write(nbytes=SIZE)
+    wait(lambda: {name for name, _ in library.called("getXferStatus")} == {"w-0", "w-1"}, "both workers")
+    world.writer.close(drain_s=0.0)
+    assert world.told() == [(handle, "in_doubt", True)]
+    assert not any("kvproto-stripes" in thread.name for thread in threading.enumerate())

@@ -1,0 +1,144 @@
+"""The one outcome that each write is owed: what was lost, left by another thread, abandoned or still in flight."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from test_transport_close import left_in_flight
+
+from kvproto.io.transports.base import Arrived, Busy, Completed, Failed, Handle, PeerId, PeerLost, UsageError, WritePart
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.io.transports.regions import bulk
+from kvproto.testing.handler_stage import CountedTransport
+
+SIZE = 64
+
+
+class World:
+    """Two transports with a region each, which both write into the other's."""
+
+    def __init__(self, kind: Any = MemoryTransport, *, auto: bool = False) -> None:
+        self.fabric = Fabric(auto=auto)
+        self.memory = np.zeros(2 * SIZE, np.uint8)
+        self.ends = [kind(self.fabric), kind(self.fabric)]
+        for at, end in enumerate(self.ends):
+            end.register(self.memory.ctypes.data + at * SIZE, SIZE)
+        self.one, self.two = self.ends
+        self.one.connect(self.two.endpoint())
+        self.two.connect(self.one.endpoint())
+
+    def parts(self, end: Any, other: Any) -> list[WritePart]:
+        return [WritePart(end._table.regions()[0], end.remote(other.instance, 0), bulk(0, 0, 8))]
+
+    def write(self, end: Any, tag: bytes = b"") -> Handle:
+        other = self.two if end is self.one else self.one
+        handle: Handle = end.write_many(other.instance, self.parts(end, other), tag)
+        return handle
+
+
+def test_what_another_thread_has_left_ends_unsaid() -> None:
+    fabric = Fabric()
+    transport, target, _alive = left_in_flight(fabric)
+    (link,) = transport._links.all()
+    with pytest.raises(Busy, match="1 writes"):
+        transport.disconnect(link.peer)
+    assert transport.poll() == [] and transport.busy()
+    handle = Handle(0)
+    assert not transport.quiescent(handle)
+    fabric.run()
+    assert transport.poll() == [] and not transport.busy() and transport.quiescent(handle)
+    assert set(target.tolist()) == {7}
+    transport.disconnect(link.peer)
+
+
+def test_memory_is_not_let_go_while_another_thread_s_write_reads_it() -> None:
+    transport, _, _alive = left_in_flight(Fabric())
+    with pytest.raises(Busy, match="region 0 is read"):
+        transport.deregister(transport._table.regions()[0])
+
+
+def test_a_peer_is_lost_once_and_not_after_it_was_forgotten() -> None:
+    world = World()
+    for _ in range(2):
+        world.fabric.cut(world.one.instance, world.two.instance)
+    (told,) = world.one.poll()
+    assert isinstance(told, PeerLost) and told.peer == world.two.instance
+    world.fabric.cut(world.two.instance, world.one.instance)
+    world.two.disconnect(world.one.instance)
+    assert world.two.poll() == []
+
+
+def test_a_kernel_that_ends_is_waited_for_and_one_that_fails_says_why() -> None:
+    world = World()
+    handle = world.one.run(world.two.instance, lambda: SimpleNamespace(done=lambda: True), ())
+    world.one.close(drain_s=2.0)
+    assert world.one.poll() == [Completed(handle)]
+    handle = world.two.run(world.one.instance, lambda: SimpleNamespace(done=lambda: 1 // 0), ())
+    (told,) = world.two.poll()
+    assert isinstance(told, Failed) and (told.handle, told.error.kind, told.quiescent) == (handle, "backend", True)
+    assert "ZeroDivisionError" in told.error.detail
+
+
+def test_a_handle_that_was_not_given_yet_is_nobody_s() -> None:
+    world = World()
+    assert world.write(world.one) == 0
+    assert world.one.quiescent(Handle(0)) is False
+    for handle in (-1, 1):
+        with pytest.raises(UsageError, match=f"handle {handle} is not of this transport"):
+            world.one.quiescent(Handle(handle))
+
+
+def test_a_draft_to_a_peer_that_was_lost_since_is_freed_and_fails() -> None:
+    world = World(CountedTransport)
+    draft = world.one.prepare(world.two.instance, world.parts(world.one, world.two), b"")
+    world.fabric.cut(world.one.instance, world.two.instance)
+    world.one.poll()
+    handle = world.one.post(draft)
+    (told,) = world.one.poll()
+    assert isinstance(told, Failed) and (told.handle, told.error.kind, told.quiescent) == (handle, "peer_lost", True)
+    assert not world.one.drafts and not world.one.busy()
+
+
+def test_of_an_abandoned_write_nothing_is_said_whoever_does_it() -> None:
+    world = World()
+    work = SimpleNamespace(done=lambda: True)
+    kept, dropped = (world.one.run(world.two.instance, lambda: work, ()) for _ in range(2))
+    world.one.abandon(dropped)
+    assert world.one.poll() == [Completed(kept)] and not world.one.busy()
+    world.fabric.cut(world.one.instance, world.two.instance)
+    world.one.poll()
+    handles = [world.one.run(world.two.instance, lambda: work, ()), world.write(world.one), world.write(world.one)]
+    world.one.abandon(handles[1])
+    assert [(each.handle, each.error.kind) for each in world.one.poll()] == [
+        (handles[0], "peer_lost"), (handles[2], "peer_lost"),
+    ]  # fmt: skip
+
+
+def test_what_was_said_of_others_stays_said() -> None:
+    world = World(auto=True)
+    first, second = world.write(world.one), world.write(world.one)
+    world.write(world.two, b"word")
+    world.one.close(drain_s=20.0)
+    world.one.abandon(first)
+    told = world.one.poll()
+    assert sorted(map(str, told)) == sorted(map(str, [Arrived(world.two.instance, b"word"), Completed(second)]))
+    assert world.one.poll() == []
+
+
+def test_who_closes_drains_first_and_no_longer_than_he_is_asked_to() -> None:
+    world = World(auto=True)
+    handle = world.write(world.one, b"last")
+    world.one.close(drain_s=20.0)
+    assert world.one.poll() == [Completed(handle)]
+    assert world.two.poll() == [Arrived(PeerId(world.one.instance), b"last")]
+    other = World()
+    handle = other.write(other.one)
+    other.one.close(drain_s=0.0)
+    (told,) = other.one.poll()
+    assert isinstance(told, Failed) and (told.handle, told.error.kind, told.quiescent) == (handle, "in_doubt", True)
+    with pytest.raises(UsageError, match="gone"):
+        other.fabric.launch(other.one.instance, other.two.instance, handle, None, b"")  # type: ignore[arg-type]
