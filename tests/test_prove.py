@@ -26,13 +26,18 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol import ring as real_ring
 from kvproto.protocol.invariants import CLAIMS
-from kvproto.protocol.states import DGrant, PSend, PWrite
+from kvproto.protocol.invariants import rooms as between_rooms
+from kvproto.protocol.routes import decode_routes
+from kvproto.protocol.states import DGrant, DLink, DRoom, PRoom, PSend, PWrite
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.tables.decode_grant import decode_grant
+from kvproto.protocol.tables.decode_room import decode_room
+from kvproto.protocol.tables.links import count_quiet, decode_link
+from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.protocol.tables.prefill_write import one_fewer, prefill_write
 from kvproto.protocol.timing import Timing
-from kvproto.prove import ends, gate, lease, ring
+from kvproto.prove import ends, gate, keys, lease, ring, rooms
 from kvproto.prove.page import page
 from kvproto.prove.proof import PairProof, TableProver
 from kvproto.prove.runs import Proof, everything, prove
@@ -261,6 +266,87 @@ def test_between_the_ends_it_is_missed_that_a_region_is_given_up() -> None:
     assert any("does not go back to the ring" in failure.text for failure in found.failures)
 
 
+# ----------------------------------------------------------------------------------------------------------- keys
+def test_an_event_that_is_not_about_its_message_breaks_a_lemma() -> None:
+    def first(heard: Any) -> ev.ChunkRequested:
+        return ev.ChunkRequested(heard.room, 0, heard.peer, pages=False, asked=heard.body.asked)
+
+    with TablePatch() as bench:
+        bench.reroute(decode_routes, bench.routes(decode_routes, msg.StagingReq)[-1:], to=(first,))
+        (found,) = [each for each in keys.proofs() if each.failures]
+    assert found.pair == "events"
+
+
+def test_keys_that_do_not_tell_sends_apart_break_a_lemma() -> None:
+    question = keys.told_apart("sends", lambda event: (event.room, event.chunk << 8 | event.peer))
+    (found,) = ring.prove("keys", (("S9", "machines", lambda: iter((question,))),))
+    assert found.failures
+
+
+# ---------------------------------------------------------------------------------------------- between the rooms
+def room_proof(side: str, state: Any, event: type[Event]) -> PairProof:
+    prover = rooms.RoomsProver()
+    pairs = prover.provers[side].pairs
+    return prover.pair(side, next(pair for pair in pairs if (pair.state, pair.event) == (state, event)))
+
+
+def test_only_between_the_rooms_it_is_missed_that_a_room_ends_with_its_link() -> None:
+    """A decode rank that loses a link takes its peer for quiet after a while; the room there has to end with it."""
+    with TablePatch() as bench:
+        row = bench.rows(prefill_room, PRoom.OPEN, ev.LinkWentDown, "known")
+        bench.change(prefill_room, row, when=lambda _value, _event, _now: False)
+        alone = proof_of(prefill_room, PRoom.OPEN, ev.LinkWentDown)
+        found = room_proof(rooms.PREFILL, PRoom.OPEN, ev.LinkWentDown)
+    assert not alone.failures and broken(found) == {"invariant", "S4"}
+
+
+def test_only_between_the_rooms_it_is_missed_that_a_failed_room_is_opened_no_more() -> None:
+    """A link comes up while a room drains: who would be told OPEN begins a room that is being given back."""
+    with TablePatch() as bench:
+        tell_open = bench.rows(decode_room, DRoom.AWAIT_PEERS, ev.LinkCameUp)[0].do
+        bench.change(decode_room, bench.rows(decode_room, DRoom.DRAINING, ev.LinkCameUp), do=tell_open)
+        alone = proof_of(decode_room, DRoom.DRAINING, ev.LinkCameUp)
+        found = room_proof(rooms.DECODE, DRoom.DRAINING, ev.LinkCameUp)
+    assert not alone.failures and broken(found) == {"invariant"}
+
+
+def test_who_may_be_heard_is_not_told_to_be_quiet() -> None:
+    with TablePatch() as bench:
+        bench.change(decode_link, bench.rows(decode_link, DLink.UP, ev.QuietAsked), verb="row", do=(count_quiet,))
+        found = proof_of(decode_link, DLink.UP, ev.QuietAsked)
+    said = [each.text for each in found.failures]
+    assert "It is told while the link is down: what was said by it is not heard any more." in said
+
+
+def test_a_window_that_is_opened_twice_is_missed() -> None:
+    with TablePatch() as bench:
+        row = bench.rows(prefill_room, PRoom.OPEN, ev.SendFinished, "window_slides")
+        end_one = bench.rows(prefill_room, PRoom.OPEN, ev.SendFinished, None)[0].let
+        bench.change(prefill_room, row, let=end_one)
+        assert "S2" in broken(proof_of(prefill_room, PRoom.OPEN, ev.SendFinished))
+
+
+#: what is assumed between the rooms, and a pair that leans on it
+LEANS: dict[Any, tuple[str, Any, type[Event]]] = {
+    between_rooms.opens_with_its_ranks: (rooms.DECODE, DRoom.UNKNOWN, ev.RoomOpened),
+    between_rooms.is_opened_once: (rooms.DECODE, DRoom.UNKNOWN, ev.RoomAnnounced),
+    between_rooms.an_open_comes_in_its_epoch: (rooms.PREFILL, PRoom.UNKNOWN, ev.PeerOpened),
+    between_rooms.who_opens_is_a_party: (rooms.PREFILL, PRoom.AWAIT_ENGINE, ev.PeerOpened),
+    between_rooms.no_open_comes_after_the_end: (rooms.PREFILL, PRoom.UNKNOWN, ev.PeerOpened),
+    between_rooms.drained_comes_if_it_was_said: (rooms.DECODE, DRoom.DRAINING, ev.PeerDrained),
+    between_rooms.is_quiet_while_the_link_is_down: (rooms.DECODE, DRoom.DRAINING, ev.PeerQuiet),
+    between_rooms.a_link_comes_up_anew: (rooms.DECODE, DRoom.AWAIT_PEERS, ev.LinkCameUp),
+    between_rooms.landed_comes_if_it_was_told: (rooms.DECODE, DRoom.OPEN, ev.ChunkLanded),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("assumed", between_rooms.ASSUMED, ids=lambda test: test.__name__)
+def test_each_thing_that_is_assumed_between_the_rooms_is_needed(assumed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = tuple(each for each in between_rooms.ASSUMED if each is not assumed)
+    monkeypatch.setattr(between_rooms, "ASSUMED", others)
+    assert room_proof(*LEANS[assumed]).failures
+
+
 # -------------------------------------------------------------------------------------------- the claims, alive
 def test_claims_are_true_of_values_as_they_run() -> None:
     """The same functions, on numbers: a grant's life, and a value that no life has."""
@@ -305,5 +391,3 @@ def test_the_command_tells_a_story_of_what_is_not(capsys: pytest.CaptureFixture[
     said = capsys.readouterr().out
     assert said.startswith("prefill_write: IN_FLIGHT BatchCompleted: the invariant is not proved: It knows whether")
     assert "\n  row     IN_FLIGHT --BatchCompleted--> IN_FLIGHT" in said and "1 NOT PROVED" in said
-
-

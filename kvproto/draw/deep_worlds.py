@@ -35,8 +35,8 @@ WISHES = (
     Wish("restarts, ids used again", "deep-reuse-crash|reuse|restart", "one room, each id used twice", "two rooms"),
     Wish("tombstones of one", "deep-tombstone-.*", "two rooms, one fault of each kind", "chunks, more ranks"),
     Wish("two groups", "", f"a second group says all that there is to say: {FOREIGN}", "two groups that both work"),
-    Wish("two by two ranks, two rooms of two chunks", "2p2d-2x2-.*", "in haste; S1 to S5 [proved](prove.md)",
-         "of the whole: S6 and liveness"),
+    Wish("two by two ranks, two rooms of two chunks", "2p2d-2x2-.*", "in haste; S1 to S6 [proved](prove.md)",
+         "of the whole: liveness, and what is shared (below)"),
     Wish("late answers, lost links", "", "[proved](prove.md) (`lost-link`): any delay, any order", ""),
 )  # fmt: skip
 

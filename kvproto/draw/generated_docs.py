@@ -18,6 +18,7 @@ from kvproto.draw.properties import hazards_md, properties_md
 from kvproto.draw.ring_example import ring_md
 from kvproto.draw.scenes import SCENES
 from kvproto.draw.tables import messages_md, not_in_tables_md, settings_md
+from kvproto.draw.whole_worlds import whole_world_md
 from kvproto.draw.wire_tables import fields_md, release_times_md
 from kvproto.errors import KvprotoError
 from kvproto.fsm.draw.diagram import DiagramOptions, sketch
@@ -92,7 +93,7 @@ PARTS = _parts()
 #: of docs/checker.md: what is counted in worlds
 COUNTED: dict[str, Callable[[], str]] = {
     "checked worlds": checked_worlds_md, "timed worlds": timed_worlds_md, "deep worlds": deep_worlds_md,
-    "deep worlds one by one": deep_ones_md,
+    "deep worlds one by one": deep_ones_md, "whole world": whole_world_md,
 }  # fmt: skip
 
 

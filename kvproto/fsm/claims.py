@@ -143,8 +143,8 @@ class Claims(Generic[V]):
 
 
 def sentence(function: Callable[..., Any]) -> str:
-    """The first line of a docstring."""
-    return (function.__doc__ or function.__name__).strip().splitlines()[0]
+    """The first paragraph of a docstring, as one line."""
+    return " ".join((function.__doc__ or function.__name__).strip().split("\n\n")[0].split())
 
 
 def in_order(step: Step, first: type[Any], later: type[Any]) -> bool:

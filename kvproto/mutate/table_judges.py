@@ -35,8 +35,8 @@ from kvproto.mutate.world_sizes import LATER, WorldSize, sizes
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.timing import Timing
-from kvproto.prove import edge, ends
-from kvproto.prove.gate import SIDES
+from kvproto.prove import edge
+from kvproto.prove.gate import TOGETHER
 from kvproto.prove.proof import TableProver
 from kvproto.prove.runs import TABLES as CLAIMS
 from kvproto.prove.steps import Pair
@@ -130,8 +130,8 @@ def _unproved(mutant: TableMutant, pairs: Iterable[Pair]) -> str:
         return next((failure.claim for failure in edge.proof(subject).failures), "")
     for pair in pairs:
         broken = TableProver(CLAIMS[mutant.table], Timing()).fails(pair)
-        if not broken and mutant.row is not None and mutant.table in SIDES:
-            failures = ends.EndsProver().pair(SIDES[mutant.table], pair).failures
+        if not broken and mutant.row is not None and mutant.table in TOGETHER:
+            failures = TOGETHER[mutant.table](pair).failures
             broken = failures[0].claim if failures else ""
         if broken:
             return broken

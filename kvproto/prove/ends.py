@@ -7,7 +7,7 @@ last byte of a write comes to its place (`IN_PLACE`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from time import process_time
 from typing import Any
 
@@ -58,9 +58,9 @@ class EndsProver:
             solver = _solver(ends, maker)
             for claim in claims.assumptions:
                 if not claim.about or pair.event in claim.about:
-                    _add(solver, lambda test=claim.test: test(value, event, seen))
+                    add(solver, lambda test=claim.test: test(value, event, seen))
             for test in between.ASSUMED:
-                _add(solver, lambda test=test: test(ends, event))
+                add(solver, lambda test=test: test(ends, event))
             found.questions += 1
             if solver.check() == z3.unsat:
                 continue
@@ -101,7 +101,7 @@ class EndsProver:
         forget()
         ends = self._ends(maker)
         solver = _solver(ends, maker)
-        _add(solver, lambda: bool(ends.sent.writes))
+        add(solver, lambda: bool(ends.sent.writes))
         step = Step(ends.send, None, ends.send, (), NOW, ends.sent, ends.sent)
         after = replace(ends, net=replace(ends.net, in_place=True))
         for name, text, model in _judge(solver, [], ends, after, step, found):
@@ -139,15 +139,16 @@ def _solver(ends: Ends, maker: Maker) -> Any:
     solver = z3.SimpleSolver()
     for claims, value, seen in ((send_claims, ends.send, ends.sent), (grant_claims, ends.grant, ends.held)):
         for claim in claims.invariant:
-            _add(solver, lambda claim=claim, value=value, seen=seen: (
+            add(solver, lambda claim=claim, value=value, seen=seen: (
                 bool(claim.about) and value.state not in claim.about) or claim.test(value, seen))  # fmt: skip
     for fact in between.INVARIANT:
-        _add(solver, lambda fact=fact: fact(ends))
+        add(solver, lambda fact=fact: fact(ends))
     solver.add(*maker.facts)
     return solver
 
 
-def _add(solver: Any, question: Any) -> None:
+def add(solver: Any, question: Any) -> None:
+    """Have the solver know what is asked to be so."""
     term, facts = formula(question)
     solver.add(term, *facts)
 
@@ -155,15 +156,25 @@ def _add(solver: Any, question: Any) -> None:
 def _judge(
     solver: Any, conditions: list[Any], before: Ends, after: Ends, step: Step, found: PairProof
 ) -> Iterator[tuple[str, str, Any]]:  # fmt: skip
-    """What does not follow: its name, its sentence, and a model."""
-    goals: list[tuple[str, str, Any]] = []
-    facts: Facts = []
     tests: list[tuple[str, Any, Any]] = [(INVARIANT, fact, lambda fact=fact: fact(after)) for fact in between.INVARIANT]
     tests += [(name, test, lambda test=test: test(before, after, step)) for name, test in between.PROMISES]
+    yield from broken(solver, conditions, tests, found)
+
+
+def broken(
+    solver: Any, conditions: list[Any], tests: list[tuple[str, Any, Any]], found: PairProof,
+    written: Sequence[tuple[str, str, Any]] = (),
+) -> Iterator[tuple[str, str, Any]]:  # fmt: skip
+    """What does not follow: its name, its sentence, and a model.
+
+    Of each test: name, function, and what it asks here; `written`: goals that are formulas already.
+    """
+    goals, facts = list(written), Facts()
     for name, test, question in tests:
         term, leans = formula(question)
         goals.append((name, sentence(test), term))
         facts += leans
+    for name, _, _ in goals:
         found.proved = found.proved | {name: found.proved.get(name, 0) + 1}
     solver.push()
     solver.add(*conditions, *facts, *landmarks())

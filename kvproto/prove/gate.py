@@ -2,15 +2,15 @@
 
 Each is taken out of the table itself, and the pair that its row decides is proved anew.  A row that moves loses its
 guard, and so fires whenever its turn comes; if nothing breaks, and where a row only says no, the row is taken for one
-that never fires.  If its own table does not miss it, the two ends together may (`ends`).  What breaks is told by
-name.  A guard that no proof misses is there for something else: that a room ends in time, that a word is not said
+that never fires.  If its own table does not miss it, the two ends together may (`ends`, `rooms`).  What breaks is told
+by name.  A guard that no proof misses is there for something else: that a room ends in time, that a word is not said
 twice, that a stranger is told.  `UNBROKEN` says for what; one without a reason is a hole in the claims, or a guard
 too many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -19,13 +19,19 @@ from kvproto.fsm.draw.tables import table_md
 from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.table_patching import TablePatch
 from kvproto.protocol.timing import Timing
-from kvproto.prove import ends
+from kvproto.prove import ends, rooms
 from kvproto.prove.proof import PairProof, TableProver
 from kvproto.prove.reasons import reason
 from kvproto.prove.runs import TABLES
 from kvproto.prove.steps import Pair
 
-SIDES = {"prefill_send": "send", "decode_grant": "grant"}
+#: by table: the proof of both ends that it is a side of
+TOGETHER: dict[str, Callable[[Pair], PairProof]] = {
+    "prefill_send": lambda pair: ends.EndsProver().pair("send", pair),
+    "decode_grant": lambda pair: ends.EndsProver().pair("grant", pair),
+    "prefill_room": lambda pair: rooms.RoomsProver().pair(rooms.PREFILL, pair),
+    "decode_room": lambda pair: rooms.RoomsProver().pair(rooms.DECODE, pair),
+}
 
 
 class Guard(msgspec.Struct, frozen=True):
@@ -89,8 +95,8 @@ def _never(_value: object, _event: object, _now: float) -> bool:
 
 def _missed(table: str, pair: Pair) -> tuple[str, ...]:
     broken = _broken(TableProver(TABLES[table], Timing()).prove(pair))
-    if not broken and table in SIDES:
-        broken = _broken(ends.EndsProver().pair(SIDES[table], pair))
+    if not broken and table in TOGETHER:
+        broken = _broken(TOGETHER[table](pair))
     return broken
 
 

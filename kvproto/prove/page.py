@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from kvproto.fsm.claims import Claims, sentence
 from kvproto.fsm.draw.tables import table_md
-from kvproto.protocol.invariants import ends as between
-from kvproto.protocol.invariants import routes
-from kvproto.prove import ends, lease, open_lemmas, ring
+from kvproto.protocol.invariants import ends, rooms, routes
+from kvproto.prove import keys, lease, open_lemmas, ring
 from kvproto.prove.runs import INVARIANT, TABLES, Proof
 
 HEAD = """\
@@ -39,7 +39,7 @@ so: `kvproto fuzz` and the hostile worlds are for that.
 
 Of liveness (L1 to L5) is proved what each step owes to it: when a time begins anew and by which timer, what is counted,
 who is told to stop, in which order regions come into use. That everything ends is not. Nor are the handlers, the codec,
-the layouts and the kernels, which have tests; nor that a message reaches the machine that it names (below).
+the layouts and the kernels, which have tests. Lemmas that are open have names (below).
 
 What is not proved is shown as a *counterexample to induction*: state, witness, event, row, and what comes of it. The
 run that leads there may or may not exist. In the first case the row is wrong; else the invariant has to say more. An
@@ -56,9 +56,12 @@ def page(proofs: Sequence[Proof]) -> str:
     parts += ["## Leases\n", sentence_of(lease.__doc__, 2), "", _lemmas(lease.LEMMAS), ""]
     parts += ["## The ranks' edge\n", sentence_of(routes.__doc__, 2), ""]
     parts += [table_md(("property", "promised"), [(name, sentence(test)) for name, test in routes.PROMISES]), ""]
-    parts += ["## Between the ends\n", sentence_of(between.__doc__, 2), "", *_ends(), ""]
-    parts += ["## What is not proved, by name\n", table_md(("lemma", "what it says", "instead"), open_lemmas.OPEN)]
-    parts.append("")
+    parts += ["## Keys\n", sentence_of(keys.__doc__, 2), "", _lemmas(keys.LEMMAS), ""]
+    parts += ["## Between the ends\n", sentence_of(ends.__doc__, 2), "", *_together(ends), ""]
+    parts += ["## Between the rooms\n", sentence_of(rooms.__doc__, 2), "", sentence_of(rooms.__doc__, 3), ""]
+    beside = [(sentence(move),) for move in rooms.MOVES]
+    parts += [*_together(rooms), table_md(("beside the rooms' own steps",), beside)]
+    parts += ["## What is not proved, by name\n", _open(), ""]
     return "\n".join(parts)
 
 
@@ -98,10 +101,18 @@ def _lemmas(lemmas: Sequence[ring.Lemma]) -> str:
     return table_md(("property", "lemma", "what it says"), said)
 
 
-def _ends() -> Iterator[str]:
+def _together(between: Any) -> Iterator[str]:
     yield table_md(("property", "promised"), [(name, sentence(test)) for name, test in between.PROMISES]) + "\n"
     yield table_md(("invariant", ""), [(f"`{fact.__name__}`", sentence(fact)) for fact in between.INVARIANT]) + "\n"
     yield table_md(("assumed", ""), [(f"`{test.__name__}`", sentence(test)) for test in between.ASSUMED])
 
 
-__all__ = ["ends", "page"]
+def _open() -> str:
+    rows = [
+        (f"`{each.name}`", each.says, each.instead, ", ".join(f"`{world}`" for world in each.worlds))
+        for each in open_lemmas.OPEN
+    ]
+    return table_md(("lemma", "what it says", "instead", "bounded worlds"), rows)
+
+
+__all__ = ["page"]

@@ -13,7 +13,7 @@ from kvproto.fsm.claims import Claims
 from kvproto.fsm.errors import ArgumentError
 from kvproto.protocol.invariants import CLAIMS
 from kvproto.protocol.timing import Timing
-from kvproto.prove import edge, ends, lease, ring
+from kvproto.prove import edge, ends, keys, lease, ring, rooms
 from kvproto.prove.proof import INVARIANT, RAISES, Failure, PairProof, TableProver
 
 #: pairs of a table that one process takes at a time
@@ -21,7 +21,8 @@ PIECE = 24
 TABLES: dict[str, Claims[Any]] = {claims.table.name: claims for claims in CLAIMS}
 #: what is proved beside the tables: lemmas, by name
 LEMMAS: dict[str, Callable[[], Iterator[PairProof]]] = {
-    ring.NAME: ring.prove, lease.NAME: lease.proofs, edge.NAME: edge.prove, ends.NAME: ends.prove,
+    ring.NAME: ring.prove, lease.NAME: lease.proofs, edge.NAME: edge.prove, keys.NAME: keys.proofs,
+    ends.NAME: ends.prove, rooms.NAME: rooms.prove,
 }  # fmt: skip
 
 
@@ -70,7 +71,8 @@ def pieces(names: Sequence[str]) -> list[Piece]:
     if unknown:
         raise ArgumentError(f"there is nothing to prove of {unknown[0]!r}: one of {', '.join(everything())}")
     found: list[Piece] = []
-    for name in sorted(names or everything(), key=lambda name: name != ends.NAME):  # the longest first
+    longest = ends.NAME, rooms.NAME
+    for name in sorted(names or everything(), key=lambda name: name not in longest):  # these first
         count = len(TABLES[name].table.pairs()) if name in TABLES else 1
         found += [Piece(name, first, min(first + PIECE, count)) for first in range(0, count, PIECE)]
     return found

@@ -23,7 +23,7 @@ from kvproto.prove.terms import SET, Bits, Choice, Facts, Number, Opaque, Truth
 #: fields that are sets, where the code has a mask
 MASKS = frozenset(
     {"writers", "asked", "arrived", "by_pages", "peers", "done", "doubt", "everyone", "writes", "aux", "agreed",
-     "granted", "landed", "may_write", "told"}
+     "ever", "granted", "landed", "may_write", "told"}
 )  # fmt: skip
 #: numbers that may be negative: a rank that nobody is, a slot that is none, the aux row's chunk
 SIGNED = frozenset({("RoomFailed", "peer"), ("PSendValue", "slot")})

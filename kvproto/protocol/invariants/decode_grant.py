@@ -7,7 +7,7 @@ scattered or freed, is measured against it.
 
 from __future__ import annotations
 
-from kvproto.fsm.claims import Claims, Ghost, Step, among, apart, within
+from kvproto.fsm.claims import Claims, Ghost, Step, among, apart, in_order, within
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import ChunkAck
@@ -188,6 +188,13 @@ def landed_when_all_is_in_place(step: Step, effect: ev.ChunkLanded) -> bool:
     by_pages = step.after.by_pages == step.seen.agreed
     scattered = step.before.state is S.SCATTERING and isinstance(step.event, ev.Scattered)
     return step.after.arrived == step.seen.agreed and (by_pages or scattered)
+
+
+@promises("S2", ev.GrantClosed)
+def closes_when_its_room_has_failed(step: Step, effect: ev.GrantClosed) -> bool:
+    """A grant closes when its room has failed, which it knew or was told first; so no chunk of it is granted again."""
+    fails = bool(step.all_of(ev.RoomFailed)) and in_order(step, ev.RoomFailed, ev.GrantClosed)
+    return fails or isinstance(step.event, ev.RoomStopped | ev.RoomDrained)
 
 
 @promises("S6")

@@ -71,6 +71,12 @@ def quiet_if_nothing_is_old(step: Step, effect: ev.PeerQuiet) -> bool:
     return not step.seen.old or not step.event.doubt
 
 
+@promises("S4", do.RaisePeerQuiet, ev.PeerQuiet)
+def quiet_while_it_is_down(step: Step, effect: object) -> bool:
+    """It is told while the link is down: what was said by it is not heard any more."""
+    return step.before.state is not S.UP
+
+
 @promises("S6")
 def up_by_its_own_call(step: Step) -> bool:
     """A link comes up by the answer to its latest call, from a rank that fits, and has that answer's epoch."""

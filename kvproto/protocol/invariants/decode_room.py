@@ -1,7 +1,8 @@
 """What is always so of a decode rank's room.
 
-The witness knows which chunks have a grant, which have landed, whether the aux row has, who of the prefill ranks may still
-write, and what the engine was told.  Success is all of it (S5), once (S6); pages are given back when nobody may write (S4).
+The witness knows which chunks were ever granted, have a grant, have landed, whether the aux row has, who of the prefill
+ranks may still write, and what the engine was told.  Success is all of it (S5), once (S6); pages are given back when
+nobody may write (S4).
 
 `live` counts the chunks that are `granted`: both are changed by the same two events, by one (`a_count_is_of_its_set`).
 """
@@ -20,8 +21,10 @@ from kvproto.protocol.tables.decode_room import IDLE, DecodeWork, DRoomValue, de
 
 
 class Seen(Ghost, frozen=True):
-    """`granted`, `landed`: chunks (sets); `may_write`: prefill ranks (set); `live`: how many are granted."""
+    """`ever`: chunks that were granted, `granted`: that are, `landed` (sets); `may_write`: prefill ranks (set); `live`: how
+    many are granted."""
 
+    ever: int = 0
     granted: int = 0
     landed: int = 0
     live: int = 0
@@ -48,14 +51,16 @@ def follow(step: Step) -> Seen:
     if step.before.state in (S.UNKNOWN, S.ANNOUNCED) and step.after.state in BEGUN:
         seen = replace(seen, may_write=step.after.terms.everyone)
     for each in opened:
-        seen = replace(seen, granted=seen.granted | 1 << each.chunk, live=seen.live + 1)
+        one = 1 << each.chunk
+        seen = replace(seen, ever=seen.ever | one, granted=seen.granted | one, live=seen.live + 1)
     if isinstance(event, ev.ChunkLanded | ev.GrantClosed):
         seen = replace(seen, granted=seen.granted & ~(1 << event.chunk), live=seen.live - 1)
     if isinstance(event, ev.ChunkLanded):
         seen = replace(seen, landed=seen.landed | 1 << event.chunk)
     if step.all_of(do.DeliverAux):
         seen = replace(seen, row=True)
-    if isinstance(event, ev.PeerDrained | ev.PeerQuiet):
+    quiet = isinstance(event, ev.PeerQuiet) and step.before.state not in BEGUN  # while it is begun one may write later
+    if isinstance(event, ev.PeerDrained) or quiet:
         seen = replace(seen, may_write=seen.may_write & ~(1 << event.peer))
     return replace(seen, over=True) if step.all_of(do.AnnounceOutcome) else seen
 
@@ -117,6 +122,12 @@ def grants_are_of_chunks_to_come(v: V, g: Seen) -> bool:
     """What has a grant is a chunk of the plan, and has not landed."""
     every = (1 << chunks_of(v)) - 1
     return apart(g.granted, g.landed) and within(g.granted, every)
+
+
+@holds(S.UNKNOWN, *BEGUN, S.DONE)
+def grants_end_by_landing(v: V, g: Seen) -> bool:
+    """What was ever granted is granted yet, or has landed: a grant closes when its room has failed, and then none begins."""
+    return within(g.ever, g.granted | g.landed)
 
 
 @holds(S.DONE)
@@ -269,9 +280,8 @@ def grants_begin_with_what_was_asked(step: Step, effect: ev.StagingRequested | e
 
 @promises("S2", ev.StagingRequested, ev.PagesRequested)
 def one_grant_a_chunk(step: Step, effect: ev.StagingRequested | ev.PagesRequested) -> bool:
-    """A chunk is granted once, to a writer of the plan, and not after it has landed."""
-    seen = step.seen
-    fresh = not among(effect.chunk, seen.granted) and not among(effect.chunk, seen.landed)
+    """A chunk is granted once, ever, to a writer of the plan."""
+    fresh = not among(effect.chunk, step.seen.ever)
     return fresh and among(effect.peer, effect.writers) and effect.writers == step.after.terms.writes
 
 

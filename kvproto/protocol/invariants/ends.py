@@ -1,8 +1,8 @@
 """What is always so between the two ends: one send of a prefill rank, the grant that it is about, and the network.
 
 Room, chunk and writer are any ones, so what holds of this send and this grant holds of all, side by side: messages name
-room, generation and chunk, and reach no other machine (`messages_by_key`, a lemma about the routes that is checked in
-bounded worlds, not proved here).  The network loses, doubles, delays and mixes up: what was ever said may come at any time
+room, generation and chunk, and reach no other machine (the ranks' edge, and keys; what is left of that is
+`messages_by_key`).  The network loses, doubles, delays and mixes up: what was ever said may come at any time
 (`Net`), and comes only if it was said.  `in_place` says that every byte of the part is where it was to go; where writes
 carry their own notification, the decode rank may know it before the prefill rank does.
 

@@ -1,8 +1,8 @@
 """What is always so of a prefill rank's room.
 
-The witness counts the sends that were opened and have not ended, and knows whether the engine was told how the room ended,
-and whether any decode rank was ever met.  A room tells its one outcome once (S6), and gives the pages back when no send of
-it reads or writes any more (S4), however many chunks, decode ranks and messages there were.
+The witness counts the sends that were opened and have not ended, knows how far chunks were opened, and whether the engine
+was told how the room ended.  A room tells its one outcome once (S6), opens each chunk once (S2), and gives the pages back
+when no send of it reads or writes any more (S4), however many chunks, decode ranks and messages there were.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from kvproto.protocol.tables.prefill_room import IDLE, PrefillWork, PRoomValue, 
 
 
 class Seen(Ghost, frozen=True):
-    """`live`: sends that were opened and have not ended; `told`: the engine knows how the room ended."""
+    """`live`: sends that were opened and have not ended; `opened`: all chunks below were; `row`: the aux row's sends were;
+    `told`: the engine knows how the room ended."""
 
     live: int = 0
+    opened: int = 0
+    row: bool = False
     told: bool = False
 
 
@@ -42,7 +45,9 @@ def follow(step: Step) -> Seen:
     for window in step.all_of(do.OpenWindow):
         terms = step.after.terms
         count = (window.last - window.first) * terms.writes.bit_count()
-        seen = replace(seen, live=seen.live + count + (terms.aux.bit_count() if window.aux else 0))
+        seen = replace(seen, live=seen.live + count + (terms.aux.bit_count() if window.aux else 0), opened=window.last)
+        if window.aux:
+            seen = replace(seen, row=True)
     if isinstance(step.event, ev.SendFinished):
         seen = replace(seen, live=seen.live - 1)
     return replace(seen, told=True) if step.all_of(do.AnnounceOutcome) else seen
@@ -117,6 +122,24 @@ def went_wrong(v: V, g: Seen) -> bool:
 def opens_nothing_early(v: V, g: Seen) -> bool:
     """No send was opened."""
     return g.live == 0 and work(v).live == 0
+
+
+@holds(S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD)
+def begins_with_the_first_chunk(v: V, g: Seen) -> bool:
+    """No chunk was opened, nor the aux row's sends."""
+    return g.opened == 0 and not g.row
+
+
+@holds(S.OPEN)
+def knows_how_far_it_has_opened(v: V, g: Seen) -> bool:
+    """It knows how far chunks were opened; the aux row's sends were, with the first."""
+    return work(v).next == g.opened and g.row
+
+
+@holds(*LOST)
+def opens_nothing_for_nobody(v: V, g: Seen) -> bool:
+    """What its engine has not opened has opened nothing."""
+    return work(v).owned or (g.opened == 0 and not g.row)
 
 
 @holds(S.OPEN, S.DONE, *LOST)
@@ -235,6 +258,12 @@ def sends_when_all_are_known(step: Step, effect: do.OpenWindow) -> bool:
     """Sends are opened when every decode rank has opened the room, and of chunks that the plan has."""
     after = step.after
     return after.state is S.OPEN and after.peers == after.terms.everyone and effect.last <= chunks_of(after)
+
+
+@promises("S2", do.OpenWindow)
+def opens_each_chunk_once(step: Step, effect: do.OpenWindow) -> bool:
+    """A window begins where the one before it has ended, so no chunk is opened twice; the aux row's sends are opened once."""
+    return effect.first == step.seen.opened and effect.first <= effect.last and not (effect.aux and step.seen.row)
 
 
 @promises("S12", do.Reply)
