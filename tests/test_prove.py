@@ -28,11 +28,11 @@ from kvproto.protocol import ring as real_ring
 from kvproto.protocol.invariants import CLAIMS
 from kvproto.protocol.invariants import rooms as between_rooms
 from kvproto.protocol.routes import decode_routes
-from kvproto.protocol.states import DGrant, DLink, DRoom, PRoom, PSend, PWrite
+from kvproto.protocol.states import DGrant, DLink, DRoom, PLink, PRoom, PSend, PWrite
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.tables.decode_grant import decode_grant
 from kvproto.protocol.tables.decode_room import decode_room
-from kvproto.protocol.tables.links import count_quiet, decode_link
+from kvproto.protocol.tables.links import count_quiet, decode_link, prefill_link
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.protocol.tables.prefill_write import one_fewer, prefill_write
@@ -308,6 +308,12 @@ def test_only_between_the_rooms_it_is_missed_that_a_failed_room_is_opened_no_mor
         alone = proof_of(decode_room, DRoom.DRAINING, ev.LinkCameUp)
         found = room_proof(rooms.DECODE, DRoom.DRAINING, ev.LinkCameUp)
     assert not alone.failures and broken(found) == {"invariant"}
+
+
+def test_a_link_that_is_lost_in_silence_is_missed() -> None:
+    with TablePatch() as bench:
+        bench.change(prefill_link, bench.rows(prefill_link, PLink.UP, ev.QueueOverflowed), do=())
+        assert broken(proof_of(prefill_link, PLink.UP, ev.QueueOverflowed)) == {"S4"}
 
 
 def test_who_may_be_heard_is_not_told_to_be_quiet() -> None:

@@ -8,8 +8,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from support.night import NIGHT
 
+from kvproto.check.config import Budget
 from kvproto.check.configs import CONFIGS
+from kvproto.check.search import check
 from kvproto.draw.whole_worlds import CROSSINGS, searched
 from kvproto.protocol.invariants import CLAIMS
 from kvproto.prove.open_lemmas import OPEN
@@ -47,3 +51,12 @@ def test_the_worlds_of_what_is_open_exist_and_have_numbers(lemma: Any) -> None:
     for asked in lemma.worlds:
         assert [name for name in CONFIGS if re.fullmatch(asked, name)], asked
         assert [name for name in searched(lemma.name) if re.fullmatch(asked, name)], asked
+
+
+@pytest.mark.skipif(not NIGHT, reason="some seconds of a core (KVPROTO_NIGHT=1)")
+def test_rooms_that_have_ended_begin_anew_where_no_tombstone_meets_an_open_that_was_overtaken() -> None:
+    """What `ended_rooms_stay_ended` assumes is needed: an ABORT overtakes its OPEN, and finds no tombstone behind."""
+    world = replace(CONFIGS["deep-tombstone-abort"], net="unordered", swift=True, budget=Budget(abort=1))
+    (found,) = check("unordered", world).violations
+    assert found.property == "S4" and found.text.endswith("and P0 is at work on it")
+    assert not check("in order", replace(world, net="fifo")).violations

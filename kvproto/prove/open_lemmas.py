@@ -25,10 +25,11 @@ OPEN = (
     ),
     OpenLemma(
         "ended_rooms_stay_ended",
-        "A decode rank that was told that a room has drained does not open it anew at a prefill rank that has "
-        "forgotten it: what it said before comes before, or meets the tombstone.  (Links keep the order within an "
-        "epoch; tombstones outlive what is under way.)",
-        "assumed between the rooms (`no_open_comes_after_the_end`); worlds that forget one tombstone of two at once",
+        "A room that has told a decode rank that it has drained, and is forgotten by its prefill rank, is not begun "
+        "anew by an OPEN of that decode rank: what was said before comes before, or meets the tombstone.  (Links keep "
+        "the order within an epoch; tombstones outlive what is under way.)",
+        "assumed between the rooms (`no_open_comes_after_the_end`); worlds that forget one tombstone of two at once. "
+        "(Where messages overtake each other as well, it does not hold, and a test shows what comes of that.)",
         ("deep-tombstone-.*", "timed-forgotten"),
     ),
     OpenLemma(

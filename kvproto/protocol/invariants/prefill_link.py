@@ -120,6 +120,13 @@ def forgets_when_quiet(step: Step, effect: do.ForgetLink) -> bool:
     return not step.seen.writing
 
 
+@promises("S4")
+def tells_its_rooms(step: Step) -> bool:
+    """With the step that loses a link its rooms hear of it, and only then: what is at work in its epoch ends with it."""
+    lost = step.before.state is S.UP and step.after.state is not S.UP
+    return len(step.all_of(do.RaiseLinkDown)) == (1 if lost else 0)
+
+
 @promises("L1", do.ConnectPeer, do.SayRefusal)
 def has_its_time_for_each_call(step: Step, effect: object) -> bool:
     """With each call that is taken up, and each that is refused, the time begins anew: of the wire-up, of forgetting."""

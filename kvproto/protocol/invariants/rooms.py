@@ -1,8 +1,8 @@
 """What is always so between the two rooms of a request: a prefill rank's, a decode rank's, and the link between the two.
 
 Ranks, room, chunk and epochs are any ones.  Each end of the link is up in some epoch or down (0), and changes by itself:
-a prefill rank gives a new epoch when it has lost the one before, and the rooms at work in that have ended with it
-(prefill_link: its S4, S9); a decode rank takes up an epoch that was given, later than any that it had (decode_link: its
+a prefill rank gives a new epoch when it has lost the one before, and its rooms have heard of the loss (prefill_link: its
+S4); a decode rank takes up an epoch that was given, later than any that it had (decode_link: its
 S6).  What is said in an epoch is heard in that epoch alone (the ranks' edge), in any order, as often as it likes.  Rooms
 that are over may be forgotten, and either rank may begin a new life, in which it knows of none, at any time.
 
@@ -242,8 +242,8 @@ def who_opens_is_a_party(r: Rooms, event: Any, chance: Chance) -> bool:
 
 
 def no_open_comes_after_the_end(r: Rooms, event: Any, chance: Chance) -> bool:
-    """An OPEN of who was told that the room has drained opens nothing anew (links: in order; settings: tombstones that
-    outlive what is under way)."""
+    """No OPEN of a decode rank opens a room anew that has told that rank that it has drained (links: in order; settings:
+    tombstones that outlive what is under way)."""
     if not isinstance(event, ev.PeerOpened) or event.peer != r.reader or not r.link.drained:
         return True
     return not among(r.p.state, P_BEGUN | _set(PRoom.UNKNOWN))
