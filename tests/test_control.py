@@ -23,6 +23,7 @@ import zmq
 from support.stories import layout
 
 from kvproto.io.control.control import LOOPBACK, Control, ControlError, Peer, Sent
+from kvproto.io.control.gate import Gate
 from kvproto.io.control.poller import Waiter
 from kvproto.io.control.sockets import BUNDLE, ControlSocket
 from kvproto.testing.pair import Pair
@@ -217,6 +218,26 @@ def test_a_look_takes_as_many_messages_as_it_may(opened: Callable[..., Control])
     assert [collect(listener, 1) for _ in range(2)] == [[(here, b"\1")], [(here, b"\2")]]
 
 
+def test_a_look_is_bounded_by_those_who_bring_no_frames_too(
+    opened: Callable[..., Control], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """As where questions come to the gate faster than they are answered."""
+    control, served = opened(LOOPBACK), list[int]()
+    until(lambda: control.receive(9) == [] and not control._hot)
+    gate = control._gate
+    assert gate is not None
+
+    def take(_gate: Gate, limit: int, _frames: list[Any]) -> bool:
+        served.append(limit)
+        return True
+
+    monkeypatch.setattr(Gate, "take", take)
+    control._heat(gate)
+    assert control.receive(5) == [] and served == [5] * 5
+    control.receive(2)
+    assert served[5:] == [2, 2]
+
+
 @pytest.mark.parametrize(("waits", "news", "again"), [(False, 1, False), (True, 0, False), (True, 1, True)])
 def test_a_socket_without_frames_is_looked_at_again_if_there_is_news_for_what_waits(
     opened: Callable[..., Control], monkeypatch: pytest.MonkeyPatch, waits: bool, news: int, again: bool
@@ -287,6 +308,14 @@ def test_a_chatty_peer_does_not_keep_the_others_out(opened: Callable[..., Contro
     assert (names[quiet], b"word") in [frame for part in heard for frame in part]
 
 
+def test_who_connects_is_known_by_the_name_that_he_has_and_by_bytes_alone(opened: Callable[..., Control]) -> None:
+    _, here, _, there = introduced(opened)
+    assert (here.link, there.link, here.name) == (0, 1, there.name)
+    assert Peer(258, b"name").place == b"\0" * 6 + b"\1\2name"
+    for peer in (here, there, Peer(258, b"name")):
+        assert Peer.at(peer.place) == peer
+
+
 # --- what cannot be sent ------------------------------------------------------------------------------------
 
 
@@ -329,6 +358,23 @@ def test_a_full_queue_says_so_and_loses_nothing(
     assert sender.send(to, b"again") is Sent.TAKEN
     assert collect(receiver, 1)[0][1] == b"again"
     assert sender.counts.lost == 0
+
+
+@pytest.mark.parametrize("from_listener", [True, False])
+def test_who_receives_moves_on_what_waits_without_a_sleep(
+    opened: Callable[..., Control], *, from_listener: bool
+) -> None:
+    listener, here, connected, there = introduced(opened, max_queue=20)
+    sender, to, receiver = (listener, here, connected) if from_listener else (connected, there, listener)
+    taken, got = fill(sender, to, 1000), list[bytes]()
+
+    def all_here() -> bool:
+        assert sender.receive(1) == []
+        got.extend(data for _, data in receiver.receive(100))
+        return len(got) >= len(taken)
+
+    until(all_here)
+    assert got == taken and sender.outboxes.depth(to) == (0, 0)
 
 
 def test_a_peer_that_is_not_up_yet_gets_everything_in_order(opened: Callable[..., Control]) -> None:
@@ -594,6 +640,21 @@ def test_a_taken_port_and_an_outbox_for_nothing_are_refused(opened: Callable[...
     opened(max_queue=1, max_bytes=1, max_frame=1)
 
 
+def test_who_is_closed_does_nothing_more_and_says_so() -> None:
+    control = Control()
+    peer = control.connect("tcp://127.0.0.1:9")
+    for _ in range(2):
+        control.close()
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: control.send(peer, b""), lambda: control.connect("tcp://127.0.0.1:9"), lambda: control.receive(1),
+        lambda: control.disconnect(peer), lambda: control.wait(0.0),
+    )  # fmt: skip
+    for call in calls:
+        with pytest.raises(ControlError, match="closed"):
+            call()
+    control.wake()
+
+
 def test_nothing_is_left_open() -> None:
     def round_trip() -> None:
         listener, connected = Control(LOOPBACK), Control()
@@ -601,16 +662,7 @@ def test_nothing_is_left_open() -> None:
         assert connected.send(peer, b"hello")
         greeted(listener, connected)
         listener.close()
-        listener.close()
         connected.close()
-        calls: tuple[Callable[[], object], ...] = (
-            lambda: connected.send(peer, b""), lambda: connected.connect(LOOPBACK), lambda: connected.disconnect(peer),
-            lambda: listener.receive(1), lambda: listener.wait(0.0),
-        )  # fmt: skip
-        for call in calls:
-            with pytest.raises(ControlError, match="closed"):
-                call()
-        listener.wake()
 
     round_trip()
     before = open_descriptors(), threading.active_count()

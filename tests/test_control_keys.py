@@ -7,10 +7,12 @@ import json
 import os
 import socket
 import stat
+import struct
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -21,7 +23,7 @@ from hypothesis import strategies as st
 from kvproto.cli import main
 from kvproto.errors import ArgumentError
 from kvproto.io.control.control import LOOPBACK, Control, ControlError, Sent
-from kvproto.io.control.gate import BURST, CROWDING, HASTY, PACE, SOURCES, STRANGE, UNLISTED, Gate
+from kvproto.io.control.gate import BURST, CROWDING, HASTY, PACE, SOURCES, STRANGE, TURN, UNLISTED, Gate, Handshakes
 from kvproto.io.control.keys import Keys, beyond_loopback, make_pair, split_key, with_key
 
 PATIENCE = 10.0
@@ -68,6 +70,7 @@ def test_a_pair_is_made_for_its_owner_alone_and_never_overwritten(
         os.umask(old)
     secret, public = tmp_path / "new" / "decode.key_secret", tmp_path / "new" / "decode.key"
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600 and stat.S_IMODE(secret.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(public.stat().st_mode) == 0o644
     said, kept = capsys.readouterr().out, secret.read_bytes()
     assert str(secret) in said and str(public) in said
     keys = Keys.load(secret)
@@ -80,6 +83,13 @@ def test_a_pair_is_made_for_its_owner_alone_and_never_overwritten(
     assert main(["keys", str(tmp_path / "new"), "decode"]) == 2 and "is there already" in capsys.readouterr().err
     assert main(["keys", str(tmp_path / "new"), "a/b"]) == 2
     assert secret.read_bytes() == kept
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "/"])
+def test_a_name_is_a_file_s(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ArgumentError, match="names no key"):
+        make_pair(tmp_path, name)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
@@ -118,6 +128,8 @@ def test_no_file_is_more_than_no_key(tmp_path_factory: pytest.TempPathFactory, t
         ("tcp://lo:*", False), ("ipc:///tmp/x", False), ("inproc://x", False), ("tcp://0.0.0.0:*", True),
         ("tcp://*:5555", True), ("tcp://eth0:1", True), ("tcp://10.1.2.3:1", True), ("tcp://[::]:1", True),
         ("tcp://127.evil.example.com:1", True), ("tcp://127.0.0.1.example.com:1", True), ("tcp://host:1", True),
+        ("ipc:///tmp/a:b", False), ("inproc://a:b", False), ("tcp://127.1:1", True), ("tcp://127.x.0.1:1", True),
+        ("tcp://127.0.0.0.1:1", True), ("tcp://:1", False),
     ],
 )  # fmt: skip
 def test_what_is_beyond_loopback_takes_keys_or_a_word(address: str, *, beyond: bool) -> None:
@@ -152,9 +164,11 @@ def test_a_refusal_leaves_nothing_open() -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_who_says_that_it_is_meant_may_listen_everywhere_without_keys(opened: Callable[..., Control]) -> None:
-    listener = opened("tcp://0.0.0.0:*", insecure=True)
-    assert str(listener.address).startswith("tcp://0.0.0.0:")
+def test_who_says_that_it_is_meant_or_has_keys_may_listen_everywhere(
+    opened: Callable[..., Control], three: dict[str, Keys]
+) -> None:  # fmt: skip
+    for options in ({"insecure": True}, {"keys": three["listener"]}):
+        assert str(opened("tcp://0.0.0.0:*", **options).address).startswith("tcp://0.0.0.0:")
 
 
 @given(st.text(max_size=100))
@@ -201,6 +215,7 @@ def test_a_key_that_is_not_listed_is_counted_and_not_heard(
     opened: Callable[..., Control], three: dict[str, Keys]
 ) -> None:  # fmt: skip
     listener, stranger = opened(LOOPBACK, keys=three["listener"]), opened(keys=three["stranger"])
+    assert listener.last_away == "" and stranger.last_away == ""
     stranger.send(stranger.connect(str(listener.address)), b"hello")
     assert polled(lambda: listener.counts.away[UNLISTED] > 0, listener, stranger) == []
     assert three["stranger"].public.hex() in listener.last_away and "127.0.0.1" in listener.last_away
@@ -248,6 +263,19 @@ def test_what_is_no_zeromq_is_hung_up_on(opened: Callable[..., Control], three: 
     assert listener.receive(16) == []
 
 
+def test_a_flood_of_connections_that_nobody_looks_at_holds_nothing_back(
+    opened: Callable[..., Control], three: dict[str, Keys]
+) -> None:  # fmt: skip
+    """What is told of each must find room: whoever tells is who carries all frames."""
+    listener = opened(LOOPBACK, keys=three["listener"])
+    host, _, port = str(listener.address).partition("#")[0].removeprefix("tcp://").partition(":")
+    for _ in range(1100):
+        with socket.create_connection((host, int(port)), PATIENCE) as raw, contextlib.suppress(ConnectionResetError):
+            raw.send(b"GET / HTTP/1.1\r\n\r\n" * 10)
+            while raw.recv(4096):
+                continue
+
+
 def test_a_caller_names_what_does_not_go_together(opened: Callable[..., Control], three: dict[str, Keys]) -> None:
     listener, bare = opened(LOOPBACK, keys=three["listener"]), opened(LOOPBACK)
     friend = opened(keys=three["friend"])
@@ -272,23 +300,30 @@ def test_a_sleeping_listener_is_woken_by_a_question(opened: Callable[..., Contro
 
 def test_a_frame_that_is_sealed_may_be_as_long_as_any(opened: Callable[..., Control], three: dict[str, Keys]) -> None:
     listener, friend = opened(LOOPBACK, keys=three["listener"]), opened(keys=three["friend"])
-    longest = b"x" * listener.max_frame
+    longest, heard = b"x" * listener.max_frame, list[Any]()
     friend.send(friend.connect(str(listener.address)), longest)
-    assert polled(lambda: listener.counts.received == 1, listener, friend) == [longest]
+
+    def met() -> bool:
+        heard.extend(listener.receive(1))
+        return bool(heard)
+
+    polled(met, friend)
+    assert heard[0][1] == longest and listener.send(heard[0][0], longest) is Sent.TAKEN
+    assert polled(lambda: friend.counts.received == 1, friend, listener) == [longest]
 
 
 class Asked:
     """A gate, and libzmq's part in front of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Keys | None = None) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.away, self.now = Counter[str](), 0.0
-        self.gate = Gate(self.context, None, self.away, lambda: self.now)
+        self.gate = Gate(self.context, keys, self.away, lambda: self.now)
         self.asker = self.context.socket(zmq.REQ)
         self.asker.connect("inproc://zeromq.zap.01")
 
-    def ask(self, place: str) -> bytes:
-        self.asker.send_multipart([b"1.0", b"1", b"kvproto", place.encode(), b"", b"NULL"])
+    def ask(self, place: str, *shown: bytes) -> bytes:
+        self.asker.send_multipart([b"1.0", b"1", b"kvproto", place.encode(), b"", *(shown or (b"NULL",))])
         assert self.gate.events() & zmq.POLLIN
         self.gate.take(1, [])
         return self.asker.recv_multipart(zmq.NOBLOCK)[2]
@@ -300,6 +335,54 @@ class Asked:
         self.asker.close(0)
         self.gate.close()
         self.context.term()
+
+
+def test_only_a_listed_key_counts_however_it_is_shown(three: dict[str, Keys]) -> None:
+    friend, stranger = three["friend"].public, three["stranger"].public
+    with Asked(three["listener"]) as asked:
+        assert asked.ask("10.0.0.1", b"CURVE", friend) == b"200"
+        for last, shown in (
+            (f"{stranger.hex()} from 10.0.0.1", (b"CURVE", stranger)), ("no key from 10.0.0.1", (b"NULL",)),
+            (f"{friend.hex()} from 10.0.0.1", (b"PLAIN", friend, b"word")),
+        ):  # fmt: skip
+            assert asked.ask("10.0.0.1", *shown) == b"400" and asked.gate.last == last
+        assert asked.away == {UNLISTED: 3}
+
+
+def test_the_pace_is_a_key_s_and_not_the_place_s_where_it_comes_from(three: dict[str, Keys]) -> None:
+    half = BURST // 2
+    with Asked(three["listener"]) as asked:
+        for key in (three["friend"].public, three["listener"].public):
+            assert [asked.ask("10.0.0.1", b"CURVE", key) for _ in range(half)] == [b"200"] * half
+        assert asked.ask("10.0.0.2", b"CURVE", three["friend"].public) == b"300"
+        assert asked.away == {CROWDING: 1}
+
+
+def test_of_what_the_listener_tells_comings_and_goings_are_passed_on_and_the_rest_is_counted() -> None:
+    away, told = Counter[str](), list[tuple[str, int]]()
+    watch: Any = SimpleNamespace(add=lambda fd: told.append(("add", fd)), remove=lambda fd: told.append(("remove", fd)))
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as listener:
+        handshakes = Handshakes(context, listener, away, watch)
+        for event, value in (
+            (zmq.EVENT_ACCEPTED, 11), (zmq.EVENT_ACCEPTED, 12), (zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, 1),
+            (zmq.EVENT_DISCONNECTED, 11), (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, -1),
+        ):  # fmt: skip
+            handshakes._serve([struct.pack("=Hi", event, value), b"tcp://127.0.0.1:1"])
+        listener.disable_monitor()
+        handshakes.close()
+    assert told == [("add", 11), ("add", 12), ("remove", 11)] and away == {STRANGE: 2}
+
+
+def test_a_turn_answers_some_and_says_whether_there_may_be_more() -> None:
+    with Asked() as asked, asked.context.socket(zmq.DEALER) as many:
+        many.linger = 0
+        many.connect("inproc://zeromq.zap.01")
+        for at in range(TURN + 1):
+            many.send_multipart([b"", b"1.0", b"%d" % at, b"kvproto", b"10.0.0.1", b"", b"NULL"])
+        assert asked.gate.take(1, []) is True
+        assert asked.gate.take(1, []) is False
+        answers = [many.recv_multipart(zmq.NOBLOCK) for _ in range(TURN + 1)]
+        assert answers == [[b"", b"1.0", b"%d" % at, b"200", b"", b"", b""] for at in range(TURN + 1)]
 
 
 def test_connections_have_a_pace() -> None:
@@ -317,6 +400,8 @@ def test_who_is_in_too_much_of_a_hurry_puts_off_himself_alone() -> None:
         assert [asked.ask("10.0.0.1") for _ in range(half + 500)] == [b"200"] * half + [b"300"] * 500
         assert [asked.ask("10.0.0.2") for _ in range(half)] == [b"200"] * half
         assert asked.away == {CROWDING: 500}
+        asked.now += 3.5 * 2 / PACE
+        assert [asked.ask("10.0.0.1") for _ in range(4)] == [b"200"] * 3 + [b"300"]
         asked.now += 10.0
         assert [asked.ask("10.0.0.1") for _ in range(half + 1)] == [b"200"] * half + [b"300"]
 

@@ -6,6 +6,7 @@ sender.  No assertion measures speed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -21,7 +22,7 @@ import zmq
 
 from kvproto.io.control.control import LOOPBACK, Control, Sent
 from kvproto.io.control.keys import Keys, make_pair, split_key
-from kvproto.io.control.unread import ADDED, ENDLESS, LOOK_S, WAITING, Unread
+from kvproto.io.control.unread import ADDED, ENDLESS, LOOK_S, LOOKS, SOON_S, WAITING, Unread
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the system does not count a connection's bytes")
 PATIENCE = 20.0
@@ -165,6 +166,61 @@ def test_who_has_spoken_is_acquitted_and_who_has_not_may_have_much_waiting() -> 
         fed(near, far, WAITING * most)
         looked(watch, 5.0, emptied=False)
         assert away == {ENDLESS: 1} and near.recv(1) == b"" and not len(watch), "so many cannot be"
+
+
+def test_a_message_of_the_longest_is_not_suspicious_and_one_byte_more_is() -> None:
+    away = Counter[str]()
+    watch, most = Unread(MAX_FRAME, away), MAX_FRAME + ADDED
+    with connection() as (near, far):
+        watch.add(far.fileno())
+        fed(near, far, most)
+        looked(watch, 1.0)
+        assert watch.spoken is None and watch.due == 1.0 + LOOK_S / LOOKS
+        fed(near, far, 1)
+        looked(watch, 2.0)
+        assert suspicion(watch) == set() and watch.due == 2.0 + SOON_S
+        fed(near, far, most)
+        looked(watch, 2.0 + SOON_S)
+        assert not away and len(watch)
+        fed(near, far, 1)
+        looked(watch, 2.0 + 2 * SOON_S)
+        assert away == {ENDLESS: 1} and near.recv(1) == b"" and watch.spoken is None
+
+
+def test_who_has_spoken_begins_anew_with_what_he_had_sent_by_then() -> None:
+    watch, most = Unread(MAX_FRAME, Counter()), MAX_FRAME + ADDED
+    with connection() as (near, far):
+        watch.add(far.fileno())
+        fed(near, far, most + 1)
+        looked(watch, 1.0)
+        suspicion(watch).add(far.fileno())
+        fed(near, far, most)
+        watch.look(2.0)
+        assert suspicion(watch) == {far.fileno()}, "what was noted stays until it is judged"
+        watch.judge(emptied=True)
+        fed(near, far, 1)
+        looked(watch, 3.0)
+        assert suspicion(watch) is None
+
+
+def test_every_connection_has_its_turn_and_none_is_looked_at_again_at_once() -> None:
+    watch, most = Unread(MAX_FRAME, Counter()), MAX_FRAME + ADDED
+    with contextlib.ExitStack() as stack:
+        pairs = [stack.enter_context(connection()) for _ in range(LOOKS + 2)]
+        for _, far in pairs:
+            watch.add(far.fileno())
+        fed(*pairs[-1], most + 1)
+        looked(watch, 1.0)
+        assert suspicion(watch) is None, "so many a look"
+        looked(watch, 1.0)
+        assert suspicion(watch) == set()
+        looked(watch, 1.0 + LOOK_S / 2)
+        fed(*pairs[0], most + 1)
+        suspicion(watch).add(pairs[-1][1].fileno())
+        looked(watch, 1.0 + LOOK_S / 2)
+        assert suspicion(watch) is None, "its time has not come"
+        looked(watch, 1.0 + LOOK_S)
+        assert suspicion(watch) == set()
 
 
 def test_what_waits_in_the_system_is_not_in_memory() -> None:

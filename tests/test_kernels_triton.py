@@ -241,6 +241,49 @@ else:
         assert all(torch.equal(one, other) for one, other in zip(*there, strict=True))
         assert all(0 < int(each.ne(0).sum()) <= 20 * heads * 16 for each in there[0])
 
+    def test_what_the_kernel_of_a_crossing_is_told_and_what_is_too_much_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+        forms, told = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+
+        def launcher(constants: tuple[int, ...], warps: int) -> Any:
+            forms.append((constants, warps))
+            return lambda *given: told.append(given)
+
+        monkeypatch.setattr(across, "_launcher", launcher)
+
+        def made(crossing: Crossing, **tuning: int) -> Any:
+            return across.PagesAcross(crossing, torch.device("cpu"), AcrossTuning(**tuning))
+
+        near, far = Rows(4096, 512, 128, 8), Rows(2048, 512, 128, 4)
+        strided = made(Crossing(64, 3, near, far, ((1 << 20, 1 << 21), (4096, 8192))), tile=64, warps=4, programs=5)
+        # a unit of 32 bytes, two in a row, a tile has two; three heads are three groups
+        assert forms == [((8, 4096, 512, 128, 4, 3, 32, 2, 2, 8, 16), 4)]
+        strided.bind(111, 222, 10, 20)(7)
+        # pages there from the third on; 120 units are 60 tiles a plane
+        assert told == [(5, 7, strided._table.data_ptr(), 111, 222, 10, 20, 2, 60, 120, 5, 2048, 512, 128)]
+        assert strided._table.tolist() == [1 << 20, 1 << 21, 4096, 8192]
+        strided.bind(111, 222, 0, 1)(7)
+        assert told[1][:2] == (5, 7) and told[1][7:11] == (0, 3, 6, 5)
+        rows = Rows(1 << 16, 4096, 512, 16)
+        dense = made(Crossing(512, 8, rows, rows, ((16, 32),)), programs=64)
+        assert forms[1] == ((16, 1 << 16, 4096, 4096, 16, 1, 4096, 1, 8, 8, 16), 16)
+        dense.bind(1, 2, 0, 3)(0)
+        assert told[2][0] == 1, "no more programs than tiles"
+        for at, align in ((8, 8), (4, 4), (6, 2), (1, 1)):
+            made(Crossing(64, 3, near, far, ((4096, 4096 + at),)))
+            assert forms[-1][0][-2:] == (min(align, 8), align)
+        rows, most = Rows(256, 32, 32, 8), 1 << 31
+        apart = Rows(512, 64, 64, 8)
+        for heads, planes, fits in ((1, 1, most - 1), (2, 1, most // 2 - 1), (1, 4, most // 2 - 2)):
+            side = rows if heads == 1 else apart
+            copy = made(Crossing(32, heads, side, side, ((0, 0),) * planes), tile=64)
+            copy.bind(1, 2, 0, fits)
+            with pytest.raises(KernelError, match="too many for one call"):
+                copy.bind(1, 2, 0, fits + 1)
+        last = made(Crossing(32, 1, rows, rows, ((0, 0),)), tile=64)
+        last.bind(1, 2, most - 2, 1)
+        with pytest.raises(KernelError, match="too many for one call"):
+            last.bind(1, 2, most - 1, 1)
+
     def test_a_peer_whose_strides_are_others_has_nothing_compiled_anew() -> None:
         near, pool = Rows(512, 64, 32, 8), Pool([torch.zeros((1, 1, 1, 1))], [])
         forms = [Crossing(32, 2, near, Rows(512 * more, 64 * more, 32, 8), ((0, 0),)) for more in range(1, 9)]

@@ -373,7 +373,7 @@ def test_warming_ends_with_its_transport(world: World) -> None:
     wait(lambda: world.library.called("getXferStatus"), "warming to begin")
     world.writer.close(drain_s=0.0)
     assert not world.library.called("remove_remote_agent"), "its agent is in another thread's hands"
-    thread.join(20.0)
+    thread.join(5.0)
     assert answers == [False]
 
 

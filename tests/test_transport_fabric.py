@@ -61,6 +61,17 @@ def test_what_is_over_or_unknown_cannot_be_done() -> None:
             call(PeerId("w"), handle)
 
 
+def test_a_tag_that_is_lost_after_its_write_is_through_ends_it() -> None:
+    world = World()
+    handle = world.write(bulk(0, 0, 8))
+    for kind in ("land", "complete"):
+        world.fabric.take(next(step for step in world.fabric.options() if step.kind == kind))
+    world.fabric.mute(PeerId("w"), handle)
+    with pytest.raises(UsageError, match="not on the fabric"):
+        world.fabric.doubt(PeerId("w"), handle)
+    assert world.writer.poll() == [Completed(handle)] and world.reader.poll() == []
+
+
 def test_while_one_end_stands_still_bytes_land_and_nothing_else_happens() -> None:
     for name in ("w", "r"):
         world = World()

@@ -132,17 +132,17 @@ def held(world: World, peer: PeerId) -> Iterator[threading.Event]:
 
     def wait() -> None:
         entered.set()
-        assert over.wait(20.0)
+        assert over.wait(5.0)
 
     world.writer.meanwhile = wait
     thread = threading.Thread(target=world.writer.warm, args=(peer,))
     thread.start()
     try:
-        assert entered.wait(20.0)
+        assert entered.wait(5.0)
         yield over
     finally:
         over.set()
-        thread.join(20.0)
+        thread.join(5.0)
 
 
 def test_who_closes_waits_for_whoever_holds_a_peer_and_then_nobody_may() -> None:
@@ -159,7 +159,7 @@ def test_who_closes_waits_for_whoever_holds_a_peer_and_then_nobody_may() -> None
 
         world.writer._end = end  # type: ignore[method-assign]
         threading.Timer(0.02, over.set).start()
-        world.writer.close(drain_s=20.0)
+        world.writer.close(drain_s=5.0)
     assert alone == [True]
     for call in (lambda: world.writer.connect(endpoint), lambda: world.writer.warm(peer), world.writer.endpoint):
         with pytest.raises(UsageError, match="closed"):

@@ -122,7 +122,7 @@ def test_what_was_said_of_others_stays_said() -> None:
     world = World(auto=True)
     first, second = world.write(world.one), world.write(world.one)
     world.write(world.two, b"word")
-    world.one.close(drain_s=20.0)
+    world.one.close(drain_s=5.0)
     world.one.abandon(first)
     told = world.one.poll()
     assert sorted(map(str, told)) == sorted(map(str, [Arrived(world.two.instance, b"word"), Completed(second)]))
@@ -132,7 +132,7 @@ def test_what_was_said_of_others_stays_said() -> None:
 def test_who_closes_drains_first_and_no_longer_than_he_is_asked_to() -> None:
     world = World(auto=True)
     handle = world.write(world.one, b"last")
-    world.one.close(drain_s=20.0)
+    world.one.close(drain_s=5.0)
     assert world.one.poll() == [Completed(handle)]
     assert world.two.poll() == [Arrived(PeerId(world.one.instance), b"last")]
     other = World()
