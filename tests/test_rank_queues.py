@@ -6,6 +6,9 @@ and another group beside it.
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -24,6 +27,7 @@ from kvproto.rank.base import Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.settings import Settings
+from kvproto.rank.slot_queue import SlotQueue
 
 Key = tuple[int, int, int]
 
@@ -65,6 +69,46 @@ def test_slots_go_round_among_rooms_and_belong_to_one_send_each() -> None:
     assert act(rank, do.FreeSlot(21, 0, 0), do.FreeSlot(12, 1, 1)) == [ev.SlotTaken(11, 2, 1, 0)]
     assert act(rank, do.FreeSlot(11, 2, 1)) == []
     assert sorted(rank.free_slots) == [0, 1] and not rank.slot_of and not rank.slot_queue
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_queue_for_slots_is_what_a_list_would_be(seed: int) -> None:
+    chance, queue, plain = Random(seed), SlotQueue(), list[Key]()
+    for _ in range(200):
+        key = room, *_ = chance.randrange(3), chance.randrange(4), chance.randrange(2)
+        match chance.randrange(6):
+            case 0 | 1:
+                queue.put(key)
+                plain += [key] * (key not in plain)
+            case 2:
+                queue.leave(key)
+                plain = [other for other in plain if other != key]
+            case 3 if plain:
+                assert queue.take() == plain.pop(0)
+            case 4:
+                queue.put_last(room)
+                plain.sort(key=lambda waiting: waiting[0] == room)
+            case _:
+                queue = SlotQueue(queue)
+        assert list(queue) == plain and len(queue) == len(plain) and repr(queue) == f"SlotQueue({plain})"
+    assert queue._of_room.keys() == {waiting[0] for waiting in plain}, "nothing is kept for a room that does not wait"
+
+
+def test_a_turn_for_a_slot_costs_what_the_room_has_waiting_and_not_the_queue() -> None:
+    class Unread(OrderedDict[Key, None]):
+        """In this order nobody looks for a room."""
+
+        def __iter__(self) -> Iterator[Key]:
+            raise AssertionError("somebody walks through the queue")
+
+    rank = prefill(slots=1)
+    act(rank, *[do.TakeSlot(room, chunk, 0) for room in (11, 12, 21) for chunk in range(3)])
+    order = rank.slot_queue.order = Unread(rank.slot_queue.order)
+    assert act(rank, do.FreeSlot(11, 0, 0)) == [ev.SlotTaken(12, 0, 0, 0)]
+    assert act(rank, do.FreeSlot(12, 0, 0)) == [ev.SlotTaken(21, 0, 0, 0)]
+    assert act(rank, do.FreeSlot(21, 0, 0)) == [ev.SlotTaken(11, 1, 0, 0)] and len(order) == 5
+    with pytest.raises(AssertionError, match="walks"):
+        list(rank.slot_queue)
 
 
 # ------------------------------------------------------------------------------------- credits and permits

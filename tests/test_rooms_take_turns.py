@@ -7,7 +7,7 @@ launch.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -24,6 +24,7 @@ from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill_queues import PrefillQueues
 from kvproto.rank.room_turns import RoomTurns
 from kvproto.rank.settings import Settings
+from kvproto.rank.slot_queue import SlotQueue
 from kvproto.testing.access import inside
 from kvproto.testing.stage import TIMING, EngineStage
 
@@ -125,10 +126,10 @@ def unheard_of(rank: DecodeRank, _given: object, turn: Any = DecodeRank._turn) -
     return turn(rank, Counter())
 
 
-class StandingQueue(OrderedDict[Any, None]):
+class StandingQueue(SlotQueue):
     """A queue in which who has had a turn stays where he is."""
 
-    def move_to_end(self, _key: Any, last: bool = True) -> None:
+    def put_last(self, _room: int) -> None:
         """Nothing."""
 
 

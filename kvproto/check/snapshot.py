@@ -42,6 +42,7 @@ from kvproto.protocol.tables.prefill_write import PWriteValue
 from kvproto.rank.base import LinkPeer, Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.slot_queue import SlotQueue
 
 Frozen = tuple[Any, ...]
 FAILED = ("FAILED", "ABORTED")
@@ -192,7 +193,7 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, group: int, pl
     rank.sends = {keys[k]: _marked(parts, links) for k, parts in sends}
     rank.free_slots = list(free)
     rank.slot_of = {(keys[k], c, p): slot for k, c, p, slot in held}
-    rank.slot_queue = OrderedDict(((keys[k], c, p), None) for k, c, p in queue)
+    rank.slot_queue = SlotQueue((keys[k], c, p) for k, c, p in queue)
     rank.permits = {(keys[k], c, p) for k, c, p in permits}
     rank.permit_queue = OrderedDict(((keys[k], c, p), None) for k, c, p in waiting)
     rank.credits, rank.credit_queues = {}, {}

@@ -5,8 +5,8 @@ until that gives it back, and has a queue.  A send holds none of them while it w
 for an answer that comes at once, so no cycle of waits goes through them.
 
 Queues are first come first served, but for the slots', in which rooms take turns: a room that gives one back is last,
-with all that it has waiting.  So a small room's send is next, however many of a large room were there before it, and
-one slot is enough for that.
+with all that it has waiting (`kvproto.rank.slot_queue`).  So a small room's send is next, however many of a large room
+were there before it, and one slot is enough for that.
 
 The sends that wait for the watermark are kept by link, ordered by their regions, so that a watermark costs only the
 sends that it lets go.
@@ -24,9 +24,7 @@ from kvproto.protocol import messages as msg
 from kvproto.protocol.ring import usable
 from kvproto.rank.prefill_links import PrefillLinks
 from kvproto.rank.settings import Settings
-
-#: room, chunk, peer
-SendKey = tuple[int, int, int]
+from kvproto.rank.slot_queue import SendKey, SlotQueue
 
 
 class PrefillQueues(PrefillLinks):
@@ -39,7 +37,7 @@ class PrefillQueues(PrefillLinks):
         self._requests = self.settings.requests
         self.free_slots = list(range(self.settings.slots))
         self.slot_of: dict[SendKey, int] = {}
-        self.slot_queue: OrderedDict[SendKey, None] = OrderedDict()
+        self.slot_queue = SlotQueue()
         #: by link: sends whose request is unanswered, and that queue to ask
         self.credits: dict[int, set[SendKey]] = {}
         self.credit_queues: dict[int, OrderedDict[SendKey, None]] = {}
@@ -56,7 +54,7 @@ class PrefillQueues(PrefillLinks):
 
     def _leave_queue(self, effect: do.LeaveQueue) -> None:
         key = effect.room, effect.chunk, effect.peer
-        self.slot_queue.pop(key, None)
+        self.slot_queue.leave(key)
         self.permit_queue.pop(key, None)
         link = self.link_to(effect.room, effect.peer)
         asking = self.credit_queues.get(link)
@@ -127,7 +125,7 @@ class PrefillQueues(PrefillLinks):
         if self.free_slots:
             self._give_slot(key, self.free_slots.pop())
         else:
-            self.slot_queue[key] = None
+            self.slot_queue.put(key)
 
     def _give_slot(self, key: SendKey, slot: int) -> None:
         room, chunk, peer = key
@@ -138,10 +136,9 @@ class PrefillQueues(PrefillLinks):
         slot = self.slot_of.pop((effect.room, effect.chunk, effect.peer), None)
         if slot is None:
             return
-        if self.slot_queue:
-            for key in [key for key in self.slot_queue if key[0] == effect.room]:
-                self.slot_queue.move_to_end(key)
-            self._give_slot(self.slot_queue.popitem(last=False)[0], slot)
+        if self.slot_queue.order:
+            self.slot_queue.put_last(effect.room)
+            self._give_slot(self.slot_queue.take(), slot)
         else:
             self.free_slots.append(slot)
 

@@ -236,7 +236,7 @@ class SuspectPrefill(Suspect):
         rank = self.rank
         return (
             rank.rooms, rank.tombs, rank.links, [peer.terms for peer in rank.peers.values()], rank.sends, rank.writes,
-            rank.free_slots, rank.slot_of, rank.slot_queue, rank.permits, rank.permit_queue, rank.credits,
+            rank.free_slots, rank.slot_of, list(rank.slot_queue), rank.permits, rank.permit_queue, rank.credits,
             rank.credit_queues, rank.watch,
         )  # fmt: skip
 
@@ -250,7 +250,7 @@ class SuspectPrefill(Suspect):
     def judge_held(self) -> None:
         rank = self.rank
         sends = {(room, at >> 16, at & 0xFFFF) for room, parts in rank.sends.items() for at in parts}
-        assert rank.slot_of.keys() | rank.slot_queue.keys() <= sends, "a slot belongs to no send"
+        assert {*rank.slot_of, *rank.slot_queue} <= sends, "a slot belongs to no send"
         slots = sorted((*rank.free_slots, *rank.slot_of.values()))
         assert slots == list(range(self.config.slots)), f"slots {slots}"
         assert rank.permits | rank.permit_queue.keys() <= sends, "a permit belongs to no send"

@@ -117,7 +117,7 @@ def break_on_first_not_ready(b: TablePatch) -> None:
         return do.TakeSlot(e.room, e.chunk, e.peer)
 
     def take_slot(rank: PrefillRank, effect: do.TakeSlot) -> None:
-        rank.slot_queue.setdefault((effect.room, effect.chunk, effect.peer))
+        rank.slot_queue.put((effect.room, effect.chunk, effect.peer))
         _first_in_line(rank)
 
     def free_slot(rank: PrefillRank, effect: do.FreeSlot) -> None:
@@ -137,7 +137,7 @@ def _first_in_line(rank: PrefillRank) -> None:
         return
     room, chunk, peer = key
     if rank.sends[room][chunk << 16 | peer].state is PSend.AWAIT_SLOT:
-        del rank.slot_queue[key]
+        rank.slot_queue.leave(key)
         rank._give_slot(key, rank.free_slots.pop())  # noqa: SLF001
 
 

@@ -42,6 +42,7 @@ from kvproto.protocol.tables.prefill_send import PSendValue
 from kvproto.protocol.tables.prefill_write import PWriteValue
 from kvproto.rank.base import LinkPeer
 from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.slot_queue import SlotQueue
 from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 
 #: states whose timer ends no room: it leads from the ring to the pages
@@ -145,7 +146,7 @@ class Writer(Surroundings):
         rank.sends = {ROOM: {0: v.send}} if v.send else {}
         slot = v.send is not None and v.send.slot >= 0
         rank.slot_of, rank.free_slots, rank.slot_queue = (
-            ({(ROOM, 0, 0): 0}, [], OrderedDict()) if slot else ({}, [0], OrderedDict())
+            ({(ROOM, 0, 0): 0}, [], SlotQueue()) if slot else ({}, [0], SlotQueue())
         )
         state = v.send.state if v.send is not None else None
         pages = state is PSend.SLICING or (state is PSend.DRAINING and not slot)
