@@ -15,6 +15,7 @@ from test_foreign_groups import answers
 
 from kvproto.errors import ArgumentError
 from kvproto.fsm.copies import CopyNumbers
+from kvproto.fsm.driver import SENT
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.placement import dense
 from kvproto.layout.plan import Plan
@@ -22,7 +23,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.digest import tables_digest
-from kvproto.protocol.events import Claim
+from kvproto.protocol.events import Claim, Terms
 from kvproto.protocol.routes import NOT_UP
 from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.rank import base
@@ -285,6 +286,13 @@ def test_a_link_that_is_forgotten_before_its_next_beat_leaves_nothing_either() -
     assert sorted(rank.links) == [2, 3, 4] and not rank._heard_by
 
 
+def test_what_is_said_to_a_call_and_by_one_is_in_the_trace() -> None:
+    ours, theirs = prefill(), decode()
+    ours.hello(hello(3, 0, grid=GRID + 1), 0.0, b"there")
+    left = [{type(entry[0]) for entry in rank.trace if len(entry) == SENT} for rank in (ours, theirs)]
+    assert left == [{do.SayWelcome, do.SayRefusal}, {do.SayHello}]
+
+
 @RANKS
 def test_what_leaves_is_numbered_apart_as_calls_as_beats_and_of_rooms(make: Any) -> None:
     rank = make()
@@ -349,7 +357,8 @@ def test_a_watermark_is_said_to_every_writer_and_to_whoever_asks() -> None:
     rank._send_watermark(do.SendWatermark(21, 0b11))
     mark = msg.Watermark(*rank.ring.mark)
     assert answers(rank._out) == [(3, mark), (4, mark)]
-    assert answers(say(rank, 4, msg.WatermarkReq())) == [(4, mark)]
+    asked = say(rank, 4, msg.WatermarkReq())
+    assert answers(asked) == [(4, mark)] and [each.room for each in asked if isinstance(each, do.Transmit)] == [0]
 
 
 @pytest.mark.parametrize(("room", "peer", "link"), [(11, 0, 1), (12, 1, 2), (21, 0, 3), (22, 1, 4)])
@@ -396,6 +405,14 @@ def test_terms_of_rooms_that_cut_their_cells_are_shared_and_bounded(monkeypatch:
     monkeypatch.setattr(base, "CUTS", 3)
     sizes = [(rank.cut(terms, groups), len(rank._cuts))[1] for groups in (2, 3, 4, 5, 6)]
     assert sizes == [1, 2, 3, 1, 2]
+
+
+def test_terms_name_who_takes_part_who_writes_and_who_sends_the_aux_row() -> None:
+    rank = DecodeRank(TWO, 1, group=OWN, grid=GRID, incarnation=1)
+    assert rank.terms(FIRST, Plan(TWO, TWO, GRID)) == Terms(FIRST, 0b10, 0b10, 0b10, GRID)
+    one_head = layout(1, heads=1)
+    rank = DecodeRank(one_head, 0, group=OWN, grid=GRID, incarnation=1)
+    assert rank.terms(FIRST, Plan(layout(2, heads=1), one_head, GRID)) == Terms(FIRST, 0b11, 0b01, 0b01, GRID)
 
 
 def test_peers_of_one_group_share_their_terms() -> None:

@@ -214,8 +214,21 @@ def test_a_room_alone_has_all_but_one_region_and_with_others_half_of_the_ring() 
     ask(rank, 21, 0, 1)
     assert given(rank)[5:7] == [(21, 0), (21, 1)] and list(rank.space_queue) == [(11, 5), (11, 6), (11, 7)]
     assert set(rank.space_queue.values()) == {SIZE}
+    assert (rank.share(11, SIZE), rank.share(21, SIZE)) == (3 * SIZE, 3 * SIZE), "both hold some of it"
     act(rank, do.CancelSpace(11, 6), do.FreeSpace(min(rank.chunk_of)))
     assert list(rank.space_queue) == [(11, 5), (11, 7)], "it still holds more than half"
+
+
+def test_what_is_given_in_one_go_counts_in_the_room_s_share() -> None:
+    rank = filled(6, (11, FIRST, 9 * GRID), (21, SECOND, 9 * GRID))
+    ask(rank, 21, 0)
+    rank.ring.ahead = -1  # nothing more may be promised
+    ask(rank, 11, 3, 4, 5, 6, 7)
+    ask(rank, 21, 1)
+    assert given(rank) == [(21, 0)] and len(rank.space_queue) == 6
+    rank.ring.ahead = 1
+    act(rank, do.FreeSpace(1))
+    assert given(rank) == [(11, 3), (11, 4), (11, 5), (21, 1)] and list(rank.space_queue) == [(11, 6), (11, 7)]
 
 
 def test_a_chunk_that_is_larger_than_the_ring_is_denied_and_one_that_just_fits_is_not() -> None:

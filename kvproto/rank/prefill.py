@@ -143,15 +143,14 @@ class PrefillRank(PrefillQueues):
 
     def _open_window(self, effect: do.OpenWindow) -> None:
         room, value, put = effect.room, self.rooms[effect.room], self._queue.append
-        work, terms = value.work, value.terms
-        if (terms.writes and effect.first < effect.last) or (terms.aux and effect.aux):
+        work, terms, chunks = value.work, value.terms, range(effect.first, effect.last)
+        if (terms.writes and chunks) or (terms.aux and effect.aux):
             self._groups[room] = terms.group
-        known = [(peer, self.estimate(room, peer)) for peer in bits(terms.writes) if effect.first < effect.last]
-        for chunk in range(effect.first, effect.last):
-            end = self._end_of(value, chunk) if work is not None and known else 0
-            whole = work is not None and work.produced >= end
+        known = [(peer, self.estimate(room, peer)) for peer in bits(terms.writes)] if chunks else []
+        for chunk in chunks:
+            end = self._end_of(value, chunk)
             for peer, costs in known:
-                ready = whole or (work is not None and self._computed(room, value, chunk, peer, end))
+                ready = work is not None and self._computed(room, value, chunk, peer, end)
                 put(ev.SendOpened(room, chunk, peer, ready, self.tells, False, costs.staged, costs.pages))
         if effect.aux:
             ready = work is not None and work.aux
@@ -161,13 +160,12 @@ class PrefillRank(PrefillQueues):
     def _offer_kv(self, effect: do.OfferKv) -> None:
         room = effect.room
         value = self.rooms[room]
-        produced = value.work.produced
         for key, send in self.sends.get(room, {}).items():
             if key < 0 or send.kv:
                 continue
             chunk, peer = key >> 16, key & 0xFFFF
             end = self._end_of(value, chunk)
-            if produced >= end or self._computed(room, value, chunk, peer, end):
+            if self._computed(room, value, chunk, peer, end):
                 self._queue.append(ev.KvProduced(room, chunk, peer))
 
     def _end_of(self, value: Any, chunk: int) -> int:
@@ -192,12 +190,12 @@ class PrefillRank(PrefillQueues):
         value = self.rooms[room]
         for key, send in self.sends.get(room, {}).items():
             chunk, peer = key >> 16, key & 0xFFFF
-            if chunk >= 0 and send.kv and not self._computed(room, value, chunk, peer, self._end_of(value, chunk)):
+            if send.kv and not self._computed(room, value, chunk, peer, self._end_of(value, chunk)):
                 self._queue.append(ev.KvWithdrawn(room, chunk, peer))
 
     def _offer_aux(self, effect: do.OfferAux) -> None:
         for key in self.sends.get(effect.room, {}):
-            if key >> 16 == AUX_CHUNK:
+            if key < 0:
                 self._queue.append(ev.AuxReady(effect.room, AUX_CHUNK, key & 0xFFFF))
 
     def _stop_sends(self, effect: do.StopSends) -> None:

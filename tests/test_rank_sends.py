@@ -1,0 +1,215 @@
+"""What a prefill rank makes of its rooms for their sends: which there are, whose KV is there, what a gather says.
+
+Each effect is carried out by hand, on ranks with two rooms of each of two groups (`test_rank_queues`), so that another
+room, another peer and another group stand beside what is meant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from test_rank_links import FIRST, GRID, SECOND, lose, say
+from test_rank_queues import act, prefill
+
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.messages import AUX_CHUNK
+from kvproto.protocol.states import PSend
+from kvproto.protocol.tables.prefill_room import PrefillWork
+from kvproto.protocol.tables.prefill_send import PSendValue
+from kvproto.rank import prefill as of_sends
+from kvproto.rank.prefill import PrefillRank
+
+#: room 21 here: three cells of two layer groups, the last of three tokens
+ROOM, PREFIX, TOKENS, GROUPS = 21, 5, 40, 2
+WAITS, WAITS_PAGES = PSendValue(PSend.AWAIT_KV), PSendValue(PSend.AWAIT_PAGES_KV)
+
+
+def key(chunk: int, peer: int) -> int:
+    return (chunk << 16) + peer
+
+
+def with_room(*, groups: int = GROUPS, work: PrefillWork | None = None, **changed: Any) -> PrefillRank:
+    """A rank in whose room 21 so much is done, and which has no send yet."""
+    rank = prefill(**changed)
+    value = rank.rooms[ROOM]
+    terms = replace(value.terms, layer_groups=groups)
+    rank.rooms[ROOM] = replace(value, tokens=TOKENS, prefix=PREFIX, terms=terms, work=work)
+    rank._out.clear()
+    return rank
+
+
+def made(rank: PrefillRank, *effects: Any) -> list[Any]:
+    """What is to be carried out elsewhere."""
+    rank._out.clear()
+    assert act(rank, *effects) == []
+    return list(rank._out)
+
+
+# ------------------------------------------------------------------------------------- gathers and writes
+def test_a_gather_and_a_write_name_their_link_their_region_and_their_tokens() -> None:
+    rank = with_room()
+    epoch = rank.links[4].epoch
+    about = ROOM, 5, 1
+    cut = 37, 3, GROUPS
+    assert made(rank, do.GatherChunk(*about, 2, 64, 7)) == [do.LaunchGather(*about, 4, epoch, 2, 64, 7, *cut)]
+    assert made(rank, do.MakeWrite(*about, 2, 64, 7)) == [do.PrepareWrite(*about, 4, epoch, 2, 64, 7, *cut)]
+    assert made(rank, do.MakePages(*about, b"page")) == [do.PreparePages(*about, 4, b"page", *cut)]
+    assert made(rank, do.MakePages(ROOM, 2, 0, b"page")) == [
+        do.PreparePages(ROOM, 2, 0, 3, b"page", PREFIX + GRID, GRID, GROUPS)
+    ]
+    rank.tombs[ROOM] = rank.rooms.pop(ROOM)
+    assert made(rank, do.MakePages(*about, b"page")) == [do.PreparePages(*about, 4, b"page", *cut)], "it drains"
+    del rank.link_of[SECOND, 1]
+    assert made(rank, do.GatherChunk(*about, 2, 64, 7)) == [do.LaunchGather(*about, 0, 0, 2, 64, 7, *cut)]
+
+
+def test_what_will_be_gathered_is_foreseen_of_the_oldest_rooms_into_the_slots_that_they_will_get(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rank = with_room(slots=3)
+    region = replace(WAITS, offset=64, grant=7)
+    rank.sends[11] = {key(0, 0): PSendValue(PSend.AWAIT_GRANT), key(1, 1): region, key(AUX_CHUNK, 0): WAITS_PAGES}
+    rank.sends[ROOM] = {key(5, 1): WAITS, key(4, 0): WAITS, key(3, 0): WAITS}
+    one = do.LaunchGather(11, 1, 1, 2, rank.links[2].epoch, 2, 64, 7, GRID, GRID, 1)
+    two = do.LaunchGather(ROOM, 5, 1, 4, rank.links[4].epoch, 1, 0, 0, 37, 3, GROUPS)
+    three = do.LaunchGather(ROOM, 4, 0, 3, rank.links[3].epoch, 0, 0, 0, 37, 3, GROUPS)
+    assert rank.foreseen() == [one, two, three]
+    act(rank, do.TakeSlot(12, 0, 0))
+    assert rank.foreseen() == [replace(one, slot=1), replace(two, slot=0)], "so many slots are free"
+    monkeypatch.setattr(of_sends, "OLDEST", 1)
+    assert rank.foreseen() == [replace(one, slot=1)]
+
+
+def test_what_will_be_written_over_pages_is_foreseen_as_many_as_may_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = with_room(page_writes=2)
+    rank.sends[11] = {key(0, 0): WAITS, key(1, 1): replace(WAITS_PAGES, pages=b"page")}
+    rank.sends[ROOM] = {key(5, 1): WAITS_PAGES, key(4, 0): WAITS_PAGES}
+    one = do.PreparePages(11, 1, 1, 2, b"page", GRID, GRID, 1)
+    assert rank.foreseen_pages() == [one, do.PreparePages(ROOM, 5, 1, 4, b"", 37, 3, GROUPS)]
+    monkeypatch.setattr(of_sends, "OLDEST", 1)
+    assert rank.foreseen_pages() == [one]
+
+
+# ------------------------------------------------------------------------------------------- which sends
+def opened(rank: PrefillRank, first: int, last: int, *, aux: bool) -> list[tuple[int, int, bool]]:
+    """(chunk, peer, ready) of the sends that a window opens."""
+    events = act(rank, do.OpenWindow(ROOM, first, last, aux))
+    assert all(isinstance(event, ev.SendOpened) and event.room == ROOM for event in events)
+    for event in events:
+        assert isinstance(event, ev.SendOpened)
+        costs = rank.estimate(ROOM, event.peer)
+        of_kv, of_aux = (rank.tells, False, costs.staged, costs.pages), (False, True, 0.0, 0.0)
+        given = (event.tells, event.aux, event.staged_cost, event.pages_cost)
+        assert given == (of_aux if event.chunk == AUX_CHUNK else of_kv)
+    return [(event.chunk, event.peer, event.ready) for event in events if isinstance(event, ev.SendOpened)]
+
+
+def test_a_window_opens_each_chunk_for_each_reader_and_says_whose_kv_is_there() -> None:
+    rank = with_room()
+    assert not rank.tells, "before its transport has said so"
+    every = [(chunk, peer) for chunk in (1, 2) for peer in (0, 1)]
+    assert opened(rank, 1, 3, aux=False) == [(*each, False) for each in every], "the engine is not at work"
+    rank = with_room(work=PrefillWork(produced=PREFIX + GRID))
+    rank.tells = True
+    assert opened(rank, 1, 3, aux=True) == [
+        (1, 0, True), (1, 1, True), (2, 0, False), (2, 1, False), (AUX_CHUNK, 0, False), (AUX_CHUNK, 1, False),
+    ]  # fmt: skip
+    rank = with_room(work=PrefillWork(aux=True, ahead=PREFIX + GRID, layers=1))
+    rank.tells = True
+    assert opened(rank, 0, 3, aux=True) == [
+        (0, 0, True), (0, 1, True), (1, 0, False), (1, 1, False), (2, 0, False), (2, 1, False),
+        (AUX_CHUNK, 0, True), (AUX_CHUNK, 1, True),
+    ], "the first layer of the first cell is there"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("readers", "aux_readers", "first", "last", "aux", "at_work"),
+    [
+        (0b11, 0b11, 0, 2, True, True), (0b11, 0, 0, 2, False, True), (0b11, 0, 2, 2, False, False),
+        (0, 0b10, 0, 2, True, True), (0, 0b10, 0, 2, False, False), (0, 0, 0, 2, True, False),
+        (0b10, 0b01, 2, 2, True, True),
+    ],
+)  # fmt: skip
+def test_a_room_is_at_work_from_its_first_send_on_and_until_its_last(
+    readers: int, aux_readers: int, first: int, last: int, aux: bool, at_work: bool
+) -> None:
+    rank = with_room()
+    rank.tells = True
+    terms = replace(rank.rooms[ROOM].terms, writes=readers, aux=aux_readers)
+    rank.rooms[ROOM] = replace(rank.rooms[ROOM], terms=terms)
+    found = opened(rank, first, last, aux=aux)
+    chunks = [(chunk, peer) for chunk in range(first, last) for peer in (0, 1) if readers >> peer & 1]
+    assert [each[:2] for each in found] == chunks + [
+        (AUX_CHUNK, peer) for peer in (0, 1) if aux and aux_readers >> peer & 1
+    ]
+    assert rank._groups == ({ROOM: SECOND} if at_work else {}) and bool(found) == at_work
+    rank._forget_group(ROOM)
+    rank._forget_group(12)
+    assert rank._groups == {}
+
+
+# ------------------------------------------------------------------------------------------- whose KV is there
+def told(rank: PrefillRank, effect: Any) -> list[tuple[str, int, int]]:
+    events: list[Any] = act(rank, effect)
+    assert all(event.room == ROOM for event in events)
+    return [(type(event).__name__, event.chunk, event.peer) for event in events]
+
+
+def test_sends_hear_of_their_kv_when_it_is_there_and_once() -> None:
+    sends = {key(chunk, peer): WAITS for chunk in range(6) for peer in (0, 1)}
+    sends |= {key(2, 1): replace(WAITS, kv=True), key(AUX_CHUNK, 0): PSendValue(PSend.AWAIT_AUX)}
+    for work, there in (
+        (PrefillWork(produced=PREFIX + GRID - 1), {}),
+        (PrefillWork(produced=PREFIX + GRID), {0: 2, 1: 2}),
+        (PrefillWork(produced=PREFIX + GRID, ahead=PREFIX + 2 * GRID, layers=1), {0: 2, 1: 2, 2: 1}),
+        (PrefillWork(produced=PREFIX + GRID, ahead=TOKENS, layers=2), {0: 2, 1: 2, 2: 1, 3: 2, 4: 2, 5: 2}),
+        (PrefillWork(produced=TOKENS), {0: 2, 1: 2, 2: 1, 3: 2, 4: 2, 5: 2}),
+    ):
+        rank = with_room(work=work)
+        rank.sends[ROOM], rank.sends[11] = dict(sends), {key(0, 0): WAITS}
+        peers = {2: (0, 1), 1: (0,)}
+        wanted = [("KvProduced", chunk, peer) for chunk, count in there.items() for peer in peers[count]]
+        assert told(rank, do.OfferKv(ROOM)) == wanted
+    rank = with_room(work=PrefillWork(produced=TOKENS))
+    assert told(rank, do.OfferKv(ROOM)) == told(rank, do.WithdrawKv(ROOM)) == told(rank, do.OfferAux(ROOM)) == []
+
+
+def test_of_a_rank_that_no_link_leads_to_no_layers_are_waited_for() -> None:
+    rank = with_room(work=PrefillWork(ahead=TOKENS, layers=2))
+    rank.sends[ROOM] = {key(0, 0): WAITS, key(0, 1): WAITS, key(0, 7): WAITS}
+    rank.peers[4].plan = None
+    assert told(rank, do.OfferKv(ROOM)) == [("KvProduced", 0, 0)]
+
+
+def test_sends_whose_kv_is_taken_back_hear_of_it() -> None:
+    rank = with_room(work=PrefillWork(produced=PREFIX + GRID, ahead=PREFIX + 2 * GRID, layers=1))
+    there = replace(WAITS, kv=True)
+    rank.sends[ROOM] = {key(chunk, peer): there for chunk in range(6) for peer in (0, 1)}
+    rank.sends[ROOM] |= {key(5, 0): WAITS, key(AUX_CHUNK, 0): PSendValue(PSend.AWAIT_AUX)}
+    wanted = [("KvWithdrawn", chunk, peer) for chunk in (3, 4, 5) for peer in (0, 1) if (chunk, peer) != (5, 0)]
+    assert told(rank, do.WithdrawKv(ROOM)) == wanted
+
+
+def test_aux_rows_and_ends_are_told_to_the_sends_of_the_room() -> None:
+    rank = with_room(work=PrefillWork())
+    rank.sends[11] = {key(AUX_CHUNK, 0): PSendValue(PSend.AWAIT_AUX)}
+    keys = [(0, 0), (0, 1), (1, 0), (AUX_CHUNK, 0), (AUX_CHUNK, 1)]
+    rank.sends[ROOM] = {key(*each): PSendValue(PSend.AWAIT_AUX) for each in keys}
+    assert act(rank, do.OfferAux(ROOM)) == [ev.AuxReady(ROOM, AUX_CHUNK, 0), ev.AuxReady(ROOM, AUX_CHUNK, 1)]
+    assert act(rank, do.StopSends(ROOM)) == [*(ev.SendStopped(ROOM, *each) for each in keys), ev.SendsStopped(ROOM)]
+    assert act(rank, do.StopSends(22)) == [ev.SendsStopped(22)]
+
+
+def test_an_aux_row_goes_by_its_room_s_link_while_that_is_up_with_the_room_s_trace() -> None:
+    rank = prefill()
+    rank.handle(ev.EngineOpened(31, 8, ev.Claim(FIRST), b"00-trace"), 0.0)
+    for link in (1, 2):
+        say(rank, link, msg.Open(8, 0), 31)
+    assert made(rank, do.SendAux(31, 1)) == [do.TransmitAux(2, rank.links[2].epoch, 31, rank.rooms[31].traceparent)]
+    assert rank.rooms[31].traceparent == b"00-trace"
+    lose(rank, 2)
+    assert made(rank, do.SendAux(31, 1)) == [] and len(made(rank, do.SendAux(31, 0))) == 1
