@@ -332,6 +332,16 @@ def test_a_window_that_is_opened_twice_is_missed() -> None:
         assert "S2" in broken(proof_of(prefill_room, PRoom.OPEN, ev.SendFinished))
 
 
+@pytest.mark.parametrize(("table", "state", "event"), [
+    (decode_room, DRoom.OPEN, ev.AuxLanded), (decode_room, DRoom.AWAIT_PEERS, ev.PeerReady),
+    (prefill_room, PRoom.OPEN, ev.PeerOpened), (prefill_room, PRoom.AWAIT_PEERS, ev.PeerOpened),
+])  # fmt: skip
+def test_a_room_that_is_given_its_time_for_what_does_not_get_on_is_missed(table: Any, state: Any, event: Any) -> None:
+    with TablePatch() as bench:
+        bench.change(table, bench.rows(table, state, event, None), again=True)
+        assert "L1" in broken(proof_of(table, state, event))
+
+
 #: what is assumed between the rooms, and a pair that leans on it
 LEANS: dict[Any, tuple[str, Any, type[Event]]] = {
     between_rooms.opens_with_its_ranks: (rooms.DECODE, DRoom.UNKNOWN, ev.RoomOpened),

@@ -8,13 +8,14 @@ last byte of a write comes to its place (`IN_PLACE`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from time import process_time
 from typing import Any
 
 import z3
 from msgspec.structs import replace
 
-from kvproto.fsm.claims import Claims, Step, sentence
+from kvproto.fsm.claims import Claim, Claims, Step, sentence
 from kvproto.protocol.invariants import ends as between
 from kvproto.protocol.invariants.decode_grant import grant_claims
 from kvproto.protocol.invariants.ends import Ends, Net
@@ -23,7 +24,7 @@ from kvproto.protocol.timing import Timing
 from kvproto.prove.proof import INVARIANT, RAISES, Failure, PairProof, TableProver, told
 from kvproto.prove.steps import NOW, Pair, walk
 from kvproto.prove.terms import Facts, forget, formula, landmarks
-from kvproto.prove.values import Maker, shown
+from kvproto.prove.values import Maker, parts, shown
 
 NAME, IN_PLACE = "ends", "in place"
 
@@ -34,6 +35,7 @@ class EndsProver:
     def __init__(self) -> None:
         timing = Timing()
         self.provers = {"send": TableProver(send_claims, timing), "grant": TableProver(grant_claims, timing)}
+        self._written: dict[tuple[Any, ...], tuple[Any, Any, list[Any]]] = {}
 
     def prove(self) -> Iterator[PairProof]:
         """Every step of either end, and the one of the transport."""
@@ -55,7 +57,7 @@ class EndsProver:
             seen = claims.ghost() if initial else one(maker, claims.ghost, f"{side}'")
             mine = {"send": value, "sent": seen} if side == "send" else {"grant": value, "held": seen}
             ends = self._ends(maker, **mine)
-            solver = _solver(ends, maker)
+            solver = self._solver(ends, maker)
             for claim in claims.assumptions:
                 if not claim.about or pair.event in claim.about:
                     add(solver, lambda test=claim.test: test(value, event, seen))
@@ -100,7 +102,7 @@ class EndsProver:
         found, maker = PairProof(NAME, IN_PLACE, possible=True), Maker()
         forget()
         ends = self._ends(maker)
-        solver = _solver(ends, maker)
+        solver = self._solver(ends, maker)
         add(solver, lambda: bool(ends.sent.writes))
         step = Step(ends.send, None, ends.send, (), NOW, ends.sent, ends.sent)
         after = replace(ends, net=replace(ends.net, in_place=True))
@@ -109,6 +111,26 @@ class EndsProver:
             found.failures = [*found.failures, lost]
         found.ways = 1
         return found
+
+    def _solver(self, ends: Ends, maker: Maker) -> Any:
+        solver = z3.SimpleSolver()
+        for claims, value, seen in ((send_claims, ends.send, ends.sent), (grant_claims, ends.grant, ends.held)):
+            solver.add(*self._own(claims, value, seen))
+        for fact in between.INVARIANT:
+            add(solver, lambda fact=fact: fact(ends))
+        solver.add(*maker.facts)
+        return solver
+
+    def _own(self, claims: Claims[Any], value: Any, seen: Any) -> list[Any]:
+        """A table's own invariant; of an end that takes no step it is the same each time, and written once."""
+        key = (claims.table.name, *parts(value), *parts(seen))
+        if key not in self._written:
+            said: list[Any] = []
+            for claim in claims.invariant:
+                term, facts = formula(partial(_fulfils, claim, value, seen))
+                said += [term, *facts]
+            self._written[key] = value, seen, said  # with both, so that their terms stay what they are
+        return self._written[key][2]
 
     def _ends(self, maker: Maker, **known: Any) -> Ends:
         made: dict[str, Any] = {
@@ -135,16 +157,8 @@ def one(maker: Maker, kind: type[Any], name: str, **fixed: Any) -> Any:
     return made
 
 
-def _solver(ends: Ends, maker: Maker) -> Any:
-    solver = z3.SimpleSolver()
-    for claims, value, seen in ((send_claims, ends.send, ends.sent), (grant_claims, ends.grant, ends.held)):
-        for claim in claims.invariant:
-            add(solver, lambda claim=claim, value=value, seen=seen: (
-                bool(claim.about) and value.state not in claim.about) or claim.test(value, seen))  # fmt: skip
-    for fact in between.INVARIANT:
-        add(solver, lambda fact=fact: fact(ends))
-    solver.add(*maker.facts)
-    return solver
+def _fulfils(claim: Claim, value: Any, seen: Any) -> bool:
+    return (bool(claim.about) and value.state not in claim.about) or claim.test(value, seen)
 
 
 def add(solver: Any, question: Any) -> None:

@@ -76,7 +76,7 @@ def _heard(maker: Maker, message: type[Any]) -> HeardMessage:
     heard = HeardMessage(_Edge())
     heard.link, heard.peer = Number(z3.Int("link")), Number(z3.Int("peer"))  # type: ignore[assignment]
     heard.epoch, heard.room = Number(z3.Int("epoch")), Number(z3.Int("room"))  # type: ignore[assignment]
-    heard.terms, heard.value = Terms(1, 1, 1, 1, 1), _Marks()
+    heard.terms, heard.value, heard.place = Terms(1, 1, 1, 1, 1), _Marks(), b""
     (heard.body,) = maker.variants(message, "said")
     return heard
 

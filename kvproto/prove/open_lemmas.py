@@ -41,8 +41,10 @@ OPEN = (
     ),
     OpenLemma(
         "everything_ends",
-        "Whatever waits goes on or ends (L1 to L5).  (What each step owes to it is proved: when a time begins anew and "
-        "by which timer, what is counted, who is told to stop.)",
+        "Whatever waits goes on or ends (L1 to L5).  (Proved is what each step owes to it, and that a room at work "
+        "gets its time anew for what gets on alone, of which there is so much: chunks are granted and opened once, "
+        "land and end once.  So a room that does not get on ends.  Open is that rooms get on where nothing fails, and "
+        "that what drains is answered.)",
         "both questions of liveness are asked of the whole graph of every world that keeps it; the timed worlds have "
         "bounds in seconds",
         ("2p2d-2x2-.*", "2p1d-2x2-.*", "1p2d-2x2-.*", "timed-.*"),

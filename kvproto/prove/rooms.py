@@ -16,7 +16,6 @@ from functools import partial
 from time import process_time
 from typing import Any
 
-import msgspec
 import z3
 from msgspec.structs import replace
 
@@ -31,8 +30,8 @@ from kvproto.protocol.timing import Timing
 from kvproto.prove.ends import add, broken, one
 from kvproto.prove.proof import INVARIANT, Failure, PairProof, TableProver, told
 from kvproto.prove.steps import NOW, Pair, walk
-from kvproto.prove.terms import Term, Ways, forget, formula
-from kvproto.prove.values import Maker, shown
+from kvproto.prove.terms import Ways, forget, formula
+from kvproto.prove.values import Maker, parts, shown
 
 NAME = "rooms"
 PREFILL, DECODE = "prefill", "decode"
@@ -124,7 +123,7 @@ class RoomsProver:
         self, solver: Any, before: Rooms, after: Rooms, step: Step, held: set[tuple[Any, ...]], found: PairProof
     ) -> bool:  # fmt: skip
         """It follows whatever the way's conditions are; asked once for all ways that lead to the same ends."""
-        key, trial = tuple(_parts(after)), PairProof(NAME, found.pair)
+        key, trial = tuple(parts(after)), PairProof(NAME, found.pair)
         if key not in held:
             if any(True for _ in self._judge(solver, [], before, after, step, trial)):
                 return False
@@ -146,7 +145,7 @@ class RoomsProver:
 
     def _invariant(self, rooms: Rooms) -> list[tuple[str, str, Any]]:
         """What it says of these, written once for all that are alike."""
-        key = tuple(_parts(rooms))
+        key = tuple(parts(rooms))
         if key not in self._written:
             says = [(fact, formula(partial(fact, rooms))[0]) for fact in between.INVARIANT]
             goals = [(INVARIANT, sentence(fact), term) for fact, term in says]
@@ -180,15 +179,6 @@ def start() -> PairProof:
     found = PairProof(NAME, "at first", possible=True, proved={INVARIANT: 1})
     found.failures = [Failure(NAME, "at first", INVARIANT, text, "", "", ()) for text in broken_]
     return found
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    """What a struct is made of, such that what is alike has like parts."""
-    if isinstance(value, msgspec.Struct):
-        for field in value.__struct_fields__:
-            yield from _parts(getattr(value, field))
-    else:
-        yield value.term.get_id() if isinstance(value, Term) else value
 
 
 def _end(side: str, value: Any, seen: Any) -> dict[str, Any]:

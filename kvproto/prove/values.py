@@ -18,7 +18,7 @@ import msgspec
 import z3
 
 from kvproto.fsm.vocabulary import State
-from kvproto.prove.terms import SET, Bits, Choice, Facts, Number, Opaque, Truth
+from kvproto.prove.terms import SET, Bits, Choice, Facts, Number, Opaque, Term, Truth
 
 #: fields that are sets, where the code has a mask
 MASKS = frozenset(
@@ -100,6 +100,15 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
     if found is None:
         found = _kept[kind] = typing.get_type_hints(kind)
     return found
+
+
+def parts(value: Any) -> Iterator[Any]:
+    """What a struct is made of; what is alike has like parts, as long as the terms are kept that they are of."""
+    if isinstance(value, msgspec.Struct):
+        for field in value.__struct_fields__:
+            yield from parts(getattr(value, field))
+    else:
+        yield value.term.get_id() if isinstance(value, Term) else value
 
 
 def shown(value: Any, model: Any) -> str:

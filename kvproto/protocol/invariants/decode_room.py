@@ -119,9 +119,9 @@ def a_count_is_of_its_set(v: V, g: Seen) -> bool:
 
 @holds(*LIVE, S.DONE)
 def grants_are_of_chunks_to_come(v: V, g: Seen) -> bool:
-    """What has a grant is a chunk of the plan, and has not landed."""
+    """What has a grant is a chunk of the plan, and has not landed; what has landed is one, too."""
     every = (1 << chunks_of(v)) - 1
-    return apart(g.granted, g.landed) and within(g.granted, every)
+    return apart(g.granted, g.landed) and within(g.granted, every) and within(g.landed, every)
 
 
 @holds(S.UNKNOWN, *BEGUN, S.DONE)
@@ -289,6 +289,17 @@ def one_grant_a_chunk(step: Step, effect: ev.StagingRequested | ev.PagesRequeste
 def has_its_time_when_it_moves(step: Step, effect: object) -> bool:
     """A room of which a chunk is asked for, or whose aux row lands, is given its whole time again, if it is not over."""
     return step.after.state is S.DONE or patient_anew(step.after)
+
+
+@promises("L1")
+def has_its_time_for_progress_alone(step: Step) -> bool:
+    """While it stays in a state its time, and what is counted, begins anew only with a chunk that is granted, or lands, for
+    the first time, or with the aux row; else it was asked, and that is counted: so a room ends that does not get on."""
+    before, after, seen, then = step.before, step.after, step.seen, step.then
+    if after.state is not before.state or before.state not in LIVE or isinstance(step.event, ev.TimerFired):
+        return True
+    anew = timed_anew(after) or work(after).tries < work(before).tries
+    return not anew or then.ever != seen.ever or then.landed != seen.landed or bool(then.row) != bool(seen.row)
 
 
 @promises("L1", on=(ev.ChunkLanded, ev.RoomRenewed))

@@ -322,6 +322,27 @@ def has_its_time_when_a_send_ends(step: Step) -> bool:
     return not moves or timed_anew(after)
 
 
+@promises("L1")
+def has_its_time_for_progress_alone(step: Step) -> bool:
+    """While it stays in a state its time begins anew only with a word of its engine that says something new, with a send
+    that ends, or where it waits with a decode rank's word that it will come: so a room ends that does not get on."""
+    before, after = step.before, step.after
+    if after.state is not before.state or before.state not in (S.AWAIT_ENGINE, *LIVE) or not timed_anew(after):
+        return True
+    waits = before.state in (S.AWAIT_ENGINE, S.AWAIT_PEERS) and isinstance(step.event, ev.PeerAnnounced)
+    moves = before.state is S.OPEN and step.effects and isinstance(
+        step.event, ev.TokensProduced | ev.AuxProvided | ev.TokensWithdrawn
+    )
+    return waits or bool(moves) or isinstance(step.event, ev.SendFinished)
+
+
+@promises("L1", on=(ev.TimerFired,))
+def ends_in_time(step: Step) -> bool:
+    """A room whose time is over ends; one that has ended tells it once more, or no more."""
+    over = step.after.state in (S.AWAIT_NOTED, S.FAILED, S.ABORTED)
+    return over if step.before.state is S.AWAIT_NOTED else step.after.state is S.DRAINING
+
+
 @promises("L1", on=(ev.TimerFired,))
 def counts_how_often_it_tells(step: Step) -> bool:
     """Each time that the decode ranks are told once more is counted."""
