@@ -81,7 +81,7 @@ def drive(driver: Driver, machine: Machine[Any], value: Any, event: Event, *, pa
     assert first == (NOW, row, event, value, new)
     if not more:
         assert out == [effect for effect in effects if type(effect) not in driver.inner]
-        assert store.get(key) == (None if machine.ends[new.state] and new is not value else new)
+        assert store.get(key) == (None if new.state in machine.table.final and new is not value else new)
         assert new.due >= value.due or store.wheel.next == new.due or new.due == float("inf")
 
 

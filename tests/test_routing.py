@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvproto.fsm.driver import steps
 from kvproto.fsm.party import Member, Party
 from kvproto.fsm.routing import Fact, Route, Routes
 from kvproto.fsm.table import Table, Value
@@ -176,6 +177,7 @@ def test_a_party_notes_each_message_that_comes_and_leaves_with_its_number() -> N
     assert sent == [(Transmit(peer, Tell(2)), number) for peer, number in ((1, 1), (2, 2), (3, 1))]
     party.receive(3, Tell(1), 6.0)
     assert (len(party.trace), party.trace[0]) == (11, second), "a trace keeps so many entries"
+    assert [step[2] for step in steps(party.trace)] == [Asked(1), Asked(2), Counted(3)]
 
 
 def test_a_party_knows_the_others_and_whom_it_is_told_to_speak_to() -> None:

@@ -17,6 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from kvproto.fsm.driver import OVER, Driver, steps
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.machine_code import step_code
 from kvproto.fsm.table import Row, Table, Value
 from kvproto.fsm.timer_wheel import INFINITY, QUANTUM
 from kvproto.fsm.timing import Timer, Timers
@@ -125,6 +127,10 @@ def tell(v: Job, e: Any) -> Told:
     return Told(e.whole, e.key, v.n)
 
 
+def either(v: Job, e: Poke) -> Say | Mark:
+    return said(v, e) if e.n == 1 else marked(v, e)
+
+
 def jobs(tombstones: bool) -> Table[Job]:
     """A table with each kind of row: of the initial state, of one that ends, of timers that back off or are its own."""
     table = Table(
@@ -135,7 +141,7 @@ def jobs(tombstones: bool) -> Table[Job]:
     busy = S.WAIT, S.RETRY, S.OWN, S.IDLE
     table.opens(S.NEW, Begin, S.WAIT, do=(said,))
     table.row(S.NEW, Stop, S.OVER, do=(said,))
-    table.row(S.NEW, Poke, when=odd, do=(said,))
+    table.row(S.NEW, Poke, when=odd, do=(either,))
     table.ignore(S.NEW, (Poke, Ended), "of nobody")
     table.refuse(busy, Begin, "twice")
     table.row(S.WAIT, Poke, S.RETRY, when=odd, do=(marked, said, tell))
@@ -166,6 +172,13 @@ def echoes() -> Table[Any]:
     return table
 
 
+class Fired(msgspec.Struct, frozen=True):
+    """One step: as a driver's trace has it, and what it leaves behind."""
+
+    step: tuple[float, Row | None, Event, Any, Any]
+    effects: tuple[Any, ...]
+
+
 class Reader:
     """A driver by definition, of one table of jobs and one of echoes; the key of either is (whole, key)."""
 
@@ -178,7 +191,7 @@ class Reader:
         self.forgotten: list[tuple[int, int]] = []
         self.wholes: list[int] = []
         self.marks: list[int] = []
-        self.steps: list[tuple[float, Row | None, Event, Any, Any]] = []
+        self.fired: list[Fired] = []
 
     def handle(self, *events: Event, now: float) -> list[Effect]:
         queue, out = deque(events), list[Effect]()
@@ -204,22 +217,22 @@ class Reader:
             self.timer_ends[store, state.name, OVER if left is None else left.state.name] += 1
         return out
 
-    def _step(self, store: str, event: Any, now: float) -> list[Any]:
+    def _step(self, store: str, event: Any, now: float) -> tuple[Any, ...]:
         at, table = (store, event.whole, event.key), self.tables[store]
         value = self.values.get(at) or self.tombs.get(at) or table.value(table.initial)
         rows = (row for row in table.rows if row.source is value.state and row.event is type(event))
         row = next((row for row in rows if row.when is None or row.when(value, event, now)), None)
         if row is None or row.verb != "row":
-            self.steps.append((now, row, event, value, value))
             why = "no row for it" if row is None else row.why
-            told = Report(f"{table.name}: {event} in {value.state.name}", why)
-            return [] if row is not None and row.verb == "ignore" else [told]
+            told = (Report(f"{table.name}: {event} in {value.state.name}", why),)
+            self.fired.append(Fired((now, row, event, value, value), () if row and row.verb == "ignore" else told))
+            return self.fired[-1].effects
         new = row.let(value, event, now) if row.let else value
         if row.target is not row.source or row.again:
             new = replace(new, state=row.target, due=self._due(table, new, row, value, now))
-        self.steps.append((now, row, event, value, new))
+        self.fired.append(Fired((now, row, event, value, new), tuple(build(new, event) for build in row.do)))
         self._keep(store, at, row, new)
-        return [build(new, event) for build in row.do]
+        return self.fired[-1].effects
 
     def _due(self, table: Table[Any], new: Any, row: Row, old: Any, now: float) -> float:
         if row.target not in table.timers:
@@ -284,7 +297,7 @@ def ground(table: Table[Job], echo: Table[Any], *, parts: bool, bound: int = 0, 
         "jobs", table, **key, timer=Ended if parts else ended_at, bound=bound, tombs="over",
         restless=restless, ended=made.forgotten.append,
     )  # fmt: skip
-    made.driver.add("echoes", echo, **key)
+    assert made.driver.add("echoes", echo, **key) is made.driver.stores["echoes"].machine
     return made
 
 
@@ -295,10 +308,11 @@ def drawn(random: Random) -> Event:
 
 @pytest.mark.parametrize("restless", [False, True], ids=["", "restless"])
 @pytest.mark.parametrize(("parts", "bound"), [(False, 0), (False, 9), (True, 0)], ids=["flat", "tombs", "parts"])
-def test_a_driver_does_what_the_rows_say_one_after_the_other(parts: bool, bound: int, restless: bool) -> None:
+def test_drivers_and_steps_do_what_the_rows_say(parts: bool, bound: int, restless: bool) -> None:
     for seed in range(12):
         random, now = Random(seed), 0.0
         table, echo = jobs(tombstones=bound > 0), echoes()
+        machines = {each.name: Machine(each, Times()) for each in (table, echo)}
         reader, here = Reader(table, echo, bound), ground(table, echo, parts=parts, bound=bound, restless=restless)
         for _ in range(150):
             if random.random() < 0.4:
@@ -308,10 +322,15 @@ def test_a_driver_does_what_the_rows_say_one_after_the_other(parts: bool, bound:
             else:
                 events = [drawn(random) for _ in range(random.choice((1, 1, 2)))]
                 here.driver.trace.clear()
-                reader.steps.clear()
+                reader.fired.clear()
                 took = here.driver.handle(events[0], now, *events[1:])
                 assert took == reader.handle(*events, now=now)
-                assert [*steps(here.driver.trace)] == reader.steps
+                assert [*steps(here.driver.trace)] == [fired.step for fired in reader.fired]
+                for fired in reader.fired:
+                    machine = machines["echo" if isinstance(fired.step[2], Told) else "job"]
+                    at, row, event, value, new = fired.step
+                    assert machine.fire(value, event, at) == (row, new, fired.effects)
+                    assert machine.step(value, event, at) == (new, fired.effects)
             assert here.values() == reader.values
             soonest = min((value.due for value in reader.values.values()), default=INFINITY)
             assert here.driver.next_deadline <= soonest
@@ -353,6 +372,14 @@ def test_what_a_machine_is_given_it_hears_before_all_else() -> None:
     assert heard == [Say("Stop", 0), Say("Stop", 0), Say("Begin", 0)]
 
 
+def test_what_nobody_has_heard_yet_can_be_forgotten() -> None:
+    made = begun(0)
+    made.driver.give(Stop(0, 0))
+    made.driver.clear_pending()
+    assert made.driver.handle(Begin(1, 0), 0.0) == [Say("Begin", 0)]
+    assert made.driver.stores["jobs"].get((0, 0)).state is S.WAIT
+
+
 def test_a_tick_ends_so_many_timers_at_most_and_the_soonest_first() -> None:
     for parts in (False, True):
         made = begun(parts=parts)
@@ -381,6 +408,18 @@ def test_of_the_kinds_of_a_driver_the_one_whose_timer_is_due_first_comes_first()
         assert driver.timer_ends == {("early", "WAIT", "WAIT"): 1}
         driver.tick(1.0, 1)
         assert driver.timer_ends == {("early", "WAIT", "WAIT"): 1, ("late", "WAIT", "WAIT"): 1}
+
+
+def test_of_two_kinds_whose_timers_are_due_alike_the_one_that_was_added_first_comes_first() -> None:
+    driver = Driver(Times())
+    for name in ("one", "two", "three"):
+        driver.add(name, jobs(tombstones=False), whole_and_key, timer=ended_at)
+    for name in ("three", "one", "two"):
+        driver.stores[name].take[Begin](Begin(0, 0), 0.0)
+    for name in ("one", "two", "three"):
+        driver.timer_ends.clear()
+        driver.tick(slots(0.5), 1)
+        assert driver.timer_ends == {(name, "WAIT", "WAIT"): 1}
 
 
 def test_an_event_of_two_kinds_goes_to_the_one_that_the_owner_names_or_to_what_takes_it() -> None:
@@ -446,6 +485,22 @@ def test_a_restless_machine_has_one_key_that_counts_and_none_when_it_has_ended(p
     assert jobs_.wheel.slots == {}
 
 
+def test_what_is_written_beforehand_is_written_once_for_all_drivers() -> None:
+    for parts in (False, True):
+        table, echo = jobs(tombstones=False), echoes()
+        table.name, echo.name = "jobs that nobody else has", "echoes that nobody else has"
+        first, second, third = (ground(table, echo, parts=parts).driver for _ in range(3))
+        before = step_code.cache_info()
+        first.prepare()
+        written = step_code.cache_info()
+        assert written.misses - before.misses == len(table.pairs()) + len(echo.pairs())
+        second.prepare()
+        assert step_code.cache_info() == written
+        for driver in (first, second, third):
+            driver.handle(Begin(0, 0), 0.0, Poke(0, 0, 1), Poke(0, 0, 3), Stop(0, 0))
+        assert step_code.cache_info().misses == written.misses
+
+
 def test_a_report_names_the_table_the_event_the_state_and_the_reason() -> None:
     driver = begun(0).driver
     (report,) = driver.handle(Begin(0, 0), 0.0)
@@ -456,6 +511,21 @@ def test_a_report_names_the_table_the_event_the_state_and_the_reason() -> None:
     (report,) = driver.handle(Told(0, 0, 1), 0.0)
     assert report == Report("echo: Told(whole=0, key=0, n=1) in GONE", "no row for it")
     assert driver.trace[-1][1] is None
+
+
+def test_a_timer_ends_on_the_next_slot_and_what_ends_alike_is_one_number() -> None:
+    """Exactly: at a two-thousandth of a slot to either side of each edge, whatever was asked before."""
+    machine = Machine(jobs(tombstones=False), Times(wait=Timer(0.3, longest=1.0)))
+    random, at = Random(3), [n * QUANTUM / 2048 for n in range(4 * 2048)]
+
+    def due(now: float) -> float:
+        return float(machine.fire(machine.initial, Begin(0, 0), now)[1].due)
+
+    for around in (0.0, 77.0):
+        for now in (*at, *random.sample(at, 2000)):
+            assert due(around + now) == slots(around + now + 0.3)
+    within = [QUANTUM * (200 + tenth / 10) - 0.3 for tenth in range(1, 10)]
+    assert len({id(each) for each in [machine.fire(machine.initial, Begin(0, 0), now)[1].due for now in within]}) == 1
 
 
 def test_a_table_with_timers_needs_an_event_for_their_end() -> None:

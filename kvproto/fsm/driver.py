@@ -178,4 +178,4 @@ class Driver:
 
 def steps(trace: Iterable[Any]) -> Iterator[Step]:
     """The steps among the entries of a trace."""
-    return (entry for entry in trace if type(entry) is tuple and len(entry) == STEP)
+    return (entry for entry in trace if len(entry) == STEP)

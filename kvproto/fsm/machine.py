@@ -44,8 +44,6 @@ class Machine(Generic[V]):
         self.table, self.made_of = table, parts(table)
         self.initial: V = table.value(table.initial)
         self.timers: dict[int, Timer] = {s: timing.named(name) for s, name in table.timers.items()}
-        #: by state: whether it ends the machine
-        self.ends = [state in table.final for state in table.states]
         self._dues = [_due(self.timers.get(state)) for state in table.states]
         self.timed = tuple(due is not None for due in self._dues)
         self.periods: Periods = tuple(table.periods.get(state) for state in table.states)
