@@ -1,0 +1,402 @@
+"""The simulated world by itself: what it carries, in which order time passes there, and that its judges do judge."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from support.stories import GRID, QUICK, layout
+
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.states import Cause, DLink, PLink
+from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.sim.member import FaultChances, MessageUnderWay, PendingWork, SimulatedRank
+from kvproto.sim.world import SimulatedWorld
+
+ROOM, TOKENS = 100, 20
+WRITE = do.PrepareWrite
+
+
+def world(prefill: int = 1, decode: int = 1, *, seed: int = 0, up: bool = True, **chances: Any) -> SimulatedWorld:
+    made = SimulatedWorld(
+        seed, layout(prefill), layout(decode), grid=GRID, settings=Settings(timing=QUICK, ring_bytes=1 << 20),
+        chances=FaultChances(**chances),
+    )  # fmt: skip
+    if up:
+        made.calm()
+    return made
+
+
+def whole(at: SimulatedWorld, room: int = ROOM) -> None:
+    """A room from its beginning to its end."""
+    at.open_all(room, TOKENS)
+    at.produce_all(room, TOKENS)
+    at.calm()
+
+
+def in_flight(at: SimulatedWorld) -> PendingWork:
+    """A room's first write, which does not end by itself."""
+    at.chances = FaultChances(write_hangs=1.0)
+    at.open_all(ROOM, TOKENS)
+    at.produce_all(ROOM, TOKENS)
+    at.calm()
+    return next(job for job in at.jobs if job.write is not None)
+
+
+# --------------------------------------------------------------------------------------------------- who there is
+def test_ranks_are_wired_up_and_called_when_it_begins() -> None:
+    at = world(2, 4)
+    assert [*at.nodes] == [("P", 0), ("P", 1), *(("D", index) for index in range(4))]
+    assert [node.name for node in at.nodes.values()] == ["P0", "P1", "D0", "D1", "D2", "D3"]
+    for node in at.nodes.values():
+        kind = (PLink.UP, 2) if node.side == "P" else (DLink.UP, 1)
+        assert [link.state for link in node.rank.links.values()] == [kind[0]] * kind[1]
+    assert all(node.place == node.name.encode() for node in at.nodes.values())
+    assert at.prefill(1) is at.nodes["P", 1].rank and at.decode(3) is at.nodes["D", 3].rank
+    assert [rank.rank.incarnation for rank in at.nodes.values()] == [1, 2, 3, 4, 5, 6]
+    assert (at.mail, at.jobs, at.idle(), at.reports) == ([], [], [], [])
+
+
+def test_a_room_ends_well_and_nothing_is_left() -> None:
+    at = world(2, 1)
+    assert not at.settled(ROOM) or not any(node.opened for node in at.nodes.values())
+    at.open_all(ROOM, TOKENS)
+    assert not at.settled(ROOM)
+    at.produce_all(ROOM, TOKENS)
+    at.calm()
+    assert at.settled(ROOM) and at.idle() == []
+    for node in at.nodes.values():
+        assert (node.outcomes, node.released, node.opened) == ({ROOM: Cause.NONE}, {ROOM}, {ROOM})
+    assert len(at.posted) == 2 * 3, "both writers, three chunks"
+    assert {name for name, _ in at.flying} == {"P0", "P1"} and not any(at.flying.values())
+
+
+def test_without_its_aux_row_a_room_goes_on() -> None:
+    at = world()
+    at.open_all(ROOM, TOKENS)
+    at.produce_all(ROOM, TOKENS, aux=False)
+    at.calm()
+    assert not at.settled(ROOM)
+    at.raise_event("P", 0, ev.AuxProvided(ROOM))
+    at.calm()
+    assert at.settled(ROOM)
+
+
+def test_a_prefix_is_not_moved() -> None:
+    at = world()
+    at.open_all(ROOM, TOKENS, prefix=GRID)
+    at.produce_all(ROOM, TOKENS)
+    at.calm()
+    assert at.settled(ROOM) and len(at.posted) == 2
+
+
+def test_a_rank_that_starts_anew_is_another_life_and_what_it_had_under_way_lands_all_the_same() -> None:
+    at = world()
+    job = in_flight(at)
+    at.raise_event("P", 0, ev.EngineOpened(ROOM + 1, TOKENS))
+    old = at.nodes["P", 0]
+    at.jobs += [PendingWork(old, ev.Gathered(ROOM, 0, 0)), PendingWork(at.nodes["D", 0], ev.Scattered(ROOM, 0))]
+    new = at.start("P", 0)
+    assert (new.life, new.name, new.place, new.rank.incarnation) == (1, "P0'", b"P0", 3)
+    assert not old.alive and new.alive and at.nodes["P", 0] is new and new.outcomes == {}
+    assert job in at.jobs and len(at.jobs) == len([j for j in at.jobs if j.write]) + 1, "its kernels went with it"
+    again = at.start("D", 0)
+    assert (again.name, again.place, at.start("D", 0).name) == ("D0'", b"D0'", "D0''")
+    assert at.lives == 5
+
+
+def test_messages_are_the_rank_s_whose_place_it_is() -> None:
+    at = world()
+    at.mail_to(b"D0", b"P0", 5, ROOM, msg.Heartbeat())
+    at.mail_to(b"nowhere", b"P0", 5, ROOM, msg.Heartbeat())
+    assert at.mail == [MessageUnderWay("D", 0, b"P0", 5, ROOM, msg.Heartbeat())]
+
+
+@pytest.mark.parametrize(("chances", "copies"), [({"lose": 1.0}, 0), ({"repeat": 1.0}, 2), ({}, 1)])
+def test_messages_are_lost_or_come_twice(chances: dict[str, Any], copies: int) -> None:
+    at = world()
+    at.chances = FaultChances(**chances)
+    at.mail_to(b"D0", b"P0", 5, ROOM, msg.Heartbeat())
+    assert len(at.mail) == copies
+
+
+def test_what_is_certain_happens_and_what_is_not_possible_does_not() -> None:
+    at = world()
+    state = at.random.getstate()
+    assert not at.chance(0.0) and at.random.getstate() == state, "no number is drawn for it"
+    assert at.chance(1.0) and at.random.getstate() != state
+    assert {at.chance(0.5) for _ in range(50)} == {False, True}
+
+
+# ------------------------------------------------------------------------------------------------- how things go wrong
+@pytest.mark.parametrize(
+    ("chances", "kinds"),
+    [({}, {"Gathered"}), ({"gather_fails": 1.0}, {"GatherFailed"}), ({"gather_hangs": 1.0}, {"Gathered"})],
+)
+def test_a_gather_ends_fails_or_hangs(chances: dict[str, Any], kinds: set[str]) -> None:
+    at = world(up=True)
+    at.chances = FaultChances(**chances)
+    node = at.nodes["P", 0]
+    node.gather(do.LaunchGather(ROOM, 1, 0, 1, 5, 0, 0, 1, 0, GRID))
+    (job,) = at.jobs
+    assert {type(job.event).__name__} == kinds and job.hangs is ("gather_hangs" in chances) and job.write is None
+    assert (job.node, job.event) == (node, type(job.event)(ROOM, 1, 0))
+
+
+def write_of(at: SimulatedWorld, **changed: Any) -> WRITE:
+    """The write of the job in flight, as its machine asked for it."""
+    write = in_flight(at).write
+    assert isinstance(write, WRITE)
+    return replace(write, **changed)
+
+
+def test_a_post_is_taken_waits_is_refused_fails_or_is_in_doubt() -> None:
+    for chances, answer, event in (
+        ({"write_waits": 1.0}, ev.BatchDeferred, ev.BatchReady(ROOM, 9, 0, last=True)),
+        ({"write_refused": 1.0}, ev.BatchRefused, None),
+        ({"write_fails": 1.0}, None, ev.BatchFailed(ROOM, 9, 0, settled=True)),
+        ({"write_fails": 1.0, "doubt": 1.0}, None, ev.BatchFailed(ROOM, 9, 0, settled=False)),
+        ({}, None, ev.BatchCompleted(ROOM, 9, 0)),
+        ({"write_hangs": 1.0}, None, ev.BatchCompleted(ROOM, 9, 0)),
+    ):
+        at = world()
+        write, node = write_of(at, chunk=9), at.nodes["P", 0]
+        node.interpreter.unposted[ROOM, 9, 0] = write, 1
+        at.jobs.clear()
+        flying, at.chances = at.flying["P0", ROOM], FaultChances(**chances)  # type: ignore[arg-type]
+        assert node.post(write) is answer
+        assert [job.event for job in at.jobs] == ([] if event is None else [event])
+        assert [job.hangs for job in at.jobs] == ([] if event is None else ["write_hangs" in chances])
+        assert [job.write for job in at.jobs] == [write if type(event) is ev.BatchCompleted else None for _ in at.jobs]
+        assert at.flying["P0", ROOM] - flying == (answer is None)
+        assert (("P0", ROOM, 9, 0, 1) in at.posted) is (answer is None)
+
+
+def test_a_batch_in_doubt_is_in_flight_until_it_is_settled() -> None:
+    at = world()
+    write, node = write_of(at), at.nodes["P", 0]
+    key = write.room, write.chunk, write.peer
+    at.chances, at.jobs = FaultChances(), [PendingWork(node, ev.BatchFailed(*key, settled=False))]
+    before = at.flying["P0", ROOM]
+    at.finish(at.jobs[0])
+    assert at.flying["P0", ROOM] == before
+    settled = next(job for job in at.jobs if isinstance(job.event, ev.BatchSettled))
+    assert settled.event == ev.BatchSettled(*key)
+    at.finish(settled)
+    assert at.flying["P0", ROOM] == before - 1
+    at.jobs = [PendingWork(node, ev.BatchFailed(*key, settled=True))]
+    at.finish(at.jobs[0])
+    assert at.flying["P0", ROOM] == before - 2 and not [j for j in at.jobs if isinstance(j.event, ev.BatchSettled)]
+
+
+def test_a_wire_up_and_a_scatter_fail_where_they_are_to() -> None:
+    for fails in (0.0, 1.0):
+        at = world()
+        at.chances = FaultChances(wire_fails=fails, scatter_fails=fails)
+        at.nodes["P", 0].connect(do.Connect(3, 4, DECODE_GROUP, 0, b"", at.plan))
+        at.nodes["D", 0].scatter(do.LaunchScatter(ROOM, 2, PREFILL_GROUP, 1, 0, 0, GRID))
+        up, done = ((ev.WireFailed(3, 4, "no wire"), ev.ScatterFailed(ROOM, 2)) if fails
+                    else (ev.WiredUp(3, 4, "P0 3"), ev.Scattered(ROOM, 2)))  # fmt: skip
+        assert [job.event for job in at.jobs] == [up, done]
+
+
+def test_what_ends_together_is_heard_in_one_pass() -> None:
+    heard: list[tuple[Any, ...]] = []
+    for together in (0.0, 1.0):
+        at = world(2, 1)
+        at.chances = FaultChances(together=together)
+        node, other = at.nodes["P", 0], at.nodes["P", 1]
+        node.interpreter.handle = lambda *said: heard.append(said)  # type: ignore[method-assign]
+        first, second, hung, foreign = (
+            PendingWork(each, ev.Gathered(ROOM, at_, 0), hangs)
+            for each, at_, hangs in ((node, 0, False), (node, 1, False), (node, 2, True), (other, 3, False))
+        )
+        at.jobs = [foreign, hung, first, second]
+        at.finish(first)
+        assert at.jobs == ([foreign, hung] if together else [foreign, hung, second])
+    assert heard == [(ev.Gathered(ROOM, 0, 0), 0.0), (ev.Gathered(ROOM, 0, 0), 0.0, ev.Gathered(ROOM, 1, 0))]
+
+
+def test_a_dead_rank_hears_nothing_of_what_ends() -> None:
+    at = world()
+    job = in_flight(at)
+    at.start("P", 0)
+    job.node.interpreter.handle = lambda *_: pytest.fail("it is dead")  # type: ignore[method-assign]
+    at.finish(job)
+
+
+# ------------------------------------------------------------------------------------------------------------- time
+def test_time_passes_when_nothing_moves_and_when_it_is_drawn() -> None:
+    at = world(wait=0.0)
+    before = at.now
+    at.step()
+    assert at.now > before, "there is nothing else"
+    at.mail_to(b"D0", b"P0", 0, 0, msg.Heartbeat())
+    before = at.now
+    at.step()
+    assert at.now == before and b"P0" not in {parcel.place for parcel in at.mail}
+    at.chances = FaultChances(wait=1.0)
+    at.mail_to(b"D0", b"P0", 0, 0, msg.Heartbeat())
+    at.step()
+    assert at.now > before and len(at.mail) >= 1
+
+
+def test_what_hangs_ends_when_there_is_hurry() -> None:
+    at = world()
+    job = in_flight(at)
+    assert job.hangs and not at.settled(ROOM)
+    at.chances = FaultChances()
+    at.hurry()
+    assert not any(each.hangs for each in at.jobs)
+    at.calm()
+    assert at.settled(ROOM)
+
+
+def test_calm_lets_so_much_time_pass_and_every_timer_end_in_it() -> None:
+    at = world()
+    before, ends = at.now, Counter(at.decode(0).timer_ends)
+    at.calm(2.5)
+    assert at.now == pytest.approx(before + 2.5, abs=0.01) and at.now >= before + 2.5
+    assert at.decode(0).timer_ends != ends
+    assert all(node.rank.next_deadline > at.now for node in at.nodes.values())
+
+
+def test_a_run_counts_its_steps_and_one_that_does_not_end_says_where_it_is() -> None:
+    at = world(seed=7)
+    whole(at)
+    assert at.run(lambda: at.settled(ROOM)) == 0
+    at.open_all(ROOM + 1, TOKENS)
+    with pytest.raises(AssertionError, match=r"seed 7: not done after 3 steps, at .* s: \[.*rooms.*\]"):
+        at.run(lambda: False, steps=3)
+    at.produce_all(ROOM + 1, TOKENS)
+    took = at.run(lambda: at.settled(ROOM + 1))
+    assert took > 3
+
+
+def test_a_seed_is_one_schedule() -> None:
+    def told(seed: int) -> list[object]:
+        at = world(2, 1, seed=seed, up=False, lose=0.1, repeat=0.1, reorder=0.5)
+        at.open_all(ROOM, TOKENS)
+        at.produce_all(ROOM, TOKENS)
+        seen = list[object]()
+        for _ in range(150):
+            at.step()
+            seen.append((at.now, len(at.mail), len(at.jobs)))
+        return seen
+
+    assert told(1) == told(1) != told(2)
+
+
+def test_messages_overtake_each_other_only_where_they_may() -> None:
+    for reorder, wanted in ((0.0, [0, 1, 2, 3, 4, 5]), (1.0, None)):
+        at = world(seed=3)
+        at.chances, order = FaultChances(reorder=reorder, wait=0.0), list[int]()
+        hear = at.nodes["D", 0].interpreter
+        hear.hear = lambda place, epoch, room, body, now, number=None, order=order: order.append(epoch)  # type: ignore[method-assign,misc]
+        for epoch in range(6):
+            at.mail_to(b"D0", b"P0", epoch, 0, msg.Heartbeat())
+        while at.mail:
+            at.step()
+        assert sorted(order) == [0, 1, 2, 3, 4, 5] and (order == wanted if wanted else order != sorted(order))
+
+
+# ----------------------------------------------------------------------------------------------------------- judges
+def test_a_part_that_is_posted_twice_is_found() -> None:
+    at = world(seed=11)
+    write, node = write_of(at), at.nodes["P", 0]
+    at.note_posted(node, replace(write, chunk=7), 1)
+    at.note_posted(node, replace(write, chunk=7), 2)
+    with pytest.raises(AssertionError, match=r"seed 11: .* is posted twice"):
+        at.note_posted(node, replace(write, chunk=7), 1)
+
+
+def test_a_part_that_is_posted_after_its_room_s_release_is_found() -> None:
+    at = world(seed=11)
+    write, node = write_of(at), at.nodes["P", 0]
+    node.released.add(ROOM)
+    with pytest.raises(AssertionError, match=r"seed 11: .* after the release"):
+        at.note_posted(node, replace(write, chunk=7), 1)
+
+
+def test_a_part_that_lands_in_another_room_s_region_is_found() -> None:
+    at = world(seed=11)
+    job = in_flight(at)
+    assert isinstance(job.write, WRITE)
+    decode = at.decode(0)
+    grant = job.write.grant
+    for wrong in ((ROOM + 1, job.write.chunk), (ROOM, job.write.chunk + 1), None):
+        kept = decode.chunk_of.pop(grant)
+        if wrong is not None:
+            decode.chunk_of[grant] = wrong
+        with pytest.raises(AssertionError, match=r"seed 11: .* into a region of"):
+            at._landing(job.node, job.write)
+        decode.chunk_of[grant] = kept
+    at._landing(job.node, job.write)
+    decode.chunk_of.clear()
+    at._landing(job.node, replace(job.write, epoch=job.write.epoch + 1))
+    at._landing(job.node, do.PreparePages(ROOM, 0, 0, 1, b"", 0, GRID))
+    link = decode.link_of[PREFILL_GROUP, 0]
+    decode.links[link] = replace(decode.links[link], state=DLink.AWAIT_RETURN)
+    at._landing(job.node, job.write)
+
+
+def test_pages_that_are_released_in_flight_are_found() -> None:
+    at = world(seed=11)
+    in_flight(at)
+    at.look()
+    at.nodes["P", 0].released.add(ROOM)
+    with pytest.raises(AssertionError, match="seed 11: P0 released 100 in flight"):
+        at.look()
+
+
+def test_a_watermark_beyond_the_ring_s_own_is_found() -> None:
+    at = world(seed=11)
+    rank = at.prefill(0)
+    link = rank.link_of[DECODE_GROUP, 0]
+    round_, tail = at.decode(0).ring.mark
+    value = rank.links[link]
+    for seen in ((round_, tail), (round_, tail + 1), (round_ + 1, 0)):
+        rank.links[link] = replace(value, mark_round=seen[0], mark_tail=seen[1])
+        if seen == (round_, tail):
+            at.look()
+            continue
+        with pytest.raises(AssertionError, match="seed 11: a watermark of"):
+            at.look()
+        rank.links[link] = replace(rank.links[link], epoch=value.epoch + 1)
+        at.look()
+
+
+def test_a_second_outcome_and_a_second_release_are_found() -> None:
+    at = world(seed=11)
+    whole(at)
+    node = at.nodes["D", 0]
+    with pytest.raises(AssertionError, match=r"seed 11: a second outcome: .* on D0"):
+        node.hear_outcome(do.AnnounceOutcome(ROOM, Cause.NONE))
+    with pytest.raises(AssertionError, match="seed 11: a second release of 100 on D0"):
+        node.hear_released(ROOM)
+    node.hear_released(ROOM + 1)
+    assert node.released == {ROOM}, "nobody has opened the other one, and nobody waits for it"
+
+
+def test_what_is_left_is_told_by_rank_and_kind() -> None:
+    at = world()
+    in_flight(at)
+    left = {line.partition(": ")[0] + ": " + line.split(": ")[1] for line in at.idle()}
+    assert {"P0: rooms", "P0: sends", "P0: slots", "P0: slot_of", "P0: writes", "D0: rooms", "D0: grants", "D0: ring",
+            "D0: regions"} <= left  # fmt: skip
+
+
+def test_rows_are_counted_over_all_lives() -> None:
+    at = world()
+    whole(at)
+    fired = at.rows()
+    assert {row.source for row in fired if row.event is ev.RoomOpened} and at.fired.total() >= len(fired) > 30
+    at.start("D", 0)
+    at.start("P", 0)
+    assert fired <= at.rows()
+    node: SimulatedRank = at.nodes["P", 0]
+    assert not node.rank.trace, "and each is counted once"
