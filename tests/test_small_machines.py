@@ -99,6 +99,10 @@ def three(v: Job, e: Poke, now: float) -> bool:
     return e.n % 4 == 0
 
 
+def two(v: Job, e: Poke, now: float) -> bool:
+    return e.n == 2
+
+
 def more(v: Job, e: Ended, now: float) -> bool:
     return v.tries + 1 < e.tries
 
@@ -135,14 +139,17 @@ def jobs(tombstones: bool) -> Table[Job]:
     """A table with each kind of row: of the initial state, of one that ends, of timers that back off or are its own."""
     table = Table(
         "job", Job, S, initial=S.NEW, events=(Begin, Poke, Stop, Ended), final=(S.OVER,), tombstones=tombstones,
-        timers={S.WAIT: "wait", S.RETRY: "retry", S.OWN: "own"}, counted=(S.RETRY, S.OVER),
+        timers={S.NEW: "retry", S.WAIT: "wait", S.RETRY: "retry", S.OWN: "own"}, counted=(S.RETRY, S.OVER),
         tries=lambda v: v.tries, periods={S.OWN: lambda v: v.own},
     )  # fmt: skip
     busy = S.WAIT, S.RETRY, S.OWN, S.IDLE
     table.opens(S.NEW, Begin, S.WAIT, do=(said,))
     table.row(S.NEW, Stop, S.OVER, do=(said,))
     table.row(S.NEW, Poke, when=odd, do=(either,))
-    table.ignore(S.NEW, (Poke, Ended), "of nobody")
+    table.row(S.NEW, Poke, when=three, let=bumped, again=True)
+    table.row(S.NEW, Poke, when=two, let=bumped, do=(said,))
+    table.row(S.NEW, Ended, S.OVER)
+    table.ignore(S.NEW, Poke, "of nobody")
     table.refuse(busy, Begin, "twice")
     table.row(S.WAIT, Poke, S.RETRY, when=odd, do=(marked, said, tell))
     table.row(S.WAIT, Poke, when=three, let=bumped, do=(said,), again=True)
@@ -155,6 +162,7 @@ def jobs(tombstones: bool) -> Table[Job]:
     table.row(S.OWN, Poke, S.IDLE, when=odd)
     table.row(S.OWN, Poke, let=own, again=True)
     table.row(S.IDLE, Poke, S.WAIT, when=odd, let=bumped)
+    table.row(S.IDLE, Poke, S.NEW, when=three, do=(said,))
     table.ignore(S.IDLE, Poke, "it rests")
     table.row(busy, Stop, S.OVER, do=(said, marked))
     if tombstones:
@@ -248,7 +256,7 @@ class Reader:
         if row.target in table.counted and row.target is not row.source:
             self.entered[store, row.source.name, row.event.__name__, row.target.name] += 1
         if row.target not in table.final:
-            if row.target is not table.initial:
+            if row.target is not table.initial or at in self.values:  # what never left the initial state is nowhere
                 self.values[at] = new
         elif row.source not in table.final:
             self.values.pop(at, None)
@@ -285,7 +293,8 @@ class Ground(msgspec.Struct):
     forgotten: list[Any]
 
     def values(self) -> dict[tuple[str, int, int], Any]:
-        """As the reader has them."""
+        """As the reader has them, and no whole without parts."""
+        assert all(kept != {} for name in self.driver.stores for kept in getattr(self.driver, name).values())
         return {(name, *key): value for name, store in self.driver.stores.items() for key, value in store.items()}
 
 
@@ -370,6 +379,17 @@ def test_what_a_machine_is_given_it_hears_before_all_else() -> None:
     heard = made.driver.handle(Stop(0, 0), 0.0, Begin(0, 0))
     assert [type(step[2]) for step in steps(made.driver.trace)][-4:] == [Stop, Stop, Poke, Begin]
     assert heard == [Say("Stop", 0), Say("Stop", 0), Say("Begin", 0)]
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["flat", "parts"])
+def test_what_has_never_left_the_initial_state_is_nowhere_and_waits_for_nothing(parts: bool) -> None:
+    driver = begun(parts=parts).driver
+    for n in (1, 2, 4):
+        driver.handle(Poke(0, 0, n), 0.0)
+    assert (driver.jobs, driver.next_deadline) == ({}, INFINITY)  # type: ignore[attr-defined]
+    driver.handle(Begin(0, 0), 0.0, Poke(0, 0, 1), Poke(0, 0, 1), Poke(0, 0, 1), Poke(0, 0, 4))
+    assert driver.stores["jobs"].get((0, 0)).state is S.NEW, "and what has come back waits"
+    assert driver.tick(slots(0.25)) == [] and driver.jobs == {}  # type: ignore[attr-defined]
 
 
 def test_what_nobody_has_heard_yet_can_be_forgotten() -> None:
