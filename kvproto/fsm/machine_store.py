@@ -222,7 +222,7 @@ class MachineStore:
         if self.within is not None:
             return self._wake_parts(key, due, now)
         value = getattr(self.driver, self.store).get(key)
-        if value is None or value.due == INFINITY or (self.restless and self.wakes.get(key, due) != due):
+        if value is None or self.wakes.get(key, due) != due:
             return []
         out: list[Effect] = []
         if value.due <= now:
