@@ -20,6 +20,13 @@ def test_a_period_is_a_time(period: float) -> None:
         Timer(period)
 
 
+@pytest.mark.parametrize("longest", [-0.5, math.nan, math.inf, False])
+def test_a_longest_period_is_a_time_or_none(longest: float) -> None:
+    with pytest.raises(ValueError, match="longest"):
+        Timer(1.0, 1, longest)
+    assert Timer(1.0, 1, 0.0).longest == 0.0
+
+
 @pytest.mark.parametrize("tries", [0, -1, 1.5, True, "2"])
 def test_tries_are_a_number_of_times(tries: Any) -> None:
     with pytest.raises(ValueError, match="tries"):

@@ -556,6 +556,15 @@ def test_a_report_names_the_table_the_event_the_state_and_the_reason() -> None:
     assert driver.trace[-1][1] is None
 
 
+def test_a_timer_that_ends_again_and_again_waits_twice_as_long_up_to_its_longest() -> None:
+    for timer, periods in (
+        (Timer(0.5, 4, 3.0), [0.5, 1.0, 2.0, 3.0, 3.0]), (Timer(0.5, 4), [0.5, 0.5]), (Timer(3.0, 4, 1.0), [3.0, 3.0])
+    ):  # fmt: skip
+        assert [timer.after(times) for times in range(len(periods))] == periods
+    assert Timer(1.0, 1, 1e300).after(64) == Timer(1.0, 1, 1e300).after(5000) == 2.0**64
+    assert Times().named("own") == Timer(2.0)
+
+
 def test_a_timer_ends_on_the_next_slot_and_what_ends_alike_is_one_number() -> None:
     """Exactly: at a two-thousandth of a slot to either side of each edge, whatever was asked before."""
     machine = Machine(jobs(tombstones=False), Times(wait=Timer(0.3, longest=1.0)))
