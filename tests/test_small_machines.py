@@ -480,6 +480,8 @@ def test_values_are_put_back_and_their_timers_run_again(parts: bool, restless: b
         made.driver.handle(Begin(key, 0), at)
         made.driver.handle(Begin(key, 1), at + 0.2)
     made.driver.handle(Poke(11, 1, 1), 0.3)
+    made.driver.handle(Begin(12, 0), 0.3, Poke(12, 0, 1), Poke(12, 0, 8), Poke(12, 0, 1))
+    assert made.driver.stores["jobs"].get((12, 0)) == Job(S.IDLE, INFINITY, own=2.0), "and one that waits for nothing"
     kept = dict(made.driver.stores["jobs"].items())
     for after in (made, other):
         jobs_ = after.driver.stores["jobs"]
@@ -497,6 +499,7 @@ def test_values_are_put_back_and_their_timers_run_again(parts: bool, restless: b
         assert after.driver.timer_ends == {("jobs", "WAIT", "WAIT"): 3, ("jobs", "RETRY", "WAIT"): 1}
         jobs_.put_back({}, OrderedDict())
         assert after.driver.tick(100.0) == [], "of what is gone nothing comes"
+        assert jobs_.wheel.slots == {} and (restless or jobs_.wakes == {})
 
 
 def test_tombstones_are_put_back_with_the_values() -> None:
