@@ -21,10 +21,12 @@ ROOM, TOKENS = 100, 20
 WRITE = do.PrepareWrite
 
 
-def world(prefill: int = 1, decode: int = 1, *, seed: int = 0, up: bool = True, **chances: Any) -> SimulatedWorld:
+def world(
+    prefill: int = 1, decode: int = 1, *, seed: int = 0, up: bool = True, tells: bool = False, **chances: Any
+) -> SimulatedWorld:  # fmt: skip
     made = SimulatedWorld(
         seed, layout(prefill), layout(decode), grid=GRID, settings=Settings(timing=QUICK, ring_bytes=1 << 20),
-        chances=FaultChances(**chances),
+        chances=FaultChances(**chances), tells=tells,
     )  # fmt: skip
     if up:
         made.calm()
@@ -219,6 +221,55 @@ def test_what_ends_together_is_heard_in_one_pass() -> None:
         at.finish(first)
         assert at.jobs == ([foreign, hung] if together else [foreign, hung, second])
     assert heard == [(ev.Gathered(ROOM, 0, 0), 0.0), (ev.Gathered(ROOM, 0, 0), 0.0, ev.Gathered(ROOM, 1, 0))]
+
+
+def test_what_ends_alone_is_heard_alone() -> None:
+    at = world()
+    heard: list[tuple[Any, ...]] = []
+    at.chances, node = FaultChances(together=1.0), at.nodes["P", 0]
+    node.interpreter.handle = lambda *said: heard.append(said)  # type: ignore[method-assign]
+    at.jobs = [PendingWork(node, ev.Gathered(ROOM, 0, 0)), PendingWork(at.nodes["D", 0], ev.Scattered(ROOM, 0))]
+    at.finish(at.jobs[0])
+    assert heard == [(ev.Gathered(ROOM, 0, 0), 0.0)] and len(at.jobs) == 1
+
+
+def test_a_write_that_tells_is_heard_of_by_its_reader_first_and_then_by_its_writer() -> None:
+    at = world(tells=True)
+    assert at.prefill(0).tells and not world().prefill(0).tells
+    job = in_flight(at)
+    assert isinstance(job.write, WRITE)
+    at.mail.clear()
+    at.finish(job)
+    (parcel,) = at.mail
+    assert parcel == MessageUnderWay(
+        "D", 0, b"P0", job.write.epoch, ROOM, msg.StgNotify(job.write.chunk, job.write.grant)
+    )  # fmt: skip
+    assert at.jobs[-1] == PendingWork(job.node, job.event)
+    at.chances = FaultChances()
+    at.hurry()
+    at.calm()
+    assert at.settled(ROOM)
+
+
+def test_rows_are_counted_before_a_trace_forgets_them() -> None:
+    at = world()
+    decode, half = at.nodes["D", 0], (at.decode(0).trace.maxlen or 0) // 2
+    link = decode.rank.links[decode.rank.link_of[PREFILL_GROUP, 0]]
+
+    def message() -> None:
+        at.mail_to(b"D0", b"P0", link.epoch, 0, msg.Heartbeat())
+        at.deliver(len(at.mail) - 1)
+
+    def end() -> None:
+        at.jobs.append(PendingWork(decode, ev.Scattered(ROOM, 0)))
+        at.finish(at.jobs[-1])
+
+    for happens in (message, end, lambda: at.raise_event("D", 0, ev.Scattered(ROOM, 0)), lambda: at.pass_time(1.0)):
+        at.rows()
+        for _ in range(600):
+            happens()
+            assert len(decode.rank.trace) <= half
+    assert at.fired.total() > 600
 
 
 def test_a_dead_rank_hears_nothing_of_what_ends() -> None:

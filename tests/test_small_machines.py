@@ -512,6 +512,46 @@ def test_tombstones_are_put_back_with_the_values() -> None:
     begun(0).driver.stores["jobs"].put_back({}, OrderedDict())
 
 
+def stop_other(v: Job, e: Any) -> Stop:
+    return Stop(e.whole, 1 - e.key)
+
+
+def poke_other(v: Job, e: Any) -> Poke:
+    return Poke(e.whole, 1 - e.key, 4)
+
+
+@pytest.mark.parametrize("then", [stop_other, poke_other])
+def test_a_part_whose_timer_an_earlier_one_has_ended_or_moved_does_not_end(then: Any) -> None:
+    table = Table("pair", Job, S, initial=S.NEW, events=(Begin, Poke, Stop, Ended), timers={S.WAIT: "wait"},
+                  final=(S.OVER,))  # fmt: skip
+    table.opens(S.NEW, Begin, S.WAIT)
+    table.row(S.WAIT, Ended, S.OVER, do=(said, then))
+    table.row(S.WAIT, Poke, again=True)
+    table.row(S.WAIT, Stop, S.OVER)
+    table.ignore(S.NEW, (Poke, Stop), "gone")
+    driver = Driver(Times())
+    driver.add("pairs", table, by_key, within=by_whole)
+    driver.handle(Begin(9, 0), 0.0, Begin(9, 1))
+    assert driver.tick(slots(0.5)) == [Say("Ended", 0)] and driver.timer_ends.total() == 1
+    left = 0 if then is stop_other else 1
+    assert len(driver.tick(slots(slots(0.5) + 0.5))) == left and driver.next_deadline == INFINITY
+
+
+class Rang(TimerFired, frozen=True):
+    key: int
+    tries: int
+
+
+def test_a_timer_s_event_is_the_table_s_own_with_the_key_first() -> None:
+    table = Table("clock", Job, S, initial=S.NEW, events=(Stop, Begin, Rang), timers={S.WAIT: "wait"})
+    table.opens(S.NEW, Begin, S.WAIT)
+    table.row(S.WAIT, Rang, S.IDLE, do=(lambda v, e: Say("rang", 10 * e.key + e.tries),))
+    driver = Driver(Times())
+    driver.add("clocks", table, by_key)
+    driver.handle(Begin(9, 3), 0.0)
+    assert driver.tick(1.0) == [Say("rang", 34)]
+
+
 @pytest.mark.parametrize("parts", [False, True], ids=["flat", "parts"])
 def test_a_restless_machine_has_one_key_that_counts_and_none_when_it_has_ended(parts: bool) -> None:
     made = begun(0, parts=parts, restless=True)
