@@ -157,7 +157,8 @@ def jobs(tombstones: bool) -> Table[Job]:
     table.row(S.WAIT, Ended, when=more, let=tried, do=(said,))
     table.row(S.WAIT, Ended, S.OVER, do=(said, tell))
     table.row(S.RETRY, Ended, S.WAIT, let=tried)
-    table.row(S.RETRY, Poke, S.OWN, let=own, do=(said,))
+    table.row(S.RETRY, Poke, S.OWN, when=odd, let=own, do=(said,))
+    table.row(S.RETRY, Poke, let=bumped)
     table.row(S.OWN, Ended, S.IDLE, do=(tell, said))
     table.row(S.OWN, Poke, S.IDLE, when=odd)
     table.row(S.OWN, Poke, let=own, again=True)
@@ -480,8 +481,8 @@ def test_values_are_put_back_and_their_timers_run_again(parts: bool, restless: b
         made.driver.handle(Begin(key, 0), at)
         made.driver.handle(Begin(key, 1), at + 0.2)
     made.driver.handle(Poke(11, 1, 1), 0.3)
-    made.driver.handle(Begin(12, 0), 0.3, Poke(12, 0, 1), Poke(12, 0, 8), Poke(12, 0, 1))
-    assert made.driver.stores["jobs"].get((12, 0)) == Job(S.IDLE, INFINITY, own=2.0), "and one that waits for nothing"
+    made.driver.handle(Begin(12, 0), 0.3, Poke(12, 0, 1), Poke(12, 0, 7), Poke(12, 0, 1))
+    assert made.driver.stores["jobs"].get((12, 0)) == Job(S.IDLE, INFINITY, own=1.75), "and one that waits for nothing"
     kept = dict(made.driver.stores["jobs"].items())
     for after in (made, other):
         jobs_ = after.driver.stores["jobs"]
