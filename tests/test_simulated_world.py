@@ -181,7 +181,7 @@ def test_a_post_is_taken_waits_is_refused_fails_or_is_in_doubt() -> None:
 def test_a_batch_in_doubt_is_in_flight_until_it_is_settled() -> None:
     at = world()
     write, node = write_of(at), at.nodes["P", 0]
-    key = write.room, write.chunk, write.peer
+    key = write.room, 2, write.peer
     at.chances, at.jobs = FaultChances(), [PendingWork(node, ev.BatchFailed(*key, settled=False))]
     before = at.flying["P0", ROOM]
     at.finish(at.jobs[0])
@@ -249,6 +249,8 @@ def test_a_write_that_tells_is_heard_of_by_its_reader_first_and_then_by_its_writ
     at.hurry()
     at.calm()
     assert at.settled(ROOM)
+    at._notify_reader(job.node, replace(job.write, chunk=2, grant=5))
+    assert at.mail[-1].body == msg.StgNotify(2, 5)
 
 
 def test_rows_are_counted_before_a_trace_forgets_them() -> None:

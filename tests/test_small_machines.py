@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from kvproto.fsm.driver import OVER, Driver, steps
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.machine_code import step_code
+from kvproto.fsm.row_code import code_of
 from kvproto.fsm.table import Row, Table, Value
 from kvproto.fsm.timer_wheel import INFINITY, QUANTUM
 from kvproto.fsm.timing import Timer, Timers
@@ -667,6 +668,13 @@ def test_a_guard_is_a_guard_and_a_change_is_a_change_in_every_verb() -> None:
     table.refuse(S.WAIT, (Begin, Poke), "why", when=held)
     assert [(row.when, row.let, row.do) for row in table.rows] == [(odd, bumped, ())] * 2 + [(held, None, ())] * 4
     assert [row.verb for row in table.rows] == ["row"] * 2 + ["ignore"] * 2 + ["refuse"] * 2
+
+
+def test_of_an_effect_that_is_plainly_made_by_its_class_the_class_is_known() -> None:
+    table = Table("job", Job, S, initial=S.NEW, events=(Poke,), timers={})
+    table.row(S.WAIT, Poke, do=(said, marked, either, tell, lambda v, e: v))
+    ((code,), _) = code_of(tuple(table.rows), (False,) * 6, None, (None,) * 6)
+    assert [made for _, made in code.effects] == [Say, Mark, None, Told, None]
 
 
 def test_a_row_of_a_timer_starts_it_anew() -> None:
