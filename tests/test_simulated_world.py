@@ -392,7 +392,9 @@ def test_a_part_that_lands_in_another_room_s_region_is_found() -> None:
     decode.chunk_of.clear()
     at._landing(job.node, replace(job.write, epoch=job.write.epoch + 1))
     at._landing(job.node, do.PreparePages(ROOM, 0, 0, 1, b"", 0, GRID))
-    link = decode.link_of[PREFILL_GROUP, 0]
+    link = decode.link_of.pop((PREFILL_GROUP, 0))
+    at._landing(job.node, job.write)  # nobody whom it knows
+    decode.link_of[PREFILL_GROUP, 0] = link
     decode.links[link] = replace(decode.links[link], state=DLink.AWAIT_RETURN)
     at._landing(job.node, job.write)
 

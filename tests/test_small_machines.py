@@ -178,7 +178,7 @@ def echoes() -> Table[Any]:
     table = Table("echo", Value, E, initial=E.NONE, events=(Told,), timers={}, final=(E.GONE,))
     table.opens(E.NONE, Told, E.HEARD)
     table.row(E.HEARD, Told, E.GONE, when=lambda v, e, now: e.n % 2 == 0, do=(lambda v, e: Say("gone", e.n),))
-    table.ignore(E.HEARD, Told, "heard")
+    table.ignore(E.HEARD, Told, "heard", when=lambda v, e, now: e.n % 3 == 0)  # and for the rest there is no row
     return table
 
 
@@ -610,6 +610,18 @@ def test_a_timer_that_ends_again_and_again_waits_twice_as_long_up_to_its_longest
     assert Times().named("own") == Timer(2.0)
 
 
+def test_a_timer_whose_ends_nobody_counts_waits_as_long_each_time() -> None:
+    table = Table("job", Job, S, initial=S.NEW, events=(Begin, Rang), timers={S.WAIT: "wait"})
+    table.opens(S.NEW, Begin, S.WAIT)
+    table.row(S.WAIT, Rang, do=(said,))
+    driver, due = Driver(Times()), 0.0
+    driver.add("jobs", table, by_key)
+    driver.handle(Begin(0, 0), 0.0)
+    for _ in range(4):
+        due = slots(due + 0.5)
+        assert driver.next_deadline == due and driver.tick(due) == [Say("Rang", 0)]
+
+
 def test_a_timer_ends_on_the_next_slot_and_what_ends_alike_is_one_number() -> None:
     """Exactly: at a two-thousandth of a slot to either side of each edge, whatever was asked before."""
     machine = Machine(jobs(tombstones=False), Times(wait=Timer(0.3, longest=1.0)))
@@ -672,7 +684,7 @@ def test_a_guard_is_a_guard_and_a_change_is_a_change_in_every_verb() -> None:
 
 def test_of_an_effect_that_is_plainly_made_by_its_class_the_class_is_known() -> None:
     table = Table("job", Job, S, initial=S.NEW, events=(Poke,), timers={})
-    table.row(S.WAIT, Poke, do=(said, marked, either, tell, lambda v, e: v))
+    table.row(S.WAIT, Poke, do=(said, marked, either, tell, lambda v, e: v.n))  # type: ignore[arg-type, return-value]
     ((code,), _) = code_of(tuple(table.rows), (False,) * 6, None, (None,) * 6)
     assert [made for _, made in code.effects] == [Say, Mark, None, Told, None]
 
