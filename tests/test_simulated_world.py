@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 from support.stories import GRID, QUICK, layout
 
+from kvproto.fsm.driver import steps
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
-from kvproto.sim.member import FaultChances, MessageUnderWay, PendingWork, SimulatedRank
+from kvproto.sim.member import FaultChances, MessageUnderWay, PendingWork
 from kvproto.sim.world import SimulatedWorld
 
 ROOM, TOKENS = 100, 20
@@ -61,6 +62,12 @@ def test_ranks_are_wired_up_and_called_when_it_begins() -> None:
     assert at.prefill(1) is at.nodes["P", 1].rank and at.decode(3) is at.nodes["D", 3].rank
     assert [rank.rank.incarnation for rank in at.nodes.values()] == [1, 2, 3, 4, 5, 6]
     assert (at.mail, at.jobs, at.idle(), at.reports) == ([], [], [], [])
+
+
+def test_who_says_nothing_has_no_trouble_and_the_usual_settings() -> None:
+    at = SimulatedWorld(0, layout(1), layout(1), grid=GRID)
+    assert (at.chances, at.settings, at.tells) == (FaultChances(), Settings(), False)
+    assert world(up=False, lose=0.5).chances == FaultChances(lose=0.5) and world().settings.timing == QUICK
 
 
 def test_a_room_ends_well_and_nothing_is_left() -> None:
@@ -448,10 +455,12 @@ def test_what_is_left_is_told_by_rank_and_kind() -> None:
 def test_rows_are_counted_over_all_lives() -> None:
     at = world()
     whole(at)
+    before = at.fired + Counter(
+        row for node in at.nodes.values() for _, row, *_ in steps(node.rank.trace) if row is not None
+    )
     fired = at.rows()
+    assert at.fired == before and at.rows() == fired and at.fired == before, "each is counted once"
     assert {row.source for row in fired if row.event is ev.RoomOpened} and at.fired.total() >= len(fired) > 30
     at.start("D", 0)
     at.start("P", 0)
     assert fired <= at.rows()
-    node: SimulatedRank = at.nodes["P", 0]
-    assert not node.rank.trace, "and each is counted once"

@@ -682,11 +682,19 @@ def test_a_guard_is_a_guard_and_a_change_is_a_change_in_every_verb() -> None:
     assert [row.verb for row in table.rows] == ["row"] * 2 + ["ignore"] * 2 + ["refuse"] * 2
 
 
+def by_method(v: Any, e: Any) -> Any:
+    return v.said(e)
+
+
+def another_value(v: Any, e: Any) -> Any:
+    return Job(S.WAIT)
+
+
 def test_of_an_effect_that_is_plainly_made_by_its_class_the_class_is_known() -> None:
     table = Table("job", Job, S, initial=S.NEW, events=(Poke,), timers={})
-    table.row(S.WAIT, Poke, do=(said, marked, either, tell, lambda v, e: v.n))  # type: ignore[arg-type, return-value]
+    table.row(S.WAIT, Poke, do=(said, marked, either, tell, by_method, another_value))
     ((code,), _) = code_of(tuple(table.rows), (False,) * 6, None, (None,) * 6)
-    assert [made for _, made in code.effects] == [Say, Mark, None, Told, None]
+    assert [made for _, made in code.effects] == [Say, Mark, None, Told, None, None]
 
 
 def test_a_row_of_a_timer_starts_it_anew() -> None:
