@@ -108,11 +108,12 @@ def test_a_rank_that_starts_anew_is_another_life_and_what_it_had_under_way_lands
     job = in_flight(at)
     at.raise_event("P", 0, ev.EngineOpened(ROOM + 1, TOKENS))
     old = at.nodes["P", 0]
-    at.jobs += [PendingWork(old, ev.Gathered(ROOM, 0, 0)), PendingWork(at.nodes["D", 0], ev.Scattered(ROOM, 0))]
+    kernel, foreign = PendingWork(old, ev.Gathered(ROOM, 0, 0)), PendingWork(at.nodes["D", 0], ev.Scattered(ROOM, 0))
+    at.jobs = [kernel, job, foreign]
     new = at.start("P", 0)
     assert (new.life, new.name, new.place, new.rank.incarnation) == (1, "P0'", b"P0", 3)
     assert not old.alive and new.alive and at.nodes["P", 0] is new and new.outcomes == {}
-    assert job in at.jobs and len(at.jobs) == len([j for j in at.jobs if j.write]) + 1, "its kernels went with it"
+    assert at.jobs == [job, foreign], "its kernels went with it"
     again = at.start("D", 0)
     assert (again.name, again.place, at.start("D", 0).name) == ("D0'", b"D0'", "D0''")
     assert at.lives == 5
@@ -461,6 +462,9 @@ def test_rows_are_counted_over_all_lives() -> None:
     fired = at.rows()
     assert at.fired == before and at.rows() == fired and at.fired == before, "each is counted once"
     assert {row.source for row in fired if row.event is ev.RoomOpened} and at.fired.total() >= len(fired) > 30
+    whole(at, ROOM + 1)
+    late = Counter(row for _, row, *_ in steps(at.nodes["D", 0].rank.trace) if row is not None)
     at.start("D", 0)
+    assert at.fired == before + late
     at.start("P", 0)
     assert fired <= at.rows()
