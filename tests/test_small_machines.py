@@ -332,16 +332,16 @@ def test_drivers_and_steps_do_what_the_rows_say(parts: bool, bound: int, restles
                 assert Counter(took) == Counter(heard)
             else:
                 events = [drawn(random) for _ in range(random.choice((1, 1, 2)))]
-                here.driver.trace.clear()
-                reader.fired.clear()
                 took = here.driver.handle(events[0], now, *events[1:])
                 assert took == reader.handle(*events, now=now)
                 assert [*steps(here.driver.trace)] == [fired.step for fired in reader.fired]
-                for fired in reader.fired:
-                    machine = machines["echo" if isinstance(fired.step[2], Told) else "job"]
-                    at, row, event, value, new = fired.step
-                    assert machine.fire(value, event, at) == (row, new, fired.effects)
-                    assert machine.step(value, event, at) == (new, fired.effects)
+            for fired in reader.fired:
+                machine = machines["echo" if isinstance(fired.step[2], Told) else "job"]
+                at, row, event, value, new = fired.step
+                assert machine.fire(value, event, at) == (row, new, fired.effects)
+                assert machine.step(value, event, at) == (new, fired.effects)
+            here.driver.trace.clear()
+            reader.fired.clear()
             assert here.values() == reader.values
             soonest = min((value.due for value in reader.values.values()), default=INFINITY)
             assert here.driver.next_deadline <= soonest
@@ -635,6 +635,14 @@ def test_a_timer_ends_on_the_next_slot_and_what_ends_alike_is_one_number() -> No
             assert due(around + now) == slots(around + now + 0.3)
     within = [QUANTUM * (200 + tenth / 10) - 0.3 for tenth in range(1, 10)]
     assert len({id(each) for each in [machine.fire(machine.initial, Begin(0, 0), now)[1].due for now in within]}) == 1
+
+
+def test_where_no_row_decides_nothing_moves_and_it_is_reported() -> None:
+    machine = Machine(jobs(tombstones=False), Times())
+    for value, event in ((Job(S.IDLE), Ended(10, 0, 1)), (Job(S.WAIT), Told(10, 0, 1))):
+        row, new, effects = machine.fire(value, event, 0.0)
+        assert row is None and new is value
+        assert effects == (Report(f"job: {event} in {value.state.name}", "no row for it"),)
 
 
 def test_a_table_with_timers_needs_an_event_for_their_end() -> None:
