@@ -84,6 +84,21 @@ def test_a_room_ends_well_and_nothing_is_left() -> None:
     assert {name for name, _ in at.flying} == {"P0", "P1"} and not any(at.flying.values())
 
 
+def test_a_room_is_settled_when_all_who_opened_it_have_its_outcome_and_its_release() -> None:
+    at = world(2, 1)
+    first, second, third = at.nodes.values()
+    assert at.settled(ROOM), "nobody has opened it"
+    first.opened, third.opened = {ROOM}, {ROOM}
+    for node in (first, third):
+        assert not at.settled(ROOM)
+        node.outcomes[ROOM] = Cause.NONE
+        assert not at.settled(ROOM)
+        node.released.add(ROOM)
+    assert at.settled(ROOM) and not second.outcomes
+    first.outcomes.clear()
+    assert not at.settled(ROOM)
+
+
 def test_without_its_aux_row_a_room_goes_on() -> None:
     at = world()
     at.open_all(ROOM, TOKENS)
@@ -412,8 +427,9 @@ def test_pages_that_are_released_in_flight_are_found() -> None:
     in_flight(at)
     at.look()
     at.nodes["P", 0].released.add(ROOM)
-    with pytest.raises(AssertionError, match="seed 11: P0 released 100 in flight"):
-        at.look()
+    for happens in (at.look, at.step, at.calm):
+        with pytest.raises(AssertionError, match="seed 11: P0 released 100 in flight"):
+            happens()
 
 
 def test_a_watermark_beyond_the_ring_s_own_is_found() -> None:
