@@ -80,6 +80,10 @@ def of_what_is_computed(v: Any, e: Any) -> Any:
     return helper(v.plus(e.n))
 
 
+def of_some_that_is_computed(v: Any, e: Any) -> Any:
+    return difference(v, Given(e.n))
+
+
 def by_name(v: Any, e: Any) -> Any:
     return difference(a=e, b=v)
 
@@ -165,7 +169,7 @@ STAY: list[Callable[..., Any]] = [
     made(3), made, Difference(), lambda v, e: v.n, max,
 ]  # fmt: skip
 PARTLY: dict[Callable[..., Any], set[str]] = {
-    of_what_is_computed: {"helper"}, by_name: {"difference"}, deep_4: {"plain"}, recursive: {"recursive", "Given"}
+    of_what_is_computed: {"helper"}, of_some_that_is_computed: {"difference", "Given"}, by_name: {"difference"}, deep_4: {"plain"}, recursive: {"recursive", "Given"}
 }  # fmt: skip
 
 

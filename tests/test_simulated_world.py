@@ -321,6 +321,30 @@ def test_time_passes_when_nothing_moves_and_when_it_is_drawn() -> None:
     assert at.now > before and len(at.mail) >= 1
 
 
+def test_a_step_takes_a_message_or_something_that_ends_whichever_there_is_and_either_where_there_are_both() -> None:
+    at, taken = world(wait=0.0), Counter[str]()
+    node, parcel = at.nodes["D", 0], MessageUnderWay("D", 0, b"P0", 0, 0, msg.Heartbeat())
+    node.interpreter.hear = lambda *_: taken.update(["message"])  # type: ignore[method-assign]
+    node.interpreter.handle = lambda *_: taken.update(["end"])  # type: ignore[method-assign]
+    hangs = PendingWork(node, ev.Scattered(ROOM, 1), hangs=True)
+
+    def step(mail: int, jobs: int) -> None:
+        at.mail, at.jobs = [parcel] * mail, [hangs, *[PendingWork(node, ev.Scattered(ROOM, 0)) for _ in range(jobs)]]
+        before = at.now, len(at.mail) + len(at.jobs)
+        at.step()
+        assert (at.now, len(at.mail) + len(at.jobs) + 1) == before and hangs in at.jobs
+
+    for _ in range(20):
+        step(0, 2)
+    assert taken == {"end": 20}
+    for _ in range(20):
+        step(2, 0)
+    assert taken == {"end": 20, "message": 20}
+    for _ in range(200):
+        step(1, 1)
+    assert 60 < taken["end"] - 20 < 110, "messages come first somewhat more often"
+
+
 def test_what_hangs_ends_when_there_is_hurry() -> None:
     at = world()
     job = in_flight(at)
