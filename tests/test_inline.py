@@ -127,12 +127,24 @@ def with_a_default(v: Any, e: Any, more: int = 5) -> Any:
     return v.n + e.n + more
 
 
+def by_default(v: Any, e: Any) -> Any:
+    return with_a_default(v, e) + with_a_default(v, e, FACTOR)
+
+
 def by_keyword_only(v: Any, e: Any, *, more: int = 5) -> Any:
     return v.n + e.n + more
 
 
 def of_any_number(*those: Any) -> Any:
     return those[0].n
+
+
+def of_two_and_more(v: Any, e: Any, *more: Any) -> Any:
+    return v.n + len(more)
+
+
+def returns_nothing(v: Any, e: Any) -> Any:
+    v.plus(e.n)
 
 
 def of_any_words(v: Any, e: Any, **more: Any) -> Any:
@@ -165,11 +177,12 @@ class Difference:
 
 INSIDE = [plain, told, of_an_enum, of_a_module, of_an_object, other_way_round, helped, asks_a_method, deep_3]
 STAY: list[Callable[..., Any]] = [
-    two_statements, of_no_value, decides, with_a_default, by_keyword_only, of_any_number, of_any_words, has_a_scope,
-    made(3), made, Difference(), lambda v, e: v.n, max,
+    two_statements, of_no_value, decides, with_a_default, by_keyword_only, of_any_number, of_two_and_more, of_any_words,
+    returns_nothing, has_a_scope, made(3), made, Difference(), lambda v, e: v.n, max,
 ]  # fmt: skip
 PARTLY: dict[Callable[..., Any], set[str]] = {
-    of_what_is_computed: {"helper"}, of_some_that_is_computed: {"difference", "Given"}, by_name: {"difference"}, deep_4: {"plain"}, recursive: {"recursive", "Given"}
+    of_what_is_computed: {"helper"}, of_some_that_is_computed: {"difference", "Given"}, by_name: {"difference"},
+    by_default: {"with_a_default"}, deep_4: {"plain"}, recursive: {"recursive", "Given"},
 }  # fmt: skip
 
 

@@ -365,6 +365,14 @@ def test_calm_lets_so_much_time_pass_and_every_timer_end_in_it() -> None:
     assert all(node.rank.next_deadline > at.now for node in at.nodes.values())
 
 
+def test_a_timer_that_is_due_now_ends_now() -> None:
+    at = world()
+    assert at.now == 0.0
+    due = at.decode(0).next_deadline
+    at.pass_time(due)
+    assert at.now == due < at.decode(0).next_deadline
+
+
 def test_a_run_counts_its_steps_and_one_that_does_not_end_says_where_it_is() -> None:
     at = world(seed=7)
     whole(at)

@@ -5,8 +5,8 @@ where the call would: the meaning is the same, and a call less is a good part of
 one `return` themselves follow, as long as their arguments are plain names, so that nothing is computed twice.  Members
 of enums and of modules are looked up once, here, and not at each step.
 
-What is not that simple (several statements, a closure, defaults, a lambda or a comprehension, source that cannot be
-found) stays a call.  Nothing depends on which of the two it is.
+What is not that simple (several statements, a closure, an argument left to its default, a lambda or a comprehension,
+source that cannot be found) stays a call.  Nothing depends on which of the two it is.
 """
 
 from __future__ import annotations
@@ -103,10 +103,8 @@ def _bind(name: str, value: Any, names: dict[str, Any]) -> str:
 def _simple(function: FunctionType) -> tuple[tuple[str, ...], ast.expr] | None:
     """Parameters and expression of a function that is one `return`; None if it is more."""
     code = function.__code__
-    if function.__closure__ or function.__defaults__ or function.__kwdefaults__ or code.co_kwonlyargcount:
-        return None
     found = _functions(code.co_filename).get(code)
-    if found is None or found.args.vararg or found.args.kwarg:
+    if found is None or found.args.vararg or found.args.kwarg or found.args.kwonlyargs:
         return None
     last = found.body[-1]
     if len(found.body) - (ast.get_docstring(found) is not None) != 1 or not isinstance(last, ast.Return):
