@@ -130,6 +130,10 @@ def both(v: Value, e: Any) -> Broadcast:
     return Broadcast(0b1110, Tell(e.n))
 
 
+def alone(v: Value, e: Any) -> Transmit:
+    return Transmit(3, Tell(e.n))
+
+
 def said(v: Value, e: Any) -> Said:
     return Said(f"{type(e).__name__} {e.n}")
 
@@ -142,7 +146,7 @@ class Small(Member):
         table = Table("small", Value, S, initial=S.NEW, events=(Asked, Counted), timers={})
         table.opens(S.NEW, Asked, S.BUSY, do=(said,))
         table.row(S.BUSY, Asked, do=(said, both))
-        table.row((S.NEW, S.BUSY), Counted, do=(said,))
+        table.row((S.NEW, S.BUSY), Counted, do=(said, alone))
         self.add("machines", table, lambda event: 0)
 
     def facts(self, heard: Any) -> int:
@@ -152,7 +156,7 @@ class Small(Member):
 
 def test_a_message_becomes_an_event_or_two_an_answer_or_a_count() -> None:
     party = Small()
-    assert party.receive(1, Ask(5), 0.0) == [Said("Asked 5"), Said("Counted 6")]
+    assert party.receive(1, Ask(5), 0.0) == [Said("Asked 5"), Said("Counted 6"), Transmit(3, Tell(6))]
     wide = [Transmit(peer, Tell(3)) for peer in (1, 2, 3)]
     assert party.receive(2, Ask(3), 0.0) == [Said("Asked 3"), *wide]
     assert party.receive(1, Ask(9), 0.0) == [], "beyond its bound"
@@ -162,7 +166,7 @@ def test_a_message_becomes_an_event_or_two_an_answer_or_a_count() -> None:
 
 
 def test_a_party_notes_each_message_that_comes_and_leaves_with_its_number() -> None:
-    party = Small(trace=11)
+    party = Small(trace=12)
     taken, strange = party._routes[Ask][0], party._routes[Ask][2]
     answered: Route = party._routes[Ask][Routes.place(SenderIs.LATE, RoomIs.OVER)]
     party.receive(1, Ask(9), 1.0, 4)
@@ -170,13 +174,14 @@ def test_a_party_notes_each_message_that_comes_and_leaves_with_its_number() -> N
     party.receive(2, Ask(-7), 3.0)
     party.handle(Asked(1), 4.0)
     party.receive(1, Ask(2), 5.0, 6)
-    first, second, third, answer, _, fourth, _, *sent, _ = party.trace
+    first, second, third, answer, _, fourth, _, *sent, _, last = party.trace
     assert (first, second) == ((1.0, (1, Ask(9)), taken, 4), (2.0, (3, Ask(1)), strange, 5))
     assert (third, answer) == ((3.0, (2, Ask(-7)), answered, 0), (Transmit(2, Tell(7)), 1))
     assert fourth == (5.0, (1, Ask(2)), taken, 6)
     assert sent == [(Transmit(peer, Tell(2)), number) for peer, number in ((1, 1), (2, 2), (3, 1))]
+    assert last == (Transmit(3, Tell(3)), 2)
     party.receive(3, Tell(1), 6.0)
-    assert (len(party.trace), party.trace[0]) == (11, second), "a trace keeps so many entries"
+    assert (len(party.trace), party.trace[0]) == (12, second), "a trace keeps so many entries"
     assert [step[2] for step in steps(party.trace)] == [Asked(1), Asked(2), Counted(3)]
 
 
