@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import math
 import traceback
 from collections.abc import Callable
@@ -278,4 +279,5 @@ def test_code_that_is_written_by_code_is_shown_by_tracebacks() -> None:
         scope["wrong"](0)
     last = traceback.extract_tb(caught.tb)[-1]
     assert (last.filename, last.lineno, last.line) == ("<made in a test>", 2, "return 1 / n")
+    assert inspect.getsource(scope["wrong"]) == source
     assert compiled(source, "made in a test") is compiled(source, "made in a test")
