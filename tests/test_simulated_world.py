@@ -365,6 +365,14 @@ def test_calm_lets_so_much_time_pass_and_every_timer_end_in_it() -> None:
     assert all(node.rank.next_deadline > at.now for node in at.nodes.values())
 
 
+def test_calm_is_many_small_steps_so_that_timers_end_near_their_time() -> None:
+    at, passed = world(), list[float]()
+    pass_time = at.pass_time
+    at.pass_time = lambda seconds: (passed.append(seconds), pass_time(seconds))[1]  # type: ignore[func-returns-value, method-assign]
+    at.calm(1.0)
+    assert max(passed) == 0.05 and 20 <= len(passed) <= 22
+
+
 def test_a_timer_that_is_due_now_ends_now() -> None:
     at = world()
     assert at.now == 0.0
