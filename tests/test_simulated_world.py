@@ -487,6 +487,15 @@ def test_a_watermark_beyond_the_ring_s_own_is_found() -> None:
             at.look()
         rank.links[link] = replace(rank.links[link], epoch=value.epoch + 1)
         at.look()
+    decode = at.decode(0)
+    here = decode.link_of[PREFILL_GROUP, 0]
+    rank.links[link] = replace(rank.links[link], epoch=0)
+    decode.links[here] = replace(decode.links[here], epoch=0)
+    at.look()  # neither has agreed to anything
+    rank.links[link] = replace(rank.links[link], epoch=5)
+    decode.links[here] = replace(decode.links[here], epoch=5)
+    del decode.link_of[PREFILL_GROUP, 0]
+    at.look()  # nobody whom it knows
 
 
 def test_a_second_outcome_and_a_second_release_are_found() -> None:
