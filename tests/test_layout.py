@@ -322,6 +322,9 @@ def test_regions_count_k_of_every_layer_then_v() -> None:
     share = subject.share(1, 0)
     runs = list(descriptors(subject, share, [0], [0], 0, 1))
     assert [(run[0], run[2]) for run in runs] == [(1, 3), (2, 4), (3, 7), (4, 8)]
+    subject = plan(1, 1, 8, pp_d=2)
+    runs = list(descriptors(subject, subject.share(0, 1), [0], [0], 0, 1))
+    assert [(run[0], run[2]) for run in runs] == [(3, 1), (4, 2), (7, 3), (8, 4)]
 
 
 def test_a_walk_takes_in_one_piece_what_lies_together_on_both_sides() -> None:

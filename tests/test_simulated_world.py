@@ -518,6 +518,35 @@ def test_what_is_left_is_told_by_rank_and_kind() -> None:
             "D0: regions"} <= left  # fmt: skip
 
 
+LEFT = {
+    "P": {"rooms": "rooms", "sends": "sends", "slot_of": "slot_of", "slot_queue": "queue", "permits": "permits",
+          "permit_queue": "writers", "credits": "credits", "credit_queues": "askers", "writes": "writes",
+          "unposted": "unposted"},
+    "D": {"rooms": "rooms", "grants": "grants", "space_queue": "queue", "chunk_of": "regions", "live": "ring",
+          "blocked": "blocked", "freed": "freed"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("side", "kind"), [(side, kind) for side in LEFT for kind in LEFT[side]])
+def test_each_thing_that_is_left_is_told(side: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = world()
+    node = at.nodes["P" if side == "P" else "D", 0]
+    owner: Any = node.rank
+    if kind == "unposted":
+        owner = node.interpreter
+    elif kind in ("live", "blocked", "freed"):
+        owner = at.decode(0).ring
+    assert at.idle() == []
+    monkeypatch.setattr(owner, kind, {1: "planted"})
+    assert at.idle() == [f"{side}0: {LEFT[side][kind]}: {{1: 'planted'}}"]
+
+
+def test_a_slot_that_is_not_free_is_told() -> None:
+    at = world()
+    at.prefill(0).free_slots.pop()
+    assert at.idle() == ["P0: slots: 1"]
+
+
 def test_rows_are_counted_over_all_lives() -> None:
     at = world()
     whole(at)
