@@ -218,6 +218,13 @@ def test_calls_refused_by_name(reason: Reason, call: Any) -> None:
     assert caught.value.reason == reason
 
 
+def test_a_negative_page_is_named_with_its_place_in_the_table() -> None:
+    subject = plan(4, 2, 8)
+    for call in (slices, lambda *given: list(descriptors(*given))):
+        with pytest.raises(LayoutError, match="entry 2 of the page table is -1"):
+            call(subject, subject.shares[0], [0, 1, -1], [0, 1, 2], 64, 128)
+
+
 def test_every_reason_is_tested() -> None:
     marks = [*test_layouts_refused_by_name.pytestmark, *test_pairs_refused_by_name_on_both_sides.pytestmark]
     tested = {case.values[1] for mark in marks for case in mark.args[1]} | {reason for reason, _ in CALLS.values()}
@@ -365,6 +372,32 @@ def test_planes_of_one_block_join_in_whatever_order_they_lie(order: tuple[int, .
     assert list(descriptors(*given)) == runs
     assert [*zip(*(column.tolist() for column in slices(*given)), strict=True)] == runs
     assert pieces_of_pages(subject, subject.shares[0], 2, block, block) == 1
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        ((1, 4096), (2, 64), (3, 0), (4, 8192)),
+        ((1, 4096), (2, 64), (1, 0), (3, 128)),
+        ((2, 0), (2, 64), (1, 0), (1, 999)),
+    ],
+    ids=["each alone", "two of them together", "in pairs"],
+)  # fmt: skip
+def test_planes_may_begin_anywhere_alone_or_together(places: tuple[tuple[int, int], ...]) -> None:
+    """K and V of different widths of two layers: the runs of a usual pool, each plane's moved to where it begins."""
+    side = layout(layers=2, heads=2, page_size=2, k_dim=4, v_dim=2)
+    ours = Placement((Strides(10000, 16, 8), Strides(10000, 8, 4)), places)
+    elsewhere = tuple((7 - region, 3 * at) for region, at in places)
+    theirs = Placement((Strides(20000, 32, 8), Strides(20000, 16, 4)), elsewhere)
+    subject = Plan(side, side, 2)
+    given = (subject, subject.shares[0], [5, 7], [0, 1], 1, 3, ours, theirs)
+    wanted = []
+    for plane, ((source, src), (target, dst)) in enumerate(zip(ours.planes, theirs.planes, strict=True)):
+        token = 16 if plane < 2 else 8
+        wanted += [(source, src + 5 * 10000 + token, target, dst + 2 * token, token)]
+        wanted += [(source, src + 7 * 10000 + at * token, target, dst + 20000 + at * 2 * token, token) for at in (0, 1)]
+    assert sorted(descriptors(*given)) == sorted(wanted)
+    assert [*zip(*(column.tolist() for column in slices(*given)), strict=True)] == list(descriptors(*given))
 
 
 def test_the_layout_needs_no_array_library() -> None:
