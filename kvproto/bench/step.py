@@ -118,7 +118,7 @@ def disagreements(rank: PrefillRank, script: Script, rehearsal: PrefillRank) -> 
     for key in {about[0] for kind, about, _ in script.fired if kind == "room"}:
         right, ours = rehearsal.value_of(key), rank.value_of(key)
         # the rank that is timed keeps as many tombstones as any rank does
-        if ours is None and not rehearsal.room_machine.ends[right.state]:
+        if ours is None and right.state not in rehearsal.room_machine.table.final:
             found.append(f"room {key:x}: lost")
         elif ours is not None and replace(ours, due=0.0) != replace(right, due=0.0):
             found.append(f"room {key:x}: {ours} is not {right}")

@@ -79,7 +79,7 @@ def settings(ring: str) -> Settings:
 def thaw_room(rank: Rank, room: Value) -> None:
     """Have the rank know of this one room, and of no timer."""
     rank.clear_pending()
-    over = rank.room_machine.ends[room.state]
+    over = room.state in rank.room_machine.table.final
     rank.rooms, rank.tombs = ({}, {ROOM: room}) if over else ({ROOM: room}, {})
 
 
