@@ -104,14 +104,14 @@ def test_the_gate_tells_what_is_missed_from_what_is_not(monkeypatch: pytest.Monk
     freed = deletion_mutants.ask(asked["decode_grant: QUARANTINED RoomDrained - free"])
     assert (freed.caught, freed.property) == (True, "L2")
     assert deletion_mutants.ask(asked["decode_grant: FILLING RoomStopped - row"]).property == "lint unreachable"
-    confirmed = deletion_mutants.ask(asked["decode_grant: FILLING PartArrived [last_part] - confirm"])
-    assert not confirmed.caught and not deletion_mutants.unexplained(confirmed)
-    assert "it comes later" in deletion_mutants.line(confirmed)
+    welcomed = deletion_mutants.ask(asked["prefill_link: UP HelloReceived [same_session] - say_welcome"])
+    assert not welcomed.caught and not deletion_mutants.unexplained(welcomed)
+    assert "it comes later" in deletion_mutants.line(welcomed)
     guard = deletion_mutants.ask(asked["decode_grant: FILLING SpaceUsable [waiting] - guard"])
     assert (guard.caught, guard.property) == (True, "lint never-fires")
     monkeypatch.setattr(deletion_mutants, "HARMLESS", {})
     assert not deletion_mutants.unexplained(guard)
-    assert deletion_mutants.unexplained(confirmed)
+    assert deletion_mutants.unexplained(welcomed)
 
 
 def test_its_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

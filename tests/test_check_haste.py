@@ -62,9 +62,12 @@ def holds(config: Config) -> bool:
 
 #: where one slow thing is not enough: a gather that holds the slot, and the word that the KV may be computed anew
 TWO_SLOW = ("taken-back-and-read",)
+#: what haste does not show: a message that overtakes another, and a timer that ends while a write is under way
+UNSEEN = ("epoch-unread", "others-writes-count")
+NOTICED = [name for name in MUTANTS if name not in UNSEEN and not CONFIGS[MUTANTS[name].config].timed]
 
 
-@pytest.mark.parametrize("name", [name for name in MUTANTS if not CONFIGS[MUTANTS[name].config].timed])
+@pytest.mark.parametrize("name", NOTICED)
 def test_a_slow_thing_is_enough_to_notice_the_hazard(name: str) -> None:
     config = hasty(CONFIGS[MUTANTS[name].config], 2 if name in TWO_SLOW else 1)
     with TablePatch() as bench:

@@ -24,7 +24,12 @@ from kvproto.protocol.tables import TABLES
 INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15) if minor != sys.version_info.minor]
 
 #: hazards in what ranks do beside their tables, which the digest does not cover
-BESIDE = {"staging-on-one-side", "room-id-reuse", "off-grid-chunk", "slot-overtaken"}
+BESIDE = {
+    "staging-on-one-side", "room-id-reuse", "off-grid-chunk", "slot-overtaken",
+    "epoch-unread", "heard-while-down", "former-life-waits", "others-writes-count", "others-rooms-end",
+    "others-group-is-left", "rank-is-enough", "anybody-is-party", "lease-unread", "quiet-told-once", "watermark-to-one",
+    "usable-untold",
+}  # fmt: skip
 BEAT = "row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))\n"
 SILENT = "row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, announce_lost))\n"
 GRANT = "    #: the region that the part was written to, as it was told; 0: the part is in the pages\n    grant: U64\n"

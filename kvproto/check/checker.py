@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from kvproto.check.config import Config
 from kvproto.check.configs import CONFIGS, SUITES
 from kvproto.check.mutations import MUTANTS
 from kvproto.check.search import check
@@ -17,6 +18,12 @@ from kvproto.fsm.search import Progress, Result
 from kvproto.fsm.story import ReplayedWay
 
 
+def _ranks(config: Config) -> str:
+    """`2Px1D`, or `2·1Px1D` where two groups of one rank each are on the prefill side."""
+    sides = zip("PD", config.sides, strict=True)
+    return "x".join(f"{f'{side.groups}·' if side.groups > 1 else ''}{side.ranks}{name}" for name, side in sides)
+
+
 class RankChecker(Checker):
     """Worlds of ranks."""
 
@@ -24,8 +31,8 @@ class RankChecker(Checker):
     planted: ClassVar = {name: PlantedBug(m.about, m.config, m.expect, m.apply) for name, m in MUTANTS.items()}
 
     def worlds(self) -> Mapping[str, str]:
-        """How many ranks, and what is special."""
-        return {name: f"{c.prefills}Px{c.decodes}D  {c.about or 'see docs/checker.md'}" for name, c in CONFIGS.items()}
+        """How many ranks, of which groups, and what is special."""
+        return {name: f"{_ranks(c)}  {c.about or 'see docs/checker.md'}" for name, c in CONFIGS.items()}
 
     def search(
         self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None

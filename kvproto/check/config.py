@@ -13,11 +13,13 @@ a long timer would end is found as a stuck state.
 
 from __future__ import annotations
 
+from itertools import islice, permutations
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from kvproto.check.sides import Side, ids, parties
 from kvproto.fsm.network import Net
 from kvproto.fsm.timing import Timer
 from kvproto.layout.costs import PROFILES
@@ -25,7 +27,7 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.events import room_key
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Settings
+from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 
 #: faults after which long timers may end by themselves when nothing else moves
 HARD = frozenset({"crash", "link", "leave"})
@@ -81,8 +83,12 @@ KINDS: tuple[str, ...] = Budget.__struct_fields__
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A world; sizes of the ring in units of one head of one chunk."""
 
+    #: ranks of a group
     prefills: Some = 1
     decodes: Some = 1
+    #: groups of each side, every one of them linked to all of the other side
+    prefill_groups: Some = 1
+    decode_groups: Some = 1
     rooms: Rooms = 1
     #: how often each room id is used, each time with a new gen
     lives: Rooms = 1
@@ -121,8 +127,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hasty: bool = False
     #: links are up when it begins; else the handshake is part of it
     wired: bool = True
-    #: what does not fit: a decode rank's first life runs other tables; or the engines name other lengths, or secrets
-    misfit: Literal["", "tables", "length", "secret"] = ""
+    #: what does not fit: the first life of the first decode group runs other tables, or has other leases; or the
+    #: engines name other lengths, or secrets; or all rooms have one id, and the prefill engine means the first one
+    misfit: Literal["", "tables", "lease", "length", "secret", "claim"] = ""
     #: what crashed comes back
     restart: bool = True
     #: rooms that are over and remembered, a rank
@@ -159,13 +166,62 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def keys(self) -> tuple[int, ...]:
-        """The room keys, all first lives first."""
-        return tuple(room_key(FIRST_ROOM + k % self.rooms, k // self.rooms) for k in range(self.rooms * self.lives))
+        """The room keys, all first lives first; rooms that no two groups share have one id."""
+        one = self.rooms if self.misfit == "claim" else ids(*self.sides)
+        places = range(self.rooms * self.lives)
+        return tuple(room_key(FIRST_ROOM + k % self.rooms // one, k // self.rooms) for k in places)
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """The prefill ranks and the decode ranks."""
+        prefill = Side(PREFILL_GROUP, self.prefills, self.prefill_groups)
+        return prefill, Side(DECODE_GROUP, self.decodes, self.decode_groups)
+
+    @property
+    def parties(self) -> tuple[tuple[int, int], ...]:
+        """By room: its prefill and its decode group, counted from 0."""
+        return tuple(parties(k, *self.sides) for k in range(self.rooms * self.lives))
+
+    @property
+    def several_groups(self) -> bool:
+        """Whether a side has more than one: then what happens to one group is no excuse for the rooms of another."""
+        return self.prefill_groups * self.decode_groups > 1
+
+    @property
+    def unfit(self) -> tuple[int, ...]:
+        """The rooms that may fail because of what does not fit, where that is not the same for all groups."""
+        places = range(self.rooms * self.lives)
+        if self.misfit == "claim":
+            return tuple(k for k in places if k)
+        return tuple(k for k in places if self.misfit and not self.parties[k][1]) if self.several_groups else ()
+
+    @property
+    def links(self) -> tuple[tuple[int, int], ...]:
+        """(prefill, decode) of each link, as ranks of a side are counted."""
+        prefill, decode = self.sides
+        linked = {d: self.plan.linked_to(d) for d in range(decode.ranks)}
+        return tuple(
+            (group * prefill.ranks + p, d)
+            for d in range(decode.everyone)
+            for group in range(prefill.groups)
+            for p in linked[decode.member(d)]
+        )
+
+    @property
+    def exchanges(self) -> tuple[tuple[int, ...], ...]:
+        """The new place of each room's place, for each exchange of rooms of one life that are between the same groups;
+        none where a fixed order knows numbers."""
+        if self.rooms == 1 or self.hasty or self.timed:
+            return ()
+        of, count = self.parties, self.rooms
+        orders = islice(permutations(range(count)), 1, None)
+        swaps = (tuple(life * count + new for life in range(self.lives) for new in order) for order in orders)
+        return tuple(swap for swap in swaps if all(of[k] == of[new] for k, new in enumerate(swap)))
 
     @property
     def exchanges_rooms(self) -> bool:
-        """Whether of states that differ by an exchange of rooms one is kept: where no fixed order knows numbers."""
-        return self.rooms > 1 and not self.hasty and not self.timed
+        """Whether of states that differ by an exchange of rooms one is kept."""
+        return bool(self.exchanges)
 
     @property
     def keeps_order(self) -> bool:

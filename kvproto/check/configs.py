@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kvproto.check.config import Budget, Config
 from kvproto.check.deep_configs import DEEP
+from kvproto.check.group_worlds import GROUPS
 from kvproto.check.small_worlds import AT_ONCE, SMALL
 from kvproto.check.timed_configs import TIMED_LARGE, TIMED_SMALL
 
@@ -35,7 +36,7 @@ def _telling(worlds: dict[str, Config]) -> dict[str, Config]:
     }
 
 
-CONFIGS = {**SMALL, **_telling({name: SMALL[name] for name in _TELLS})}
+CONFIGS = {**SMALL, **GROUPS, **_telling({name: SMALL[name] for name in _TELLS})}
 for _name in ("smoke-tells", "two-slots-tells"):
     CONFIGS[_name] = replace(CONFIGS[_name], never=(TOLD_TWICE,))
 #: what is small enough to be searched a thousand times, cheap ones first; and what is searched that often only in haste

@@ -53,9 +53,11 @@ class DNode(NamedTuple):
 class DecodeMemory(Node):
     """The memory of one decode rank."""
 
+    SIDE = 1
+
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
-        self.writers = tuple(share.writer for share in self.plan.writers(index))
+        self.writers = tuple(share.writer for share in self.plan.writers(self.member))
 
     def memory(self, v: DNode, what: Input, outs: list[RankOutput]) -> DNode:
         """What becomes of a write; a report of its end is added to `outs`.  Raises `Violation`."""
@@ -85,13 +87,15 @@ class DecodeMemory(Node):
             outs.append(("wrote", p, ("failed", k, chunk, batch)))  # the memory that it was meant for is gone
             return v
         whole = offset >= 0 or self.config.batches == 1
-        write = (p, k, chunk, offset, tag, batch, (1 << self._pieces(p, chunk)) - 1 if whole else 1 << batch, False)
+        pieces = self._pieces(self.others.member(p), chunk)
+        write = (p, k, chunk, offset, tag, batch, (1 << pieces) - 1 if whole else 1 << batch, False)
         self._judge_open(v, p, k, chunk, offset)
         return v._replace(writes=add(v.writes, write))
 
     def _judge_open(self, v: DNode, p: int, k: int, chunk: int, offset: int) -> None:
         """A write may be on its way only into what is held for it."""
-        whose = f"a write of writer {p} for chunk {chunk} of room {k}"
+        whose, member = f"a write of writer {p} for chunk {chunk} of room {k}", self.others.member(p)
+        judge("S1", self.names.peer(k, member) == p, f"{whose} is of a group that has no part in the room")
         if offset < 0:
             held = v.script[k] == 1 and not v.released[k]
             judge("S4", held, f"{whose} is on its way into pages that were given back")
@@ -103,27 +107,28 @@ class DecodeMemory(Node):
         grant = dict(dict(v.rank[3]).get(k, ())).get(chunk)
         held = grant is not None and grant.state in HOLDING
         judge("S4", held, f"{whose} is on its way to a region that is being read")
-        missing = grant is not None and not grant.arrived >> p & 1
+        missing = grant is not None and not grant.arrived >> member & 1
         judge("S2", missing, f"{whose} is on its way to a region that has it already")
 
     def _land(self, v: DNode, p: int, k: int, chunk: int, offset: int, piece: int) -> DNode:
         self._judge_open(v, p, k, chunk, offset)
+        member = self.others.member(p)
         if offset < 0:
-            there = 1 << self._bit(chunk, p, piece)
+            there = 1 << self._bit(chunk, member, piece)
             judge("S2", not v.pages[k] & there, f"writer {p}'s part of chunk {chunk} of room {k} is written twice")
             return v._replace(pages=put(v.pages, k, v.pages[k] | there))
-        at = self._units(chunk, p, offset)[piece]
+        at = self._units(chunk, member, offset)[piece]
         judge("S11", v.ring[at] == 0, f"unit {at} of the ring is written twice")
-        return v._replace(ring=put(v.ring, at, self._token(k, chunk, p, piece)))
+        return v._replace(ring=put(v.ring, at, self._token(k, chunk, member, piece)))
 
     def _pieces(self, p: int, chunk: int) -> int:
         """Units of a part; the last chunk's may be fewer."""
         _, tokens = cell(chunk, self.config.tokens, self.config.prefix, GRID)
-        return -(-self.plan.part_bytes(self.plan.share(p, self.index), tokens) // UNIT)
+        return -(-self.plan.part_bytes(self.plan.share(p, self.member), tokens) // UNIT)
 
     def _units(self, chunk: int, p: int, offset: int) -> list[int]:
         _, tokens = cell(chunk, self.config.tokens, self.config.prefix, GRID)
-        first = (offset + self.plan.part_offset(self.index, p, tokens)) // UNIT
+        first = (offset + self.plan.part_offset(self.member, p, tokens)) // UNIT
         return list(range(first, first + self._pieces(p, chunk)))
 
     @staticmethod
@@ -169,13 +174,15 @@ class DecodeMemory(Node):
         k, chunk = self.names.place[effect.room], effect.chunk
         judge("S3", (k, chunk) not in v.scatters, f"chunk {chunk} of room {k} is scattered twice")
         for p in self.writers:
+            who = self.names.peer(k, p)
             if effect.writers >> p & 1:
                 want = [self._token(k, chunk, p, i) for i in range(self._pieces(p, chunk))]
                 read = [v.ring[u] for u in self._units(chunk, p, effect.offset)]
-                judge("S3", read == want, f"writer {p}'s part of chunk {chunk} of room {k} is read, but is not there")
+                judge("S3", read == want, f"writer {who}'s part of chunk {chunk} of room {k} is read, but is not there")
             else:
                 there = self._in_pages(v, k, chunk, p)
-                judge("S3", there, f"chunk {chunk} of room {k} counts as whole without writer {p}'s part in its pages")
+                text = f"chunk {chunk} of room {k} counts as whole without writer {who}'s part in its pages"
+                judge("S3", there, text)
         return v._replace(scatters=add(v.scatters, (k, chunk)))
 
     def has_part(self, v: DNode, k: int, chunk: int, p: int) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kvproto.check.config import KINDS, MANY, Config
-from kvproto.check.link_invariants import agree, disagree, judge_pair
+from kvproto.check.link_invariants import agree, disagree, judge_pair, unanswered
 from kvproto.check.network import NOTIFICATION, REPORT, TO_DECODE, deliveries
 from kvproto.check.node import Move, Unrest
 from kvproto.check.state_encoding import BITS, DEAD, MASK, Op, WorldEvent, event
@@ -26,10 +26,14 @@ Call = tuple[int, int, str]  #: message, difference to the state, cost
 class LazyChoice:
     """A choice that is worked out when it is first taken, so that nothing counts as seen that did not happen."""
 
-    __slots__ = ("at", "cost", "done", "number", "room", "what", "world")
+    __slots__ = ("at", "cost", "done", "number", "room", "touched", "what", "world")
 
-    def __init__(self, world: Menus, at: int, number: int, what: Any, cost: str, room: int) -> None:
+    def __init__(
+        self, world: Menus, at: int, number: int, what: Any, cost: str, room: int, touched: int = 0
+    ) -> None:  # fmt: skip
+        """`room`: whose it is, or -1; then `touched` says which it may end, if it is a fault."""
         self.world, self.at, self.number, self.what, self.cost, self.room = world, at, number, what, cost, room
+        self.touched = touched
         self.done: Choice | None = None
 
     def __call__(self) -> Choice:
@@ -89,12 +93,13 @@ class Hearing(NamedTuple):
 
 
 class LinkCouple(NamedTuple):
-    """What two nodes of a link are to each other: who is alone (two bits a link), what cannot be, and whether both have
-    the link up as one."""
+    """What two nodes of a link are to each other: who is alone (two bits a link), what cannot be, whether both have the
+    link up as one, and what cannot be while nothing is under way on it and nothing was lost."""
 
     alone: int
     fault: tuple[str, str] | None
     agreed: bool
+    untold: Unrest
 
 
 class Menus(CheckedWorld):
@@ -104,6 +109,8 @@ class Menus(CheckedWorld):
         """As for `CheckedWorld`."""
         super().__init__(config)
         self.sights: set[str] = set()
+        #: what was said may not come
+        self.lossy = bool(config.budget.drop)
         self.menus: list[dict[int, Menu]] = [{} for _ in self.nodes]
         self.options: dict[int, list[Option]] = {}
         #: a link: what its decode end can hear, and what its prefill end can
@@ -132,19 +139,20 @@ class Menus(CheckedWorld):
             return menu
         self.sights |= node.sights(value)
         if self.config.budget.crash:
-            menu.costly.append(LazyChoice(self, at, number, ("crash",), "crash", -1))
+            menu.costly.append(LazyChoice(self, at, number, ("crash",), "crash", -1, self.touched(at, -1)))
         for move in node.moves(value):
             self._enter(menu, at, number, move)
         return menu
 
     def _enter(self, menu: Menu, at: int, number: int, move: Move) -> None:
         node = self.nodes[at]
-        later = LazyChoice(self, at, number, move.input, move.cost if move.kind == "plain" else "", move.room)
+        cost, touched = move.cost if move.kind == "plain" else "", self.touched(at, move.peer)
+        later = LazyChoice(self, at, number, move.input, cost, move.room, touched)
         links = [self._link(at, peer) for peer in (node.peers if move.peer < 0 else (move.peer,))]
         if move.kind == "short":
             menu.short.append((sum(1 << i for i in links), later))
         elif move.kind == "beat":
-            menu.beats.append(((1 if at < self.config.prefills else 2) << 2 * links[0], 1 << links[0], later))
+            menu.beats.append(((1 if at < self.first_decode else 2) << 2 * links[0], 1 << links[0], later))
         elif move.kind == "long":
             menu.long.append(later)
         elif move.kind == "rare":
@@ -161,7 +169,7 @@ class Menus(CheckedWorld):
 
     def _link(self, at: int, peer: int) -> int:
         me = self.index(at)
-        return self.link_at[(me, peer) if at < self.config.prefills else (peer, me)] - self.n
+        return self.link_at[(me, peer) if at < self.first_decode else (peer, me)] - self.n
 
     # ------------------------------------------------------------------------------------------ a link's
     def hear(self, i: int, end: int, number: int, wire: int) -> Hearing:
@@ -240,10 +248,11 @@ class Menus(CheckedWorld):
         found = self.couples[i].get(p << BITS | d)
         if found is None:
             at_p, at_d = self.pairs[i]
-            ours, theirs = self.parts[at_p].values[p], self.parts[self.config.prefills + at_d].values[d]
+            ours, theirs = self.parts[at_p].values[p], self.parts[self.first_decode + at_d].values[d]
             alone = disagree(ours, theirs, at_p, at_d) << 2 * i
             fault = judge_pair(ours, theirs, at_p, at_d, self.decodes[at_d])
-            found = LinkCouple(alone, fault, agree(ours, theirs, at_p, at_d))
+            untold = None if self.lossy else unanswered(ours, theirs, at_p, at_d, self.decodes[at_d])
+            found = LinkCouple(alone, fault, agree(ours, theirs, at_p, at_d), untold)
             self.couples[i][p << BITS | d] = found
         return found
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from kvproto.check.decode_memory import DecodeMemory, DNode
-from kvproto.check.node import FAILURE, SUCCESS
+from kvproto.check.node import FAILURE, SUCCESS, Unrest
 from kvproto.check.prefill_local_steps import PNode
-from kvproto.protocol.states import DLink, PLink, PRoom
+from kvproto.protocol.ring import usable
+from kvproto.protocol.states import DGrant, DLink, PLink, PRoom, PSend
 
 PREFILL_ALONE, DECODE_ALONE = 1, 2
 #: a decode rank's room that failed is over, and may be forgotten, when no prefill rank has it in these any more: so who
 #: notifies of a room that is not known had success
+#: what these wait for is answered at once
+ASKING = (PSend.AWAIT_GRANT, PSend.AWAIT_PAGES, PSend.AWAIT_ACK, PSend.AWAIT_AUX_ACK)
 ALIVE = (PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN)
 
 
@@ -47,17 +50,37 @@ def judge_pair(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> tupl
         return None
     if ours.state is not PLink.UP or theirs.state is not DLink.UP:
         return None
-    true = _mark(d)
+    true, member = _mark(d), node.others.member(at_p)
     if (ours.mark_round, ours.mark_tail) > true:
         return "S7", f"prefill {at_p} has seen the watermark {ours.mark_round, ours.mark_tail}; it is {true}"
     for k, room in p.rank[0]:
-        if room.state in ALIVE and room.peers >> at_d & 1 and d.outcome[k] == FAILURE and d.released[k]:
+        if room.state in ALIVE and room.peers >> node.member & 1 and d.outcome[k] == FAILURE and d.released[k]:
             return "S4", f"decode {at_d} has given the pages of room {k} back, and prefill {at_p} is at work on it"
-    if at_p not in node.writers:
+    if member not in node.writers:
         return None
     for k, outcome in enumerate(p.outcome):
-        if outcome == SUCCESS and d.script[k] == 1 and d.outcome[k] != FAILURE and not _all_there(d, k, at_p, node):
+        if outcome == SUCCESS and d.script[k] == 1 and d.outcome[k] != FAILURE and not _all_there(d, k, member, node):
             return "S6", f"prefill {at_p} has success for room {k}, decode {at_d} has not all of it"
+    return None
+
+
+def unanswered(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> Unrest:
+    """A send that waits to be told something on this link, of which nothing is under way, if any: unless something was
+    lost, nobody has said it, and nothing but a timer helps (L3)."""
+    if not agree(p, d, at_p, at_d):
+        return None
+    grants, mark = {k: dict(group) for k, group in d.rank[3]}, _mark(d)
+    sends = ((k, at, send) for k, parts in p.rank[4] if k in node.mine for at, send in parts)
+    for k, at, send in sends:
+        if at & 0xFFFF == node.member:
+            grant = grants.get(k, {}).get(at >> 16)
+            queues = grant is not None and grant.state is DGrant.AWAIT_SPACE
+            told = send.state is not PSend.AWAIT_TURN or queues
+            if send.state is PSend.AWAIT_WATERMARK:
+                told = not usable(send.round, send.end, mark)
+            if send.state in ASKING or not told:
+                what = f"a send of room {k} from prefill {at_p} to decode {at_d} waits"
+                return "L3", f"{what} in {send.state.name}, and nobody will tell it anything"
     return None
 
 

@@ -5,7 +5,8 @@ is what the ranks have kept: links and what is known of their other ends, ring a
 rooms that are over have other ids, so their tombstones and outcomes go; what is left is the first state of a world of
 one room and no fault (`rest_of`), and few of them differ.  From all of them together every order of messages, engines
 and timers is searched, kernels and writes in no time, with everything judged that is judged anywhere: the room may not
-fail (S9), it ends (L1), it leaves nothing (L2, S8).
+fail (S9), it ends (L1), it leaves nothing (L2, S8).  Where there are several groups, there is one new room for each two
+that may have one, each by itself.
 
 A state in which a rank is dead, or a link not up as one at both ends, is left out: there a room may well fail.  Who has
 come that far and comes back is met later in the same search.  Timed worlds ask the same with numbers for time.
@@ -13,6 +14,7 @@ come that far and comes back is met later in the same search.  Timed worlds ask 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,19 +22,22 @@ from msgspec.structs import replace
 
 from kvproto.check.config import Budget, Config
 from kvproto.check.decode_memory import DNode
-from kvproto.check.node import SILENT
+from kvproto.check.node import GONE
 from kvproto.check.prefill_local_steps import PNode
 from kvproto.check.state_encoding import DEAD, MASK, QUIET, BudgetState
 from kvproto.check.successors import Explorer
 from kvproto.fsm.search import Search
 
+#: what a node's value has by room
+OF_ROOMS = ("script", "outcome", "released", "pages", "aux")
 #: the nodes' values, without rooms: what a new room meets
 Rest = tuple[Any, ...]
 
 
 def one_room(config: Config) -> Config:
-    """The world of the new room."""
-    calm = {"hasty": False, "swift": True, "live": True, "lives": 1, "rooms": 1, "memory": 0}
+    """The world of the new room: between two groups, whichever they are."""
+    rooms = config.prefill_groups * config.decode_groups
+    calm = {"hasty": False, "swift": True, "live": True, "lives": 1, "rooms": rooms, "memory": 0}
     return replace(config, budget=Budget(), must=(), never=(), **calm)
 
 
@@ -64,13 +69,13 @@ def _all_up(world: Explorer, state: int) -> bool:
 
 def rest_of(value: PNode | DNode) -> PNode | DNode:
     """A node at rest, as it is for a room that it has never heard of."""
-    fresh: dict[str, Any] = {"script": (0,), "outcome": (SILENT,), "released": (False,)}
+    none: dict[str, Any] = {"script": (), "outcome": (), "released": ()}
     if isinstance(value, PNode):
         rooms, _, links, known, sends, free, held, queue, watch, *more = value.rank
         rank = (rooms, (), links, known, sends, free, held, queue, ((),) * len(watch), *more)
-        return value._replace(rank=rank, slots=(None,) * len(value.slots), **fresh)
+        return value._replace(rank=rank, slots=(None,) * len(value.slots), **none)
     rooms, _, *kept = value.rank
-    return value._replace(rank=(rooms, (), *kept), pages=(0,), aux=(False,), **fresh)
+    return value._replace(rank=(rooms, (), *kept), pages=(), aux=(), **none)
 
 
 class OneRoom(Explorer):
@@ -90,14 +95,16 @@ class NewRoomSearch(Search):
         self.config = one_room(config)
         self.world = OneRoom(self.config)
         super().__init__("new room", self.config, self.world)
-        self.starts = [self._packed(nodes) for nodes in starts]
+        self.starts = [self._packed(nodes, k) for nodes in starts for k in range(self.config.rooms)]
         self.world.first = self.starts[0]
 
-    def _packed(self, nodes: Rest) -> int:
+    def _packed(self, nodes: Rest, new: int) -> int:
         world, state = self.world, 0
         for at, value in enumerate(nodes):
-            world.nodes[at].initial(value.life)  # a decode rank remembers whom it has called in which life
-            state |= world.parts[at](value) << world.shifts[at]
+            fresh, _ = world.nodes[at].initial(value.life)  # a decode rank remembers whom it has called in which life
+            of_rooms = {name: getattr(fresh, name) for name in OF_ROOMS if hasattr(fresh, name)}
+            of_rooms["script"] = tuple(begun if k == new else GONE for k, begun in enumerate(fresh.script))
+            state |= world.parts[at](value._replace(**of_rooms)) << world.shifts[at]
         for at in range(world.n, world.last):
             state |= QUIET << world.shifts[at]
         nothing = (0,) * len(Budget.__struct_fields__)
@@ -122,7 +129,7 @@ def first_failure(config: Config, found: dict[Rest, int]) -> tuple[int, str, str
         failure = _failure(config, [nodes])
         if failure is not None:
             name, text = failure
-            return place, name, f"after this, with a new room: {text.replace('room 0', 'the new room')}"
+            return place, name, f"after this, with a new room: {re.sub('room [0-9]+', 'the new room', text)}"
     raise AssertionError("what fails together has to fail alone")
 
 

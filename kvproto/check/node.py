@@ -110,13 +110,21 @@ class Watched(Interpreter):
 class Node(Surroundings):
     """Base of both kinds."""
 
-    #: the first letter of the places of those at the other ends of its links
-    OTHERS: ClassVar[str]
+    #: which of a world's two sides it is on, 0: prefill
+    SIDE: ClassVar[int]
 
     def __init__(self, config: Config, index: int) -> None:
-        """`index`: the rank's own in its group."""
+        """`index`: the rank's own on its side."""
         self.config, self.index, self.plan = config, index, config.plan
-        self.names = Names(config.keys, ordered=config.keeps_order)
+        self.own, self.others = config.sides[self.SIDE], config.sides[1 - self.SIDE]
+        #: which of its group's ranks it is
+        self.member = self.own.member(index)
+        group, parties = index // self.own.ranks, config.parties
+        #: the rooms that its group has a part in
+        meant = range(len(parties)) if config.misfit != "claim" or self.SIDE else (0,)
+        self.mine = tuple(k for k in meant if parties[k][self.SIDE] == group)
+        first = tuple(of[1 - self.SIDE] * self.others.ranks for of in parties)
+        self.names = Names(config.keys, first, self.mine, ordered=config.keeps_order)
         #: the rows that have fired, by identity
         self.rows: dict[int, Row] = {}
         #: what was worth having seen in steps (see `sights` for values)
@@ -136,9 +144,17 @@ class Node(Surroundings):
         """What the engine of the next life knows: of rooms that were open, nothing any more."""
         return tuple(GONE if at else 0 for at in value.script)
 
+    def script(self) -> tuple[int, ...]:
+        """Where an engine begins: it has opened nothing, and never opens what its group has no part in."""
+        return tuple(0 if k in self.mine else GONE for k in range(len(self.names.keys)))
+
+    def unfit(self, k: int) -> bool:
+        """Whether the two sides of this room must not come to an agreement."""
+        return self.config.misfit in ("length", "secret") or (self.config.misfit == "claim" and k > 0)
+
     def place(self, peer: int) -> bytes:
-        """Where this rank of the other group is."""
-        return f"{self.OTHERS}{peer}".encode()
+        """Where this rank of the other side is."""
+        return f"{'DP'[self.SIDE]}{peer}".encode()
 
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
         """A message leaves; a room is named by its place, and when something was asked in this world's words."""
@@ -171,11 +187,13 @@ class Node(Surroundings):
         outcome = self.current.outcome
         judge("S6", outcome[k] == SILENT, f"a second outcome, {cause.name}, for room {k}")
         told = SUCCESS if cause is Cause.NONE else FAILURE
-        one = told == FAILURE or self.config.misfit not in ("length", "secret")
-        judge("S12", one, f"room {k} succeeds, and its engines name two {self.config.misfit}s")
+        fits = told == FAILURE or not self.unfit(k)
+        judge("S12", fits, f"room {k} succeeds, and its two sides name two {self.config.misfit}s")
         self.current = self.current._replace(outcome=put(outcome, k, told))
         if told == FAILURE:
             self.outs.append(("failed", k))
+        elif any(end == FAILURE and self.names.first[j] != self.names.first[k] for j, end in enumerate(outcome)):
+            self.seen.add("success after another group's failure")
 
 
 def page_ids(first: int) -> bytes:

@@ -38,7 +38,6 @@ from kvproto.protocol.messages import Hello, Message, StagingRsp, StgNotify
 from kvproto.protocol.states import Cause, DLink, DRoom
 from kvproto.rank.base import LinkPeer
 from kvproto.rank.decode import DecodeRank
-from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
 
 #: a place in a script: the engine has announced the room
 ANNOUNCED = 2
@@ -47,11 +46,10 @@ ANNOUNCED = 2
 class DecodeNode(DecodeMemory):
     """All that one decode rank can do."""
 
-    OTHERS = "P"
-
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
-        self.peers = self.plan.linked_to(index)
+        linked, each = self.plan.linked_to(self.member), self.others.ranks
+        self.peers = tuple(first + p for first in range(0, self.others.everyone, each) for p in linked)
         self.lives: dict[int, tuple[DecodeRank, Watched]] = {}
         #: by life and link: who is at its other end, and where
         self.called: dict[int, tuple[dict[int, LinkPeer], dict[int, bytes]]] = {}
@@ -60,10 +58,13 @@ class DecodeNode(DecodeMemory):
     def _begin(self, life: int) -> None:
         cfg = self.config
         self.rank = DecodeRank(
-            cfg.decode_layout, self.index, group=DECODE_GROUP, grid=GRID, incarnation=life + 1, settings=cfg.settings
-        )
+            cfg.decode_layout, self.member, group=self.own.group(self.index), grid=GRID, incarnation=life + 1,
+            settings=cfg.settings,
+        )  # fmt: skip
         self.rank.endpoint = bytes([life])  # the transport's description: a write is for one life of this rank
-        self.terms = self.rank.terms(PREFILL_GROUP, self.plan)
+        first = self.names.first
+        #: by room
+        self.terms = tuple(self.rank.terms(self.others.group(p), self.plan) for p in first)
         self.interpreter = Watched(self.rank, self)
         self.lives[life] = self.rank, self.interpreter
 
@@ -72,15 +73,16 @@ class DecodeNode(DecodeMemory):
 
         `script`: rooms that the engine of a former life has lost.
         """
-        n = len(self.names.keys)
+        n, script = len(self.names.keys), script or self.script()
         self._begin(life)
         none: tuple[Any, ...] = ()
         ring = (0,) * self.config.ring
-        v = DNode(life, none, script or (0,) * n, none, none, ring, (0,) * n, (SILENT,) * n, (False,) * n, (False,) * n)
+        v = DNode(life, none, script, none, none, ring, (0,) * n, (SILENT,) * n, (False,) * n, (False,) * n)
         self.current, self.outs = v, []
         for p in self.peers:
             self.rank.next_link = p + 1
-            _, effects = self.rank.call(PREFILL_GROUP, p, self.plan, NOW, self.place(p).decode())
+            who = self.others.group(p), self.others.member(p)
+            _, effects = self.rank.call(*who, self.plan, NOW, self.place(p).decode())
             self.interpreter.carry_out(effects, NOW)
         self.called[life] = dict(self.rank.peers), dict(self.interpreter.place_of)
         return self._frozen(), self.outs
@@ -99,8 +101,8 @@ class DecodeNode(DecodeMemory):
                 if at == ANNOUNCED:
                     found.append(Move("plain", "", -1, k, ("open", k)))
                     found.append(Move("short", "early", -1, k, ("renew", k)))
-        if any(link is not None and not link.leaving for link in v.rank[2]):
-            found.append(Move("plain", "leave", -1, -1, ("leave",)))
+        known = (p - self.others.member(p) for p, link in enumerate(v.rank[2]) if link is not None and not link.leaving)
+        found += [Move("plain", "leave", first, -1, ("leave", first)) for first in sorted(set(known))]
         for job in v.scatters:
             found.append(Move("plain", "", -1, job[0], ("scattered", job)))
             found.append(Move("plain", "kernel", -1, job[0], ("scatter failed", job)))
@@ -165,7 +167,7 @@ class DecodeNode(DecodeMemory):
 
     def freeze_rank(self) -> Frozen:
         """The rank as a value."""
-        return freeze_decode(self.rank, self.names, self.config.prefills)
+        return freeze_decode(self.rank, self.names, self.others.everyone)
 
     def thaw_rank(self, frozen: Frozen) -> None:
         """Make the rank what was frozen."""
@@ -192,7 +194,7 @@ class DecodeNode(DecodeMemory):
                 self._hear(what[1], *what[2])
             case "announce":
                 self.current = self.current._replace(script=put(self.current.script, what[1], ANNOUNCED))
-                self._handle(ev.RoomAnnounced(keys[what[1]], self.terms, self.config.tokens))
+                self._handle(ev.RoomAnnounced(keys[what[1]], self.terms[what[1]], self.config.tokens))
             case "renew":
                 self.seen.add("a room that is announced once more")
                 self._handle(ev.RoomRenewed(keys[what[1]]))
@@ -200,10 +202,10 @@ class DecodeNode(DecodeMemory):
                 cfg, k = self.config, what[1]
                 self.current = self.current._replace(script=put(self.current.script, k, 1))
                 secret = b"a guess" if cfg.misfit == "secret" else b""
-                self._handle(ev.RoomOpened(keys[k], self.terms, cfg.tokens, cfg.prefix, secret))
+                self._handle(ev.RoomOpened(keys[k], self.terms[k], cfg.tokens, cfg.prefix, secret))
             case "leave":
                 it = self.interpreter
-                it.carry_out(it.ask(self.rank.leave, PREFILL_GROUP, NOW), NOW)
+                it.carry_out(it.ask(self.rank.leave, self.others.group(what[1]), NOW), NOW)
             case "abort":
                 self._handle(ev.EngineAborted(keys[what[1]], Cause.DECODE_ABORTED))
             case "scattered" | "scatter failed":
@@ -254,9 +256,20 @@ class DecodeNode(DecodeMemory):
         """As every node; all grants of a chunk have one name, and a first life may run other tables."""
         if isinstance(body, StagingRsp):
             body = replace(body, grant=1)
-        elif isinstance(body, Hello) and self.config.misfit == "tables" and not self.current.life:
-            body = replace(body, digest="0" * len(body.digest))
+        elif isinstance(body, Hello) and self.odd:
+            other = {"digest": "0" * len(body.digest)} if self.config.misfit == "tables" else {"lease": body.lease + 1}
+            body = replace(body, **other)
         super().deliver(place, epoch, room, body)
+
+    @property
+    def odd(self) -> bool:
+        """Whether this life of the rank is one that does not fit."""
+        first = self.index < self.own.ranks
+        return first and not self.current.life and self.config.misfit in ("tables", "lease")
+
+    def unfit(self, k: int) -> bool:
+        """And in a life that does not fit it may have no success."""
+        return super().unfit(k) or self.odd
 
     def page_ids(self, asked: do.TransmitPages) -> bytes:
         """The chunk's pages."""

@@ -6,6 +6,8 @@ is judged in `prefill_slots`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from kvproto.check.config import GRID
@@ -30,10 +32,9 @@ from kvproto.check.prefill_slots import DOWN, PrefillSlots
 from kvproto.check.snapshot import Frozen, freeze_prefill, thaw_prefill
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import events as ev
-from kvproto.protocol.events import DEFAULT, ROOM_CHUNK, Claim, TimerFired
+from kvproto.protocol.events import ROOM_CHUNK, Claim, TimerFired
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause, PLink
-from kvproto.rank.settings import DECODE_GROUP
 from kvproto.sim.interpreter import Untaken
 
 UNTAKEN: dict[str, type[Untaken]] = {"deferred": ev.BatchDeferred, "refused": ev.BatchRefused}
@@ -45,9 +46,9 @@ class PrefillNode(PrefillSlots):
     def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[PNode, list[RankOutput]]:
         """A rank that has just started; `script`: rooms that the engine of a former life has lost."""
         cfg, n = self.config, len(self.names.keys)
-        script = script or (0,) * n
-        nobody, slots = (None,) * cfg.decodes, tuple(range(cfg.slots))
-        bare = ((), (), nobody, nobody, (), slots, (), (), ((),) * cfg.decodes, (), (), (), ((),) * cfg.decodes)
+        script, links = script or self.script(), self.others.everyone
+        nobody, slots = (None,) * links, tuple(range(cfg.slots))
+        bare = ((), (), nobody, nobody, (), slots, (), (), ((),) * links, (), (), (), ((),) * links)
         empty = (None,) * cfg.slots
         return PNode(life, bare, script, (), (), (), empty, (), nobody, (SILENT,) * n, (False,) * n), []
 
@@ -62,11 +63,11 @@ class PrefillNode(PrefillSlots):
 
     def freeze_rank(self) -> Frozen:
         """The rank as a value."""
-        return freeze_prefill(self.rank, self.names, self.config.decodes)
+        return freeze_prefill(self.rank, self.names, self.others.everyone)
 
     def thaw_rank(self, frozen: Frozen) -> None:
         """Make the rank what was frozen."""
-        thaw_prefill(self.rank, self.names, frozen, DECODE_GROUP, self.plan)
+        thaw_prefill(self.rank, self.names, frozen, self.others, self.plan)
 
     def _thaw(self, v: PNode) -> None:
         self.thaw_rank(v.rank)
@@ -80,11 +81,11 @@ class PrefillNode(PrefillSlots):
 
     def _frozen(self) -> PNode:
         v: PNode = self.current
-        it, decodes = self.interpreter, self.config.decodes
+        it, links = self.interpreter, self.others.everyone
         unposted = ((*key, replace(write, room=0), left) for key, (write, left) in it.unposted.items())
         preparing = sorted((self.names.place[room], *rest) for room, *rest in unposted)
         up = {link - 1 for link, at in self.rank.links.items() if at.state is PLink.UP}
-        wires = tuple(it.wires.get(d + 1) if d in up else None for d in range(decodes))
+        wires = tuple(it.wires.get(d + 1) if d in up else None for d in range(links))
         return v._replace(rank=self.freeze_rank(), preparing=tuple(preparing), wires=wires)
 
     def drive(self, what: Input) -> None:
@@ -96,7 +97,9 @@ class PrefillNode(PrefillSlots):
             case "hello":
                 _, d, message, epoch = what
                 self.rank.next_epoch, self.rank.next_link = epoch - 1, d + 1
+                before = self.rank.links.get(d + 1)
                 self._hear(d, message, NOW)
+                self._judge_call(d, before)
             case "engine" | "engine late":
                 self._engine(what[1], LATE if what[0] == "engine late" else NOW)
             case "abort" | "refuse" | "dismiss":
@@ -152,6 +155,15 @@ class PrefillNode(PrefillSlots):
         room = self.names.keys[k] if k >= 0 else 0
         self.interpreter.hear(self.place(d), epoch, room, body, now)
 
+    def _judge_call(self, d: int, before: Any) -> None:
+        """Who calls is put off by writes of its own old link alone; and no send of that link waits for the new one."""
+        rank, link = self.rank, d + 1
+        if before is not None and before.state is PLink.LOST and rank.links[link] is before:
+            held = any(rank.link_to(room, key & 0xFFFF) == link for room, key in rank.writes)
+            judge("L1", held, f"decode {d} calls, and is put off for what is written to others")
+        anew = link in rank.links and rank.links[link].state is PLink.AWAIT_WIRE_UP
+        judge("S8", not (anew and rank.watch.get(link)), f"sends of decode {d}'s former life wait for its new ring")
+
     def _engine(self, k: int, now: float) -> None:
         key, cfg, script = self.names.keys[k], self.config, self.current.script
         tokens = cfg.tokens + (GRID if cfg.misfit == "length" else 0)
@@ -161,7 +173,8 @@ class PrefillNode(PrefillSlots):
             event: Event
             match word:
                 case "open":
-                    claim = Claim(secret=b"a secret") if cfg.misfit == "secret" else DEFAULT
+                    group = self.others.group(self.names.peer(k, 0))
+                    claim = Claim(group, b"a secret" if cfg.misfit == "secret" else b"")
                     event = ev.EngineOpened(key, tokens, claim)
                 case "schedule":
                     event = ev.ForwardScheduled(key)
@@ -206,7 +219,8 @@ class PrefillNode(PrefillSlots):
     def _wrote(self, how: str, k: int, chunk: int, batch: int, d: int, *, now: float) -> None:
         """The transport's word of a batch.  That none of it can land any more may be heard before that it is in doubt:
         then it is heard as one."""
-        v, key = self.current, (self.names.keys[k], chunk, d)
+        v, d = self.current, self.others.member(d)
+        key = self.names.keys[k], chunk, d
         job = next((j for j in v.posted if j[:4] == (k, chunk, d, batch)), None)
         if job is None:
             return
@@ -223,8 +237,10 @@ class PrefillNode(PrefillSlots):
         rank, link = self.rank, self.rank.links.get(d + 1)
         if link is None or link.session >= session:
             return
-        for sends in rank.sends.values():
+        for room, sends in rank.sends.items():
             for at, send in sends.items():
-                if at & 0xFFFF == d:
+                if rank.link_to(room, at & 0xFFFF) == d + 1:
                     sends[at] = replace(send, asked=LONG_AGO, first=LONG_AGO, lease=-1.0 if send.lease else 0.0)
-        rank.writes |= {key: replace(write, until=-1.0) for key, write in rank.writes.items() if key[1] & 0xFFFF == d}
+        for (room, at), write in rank.writes.items():
+            if rank.link_to(room, at & 0xFFFF) == d + 1:
+                rank.writes[room, at] = replace(write, until=-1.0)

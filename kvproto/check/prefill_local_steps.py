@@ -52,10 +52,13 @@ class PNode(NamedTuple):
 class PrefillMoves(Node):
     """What can happen at one prefill rank."""
 
+    SIDE = 0
+
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
         self.words = tuple(tuple(word.split("+")) for word in config.engine)
-        self.peers = self.plan.linked(index)
+        linked, each = self.plan.linked(self.member), self.others.ranks
+        self.peers = tuple(first + d for first in range(0, self.others.everyone, each) for d in linked)
 
     def moves(self, v: PNode) -> list[Move]:
         """What can happen here without a message."""
@@ -122,11 +125,12 @@ class PrefillMoves(Node):
         found = []
         for k, parts in v.rank[4]:
             for at, send in parts:
-                chunk, peer = at >> 16, at & 0xFFFF
+                chunk, member = at >> 16, at & 0xFFFF
+                peer = self.names.peer(k, member)
                 if send.state not in prefill_send.timers:
                     continue
-                again = ("send timer", k, chunk, peer, MORE)
-                last = ("send timer", k, chunk, peer, LAST)
+                again = ("send timer", k, chunk, member, MORE)
+                last = ("send timer", k, chunk, member, LAST)
                 if send.state not in SHORT_SENDS:
                     found.append(Move("rare", "timeout", peer, k, again))
                     continue
@@ -134,7 +138,7 @@ class PrefillMoves(Node):
                 if send.state in GIVING_UP and send.kv and not self.config.patient:
                     found.append(Move("short", "early", peer, k, last))
                     if self.config.costs == "dear pages":
-                        found.append(Move("plain", "late", peer, k, ("send timer", k, chunk, peer, LONG)))
+                        found.append(Move("plain", "late", peer, k, ("send timer", k, chunk, member, LONG)))
                 elif send.state not in GIVING_UP:
                     found.append(Move("rare", "timeout", peer, k, last))
         return found
@@ -174,7 +178,7 @@ class PrefillMoves(Node):
                 send.acked for _, parts in v.rank[4] for _, send in parts
             ),
             "a write and a gather at once": bool(v.gathers) and any(slot >= 0 for slot in written),
-            "a replica that has nothing to write": not plan.duties(self.index) and bool(v.rank[0] or v.rank[1]),
+            "a replica that has nothing to write": not plan.duties(self.member) and bool(v.rank[0] or v.rank[1]),
             "a room that is ended before its engine opens it": any(
                 room.work is not None and not room.work.owned for _, room in (*v.rank[0], *v.rank[1])
             ),

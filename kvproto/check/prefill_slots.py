@@ -13,7 +13,6 @@ from kvproto.check.prefill_local_steps import PrefillMoves
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import Message, Reset, StgNotify
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.settings import PREFILL_GROUP
 from kvproto.sim.interpreter import Untaken, Write
 
 #: the wire of a link that is down: it may be there, and nothing may be posted through it
@@ -23,13 +22,12 @@ DOWN = "down"
 class PrefillSlots(PrefillMoves):
     """What surrounds one prefill rank."""
 
-    OTHERS = "D"
-
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
         self.rank = PrefillRank(
-            config.prefill_layout, index, group=PREFILL_GROUP, grid=GRID, incarnation=1, settings=config.settings
-        )
+            config.prefill_layout, self.member, group=self.own.group(index), grid=GRID, incarnation=1,
+            settings=config.settings,
+        )  # fmt: skip
         self.rank.tells = config.tells
         self.interpreter = Watched(self.rank, self)
         #: what the transport says to the write that is being posted
@@ -99,7 +97,7 @@ class PrefillSlots(PrefillMoves):
             self._judge_reading(write)
             fits = write.pages == page_ids(write.first)
             judge("S12", fits, f"chunk {chunk} of room {k} goes to another chunk's pages")
-        self.outs.append(("post", d, (k, chunk, where, tag, batch, int(wire))))
+        self.outs.append(("post", self.names.peer(k, d), (k, chunk, where, tag, batch, int(wire))))
         self.current = v._replace(posted=add(v.posted, (k, chunk, d, batch, slot, False)))
         return None
 

@@ -117,6 +117,10 @@ SMALL: dict[str, Config] = {
         prefills=2, chunks=1, restart=False, swift=True, engine=IN_TWO, budget=Budget(crash=2, early=1),
         must=("pages that are given back although a link is lost",), about="writers die for good",
     ),
+    "death-two": Config(
+        ring=1, rooms=2, chunks=1, engine=AT_ONCE, swift=True, restart=False, budget=Budget(crash=1),
+        about="a rank dies for good while two rooms are under way",
+    ),
     "death-abort": Config(
         ring=1, chunks=1, engine=AT_ONCE, restart=False, budget=Budget(crash=1, abort=1),
         about="a rank dies for good, and the other engine gives up",
@@ -161,6 +165,10 @@ SMALL: dict[str, Config] = {
     "reuse": Config(lives=2, chunks=1, budget=Budget(abort=1), about="a room's id is used again"),
     "unordered": Config(
         net="unordered", chunks=1, budget=Budget(early=1, duplicate=1), about="messages overtake each other"
+    ),
+    "unordered-link": Config(
+        ring=1, chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(link=1),
+        about="messages overtake each other, and a link comes back before what was said on it",
     ),
     "unordered-abort": Config(
         net="unordered", budget=Budget(abort=1), about="messages overtake each other, engines give up"

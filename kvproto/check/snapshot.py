@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from kvproto.check.moments import lately
+from kvproto.check.sides import Side
 from kvproto.fsm.timer_wheel import INFINITY
 from kvproto.protocol.ring import RingRegion
 from kvproto.protocol.states import PRoom, PSend, PWrite
@@ -51,10 +52,19 @@ FAILED = ("FAILED", "ABORTED")
 class Names:
     """Room keys by their place and back; grant ids by (place, chunk)."""
 
-    def __init__(self, keys: tuple[int, ...], *, ordered: bool = False) -> None:
-        """`keys` in the order of their places; `ordered`: rooms are kept in the order in which the rank met them."""
-        self.keys, self.ordered = keys, ordered
-        self.place = {key: k for k, key in enumerate(keys)}
+    def __init__(
+        self, keys: tuple[int, ...], first: tuple[int, ...], mine: tuple[int, ...], *, ordered: bool = False
+    ) -> None:  # fmt: skip
+        """`keys` in the order of their places; `first`: by place, the first rank of the other group that has a part in
+        the room; `mine`: places of rooms in which this rank's group has one; `ordered`: rooms are kept in the order in
+        which the rank met them.
+        """
+        self.keys, self.first, self.ordered = keys, first, ordered
+        self.place = {key: k for k, key in enumerate(keys)} | {keys[k]: k for k in mine}
+
+    def peer(self, k: int, member: int) -> int:
+        """This rank of the room's other group, as ranks of that side are counted; its link is the next number."""
+        return self.first[k] + member
 
     @staticmethod
     def grant(k: int, chunk: int) -> int:
@@ -148,8 +158,12 @@ def freeze_prefill(rank: PrefillRank, names: Names, peers: int, forms: Forms = U
     known = tuple((rank.peers[d + 1].terms,) if d + 1 in rank.peers else None for d in range(peers))
     writes = tuple(sorted((place[key], at, forms.write(v)) for (key, at), v in rank.writes.items()))
     seen = {d: _mark(rank.links[d + 1]) for d in range(peers) if d + 1 in rank.links}
+
+    def sent(k: int, at: int, v: Any) -> Any:
+        return replace(keep(v), mark=v.mark == seen.get(names.peer(k, at & 0xFFFF), 0))
+
     sends = tuple(
-        (place[key], tuple((at, replace(keep(v), mark=v.mark == seen.get(at & 0xFFFF, 0))) for at, v in group.items()))
+        (place[key], tuple((at, sent(place[key], at, v)) for at, v in group.items()))
         for key, group in sorted(rank.sends.items(), key=lambda item: place[item[0]])
     )
     held = tuple(sorted((place[k], c, p, slot) for (k, c, p), slot in rank.slot_of.items()))
@@ -170,27 +184,28 @@ def _mark(link: Any) -> int:
 
 
 def _marked(parts: Frozen, links: Frozen) -> dict[int, Any]:
-    """The sends of a room, with the watermark that each has noted: its link's, or an older one."""
+    """The sends of a room, with the watermark that each has noted: its link's, or an older one; `links` of the room's
+    group."""
     marks = [_mark(link) if link is not None else 0 for link in links]
     return {at: replace(v, mark=marks[at & 0xFFFF] if v.mark else -1) for at, v in parts}
 
 
-def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, group: int, plan: Any) -> None:
-    """Make `rank` what was frozen."""
+def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, plan: Any) -> None:
+    """Make `rank` what was frozen; `others`: the decode ranks."""
     rooms, tombs, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues = frozen
     keys = names.keys
     _thaw_rooms(rank, names, rooms, tombs)
     rank.early = {keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE}
     rank.links = {d + 1: v for d, v in enumerate(links) if v is not None}
     rank.peers = {
-        d + 1: LinkPeer(group, d, plan if peer[0] else None, peer[0])
+        d + 1: LinkPeer(others.group(d), others.member(d), plan if peer[0] else None, peer[0])
         for d, peer in enumerate(known)
         if peer is not None
     }
-    rank.link_of = {(group, peer.rank): link for link, peer in rank.peers.items()}
+    rank.link_of = {(peer.group, peer.rank): link for link, peer in rank.peers.items()}
     rank.writes = {(keys[k], at): v for k, at, v in writes}
     rank._groups = {}  # noqa: SLF001  # found anew
-    rank.sends = {keys[k]: _marked(parts, links) for k, parts in sends}
+    rank.sends = {keys[k]: _marked(parts, links[names.peer(k, 0) :]) for k, parts in sends}
     rank.free_slots = list(free)
     rank.slot_of = {(keys[k], c, p): slot for k, c, p, slot in held}
     rank.slot_queue = SlotQueue((keys[k], c, p) for k, c, p in queue)
@@ -200,7 +215,8 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, group: int, pl
     for k, parts in sends:
         for at, send in parts:
             if send.state is PSend.AWAIT_GRANT:
-                rank.credits.setdefault((at & 0xFFFF) + 1, set()).add((keys[k], at >> 16, at & 0xFFFF))
+                link = names.peer(k, at & 0xFFFF) + 1
+                rank.credits.setdefault(link, set()).add((keys[k], at >> 16, at & 0xFFFF))
     for d, asking in enumerate(queues):
         if asking:
             rank.credit_queues[d + 1] = OrderedDict(((keys[k], c, p), None) for k, c, p in asking)

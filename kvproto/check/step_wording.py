@@ -37,12 +37,18 @@ PREPARED = {
 
 def actors(config: Config) -> list[str]:
     """Names of the ranks, prefill first."""
-    return [f"P{p}" for p in range(config.prefills)] + [f"D{d}" for d in range(config.decodes)]
+    prefill, decode = config.sides
+    return [f"P{p}" for p in range(prefill.everyone)] + [f"D{d}" for d in range(decode.everyone)]
 
 
-def links(config: Config) -> list[tuple[int, int]]:
-    """(prefill, decode) of each link, in the order of a state's components."""
-    return [(p, d) for d in range(config.decodes) for p in config.plan.linked_to(d)]
+def reader(config: Config, k: int, member: int) -> str:
+    """The name of this rank of the room's decode group."""
+    return f"D{config.parties[k][1] * config.decodes + member}"
+
+
+def _other(config: Config, at: int, peer: Any) -> str:
+    """The name of this rank of the other side than the one of component `at`."""
+    return f"{'D' if at < config.sides[0].everyone else 'P'}{peer}"
 
 
 def room(config: Config, k: int) -> str:
@@ -84,7 +90,8 @@ def _timer(config: Config, what: tuple[Any, ...], other: str) -> str:
     last = ends.get(what[-1], "")
     if what[0] == "send timer":
         chunk = "the aux row" if what[2] < 0 else f"chunk {what[2]}"
-        return f"the timer of its send of {chunk} of {room(config, what[1])} to D{what[3]} ends{last}"
+        to = reader(config, what[1], what[3])
+        return f"the timer of its send of {chunk} of {room(config, what[1])} to {to} ends{last}"
     if what[0] == "room timer":
         return f"the timer of {room(config, what[1])} ends{last}"
     return f"the timer of its link to {other} ends{last}"
@@ -94,7 +101,7 @@ def deed(config: Config, event: WorldEvent) -> str:
     """What happens, without who it happens to."""
     what = event.what
     kind = what[0]
-    other = f"{'D' if event.at < config.prefills else 'P'}{what[1] if len(what) > 1 else ''}"
+    other = _other(config, event.at, what[1] if len(what) > 1 else "")
     if kind in ("send timer", "room timer", "link timer"):
         return _timer(config, what, other)
     if kind in ("land", "fail", "doubt", "settle"):
@@ -107,7 +114,8 @@ def deed(config: Config, event: WorldEvent) -> str:
     if kind == "post":
         return f"P{what[1]} posts its write of chunk {what[3]} of {room(config, what[2])} into {_place(what[4])}"
     if kind in PREPARED:
-        return PREPARED[kind].format(f"chunk {what[1][1]} of {room(config, what[1][0])} to D{what[1][2]}")
+        k, chunk, member = what[1]
+        return PREPARED[kind].format(f"chunk {chunk} of {room(config, k)} to {reader(config, k, member)}")
     if kind in ("message", "message late", "notified"):
         epoch, k, said = what[2]
         about = f" about {room(config, k)}" if k >= 0 else ""
@@ -117,7 +125,7 @@ def deed(config: Config, event: WorldEvent) -> str:
         return f"is called by {other} (session {what[2][2].session})"
     words = {
         "open": "its engine opens {0}", "announce": "its engine announces {0}", "renew": "its engine renews {0}",
-        "leave": "its engine lets go of the prefill group",
+        "leave": f"its engine lets go of {_group(config, what)}",
         "refuse": "its engine says no to {0}", "dismiss": "its engine says no to {0}, and never opens it",
         "abort": "its engine gives {0} up", "failed": "{0} fails", "crash": "crashes", "restart": "starts anew",
         "age": "has no lease left", "peer crashed": "loses a peer's writes",
@@ -132,6 +140,11 @@ def deed(config: Config, event: WorldEvent) -> str:
         "wrote late": "learns of its write to D{5}, when leases are over: {1}",
     }  # fmt: skip
     return plain[kind].format(*what)
+
+
+def _group(config: Config, what: tuple[Any, ...]) -> str:
+    """The prefill group that an engine lets go of."""
+    return f"the group of P{what[1]}" if config.prefill_groups > 1 else "the prefill group"
 
 
 def calls(config: Config, events: list[WorldEvent]) -> list[WorldEvent]:
@@ -157,7 +170,7 @@ def phrase(config: Config, event: WorldEvent) -> str:
     if event.what[0] == "slow":
         return f"{_slow(config, names, event)}{note}"
     if event.at >= len(names):
-        p, d = links(config)[event.at - len(names)]
+        p, d = config.links[event.at - len(names)]
         way = f"P{p} to D{d}" if event.what[1] == TO_DECODE else f"D{d} to P{p}"
         return f"a message from {way} is lost{note}"
     return f"{names[event.at]}: {deed(config, event)}{note}"
@@ -166,7 +179,7 @@ def phrase(config: Config, event: WorldEvent) -> str:
 def _slow(config: Config, names: list[str], event: WorldEvent) -> str:
     _, word, who = event.what
     if event.at >= len(names):
-        p, d = links(config)[event.at - len(names)]
+        p, d = config.links[event.at - len(names)]
         messages = f"messages from D{d} to P{p} are slow" if who else f"messages from P{p} to D{d} are slow"
         others = {
             "wrote": f"reports to P{p} on its writes to D{d} are slow",
@@ -185,7 +198,7 @@ def arrow(config: Config, event: WorldEvent) -> str:
     names = actors(config)
     text = phrase(config, event).replace(";", ",").replace("#", "")
     if event.at < len(names) and event.what[0] in ("message", "message late", "hello"):
-        other = f"{'D' if event.at < config.prefills else 'P'}{event.what[1]}"
+        other = _other(config, event.at, event.what[1])
         said = body(event.what[2][2])
         return f"{other}->>{names[event.at]}: {said}"
     if event.at < len(names) and event.what[0] == "land":

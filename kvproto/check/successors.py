@@ -6,7 +6,8 @@ about time lets them end:
 * a short one (it repeats a message, or gives the ring up) when nothing is on its links, else for an `early`;
 * a beat, or its absence, when the two ends of the link disagree and nothing is on it;
 * a long one when, after a hard fault, nothing else but timers is left to happen, else for a `timeout`; and where rooms
-  may be forgotten (`Config.forgets`), when nothing else at all is left: nobody is told what nobody remembers.
+  may be forgotten (`Config.forgets`), when nothing else at all is left: nobody is told what nobody remembers.  Where
+  there are several groups, a room's long timers end for nothing only if the fault was one of its own groups'.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Explorer(Menus):
             self.faults.append((*fault, why))
 
     def _pay(self, state: int, budget_at: int, cost: str, later: LazyChoice, found: Found) -> None:
-        left = self.spend(budget_at, cost, later.room)
+        left = self.spend(budget_at, cost, later.room, later.touched)
         if left >= 0:
             delta, ops, fault, why = later.done or later()
             paid = why if why.cost else event(why.at, why.what, cost)
@@ -166,7 +167,7 @@ class Explorer(Menus):
         """The least epoch that nobody of this link remembers."""
         p, d = self.pairs[i]
         used = {0}
-        for at, peer in ((p, d), (self.config.prefills + d, p)):
+        for at, peer in ((p, d), (self.first_decode + d, p)):
             value = self.parts[at].values[numbers[at]]
             link = value.rank[2][peer] if value[0] is not DEAD else None
             used.add(link.epoch if link is not None else 0)
@@ -195,15 +196,19 @@ class Explorer(Menus):
                         ticking = True
                         self._take(state, later.done or later(), found)
         untold = self.config.forgets and not ticking
-        patient = not (moving or noisy) and (untold or self.budgets.values[numbers[-1]].hard)
+        spent = self.budgets.values[numbers[-1]]
+        patient = not (moving or noisy) and (untold or spent.hard)
         if patient or self.config.budget.timeout:
-            self._long_timers(state, numbers, menus, found, patient=patient)
+            gone = spent.blamed if self.config.several_groups and not untold else -1
+            self._long_timers(state, numbers, menus, found, gone if patient else 0)
 
-    def _long_timers(self, state: int, numbers: list[int], menus: list[Menu], found: Found, *, patient: bool) -> None:
+    def _long_timers(self, state: int, numbers: list[int], menus: list[Menu], found: Found, patient: int) -> None:
+        """`patient`: the rooms that may wait for somebody who is gone (mask), if nothing else is left to happen."""
         for menu in menus:
             if patient:
                 for later in menu.long:
-                    self._take(state, later.done or later(), found)
+                    if later.room < 0 or patient >> later.room & 1:
+                        self._take(state, later.done or later(), found)
             if self.config.budget.timeout:
                 for later in menu.rare if patient else (*menu.long, *menu.rare):
                     self._pay(state, numbers[-1], "timeout", later, found)
@@ -216,4 +221,6 @@ class Explorer(Menus):
             alone |= couple.alone
             if couple.fault:
                 self.faults.append((*couple.fault, event(self.n + i, ("seen",))))
+            if couple.untold and numbers[self.n + i] == QUIET:
+                self.faults.append((*couple.untold, event(self.n + i, ("seen",))))
         return alone

@@ -126,7 +126,7 @@ class TimedPrefillNode(TimedNode, PrefillNode):
 
     def freeze_rank(self) -> Frozen:
         """The rank as a value, with its times."""
-        return self.extended(freeze_prefill(self.rank, self.names, self.config.decodes, forms(self.now)))
+        return self.extended(freeze_prefill(self.rank, self.names, self.others.everyone, forms(self.now)))
 
 
 class TimedDecodeNode(TimedNode, DecodeNode):
@@ -134,4 +134,4 @@ class TimedDecodeNode(TimedNode, DecodeNode):
 
     def freeze_rank(self) -> Frozen:
         """The rank as a value, with its times."""
-        return self.extended(freeze_decode(self.rank, self.names, self.config.prefills, forms(self.now)))
+        return self.extended(freeze_decode(self.rank, self.names, self.others.everyone, forms(self.now)))

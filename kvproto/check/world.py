@@ -12,7 +12,6 @@ Rooms of one life are alike, so of the states that differ by exchanging rooms on
 
 from __future__ import annotations
 
-from itertools import permutations
 from typing import Any, ClassVar
 
 from kvproto.check.config import HARD, KINDS, Config
@@ -47,14 +46,16 @@ class CheckedWorld:
     def __init__(self, config: Config) -> None:
         """Build the ranks of the configuration, from the tables as they are now."""
         self.config = config
-        self.prefills = [self.PREFILL(config, p) for p in range(config.prefills)]
-        self.decodes = [self.DECODE(config, d) for d in range(config.decodes)]
+        prefill, decode = config.sides
+        self.prefills = [self.PREFILL(config, p) for p in range(prefill.everyone)]
+        self.decodes = [self.DECODE(config, d) for d in range(decode.everyone)]
         self.nodes: list[PrefillNode | DecodeNode] = [*self.prefills, *self.decodes]
-        self.pairs = [(p, d) for d, node in enumerate(self.decodes) for p in node.peers]
-        self.n = len(self.nodes)
+        self.pairs = config.links
+        #: the first decode rank's component, and how many components are ranks
+        self.first_decode, self.n = prefill.everyone, len(self.nodes)
         self.link_at = {pair: self.n + i for i, pair in enumerate(self.pairs)}
         #: a link's two ends: its decode rank's component and its prefill rank's
-        self.ends = [(config.prefills + d, p) for p, d in self.pairs]
+        self.ends = [(self.first_decode + d, p) for p, d in self.pairs]
         self.last = self.n + len(self.pairs)
         self.shifts = [BITS * (self.last - at) for at in range(self.last + 1)]
         self.wires, self.messages, self.budgets = WorldPart(), WorldPart(), WorldPart()
@@ -63,10 +64,10 @@ class CheckedWorld:
         self.pushes: tuple[dict[int, int], ...] = ({}, {}, {}, {})
         #: budgets of which nothing is left
         self.poor: set[int] = set()
-        self.spendings: dict[tuple[int, str, int], int] = {}
+        self.spendings: dict[tuple[int, str, int, int], int] = {}
         #: (property, what is wrong, event) of every step so far that broke one
         self.faults: list[tuple[str, str, WorldEvent]] = []
-        self.swaps = self._swaps()
+        self.swaps = list(config.exchanges)
         self.swapped: list[list[dict[int, int]]] = [[{} for _ in self.shifts] for _ in self.swaps]
         if self.wires(Wire()) != QUIET:
             raise AssertionError("the empty wire comes first")
@@ -76,13 +77,14 @@ class CheckedWorld:
         return self.parts[at].values[state >> self.shifts[at] & MASK]
 
     def index(self, at: int) -> int:
-        """The rank's index in its group, of the node at this component."""
-        return at if at < self.config.prefills else at - self.config.prefills
+        """The rank's index on its side, of the node at this component."""
+        return at if at < self.first_decode else at - self.first_decode
 
     def start(self) -> int:
         """The state in which every rank has just started."""
-        left = tuple(getattr(self.config.budget, k) for k in KINDS)
-        state = self.budget(BudgetState(left, hard=bool(self.config.misfit))) << self.shifts[-1]
+        left, hard = tuple(getattr(self.config.budget, k) for k in KINDS), bool(self.config.misfit)
+        blamed = sum(1 << k for k in self.config.unfit)
+        state = self.budget(BudgetState(left, hard, blamed)) << self.shifts[-1]
         for at in range(self.n, self.last):
             state |= self.wires(Wire()) << self.shifts[at]
         for at, node in enumerate(self.nodes):
@@ -93,13 +95,6 @@ class CheckedWorld:
         return state
 
     # ------------------------------------------------------------------------------------------ symmetry
-    def _swaps(self) -> list[tuple[int, ...]]:
-        rooms, lives = self.config.rooms, self.config.lives
-        if not self.config.exchanges_rooms:
-            return []
-        orders = [order for order in permutations(range(rooms)) if order != tuple(range(rooms))]
-        return [tuple(life * rooms + order[r] for life in range(lives) for r in range(rooms)) for order in orders]
-
     def canonical(self, state: int) -> int:
         """The least of the states that differ from this one by exchanging rooms."""
         best, shifts = state, self.shifts
@@ -172,7 +167,7 @@ class CheckedWorld:
     def _ops(self, at: int, outs: list[RankOutput]) -> tuple[Op, ...]:
         """What leaves a node, with messages and links by their numbers."""
         ops: list[Op] = []
-        prefill = at < self.config.prefills
+        prefill = at < self.first_decode
         for out in outs:
             if out[0] in ("send", "wrote", "notified"):
                 pair = (self.index(at), out[1]) if prefill else (out[1], self.index(at))
@@ -205,12 +200,12 @@ class CheckedWorld:
             self._judge_blame(state, at, other)
             return state
         if kind == "post":
-            return self._hand(state, self.config.prefills + other, ("post", me, *out[2]))
+            return self._hand(state, self.first_decode + other, ("post", me, *out[2]))
         if kind == "forget notifications":
             return self._wipe(state, self.link_at[other, me], NOTIFICATION)
         if kind == "peer crashed":
             state = self._wipe(state, self.link_at[me, other], REPORT)
-            return self._hand(state, self.config.prefills + other, ("peer crashed", me))
+            return self._hand(state, self.first_decode + other, ("peer crashed", me))
         return self._hand(self._grow_old(state, self.link_at[other, me]), other, ("age", me, out[2]))
 
     def _grow_old(self, state: int, at: int) -> int:
@@ -232,27 +227,37 @@ class CheckedWorld:
 
     def _judge_blame(self, state: int, at: int, k: int) -> None:
         spent: BudgetState = self.part(state, self.last)
-        if not spent.hard and not spent.blamed >> k & 1:
+        everyone = spent.hard and not self.config.several_groups
+        if not everyone and not spent.blamed >> k & 1:
             text = f"room {k} fails although nothing happened to it"
             self.faults.append(("S9", text, event(at, ("failed", k))))
 
     # -------------------------------------------------------------------------------------------- budget
-    def spend(self, number: int, kind: str, k: int) -> int:
-        """The budget after a fault; -1: there is nothing left for it."""
-        found = self.spendings.get((number, kind, k))
+    def touched(self, at: int, peer: int) -> int:
+        """The rooms that a fault of this rank, or (`peer` not -1) of what it has to do with this one, may end (mask);
+        none where there are no other groups that it must leave alone."""
+        if not self.config.several_groups:
+            return 0
+        node = self.nodes[at]
+        first = -1 if peer < 0 else peer - node.others.member(peer)
+        return sum(1 << k for k in node.mine if first in (-1, node.names.first[k]))
+
+    def spend(self, number: int, kind: str, k: int, touched: int = 0) -> int:
+        """The budget after a fault of room `k`, or of all that it touches; -1: there is nothing left for it."""
+        found = self.spendings.get((number, kind, k, touched))
         if found is None:
-            found = self.spendings[number, kind, k] = self._spend(number, kind, k)
+            found = self.spendings[number, kind, k, touched] = self._spend(number, kind, k, touched)
         return found
 
-    def _spend(self, number: int, kind: str, k: int) -> int:
+    def _spend(self, number: int, kind: str, k: int, touched: int) -> int:
         spent: BudgetState = self.budgets.values[number]
         i = KINDS.index(kind)
         if not spent.left[i]:
             return -1
         left = (*spent.left[:i], spent.left[i] - 1, *spent.left[i + 1 :])
-        hard = spent.hard or kind in HARD or (kind == "timeout" and k < 0)
-        blamed = spent.blamed | (1 << k if kind in BLAMED and k >= 0 else 0)
-        return self.budget(BudgetState(left, hard, blamed, spent.asleep))
+        hard = kind in HARD or (kind == "timeout" and k < 0)
+        blamed = spent.blamed | (touched if hard else 1 << k if kind in BLAMED and k >= 0 else 0)
+        return self.budget(BudgetState(left, spent.hard or hard, blamed, spent.asleep))
 
     def budget(self, spent: BudgetState) -> int:
         """The number of a budget."""

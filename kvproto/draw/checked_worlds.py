@@ -15,6 +15,7 @@ from kvproto.fsm.draw.tables import table_md
 COUNTS = Path(__file__).parents[2] / "spec" / "counts.toml"
 CROWD = re.compile(r"(\d[pP]\d[dD]-.*?|\d[pP]\d[dD])-(two-slow|[a-z]+)$")
 TIMED = "timed-"
+GROUPS = "groups-"
 HEAD = ("worlds", "number", "states", "moves", "depth")
 
 Counts = dict[str, dict[str, int]]
@@ -27,7 +28,8 @@ def golden(file: Path = COUNTS) -> Counts:
 
 def _family(name: str) -> str:
     crowd = CROWD.match(name)
-    return crowd[1] if crowd else TIMED + "…" if name.startswith(TIMED) else "small"
+    named = next((f"{start}…" for start in (TIMED, GROUPS) if name.startswith(start)), "small")
+    return crowd[1] if crowd else named
 
 
 def line(name: str, found: list[dict[str, int]]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from kvproto.check.config import GRID, Config
 from kvproto.check.node import LATE, NOW
 from kvproto.check.nodes_decode import DecodeNode
 from kvproto.check.nodes_prefill import PrefillNode
+from kvproto.check.sides import Side
 from kvproto.check.snapshot import Frozen, freeze_decode, freeze_prefill, thaw_decode, thaw_prefill
 from kvproto.fsm.driver import steps
 from kvproto.fsm.vocabulary import Effect
@@ -223,7 +224,7 @@ class SuspectPrefill(Suspect):
 
     def thaw(self, value: Frozen) -> None:
         rank = self.rank
-        thaw_prefill(rank, self.node.names, value, DECODE_GROUP, self.node.plan)
+        thaw_prefill(rank, self.node.names, value, Side(DECODE_GROUP, len(self.peers)), self.node.plan)
         for link, peer in rank.peers.items():
             peer.plan = self.wide if link > self.known and peer.plan else peer.plan
         rank.links[THEIR_LINK], rank.peers[THEIR_LINK] = self.theirs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproto.check.mutations import decode, prefill, regions, sends, timed
+from kvproto.check.mutations import decode, groups, prefill, regions, sends, timed
 from kvproto.check.mutations.registry import MUTANTS
 
-__all__ = ["MUTANTS", "decode", "prefill", "regions", "sends", "timed"]
+__all__ = ["MUTANTS", "decode", "groups", "prefill", "regions", "sends", "timed"]

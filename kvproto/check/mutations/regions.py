@@ -32,7 +32,7 @@ def failed_room_leaks_grant(b: TablePatch) -> None:
     b.without(GRANTS, b.rows(GRANTS, DGrant.QUARANTINED, ev.RoomDrained), "free")
 
 
-@mutation("empty-ring-stale-watermark", "odd-sizes", "L1", "L2")
+@mutation("empty-ring-stale-watermark", "odd-sizes", "L1", "L2", "L3")
 def empty_ring_stale_watermark(b: TablePatch) -> None:
     """The watermark is the end of what was freed last, also when nothing is left in the ring."""
 
@@ -65,7 +65,7 @@ def count_not_set(b: TablePatch) -> None:
     b.change(GRANTS, b.rows(GRANTS, DGrant.FILLING, ev.PartArrived, "as_agreed"), let=arrive)
 
 
-@mutation("writers-keyed-by-pp", "fan-in-patient", "L1", "S10")
+@mutation("writers-keyed-by-pp", "fan-in-patient", "L1", "L3", "S10")
 def writers_keyed_by_pp(b: TablePatch) -> None:
     """Writers of one pipeline stage are one writer."""
 

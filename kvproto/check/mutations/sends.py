@@ -233,7 +233,7 @@ def write_ends_with_first_batch(b: TablePatch) -> None:
     b.change(WRITES, rows, when=None)
 
 
-@mutation("early-answer-kept-aside", "smoke-tells", "sometimes")
+@mutation("early-answer-kept-aside", "smoke-tells", "L3", "sometimes")
 def early_answer_kept_aside(b: TablePatch) -> None:
     """A confirmation that comes before its write is seen to end is nothing to the send."""
     b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.ChunkAcked, "tells"), verb="ignore")
