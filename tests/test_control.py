@@ -14,7 +14,7 @@ import signal
 import socket
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from kvproto.io.control.control import LOOPBACK, Control, ControlError, Peer, Se
 from kvproto.io.control.gate import Gate
 from kvproto.io.control.poller import Waiter
 from kvproto.io.control.sockets import BUNDLE, ControlSocket
+from kvproto.io.control.unread import LOOK_S, SOON_S, Unread
 from kvproto.testing.pair import Pair
 
 if TYPE_CHECKING:
@@ -560,6 +561,43 @@ def test_wait_ends_for_other_descriptors_and_at_its_time(opened: Callable[..., C
     with pytest.raises(ValueError, match="not open"):
         control.wait(0.1, (reader,))
     os.close(writer)
+
+
+def test_a_listener_that_sleeps_looks_at_its_connections_now_and_then_and_soon_at_suspects(
+    opened: Callable[..., Control], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener, sleeps, ready = opened(LOOPBACK), list[float](), Waiter.ready
+    until(lambda: listener.receive(9) == [] and not listener._hot)
+    listener._unread = unread = Unread(1, Counter())
+    monkeypatch.setattr(Unread, "__len__", lambda _: 1)
+
+    def noted(waiter: Waiter, fds: tuple[int, ...], timeout_s: float) -> list[int]:
+        sleeps.append(timeout_s)
+        return ready(waiter, fds, timeout_s)
+
+    monkeypatch.setattr(Waiter, "ready", noted)
+    for unread.spoken, least, most in ((None, SOON_S, LOOK_S), (set[int](), 0.0, SOON_S)):
+        sleeps.clear()
+        assert listener.wait(PATIENCE) is False
+        assert least < sleeps[0] <= most
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_sleep_ends_with_a_look(
+    opened: Callable[..., Control], monkeypatch: pytest.MonkeyPatch, *, ready: bool
+) -> None:  # fmt: skip
+    """A frame that came with its end is here; and nothing that woke it too soon (a signal) ends it."""
+    control, looks = opened(), iter((False, True))
+    monkeypatch.setattr(control, "_has_input", lambda: next(looks))
+    monkeypatch.setattr(Waiter, "ready", lambda *_: list(control._watched.sleepers()) * ready)
+    assert control.wait(0.0 if ready else PATIENCE) is True
+
+
+def test_what_was_to_leave_later_leaves_with_the_end(opened: Callable[..., Control]) -> None:
+    listener, here, connected, there = introduced(opened)
+    assert connected.send(there, b"goodbye", later=True)
+    connected.close(drain_s=PATIENCE)
+    assert collect(listener, 1) == [(here, b"goodbye")]
 
 
 @pytest.mark.parametrize("stalled", [False, True])
