@@ -85,6 +85,12 @@ def test_a_pair_is_made_for_its_owner_alone_and_never_overwritten(
     assert secret.read_bytes() == kept
 
 
+def test_a_folder_is_made_with_those_that_it_lies_in_and_may_be_there(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        secret, public = make_pair(tmp_path / "keys" / "decode", name)
+        assert secret.is_file() and public.is_file()
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "/"])
 def test_a_name_is_a_file_s(tmp_path: Path, name: str) -> None:
     with pytest.raises(ArgumentError, match="names no key"):

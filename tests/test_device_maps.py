@@ -109,6 +109,7 @@ def test_the_thread_that_lets_go_of_a_peer_does_not_wait_for_the_driver(driver: 
     maps.open(PEER, [region(0, 0, 64)], 0)
     maps.close(PEER)
     assert maps.of(PEER) is None and driver.closed == []
+    assert all(thread.daemon for thread in maps._closing), "nor does a process that ends"
     maps.open(PEER, [region(0, 0, 64)], 0)
     assert maps.of(PEER) == {0: FAR}
     waits.set()

@@ -8,10 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvproto.io.transports.base import Arrived, Completed, Failed, Handle, PeerId, PeerLost, UsageError
+from kvproto.io.transports.base import (
+    Arrived,
+    Completed,
+    Failed,
+    Handle,
+    PeerId,
+    PeerLost,
+    TransportCaps,
+    UsageError,
+)
 from kvproto.io.transports.cargo import FabricStep
 from kvproto.io.transports.fabric import Fabric
-from kvproto.io.transports.memory import MemoryTransport
+from kvproto.io.transports.memory import MAX_TAG, MemoryTransport
 from kvproto.io.transports.regions import bulk
 
 SIZE = 64
@@ -33,6 +42,12 @@ class World:
 
     def possible(self) -> list[tuple[str, int]]:
         return [(step.kind, step.piece) for step in self.fabric.options()]
+
+
+def test_what_an_instance_can_do_is_what_its_fabric_does() -> None:
+    for native in (True, False):
+        made = MemoryTransport(Fabric(native_notify=native), max_inflight_descs=7)
+        assert made.caps == TransportCaps("memory", ("DRAM",), MAX_TAG, 1 << 20, 7, native, False)
 
 
 def test_pieces_land_in_turn_or_in_any_order_and_the_rest_comes_after_them() -> None:

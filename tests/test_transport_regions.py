@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from hashlib import blake2b
 
 import msgspec
 import numpy as np
@@ -47,6 +48,13 @@ def endpoint(**changes: object) -> InstanceDescription:
     regions = RegionEntry(0, 0x1000, 16, "DRAM", 0), RegionEntry(2, 0x2000, 8, "VRAM", 1)
     base = InstanceDescription("memory", VERSION, "me", 1, regions, b"x")
     return msgspec.structs.replace(base, **changes)
+
+
+def forged(count: int) -> bytes:
+    """As somebody makes it who keeps to no bound of regions."""
+    rows = tuple(RegionEntry(index, index + 1, 1, "DRAM", 0) for index in range(count))
+    data = msgspec.msgpack.encode(endpoint(regions=rows))
+    return data + blake2b(data, digest_size=16).digest()
 
 
 # -- descriptors
@@ -246,6 +254,8 @@ def test_an_endpoint_round_trips() -> None:
         (b"\x93\x01\x02", "not an endpoint"),
         (b"\x00" * (MAX_BYTES + 1), "at most"),
         (encode(endpoint())[:-3], "endpoint"),
+        (encode(endpoint(blob=b"whole")).replace(b"whole", b"whale"), "damaged"),
+        (forged(MAX_REGIONS + 1), f"{MAX_REGIONS + 1} regions"),
         (encode(endpoint(backend="nixl")), "'nixl'"),
         (encode(endpoint(version=VERSION + 1)), "version"),
         (msgspec.msgpack.encode({"backend": "memory", "version": 9, "regions": "new"}) + bytes(16), "version 9"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from test_transport_close import left_in_flight
 
+from kvproto.io.transports import write_records
 from kvproto.io.transports.base import Arrived, Busy, Completed, Failed, Handle, PeerId, PeerLost, UsageError, WritePart
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
@@ -127,6 +128,14 @@ def test_what_was_said_of_others_stays_said() -> None:
     told = world.one.poll()
     assert sorted(map(str, told)) == sorted(map(str, [Arrived(world.two.instance, b"word"), Completed(second)]))
     assert world.one.poll() == []
+
+
+def test_who_is_at_rest_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(_: float) -> None:
+        raise AssertionError("there is nothing to wait for")
+
+    monkeypatch.setattr(write_records, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
+    World().one.close(drain_s=5.0)
 
 
 def test_who_closes_drains_first_and_no_longer_than_he_is_asked_to() -> None:
