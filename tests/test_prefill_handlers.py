@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -125,6 +125,35 @@ def test_a_part_for_a_peer_that_is_not_connected_is_unmade_and_says_why(data: An
     data._prepare_pages(do.PreparePages(ROOM, 1, 0, link, b"", GRID, GRID))
     (((room, chunk, reader), error),) = told
     assert (room, chunk, reader) == (ROOM, 1, 0) and "not connected" in str(error)
+
+
+@pytest.mark.parametrize(("over", "others", "holds"), [(0, True, True), (0, False, False), (1, True, False)])
+def test_a_small_write_waits_for_those_whose_gathers_are_under_way(
+    data: Any, over: int, others: bool, holds: bool
+) -> None:
+    write, asked = SimpleNamespace(peer="peer", piece=(0, 0, data.gathers.small + over)), list[Any]()
+    data.drafts.take, data.writes.offer = lambda _: write, lambda *what, hold: asked.append((*what, hold))
+    if others:
+        data.gathers.launches.ask(ROOM, lambda: None)
+    data._prepare_write(do.PrepareWrite(ROOM, 1, 2, 1, 0, 0, 0, 0, 0, GRID))
+    assert asked == [((ROOM, 1, 2), "peer", deque((write,)), holds)]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "groups", "waits"), [(0, 1, "first"), (1, 1, "all"), (2, 2, "first layer"), (3, 2, "all")]
+)
+def test_a_part_over_pages_waits_for_the_forward_of_all_of_its_tokens_and_layers(
+    data: Any, chunk: int, groups: int, waits: str
+) -> None:
+    pages, asked = np.arange(2 * GRID // 4, dtype=np.int64), list[Any]()
+    entry = data.entries[ROOM] = RoomEntry(2 * GRID, torch.from_numpy(pages), pages, len(pages))
+    for mark in ((GRID, 2, "first"), (2 * GRID, 1, "first layer"), (2 * GRID, 2, "all")):
+        entry.mark(*mark)
+    data._batches, data.writes.offer = lambda *_: deque(), lambda *what: asked.append(what)
+    ((link, peer),) = data.link_peer.items()
+    data._prepare_pages(do.PreparePages(ROOM, chunk, 0, link, b"", chunk // groups * GRID, GRID, groups))
+    assert asked == [((ROOM, chunk, 0), peer, deque(), waits)]
+    del data.entries[ROOM]
 
 
 def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_moves(data: Any) -> None:
