@@ -12,7 +12,7 @@ import pytest
 from support.stories import layout
 
 from kvproto import LinkError
-from kvproto.engine.call_preparation import is_name, numbered
+from kvproto.engine.call_preparation import CallPreparation, is_name, numbered
 from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 
@@ -25,7 +25,8 @@ class NameServer:
     def __init__(self) -> None:
         self.answers, self.let, self.threads = {"prefill.test": "127.0.0.1"}, threading.Event(), list[int]()
 
-    def __call__(self, host: str, *_: Any) -> list[Any]:
+    def __call__(self, host: str, *how: Any) -> list[Any]:
+        assert how == (None, socket.AF_INET, socket.SOCK_STREAM)
         self.threads.append(threading.get_ident())
         self.let.wait(PATIENCE_S)
         if host not in self.answers:
@@ -63,7 +64,8 @@ def passes(pair: Pair, over: Callable[[], bool]) -> None:
 @pytest.mark.parametrize(
     ("address", "name"),
     [("tcp://127.0.0.1:5", False), ("tcp://10.0.0.7:5#ab", False), ("tcp://host:5", True), ("tcp://a.b:5#ab", True),
-     ("tcp://[::1]:5", False), ("ipc:///x", False), ("post:3", False), ("tcp://", False), ("nonsense", False)],
+     ("tcp://[::1]:5", False), ("ipc:///x", False), ("ipc://host:5", False),
+     ("tcp://here:0;there:5", False), ("post:3", False), ("tcp://", False), ("nonsense", False)],
 )  # fmt: skip
 def test_what_has_to_be_looked_up(address: str, name: bool) -> None:
     assert is_name(address) == name
@@ -143,3 +145,31 @@ def test_kernels_that_cannot_be_made_are_told(pair: Pair, monkeypatch: pytest.Mo
     pair.connect(0)
     with pytest.raises(LinkError, match="kernels cannot be made: RuntimeError: no compiler"):
         passes(pair, decode.ready)
+
+
+def test_one_is_prepared_after_the_other_and_none_after_the_end_which_waits_for_nobody() -> None:
+    happened, begun, let = list[str](), threading.Event(), threading.Event()
+    done = CallPreparation(lambda then: then())
+
+    def first() -> Callable[[], None]:
+        begun.set()
+        let.wait(2.0)
+        happened.append("first")
+        return lambda: happened.append(threading.current_thread().name)
+
+    def second() -> Callable[[], None]:
+        happened.append("second")
+        return lambda: None
+
+    done.close()
+    done.submit(first)
+    done.submit(second)
+    assert begun.wait(PATIENCE_S)
+    (thread,) = [each for each in threading.enumerate() if each.name.startswith("kvproto-call")]
+    done.close()
+    happened.append("closed")
+    let.set()
+    thread.join(PATIENCE_S)
+    assert happened == ["closed", "first", thread.name]
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        done.submit(second)

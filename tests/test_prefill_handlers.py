@@ -17,6 +17,7 @@ from kvproto.engine.pool_memory import LINKS
 from kvproto.engine.prefill_effects import PrefillData
 from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.layout.costs import PROFILES
+from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import PagesRsp, StagingRsp
 from kvproto.testing.access import inside
@@ -125,6 +126,37 @@ def test_a_part_for_a_peer_that_is_not_connected_is_unmade_and_says_why(data: An
     data._prepare_pages(do.PreparePages(ROOM, 1, 0, link, b"", GRID, GRID))
     (((room, chunk, reader), error),) = told
     assert (room, chunk, reader) == (ROOM, 1, 0) and "not connected" in str(error)
+
+
+def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_by_its_way(data: Any) -> None:
+    pages = np.arange(4, dtype=np.int64)
+    data.entries[ROOM] = RoomEntry(GRID, torch.from_numpy(pages), pages, 4)
+    ((link, peer),) = data.link_peer.items()
+    effect = do.PreparePages(ROOM, 0, 0, link, pages.astype("<u4").tobytes(), 0, GRID)
+    (part,) = data.plans[link][0].duties(0)
+    for most, inflight in ((3, 100), (100, 3)):
+        data.transport.caps = replace(data.transport.caps, max_descs=most, max_inflight_descs=inflight)
+        batches = [sum(len(each.descs) for each in batch) for batch in data._batches(effect, peer, part)]
+        assert len(batches) > 1 and max(batches) == 3
+    assert data.stats["slices"] == 2 and data.stats["direct"] == 0
+    for theirs, way in ((layout(2), {"slices": 2, "direct": 1}), (replace(layout(2), order="HND"), {"slices": 3})):
+        plan = Plan(layout(2), theirs, GRID)
+        data.learn(link, plan, 0, None)
+        data._batches(effect, peer, plan.duties(0)[0])
+        assert {**data.stats, **way} == data.stats
+    del data.entries[ROOM]
+
+
+def test_a_link_is_told_whether_kernels_store_what_its_peer_is_owed(data: Any) -> None:
+    told, ((link, peer),) = list[Any](), data.link_peer.items()
+    data.rank.reach = lambda link, mapped: told.append((link, mapped))
+    adopt = do.AdoptWire(link, peer)
+    data._adopt_wire(adopt)
+    data.mapped.get = lambda to, part: (to, part) if (to, part) == (peer, data.plans[link][0].duties(0)[0]) else None
+    data._adopt_wire(adopt)
+    data.plans[link] = Plan(layout(2), layout(2), GRID), 1
+    data._adopt_wire(adopt)
+    assert told == [(link, False), (link, True), (link, False)], "the last is owed nothing"
 
 
 @pytest.mark.parametrize(("over", "others", "holds"), [(0, True, True), (0, False, False), (1, True, False)])
