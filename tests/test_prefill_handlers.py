@@ -19,7 +19,8 @@ from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.layout.costs import PROFILES
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
-from kvproto.protocol.messages import PagesRsp, StagingRsp
+from kvproto.protocol.messages import PagesRsp, StagingRsp, StgNotify
+from kvproto.protocol.notification import make_tag
 from kvproto.testing.access import inside
 from kvproto.testing.pair import SMALL, Pair
 
@@ -147,16 +148,40 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
     del data.entries[ROOM]
 
 
+def test_a_part_that_was_just_stored_is_told_of_by_the_transport_and_all_else_by_messages(data: Any) -> None:
+    tags, messages, takes = list[Any](), list[Any](), [True]
+    data.transport.tell = lambda *what: (tags.append(what), takes[0])[1]
+    data.loop.connections.transmit = messages.append
+    ((link, peer),) = data.link_peer.items()
+    note = do.Transmit(link, 7, ROOM, StgNotify(3, 4))
+    data._transmit(note)
+    data.writes.stored = {(ROOM, 3, 0)}
+    data._transmit(note)
+    assert messages == [note] and tags == [(peer, make_tag(*data.drafts.writer, [(7, ROOM, note.body)]))]
+    others = [do.Transmit(link, 7, ROOM, StgNotify(4, 4)), do.Transmit(link, 7, ROOM, StagingRsp(3, 0, 0, 0, 0))]
+    for other in others:
+        data._transmit(other)
+    takes[0] = False
+    data._transmit(note)
+    data.link_peer.clear()
+    data._transmit(note)
+    assert messages == [note, *others, note, note] and len(tags) == 2
+
+
 def test_a_link_is_told_whether_kernels_store_what_its_peer_is_owed(data: Any) -> None:
     told, ((link, peer),) = list[Any](), data.link_peer.items()
     data.rank.reach = lambda link, mapped: told.append((link, mapped))
-    adopt = do.AdoptWire(link, peer)
-    data._adopt_wire(adopt)
+    data.loop.logs.unmapped = lambda *why: told.append(why)
+    for why in ("", "another host"):
+        data.transport.unmapped = lambda _, why=why: why
+        data._adopt_wire(do.AdoptWire(link, peer))
+    assert told == [(link, False), ("decode rank 0", "another host"), (link, False)]
+    told.clear()
     data.mapped.get = lambda to, part: (to, part) if (to, part) == (peer, data.plans[link][0].duties(0)[0]) else None
-    data._adopt_wire(adopt)
+    data._adopt_wire(do.AdoptWire(link, peer))
     data.plans[link] = Plan(layout(2), layout(2), GRID), 1
-    data._adopt_wire(adopt)
-    assert told == [(link, False), (link, True), (link, False)], "the last is owed nothing"
+    data._adopt_wire(do.AdoptWire(link, peer))
+    assert told == [(link, True), (link, False)], "the other one is owed nothing"
 
 
 @pytest.mark.parametrize(("over", "others", "holds"), [(0, True, True), (0, False, False), (1, True, False)])

@@ -67,6 +67,11 @@ def test_a_link_that_gets_another_connection_leaves_the_former_one(wires: Wires)
     assert wires.data.link_peer == {1: B} and wires.down == wires.left == [A]
 
 
+def test_a_link_that_is_told_of_its_connection_again_keeps_it(wires: Wires) -> None:
+    wires.do(do.AdoptWire(1, A), do.AdoptWire(1, A))
+    assert wires.data.link_peer == {1: A} and not wires.down and not wires.left
+
+
 def test_a_connection_that_nobody_has_adopted_goes_at_once(wires: Wires) -> None:
     wires.do(do.AdoptWire(1, A), do.DropWire(A), do.DropWire(B))
     assert wires.down == [B]

@@ -227,6 +227,30 @@ def test_of_a_room_that_is_over_or_whose_plan_nobody_knows_nothing_is_made_ready
     assert not kept and not maker.made
 
 
+def test_a_pass_launches_on_as_long_as_all_of_them_were_quick_whatever_the_time_is() -> None:
+    loop, went = Still(), list[int]()
+    loop.at = 100.0
+    launches = Launches(cast("Any", loop), {})
+    for room in range(3):
+        launches.ask(room, partial(went.append, room))
+    assert launches.run() and went == [0, 1, 2]
+
+
+def test_a_large_one_waits_while_a_device_has_enough_of_those() -> None:
+    went = list[int]()
+    launches = Launches(cast("Any", Still()), {}, lambda large: not large)
+    launches.ask(0, lambda: went.append(0), large=True)
+    assert not went and launches.run() and went == [0]
+
+
+def test_what_was_put_aside_goes_at_the_end_of_a_pass_and_what_it_leads_to_is_done() -> None:
+    loop, happened = Still(), list[Any]()
+    launches = Launches(cast("Any", loop), {}, lambda _: True, lambda: happened.append(loop.settled))
+    launches.ask(0, lambda: happened.append("launched"))
+    assert launches.run() and happened == ["launched", 1] and loop.settled == 2
+    assert not launches.run() and len(happened) == 2
+
+
 def test_small_ones_are_fed_when_there_are_some() -> None:
     went = list[int]()
     launches = Launches(cast("Any", Still()), {}, lambda large: not large)
