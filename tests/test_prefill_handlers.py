@@ -158,7 +158,7 @@ def test_a_part_that_was_just_stored_is_told_of_by_the_transport_and_all_else_by
     data.writes.stored = {(ROOM, 3, 0)}
     data._transmit(note)
     assert messages == [note] and tags == [(peer, make_tag(*data.drafts.writer, [(7, ROOM, note.body)]))]
-    others = [do.Transmit(link, 7, ROOM, StgNotify(4, 4)), do.Transmit(link, 7, ROOM, StagingRsp(3, 0, 0, 0, 0))]
+    others = [do.Transmit(link, 7, ROOM, StgNotify(4, 4)), do.Transmit(link, 7, ROOM, StagingRsp(3, 0, 0, 0, 0, 0, 0))]
     for other in others:
         data._transmit(other)
     takes[0] = False
