@@ -150,14 +150,20 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
 
 def test_a_part_that_was_just_stored_is_told_of_by_the_transport_and_all_else_by_messages(data: Any) -> None:
     tags, messages, takes = list[Any](), list[Any](), [True]
-    data.transport.tell = lambda *what: (tags.append(what), takes[0])[1]
+
+    def tell(*what: Any) -> bool:
+        tags.append(what)
+        return takes[0]
+
+    data.transport.tell = tell
     data.loop.connections.transmit = messages.append
     ((link, peer),) = data.link_peer.items()
     note = do.Transmit(link, 7, ROOM, StgNotify(3, 4))
     data._transmit(note)
     data.writes.stored = {(ROOM, 3, 0)}
     data._transmit(note)
-    assert messages == [note] and tags == [(peer, make_tag(*data.drafts.writer, [(7, ROOM, note.body)]))]
+    group, index = data.drafts.writer
+    assert messages == [note] and tags == [(peer, make_tag(group, index, [(7, ROOM, StgNotify(3, 4))]))]
     others = [do.Transmit(link, 7, ROOM, StgNotify(4, 4)), do.Transmit(link, 7, ROOM, StagingRsp(3, 0, 0, 0, 0, 0, 0))]
     for other in others:
         data._transmit(other)

@@ -122,7 +122,7 @@ def page_runs_of(pages: HostPages) -> int:
             runs += page != goes_on
             goes_on = page + 1
         return runs
-    return len(pages) and 1 + int(np.count_nonzero(pages[1:] - pages[:-1] != 1))
+    return 1 + int(np.count_nonzero(pages[1:] - pages[:-1] != 1))
 
 
 def need_pages(layout: Layout, tokens: int, pages: HostPages, pool_pages: int, given: int = 0) -> None:
