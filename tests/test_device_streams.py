@@ -1,0 +1,181 @@
+"""A rank's streams as CUDA would have them: on which stream a table is copied, who waits for it, and who need not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from kvproto.engine import device_streams
+from kvproto.engine.device_streams import CurrentStream, DeviceStreams
+from kvproto.engine.room_entry import NO_TABLE, RoomEntry
+
+GPU = 1
+
+
+class Stream:
+    def __init__(self, cuda: Cuda, name: str, index: int = GPU) -> None:
+        self.cuda, self.name, self.index = cuda, name, index
+        self.waited: list[Any] = []
+        self.idle = False
+
+    def wait_event(self, event: Any) -> None:
+        self.waited.append(event)
+
+    def wait_stream(self, other: Any) -> None:
+        self.waited.append(other)
+
+    def query(self) -> bool:
+        return self.idle
+
+
+class Event:
+    def __init__(self) -> None:
+        self.on: Stream | None = None
+        self.passed = False
+
+    def record(self, stream: Stream) -> None:
+        self.on = stream
+
+    def query(self) -> bool:
+        return self.passed
+
+
+class Cuda:
+    """What torch knows of this thread: its device, and of each device the stream that is current."""
+
+    def __init__(self) -> None:
+        self.device = 0
+        self.current = [Stream(self, f"default {index}", index) for index in range(2)]
+        self.made: list[tuple[Stream, Any]] = []
+        self.used: list[tuple[Any, Stream]] = []
+
+    def new_stream(self, device: Any, priority: int = 0) -> Stream:
+        assert device.type == "cuda"
+        stream = Stream(self, f"{len(self.made)}")
+        self.made.append((stream, priority))
+        return stream
+
+    def set_device(self, index: int) -> None:
+        self.device = index
+
+    def set_stream(self, stream: Stream) -> None:
+        assert self.device == stream.index
+        self.current[stream.index] = stream
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    made = Cuda()
+    monkeypatch.setattr(device_streams, "new_stream", made.new_stream)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: made.device)
+    monkeypatch.setattr(torch.cuda, "set_device", made.set_device)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda index: made.current[index])
+    monkeypatch.setattr(torch.cuda, "set_stream", made.set_stream)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: made.used.append((tensor, stream)))
+    return made
+
+
+@pytest.fixture
+def lane(cuda: Cuda) -> DeviceStreams:
+    """A GPU's streams, over memory of the host."""
+    made = DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=GPU)))
+    assert made.index == GPU and len(cuda.made) == 3
+    made.device = torch.device("cpu")
+    return made
+
+
+def entry(*pages: int, given: int | None = None) -> RoomEntry:
+    return RoomEntry(8, NO_TABLE, np.array(pages, np.int64), len(pages) if given is None else given)
+
+
+def test_data_and_stores_go_before_what_an_engine_computes_and_tables_do_not(lane: DeviceStreams, cuda: Cuda) -> None:
+    assert cuda.made == [(lane.stream, -1), (lane.stores, -1), (lane._tables, 0)]
+    assert DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=None))).index == 0
+
+
+@pytest.mark.parametrize("device", [0, GPU], ids=["of another device", "of the stream's device"])
+def test_a_stream_is_current_on_its_device_for_a_while_for_a_thread(cuda: Cuda, device: int) -> None:
+    stream, before = Stream(cuda, "mine"), cuda.current[GPU]
+    cuda.device = device
+    with CurrentStream(stream, GPU):
+        assert cuda.device == GPU and cuda.current[GPU] is stream
+    assert cuda.device == device and cuda.current[GPU] is before
+
+
+def test_a_table_is_copied_on_its_own_stream_and_its_memory_is_of_both_that_read_it(
+    lane: DeviceStreams, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where: list[Any] = []
+
+    def to(tensor: torch.Tensor, device: torch.device, *, non_blocking: bool) -> torch.Tensor:
+        where.append((cuda.current[GPU], device, non_blocking))
+        return tensor.clone()
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    table, event = lane.place(np.array([3, 1], np.int64))
+    assert where == [(lane._tables, lane.device, True)] and event.on is lane._tables
+    assert table.tolist() == [3, 1] and [stream for _, stream in cuda.used] == [lane.stream, lane.stores]
+    assert all(used is table for used, _ in cuda.used) and cuda.current[GPU] is not lane._tables
+
+
+def test_pages_that_come_later_are_put_at_the_end(lane: DeviceStreams) -> None:
+    room = entry(3, 1, 0, 0, given=2)
+    room.table = torch.tensor([3, 1, 0, 0])
+    assert lane.extend(room, np.empty(0, np.int64)) is None and room.given == 2
+    event = lane.extend(room, np.array([7], np.int64))
+    assert event.on is lane._tables and room.given == 3
+    assert room.table.tolist() == room.pages.tolist() == [3, 1, 7, 0]
+    room.table = NO_TABLE
+    assert lane.extend(room, np.array([9], np.int64)) is None and room.given == 4
+    assert room.pages.tolist() == [3, 1, 7, 9], "it goes with the others"
+
+
+def test_on_the_host_they_are_put_there_and_nothing_is_waited_for() -> None:
+    lane, room = DeviceStreams(torch.device("cpu")), entry(3, 0, given=1)
+    lane.put_off(room)
+    assert not lane and lane.stream is lane.stores is None
+    assert lane.extend(room, np.array([7], np.int64)) is None and room.given == 2
+    assert room.table.tolist() == [3, 7] and lane.place(room.pages)[1] is None
+    lane.await_tables()
+    assert not lane.run()
+
+
+def test_tables_of_one_pass_are_one_copy(lane: DeviceStreams) -> None:
+    rooms = [entry(3, 1), entry(5), entry(9, 8, 7)]
+    for room in rooms:
+        lane.put_off(room)
+    assert len(lane) == 3 and all(room.table is NO_TABLE for room in rooms)
+    assert lane.run() and not lane.run() and len(lane) == 0
+    assert [room.table.tolist() for room in rooms] == [[3, 1], [5], [9, 8, 7]]
+    assert rooms[0].placed is rooms[1].placed is rooms[2].placed is not None
+    lane.put_off(alone := entry(4, 2))
+    lane.place_all()
+    assert alone.table.tolist() == [4, 2] and alone.placed is not rooms[0].placed
+
+
+def test_the_first_launch_that_reads_a_table_waits_unless_it_is_there(lane: DeviceStreams) -> None:
+    first, second, there = entry(3), entry(5), entry(7)
+    for room in (first, second):
+        lane.put_off(room)
+    lane.place_all()
+    event = first.placed
+    for room in (first, first, second):
+        lane.await_table(room)
+        assert lane.stream.waited == [event] and room.placed is None
+    there.placed = Event()
+    there.placed.passed = True
+    lane.await_table(there)
+    assert lane.stream.waited == [event] and there.placed is None
+
+
+def test_a_store_waits_for_tables_that_are_on_their_way(lane: DeviceStreams) -> None:
+    lane.await_tables()
+    assert lane.stores.waited == [lane._tables]
+    lane._tables.idle = True
+    lane.await_tables()
+    assert len(lane.stores.waited) == 1 and not lane.stream.waited
