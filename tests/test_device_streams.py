@@ -123,13 +123,22 @@ def test_a_table_is_copied_on_its_own_stream_and_its_memory_is_of_both_that_read
     assert all(used is table for used, _ in cuda.used) and cuda.current[GPU] is not lane._tables
 
 
-def test_pages_that_come_later_are_put_at_the_end(lane: DeviceStreams) -> None:
+def test_pages_that_come_later_are_put_at_the_end(
+    lane: DeviceStreams, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, where = torch.Tensor.copy_, list[Any]()
+
+    def copy(to: torch.Tensor, source: torch.Tensor, *, non_blocking: bool) -> torch.Tensor:
+        where.append((cuda.current[GPU], non_blocking))
+        return real(to, source)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", copy)
     room = entry(3, 1, 0, 0, given=2)
     room.table = torch.tensor([3, 1, 0, 0])
     assert lane.extend(room, np.empty(0, np.int64)) is None and room.given == 2
     event = lane.extend(room, np.array([7], np.int64))
     assert event.on is lane._tables and room.given == 3
-    assert room.table.tolist() == room.pages.tolist() == [3, 1, 7, 0]
+    assert room.table.tolist() == room.pages.tolist() == [3, 1, 7, 0] and where == [(lane._tables, True)]
     room.table = NO_TABLE
     assert lane.extend(room, np.array([9], np.int64)) is None and room.given == 4
     assert room.pages.tolist() == [3, 1, 7, 9], "it goes with the others"
