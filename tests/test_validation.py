@@ -1,0 +1,189 @@
+"""What is looked at when an endpoint is made and a room is opened: what is taken, to the last that is, and what not."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace
+from support.stories import layout
+
+from kvproto.engine import validation
+from kvproto.engine.device_streams import DeviceStreams
+from kvproto.engine.room_entry import NO_PAGES, RoomEntry
+from kvproto.engine.validation import (
+    LONGEST_S,
+    as_traceparent,
+    check_pool,
+    make_control,
+    need_group,
+    need_layer_groups,
+    need_layers,
+    need_more_pages,
+    need_room,
+    need_seconds,
+    need_secret,
+    new_incarnation,
+    pick_kernels,
+)
+from kvproto.errors import ArgumentError
+from kvproto.io.kernels.torch import TorchKernels
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout, LayoutError
+from kvproto.protocol.codec import MAX_FRAME
+from kvproto.protocol.messages import MAX_LAYER_GROUPS, MAX_SECRET
+from kvproto.testing.pools import noise
+
+#: the first moment of 2020, in ns
+EPOCH_NS = 1_577_836_800 * 10**9
+PAGES, SIZE, TRACE = 9, 4, "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+LANE = DeviceStreams(torch.device("cpu"))
+OF = layout(1, page=SIZE)
+
+
+def test_a_later_life_has_a_higher_number_and_so_has_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at(milliseconds: int, process: int) -> int:
+        monkeypatch.setattr(time, "time_ns", lambda: EPOCH_NS + milliseconds * 10**6 + 999_999)
+        monkeypatch.setattr(os, "getpid", lambda: process)
+        return new_incarnation()
+
+    assert at(1, 0) == 1 << 8 and at(5, 0x1234) == (5 << 8) + 0x34
+    assert at((1 << 40) + 3, 255) == (3 << 8) + 255 and at((1 << 40) - 1, 255) == (1 << 48) - 1
+
+
+def test_a_gpu_has_kernels_of_its_own() -> None:
+    triton = pytest.importorskip("kvproto.io.kernels.triton")
+    where: Any = SimpleNamespace(device=SimpleNamespace(type="cuda"))
+    assert type(pick_kernels(where)) is triton.TritonKernels
+    assert type(pick_kernels(noise(OF, 0, PAGES, 1))) is TorchKernels
+
+
+@pytest.mark.parametrize(
+    "of", [OF, layout(2), replace(layout(2), order="HND"), replace(layout(1), v_dim=0), replace(layout(1), v_dim=4)]
+)
+def test_a_pool_is_its_rank_s_share(of: Layout) -> None:
+    check_pool(of, of.ranks - 1, noise(of, of.ranks - 1, PAGES, 1), 8)
+    check_pool(of, of.ranks - 1, noise(of, of.ranks - 1, PAGES, 1), None)
+
+
+@pytest.mark.parametrize("wrong", [
+    {"layers": 3}, {"heads": 8}, {"k_dim": 16}, {"v_dim": 4}, {"v_dim": 0}, {"page_size": 8}, {"order": "HND"},
+])  # fmt: skip
+def test_another_pool_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="the layout gives rank 0"):
+        check_pool(replace(OF, **wrong), 0, noise(OF, 0, PAGES, 1), None)
+
+
+def test_elements_are_of_the_pool_s_type_or_bytes_and_a_grid_is_whole_pages() -> None:
+    pool = noise(OF, 0, PAGES, 1)
+    check_pool(replace(OF, dtype="bfloat16/opaque"), 0, pool, None)
+    with pytest.raises(ArgumentError, match=r"elements are float16, the pool's torch\.bfloat16"):
+        check_pool(replace(OF, dtype="float16"), 0, pool, None)
+    bytes_ = noise(replace(OF, dtype="uint8", itemsize=1), 0, PAGES, 1)
+    check_pool(replace(OF, dtype="float8_e4m3fn", itemsize=1), 0, bytes_, None)
+    with pytest.raises(LayoutError):
+        check_pool(OF, 0, pool, SIZE + 1)
+
+
+def room(tokens: int, *pages: int, whole: bool = True) -> RoomEntry:
+    return need_room(OF, tokens, pages, noise(OF, 0, PAGES, 1), LANE, whole=whole)
+
+
+def test_a_room_has_its_pages_or_place_for_them() -> None:
+    full = room(5, 3, 1)
+    assert (full.tokens, full.given, full.pages.tolist(), full.table.tolist()) == (5, 2, [3, 1], [3, 1])
+    part = room(9, 3, whole=False)
+    assert (part.given, part.pages.tolist(), part.table.tolist()) == (1, [3, 0, 0], [3, 0, 0])
+    assert room(4, 3, 1).given == 2 and room(1, whole=False).pages.tolist() == [0]
+    for tokens, words in ((5, "need 2 pages"), (0, "at least one"), (-1, "at least one")):
+        with pytest.raises(ArgumentError, match=words):
+            room(tokens, 3)
+    with pytest.raises(ArgumentError, match="page 9 of a pool of 9"):
+        room(9, PAGES, whole=False)
+
+
+def test_pages_that_come_later_are_those_that_it_lacks() -> None:
+    pool, part = noise(OF, 0, PAGES, 1), room(9, 3, whole=False)
+
+    def more(upto: int, *pages: int) -> list[int]:
+        return [*map(int, need_more_pages(OF, part, upto, pages, pool))]
+
+    assert more(9, 5, 6) == [5, 6] and more(9, 5, 6, 7) == [5, 6] and more(4) == [] and more(0) == []
+    for upto, pages, words in ((10, (5, 6), "10 tokens produced of 9"), (-1, (), "-1 tokens"), (5, (), "need 2 pages")):
+        with pytest.raises(ArgumentError, match=words):
+            more(upto, *pages)
+    part.given = 3
+    assert more(9, 8) == []
+    part.given = 4
+    assert more(9, 8) == [], "it has more than it needs"
+
+
+HELD = 4
+
+
+@pytest.mark.parametrize(("full", "ahead", "layers", "upto", "said"), [
+    (0, 0, 0, 8, None), (0, 0, 0, 8, 1), (0, 0, 0, 8, HELD), (0, 8, 2, 8, 3), (0, 8, 2, 8, 2), (0, 8, 2, 16, None),
+    (0, 8, 2, 4, None), (8, 8, 2, 16, 1), (8, 8, HELD, 4, 1),
+])  # fmt: skip
+def test_layers_are_said_one_after_the_other(full: int, ahead: int, layers: int, upto: int, said: int | None) -> None:
+    entry = RoomEntry(16, torch.from_numpy(NO_PAGES), NO_PAGES, 0, full=full, ahead=ahead, layers=layers)
+    assert need_layers("room", entry, upto, said, HELD) == (said or HELD)
+
+
+@pytest.mark.parametrize(("upto", "said", "words"), [
+    (8, 0, "0 layers produced of the 4"), (8, HELD + 1, "5 layers produced of the 4"),
+    (8, 1, "now 1 of 8: layers and tokens only grow"), (7, 3, "now 3 of 7"), (9, 3, "come before those of token 9"),
+    (9, 2, "come before those of token 9"),
+])  # fmt: skip
+def test_a_forward_is_not_said_to_go_back(upto: int, said: int, words: str) -> None:
+    entry = RoomEntry(16, torch.from_numpy(NO_PAGES), NO_PAGES, 0, full=0, ahead=8, layers=2)
+    with pytest.raises(ArgumentError, match=words):
+        need_layers("room", entry, upto, said, HELD)
+
+
+def test_layer_groups_are_as_many_as_the_smallest_share_has_layers() -> None:
+    many = replace(layout(1), layers=2 * MAX_LAYER_GROUPS)
+    for of, most in ((OF, 2), (many, MAX_LAYER_GROUPS)):
+        plan = Plan(of, of, 8)
+        assert [need_layer_groups(plan, groups) for groups in (1, most)] == [1, most]
+        for groups in (0, most + 1):
+            with pytest.raises(ArgumentError, match=f"{groups} layer groups: from 1 to {most}"):
+                need_layer_groups(plan, groups)
+
+
+def test_a_room_is_given_no_time_or_less_than_a_month() -> None:
+    assert need_seconds(None) == 0.0 and need_seconds(1) == 1.0 and need_seconds(LONGEST_S - 1) == LONGEST_S - 1
+    assert LONGEST_S == 31 * 24 * 3600.0
+    for wrong in (0, 0.0, -1, LONGEST_S, True, "1", float("nan"), float("inf")):
+        with pytest.raises(ArgumentError, match="it is in seconds"):
+            need_seconds(cast("Any", wrong))
+
+
+def test_groups_secrets_and_traces_are_of_their_size() -> None:
+    assert [need_group(group) for group in (1, cast("Any", np.int64(3)), (1 << 64) - 1)] == [1, 3, (1 << 64) - 1]
+    for group in (0, -1, 1 << 64):
+        with pytest.raises(ArgumentError, match=f"group {group}"):
+            need_group(group)
+    assert need_secret(b"") == b"" and need_secret(bytes(MAX_SECRET)) == bytes(MAX_SECRET)
+    for secret in ("text", bytes(MAX_SECRET + 1)):
+        with pytest.raises(ArgumentError, match=f"up to {MAX_SECRET} bytes"):
+            need_secret(cast("Any", secret))
+    assert as_traceparent(TRACE) == TRACE.encode()
+    assert [as_traceparent(cast("Any", wrong)) for wrong in (TRACE + "0", TRACE.upper(), "", None)] == [b""] * 4
+
+
+def test_keys_are_read_from_their_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, pair = list[Any](), object()
+    monkeypatch.setattr(validation, "Keys", SimpleNamespace(load=lambda path: ("read from", path)))
+    monkeypatch.setattr(validation, "Control", lambda *args, **how: asked.append((*args, *how.values())))
+    for keys, insecure in (("a file", False), (None, True), (pair, False)):
+        make_control("where", cast("Any", keys), insecure=insecure)
+    assert asked == [
+        ("where", MAX_FRAME, ("read from", "a file"), False), ("where", MAX_FRAME, None, True),
+        ("where", MAX_FRAME, pair, False),
+    ]  # fmt: skip
