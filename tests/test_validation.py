@@ -15,7 +15,7 @@ from support.stories import layout
 
 from kvproto.engine import validation
 from kvproto.engine.device_streams import DeviceStreams
-from kvproto.engine.room_entry import NO_PAGES, RoomEntry
+from kvproto.engine.room_entry import NO_PAGES, NO_TABLE, RoomEntry
 from kvproto.engine.validation import (
     LONGEST_S,
     as_traceparent,
@@ -37,6 +37,7 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, LayoutError
 from kvproto.protocol.codec import MAX_FRAME
 from kvproto.protocol.messages import MAX_LAYER_GROUPS, MAX_SECRET
+from kvproto.testing.fake_device import FakeDevice, SlowStreams
 from kvproto.testing.pools import noise
 
 #: the first moment of 2020, in ns
@@ -105,6 +106,12 @@ def test_a_room_has_its_pages_or_place_for_them() -> None:
             room(tokens, 3)
     with pytest.raises(ArgumentError, match="page 9 of a pool of 9"):
         room(9, PAGES, whole=False)
+
+
+def test_on_a_device_a_table_that_is_all_there_goes_with_others_and_one_that_is_not_at_once() -> None:
+    lane = SlowStreams(FakeDevice(), "D0")
+    made = [need_room(OF, 9, pages, noise(OF, 0, PAGES, 1), lane, whole=False) for pages in ((3,), (3, 1, 2))]
+    assert [entry.table is NO_TABLE for entry in made] == [False, True] and len(lane) == 1
 
 
 def test_pages_that_come_later_are_those_that_it_lacks() -> None:
