@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.engine.pool_memory import LINKS
-from kvproto.engine.prefill_effects import PrefillData
+from kvproto.engine.prefill_effects import NoRouteError, PrefillData
 from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.layout.costs import PROFILES
+from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import PagesRsp, StagingRsp, StgNotify
@@ -145,6 +146,9 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
         data.learn(link, plan, 0, None)
         data._batches(effect, peer, plan.duties(0)[0])
         assert {**data.stats, **way} == data.stats
+    data.placements[link] = Placement((), (), "planted")
+    with pytest.raises(NoRouteError, match="the pool of the decode rank is closed: planted"):
+        data._batches(effect, peer, part)
     del data.entries[ROOM]
 
 
@@ -172,6 +176,10 @@ def test_a_part_that_was_just_stored_is_told_of_by_the_transport_and_all_else_by
     data.link_peer.clear()
     data._transmit(note)
     assert messages == [note, *others, note, note] and len(tags) == 2
+    data.link_peer[link] = peer
+    data.poll()
+    data._transmit(note)
+    assert messages[-1] is note and len(tags) == 2, "by the next look it may be told again, and that goes by messages"
 
 
 def test_a_link_is_told_whether_kernels_store_what_its_peer_is_owed(data: Any) -> None:
