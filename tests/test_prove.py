@@ -342,6 +342,13 @@ def test_a_room_that_is_given_its_time_for_what_does_not_get_on_is_missed(table:
         assert "L1" in broken(proof_of(table, state, event))
 
 
+def test_a_slot_that_is_kept_while_its_send_waits_is_missed() -> None:
+    with TablePatch() as bench:
+        bench.change(prefill_send, bench.rows(prefill_send, PSend.GATHERING, ev.Gathered, None), do=())
+        said = [each.text for each in proof_of(prefill_send, PSend.GATHERING, ev.Gathered).failures]
+    assert any("nobody waits for the ring" in text for text in said)
+
+
 #: what is assumed between the rooms, and a pair that leans on it
 LEANS: dict[Any, tuple[str, Any, type[Event]]] = {
     between_rooms.opens_with_its_ranks: (rooms.DECODE, DRoom.UNKNOWN, ev.RoomOpened),

@@ -44,10 +44,12 @@ CROSSINGS = (
              ("prefill_room: ends_with_its_own_links", "rooms: works_in_the_epoch_of_the_open",
               "routes: hears_by_its_link")),
     Crossing("a slot, credit or permit that two sends take for theirs, or that nobody gets any more",
-             ("prefill_send: ends_when_nothing_works", "prefill_send: gives_back_before_it_takes"), ("shared_things",)),
+             ("prefill_send: ends_when_nothing_works", "prefill_send: works_with_what_it_has",
+              "prefill_send: gives_back_before_it_takes"), ("shared_things",)),
     Crossing("a circle: a room has a slot and waits for a ring that another has, who waits for the slot",
              ("prefill_room: has_its_time_for_progress_alone", "decode_room: has_its_time_for_progress_alone",
-              "prefill_send: gives_the_ring_up_in_time", "ring: in-order"), ("everything_ends",)),
+              "prefill_send: works_with_what_it_has", "prefill_send: gives_the_ring_up_in_time", "ring: in-order"),
+             ("everything_ends",)),
     Crossing("effects of two rooms that are carried out otherwise than they say", (), ("handlers",)),
 )  # fmt: skip
 WORLDS = {each.name: each.worlds for each in OPEN}

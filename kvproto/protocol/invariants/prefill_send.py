@@ -261,6 +261,14 @@ def ends_well(v: V, g: Seen) -> bool:
     return g.acked and (g.complete or g.row)
 
 
+@holds()
+def works_with_what_it_has(v: V, g: Seen) -> bool:
+    """It has a slot, or a permit, while a gather or a write works for it, and a credit while its request is unanswered: so
+    nobody waits for the ring, or for KV, with what others wait for."""
+    lent = g.slot == HAS or g.permit == HAS
+    return (not lent or g.gathers or g.writes) and (g.credit != HAS or v.state == S.AWAIT_GRANT)
+
+
 # -------------------------------------------------------------------------------------- the assumptions
 @assumes(ev.CreditTaken, ev.SlotTaken, ev.PermitTaken, paid="rank: `give`, before anything else happens")
 def is_given_what_it_queues_for(v: V, e: ev.SendEvent, g: Seen) -> bool:
