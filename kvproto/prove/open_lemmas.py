@@ -20,8 +20,8 @@ OPEN = (
         "A message about a room, generation and chunk reaches that machine alone, and only from a party to the room "
         "(S9).  (What routes make of it, whom they hear and what keys tell apart is proved; that a store finds its "
         "machine by the key, and that a rank knows whose a room is, is code.)",
-        "tests of stores and ranks; worlds with two rooms, foreign groups and ids in use again",
-        ("2p2d-2x2-.*", "reuse", "reuse-tells", "deep-reuse-crash"),
+        "tests of stores and ranks; worlds with two rooms, with several groups, and with ids in use again",
+        ("groups-.*", "2p2d-2x2-.*", "reuse", "reuse-tells", "deep-reuse-crash"),
     ),
     OpenLemma(
         "ended_rooms_stay_ended",

@@ -265,7 +265,7 @@ def ends_well(v: V, g: Seen) -> bool:
 def works_with_what_it_has(v: V, g: Seen) -> bool:
     """It has a slot, or a permit, while a gather or a write works for it, and a credit while its request is unanswered: so
     nobody waits for the ring, or for KV, with what others wait for."""
-    lent = g.slot == HAS or g.permit == HAS
+    lent = HAS in (g.slot, g.permit)
     return (not lent or g.gathers or g.writes) and (g.credit != HAS or v.state == S.AWAIT_GRANT)
 
 
