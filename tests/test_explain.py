@@ -76,8 +76,10 @@ def test_a_room_under_way_says_what_each_send_waits_for_and_what_routes_cost() -
     del rank.peers[2], rank.link_of[FIRST, 1]
     text = of(rank, 11)
     assert "; to decode rank 0: " in text and "; to decode rank 1: " not in text, "nobody is there who would cost it"
-    for key in [key for key in rank.sends[11] if key >= 0]:
+    for key in [key for key in rank.sends[11] if key > 0]:
         del rank.sends[11][key]
+    assert f": chunk 0 to decode rank 0; {aux}; to decode rank 0: " in of(rank, 11)
+    del rank.sends[11][0]
     assert of(rank, 11).startswith(f"is under way: {aux}, since "), "the aux row has one way only"
     rank.sends.pop(11)
     assert of(rank, 11).startswith("is under way: no send is open, ")

@@ -234,6 +234,23 @@ def test_sessions_and_epochs_are_numbers_that_no_earlier_life_has_used() -> None
     assert ours.links[1].epoch == BORN << 16 | 5
 
 
+def test_a_link_that_was_often_lost_wakes_its_rank_no_more_often_than_another() -> None:
+    def wakes(rank: Rank, until: float) -> int:
+        count = 0
+        while rank.next_deadline <= until:
+            rank.tick(rank.next_deadline, 1)
+            count += 1
+        return count
+
+    calm, restless = decode(), decode()
+    for turn in range(20):
+        lose(restless, 1)
+        restless.receive(1, 0, 0, welcome(restless, 1, FIRST, 0, epoch=900 + turn), 0.0)
+    for rank in (calm, restless):
+        wakes(rank, 1.5)
+    assert restless.links[1].state is DLink.UP and wakes(restless, 3.5) == wakes(calm, 3.5) == 8
+
+
 def test_more_links_than_are_allowed_are_not_called() -> None:
     rank = DecodeRank(ONE, 0, group=OWN, grid=GRID, incarnation=1, settings=Settings(links=2))
     for index in (0, 1, 0):
@@ -289,8 +306,10 @@ def test_a_link_that_is_forgotten_before_its_next_beat_leaves_nothing_either() -
 def test_what_is_said_to_a_call_and_by_one_is_in_the_trace() -> None:
     ours, theirs = prefill(), decode()
     ours.hello(hello(3, 0, grid=GRID + 1), 0.0, b"there")
+    for rank in (ours, theirs):
+        rank.tick(1.25 * rank.settings.timing.heartbeat.period)
     left = [{type(entry[0]) for entry in rank.trace if len(entry) == SENT} for rank in (ours, theirs)]
-    assert left == [{do.SayWelcome, do.SayRefusal}, {do.SayHello}]
+    assert left == [{do.SayWelcome, do.SayRefusal, do.Transmit}, {do.SayHello, do.Transmit}]
 
 
 @RANKS

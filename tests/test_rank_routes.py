@@ -69,7 +69,7 @@ def to_prefill(rank: Rank) -> list[tuple[msg.Message, int, Sequence[Event]]]:
 
 
 def to_decode(rank: Rank) -> list[tuple[msg.Message, int, Sequence[Event]]]:
-    """The same: chunk 1 has a grant, and chunk 3 has none."""
+    """The same: chunk 0 has a grant, and chunk 3 has none."""
     terms = rank.peers[LINK].terms
     assert terms is not None
     fits = welcome(rank, LINK, FIRST, PEER, session=77, epoch=88)  # type: ignore[arg-type]
@@ -78,11 +78,11 @@ def to_decode(rank: Rank) -> list[tuple[msg.Message, int, Sequence[Event]]]:
         (replace(fits, grid=GRID + 1), 0, [ev.WelcomeReceived(LINK, 77, 88, "grid of 17 tokens against 16")]),
         (msg.Refusal(77, "no"), 0, [ev.RefusalReceived(LINK, 77, "no")]),
         (msg.WatermarkReq(), 0, [ev.WatermarkAsked(LINK)]),
-        (msg.StagingReq(1, 8.0), ROOM, [ev.StagingRequested(ROOM, 1, PEER, terms.writes, 8.0)]),
+        (msg.StagingReq(0, 8.0), ROOM, [ev.StagingRequested(ROOM, 0, PEER, terms.writes, 8.0)]),
         (msg.StagingReq(3, 8.0), ROOM, [ev.ChunkRequested(ROOM, 3, PEER, pages=False, asked=8.0)]),
-        (msg.PagesReq(1, 8.0), ROOM, [ev.PagesRequested(ROOM, 1, PEER, terms.writes, 8.0)]),
+        (msg.PagesReq(0, 8.0), ROOM, [ev.PagesRequested(ROOM, 0, PEER, terms.writes, 8.0)]),
         (msg.PagesReq(3, 8.0), ROOM, [ev.ChunkRequested(ROOM, 3, PEER, pages=True, asked=8.0)]),
-        (msg.StgNotify(1, 20), ROOM, [ev.PartArrived(ROOM, 1, PEER, 20)]),
+        (msg.StgNotify(0, 20), ROOM, [ev.PartArrived(ROOM, 0, PEER, 20)]),
         (msg.StgNotify(3, 20), ROOM, [ev.ChunkNotified(ROOM, 3, PEER)]),
         (msg.Opened(), ROOM, [ev.PeerReady(ROOM, PEER)]),
         (msg.Aux(b"data", TRACE), ROOM, [ev.AuxLanded(ROOM, PEER, b"data", TRACE)]),
@@ -94,7 +94,7 @@ def made(side: str) -> tuple[Rank, list[tuple[msg.Message, int, Sequence[Event]]
     rank: Rank = prefill() if side == "prefill" else decode()
     open_rooms(rank)
     if side == "decode":
-        say(rank, LINK, msg.StagingReq(1), ROOM)
+        say(rank, LINK, msg.StagingReq(0), ROOM)
     rank.links[LINK] = replace(rank.links[LINK], **({"mark_round": 3} if side == "prefill" else {}))
     return rank, to_prefill(rank) if side == "prefill" else to_decode(rank)
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from test_rank_links import FIRST, GRID, SECOND, lose, say
 from test_rank_queues import act, prefill
 
+from kvproto.layout.costs import Costs
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -34,7 +35,7 @@ def key(chunk: int, peer: int) -> int:
 
 def with_room(*, groups: int = GROUPS, work: PrefillWork | None = None, **changed: Any) -> PrefillRank:
     """A rank in whose room 21 so much is done, and which has no send yet."""
-    rank = prefill(**changed)
+    rank = prefill(costs=Costs(piece=1e-3), **changed)
     value = rank.rooms[ROOM]
     terms = replace(value.terms, layer_groups=groups)
     rank.rooms[ROOM] = replace(value, tokens=TOKENS, prefix=PREFIX, terms=terms, work=work)
@@ -102,6 +103,7 @@ def opened(rank: PrefillRank, first: int, last: int, *, aux: bool) -> list[tuple
     for event in events:
         assert isinstance(event, ev.SendOpened)
         costs = rank.estimate(ROOM, event.peer)
+        assert costs.staged != costs.pages
         of_kv, of_aux = (rank.tells, False, costs.staged, costs.pages), (False, True, 0.0, 0.0)
         given = (event.tells, event.aux, event.staged_cost, event.pages_cost)
         assert given == (of_aux if event.chunk == AUX_CHUNK else of_kv)
