@@ -16,7 +16,7 @@ from kvproto.check.configs import CONFIGS
 from kvproto.check.search import check
 from kvproto.draw.whole_worlds import CROSSINGS, searched
 from kvproto.protocol.invariants import CLAIMS
-from kvproto.prove.open_lemmas import OPEN
+from kvproto.protocol.invariants.open_lemmas import OPEN
 
 TOGETHER = ("ends", "rooms", "routes")
 

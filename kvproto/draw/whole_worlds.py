@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kvproto.draw.checked_worlds import Counts, golden
 from kvproto.draw.deep_worlds import DEEP
 from kvproto.fsm.draw.tables import table_md
-from kvproto.prove.open_lemmas import OPEN
+from kvproto.protocol.invariants.open_lemmas import OPEN
 
 
 class Crossing(NamedTuple):

@@ -158,6 +158,11 @@ def timed_anew(v: Value) -> bool:
     return v.due < INFINITY
 
 
+def begun_anew(step: Step) -> bool:
+    """This step has begun the time of its state: of a step that is followed, too, where time was running before it."""
+    return timed_anew(step.after) and step.after.due != step.before.due
+
+
 def within(some: int, others: int) -> bool:
     """Of two sets (masks): all of the first are in the second."""
     return not some & ~others

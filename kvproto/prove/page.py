@@ -7,8 +7,8 @@ from typing import Any
 
 from kvproto.fsm.claims import Claims, sentence
 from kvproto.fsm.draw.tables import table_md
-from kvproto.protocol.invariants import ends, rooms, routes
-from kvproto.prove import keys, lease, open_lemmas, ring
+from kvproto.protocol.invariants import ends, open_lemmas, rooms, routes
+from kvproto.prove import keys, lease, ring
 from kvproto.prove.runs import INVARIANT, TABLES, Proof
 
 HEAD = """\

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto.fsm.claims import Claims, Ghost, Step, among, apart, in_order, timed_anew, within
+from kvproto.fsm.claims import Claims, Ghost, Step, among, apart, begun_anew, in_order, timed_anew, within
 from kvproto.layout.sharding import chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -298,7 +298,7 @@ def has_its_time_for_progress_alone(step: Step) -> bool:
     before, after, seen, then = step.before, step.after, step.seen, step.then
     if after.state is not before.state or before.state not in LIVE or isinstance(step.event, ev.TimerFired):
         return True
-    anew = timed_anew(after) or work(after).tries < work(before).tries
+    anew = begun_anew(step) or work(after).tries < work(before).tries
     return not anew or then.ever != seen.ever or then.landed != seen.landed or bool(then.row) != bool(seen.row)
 
 

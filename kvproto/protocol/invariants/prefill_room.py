@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto.fsm.claims import OWN, Claims, Ghost, Step, among, in_order, timed_anew
+from kvproto.fsm.claims import OWN, Claims, Ghost, Step, among, begun_anew, in_order, timed_anew
 from kvproto.fsm.vocabulary import Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -327,7 +327,7 @@ def has_its_time_for_progress_alone(step: Step) -> bool:
     """While it stays in a state its time begins anew only with a word of its engine that says something new, with a send
     that ends, or where it waits with a decode rank's word that it will come: so a room ends that does not get on."""
     before, after = step.before, step.after
-    if after.state is not before.state or before.state not in (S.AWAIT_ENGINE, *LIVE) or not timed_anew(after):
+    if after.state is not before.state or before.state not in (S.AWAIT_ENGINE, *LIVE) or not begun_anew(step):
         return True
     waits = before.state in (S.AWAIT_ENGINE, S.AWAIT_PEERS) and isinstance(step.event, ev.PeerAnnounced)
     moves = before.state is S.OPEN and step.effects and isinstance(
