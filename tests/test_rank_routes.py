@@ -64,7 +64,7 @@ def to_prefill(rank: Rank) -> list[tuple[msg.Message, int, Sequence[Event]]]:
         (msg.Announce(40, SECRET, TRACE), 31, [ev.PeerAnnounced(31, PEER, terms, 40, claim)]),
         (msg.Abort(Cause.REFUSED, SECRET), 31, [ev.AbortAsked(31, PEER, terms, Cause.REFUSED, claim)]),
         (msg.Noted(), ROOM, [ev.PeerNoted(ROOM, PEER)]),
-        (msg.Gone(), ROOM, [ev.PeerForgot(ROOM, PEER)]),
+        (msg.Gone(), ROOM, [ev.PeerForgot(ROOM, PEER, unsent=False)]),
     ]  # fmt: skip
 
 

@@ -247,9 +247,10 @@ class PeerNoted(RoomEvent, frozen=True):
 
 
 class PeerForgot(RoomEvent, frozen=True):
-    """A decode rank does not know the room."""
+    """A decode rank does not know the room; `unsent`: a part for it was not yet written when that was heard."""
 
     peer: int
+    unsent: bool
 
 
 class PeerQuiet(RoomEvent, frozen=True):

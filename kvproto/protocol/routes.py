@@ -176,7 +176,7 @@ def noted(h: HeardMessage) -> ev.PeerNoted:
 
 def gone(h: HeardMessage) -> ev.PeerForgot:
     """The decode rank does not know the room."""
-    return ev.PeerForgot(h.room, h.peer)
+    return ev.PeerForgot(h.room, h.peer, h.rank.unsent(h.room, h.peer))
 
 
 def taken(_: HeardMessage) -> msg.Drained:

@@ -18,7 +18,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.events import ROOM_CHUNK, TimerFired
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.states import PSend
-from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
+from kvproto.protocol.tables.prefill_send import WRITTEN, PSendValue, prefill_send
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.rank.base import bits, by_room
 from kvproto.rank.prefill_queues import PrefillQueues
@@ -192,6 +192,11 @@ class PrefillRank(PrefillQueues):
             chunk, peer = key >> 16, key & 0xFFFF
             if send.kv and not self._computed(room, value, chunk, peer, self._end_of(value, chunk)):
                 self._queue.append(ev.KvWithdrawn(room, chunk, peer))
+
+    def unsent(self, room: int, peer: int) -> bool:
+        """Whether the decode rank lacks a part of which a send is open."""
+        sends = self.sends.get(room, {}).items()
+        return any(key & 0xFFFF == peer and send.state not in WRITTEN for key, send in sends)
 
     def _offer_aux(self, effect: do.OfferAux) -> None:
         for key in self.sends.get(effect.room, {}):

@@ -445,6 +445,12 @@ def goes_on_as_it_was(step: Step) -> bool:
     return after is before or before is S.UNKNOWN or after is S.DRAINING
 
 
+@promises("S9", on=(ev.PeerForgot,))
+def is_not_failed_by_a_late_answer(step: Step) -> bool:
+    """A decode rank that may have all that is for it, and has forgotten the room, does not fail it."""
+    return step.before.state in LOST or step.after.state is step.before.state or step.event.unsent
+
+
 @promises("L1", on=(ev.AbortAsked, ev.EngineRefused, ev.PeerNoted, ev.PeerForgot, ev.LinkWentDown))
 def waits_for_whom_it_told(step: Step) -> bool:
     """Who waits until it is known that the room is over waits for somebody."""

@@ -298,6 +298,11 @@ def unheard_of(v: V, e: RoomEvent, now: float) -> bool:
     return unheard(v, e, now) and unowned(v, e, now)
 
 
+def unsent(v: V, e: PeerForgot, now: float) -> bool:
+    """It lacks a part, so the room has not succeeded there."""
+    return e.unsent
+
+
 def last_noted(v: V, e: PeerNoted | LinkWentDown | PeerForgot, now: float) -> bool:
     """It was the last one to be told."""
     return not v.peers & ~(1 << e.peer)
@@ -668,7 +673,7 @@ row(S.AWAIT_ENGINE,  TimerFired,       S.DRAINING,      let=blame_engine, do=(st
 row(LIVE,            EngineAborted,    S.DRAINING,      let=blame, do=(announce, stop_sends))
 row(LIVE,            AbortAsked,       S.DRAINING,      let=blame_asked, do=(announce_told, stop_sends))
 row(LIVE,            LinkWentDown,     S.DRAINING,      when=known, let=blame_link, do=(announce_peer, stop_sends))
-row(LIVE,            PeerForgot,       S.DRAINING,      let=blame_forgetful, do=(announce_peer, stop_sends))
+row(S.OPEN,          PeerForgot,       S.DRAINING,      when=unsent, let=blame_forgetful, do=(announce_peer, stop_sends))
 row(S.AWAIT_PEERS,   TimerFired,       S.DRAINING,      let=blame_absent, do=(announce, stop_sends))
 row(S.AWAIT_FORWARD, TimerFired,       S.DRAINING,      let=blame_stall, do=(announce, stop_sends))
 row(S.OPEN,          TimerFired,       S.DRAINING,      let=blame_stall, do=(announce, stop_sends))
@@ -723,6 +728,7 @@ ignore((S.DRAINING, S.AWAIT_NOTED, *OVER), (*WORK, EngineAborted, EngineRefused)
 ignore((S.DRAINING, S.AWAIT_NOTED), RoomFailed, "the first cause counts")
 ignore(S.DRAINING,   PeerNoted,        "an older room's confirmation")
 ignore((S.AWAIT_ENGINE, *LIVE), PeerNoted, "who says so was told that it is not entitled to the room, or that it is over, which is forgotten")
+ignore(S.OPEN,       PeerForgot,       "it may have everything, and have forgotten its success: a late answer, to a question of before")
 ignore(OVER,         (PeerNoted, PeerForgot), "nobody is to be told any more")
 ignore(S.UNKNOWN,    (PeerNoted, PeerForgot), "the room's tombstone is gone")
 ignore(S.AWAIT_NOTED, SendsStopped,    "the last send has ended")
@@ -730,6 +736,6 @@ ignore(S.AWAIT_NOTED, SendsStopped,    "the last send has ended")
 # ------------------------------------------------------------------------------- what breaks the protocol
 refuse((*LIVE, S.DRAINING, S.AWAIT_NOTED, *OVER), EngineOpened, "the room is open: a new attempt needs a new gen")
 refuse((S.UNKNOWN, S.AWAIT_ENGINE), (*WORK, EngineAborted), "the engine has not opened the room")
-refuse(S.AWAIT_ENGINE, PeerForgot,     "nothing was asked")
+refuse((S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD), PeerForgot, "nothing was asked")
 refuse((S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD, *OVER), RoomFailed, "no send is under way")
 # fmt: on
