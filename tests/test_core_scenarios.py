@@ -15,7 +15,7 @@ from support.stories import GRID, PAGE, QUICK, Story, layout
 
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Row
-from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -187,7 +187,7 @@ def disagreement() -> SimulatedWorld:
     return at
 
 
-@pytest.mark.parametrize("where", [PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN, PRoom.DRAINING])
+@pytest.mark.parametrize("where", [PRoom.OPEN, PRoom.DRAINING])
 def test_a_peer_that_forgot_ends_the_room(where: PRoom) -> None:
     forgotten(where)
 
@@ -200,6 +200,34 @@ def forgotten(where: PRoom) -> SimulatedWorld:
     at.calm()
     wanted = Cause.PREFILL_ABORTED if where is PRoom.DRAINING else Cause.FORGOTTEN
     assert at.nodes["P", 0].outcomes[ROOM] is wanted
+    ends(at)
+    return at
+
+
+@pytest.mark.parametrize("where", [PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD])
+def test_a_peer_of_which_nothing_was_asked_has_nothing_to_forget(where: PRoom) -> None:
+    way, decodes = WAYS[where]
+    at = world(1, decodes)
+    way(at)
+    said = hear(at, "P", 0, msg.Gone())
+    assert [effect.why for effect in said if isinstance(effect, Report)] == ["nothing was asked"]
+    assert state(at, "P") is where
+
+
+def forgotten_when_all_is_written() -> SimulatedWorld:
+    """A decode rank that lacks nothing of what is open may have had success; what it says then ends no room."""
+    at = world()
+    to_open(at)
+    at.produce_all(ROOM, 20)
+    while at.prefill(0).unsent(ROOM, 0):
+        if at.mail:
+            at.deliver(0)
+        else:
+            at.finish(at.jobs[0])
+    hear(at, "P", 0, msg.Gone())
+    assert state(at, "P") is PRoom.OPEN and at.prefill(0).sends[ROOM]
+    at.calm()
+    assert state(at, "P") is PRoom.DONE
     ends(at)
     return at
 
@@ -876,7 +904,7 @@ BY_HAND: list[Callable[[], SimulatedWorld]] = [
     failed_while_settling, words_about_nobody, gives_up_while_the_ring_is_full, a_lease_that_ends_between_two_batches,
     wires_that_come_late, called_elsewhere, let_go_of, a_room_of_nobody_s_link, granted_in_its_turn, denied_in_its_turn,
     not_entitled_and_not_told,
-    dies_with_nothing_to_write, declined, taken_back, announced,
+    dies_with_nothing_to_write, forgotten_when_all_is_written, declined, taken_back, announced,
 ]  # fmt: skip
 
 
@@ -952,7 +980,7 @@ def test_every_moving_row_is_fired_by_ranks() -> None:
         fired |= another_group(where).rows()
     for where in (PRoom.AWAIT_ENGINE, PRoom.FAILED, PRoom.ABORTED):
         fired |= claimed_by_another(where).rows()
-    for where in (PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN, PRoom.DRAINING):
+    for where in (PRoom.OPEN, PRoom.DRAINING):
         fired |= forgotten(where).rows()
     for decodes, cause in ((1, "engine"), (2, "engine"), (1, "stall")):
         fired |= noted_by_forgetting(decodes, cause).rows()

@@ -215,3 +215,16 @@ def test_an_aux_row_goes_by_its_room_s_link_while_that_is_up_with_the_room_s_tra
     assert rank.rooms[31].traceparent == b"00-trace"
     lose(rank, 2)
     assert made(rank, do.SendAux(31, 1)) == [] and len(made(rank, do.SendAux(31, 0))) == 1
+
+
+def test_a_peer_lacks_a_part_that_is_not_yet_on_its_way() -> None:
+    """Of the sends that are open for it, in this room; aux rows are sends, too."""
+    rank = with_room()
+    on_its_way = (PSend.WRITING, PSend.SLICING, PSend.AWAIT_ACK, PSend.AWAIT_AUX_ACK)
+    assert not rank.unsent(ROOM, 0), "nothing is open"
+    for state in PSend:
+        rank.sends[ROOM] = {key(2, 0): PSendValue(PSend.WRITING), key(1, 1): PSendValue(state)}
+        assert rank.unsent(ROOM, 1) is (state not in on_its_way)
+        assert not rank.unsent(ROOM, 0) and not rank.unsent(ROOM + 1, 1)
+    rank.sends[ROOM] = {key(AUX_CHUNK, 1): PSendValue(PSend.AWAIT_AUX), key(0, 0): PSendValue(PSend.AWAIT_AUX_ACK)}
+    assert rank.unsent(ROOM, 1) and not rank.unsent(ROOM, 0)

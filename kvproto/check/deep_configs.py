@@ -70,7 +70,8 @@ DEEP: dict[str, Config] = {
     "deep-reuse-crash": Config(lives=2, chunks=1, engine=AT_ONCE, budget=Budget(crash=1, abort=1, drop=1),
                                about="ids are used again by a rank that has come back"),
     "deep-overtaken": Config(
-        rooms=2, ring=1, chunks=1, engine=AT_ONCE, tombstones=1, net="unordered", swift=True, budget=Budget(duplicate=1),
+        rooms=2, ring=1, chunks=1, engine=AT_ONCE, tombstones=1, net="unordered", swift=True,
+        budget=Budget(duplicate=1),
         about="a request that was said twice comes late, and finds a success that is forgotten",
     ),
 } | forgotten() | two_faults()  # fmt: skip

@@ -40,9 +40,9 @@ def told_once(b: TablePatch) -> None:
     b.change(DROOMS, b.rows(DROOMS, DRoom.OPEN, ev.TimerFired, "tries_left"), do=())
 
 
-@mutation("success-forgotten", "deep-tombstone-drop", "S9")
+@mutation("success-forgotten", "deep-tombstone-drop", "L1")
 def success_forgotten(b: TablePatch) -> None:
-    """Who notifies of a room that is forgotten is told so, and takes it for a failure (beside the catalogue)."""
+    """Who notifies of a room that is forgotten is told so, and not that its part is in place (beside the catalogue)."""
     for event in (ev.ChunkNotified, ev.AuxLanded):
         b.change(DROOMS, b.rows(DROOMS, DRoom.UNKNOWN, event), do=(dr.say_gone,))
 

@@ -49,6 +49,12 @@ def prefetch_with_partial_peers(b: TablePatch) -> None:
     b.change(PROOMS, b.rows(PROOMS, PRoom.AWAIT_ENGINE, ev.EngineOpened, "met"), when=met)
 
 
+@mutation("late-gone-believed", "deep-overtaken", "S9")
+def late_gone_believed(b: TablePatch) -> None:
+    """Who has forgotten a room fails it, though it may have had all of it, and succeeded (beside the catalogue)."""
+    b.change(PROOMS, b.rows(PROOMS, PRoom.OPEN, ev.PeerForgot, "unsent"), when=None)
+
+
 @mutation("prefill-abort-silent", "abort", "L1")
 def prefill_abort_silent(b: TablePatch) -> None:
     """The prefill engine gives a room up, and tells nobody."""
