@@ -44,7 +44,7 @@ class LoopThread:
         self.ended: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
         self._owner: int | None = None
-        self._stop = False
+        self._stop: bool
 
     def poll(self) -> bool:
         """One bounded pass; whether anything happened."""
@@ -66,18 +66,12 @@ class LoopThread:
         """Whether the calling thread is the one that polls."""
         return self._owner == threading.get_ident()
 
-    def rouse(self) -> None:
-        """End the owner's sleep, if another thread calls."""
-        if self._owner is not None and self._owner != threading.get_ident():
-            self.control.wake()
-
-    def run(self, name: str, asks: OwnThread | None = None) -> None:
+    def run(self, name: str, asks: OwnThread) -> None:
         """Poll on a thread of its own until `stop`; `asks`: what it has of the process meanwhile."""
         self.check()
         if self._thread is not None:
             raise EndpointError("the loop runs already")
         self._stop = False
-        asks = asks or OwnThread()
         asks.begin()
         self._thread = threading.Thread(target=self._run, args=(asks,), name=name, daemon=True)
         self._thread.start()
