@@ -12,7 +12,18 @@ from typing import Any, cast
 
 import pytest
 
-from kvproto.engine.event_loop import EVERY, FAST, HELD_S, LIMIT, LONGEST_WAIT, PASS_S, PERIOD, SLOW, EventLoop
+from kvproto.engine.event_loop import (
+    EVERY,
+    FAST,
+    HELD_S,
+    LIMIT,
+    LONGEST_WAIT,
+    LOOK_S,
+    PASS_S,
+    PERIOD,
+    SLOW,
+    EventLoop,
+)
 from kvproto.errors import EndpointError
 from kvproto.fsm.vocabulary import Effect, Event
 
@@ -335,6 +346,18 @@ def test_what_has_been_held_for_just_its_time_is_held_on(loop: ToldLoop, script:
             loop.call(lambda: None)
         loop.poll()
         assert len(of(script, "flush")) == flushes
+
+
+@pytest.mark.parametrize(("cost", "turns", "looks"), [(1.0, 1, 0), (1.0, 2, 1), (0.75, 3, 1), (0.75, 4, 2)])
+def test_sources_are_looked_at_in_between_when_what_is_cheap_has_taken_longer_than_a_look_is_worth(
+    loop: ToldLoop, script: Script, cost: float, turns: int, looks: int
+) -> None:
+    loop.sources.append(cast("Any", script))
+    script.cost = LOOK_S * cost
+    for _ in range(turns * EVERY):
+        loop.call(lambda: None)
+    loop.poll()
+    assert len(of(script, "source")) == looks + 1, "and once when the calls are done"
 
 
 def test_a_pass_that_takes_just_its_time_goes_on(loop: ToldLoop, script: Script) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transpor
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.costs import PROFILES, Costs
-from kvproto.layout.placement import dense
+from kvproto.layout.placement import Placement, Strides, dense
+from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.states import Cause
@@ -143,6 +145,26 @@ def test_a_page_counts_if_all_of_its_rows_are_inside() -> None:
     rows = Rows(page=100, token=10, head=3, page_size=4)
     most = 3 * 10 + 2 * 3 + 2
     assert [_pages(nbytes, rows, 3, 2) for nbytes in (most - 1, most, most + 99, most + 100)] == [0, 1, 1, 2]
+    assert [_pages(3, Rows(page, token=1, head=1, page_size=1), 1, 1) for page in (0, 1)] == [3, 3], "peers say how far"
+
+
+def test_a_part_is_stored_from_its_head_on_in_as_many_pages_as_its_last_plane_has() -> None:
+    """Two planes of K and two of V in one region of the peer's, which ends a byte too early for a page more."""
+    plan = Plan(of(2), of(1), GRID)
+    part, row = plan.duties(1)[0], 16
+    assert (part.dst_head, part.heads, plan.prefill.k_dim * plan.prefill.itemsize) == (2, 2, row)
+    theirs = Placement((Strides(4 * 4 * row, 4 * row, row),) * 2, ((3, 0), (3, 2048), (3, 4096), (3, 6144)))
+    known = {3: 10**6}
+    about: Any = SimpleNamespace(
+        maps=lambda _: known, remote=lambda *_: SimpleNamespace(nbytes=4 * 2048 - 1), cross=lambda _, found: found,
+    )  # fmt: skip
+    regions: Any = [SimpleNamespace(addr=1000 * index, index=10 + index) for index in range(5)]
+    mapped = MappedPages(about, about, cast("Any", "a pool"), regions, dense(plan.prefill, 1))
+    mapped.make(PeerId("peer"), plan, [part], theirs)
+    made = cast("Any", mapped.get(PeerId("peer"), part))
+    assert (made.pages, made.sources, made.token_bytes) == (7, (11, 12, 13, 14), 4 * 2 * row)
+    (crossing,) = made.copy
+    assert crossing.planes == tuple((1000 * k + 1000, 10**6 + 2048 * k + 2 * row) for k in range(4))
 
 
 def test_a_page_outside_of_the_peers_regions_fails_the_room_and_stores_nothing() -> None:

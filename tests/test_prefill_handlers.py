@@ -52,6 +52,7 @@ def test_a_rank_begins_as_it_was_asked_to_and_with_nothing_to_do(pair: Pair) -> 
     rank, loop, _, data = inside(fresh)
     assert not data.busy() and loop.heard[StagingRsp] == loop.heard[PagesRsp] == 0
     assert data.slot_bytes == SMALL.slot_bytes and data.lane.stream is None
+    assert rank.tells and transport.caps.native_notify
     assert rank.costs == PROFILES[LINKS["mooncake"]] != inside(pair.prefills[0]).rank.costs
     assert not data.writes.others()
     data.gathers.launches.ask(ROOM, lambda: None)
@@ -238,6 +239,21 @@ def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_m
     entry.table = NO_TABLE
     data._bind(PAGES, entry, mapped)
     assert placed == [1]
+
+
+def test_a_store_is_launched_on_its_stream_behind_tables_where_the_peer_s_memory_still_is(data: Any) -> None:
+    told, mapped = list[Any](), SimpleNamespace(sources=(2, 3))
+    entry = data.entries[ROOM] = object()
+    data.stores.take = lambda *about: SimpleNamespace(launch=lambda *how: told.append(how), about=about, end=7)
+    data.mapped.still = lambda *about: told.append(about)
+    data.lane.stores, data.lane.await_tables = "a stream", lambda: told.append("tables")
+    batch = data._store(PAGES, "peer", mapped)
+    assert not told and (batch.sources, batch.nbytes) == ((2, 3), 7) and data.stats["mapped"] == 1
+    assert data.loop.handlers[do.Transmit] == data._transmit
+    batch.launch()
+    assert told == [("peer", mapped), "tables", ("a stream", None)]
+    data.lane.stores = None
+    assert data.entries.pop(ROOM) is entry
 
 
 def test_its_transport_follows_the_loop_s_thread_and_ends_with_it(data: Any) -> None:

@@ -65,7 +65,8 @@ def test_a_gpu_has_kernels_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "of", [OF, layout(2), replace(layout(2), order="HND"), replace(layout(1), v_dim=0), replace(layout(1), v_dim=4)]
+    "of",
+    [OF, replace(OF, layers=1), layout(2), replace(layout(2), order="HND"), replace(OF, v_dim=0), replace(OF, v_dim=4)],
 )
 def test_a_pool_is_its_rank_s_share(of: Layout) -> None:
     check_pool(of, of.ranks - 1, noise(of, of.ranks - 1, PAGES, 1), 8)
@@ -100,6 +101,7 @@ def test_a_room_has_its_pages_or_place_for_them() -> None:
     assert (full.tokens, full.given, full.pages.tolist(), full.table.tolist()) == (5, 2, [3, 1], [3, 1])
     part = room(9, 3, whole=False)
     assert (part.given, part.pages.tolist(), part.table.tolist()) == (1, [3, 0, 0], [3, 0, 0])
+    assert isinstance(part.pages, np.ndarray) and isinstance(part.table, torch.Tensor)
     assert room(4, 3, 1).given == 2 and room(1, whole=False).pages.tolist() == [0]
     for tokens, words in ((5, "need 2 pages"), (0, "at least one"), (-1, "at least one")):
         with pytest.raises(ArgumentError, match=words):
@@ -184,13 +186,22 @@ def test_groups_secrets_and_traces_are_of_their_size() -> None:
     assert [as_traceparent(cast("Any", wrong)) for wrong in (TRACE + "0", TRACE.upper(), "", None)] == [b""] * 4
 
 
-def test_keys_are_read_from_their_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_read_from_their_file_and_to_do_without_any_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     asked, pair = list[Any](), object()
     monkeypatch.setattr(validation, "Keys", SimpleNamespace(load=lambda path: ("read from", path)))
     monkeypatch.setattr(validation, "Control", lambda *args, **how: asked.append((*args, *how.values())))
-    for keys, insecure in (("a file", False), (None, True), (pair, False)):
+    for keys, insecure in (("a file", False), (pair, False), (pair, True), (None, False)):
         make_control("where", cast("Any", keys), insecure=insecure)
+    assert not caplog.records
+    for bind in ("where", None):
+        make_control(bind, None, insecure=True)
+    assert [each.getMessage() for each in caplog.records] == [
+        f"insecure=True: {who} without keys, beyond loopback, too" for who in ("where", "connects")
+    ]
     assert asked == [
-        ("where", MAX_FRAME, ("read from", "a file"), False), ("where", MAX_FRAME, None, True),
-        ("where", MAX_FRAME, pair, False),
+        ("where", MAX_FRAME, ("read from", "a file"), False), ("where", MAX_FRAME, pair, False),
+        ("where", MAX_FRAME, pair, True), ("where", MAX_FRAME, None, False), ("where", MAX_FRAME, None, True),
+        (None, MAX_FRAME, None, True),
     ]  # fmt: skip
