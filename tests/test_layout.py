@@ -400,6 +400,19 @@ def test_planes_may_begin_anywhere_alone_or_together(places: tuple[tuple[int, in
     assert [*zip(*(column.tolist() for column in slices(*given)), strict=True)] == list(descriptors(*given))
 
 
+def test_a_share_is_cut_by_its_layers_and_the_first_groups_are_the_larger_ones() -> None:
+    share = Share(0, 0, 0, 0, 1, 3, 1, 5)
+    for groups, layers in ((1, [5]), (2, [3, 2]), (3, [2, 2, 1]), (5, [1] * 5)):
+        found = [layers_of(share, group, groups) for group in range(groups)]
+        starts = [sum(layers[:group]) for group in range(groups)]
+        assert [each.layers for each in found] == layers
+        assert [(each.src_layer - 3, each.dst_layer - 1) for each in found] == [(at, at) for at in starts]
+    subject = plan(1, 1, 8, pp_p=2, layers=12)  # shares of 6 layers
+    for most, cuts in ((1, [1]), (3, [1, 2]), (4, [1, 2, 4]), (64, [1, 2, 4])):
+        wanted = [[layers_of(each, at, of) for each in subject.shares] for of in cuts for at in range(of)]
+        assert [*subject.cuts(subject.shares, most)] == wanted
+
+
 def test_the_layout_needs_no_array_library() -> None:
     heavy = ("numpy", "torch", "zmq", "nixl")
     code = f"import sys, kvproto.layout.plan, kvproto.layout.byte_runs; print([m for m in {heavy} if m in sys.modules])"

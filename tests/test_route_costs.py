@@ -19,6 +19,7 @@ from kvproto.layout.costs import (
     Estimate,
     PageForm,
     estimate,
+    layer_groups,
     page_form,
     runs_between,
 )
@@ -95,6 +96,40 @@ def test_pieces_are_those_that_are_written(ours: tuple[int, int], theirs: tuple[
 def test_runs_of_two_tables_cut_each_other() -> None:
     assert (runs_between(3, 4), runs_between(0, 4), runs_between(1, 1)) == (6, 0, 1)
     assert PageForm(16, 4, 4).pieces(160, 99) == PageForm(16, 4, 4).pieces(160, 0) == 40
+
+
+def test_pieces_are_saved_where_pages_follow_one_another() -> None:
+    form = PageForm(16, 4, 3)
+    assert [form.pieces(160, runs) for runs in (0, 1, 3, 10, 99)] == [40, 13, 19, 40, 40]
+    assert (form.pieces(161, 3), form.pieces(1, 1), form.pieces(0, 0)) == (20, 4, 0)
+    assert [runs_between(*each) for each in ((0, 0), (3, 0), (0, 3), (3, 3))] == [0, 0, 0, 5]
+    for ours, theirs, wanted in (
+        (cut(1), cut(1), PageForm(16, 64, 64)),  # K and V of 32 layers
+        (cut(1, 16), cut(1, 4), PageForm(4, 64, 64)),
+        (cut(1, 2), cut(2, 4), PageForm(2, 2 * 64, 0)),
+    ):
+        plan = Plan(ours, theirs, 16)
+        assert page_form(plan, plan.shares[0]) == wanted
+
+
+def test_an_estimate_is_this_formula() -> None:
+    costs = Costs(piece=1e-3, rate=1e6, piece_rate=2e6, launch=1e-2, copy=3e6)
+    kernel = 1e-2 + 2000 / 3e6
+    assert estimate(costs, 6000, 5, 3).staged == pytest.approx(2 * kernel + 2e-3 + 2 * kernel)
+    assert estimate(costs, 6000, 5, 3, port=9.0).staged == pytest.approx(2 * kernel + 18e-3 + 2 * 18e-3)
+    least = 2 * (1e-2 + 60 / 3e6) + 1e-3
+    assert estimate(costs, 60, 5, 0).staged == pytest.approx(least), "no write is less than a piece"
+    assert [estimate(costs, 6000, pieces, 3, port=2.0).pages for pieces in (5, 50)] == pytest.approx([12e-3, 56e-3])
+    assert Estimate(1.0, 3.0).dearer == 2.0
+    assert [Estimate(*each).dearer for each in ((3.0, 1.0), (1.0, NO_ROUTE), (NO_ROUTE, 1.0))] == [0.0] * 3
+    assert (Estimate(1.0, 2.0).way, Estimate(1.0, 2.0, mapped=True).way) == ("pages", "mapped")
+
+
+def test_a_cell_is_cut_into_as_many_groups_as_outlast_half_a_launch_each() -> None:
+    costs = Costs(rate=1e6, launch=1.0)
+    sizes = 0, 999_999, 1_000_000, 1_999_999, 4_000_000
+    assert [layer_groups(costs, nbytes, 64) for nbytes in sizes] == [1, 1, 2, 2, 8]
+    assert [layer_groups(costs, 4_000_000, most) for most in (1, 2, 3, 4, 7, 8, 9)] == [1, 2, 2, 4, 4, 8, 8]
 
 
 def test_a_route_that_is_closed_is_not_dear_but_none() -> None:

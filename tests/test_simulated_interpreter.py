@@ -143,8 +143,8 @@ def test_a_call_and_its_welcome_are_the_rank_s_own() -> None:
     calls, answers = Interpreter(decode, around), Interpreter(prefill, other)
     link, _ = decode.call(PREFILL_GROUP, 0, Plan(layout(1), layout(1), GRID), 0.0, "P0")
     calls.bind(link, b"P0")
-    calls.carry_out([do.SayHello(link, 1)], 0.0)
-    assert around.told == [(b"P0", 0, 0, decode.hello(1, link))]
+    calls.carry_out([do.SayHello(link, 9)], 0.0)
+    assert around.told == [(b"P0", 0, 0, decode.hello(9, link))]
     heard, _ = prefill.hello(decode.hello(1, link), 0.0, b"D0")
     answers.bind(heard, b"D0")
     epoch = prefill.links[heard].epoch

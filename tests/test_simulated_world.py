@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from support.stories import GRID, QUICK, layout
 
 from kvproto.fsm.driver import steps
+from kvproto.fsm.vocabulary import Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -519,6 +521,26 @@ def test_a_second_outcome_and_a_second_release_are_found() -> None:
         node.hear_released(ROOM)
     node.hear_released(ROOM + 1)
     assert node.released == {ROOM}, "nobody has opened the other one, and nobody waits for it"
+
+
+def test_a_release_is_the_engine_s_where_it_has_opened_the_room_and_still_owns_its_pages() -> None:
+    for value, opened, released, owned in (
+        (None, True, False, True), (None, True, True, False), (None, False, False, False),
+        ((None,), True, False, True), ((True,), True, False, True), ((False,), True, False, False),
+        ((None,), False, False, False), ((True,), False, False, False),
+    ):  # fmt: skip
+        node = world().nodes["D", 0]
+        kept = value and SimpleNamespace(work=None if value[0] is None else SimpleNamespace(owned=value[0]))
+        node.rank.value_of = lambda room, kept=kept: kept  # type: ignore[method-assign, misc]
+        node.opened, node.released = ({ROOM} if opened else set()), ({ROOM} if released else set())
+        node.hear_released(ROOM)
+        assert (node.released == {ROOM}) is (owned or released)
+
+
+def test_what_is_odd_is_kept_for_whoever_looks() -> None:
+    at = world()
+    at.nodes["P", 0].hear_report(Report("what", "why"))
+    assert at.reports == [Report("what", "why")]
 
 
 def test_what_is_left_is_told_by_rank_and_kind() -> None:
