@@ -208,12 +208,15 @@ class Shelf(OrderedDict):
     def first(self): return self.held or Wrong
 READ, WRITE, FORM = msgspec.msgpack.Decoder(Box | int), msgspec.msgpack.Encoder(), struct.Struct("<IQ")
 def one(v): return v
+def outer(v):
+    def inner(w, *, a, b=None, c=one): return w, lambda *, d: d
+    return inner
 class Pair(Struct):
     left: int = 1
     right: str = "r"
 KEPT = (frozenset({2, 1}), Pair(3), heapq, Word.ONE, (1,), ())
 def root(v, *, word=Word.ONE, at=(None, True, 1.5, 2j, b"b", ...)): return [
-    READ, WRITE, FORM, KEPT, Unit(), Shelf, Word.ALSO, Any, dict[str, Word], one]
+    READ, WRITE, FORM, KEPT, Unit(), Shelf, Word.ALSO, Any, dict[str, Word], one, outer]
 class S(vocabulary.State):
     NEW = 0
     OVER = 1
