@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import itertools
 import py_compile
@@ -17,7 +18,7 @@ import pytest
 from support import digest_samples
 from support.builds import SOURCE, environment
 
-from kvproto.fsm.digest_code import DigestError
+from kvproto.fsm.digest_code import CodeWriter, DigestError
 from kvproto.fsm.digest_text import DigestTexts, routes_say, table_says
 from kvproto.layout.sharding import Layout
 
@@ -172,6 +173,7 @@ def test_types_are_said_with_their_bounds_and_in_no_order_that_means_nothing() -
     said = text(Layout)
     assert "page_size: builtins:int" in said and "order: one of ('HND', 'NHD') = 'NHD'" in said
     say = DigestTexts().value
+    assert say(Layout, "") == "/Layout"
     assert say(int | str, "kvproto") == say(str | int, "kvproto") == "builtins:int or builtins:str"
     assert say(dict[str, tuple[int, ...]], "kvproto").endswith("[builtins:str, builtins:tuple[builtins:int, Ellipsis]]")
 
@@ -211,12 +213,19 @@ def one(v): return v
 def outer(v):
     def inner(w, *, a, b=None, c=one): return w, lambda *, d: d
     return inner
+TALLY = 3
+def tallied(v):
+    global TALLY
+    TALLY = v
+    async def later(w): return later
+    match v:
+        case {"k": _, **others}: return others, later
 class Pair(Struct):
     left: int = 1
     right: str = "r"
 KEPT = (frozenset({2, 1}), Pair(3), heapq, Word.ONE, (1,), ())
 def root(v, *, word=Word.ONE, at=(None, True, 1.5, 2j, b"b", ...)): return [
-    READ, WRITE, FORM, KEPT, Unit(), Shelf, Word.ALSO, Any, dict[str, Word], one, outer]
+    READ, WRITE, FORM, KEPT, Unit(), Shelf, Word.ALSO, Any, dict[str, Word], one, outer, tallied, Shelf.LONG]
 class S(vocabulary.State):
     NEW = 0
     OVER = 1
@@ -246,6 +255,23 @@ def test_texts_are_written_as_they_always_were(make: Make) -> None:
     parts = [texts.part("values", [module.root, module.Box, None]), texts.part("table", table_says(module.small)),
              texts.part("routes", routes_say(module.ways))]  # fmt: skip
     assert "\n\n".join([digest_samples.texts(), *parts]) + "\n" == WRITTEN.read_text()
+
+
+def test_the_pieces_of_an_f_string_are_the_same_however_an_interpreter_cuts_them() -> None:
+    def value(spec: ast.expr | None = None) -> ast.FormattedValue:
+        return ast.FormattedValue(ast.Constant(1), -1, spec)
+
+    def said(*pieces: str | ast.expr) -> str:
+        values = [ast.Constant(each) if isinstance(each, str) else each for each in pieces]
+        return CodeWriter(said, ascii).text(ast.JoinedStr(values))  # type: ignore[arg-type]
+
+    within, empty = ast.JoinedStr([ast.Constant("c"), value(), ast.Constant("d")]), ast.JoinedStr([])
+    whole = said("abc", value(), "de", value(), "")
+    assert whole == said("a", "b", "", "c", value(empty), "d", "", "e", value())
+    assert whole == said("ab", within, "e", value(), "", "")
+    assert said(within) == said("", "c", value(), "d") != said("c", value(), "e")
+    assert said() == said("") == "JoinedStr[]"
+    assert said(value(ast.JoinedStr([ast.Constant(">")]))) != said(value())
 
 
 def runs(python: str) -> bool:

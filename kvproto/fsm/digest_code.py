@@ -176,10 +176,8 @@ def _says_nothing(statement: Any) -> bool:
 def _joined(node: ast.JoinedStr) -> list[ast.expr]:
     """The pieces of an f-string, neighbouring constants as one, an empty format as none."""
     pieces: list[ast.expr] = []
-    for each in node.values:
+    for each in _pieces(node):
         match pieces[-1:], each:
-            case _, ast.JoinedStr():
-                pieces += _joined(each)
             case [ast.Constant(value=before)], ast.Constant(value=after):
                 pieces[-1] = ast.Constant(before + after)  # type: ignore[operator]  # both are strings
             case _, ast.FormattedValue(format_spec=ast.JoinedStr(values=[])):
@@ -187,6 +185,11 @@ def _joined(node: ast.JoinedStr) -> list[ast.expr]:
             case _:
                 pieces.append(each)
     return [each for each in pieces if not (isinstance(each, ast.Constant) and each.value == "")]
+
+
+def _pieces(node: ast.JoinedStr) -> Iterator[ast.expr]:
+    for each in node.values:
+        yield from _pieces(each) if isinstance(each, ast.JoinedStr) else [each]
 
 
 def _bound(scope: ast.AST) -> set[str]:
