@@ -174,6 +174,7 @@ def test_types_are_said_with_their_bounds_and_in_no_order_that_means_nothing() -
     assert "page_size: builtins:int" in said and "order: one of ('HND', 'NHD') = 'NHD'" in said
     say = DigestTexts().value
     assert say(Layout, "") == "/Layout"
+    assert say(sys.modules["kvproto.layout.sharding"], "kvproto") == "kvproto:kvproto.layout.sharding"
     assert say(int | str, "kvproto") == say(str | int, "kvproto") == "builtins:int or builtins:str"
     assert say(dict[str, tuple[int, ...]], "kvproto").endswith("[builtins:str, builtins:tuple[builtins:int, Ellipsis]]")
 
