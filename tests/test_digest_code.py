@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 import itertools
 import py_compile
@@ -19,7 +20,7 @@ from support import digest_samples
 from support.builds import SOURCE, environment
 
 from kvproto.fsm.digest_code import CodeWriter, DigestError
-from kvproto.fsm.digest_text import DigestTexts, routes_say, table_says
+from kvproto.fsm.digest_text import DigestTexts, differing, digest, routes_say, shortened, table_says
 from kvproto.layout.sharding import Layout
 
 INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15)]
@@ -173,7 +174,7 @@ def test_types_are_said_with_their_bounds_and_in_no_order_that_means_nothing() -
     said = text(Layout)
     assert "page_size: builtins:int" in said and "order: one of ('HND', 'NHD') = 'NHD'" in said
     say = DigestTexts().value
-    assert say(Layout, "") == "/Layout"
+    assert say(Layout, "") == "/Layout" and say(dict.get, "kvproto") == "builtins:get"
     assert say(sys.modules["kvproto.layout.sharding"], "kvproto") == "kvproto:kvproto.layout.sharding"
     assert say(int | str, "kvproto") == say(str | int, "kvproto") == "builtins:int or builtins:str"
     assert say(dict[str, tuple[int, ...]], "kvproto").endswith("[builtins:str, builtins:tuple[builtins:int, Ellipsis]]")
@@ -273,6 +274,19 @@ def test_the_pieces_of_an_f_string_are_the_same_however_an_interpreter_cuts_them
     assert said(within) == said("", "c", value(), "d") != said("c", value(), "e")
     assert said() == said("") == "JoinedStr[]"
     assert said(value(ast.JoinedStr([ast.Constant(">")]))) != said(value())
+
+
+def test_digests_are_compared_part_by_part() -> None:
+    said = digest({"a": "text", "b": "other"})
+    assert said == f"a:{hashlib.sha256(b'text').hexdigest()[:8]} b:{shortened('other')}"
+    assert differing(said, said) == differing("", "") == ""
+    changed, more = digest({"a": "text", "b": "another"}), digest({"a": "text", "b": "other", "c": "new"})
+    others = f"{shortened('another')} against {shortened('other')}"
+    assert differing(changed, said) == f"the builds differ in b ({others})"
+    assert differing(more, said) == f"the builds differ in c ({shortened('new')} against none)"
+    assert differing(said, more) == f"the builds differ in c (none against {shortened('new')})"
+    assert differing("d:1 e:2", said) == f"digest 'd:1 e:2' against {said!r}"
+    assert differing("", said) == f"digest '' against {said!r}"
 
 
 def runs(python: str) -> bool:
