@@ -233,6 +233,7 @@ def test_every_reason_is_tested() -> None:
 
 def test_a_layout_may_be_as_large_as_the_bounds_say() -> None:
     largest = layout(tp=256, pp=2, heads=1, layers=2, dtype="x" * 64, v_dim=0, itemsize=16, page_size=1 << 20)
+    assert layout(dtype="x", page_size=1).dtype == "x"
     assert (largest.ranks, largest.heads_of(511), largest.layers_of(511)) == (512, (0, 1), (1, 1))
 
 

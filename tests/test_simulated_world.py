@@ -289,6 +289,24 @@ def test_a_write_that_tells_is_heard_of_by_its_reader_first_and_then_by_its_writ
     assert at.mail[-1].body == msg.StgNotify(2, 5)
 
 
+def test_only_what_goes_into_the_ring_and_tells_is_told() -> None:
+    for tells, staged, told in ((True, True, 1), (True, False, 0), (False, True, 0), (False, False, 0)):
+        at = world(tells=tells)
+        job = in_flight(at)
+        job.write = job.write if staged else do.PreparePages(ROOM, 0, 0, 1, b"", 0, GRID)
+        at.mail.clear()
+        heard = list[tuple[Any, ...]]()
+        job.node.interpreter.handle = lambda *said, heard=heard: heard.append(said)  # type: ignore[method-assign, misc]
+        at.finish(job)
+        assert (len(at.mail), heard) == ((1, []) if told else (0, [(job.event, 0.0)]))
+    at = world(tells=True)
+    job = in_flight(at)
+    at.chances, at.jobs = FaultChances(together=1.0), [job, PendingWork(job.node, job.event, write=job.write)]
+    at.mail.clear()
+    at.finish(job)
+    assert len(at.mail) == len(at.jobs) == 2, "two that tell end together, and their writer has heard of neither"
+
+
 def test_rows_are_counted_before_a_trace_forgets_them() -> None:
     at = world()
     decode, half = at.nodes["D", 0], (at.decode(0).trace.maxlen or 0) // 2
@@ -302,12 +320,18 @@ def test_rows_are_counted_before_a_trace_forgets_them() -> None:
         at.jobs.append(PendingWork(decode, ev.Scattered(ROOM, 0)))
         at.finish(at.jobs[-1])
 
-    for happens in (message, end, lambda: at.raise_event("D", 0, ev.Scattered(ROOM, 0)), lambda: at.pass_time(1.0)):
+    for happens in (message, end, lambda: at.raise_event("D", 0, ev.Scattered(ROOM, 0))):
         at.rows()
         for _ in range(600):
             happens()
             assert len(decode.rank.trace) <= half
     assert at.fired.total() > 600
+    for room in range(400):
+        at.open_decode(0, room, TOKENS)
+    at.rows()
+    before = at.fired.total()
+    at.pass_time(QUICK.bootstrap.period + 1.0)
+    assert len(decode.rank.trace) <= half and at.fired.total() - before > half
 
 
 def test_a_dead_rank_hears_nothing_of_what_ends() -> None:
@@ -466,6 +490,8 @@ def test_a_part_that_lands_in_another_room_s_region_is_found() -> None:
         decode.chunk_of[grant] = kept
     at._landing(job.node, job.write)
     decode.chunk_of.clear()
+    with pytest.raises(AssertionError, match=r"seed 11: .* into a region of None"):
+        at.finish(job)
     at._landing(job.node, replace(job.write, epoch=job.write.epoch + 1))
     at._landing(job.node, do.PreparePages(ROOM, 0, 0, 1, b"", 0, GRID))
     link = decode.link_of.pop((PREFILL_GROUP, 0))

@@ -156,7 +156,7 @@ class SimulatedRank(Surroundings):
         value = self.rank.value_of(room)
         if value is None:  # its tombstone has gone already
             return room in self.opened and room not in self.released
-        return room in self.opened and (value.work is None or getattr(value.work, "owned", True))
+        return room in self.opened and getattr(value.work, "owned", True)
 
     def hear_report(self, report: Report) -> None:
         """Kept, for whoever looks."""
