@@ -401,6 +401,15 @@ def test_planes_may_begin_anywhere_alone_or_together(places: tuple[tuple[int, in
     assert [*zip(*(column.tolist() for column in slices(*given)), strict=True)] == list(descriptors(*given))
 
 
+def test_no_room_has_more_groups_than_the_smallest_share_has_layers() -> None:
+    def fewest(*stages: tuple[int, ...]) -> int:
+        ours, theirs = (layout(layers=12, pp=len(each), stages=each) for each in stages)
+        return Plan(ours, theirs, 64).fewest_layers
+
+    assert (fewest((12,), (12,)), fewest((7, 5), (12,)), fewest((12,), (7, 5))) == (12, 5, 5)
+    assert (fewest((7, 5), (4, 8)), fewest((4, 8), (7, 5)), fewest((2, 2, 8), (6, 6))) == (3, 3, 2)
+
+
 def test_a_share_is_cut_by_its_layers_and_the_first_groups_are_the_larger_ones() -> None:
     share = Share(0, 0, 0, 0, 1, 3, 1, 5)
     for groups, layers in ((1, [5]), (2, [3, 2]), (3, [2, 2, 1]), (5, [1] * 5)):

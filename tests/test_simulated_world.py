@@ -296,7 +296,7 @@ def test_only_what_goes_into_the_ring_and_tells_is_told() -> None:
         job.write = job.write if staged else do.PreparePages(ROOM, 0, 0, 1, b"", 0, GRID)
         at.mail.clear()
         heard = list[tuple[Any, ...]]()
-        job.node.interpreter.handle = lambda *said, heard=heard: heard.append(said)  # type: ignore[method-assign, misc]
+        job.node.interpreter.handle = lambda *said, heard=heard: heard.append(said)  # type: ignore[method-assign]
         at.finish(job)
         assert (len(at.mail), heard) == ((1, []) if told else (0, [(job.event, 0.0)]))
     at = world(tells=True)
