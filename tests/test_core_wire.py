@@ -99,6 +99,11 @@ BAD = {
 }  # fmt: skip
 
 
+def test_a_prefix_may_be_the_whole_room() -> None:
+    for prefix in (0, 4, 5):
+        assert decode(encode(1, 7, msg.Open(5, prefix))) == (1, 7, msg.Open(5, prefix))
+
+
 def test_an_abort_says_why() -> None:
     for cause in set(Cause) - {Cause.NONE}:
         assert decode(encode(1, 7, msg.Abort(cause))) == (1, 7, msg.Abort(cause))
