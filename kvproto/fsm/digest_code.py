@@ -174,17 +174,19 @@ def _says_nothing(statement: Any) -> bool:
 
 
 def _joined(node: ast.JoinedStr) -> list[ast.expr]:
-    """The pieces of an f-string, neighbouring constants as one, an empty format as none."""
+    """The pieces of an f-string, neighbouring constants as one, those that are empty as none."""
     pieces: list[ast.expr] = []
     for each in _pieces(node):
         match pieces[-1:], each:
+            case _, ast.Constant(value=""):
+                pass
             case [ast.Constant(value=before)], ast.Constant(value=after):
                 pieces[-1] = ast.Constant(before + after)  # type: ignore[operator]  # both are strings
             case _, ast.FormattedValue(format_spec=ast.JoinedStr(values=[])):
                 pieces.append(ast.FormattedValue(each.value, each.conversion, None))
             case _:
                 pieces.append(each)
-    return [each for each in pieces if not (isinstance(each, ast.Constant) and each.value == "")]
+    return pieces
 
 
 def _pieces(node: ast.JoinedStr) -> Iterator[ast.expr]:

@@ -87,7 +87,7 @@ class Environment:
         node, event = job.node, job.event
         if job.write is not None:
             self._landing(node, job.write)
-            if isinstance(job.write, do.PrepareWrite) and getattr(node.rank, "tells", False):
+            if isinstance(job.write, do.PrepareWrite) and self.prefill(node.rank.index).tells:
                 self.jobs.append(PendingWork(node, event))  # the target hears of it before the writer, or after
                 self._notify_reader(node, job.write)
                 return []

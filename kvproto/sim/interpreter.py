@@ -194,8 +194,7 @@ class Interpreter:
     # ---------------------------------------------------------------------------------- places and wires
     def bind(self, link: int, place: bytes) -> None:
         """The link's messages go to this place from now on, and what comes from there is the link's."""
-        if self.place_of.get(link, place) != place:
-            self._unbind(link)
+        self._unbind(link)
         self.place_of[link] = place
         self.link_at[place] = link
 
