@@ -11,9 +11,9 @@ so it is known without having counted the readers before it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import msgspec
 
@@ -64,36 +64,23 @@ class Group:
         self.layout = layout
         #: replicas of each block of heads: they have consecutive places
         self.copies = max(1, layout.tp // layout.heads)
-        #: the layer after each stage's last, where the stages are named
-        self.ends = tuple(accumulate(layout.stages))
+        #: the layer after each stage's last
+        self.ends = tuple(sum(layout.layers_of(rank)) for rank in range(0, layout.ranks, layout.tp))
 
     def meeting(self, heads: Interval, layers: Interval) -> Rectangle:
         """The ranks that hold any of these heads in any of these layers."""
         each, copies = self.layout.local_heads, self.copies
         first, last = heads[0] // each, (sum(heads) - 1) // each
-        stages = range(self._stage(layers[0]), self._stage(sum(layers) - 1) + 1)
+        stages = range(bisect_right(self.ends, layers[0]), bisect_left(self.ends, sum(layers)) + 1)
         return Rectangle(self.layout.tp, stages, range(first * copies, (last + 1) * copies))
 
     def holding(self, rank: int) -> tuple[Interval, Interval]:
         """(heads, layers) that the rank holds."""
         return self.layout.heads_of(rank), self.layout.layers_of(rank)
 
-    def layer_ends(self) -> Iterator[int]:
-        """The layer after each stage's last."""
-        stages = range(0, self.layout.ranks, self.layout.tp)
-        return iter(self.ends) if self.ends else (sum(self.layout.layers_of(rank)) for rank in stages)
-
     def first_copy(self, rank: int) -> int:
         """The first of the rank's replicas."""
         return rank - rank % self.layout.tp % self.copies
-
-    def _stage(self, layer: int) -> int:
-        if self.ends:
-            return bisect_right(self.ends, layer)
-        each, more = divmod(self.layout.layers, self.layout.pp)
-        small = self.layout.pp - more
-        late = layer - small * each
-        return layer // each if late < 0 else small + late // (each + 1)
 
 
 class Contacts:
@@ -133,7 +120,7 @@ class Contacts:
 
     def fewest_layers(self) -> int:
         """Layers of the smallest share: between two neighbouring ends of stages, of either side."""
-        ends = sorted({*self.prefill.layer_ends(), *self.decode.layer_ends()})
+        ends = sorted({*self.prefill.ends, *self.decode.ends})
         return min(end - begin for begin, end in pairwise([0, *ends]))
 
     def meet(self, writer: int, reader: int) -> Share:
