@@ -14,6 +14,7 @@ import pytest
 from support.night import NIGHT, by_night
 
 from kvproto.errors import ArgumentError
+from kvproto.fsm.machine import machine_for
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.vocabulary import Event
@@ -23,9 +24,13 @@ from kvproto.mutate.commuting import PLACES, place_of, why_apart
 from kvproto.mutate.table_judges import EQUAL, Effort, TableVerdict, judge
 from kvproto.mutate.table_operators import OPERATORS, SUBJECTS, TableMutant, mutants, sample
 from kvproto.protocol import effects as do
-from kvproto.protocol.states import DGrant
+from kvproto.protocol.events import BatchCompleted
+from kvproto.protocol.states import DGrant, PWrite
 from kvproto.protocol.tables import links
 from kvproto.protocol.tables.decode_grant import DGrantValue, as_agreed, gives_up
+from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
+from kvproto.protocol.timing import Timing
+from kvproto.rank import decode
 from kvproto.rank.base import Rank
 from kvproto.testing.simulation import FAULTS, Simulation
 
@@ -57,12 +62,13 @@ def test_a_mutant_changes_one_thing_and_the_bench_puts_it_back() -> None:
 
     before = now()
     for mutant in sample(EVERY, 150, 1):
+        many = len(mutant.touched) if mutant.operator == "body" else 1
         with TablePatch() as bench:
             mutant.plant(bench)
             after = now()
             gone = len(before) - len(after)
             changed = sum(old is not new and old != new for old, new in zip(before, after, strict=False))
-            assert gone == 1 if mutant.operator == "close" else (gone, changed) == (0, 1), mutant.name
+            assert gone == 1 if mutant.operator == "close" else (gone, changed) == (0, many), mutant.name
         assert now() == before, mutant.name
 
 
@@ -85,6 +91,32 @@ def test_a_guard_loses_one_condition_and_a_change_one_field() -> None:
     assert (less.asked, less.by_pages) == (2, 2) and less.state is DGrant.FILLING
 
 
+def test_steps_are_compiled_of_the_changed_function_and_whoever_asks_it_has_it() -> None:
+    def step(value: PWriteValue) -> PWriteValue:
+        new, _ = machine_for(prefill_write, Timing()).step(value, BatchCompleted(1, 0, 0), 0.0)
+        return new
+
+    last, first = PWriteValue(PWrite.IN_FLIGHT, flying=1), PWriteValue(PWrite.POSTING, flying=1)
+    with TablePatch() as bench:
+        named("prefill_write: last_flies - return v.flying != 1").plant(bench)
+        assert step(last).state is PWrite.IN_FLIGHT
+        assert step(first).flying == 0  # of another function
+    assert step(last).state is PWrite.COMPLETED
+    with TablePatch() as bench:
+        named("decode_grant: in_doubt - return None").plant(bench)
+        assert vars(decode)["in_doubt"](DGrantValue(DGrant.FILLING)) is None
+    assert vars(decode)["in_doubt"](DGrantValue(DGrant.FILLING)) == 0
+
+
+def test_a_helper_touches_the_rows_of_all_that_ask_it_in_both_tables_of_its_file() -> None:
+    waiting = named("decode_grant: _waiting - return None")
+    assert {(table, row.event.__name__) for table, row in waiting.touched} == {("decode_grant", "SpaceUsable")}
+    alike = named("prefill_link: same_epoch - return None")
+    assert {table for table, _ in alike.touched} == {"prefill_link", "decode_link"} and alike.compares
+    tried = named("decode_link: silent_so_far - return None")
+    assert {row.event.__name__ for _, row in tried.touched} == {"TimerFired"} and not tried.compares
+
+
 @pytest.mark.parametrize(
     ("name", "who"),
     [
@@ -98,6 +130,9 @@ def test_a_guard_loses_one_condition_and_a_change_one_field() -> None:
         ("prefill_room: OPEN - no period of its own", "proof"),
         ("prefill: any [LinkIs.STRANGER] drop - not there", "proof"),
         ("decode_room: AWAIT_PEERS AuxLanded [first_aux] - have_aux without traceparent", "proof"),
+        ("prefill_send: gather - return do.GatherChunk(e.room, e.chunk, e.peer, v.slot, v.grant, v.offset)", "proof"),
+        ("decode_grant: say_denied - return do.Send(e.room, StagingRefused(e.chunk), 1 << e.peer)", "proof"),
+        ("decode_link: same_call_misfit - return same_call(e, v, now) and bool(e.fault)", EQUAL),
         ("decode_link: AWAIT_WELCOME CallAsked [wanted_again] - without v.leaving", EQUAL),
     ],
 )

@@ -13,6 +13,7 @@
     close      a route is not there
     ask        a route asks for one fact less
     fact       a route asks for another fact of the same kind
+    body       what a guard, a change, an effect or a helper of theirs says is changed at one place (`bodies`)
 
 The name of a mutant does not depend on where its row stands.  What `kvproto check --gate` takes away (whole rows, whole
 guards) is not made here once more.
@@ -21,6 +22,7 @@ guards) is not made here once more.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any
@@ -31,12 +33,13 @@ from kvproto.errors import ArgumentError
 from kvproto.fsm.routing import Fact, Route, Routes
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.table_patching import TablePatch
+from kvproto.mutate import bodies
 from kvproto.mutate.changed_functions import conditions, fields, negated, without_condition, without_field
 from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.tables import TABLES
 
 ROW_OPERATORS = ("loosen", "negate", "target", "let", "field", "effect", "swap", "again")
-OPERATORS = (*ROW_OPERATORS, "timer", "period", "close", "ask", "fact")
+OPERATORS = (*ROW_OPERATORS, "timer", "period", "close", "ask", "fact", "body")
 #: a route of more messages than that is one of any message, by its name
 MOST = 4
 SUBJECTS: dict[str, Table[Any] | Routes] = {
@@ -48,7 +51,7 @@ SUBJECTS: dict[str, Table[Any] | Routes] = {
 class TableMutant(msgspec.Struct, frozen=True, order=True):
     """One change: of this table (or list of routes), by this operator.
 
-    `place`: the row's, the state's or the route's; `variant`: which of the ways that the operator has there.
+    `place`: the row's, state's, route's or body's; `variant`: which of the ways that the operator has there.
     """
 
     table: str
@@ -60,7 +63,9 @@ class TableMutant(msgspec.Struct, frozen=True, order=True):
     def plant(self, bench: TablePatch) -> None:
         """Make the change."""
         subject = SUBJECTS[self.table]
-        if isinstance(subject, Routes):
+        if self.body is not None:
+            bodies.plant(bench, self.body)
+        elif isinstance(subject, Routes):
             _plant_route(bench, subject, self)
         elif self.operator in ROW_OPERATORS:
             row = subject.rows[self.place]
@@ -73,6 +78,23 @@ class TableMutant(msgspec.Struct, frozen=True, order=True):
         """The row that is changed, if it is one."""
         subject = SUBJECTS[self.table]
         return subject.rows[self.place] if isinstance(subject, Table) and self.operator in ROW_OPERATORS else None
+
+    @property
+    def body(self) -> bodies.Body | None:
+        """The function that is changed, if it is one."""
+        return bodies.bodies(self.table)[self.place] if self.operator == "body" else None
+
+    @property
+    def touched(self) -> tuple[tuple[str, Row], ...]:
+        """The rows that will say something else with it, each with its table's name; of tables as they are."""
+        if self.body is not None:
+            return bodies.touched(self.body)
+        return ((self.table, self.row),) if self.row is not None else ()
+
+    @property
+    def compares(self) -> bool:
+        """All that it changes is seen in the steps of the rows that it touches."""
+        return bodies.compares(self.body) if self.body is not None else self.row is not None
 
 
 def mutants(tables: Sequence[str] = (), operators: Sequence[str] = ()) -> list[TableMutant]:
@@ -104,6 +126,7 @@ def _mutants(subject: Table[Any] | Routes) -> Iterator[TableMutant]:
             for variant, what in enumerate(WAYS[operator](row, subject)):
                 yield TableMutant(subject.name, operator, place, variant, f"{_pair(subject, row)} - {what}")
     yield from _of_timers(subject)
+    yield from _of_bodies(subject)
 
 
 def _pair(table: Table[Any], row: Row) -> str:
@@ -168,6 +191,15 @@ def _plant_timer(bench: TablePatch, table: Table[Any], mutant: TableMutant) -> N
         bench.patch(table, "timers", {**table.timers, state: _timer_names()[mutant.variant]})
     else:
         bench.patch(table, "periods", {each: by for each, by in table.periods.items() if each is not state})
+
+
+def _of_bodies(table: Table[Any]) -> Iterator[TableMutant]:
+    said: Counter[str] = Counter()
+    for place, body in enumerate(bodies.bodies(table.name)):
+        words = f"{table.name}: {body.function} - {body.says}"
+        said[words] += 1
+        again = f" ({said[words]})" if said[words] > 1 else ""
+        yield TableMutant(table.name, "body", place, 0, words + again)
 
 
 # ------------------------------------------------------------------------------------------------- routes

@@ -15,9 +15,10 @@ import z3
 
 from kvproto.fsm.claims import OWN
 from kvproto.fsm.machine import Machine
-from kvproto.fsm.table import Output, Row, Table
+from kvproto.fsm.table import Output, Row, Table, Value
 from kvproto.fsm.timing import NamedTimers
-from kvproto.fsm.vocabulary import Event, State
+from kvproto.fsm.vocabulary import Effect, Event, State
+from kvproto.prove.kinds import misfit
 from kvproto.prove.terms import Facts, Number, Ways
 from kvproto.prove.values import Maker
 
@@ -98,8 +99,20 @@ def walk(machine: TermMachine, value: Any, event: Any, then: Callable[[Way], Non
         found = Way(value, event, way.conditions, way.facts)
         try:
             found.row, found.after, found.effects = machine.fire(value, event, NOW)
+            _look_at(found)
             if then is not None:
                 then(found)
         except (AssertionError, AttributeError, ValueError, ArithmeticError, LookupError, TypeError) as error:
             found.fault = f"{type(error).__name__}: {error}"
         yield found
+
+
+def _look_at(way: Way) -> None:
+    """It leaves a value of the table, effects and events, with what belongs there in each field."""
+    if type(way.after) is not type(way.before):
+        raise TypeError(f"{way.after!r} is no value of the table")
+    for each in (way.after, *way.effects):
+        if not isinstance(each, Value | Effect | Event):
+            raise TypeError(f"{each!r} is no effect and no event")
+        if wrong := misfit(each):
+            raise TypeError(wrong)

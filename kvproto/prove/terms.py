@@ -104,7 +104,7 @@ def formula(question: Callable[[], Any]) -> tuple[Any, Facts]:
     for way in (ways := Ways()):
         try:
             holds = bool(question())
-        except (AttributeError, KvprotoError):
+        except (AttributeError, TypeError, KvprotoError):
             holds = False  # of a value about which it cannot even be asked it does not hold
         facts += way.facts
         if holds:

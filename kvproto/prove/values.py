@@ -40,10 +40,10 @@ class Maker:
 
     def variants(self, kind: type[Any], name: str, **fixed: Any) -> Iterator[Any]:
         """The structs of this kind, one for each choice of what is absent; `fixed`: fields that are known."""
-        hints = _hints(kind)
+        known = hints(kind)
         fields = kind.__struct_fields__
         choices = [
-            [fixed[field]] if field in fixed else list(self._field(kind, field, hints[field], f"{name}.{field}"))
+            [fixed[field]] if field in fixed else list(self._field(kind, field, known[field], f"{name}.{field}"))
             for field in fields
         ]
         for chosen in product(*choices):
@@ -95,7 +95,8 @@ class Maker:
 _kept: dict[type[Any], dict[str, Any]] = {}
 
 
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def hints(kind: type[Any]) -> dict[str, Any]:
+    """What its fields are annotated with."""
     found = _kept.get(kind)
     if found is None:
         found = _kept[kind] = typing.get_type_hints(kind)

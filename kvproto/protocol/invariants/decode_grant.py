@@ -223,10 +223,14 @@ def has_the_region_that_it_was_given(step: Step) -> bool:
 
 @promises("S3", on=(ev.PartArrived,))
 def counts_what_came_as_agreed(step: Step) -> bool:
-    """A part counts when it comes from a writer, by the way that was agreed with it."""
+    """A part counts when it comes from a writer, by the way that was agreed with it; if it does, and no other."""
     before, after, e = step.before, step.after, step.event
-    way = 0 if among(e.peer, before.by_pages) else before.grant
-    return after.arrived == before.arrived or (among(e.peer, step.seen.agreed) and e.grant == way)
+    if before.state not in OPEN:
+        return after.arrived == before.arrived
+    by_pages = among(e.peer, before.by_pages)
+    way = e.grant == (0 if by_pages else before.grant) and (by_pages or before.grant > 0)
+    counts = among(e.peer, before.arrived) or (among(e.peer, step.seen.agreed) and way)
+    return after.arrived == (before.arrived | 1 << e.peer if counts else before.arrived)
 
 
 @promises("L1", on=(ev.StagingRequested, ev.SpaceQueued, ev.SpaceUsable))

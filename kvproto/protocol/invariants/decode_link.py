@@ -77,6 +77,20 @@ def quiet_while_it_is_down(step: Step, effect: object) -> bool:
     return step.before.state is not S.UP
 
 
+@promises("L1", on=(ev.QuietAsked,))
+def says_that_it_was_told_nothing(step: Step) -> bool:
+    """While writes of a lost link may land, a room of which its peer was told nothing need not wait for them."""
+    told = len(step.all_of(ev.PeerQuiet))
+    return step.before.state is not S.AWAIT_RETURN or told == (0 if step.event.doubt else 1)
+
+
+@promises("S9")
+def counts_its_sessions(step: Step) -> bool:
+    """Each call after a loss is of the next session."""
+    lost = step.before.state is S.UP and step.after.state is S.AWAIT_RETURN
+    return not lost or step.after.session == step.before.session + 1
+
+
 @promises("S6")
 def up_by_its_own_call(step: Step) -> bool:
     """A link comes up by the answer to its latest call, from a rank that fits, and has that answer's epoch."""

@@ -15,7 +15,8 @@ from kvproto.fsm.claims import Claims, Ghost, Step, among, apart, begun_anew, in
 from kvproto.layout.sharding import chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import ChunkAck
+from kvproto.protocol.messages import Abort, Announce, ChunkAck, Open
+from kvproto.protocol.states import Cause
 from kvproto.protocol.states import DRoom as S
 from kvproto.protocol.tables.decode_room import IDLE, DecodeWork, DRoomValue, decode_room
 
@@ -149,6 +150,18 @@ def everybody_takes_part(v: V, g: Seen) -> bool:
     return v.peers == v.terms.everyone
 
 
+@holds(S.OPEN)
+def something_is_missing(v: V, g: Seen) -> bool:
+    """Not everything is in place."""
+    return g.landed != (1 << chunks_of(v)) - 1 or not g.row
+
+
+@holds(S.SETTLING)
+def some_grant_is_left(v: V, g: Seen) -> bool:
+    """It has a grant."""
+    return g.live > 0
+
+
 @holds(S.ABORTED)
 def was_given_up(v: V, g: Seen) -> bool:
     """An engine gave it up."""
@@ -253,6 +266,12 @@ def one_outcome(step: Step, effect: do.AnnounceOutcome) -> bool:
     return not step.seen.over
 
 
+@promises("S6", do.AnnounceOutcome)
+def says_who_said_it(step: Step, effect: do.AnnounceOutcome) -> bool:
+    """The cause is another rank's own if that says that it has drained, and else this one's."""
+    return effect.told == isinstance(step.event, ev.PeerDrained)
+
+
 @promises("S6")
 def an_end_is_an_end(step: Step) -> bool:
     """A room that has ended stays so."""
@@ -335,6 +354,23 @@ def announces_what_it_is_told(step: Step) -> bool:
     return same and after.secret == e.secret and after.traceparent == e.traceparent
 
 
+@promises("S12", do.Send, do.Reply)
+def says_what_its_engine_said(step: Step, effect: do.Send | do.Reply) -> bool:
+    """A prefill rank is told the room's prompt, prefix, secret, trace, runs and cut as the engine gave them, and whether all
+    take part; and why it is over.
+    """
+    after, body = step.after, effect.body
+    if isinstance(body, Abort):
+        return body.cause == work(after).cause and body.secret == after.secret
+    if not isinstance(body, Open | Announce):
+        return True
+    same = body.tokens == after.tokens and body.secret == after.secret and body.traceparent == after.traceparent
+    if isinstance(body, Announce):
+        return same
+    cut = body.prefix == after.prefix and body.runs == after.runs and body.layer_groups == after.terms.layer_groups
+    return same and cut and body.again == (after.state is S.OPEN)
+
+
 @promises("S12", do.DeliverAux)
 def belongs_to_a_trace(step: Step, effect: do.DeliverAux) -> bool:
     """A room belongs to its engine's trace, or else to the one that comes with the aux row."""
@@ -363,16 +399,84 @@ def is_told_the_outcome_first(step: Step, effect: do.AnnounceReleased) -> bool:
 
 
 # -------------------------------------------------------------------------------- where each word leads
-@promises("L1", on=(ev.RoomAnnounced, ev.RoomRenewed, ev.LinkCameUp, ev.TimerFired))
-def tells_who_does_not_know(step: Step) -> bool:
-    """What is announced, or waits, is told to all prefill ranks, and to each whose link comes up."""
-    before, after, e = step.before.state, step.after, step.event
-    told = [each.peers for each in step.all_of(do.Send)]
-    if isinstance(e, ev.LinkCameUp):
-        return before is not S.ANNOUNCED or told == [1 << e.peer]
-    announces = before is (S.UNKNOWN if isinstance(e, ev.RoomAnnounced) else S.ANNOUNCED) and after.state is S.ANNOUNCED
-    asks = before is S.OPEN and after.state is S.OPEN and isinstance(e, ev.TimerFired)
-    return not (announces or asks) or told == [after.terms.everyone]
+@promises("L1", on=(ev.PeerReady, ev.ChunkLanded, ev.AuxLanded))
+def is_done_when_all_is_there(step: Step) -> bool:
+    """A room waits until all prefill ranks take part, and is done as soon as everything is in place; the engine is given the
+    aux row when it comes first.
+    """
+    before, after, then = step.before, step.after, step.then
+    if before.state not in LIVE:
+        return True
+    row = isinstance(step.event, ev.AuxLanded) and not step.seen.row
+    missing = then.landed != (1 << chunks_of(after)) - 1 or not then.row
+    waits = before.state is S.AWAIT_PEERS and (not isinstance(step.event, ev.PeerReady) or after.peers != after.terms.everyone)
+    ends = S.AWAIT_PEERS if waits else S.OPEN if missing else S.DONE
+    return after.state is ends and len(step.all_of(do.DeliverAux)) == (1 if row else 0)
+
+
+@promises("L1", on=(ev.ChunkRequested,))
+def grants_what_is_of_its_plan(step: Step) -> bool:
+    """A chunk of the plan that has not landed is granted to a writer of the plan who asks for it, the way that he asks for."""
+    before, e = step.before, step.event
+    if before.state not in LIVE:
+        return True
+    planned = e.chunk < chunks_of(before) and among(e.peer, before.terms.writes) and not among(e.chunk, step.seen.landed)
+    granted = step.all_of(ev.PagesRequested if e.pages else ev.StagingRequested)
+    return len(granted) == (1 if planned else 0)
+
+
+@promises("L1", on=(ev.PeerDrained, ev.PeerQuiet, ev.GrantClosed, ev.ChunkLanded))
+def ends_when_nothing_is_left(step: Step) -> bool:
+    """A room that has failed drains while a prefill rank may write, and then settles while a grant is left."""
+    before, after = step.before.state, step.after
+    if before not in (S.DRAINING, S.SETTLING):
+        return True
+    if before is S.DRAINING and (not isinstance(step.event, ev.PeerDrained | ev.PeerQuiet) or after.peers):
+        return after.state is S.DRAINING
+    return (after.state is S.SETTLING) == (step.then.live > 0) and after.state is not S.DRAINING
+
+
+@promises("S6", on=(ev.TimerFired,))
+def names_what_did_not_come(step: Step) -> bool:
+    """Who was not answered says so; where all take part and nothing moves, nothing moved."""
+    before, after = step.before.state, step.after
+    if before is S.DRAINING or after.state is not S.DRAINING:
+        return True
+    return work(after).cause == (Cause.NO_ANSWER if before is S.AWAIT_PEERS else Cause.STALLED)
+
+
+@promises("L1", do.Send)
+def tells_who_does_not_know(step: Step, effect: do.Send) -> bool:
+    """What is announced, or asked after, is told to all prefill ranks; that a room is open, to those that have not confirmed
+    it; that it is over, to those that may write; and of all these to each whose link comes up.
+    """
+    after, e = step.after, step.event
+    asked = 1 << e.peer if isinstance(e, ev.LinkCameUp) else after.terms.everyone
+    if after.state is S.AWAIT_PEERS:
+        return effect.peers == asked & ~after.peers
+    if after.state is S.DRAINING:
+        return effect.peers == (asked & after.peers if isinstance(e, ev.LinkCameUp) else after.peers)
+    return effect.peers == asked
+
+
+@promises("L1", on=(ev.RoomAnnounced, ev.RoomRenewed, ev.RoomOpened, ev.LinkCameUp, ev.TimerFired))
+def tells_it_again(step: Step) -> bool:
+    """With each step that begins a room, and each word of the engine, the time or a link about it, they are told once."""
+    before, after, e = step.before.state, step.after.state, step.event
+    begins = before is S.UNKNOWN and after is not S.UNKNOWN
+    opens = before is S.ANNOUNCED and isinstance(e, ev.RoomOpened | ev.RoomRenewed | ev.LinkCameUp)
+    again = isinstance(e, ev.TimerFired) or (isinstance(e, ev.LinkCameUp) and before in (S.AWAIT_PEERS, S.DRAINING))
+    return len(step.all_of(do.Send)) == (1 if begins or opens or again else 0)
+
+
+@promises("L1", do.AskLinks)
+def asks_its_links(step: Step, effect: do.AskLinks) -> bool:
+    """Links are asked for of those that are to open the room; and, when it is over, which of those that may write are quiet."""
+    after, over = step.after, step.after.state is S.DRAINING
+    if not over:
+        return not effect.quiet and effect.peers == after.terms.everyone & ~after.peers
+    whom = after.peers & 1 << step.event.peer if isinstance(step.event, ev.LinkWentDown) else after.terms.everyone
+    return effect.quiet and effect.peers == whom and effect.doubt == work(after).doubt
 
 
 @promises("L1", on=(ev.TimerFired,))

@@ -95,6 +95,22 @@ def welcomes_its_session(step: Step, effect: do.SayWelcome) -> bool:
     return effect.session == event.session and effect.session == after.session and effect.epoch == after.epoch
 
 
+@promises("S9", on=(ev.HelloReceived,))
+def answers_again_where_it_was_called_from(step: Step) -> bool:
+    """A call that is repeated is answered again, unless it comes from another place than the first time."""
+    before, e = step.before, step.event
+    again = e.session == before.session and e.place == before.place
+    return before.state is not S.UP or len(step.all_of(do.SayWelcome)) == (1 if again else 0)
+
+
+@promises("L1", on=(ev.WatermarkSeen,))
+def wakes_by_what_is_new(step: Step) -> bool:
+    """Who waits is let go when a watermark is higher than any before."""
+    before, e = step.before, step.event
+    rises = (e.round, e.tail) > (before.mark_round, before.mark_tail)
+    return before.state is not S.UP or len(step.all_of(do.ReleaseWaiting)) == (1 if rises else 0)
+
+
 @promises("S12", do.ConnectPeer)
 def connects_to_who_fits(step: Step, effect: do.ConnectPeer) -> bool:
     """The transport connects only to a rank that fits."""

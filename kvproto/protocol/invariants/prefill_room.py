@@ -15,7 +15,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import Drained, Opened
 from kvproto.protocol.states import PRoom as S
-from kvproto.protocol.tables.prefill_room import IDLE, PrefillWork, PRoomValue, nothing_to_send, prefill_room
+from kvproto.protocol.tables.prefill_room import IDLE, PrefillWork, PRoomValue, prefill_room
 
 
 class Seen(Ghost, frozen=True):
@@ -61,6 +61,16 @@ def work(v: V) -> PrefillWork:
 def chunks_of(v: V) -> int:
     """How many chunks its plan has."""
     return -((v.prefix - v.tokens) // v.terms.grid) * v.terms.layer_groups
+
+
+def nothing_to_send(v: V) -> bool:
+    """Nobody waits for its aux row, and it writes to nobody, or there is nothing to write."""
+    return not v.terms.aux and (not v.terms.writes or v.tokens == v.prefix)
+
+
+def deeper(before: PrefillWork, e: ev.TokensProduced) -> bool:
+    """The engine says more than it had of what is computed in its first layers."""
+    return e.layers > 0 and (e.ahead > before.ahead or (e.ahead == before.ahead and e.layers > before.layers))
 
 
 # --------------------------------------------------------------------------------------- the invariant
@@ -243,6 +253,12 @@ def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
     return nothing_to_send(after) or (step.then.live == 0 and work(after).next == chunks_of(after))
 
 
+@promises("S6", do.AnnounceOutcome)
+def says_who_said_it(step: Step, effect: do.AnnounceOutcome) -> bool:
+    """The cause is another rank's own if that has given the room up, and else this one's."""
+    return effect.told == isinstance(step.event, ev.AbortAsked)
+
+
 @promises("S6")
 def an_end_is_an_end(step: Step) -> bool:
     """A room that has ended stays so, unless it was never this engine's and begins anew."""
@@ -286,10 +302,10 @@ def announces_the_same_room(step: Step) -> bool:
 
 @promises("S9")
 def ends_with_its_own_links(step: Step) -> bool:
-    """A link that is lost ends only rooms that the decode rank at its other end has opened."""
+    """A link that is lost ends the rooms that the decode rank at its other end has opened, and no others."""
     if not isinstance(step.event, ev.LinkWentDown) or step.before.state not in (S.AWAIT_ENGINE, *LIVE):
         return True
-    return step.after.state is step.before.state or among(step.event.peer, step.before.peers)
+    return (step.after.state is not step.before.state) == among(step.event.peer, step.before.peers)
 
 
 @promises("S9")
@@ -357,9 +373,12 @@ def knows_what_is_computed(step: Step) -> bool:
     if step.before.state not in LIVE or after.state not in LIVE:
         return True
     if isinstance(e, ev.TokensProduced):
-        return after.work is not None and work(after).produced >= e.tokens and work(after).produced >= work(step.before).produced
+        first, known = work(step.before), work(after)
+        ahead, layers = (e.ahead, e.layers) if deeper(first, e) else (first.ahead, first.layers)
+        more = known.produced >= e.tokens and known.produced >= first.produced
+        return after.work is not None and more and known.ahead == ahead and known.layers == layers
     if isinstance(e, ev.TokensWithdrawn):
-        return work(after).produced <= e.tokens and work(after).layers == 0
+        return work(after).produced <= e.tokens and work(after).layers == 0 and work(after).ahead == 0
     if isinstance(e, ev.ForwardScheduled):
         return after.work is not None
     return not isinstance(e, ev.AuxProvided) or bool(work(after).aux)
@@ -418,10 +437,85 @@ def tells_who_does_not_know(step: Step) -> bool:
 
 
 @promises("L1")
+def owes_it_to_whom_it_met(step: Step) -> bool:
+    """When a room ends early, those are to be told who have opened it, and who ends it; but whose link is lost, or who has
+    forgotten it.
+    """
+    before, after, e = step.before, step.after, step.event
+    if before.state not in (S.AWAIT_ENGINE, *LIVE) or after.state is not S.DRAINING:
+        return True
+    if isinstance(e, ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked):
+        return after.peers == before.peers | 1 << e.peer
+    gone = isinstance(e, ev.LinkWentDown | ev.PeerForgot)
+    return after.peers == (before.peers & ~(1 << e.peer) if gone else before.peers)
+
+
+@promises("L1")
 def ends_when_all_are_told(step: Step) -> bool:
     """A room that has ended is closed when nobody is to be told any more, or was told often enough."""
     closes = step.before.state in (S.DRAINING, S.AWAIT_NOTED) and step.after.state in (S.FAILED, S.ABORTED)
     return not closes or isinstance(step.event, ev.TimerFired) or not step.after.peers
+
+
+@promises("L1", on=(ev.SendFinished, ev.SendsStopped))
+def drains_no_longer_than_it_has_to(step: Step) -> bool:
+    """It drains until its last send has ended; then its engine, if it has the room, is given the pages, and it waits if
+    somebody is to be told.
+    """
+    before, after = step.before.state, step.after
+    if before is not S.DRAINING or step.then.live > 0:
+        return before is not S.DRAINING or after.state is S.DRAINING
+    released = len(step.all_of(do.AnnounceReleased)) == (1 if work(after).owned else 0)
+    return after.state is not S.DRAINING and released and (after.state is not S.AWAIT_NOTED or bool(after.peers))
+
+
+@promises("L1", on=(ev.TimerFired,))
+def tells_until_its_tries_are_over(step: Step) -> bool:
+    """Who does not confirm that the room is over is told again until the tries are over, and no longer."""
+    before = step.before
+    return before.state is not S.AWAIT_NOTED or (step.after.state is S.AWAIT_NOTED) == (work(before).tries < step.event.tries)
+
+
+@promises("L1")
+def begins_with_all_its_tries(step: Step) -> bool:
+    """How often it is told is counted from the room's end."""
+    return step.before.state in LOST or step.after.state not in LOST or work(step.after).tries == 0
+
+
+@promises("S12", on=(ev.AbortAsked,))
+def knows_the_terms_of_what_is_given_up(step: Step) -> bool:
+    """A room that its decode ranks give up has the terms that it had, or else those that come with the word."""
+    known = step.before.terms
+    if step.before.state not in (S.UNKNOWN, S.AWAIT_ENGINE, *LIVE):
+        return True
+    return step.after.terms == (step.event.terms if known is None else known)
+
+
+@promises("L1", on=(ev.SendFinished,))
+def slides_its_window(step: Step) -> bool:
+    """With the end of a send the next chunk is opened if the window has room for it; with the last one's the room is done."""
+    before, terms = step.before, step.before.terms
+    if before.state is not S.OPEN:
+        return True
+    left, others = work(before).next < chunks_of(before), work(before).live - 1
+    held = (terms.window - 1) * terms.writes.bit_count() + terms.aux.bit_count()
+    first, windows = work(before).next, step.all_of(do.OpenWindow)
+    if left and others <= held:
+        opened = windows[0].first == first and windows[0].last == first + 1 and work(step.after).next == first + 1
+        return step.after.state is S.OPEN and len(windows) == 1 and opened
+    return (step.after.state is S.DONE) == (not left and others == 0) and not windows
+
+
+@promises("L1", on=(ev.TokensProduced, ev.AuxProvided))
+def offers_what_is_new(step: Step) -> bool:
+    """Sends hear of what the engine has computed more, and of the aux row when it comes; what was said is not said again."""
+    before, e = step.before, step.event
+    if before.state is not S.OPEN:
+        return True
+    if isinstance(e, ev.AuxProvided):
+        return len(step.all_of(do.OfferAux)) == (0 if work(before).aux else 1)
+    more = e.tokens > work(before).produced or deeper(work(before), e)
+    return len(step.all_of(do.OfferKv)) == (1 if more else 0)
 
 
 @promises("L5", do.OpenWindow)
@@ -438,6 +532,34 @@ def is_told_the_outcome_first(step: Step, effect: do.AnnounceReleased) -> bool:
 
 
 # -------------------------------------------------------------------------------- where each word leads
+@promises("S12", on=(ev.PeerOpened,))
+def ends_with_whom_it_disagrees(step: Step) -> bool:
+    """A decode rank ends the room that it opens if it means another prompt, or than others another prefix or another cut; no
+    other one does.
+    """
+    before, e = step.before, step.event
+    if before.state not in (S.AWAIT_ENGINE, S.AWAIT_PEERS):
+        return True
+    cut = before.terms is not None and before.terms.layer_groups != e.terms.layer_groups
+    other = before.tokens != e.tokens or (bool(before.peers) and (before.prefix != e.prefix or cut))
+    return (step.after.state is S.DRAINING) == bool(other)
+
+
+@promises("L1", on=(ev.EngineOpened, ev.PeerOpened))
+def goes_on_when_all_are_there(step: Step) -> bool:
+    """A room that its engine and all decode ranks have opened is done if nothing is to be sent, opens its sends if its engine
+    is at work, and else waits for that; until then it waits for them.
+    """
+    before, after, opened = step.before, step.after, isinstance(step.event, ev.EngineOpened)
+    if before.state is not (S.AWAIT_ENGINE if opened else S.AWAIT_PEERS) or after.state not in (*LIVE, S.DONE):
+        return True
+    if after.peers != after.terms.everyone:
+        return after.state is S.AWAIT_PEERS
+    if nothing_to_send(after):
+        return after.state is S.DONE
+    return after.state is (S.AWAIT_FORWARD if opened or before.work is None else S.OPEN)
+
+
 @promises("S9", on=(ev.PeerAnnounced, ev.TokensWithdrawn))
 def goes_on_as_it_was(step: Step) -> bool:
     """Who announces a room again, and an engine that takes KV back, move no room that goes on."""

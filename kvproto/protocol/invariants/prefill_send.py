@@ -14,7 +14,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesReq, StagingReq, StgNotify
 from kvproto.protocol.states import PSend as S
-from kvproto.protocol.tables.prefill_send import PSendValue, granted_from, prefill_send
+from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
 
 NONE, QUEUES, HAS = 0, 1, 2
 
@@ -45,6 +45,7 @@ REGION = (S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
 AUX = (S.AWAIT_AUX, S.AWAIT_AUX_ACK)
 BYPAGES = (S.AWAIT_PAGES, S.AWAIT_PAGES_KV, S.AWAIT_PERMIT, S.SLICING)
 OVER = (S.DONE, S.STOPPED)
+ASKS = (S.AWAIT_PAGES, S.AWAIT_ACK, S.AWAIT_AUX_ACK)
 CALM = tuple(state for state in S if state not in (S.GATHERING, S.WRITING, S.SLICING, S.DRAINING))
 
 
@@ -76,6 +77,11 @@ def follow(step: Step) -> Seen:
     if isinstance(event, ev.ChunkAcked):
         seen = replace(seen, acked=True)
     return replace(seen, row=True) if before is S.NEW and step.after.state in AUX else seen
+
+
+def granted_from(v: V, e: ev.StagingGranted, now: float) -> float:
+    """From when on a region is its own: from its first request, if it queued, and else from the one that is answered."""
+    return v.first if e.queued else min(e.asked, now)
 
 
 def _lent(step: Step) -> Seen:
@@ -219,6 +225,12 @@ def kv_is_there(v: V, g: Seen) -> bool:
     return v.kv
 
 
+@holds(S.AWAIT_KV, S.AWAIT_PAGES_KV)
+def kv_is_awaited(v: V, g: Seen) -> bool:
+    """Its KV is not computed."""
+    return not v.kv
+
+
 @holds(S.AWAIT_CREDIT, *RING, *BYPAGES)
 def untouched(v: V, g: Seen) -> bool:
     """Of what it has written before, no byte was ever under way."""
@@ -358,6 +370,14 @@ def reads_what_is_computed(step: Step, effect: object) -> bool:
     return step.after.kv
 
 
+@promises("S1", do.GatherChunk, do.WatchWatermark)
+def works_with_its_region(step: Step, effect: do.GatherChunk | do.WatchWatermark) -> bool:
+    """A gather goes into the slot that was taken, for the region that was given; what is watched is where that ends."""
+    after = step.after
+    if isinstance(effect, do.WatchWatermark):
+        return effect.round == after.round and effect.end == after.end
+    taken = effect.slot == step.event.slot and after.slot == effect.slot
+    return taken and effect.offset == after.offset and effect.grant == after.grant
 
 
 @promises("S1", on=(ev.StagingGranted,))
@@ -413,6 +433,36 @@ def counts_how_often_it_asks(step: Step) -> bool:
     return after.tries == (before.tries if idle else before.tries + 1)
 
 
+@promises("L1", on=(ev.TimerFired,))
+def asks_until_its_tries_are_over(step: Step) -> bool:
+    """Who asks for pages, or for a confirmation, asks until the tries are over, and no longer."""
+    before = step.before
+    return before.state not in ASKS or len(step.all_of(ev.RoomFailed)) == (0 if before.tries < step.event.tries else 1)
+
+
+@promises("L1", on=(ev.PagesGranted,))
+def writes_the_pages_in_time(step: Step) -> bool:
+    """Pages that come while the KV is there and their lease holds are written to as soon as a permit is there."""
+    before, e = step.before, step.event
+    if before.state is not S.AWAIT_PAGES or not before.kv:
+        return True
+    return (step.after.state is S.AWAIT_PERMIT) == (step.now < e.asked + e.lease)
+
+
+@promises("L1", on=(ev.ChunkAcked, ev.WriteCompleted))
+def is_confirmed_once(step: Step) -> bool:
+    """A staged write that tells of itself is not told of again, and may be confirmed before it is seen to end; then it is
+    done with its end.
+    """
+    before, after = step.before, step.after
+    if before.state is not S.WRITING:
+        return True
+    if isinstance(step.event, ev.ChunkAcked):
+        return after.acked == (before.tells or before.acked)
+    told = len(step.all_of(do.Send)) == (0 if before.acked or before.tells else 1)
+    return told and (after.state is S.DONE) == bool(before.acked)
+
+
 @promises("S6", ev.SendFinished)
 def blames_before_it_ends(step: Step, effect: ev.SendFinished) -> bool:
     """That it failed is said before that it has ended: a room whose last send ends is taken for one that went well."""
@@ -427,7 +477,7 @@ def knows_what_it_was_opened_with(step: Step) -> bool:
     """
     after, e = step.after, step.event
     if e.aux:
-        return after.state in AUX
+        return after.state is (S.AWAIT_AUX_ACK if e.ready else S.AWAIT_AUX)
     way = S.AWAIT_CREDIT if e.staged_cost <= e.pages_cost else S.AWAIT_PAGES
     return after.state is way and after.asked == step.now and after.kv == e.ready and after.tells == e.tells
 

@@ -108,6 +108,27 @@ def posts_within_the_lease(step: Step, effect: do.PostBatch) -> bool:
     return step.now < step.before.until and step.before.state is S.POSTING
 
 
+@promises("L1", on=(ev.BatchReady,))
+def posts_while_it_may(step: Step) -> bool:
+    """A batch that is ready is posted while what was given may be used, and with the last one all is; if nothing was posted
+    when that ends, nothing is lost.
+    """
+    before, after, e = step.before, step.after, step.event
+    if before.state is not S.POSTING:
+        return True
+    if step.now < before.until:
+        return len(step.all_of(do.PostBatch)) == 1 and (after.state is S.IN_FLIGHT) == bool(e.last)
+    untouched = step.seen.flying == 0 and not step.seen.touched
+    return len(step.all_of(ev.WriteLapsed)) == (1 if untouched else 0)
+
+
+@promises("S1", do.MakeWrite)
+def makes_what_was_asked(step: Step, effect: do.MakeWrite) -> bool:
+    """What is made ready is the slot, for the place and the region that were named."""
+    e = step.event
+    return effect.slot == e.slot and effect.offset == e.offset and effect.grant == e.grant
+
+
 @promises("S2", ev.WriteLapsed)
 def lapses_untouched(step: Step, effect: ev.WriteLapsed) -> bool:
     """A write that says it has lapsed never had a byte under way, so it may be begun anew."""

@@ -152,11 +152,6 @@ def _facts(
     return NOTHING_SAID
 
 
-def _claimed(v: V, claim: Claim) -> RequestFacts:
-    known = v.facts
-    return _facts(claim, known.traceparent, known.within, known.runs, known.their_runs)
-
-
 # ------------------------------------------------------------------------------------------- guards
 def disagrees(v: V, e: PeerOpened, now: float) -> bool:
     """The decode rank speaks of another prompt, another prefix or another cut."""
@@ -368,7 +363,7 @@ def meet(v: V, e: PeerOpened, now: float) -> V:
 
 def hear_of(v: V, e: PeerAnnounced, now: float) -> V:
     """This decode rank will open it."""
-    return replace(v, terms=e.terms, tokens=e.tokens, facts=_claimed(v, e.claim))
+    return replace(v, terms=e.terms, tokens=e.tokens, facts=_facts(e.claim))
 
 
 def start(v: V, e: RoomEvent, now: float) -> V:
@@ -439,7 +434,7 @@ def _blame(v: V, cause: Cause, *, owned: bool = True) -> V:
 
 def decline(v: V, e: EngineRefused, now: float) -> V:
     """The engine has said no to the room, before anybody has claimed it."""
-    return _blame(replace(v, facts=_claimed(v, ANYBODY)), e.cause, owned=False)
+    return _blame(replace(v, facts=_facts(ANYBODY)), e.cause, owned=False)
 
 
 def decline_claimed(v: V, e: EngineRefused, now: float) -> V:
@@ -454,8 +449,7 @@ def blame(v: V, e: EngineAborted | EngineRefused | RoomFailed | AbortAsked, now:
 
 def blame_unowned(v: V, e: AbortAsked, now: float) -> V:
     """The cause is the event's; the engine has not heard of the room."""
-    terms = v.terms or e.terms
-    return _blame(replace(v, terms=terms, facts=_claimed(v, e.claim)), e.cause, owned=False)
+    return _blame(replace(v, terms=e.terms, facts=_facts(e.claim)), e.cause, owned=False)
 
 
 def blame_asked(v: V, e: AbortAsked, now: float) -> V:
