@@ -36,7 +36,7 @@ from kvproto.testing.simulation import FAULTS, Simulation
 
 ROOT = Path(__file__).parent.parent
 EVERY = mutants()
-COUNT = by_night(400, by_day=26)
+COUNT = by_night(400, by_day=28)
 NOTHING = Effort(worlds_s=0.0)
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -199,11 +199,18 @@ def _list(names: Sequence[str]) -> int:
 
 def _told(title: str, text: str, count: int, asked: Any) -> None:
     if asked.table:
-        command = f"kvproto mutate{' --tables' if asked.tables else ''}"
-        how = f"{command} --sample {asked.sample} --seed {asked.seed}" if asked.sample else command
+        how = " ".join(["kvproto mutate", *(["--tables"] if asked.tables else []), *_chosen(asked)])
         Path(asked.table).write_text(f"{title}\n\nMade by `{how} --table FILE`: {count} mutants.\n\n{text}\n")
     if not asked.json:
         say(text)
+
+
+def _chosen(asked: Any) -> Iterator[str]:
+    """The options that say which mutants there are."""
+    for name, values in (("--file", asked.file), ("--operator", asked.operator)):
+        yield from (f"{name} {value}" for value in values)
+    if asked.sample:
+        yield f"--sample {asked.sample} --seed {asked.seed}"
 
 
 def _left(names: Sequence[str], asked: Any) -> int:

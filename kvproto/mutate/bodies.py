@@ -28,8 +28,7 @@ import kvproto
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.vocabulary import TimerFired
-from kvproto.mutate.changes import CHANGES
-from kvproto.mutate.operators import mutants_of
+from kvproto.mutate.operators import change, mutants_of
 from kvproto.protocol import tables as package
 from kvproto.protocol.tables import TABLES
 
@@ -122,13 +121,14 @@ def _of_module(module: str) -> tuple[Body, ...]:
                 homes |= dict.fromkeys(ast.walk(statement), (function, statement))
     seen = {ast.unparse(function) for function in _functions(module).values()}
     found: list[Body] = []
-    for change in mutants_of(module, text):
-        if nodes[change.node] not in homes:
+    for mutant in mutants_of(module, text):
+        node = nodes[mutant.node]
+        if node not in homes:
             continue  # a property of a value
-        function, statement = homes[nodes[change.node]]
+        function, statement = homes[node]
         memo: dict[int, Any] = {}
         made = deepcopy(function, memo)
-        CHANGES[change.operator](memo[id(nodes[change.node])], change.variant)
+        change(made, memo[id(node)], mutant)
         says = ast.unparse(memo[id(statement)]).splitlines()[0]
         if ast.unparse(made) not in seen:
             seen.add(ast.unparse(made))

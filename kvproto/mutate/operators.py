@@ -59,10 +59,15 @@ def mutated(mutant: CodeMutant, text: str) -> ast.Module:
     """The tree of this text with the change in it."""
     tree = ast.parse(text)
     node = next(node for number, node in enumerate(ast.walk(tree)) if number == mutant.node)
+    change(tree, node, mutant)
+    return ast.fix_missing_locations(tree)
+
+
+def change(tree: ast.AST, node: ast.AST, mutant: CodeMutant) -> None:
+    """Make the mutant's change at this node of the tree."""
     instead = CHANGES[mutant.operator](node, mutant.variant)
     if instead is not None:
         _put(tree, node, instead)
-    return ast.fix_missing_locations(tree)
 
 
 def _put(tree: ast.AST, node: ast.AST, instead: ast.AST) -> None:

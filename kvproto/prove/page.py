@@ -33,9 +33,9 @@ A table's *invariant* stands beside its rows ([kvproto/protocol/invariants](../k
 vocabulary: plain functions of the value. A *witness* remembers what the machine has done and seen: what is in flight,
 who holds what. Proved is, for each state and event, that the first value fulfils the invariant, that every row which
 can fire leads to a value that does, and that what is *promised* of each effect is so. Masks are sets of any size; a
-time is any number. No row raises (S10, of these steps), and what a step leaves behind is about the room, the chunk, the
-peer and the link that its event was about (S9). Whoever breaks the contract is not in these proofs unless a row says
-so: `kvproto fuzz` and the hostile worlds are for that.
+time is any number. No row raises, or leaves something of another kind than belongs in its place (S10, of these steps);
+and what a step leaves behind is about the room, the chunk, the peer and the link that its event was about (S9). Whoever
+breaks the contract is not in these proofs unless a row says so: `kvproto fuzz` and the hostile worlds are for that.
 
 Of liveness (L1 to L5) is proved what each step owes to it: when a time begins anew and by which timer, what is counted,
 who is told to stop, in which order regions come into use. That everything ends is not. Nor are the handlers, the codec,

@@ -501,8 +501,8 @@ def slides_its_window(step: Step) -> bool:
     held = (terms.window - 1) * terms.writes.bit_count() + terms.aux.bit_count()
     first, windows = work(before).next, step.all_of(do.OpenWindow)
     if left and others <= held:
-        opened = windows[0].first == first and windows[0].last == first + 1 and work(step.after).next == first + 1
-        return step.after.state is S.OPEN and len(windows) == 1 and opened
+        opened = [each.first == first and each.last == first + 1 for each in windows]
+        return step.after.state is S.OPEN and len(opened) == 1 and opened[0] and work(step.after).next == first + 1
     return (step.after.state is S.DONE) == (not left and others == 0) and not windows
 
 
