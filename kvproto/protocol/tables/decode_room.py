@@ -161,7 +161,7 @@ def last_chunk(v: V, e: ChunkLanded, now: float) -> bool:
 
 def aux_completes(v: V, e: AuxLanded, now: float) -> bool:
     """The aux row was all that was missing."""
-    return not _work(v).aux and _complete(v, _work(v).done, aux=True)
+    return _complete(v, _work(v).done, aux=True)
 
 
 def first_aux(v: V, e: AuxLanded, now: float) -> bool:
