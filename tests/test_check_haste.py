@@ -60,8 +60,9 @@ def holds(config: Config) -> bool:
     return not check("", config).violations
 
 
-#: where one slow thing is not enough: a gather that holds the slot, and the word that the KV may be computed anew
-TWO_SLOW = ("taken-back-and-read",)
+#: where one slow thing is not enough: a gather that holds the slot, and the word that the KV may be computed anew; a
+#: message that comes late, and one that is heard late
+TWO_SLOW = ("taken-back-and-read", "late-gone-believed")
 #: what haste does not show: a message that overtakes another, and a timer that ends while a write is under way
 UNSEEN = ("epoch-unread", "others-writes-count")
 NOTICED = [name for name in MUTANTS if name not in UNSEEN and not CONFIGS[MUTANTS[name].config].timed]

@@ -196,7 +196,7 @@ class PrefillRank(PrefillQueues):
     def unsent(self, room: int, peer: int) -> bool:
         """Whether the decode rank lacks a part of which a send is open."""
         sends = self.sends.get(room, {}).items()
-        return any(key & 0xFFFF == peer and send.state not in WRITTEN for key, send in sends)
+        return any(key & 0xFFFF == peer for key, send in sends if send.state not in WRITTEN)
 
     def _offer_aux(self, effect: do.OfferAux) -> None:
         for key in self.sends.get(effect.room, {}):
