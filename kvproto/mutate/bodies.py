@@ -24,7 +24,6 @@ from typing import Any
 
 import msgspec
 
-import kvproto
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.vocabulary import TimerFired
@@ -32,6 +31,8 @@ from kvproto.mutate.operators import change, mutants_of
 from kvproto.protocol import tables as package
 from kvproto.protocol.tables import TABLES
 
+#: where all of the code lies, and its package's name
+HOUSE = Path(__file__).parent.parent
 #: what the name of a module of tables begins with
 PREFIX = f"{package.__name__}."
 
@@ -175,7 +176,7 @@ def _asks(table: Table[Any], row: Row) -> set[Any]:
 def _names_elsewhere(module: str) -> set[str]:
     """What the other modules of kvproto take from this one."""
     found: set[str] = set()
-    for file in Path(kvproto.__path__[0]).rglob("*.py"):
+    for file in HOUSE.rglob("*.py"):
         text = file.read_text()
         if PREFIX + module in text:
             imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
@@ -203,5 +204,5 @@ def _plant_elsewhere(bench: TablePatch, new: Mapping[Any, Any]) -> None:
 
 def _held() -> Iterator[tuple[ModuleType, str, Any]]:
     for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").partition(".")[0] == kvproto.__name__:
+        if getattr(module, "__name__", "").partition(".")[0] == HOUSE.name:
             yield from ((module, name, each) for name, each in vars(module).items() if inspect.isfunction(each))
