@@ -11,6 +11,7 @@ from itertools import combinations_with_replacement
 from msgspec.structs import replace
 
 from kvproto.check.config import KINDS, Budget, Config
+from kvproto.check.group_worlds import BOTH, CROSS, GO_ON, IN, OUT
 from kvproto.check.small_worlds import AT_ONCE, IN_TWO
 
 #: one room of one chunk, one rank a side
@@ -73,5 +74,20 @@ DEEP: dict[str, Config] = {
         rooms=2, ring=1, chunks=1, engine=AT_ONCE, tombstones=1, net="unordered", swift=True,
         budget=Budget(duplicate=1),
         about="a request that was said twice comes late, and finds a success that is forgotten",
+    ),
+    "deep-groups-in-two": replace(
+        IN, swift=True, budget=Budget(link=1, drop=1), must=GO_ON,
+        about="two prefill groups; a link of one is lost, and any message",
+    ),
+    "deep-groups-out-two": replace(
+        OUT, swift=True, budget=Budget(link=1, drop=1), must=GO_ON,
+        about="two decode groups; a link of one is lost, and any message",
+    ),
+    "deep-groups-in-unordered": replace(
+        IN, swift=True, net="unordered", budget=Budget(link=1), must=GO_ON,
+        about="two prefill groups; messages overtake each other, and a link of one is lost",
+    ),
+    "deep-groups-cross-crash": replace(
+        CROSS, swift=True, budget=Budget(crash=1), must=BOTH, about="two groups a side; a rank of one dies, and returns"
     ),
 } | forgotten() | two_faults()  # fmt: skip

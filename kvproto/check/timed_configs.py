@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kvproto.check.config import Budget, Config
+from kvproto.check.group_worlds import GO_ON
 
 TIMED = Config(timed=True, ring=1, chunks=1, engine=("open+schedule+finish+aux",))
 TIMED_SMALL: dict[str, Config] = {
@@ -25,6 +26,12 @@ TIMED_SMALL: dict[str, Config] = {
         about="the prefill engine takes longer for a room than `stall`, and never as long for a part of it",
     ),
     "timed-fan-in": replace(TIMED, prefills=2, budget=Budget(drop=1), about="two writers, and any one message is lost"),
+    "timed-groups-in": replace(
+        TIMED, prefill_groups=2, rooms=2, budget=Budget(drop=1), about="two prefill groups, and any one message is lost"
+    ),
+    "timed-groups-out": replace(
+        TIMED, decode_groups=2, rooms=2, budget=Budget(drop=1), about="two decode groups, and any one message is lost"
+    ),
     "timed-fan-out": replace(TIMED, decodes=2, budget=Budget(drop=1), about="two readers, and any one message is lost"),
 }
 TIMED_LARGE: dict[str, Config] = {
@@ -46,6 +53,14 @@ TIMED_LARGE: dict[str, Config] = {
         about="a rank that has nothing to write forgets a room that is still asked after",
     ),
     "timed-link": replace(TIMED, rooms=2, budget=Budget(link=1), about="a link is lost, and a new room succeeds"),
+    "timed-groups-in-link": replace(
+        TIMED, prefill_groups=2, rooms=2, budget=Budget(link=1), must=GO_ON,
+        about="a prefill group's link is lost, and the other's room, opened at any moment, succeeds",
+    ),
+    "timed-groups-out-link": replace(
+        TIMED, decode_groups=2, rooms=2, budget=Budget(link=1), must=GO_ON,
+        about="a decode group's link is lost, and the other's room, opened at any moment, succeeds",
+    ),
     "timed-link-drop": replace(TIMED, budget=Budget(link=1, drop=1), about="a link is lost, and a message"),
     "timed-death": replace(TIMED, restart=False, budget=Budget(crash=1), about="a rank dies for good"),
     "timed-return": replace(TIMED, rooms=2, budget=Budget(crash=1), about="a rank dies and comes back"),

@@ -15,7 +15,8 @@ What is judged, beside what every world judges:
 * L3  when nothing is left to happen at a moment, nobody waits for what is free;
 * L4  no circle without time.
 
-A room that is not the first is opened when all is well again, whatever has happened before; it has to succeed.
+A room that is not the first of its two groups is opened when all is well again, whatever has happened before; it has to
+succeed.  So has one of other groups than those that are hurt, which is opened at any moment.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class TimedExplorer(DelayBoundedExplorer):
         """As for `World`."""
         super().__init__(config)
         self.bounds = bounds(config)
+        #: rooms that are opened at any moment, whatever has become of others
+        self.firsts = {k for k, of in enumerate(config.parties) if of not in config.parties[:k]}
         #: an engine that never says all that it should: its rooms fail, and nobody else is to blame
         self.mute = not any("aux" in word for word in config.engine)
         #: the longest that rooms and links took, for whoever wants to know how sharp the bounds are
@@ -94,7 +97,7 @@ class TimedExplorer(DelayBoundedExplorer):
     def _sorted(self, numbers: list[int], turns: list[Turn], *, well: bool) -> tuple[list[Turn], list[Turn]]:
         """What may be put off for as long as somebody likes, a return or the first call about a room; and the rest.
 
-        A room that is not the first is not opened before all is well, and an engine keeps its pace.
+        A room that is not its groups' first is not opened before all is well, and an engine keeps its pace.
         """
         scripts = [self.parts[at].values[numbers[at]][SCRIPT] for at in range(self.n)]
         early = self.budgets.values[numbers[-1]].hurt < self.config.pace
@@ -107,7 +110,7 @@ class TimedExplorer(DelayBoundedExplorer):
                 continue
             elif word not in OPENINGS or any(script[about[0]] > 0 for script in scripts):
                 prompt.append(turn)
-            elif well or not about[0]:
+            elif well or about[0] in self.firsts:
                 free.append(turn)
         return free, prompt
 
