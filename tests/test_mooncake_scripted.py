@@ -5,8 +5,10 @@ What the engine itself does is asked of the real one, in `test_transport_contrac
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -222,6 +224,18 @@ def test_the_engine_holds_a_window_of_each_peer_at_most(world: World) -> None:
     assert world.submitted() == 2 * WINDOW + 8, "what has ended counts no longer"
 
 
+def test_a_write_of_which_the_engine_has_nothing_yet_is_not_over(world: World) -> None:
+    world.library.stands = True
+    first = world.write(WINDOW)
+    while world.submitted() < WINDOW:
+        assert world.writer.poll() == []
+    second = world.write(8)
+    assert world.writer.poll() == [] and world.submitted() == WINDOW
+    world.library.stands = False
+    assert world.writer.poll() == [Completed(first)]
+    assert world.writer.poll() == [Completed(second)] and world.submitted() == WINDOW + 8
+
+
 def test_what_a_former_connection_had_in_the_engine_counts_no_longer(world: World) -> None:
     world.write(SUBMITS_A_POLL)
     world.writer.poll()
@@ -297,6 +311,7 @@ def test_the_owner_does_not_wait_for_a_probe(world: World, monkeypatch: pytest.M
         assert world.writer.poll() == []
     asked = [thread for thread in threading.enumerate() if thread.name == "kvproto-probe"]
     assert len(asked) == 1, "it is asked once"
+    assert asked[0].daemon, "nor does a process that ends wait for it"
     with pytest.raises(Busy):
         world.writer.disconnect(world.peers[0])
     answer.set()
@@ -305,6 +320,9 @@ def test_the_owner_does_not_wait_for_a_probe(world: World, monkeypatch: pytest.M
 
 def test_an_engine_is_let_go_and_another_may_start(library: Library) -> None:
     transport = MooncakeTransport("host")
+    engine = weakref.ref(library.engines.popitem()[1])
     transport.close()
     transport.close()
+    gc.collect()
+    assert engine() is None, "an engine lives that could still write"
     assert MooncakeTransport("host").instance != PeerId("")

@@ -129,6 +129,12 @@ def test_a_field_of_another_name_is_none(before: bytes) -> None:
             read(whole.replace(before, after), 1)
 
 
+@pytest.mark.parametrize("word", [b"MemSection", b"nixlSDList"])
+def test_a_section_is_of_memory_and_a_list(word: bytes) -> None:
+    with pytest.raises(FormError, match=r"no memory section|no list"):
+        read(metadata().replace(word, word[:-1] + b"?"), 1)
+
+
 def test_lengths_and_numbers_are_bounded() -> None:
     long = field(b"c", bytes(MAX_ADDRESS))
     assert readable(metadata().replace(field(b"c", CONNECTION), long))

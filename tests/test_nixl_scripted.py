@@ -497,7 +497,7 @@ def test_what_is_small_or_of_a_device_or_in_pieces_goes_whole(
     parts = [WritePart(world.region, world.writer.remote(world.peer, 0), [(0, 0, least), (2 * least, 0, least)])]  # type: ignore[arg-type]
     world.writer.write_many(world.peer, parts, b"")
     assert {name for name, _ in library.called("postXferReq")} == {"w"}
-    world.writer.register(1 << 40, 64, "VRAM", 0)
+    device = world.writer.register(1 << 40, 64, "VRAM", 0)
     assert [name for name, rows, _ in library.called("register_memory") if rows[0][0] == 1 << 40] == ["w"]
     world.reader.register(1 << 41, SIZE, "VRAM", 0)
     world.writer.connect(world.reader.endpoint())
@@ -505,6 +505,7 @@ def test_what_is_small_or_of_a_device_or_in_pieces_goes_whole(
     far = world.writer.remote(world.peer, 1)
     world.writer.write(world.peer, world.region, far, bulk(0, 0, SIZE), b"")
     assert {name for name, _ in library.called("createXferReq")} == {"w"}
+    world.writer.deregister(device)
     world.write(nbytes=least)
     wait(lambda: len({name for name, _ in library.called("createXferReq")}) == 3, "two workers")
     world.writer.close(drain_s=0.0)
@@ -539,6 +540,21 @@ def test_a_worker_does_one_thing_after_the_other(library: Library, monkeypatch: 
     wait(lambda: len(library.called("getXferStatus")) > 40, "the workers to look a few times")
     assert sorted(name for name, _ in library.called("postXferReq")) == ["w-0", "w-1"]
     world.writer.close(drain_s=0.0)
+    assert len(library.called("postXferReq")) == 2, "what has not begun does not begin any more"
+
+
+def test_a_stripe_has_a_grain_at_least_however_many_workers_there_are(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(nixl_stripes, "GRAIN", 16)
+    monkeypatch.setattr(nixl_stripes, "PAGE", 4)
+    world = World(library, workers=4)
+    for nbytes, stripes in ((36, 2), (48, 2), (49, 3), (64, 3), (65, 4), (SIZE, 4)):
+        library.calls.clear()
+        world.write(nbytes=nbytes)
+        wait(lambda: (world.writer.poll(), not world.writer.busy())[1], "the write")
+        assert sorted(name for name, _ in library.called("postXferReq")) == ["w", *(f"w-{at}" for at in range(stripes))]
+    world.writer.close()
 
 
 @pytest.mark.parametrize("error", ["nixlRemoteDisconnectError", "nixlInvalidParamError"])

@@ -194,10 +194,10 @@ class MooncakeTransport(WriteRecords[_MooncakeWrite]):
         elif write.probe is None:
             write.probe = _Probe(self._engine, _address(link.endpoint))
         elif write.probe.alive is not None:
-            self._judge(write)
+            self._judge(write, alive=write.probe.alive)
 
-    def _judge(self, write: _MooncakeWrite) -> None:
-        if write.probe is not None and write.probe.alive:
+    def _judge(self, write: _MooncakeWrite, *, alive: bool) -> None:
+        if alive:
             doubt = Fault("in_doubt", f"{write.failed}; the peer is alive: its regions may have changed")
             self._fail(write, doubt, quiescent=False)
             return

@@ -16,6 +16,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -56,7 +57,7 @@ class Stripes:
 
     def __init__(self, agents: list[Any], bindings: Any) -> None:
         """`agents`: NIXL's, each of a name that nobody else has, with a backend; `bindings`: NIXL's."""
-        self._agents, self._nixl, self.closed = agents, bindings, False
+        self._agents, self._nixl, self._closed = agents, bindings, Event()
         self._workers = [ThreadPoolExecutor(1, thread_name_prefix="kvproto-stripes") for _ in agents]
         self._regs: dict[int, list[Any]] = {}
 
@@ -100,21 +101,23 @@ class Stripes:
 
     def _carry(self, agent: Any, peer: PeerId, request: Request) -> None:
         """On a worker's thread: one stripe, to its end."""
+        if self._closed.is_set():
+            return  # what has not begun does not begin any more
         raw, nixl = agent.agent, self._nixl
         local, remote = (nixl.nixlXferDList(nixl.DRAM_SEG, rows) for rows in (request.local, request.remote))
         handle = raw.createXferReq(nixl.NIXL_WRITE, local, remote, peer, b"", [])
         raw.postXferReq(handle, b"")
         while raw.getXferStatus(handle) != nixl.NIXL_SUCCESS:
-            if self.closed:
+            if self._closed.is_set():
                 return  # it is stopped with its agent
             time.sleep(TICK_S)
         raw.releaseXferReq(handle)
 
     def close(self) -> None:
         """Stop what is in flight."""
-        self.closed = True
+        self._closed.set()
         for worker in self._workers:
-            worker.shutdown(cancel_futures=True)
+            worker.shutdown()
         self._agents.clear()
         self._regs.clear()
 
