@@ -34,6 +34,7 @@ def test_a_steady_clock_counts_running_and_not_stalls(cap: float, passes: list[t
         limit = cap + (allowed if allowed > 1 else 0.0)
         assert now - last == pytest.approx(min(took, limit), abs=1e-6)
         assert now >= last
+        assert steady.again() == now
         assert steady.real() - steady.withheld == pytest.approx(now, abs=1e-6)
         last = now
 

@@ -6,6 +6,7 @@ wait of PATIENCE seconds only ends a test that hangs.
 
 from __future__ import annotations
 
+import errno
 import gc
 import multiprocessing
 import os
@@ -14,6 +15,7 @@ import signal
 import socket
 import threading
 import time
+import weakref
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +26,9 @@ from support.stories import layout
 
 from kvproto.io.control.control import LOOPBACK, Control, ControlError, Peer, Sent
 from kvproto.io.control.gate import Gate
+from kvproto.io.control.keys import Keys, make_pair
 from kvproto.io.control.poller import Waiter
-from kvproto.io.control.sockets import BUNDLE, ControlSocket
+from kvproto.io.control.sockets import BUNDLE, SEAL, ControlSocket, dial
 from kvproto.io.control.unread import LOOK_S, SOON_S, Unread
 from kvproto.testing.pair import Pair
 
@@ -317,6 +320,79 @@ def test_who_connects_is_known_by_the_name_that_he_has_and_by_bytes_alone(opened
         assert Peer.at(peer.place) == peer
 
 
+class Told:
+    """A socket of libzmq's that does as it is told."""
+
+    def __init__(self, error: int = 0) -> None:
+        self.error, self.lingers, self.asked = error, list[int](), list[int]()
+
+    def get(self, option: int) -> int:
+        self.asked.append(option)
+        return 0
+
+    def send(self, *_: object) -> None:
+        raise zmq.ZMQError(self.error)
+
+    def close(self, linger: int) -> None:
+        self.lingers.append(linger)
+
+    def socket(self, _kind: int) -> None:
+        raise zmq.ZMQError(errno.EMFILE)
+
+
+def test_what_libzmq_says_of_a_frame_is_a_value_or_raised() -> None:
+    for error, sent in ((zmq.EAGAIN, Sent.FULL), (zmq.EHOSTUNREACH, Sent.GONE)):
+        raised: Any = zmq.Again() if error == zmq.EAGAIN else zmq.ZMQError(error)
+        told: Any = Told()
+        told.send = _raising(raised)
+        assert ControlSocket(1, told, Peer(1, b"x")).post(b"", [b"frame"]) is sent
+    broken: Any = Told(zmq.ENOTSOCK)
+    with pytest.raises(zmq.ZMQError):
+        ControlSocket(1, broken, Peer(1, b"x")).post(b"", [b"frame"])
+
+
+def _raising(error: Exception) -> Callable[..., None]:
+    def call(*_: object) -> None:
+        raise error
+
+    return call
+
+
+def test_a_socket_lingers_as_long_as_it_is_asked_to() -> None:
+    told: Any = Told()
+    socket_ = ControlSocket(1, told, Peer(1, b"x"))
+    for drain_s in (0.0, 0.25, 2.0):
+        socket_.close(drain_s)
+    socket_.close()
+    assert told.lingers == [0, 250, 2000, 0]
+
+
+def test_where_no_socket_is_to_be_had_the_remedy_is_said() -> None:
+    context: Any = Told()
+    with pytest.raises(ControlError, match="no socket to be had"):
+        dial(context, 1, "tcp://127.0.0.1:9", 1024, None)
+
+
+def test_a_part_is_as_long_as_a_frame_at_most_with_its_seal(opened: Callable[..., Control], tmp_path: Path) -> None:
+    keys = Keys.load(make_pair(tmp_path, "both")[0])
+    for known, most in ((None, 4096), (keys, 4096 + SEAL)):
+        listener, caller = opened(LOOPBACK, max_frame=4096, keys=known), opened(max_frame=4096, keys=known)
+        peer = caller.connect(str(listener.address))
+        for socket_ in (listener._sockets[0], caller._sockets[peer.link]):
+            assert socket_._socket.get(zmq.MAXMSGSIZE) == most
+        with pytest.raises(ControlError, match="4097 bytes"):
+            caller.send(peer, bytes(4097))
+
+
+def test_room_for_what_waits_ends_no_sleep(opened: Callable[..., Control], monkeypatch: pytest.MonkeyPatch) -> None:
+    control, moved, news = opened(), list[Peer](), iter((zmq.POLLOUT, 0, zmq.POLLIN))
+    peer = control.connect("tcp://127.0.0.1:9")
+    monkeypatch.setattr(control, "_news", lambda _: next(news))
+    monkeypatch.setattr(control.outboxes, "move", moved.append)
+    assert control._has_input() is False and moved == [peer]
+    assert control._has_input() is True
+
+
 # --- what cannot be sent ------------------------------------------------------------------------------------
 
 
@@ -415,8 +491,11 @@ def test_a_disconnected_peer_is_gone_with_its_queue_and_its_socket(opened: Calla
         connected.receive(1)
         time.sleep(0.01)
     fill(connected, there)
+    socket_ = weakref.ref(connected._sockets[there.link]._socket)
     connected.disconnect(there)
     until(lambda: open_descriptors() < before)
+    gc.collect()
+    assert socket_() is None
     assert connected.counts.lost == 10
     assert connected.outboxes.depth(there) == (0, 0)
     assert connected.send(there, b"frame") is Sent.GONE
@@ -619,6 +698,16 @@ def test_waiting_is_not_spinning(
     assert len(sleeps) <= (60 if stalled else 5)
 
 
+def test_a_socket_that_had_nothing_is_not_asked_again(opened: Callable[..., Control]) -> None:
+    control, told = opened(), Told()
+    quiet: Any = told
+    control._heat(ControlSocket(7, quiet, Peer(7, b"x")))
+    told.asked.clear()
+    for _ in range(3):
+        assert not control._has_input()
+    assert told.asked == [zmq.EVENTS]
+
+
 # --- one thread, and the end --------------------------------------------------------------------------------
 
 
@@ -691,6 +780,14 @@ def test_who_is_closed_does_nothing_more_and_says_so() -> None:
         with pytest.raises(ControlError, match="closed"):
             call()
     control.wake()
+
+
+def test_one_that_is_dropped_closes_itself() -> None:
+    gc.collect()
+    before = open_descriptors()
+    Control(LOOPBACK)
+    gc.collect()
+    assert open_descriptors() == before
 
 
 def test_nothing_is_left_open() -> None:

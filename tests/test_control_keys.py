@@ -418,3 +418,5 @@ def test_what_is_known_of_addresses_is_bounded() -> None:
             asked.now += 1.0
             assert asked.ask(f"10.{at >> 8}.{at & 255}.1") == b"200"
         assert len(asked.gate._sources) == SOURCES
+        oldest = [b"10.0.99.1" in asked.gate._sources, b"10.0.100.1" in asked.gate._sources]
+        assert oldest == [False, True], "the oldest are forgotten"

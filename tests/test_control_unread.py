@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import sys
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 import zmq
 
+from kvproto.io.control import unread
 from kvproto.io.control.control import LOOPBACK, Control, Sent
 from kvproto.io.control.keys import Keys, make_pair, split_key
 from kvproto.io.control.unread import ADDED, ENDLESS, LOOK_S, LOOKS, SOON_S, WAITING, Unread
@@ -228,7 +230,7 @@ def test_what_waits_in_the_system_is_not_in_memory() -> None:
     with connection() as (near, far):
         watch.add(far.fileno())
         near.sendall(bytes(2 * ADDED))
-        looked(watch, 1.0)
+        watch.look(1.0)
         assert watch.spoken is None
 
 
@@ -242,6 +244,14 @@ def test_a_descriptor_that_is_another_connection_s_by_now_is_left_alone() -> Non
         fed(other, others, 4 * (MAX_FRAME + ADDED))
         looked(watch, 1.0)
         assert (len(watch), watch.spoken, away) == (0, None, {})
+
+
+def test_where_the_system_tells_less_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unread, "_RECEIVED", struct.Struct("<4000xQ"))
+    watch = Unread(MAX_FRAME, Counter())
+    with connection() as (_, far):
+        watch.add(far.fileno())
+    assert not len(watch)
 
 
 def test_what_is_no_connection_is_not_watched() -> None:

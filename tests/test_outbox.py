@@ -73,6 +73,10 @@ def test_urgent_frames_go_first_and_each_lane_keeps_its_order(made: Post) -> Non
     assert made.boxes.move(A)
     assert made.left == [(A, [b"u", b"v", b"1", b"2"])]
     assert (made.counts.sent, made.boxes.waiting(), made.emptied) == (4, (0, 0), [A])
+    for frame, urgent in ((b"3", False), (b"w", True), (b"x", True)):
+        made.boxes.offer(A, frame, urgent=urgent, later=True)
+    made.boxes.flush()
+    assert made.left[1:] == [(A, [b"w", b"x", b"3"])]
 
 
 def test_both_bounds_are_kept_and_a_frame_too_many_is_refused(made: Post) -> None:

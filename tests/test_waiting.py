@@ -81,6 +81,23 @@ def test_a_sleep_is_as_long_as_asked_within_bounds_and_a_signal_may_end_it(monke
     assert raised.value.errno == errno.ENOMEM
 
 
+def test_where_the_system_counts_in_milliseconds_a_sleep_is_no_shorter_than_asked(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[int]()
+
+    def poll(milliseconds: int) -> list[tuple[int, int]]:
+        asked.append(milliseconds)
+        return []
+
+    fake = SimpleNamespace(register=lambda *_: None, poll=poll)
+    monkeypatch.setattr(poller, "_HAS_PPOLL", False)
+    monkeypatch.setattr(poller, "select", SimpleNamespace(poll=lambda: fake, POLLIN=select.POLLIN))
+    for span in (0.0, 0.0021, 2.0):
+        assert Waiter().ready([0], span) == []
+    assert asked == [0, 3, 2000]
+
+
 def test_a_call_reaches_the_system_once_until_it_is_cleared() -> None:
     waker, waiter = Waker(), Waiter()
     for _ in range(3):
