@@ -17,6 +17,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -271,6 +272,10 @@ else:
         for at, align in ((8, 8), (4, 4), (6, 2), (1, 1)):
             made(Crossing(64, 3, near, far, ((4096, 4096 + at),)))
             assert forms[-1][0][-2:] == (min(align, 8), align)
+        for other, align in ((Rows(4100, 512, 128, 8), 4), (Rows(4096, 514, 128, 8), 2), (Rows(4096, 512, 129, 8), 1)):
+            for sides in ((near, other), (other, near)):
+                made(Crossing(64, 3, *sides, ((0, 0),)))
+                assert forms[-1][0][-1] == align
         rows, most = Rows(256, 32, 32, 8), 1 << 31
         apart = Rows(512, 64, 64, 8)
         for heads, planes, fits in ((1, 1, most - 1), (2, 1, most // 2 - 1), (1, 4, most // 2 - 2)):
@@ -283,6 +288,33 @@ else:
         last.bind(1, 2, most - 2, 1)
         with pytest.raises(KernelError, match="too many for one call"):
             last.bind(1, 2, most - 1, 1)
+
+    def test_on_a_device_a_form_is_compiled_once_and_launched_with_what_it_is_given(
+        monkeypatch: pytest.MonkeyPatch
+    ) -> None:  # fmt: skip
+        calls = list[Any]()
+        kernel = SimpleNamespace(run=lambda *given: calls.append(given), function="f", packed_metadata="p")
+
+        def warmup(*given: int, **how: Any) -> Any:
+            calls.append((given, how))
+            return kernel
+
+        monkeypatch.setattr(across, "INTERPRETED", False)
+        monkeypatch.setattr(across, "across", SimpleNamespace(warmup=warmup))
+        launch = across._launcher.__wrapped__((7, 8), 4)
+        launch(3, 99, 11, 12)
+        assert calls == [
+            ((0,) * len(across.RUN_TIME) + (7, 8), {"grid": (1,), "num_warps": 4}),
+            (3, 1, 1, 99, "f", "p", None, None, None, 11, 12, 7, 8),
+        ]
+
+    def test_heads_are_one_run_if_they_are_on_both_sides() -> None:
+        tight, loose = Rows(512, 64, 32, 8), Rows(1024, 128, 64, 8)
+        for row, heads, ours, theirs, dense in (
+            (32, 2, tight, tight, True), (32, 2, tight, loose, False), (32, 2, loose, tight, False),
+            (32, 2, loose, loose, False), (32, 1, tight, loose, True), (32, 1, loose, loose, True),
+        ):  # fmt: skip
+            assert Crossing(row, heads, ours, theirs, ()).dense is dense
 
     def test_a_peer_whose_strides_are_others_has_nothing_compiled_anew() -> None:
         near, pool = Rows(512, 64, 32, 8), Pool([torch.zeros((1, 1, 1, 1))], [])
