@@ -26,8 +26,10 @@ from kvproto.protocol.states import DGrant, DLink
 from kvproto.rank.base import Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.room_turns import digits
 from kvproto.rank.settings import Settings
 from kvproto.rank.slot_queue import SlotQueue
+from kvproto.rank.space_queue import SpaceQueue
 
 Key = tuple[int, int, int]
 
@@ -254,6 +256,64 @@ def test_a_larger_room_has_one_turn_of_four_and_then_the_small_have_three_again(
         order += [rank.chunk_of[grant][0] for grant in range(first, rank.ring.next_grant)]
         first = rank.ring.next_grant
     assert [at for at, room in enumerate(order) if room == 50][:3] == [3, 7, 11]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whose_turn_it_is_is_what_a_walk_through_the_queue_finds(seed: int) -> None:
+    chance, queue, plain, tokens = Random(seed), SpaceQueue(), dict[tuple[int, int], int](), (1, 3, 3, 9, 40)
+
+    def walked(least: int) -> tuple[int, int] | None:
+        return next((key for key, size in plain.items() if may(key, size) and digits(tokens[key[0]]) > least), None)
+
+    for _ in range(300):
+        key = room, _ = chance.randrange(len(tokens)), chance.randrange(6)
+        size, barred = chance.randrange(1, 9), {chance.randrange(len(tokens)) for _ in range(3)}
+        if chance.random() < 0.6:
+            queue.put(key, size, tokens[room])
+            plain.setdefault(key, size)
+        else:
+            queue.leave(key)
+            plain.pop(key, None)
+
+        def may(key: tuple[int, int], size: int, barred: set[int] = barred) -> bool:
+            return key[0] not in barred and size < 7
+
+        first = queue.oldest(may)
+        assert first == walked(-1) and list(queue.items()) == list(plain.items()) and len(queue) == len(plain)
+        assert first is None or queue.oldest(may, than=first) == walked(digits(tokens[first[0]]))
+        again = SpaceQueue()
+        for key, size in plain.items():
+            again.put(key, size, tokens[key[0]])
+        assert again == queue and repr(queue) == f"SpaceQueue({[*plain.items()]})"
+        assert not plain or again != SpaceQueue()
+        assert queue._by_digits.keys() == {digits(tokens[room]) for room, _ in plain}, "nothing is kept of others"
+
+
+def test_regions_that_are_freed_cost_the_same_however_many_rooms_wait() -> None:
+    class Looked(dict[int, Any]):
+        """Rooms, and how often somebody has looked at one."""
+
+        looks = 0
+
+        def get(self, room: int, default: Any = None) -> Any:
+            self.looks += 1
+            return super().get(room, default)
+
+        def __getitem__(self, room: int) -> Any:
+            self.looks += 1
+            return super().__getitem__(room)
+
+    looks = list[int]()
+    for last in (18, 74):
+        rank = filled(2, *[(room, FIRST, GRID) for room in range(11, last + 1)])
+        for room in range(11, last + 1):
+            ask(rank, room, 0)
+        rooms = rank.rooms = Looked(rank.rooms)
+        (first, second, *_), held = rank.space_queue, sorted(rank.chunk_of)
+        act(rank, do.FreeSpace(held[0]), do.FreeSpace(held[1]))
+        assert given(rank)[len(held) - 2 :] == [first, second], "a round is free, and two regions are given"
+        looks.append(rooms.looks)
+    assert looks[0] == looks[1]
 
 
 def test_what_becomes_usable_is_told_to_each_and_what_is_free_is_given_at_once() -> None:

@@ -44,6 +44,7 @@ from kvproto.rank.base import LinkPeer, Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.slot_queue import SlotQueue
+from kvproto.rank.space_queue import SpaceQueue
 
 Frozen = tuple[Any, ...]
 FAILED = ("FAILED", "ABORTED")
@@ -268,4 +269,6 @@ def thaw_decode(rank: DecodeRank, names: Names, frozen: Frozen) -> None:
             ring.blocked[grant] = ring.live[grant]
         if k >= 0:
             rank.chunk_of[grant] = keys[k], c
-    rank.space_queue = OrderedDict(((keys[k], c), size) for k, c, size in queue)
+    rank.space_queue = SpaceQueue()
+    for k, c, size in queue:
+        rank.space_queue.put((keys[k], c), size, rank.rooms[keys[k]].tokens)

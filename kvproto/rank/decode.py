@@ -2,13 +2,13 @@
 
 Beside its machines it owns the ring and the queue for it.  A region is asked for by a grant (`ReserveSpace`), and
 answered in the same pass if the ring may promise it and the room holds less than its share (`share`); else the grant
-queues, first come first served but for larger rooms' turns (`room_turns`), and a free serves the queue.  When a free
+queues (`space_queue`), first come first served but for larger rooms' turns, and a free serves the queue.  When a free
 lets regions become usable, their grants are told (`SpaceUsable`), and they tell the writers that wait.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import reduce
 from itertools import chain
@@ -31,8 +31,9 @@ from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant, in_d
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.links import decode_link
 from kvproto.rank.base import LinkPeer, Rank, bits, by_room, mask
-from kvproto.rank.room_turns import RoomTurns, digits
+from kvproto.rank.room_turns import RoomTurns
 from kvproto.rank.settings import Settings
+from kvproto.rank.space_queue import ChunkKey, SpaceQueue
 
 #: looked up once
 CHUNKS = len(ChunkIs)
@@ -57,7 +58,7 @@ class DecodeRank(Rank):
         self.grant_machine: Machine[DGrantValue] = self.add("grants", self.GRANT, by_chunk, within=by_room)
         self.ring = Ring(self.settings.ring_bytes, ahead=self.settings.ahead)
         self.chunk_of: dict[int, tuple[int, int]] = {}
-        self.space_queue: dict[tuple[int, int], int] = OrderedDict()
+        self.space_queue = SpaceQueue()
         self.space_turns = RoomTurns()
         self.endpoint = b""
         self.inner |= {
@@ -195,19 +196,34 @@ class DecodeRank(Rank):
     def _reserve(self, effect: do.ReserveSpace) -> None:
         key = effect.room, effect.chunk
         _, tokens = self._cell(*key)
-        groups = self.value_of(effect.room).terms.layer_groups
+        value = self.value_of(effect.room)
+        groups = value.terms.layer_groups
         size = self.plan_of(effect.room).grant_bytes(self.index, tokens, effect.chunk % groups, groups)
         if size > self.ring.size:
             self.give(ev.SpaceDenied(*key))
+        elif not self.space_queue.order and (told := self._promised(key, size)) is not None:
+            self.give(told)
         else:
-            self.space_queue[key] = size
+            self.space_queue.put(key, size, value.tokens)
             self._serve()
-            if key in self.space_queue:
+            if key in self.space_queue.order:
                 self.give(ev.SpaceQueued(*key))
+
+    def _promised(self, key: ChunkKey, size: int) -> ev.SpaceReserved | None:
+        """A region for a chunk before which nobody waits, if it need not wait either."""
+        if self.held(key[0]) + size > self.share(key[0], size):
+            return None
+        region = self.ring.reserve(size)
+        if region is None:
+            return None
+        if self.space_turns.passed:
+            self.space_turns.taken(before_larger=False)
+        self.chunk_of[region.grant] = key
+        return ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end)
 
     def _serve(self) -> None:
         """Give regions to those that queue for one, as long as the ring may promise."""
-        if not self.space_queue:
+        if not self.space_queue.order:
             return
         given = defaultdict[int, int](int)  # the grants hear of it when this is over, in the order of their regions
         told: list[Event] = []
@@ -219,7 +235,7 @@ class DecodeRank(Rank):
             if before_larger or self.space_turns.passed:
                 self.space_turns.taken(before_larger=before_larger)
             given[key[0]] += size
-            del self.space_queue[key]
+            self.space_queue.leave(key)
             self.chunk_of[region.grant] = key
             told.append(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
         self.give(*told)
@@ -231,18 +247,14 @@ class DecodeRank(Rank):
         `given`: what rooms hold and their grants have not heard of.  Few rooms hold their share, so few are passed
         over.
         """
-        first = larger = None
-        for key, size in self.space_queue.items():
-            if first is not None and digits(self.rooms[key[0]].tokens) <= digits(self.rooms[first[0]].tokens):
-                continue
-            if self.held(key[0]) + given[key[0]] + size > self.share(key[0], size):
-                continue
-            if first is not None:
-                larger = key
-                break
-            first = key
+
+        def may(key: ChunkKey, size: int) -> bool:
+            return self.held(key[0]) + given[key[0]] + size <= self.share(key[0], size)
+
+        first = self.space_queue.oldest(may)
         if first is None:
             return None
+        larger = self.space_queue.oldest(may, than=first)
         key = self.space_turns.whose(first, larger)
         return key, larger is not None and key is first
 
@@ -252,7 +264,7 @@ class DecodeRank(Rank):
         Half of the ring, so that what is before a small room in the ring is half of it at most, however much another
         room has to send; while nobody else holds or wants any of it, all but one such region, which is for who comes.
         """
-        others = any(other != room for other, _ in chain(self.chunk_of.values(), self.space_queue))
+        others = any(other != room for other, _ in chain(self.chunk_of.values(), self.space_queue.order))
         return max(self.ring.size // 2 if others else self.ring.size - size, 2 * size)
 
     def held(self, room: int) -> int:
@@ -260,7 +272,7 @@ class DecodeRank(Rank):
         return sum(value.end - value.offset for value in self.grants.get(room, {}).values() if value.grant)
 
     def _cancel(self, effect: do.CancelSpace) -> None:
-        self.space_queue.pop((effect.room, effect.chunk), None)
+        self.space_queue.leave((effect.room, effect.chunk))
 
     def _free(self, effect: do.FreeSpace) -> None:
         del self.chunk_of[effect.grant]

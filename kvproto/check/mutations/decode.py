@@ -61,7 +61,8 @@ def staging_on_one_side(b: TablePatch) -> None:
         value = rank.value_of(effect.room)
         _, tokens = cell(effect.chunk, value.tokens, value.prefix, rank.grid)
         plan = next(peer.plan for peer in rank.peers.values() if peer.plan is not None)
-        rank.space_queue[effect.room, effect.chunk] = plan.grant_bytes(rank.index, tokens)
+        size = plan.grant_bytes(rank.index, tokens)
+        rank.space_queue.put((effect.room, effect.chunk), size, value.tokens)
         rank._serve()  # noqa: SLF001
 
     b.patch(DecodeRank, "_reserve", reserve)

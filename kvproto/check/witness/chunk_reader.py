@@ -43,6 +43,7 @@ from kvproto.protocol.tables.decode_room import DecodeWork, DRoomValue
 from kvproto.protocol.tables.links import DLinkValue
 from kvproto.rank.base import LinkPeer
 from kvproto.rank.decode import DecodeRank
+from kvproto.rank.space_queue import SpaceQueue
 from kvproto.sim.interpreter import Interpreter, Surroundings
 
 
@@ -117,7 +118,7 @@ class Reader(Surroundings):
     def _thaw_ring(self, v: RValue) -> None:
         rank = self.rank
         rank.ring = ring = type(rank.ring)(rank.ring.size, ahead=rank.ring.ahead)
-        rank.chunk_of, rank.space_queue, ring.next_grant = {}, {}, OTHERS
+        rank.chunk_of, rank.space_queue, ring.next_grant = {}, SpaceQueue(), OTHERS
         if self.kind in ("ahead", "full"):
             ring.reserve(GRANT)
             if v.other:
@@ -132,7 +133,7 @@ class Reader(Surroundings):
             ring.reserve(GRANT)
             rank.chunk_of[OURS] = ROOM, 0
         if v.grant is not None and v.grant.state is DGrant.AWAIT_SPACE:
-            rank.space_queue[ROOM, 0] = GRANT
+            rank.space_queue.put((ROOM, 0), GRANT, GRID)
 
     # ----------------------------------------------------------------------------- what the rank asks for
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:

@@ -1,0 +1,74 @@
+"""Chunks that wait for a region of the ring, in the order in which they came, and by the size of their rooms.
+
+Whose turn it is depends on the oldest chunk that may have a region, and on the oldest of a room that is larger than
+that one's (`room_turns`).  Chunks of rooms that are as small as each other are kept together, so both are found without
+a look at all that waits: of each size only the first is looked at, and those before it that may not.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+
+from kvproto.rank.room_turns import digits
+
+#: room, chunk
+ChunkKey = tuple[int, int]
+
+
+class SpaceQueue(Mapping[ChunkKey, int]):
+    """The queue: bytes by chunk; iteration is in its `order`, which is to be read, and changed by methods alone."""
+
+    __slots__ = ("_by_digits", "_came", "order")
+
+    def __init__(self) -> None:
+        #: bytes, and the size of the room in digits
+        self.order: OrderedDict[ChunkKey, tuple[int, int]] = OrderedDict()
+        #: by digits: the same chunks, in the same order, each with its place
+        self._by_digits: dict[int, OrderedDict[ChunkKey, int]] = {}
+        self._came = 0
+
+    def __getitem__(self, key: ChunkKey) -> int:
+        return self.order[key][0]
+
+    def __iter__(self) -> Iterator[ChunkKey]:
+        return iter(self.order)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SpaceQueue) and list(self.order.items()) == list(other.order.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"SpaceQueue({[*self.items()]})"
+
+    def put(self, key: ChunkKey, size: int, tokens: int) -> None:
+        """Have this chunk wait for `size` bytes, if it does not already; `tokens`: of its room."""
+        if key not in self.order:
+            wide, self._came = digits(tokens), self._came + 1
+            self.order[key] = size, wide
+            self._by_digits.setdefault(wide, OrderedDict())[key] = self._came
+
+    def leave(self, key: ChunkKey) -> None:
+        """This chunk waits no more, if it did."""
+        _, wide = self.order.pop(key, (0, None))
+        if wide is not None:
+            alike = self._by_digits[wide]
+            del alike[key]
+            if not alike:
+                del self._by_digits[wide]
+
+    def oldest(self, may: Callable[[ChunkKey, int], bool], than: ChunkKey | None = None) -> ChunkKey | None:
+        """The oldest that may have its bytes, of rooms that are larger than that chunk's (None: of all); None: none."""
+        least, found, place = -1 if than is None else self.order[than][1], None, self._came + 1
+        for wide, alike in self._by_digits.items():
+            for key, at in alike.items() if wide > least else ():
+                if at > place:
+                    break
+                if may(key, self.order[key][0]):
+                    found, place = key, at
+                    break
+        return found
