@@ -24,7 +24,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import Terms, room_name
-from kvproto.protocol.ring import Ring
+from kvproto.protocol.ring import Ring, RingRegion
 from kvproto.protocol.routes import ChunkIs, HeardMessage, decode_routes
 from kvproto.protocol.states import DLink
 from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant, in_doubt
@@ -218,6 +218,9 @@ class DecodeRank(Rank):
             return None
         if self.space_turns.passed:
             self.space_turns.taken(before_larger=False)
+        return self._given(key, region)
+
+    def _given(self, key: ChunkKey, region: RingRegion) -> ev.SpaceReserved:
         self.chunk_of[region.grant] = key
         return ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end)
 
@@ -236,8 +239,7 @@ class DecodeRank(Rank):
                 self.space_turns.taken(before_larger=before_larger)
             given[key[0]] += size
             self.space_queue.leave(key)
-            self.chunk_of[region.grant] = key
-            told.append(ev.SpaceReserved(*key, region.grant, region.offset, region.round, region.end))
+            told.append(self._given(key, region))
         self.give(*told)
 
     def _turn(self, given: Mapping[int, int]) -> tuple[tuple[int, int], bool] | None:
