@@ -221,6 +221,15 @@ def test_a_room_alone_has_all_but_one_region_and_with_others_half_of_the_ring() 
     assert list(rank.space_queue) == [(11, 5), (11, 7)], "it still holds more than half"
 
 
+def test_a_room_alone_has_as_much_from_the_queue_and_is_told_of_it() -> None:
+    rank = filled(6, (11, FIRST, 9 * GRID))
+    ask(rank, 11, *range(8))
+    assert given(rank) == [(11, chunk) for chunk in range(5)]
+    del rank.grants[11][0]
+    assert act(rank, do.FreeSpace(1)) == [ev.SpaceReserved(11, 5, 6, 5 * SIZE, 0, 6 * SIZE)]
+    assert given(rank) == [(11, chunk) for chunk in range(1, 6)] and list(rank.space_queue) == [(11, 6), (11, 7)]
+
+
 def test_what_is_given_in_one_go_counts_in_the_room_s_share() -> None:
     rank = filled(6, (11, FIRST, 9 * GRID), (21, SECOND, 9 * GRID))
     ask(rank, 21, 0)
@@ -241,21 +250,51 @@ def test_a_chunk_that_is_larger_than_the_ring_is_denied_and_one_that_just_fits_i
         assert (not rank.chunk_of and not rank.space_queue) if denied else given(rank) == [(11, 0)]
 
 
-def test_a_larger_room_has_one_turn_of_four_and_then_the_small_have_three_again() -> None:
-    smalls = [(room, FIRST, GRID) for room in range(11, 31)]
-    rank = filled(2, (50, SECOND, 40 * GRID), *smalls)
+def small_and_large() -> DecodeRank:
+    """Twenty small rooms, each of which has asked, and a large one that has not; the ring holds two regions."""
+    rank = filled(2, (50, SECOND, 40 * GRID), *[(room, FIRST, GRID) for room in range(11, 31)])
     for room in range(11, 31):
         ask(rank, room, 0)
-    ask(rank, 50, *range(4))
-    first, order = rank.ring.next_grant, list[int]()
-    while rank.space_queue:
+    return rank
+
+
+def served(rank: DecodeRank, times: int) -> list[int]:
+    """Whose regions are given while the oldest is given back so many times."""
+    rooms, first = list[int](), rank.ring.next_grant
+    for _ in range(times):
         oldest = min(rank.chunk_of)
         room, chunk = rank.chunk_of[oldest]
         del rank.grants[room][chunk]
         act(rank, do.FreeSpace(oldest))
-        order += [rank.chunk_of[grant][0] for grant in range(first, rank.ring.next_grant)]
+        rooms += [rank.chunk_of[grant][0] for grant in range(first, rank.ring.next_grant)]
         first = rank.ring.next_grant
+    return rooms
+
+
+def test_a_larger_room_has_one_turn_of_four_and_then_the_small_have_three_again() -> None:
+    rank = small_and_large()
+    ask(rank, 50, *range(4))
+    order = served(rank, 15)
     assert [at for at, room in enumerate(order) if room == 50][:3] == [3, 7, 11]
+
+
+def test_turns_that_went_before_nobody_larger_do_not_count() -> None:
+    rank = small_and_large()
+    assert 50 not in served(rank, 5)
+    ask(rank, 50, 0)
+    assert served(rank, 6).index(50) == 3
+
+
+def test_who_need_not_wait_goes_before_nobody() -> None:
+    rank = small_and_large()
+    ask(rank, 50, 0)
+    order = served(rank, 2)
+    assert rank.space_turns.passed == len(order) > 0, "some have gone before the larger one"
+    for key in [*rank.space_queue]:
+        act(rank, do.CancelSpace(*key))
+    served(rank, 2)
+    ask(rank, 11, 0)
+    assert rank.space_turns.passed == 0 and (11, 0) in given(rank)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -285,7 +324,7 @@ def test_whose_turn_it_is_is_what_a_walk_through_the_queue_finds(seed: int) -> N
         for key, size in plain.items():
             again.put(key, size, tokens[key[0]])
         assert again == queue and repr(queue) == f"SpaceQueue({[*plain.items()]})"
-        assert not plain or again != SpaceQueue()
+        assert (not plain or again != SpaceQueue()) and queue != plain
         assert queue._by_digits.keys() == {digits(tokens[room]) for room, _ in plain}, "nothing is kept of others"
 
 

@@ -211,13 +211,10 @@ class DecodeRank(Rank):
 
     def _promised(self, key: ChunkKey, size: int) -> ev.SpaceReserved | None:
         """A region for a chunk before which nobody waits, if it need not wait either."""
-        if self.held(key[0]) + size > self.share(key[0], size):
-            return None
-        region = self.ring.reserve(size)
+        region = self.ring.reserve(size) if self._may(key[0], size, more=size) else None
         if region is None:
             return None
-        if self.space_turns.passed:
-            self.space_turns.taken(before_larger=False)
+        self.space_turns.taken(before_larger=False)
         return self._given(key, region)
 
     def _given(self, key: ChunkKey, region: RingRegion) -> ev.SpaceReserved:
@@ -235,8 +232,7 @@ class DecodeRank(Rank):
             region = self.ring.reserve(size := self.space_queue[key])
             if region is None:
                 break
-            if before_larger or self.space_turns.passed:
-                self.space_turns.taken(before_larger=before_larger)
+            self.space_turns.taken(before_larger=before_larger)
             given[key[0]] += size
             self.space_queue.leave(key)
             told.append(self._given(key, region))
@@ -251,7 +247,7 @@ class DecodeRank(Rank):
         """
 
         def may(key: ChunkKey, size: int) -> bool:
-            return self.held(key[0]) + given[key[0]] + size <= self.share(key[0], size)
+            return self._may(key[0], size, more=given[key[0]] + size)
 
         first = self.space_queue.oldest(may)
         if first is None:
@@ -259,6 +255,10 @@ class DecodeRank(Rank):
         larger = self.space_queue.oldest(may, than=first)
         key = self.space_turns.whose(first, larger)
         return key, larger is not None and key is first
+
+    def _may(self, room: int, size: int, *, more: int) -> bool:
+        """Whether the room may hold so much more than its grants have heard of, the last of it a region of `size`."""
+        return self.held(room) + more <= self.share(room, size)
 
     def share(self, room: int, size: int) -> int:
         """Bytes of the ring that the room may hold with one more region of `size`: two regions at least.

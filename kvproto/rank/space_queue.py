@@ -1,14 +1,16 @@
 """Chunks that wait for a region of the ring, in the order in which they came, and by the size of their rooms.
 
 Whose turn it is depends on the oldest chunk that may have a region, and on the oldest of a room that is larger than
-that one's (`room_turns`).  Chunks of rooms that are as small as each other are kept together, so both are found without
-a look at all that waits: of each size only the first is looked at, and those before it that may not.
+that one's (`room_turns`).  Chunks of rooms that are as small as each other are kept together, each with its place, so
+both are found without a look at any other but those before them that may not.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import merge
+from operator import itemgetter
 
 from kvproto.rank.room_turns import digits
 
@@ -54,8 +56,8 @@ class SpaceQueue(Mapping[ChunkKey, int]):
 
     def leave(self, key: ChunkKey) -> None:
         """This chunk waits no more, if it did."""
-        _, wide = self.order.pop(key, (0, None))
-        if wide is not None:
+        if key in self.order:
+            _, wide = self.order.pop(key)
             alike = self._by_digits[wide]
             del alike[key]
             if not alike:
@@ -63,12 +65,10 @@ class SpaceQueue(Mapping[ChunkKey, int]):
 
     def oldest(self, may: Callable[[ChunkKey, int], bool], than: ChunkKey | None = None) -> ChunkKey | None:
         """The oldest that may have its bytes, of rooms that are larger than that chunk's (None: of all); None: none."""
-        least, found, place = -1 if than is None else self.order[than][1], None, self._came + 1
-        for wide, alike in self._by_digits.items():
-            for key, at in alike.items() if wide > least else ():
-                if at > place:
-                    break
-                if may(key, self.order[key][0]):
-                    found, place = key, at
-                    break
-        return found
+        waiting = self.order if than is None else self._larger(self.order[than][1])
+        return next((key for key in waiting if may(key, self.order[key][0])), None)
+
+    def _larger(self, least: int) -> Iterable[ChunkKey]:
+        """Chunks of rooms whose size has more digits than that, the oldest first."""
+        larger = (alike.items() for wide, alike in self._by_digits.items() if wide > least)
+        return (key for key, _ in merge(*larger, key=itemgetter(1)))
