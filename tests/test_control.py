@@ -18,17 +18,19 @@ import time
 import weakref
 from collections import Counter, defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import zmq
 from support.stories import layout
 
+from kvproto.io.control import watched
 from kvproto.io.control.control import LOOPBACK, Control, ControlError, Peer, Sent
 from kvproto.io.control.gate import Gate
 from kvproto.io.control.keys import Keys, make_pair
 from kvproto.io.control.poller import Waiter
-from kvproto.io.control.sockets import BUNDLE, SEAL, ControlSocket, dial
+from kvproto.io.control.sockets import BUNDLE, LISTENER, SEAL, ControlSocket, dial
 from kvproto.io.control.unread import LOOK_S, SOON_S, Unread
 from kvproto.testing.pair import Pair
 
@@ -508,6 +510,20 @@ def test_a_disconnected_peer_is_gone_with_its_queue_and_its_socket(opened: Calla
     until(gone)
 
 
+def test_where_there_is_no_epoll_who_is_disconnected_is_not_asked_any_more(
+    opened: Callable[..., Control], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There the descriptors are handed over at every look, and one that is closed among them is an error."""
+    monkeypatch.setattr(watched, "select", SimpleNamespace())
+    control = opened()
+    peer = control.connect("tcp://127.0.0.1:9")
+    fd = control._sockets[peer.link].fd
+    assert control.receive(1) == []
+    control.disconnect(peer)
+    until(lambda: not Path(f"/proc/self/fd/{fd}").exists())
+    assert control.receive(1) == [] and control.wait(0.0) is False
+
+
 # --- peers that die, stop and return ------------------------------------------------------------------------
 
 
@@ -659,6 +675,23 @@ def test_a_listener_that_sleeps_looks_at_its_connections_now_and_then_and_soon_a
         sleeps.clear()
         assert listener.wait(PATIENCE) is False
         assert least < sleeps[0] <= most
+
+
+@pytest.mark.parametrize("emptied", [True, False])
+def test_suspects_are_judged_with_whether_all_that_there_was_has_been_taken(
+    opened: Callable[..., Control], monkeypatch: pytest.MonkeyPatch, *, emptied: bool
+) -> None:
+    listener, judged = opened(LOOPBACK), list[bool]()
+    until(lambda: listener.receive(9) == [] and not listener._hot)
+    listener._unread = unread = Unread(1, Counter())
+    monkeypatch.setattr(unread, "judge", lambda *, emptied: judged.append(emptied))
+    listener.receive(0)
+    assert not judged, "nobody is suspected"
+    unread.spoken = set()
+    if not emptied:
+        listener._heat(listener._sockets[LISTENER])
+    listener.receive(0)
+    assert judged == [emptied]
 
 
 @pytest.mark.parametrize("ready", [True, False])

@@ -247,7 +247,7 @@ def test_a_descriptor_that_is_another_connection_s_by_now_is_left_alone() -> Non
 
 
 def test_where_the_system_tells_less_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unread, "_RECEIVED", struct.Struct("<4000xQ"))
+    monkeypatch.setattr(unread, "_RECEIVED", struct.Struct("<1000xQ"))  # of more than 1024 bytes nobody is asked
     watch = Unread(MAX_FRAME, Counter())
     with connection() as (_, far):
         watch.add(far.fileno())

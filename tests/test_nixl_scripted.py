@@ -352,7 +352,8 @@ def test_warming_that_is_not_over_in_time_is_left_to_the_owner(world: World) -> 
 @pytest.mark.parametrize("call", ["createXferReq", "postXferReq", "getXferStatus"])
 def test_warming_that_fails_says_so_and_the_owner_learns_of_a_lost_peer(world: World, call: str) -> None:
     world.library.refuses[call] = "nixlRemoteDisconnectError"
-    assert not world.writer.warm(world.peer, 20.0)
+    assert not world.writer.warm(world.peer, 1.0)
+    assert len(world.library.called("getXferStatus")) == (call == "getXferStatus"), "what has failed is asked once"
     assert world.told() == ([] if call == "createXferReq" else [world.peer])
     assert not world.writer.busy() and not world.transfers
 
