@@ -82,7 +82,7 @@ class Driver:
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver()
     monkeypatch.setattr(device_maps, "_driver", lambda: made)
-    monkeypatch.setattr(device_maps, "_host", lambda: BOOT)
+    monkeypatch.setattr(device_maps, "this_host", lambda: BOOT)
     return made
 
 
@@ -178,7 +178,7 @@ def test_memory_without_an_allocation_or_a_handle_or_a_host_is_not_shared(
         patch.setattr(driver, "cuIpcGetMemHandle", lambda *_: 1)
         assert device_maps.share(inside) == b""
     with monkeypatch.context() as patch:
-        patch.setattr(device_maps, "_host", lambda: b"")
+        patch.setattr(device_maps, "this_host", lambda: b"")
         assert device_maps.share(inside) == b""
     monkeypatch.setattr(device_maps, "_driver", lambda: None)
     assert device_maps.share(inside) == b""
@@ -241,7 +241,7 @@ def test_the_driver_is_what_the_system_has_and_takes_handles_by_value(
 
 
 def test_a_host_is_known_by_its_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    boot, find = tmp_path / "boot_id", device_maps._host.__wrapped__
+    boot, find = tmp_path / "boot_id", device_maps.this_host.__wrapped__
     monkeypatch.setattr(device_maps, "BOOT_ID", boot)
     assert find() == b""
     boot.write_text("short\n")

@@ -21,12 +21,12 @@ ON_HOST = DeviceStreams(torch.device("cpu"))
 
 
 class Device(FakeDevice):
-    """A fake device with a copy engine; what was pinned, and how often somebody waited for its copies."""
+    """A fake device with a copy engine; what host buffers there are, and how often somebody waited for its copies."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lane = SlowStreams(self, "P0")
-        self.pinned: list[torch.Tensor] = []
+        self.on_host: list[tuple[torch.Tensor, bool]] = []
         self.waited = 0
 
     def copies(self, _device: torch.device) -> FakeStream:
@@ -37,11 +37,13 @@ class Device(FakeDevice):
     def synchronize(self) -> None:
         self.waited += 1
 
-    def empty(self, nbytes: int, *, dtype: torch.dtype, pin_memory: bool = False, device: Any = None) -> torch.Tensor:
-        assert pin_memory is (device is None)
-        made = torch.zeros(nbytes, dtype=dtype)
-        self.pinned += [made] * pin_memory
-        return made
+    def empty(self, nbytes: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        assert device in (self.lane.device, ON_HOST.device)
+        return torch.zeros(nbytes, dtype=dtype)
+
+    def host_buffer(self, nbytes: int, *, page_locked: bool) -> Any:
+        self.on_host.append((torch.zeros(nbytes, dtype=torch.uint8), page_locked))
+        return SimpleNamespace(bytes=self.on_host[-1][0])
 
     def copy(self, to: torch.Tensor, source: torch.Tensor, first: int, last: int, stream: FakeStream) -> None:
         stream.put(("copy",), lambda: to[first:last].copy_(source[first:last]))
@@ -53,6 +55,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr(staging_buffers, "new_stream", made.copies)
     monkeypatch.setattr(staging_buffers, "copy_bytes", made.copy)
     monkeypatch.setattr(staging_buffers, "torch", SimpleNamespace(empty=made.empty, uint8=torch.uint8))
+    monkeypatch.setattr(staging_buffers, "HostBuffer", made.host_buffer)
     monkeypatch.setattr(base, "_new_event", FakeEvent)
     return made
 
@@ -66,7 +69,8 @@ def filled(staging: Staging, device: Device) -> Ticket:
 @pytest.mark.parametrize("own", [True, False], ids=["with a ticket of the device", "with another ticket"])
 def test_a_gather_is_over_when_its_copy_is_and_the_copy_waits_for_it(device: Device, own: bool) -> None:
     staging = Staging(NBYTES, device.lane, "pinned")
-    assert staging.twins and staging.wire is device.pinned[0] and staging.near is not staging.wire
+    ((on_host, page_locked),) = device.on_host
+    assert staging.twins and staging.wire is on_host and page_locked and staging.near is not staging.wire
     ticket = filled(staging, device)
     sent = staging.sent_off(FIRST, LAST, ticket if own else SimpleNamespace(done=lambda: True))
     assert device.ready() == ["P0 data"] and not sent.done()
@@ -97,7 +101,9 @@ def test_no_copy_outlives_its_memory(device: Device) -> None:
 def test_one_buffer_is_the_transport_s_and_the_kernels(device: Device, lane: str, kind: Kind) -> None:
     ticket = filled(Staging(1, device.lane, "device"), device)
     staging = Staging(NBYTES, device.lane if lane == "device" else ON_HOST, kind)
-    assert staging.wire is staging.near and not staging.twins and not device.pinned
+    assert staging.wire is staging.near and not staging.twins
+    on_host = [(each is staging.wire, page_locked) for each, page_locked in device.on_host]
+    assert on_host == [(True, False)] * (kind == "pinned")
     assert staging.sent_off(FIRST, LAST, ticket) is ticket
     staging.bring(FIRST, LAST)
     assert device.ready() == ["P0 data"], "nothing is copied"

@@ -42,13 +42,21 @@ class TestNixl(TransportContract):
 class TestNixlInStripes(TransportContract):
     """Every write of one piece is cut, however small."""
 
+    BACKEND = "nixl-stripes"
+
     @pytest.fixture(scope="class")
     @classmethod
     def ends(cls) -> Iterator[Ends]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(nixl_stripes, "GRAIN", 16)
             patch.setattr(nixl_stripes, "PAGE", 4)
-            yield from processes("nixl-stripes")
+            yield from processes(cls.BACKEND)
+
+
+class TestNixlInMaps(TestNixlInStripes):
+    """And copied into memory that both have."""
+
+    BACKEND = "nixl-maps"
 
 
 class TestMooncake(TransportContract):

@@ -10,15 +10,17 @@ a twin of it on the device, and copy engines carry the bytes between the two, on
 gather or scatter of one piece goes on beside the copy of another.  A kernel could reach the host by itself, but its
 many short accesses leave a tenth of the bus unused; the twin costs as much device memory as the buffer has.
 Between two processes of one host the transport then copies from host memory to host memory, and that bounds all: NIXL
-over UCX carried 5.2 GB/s there in one piece, 4.4 in 16, and no more with 8 or 16 threads of its own (5.3 and 4.8);
-with workers (`NixlTransport(workers=8)`) it is several times as much.  Over a port of 400 Gbit/s the pipeline hides the
-copies but for the first and the last (`kvproto bench pinned --simulate`).
+over UCX carried 5.2 GB/s there in one piece, 4.4 in 16, and no more with 8 or 16 threads of its own (5.3 and 4.8).  So
+the buffer is memory that peers on this host can map (`kvproto.io.transports.host_memory`), and with workers
+(`NixlTransport(workers=8)`) several threads copy there.  Over a port of 400 Gbit/s the pipeline hides the copies but
+for the first and the last (`kvproto bench pinned --simulate`).
 
-On the CPU both are the same.
+On the CPU there are no twins: kernels work on what the transport has.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -26,6 +28,7 @@ import torch
 from kvproto.engine.device_streams import DeviceStreams, new_stream
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.base import Events, EventTicket, Ticket
+from kvproto.io.kernels.host_buffer import HostBuffer
 from kvproto.io.kernels.host_copies import copy_bytes
 
 Kind = Literal["device", "pinned"]
@@ -55,8 +58,10 @@ class Staging:
         if kind not in get_args(Kind):
             raise ArgumentError(f"staging is 'device' or 'pinned', not {kind!r}")
         self.lane, self.twins = lane, kind == "pinned" and lane.stream is not None
-        self.near = torch.empty(nbytes, dtype=torch.uint8, device=lane.device)
-        self.wire = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True) if self.twins else self.near
+        self._host = HostBuffer(nbytes, page_locked=self.twins) if kind == "pinned" else None
+        new = partial(torch.empty, nbytes, dtype=torch.uint8, device=lane.device)
+        self.wire = self._host.bytes if self._host is not None else new()
+        self.near = new() if self.twins else self.wire
         #: bytes of `near`, by the first and how many they are
         self.parts = Parts(self.near)
         self._events = Events()

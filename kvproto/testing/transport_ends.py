@@ -1,6 +1,7 @@
 """The two ends of a transport under test: a rank with buffers here, and one in another process, or in this one.
 
-Ranks poll by themselves in their process; an in-process one polls when it is asked something.
+Ranks poll by themselves in their process; an in-process one polls when it is asked something.  Their buffers are memory
+that other processes can map.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvproto.io.transports.base import Arrived, Failed, Handle, MemoryRegion, Transport, TransportEvent
+from kvproto.io.transports.host_memory import SharedMemory
 
 T = TypeVar("T")
 SIZE = 1 << 20
@@ -31,13 +33,15 @@ class Rank:
     def __init__(self, transport: Transport, size: int = SIZE) -> None:
         self.transport = transport
         self.buffers: list[npt.NDArray[np.uint8]] = []
+        self.shared: list[SharedMemory] = []
         self.regions: list[MemoryRegion] = []
         self.log: list[tuple[str, bytes, int]] = []
         self.add(size)
 
     def add(self, size: int) -> int:
         """Register one more buffer; its region's index."""
-        self.buffers.append(np.zeros(size, dtype=np.uint8))
+        self.shared.append(SharedMemory(size))
+        self.buffers.append(np.frombuffer(self.shared[-1].view, dtype=np.uint8))
         self.regions.append(self.transport.register(self.buffers[-1].ctypes.data, size))
         return self.regions[-1].index
 
@@ -47,7 +51,7 @@ class Rank:
 
     def forget(self, at: int) -> None:
         """What was dropped is freed."""
-        del self.buffers[at], self.regions[at]
+        del self.buffers[at], self.regions[at], self.shared[at]
 
     def poll(self) -> list[TransportEvent]:
         """One poll of the transport; what has arrived is kept."""

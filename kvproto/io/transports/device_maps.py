@@ -51,7 +51,7 @@ def _driver() -> Any:
 
 
 @lru_cache(maxsize=1)
-def _host() -> bytes:
+def this_host() -> bytes:
     """Which host this is, and since when; empty: nobody says."""
     try:
         return BOOT_ID.read_bytes().strip()[:HOST].ljust(HOST)
@@ -77,14 +77,14 @@ def _on(driver: Any, device: int) -> Iterator[bool]:
 def share(region: MemoryRegion) -> bytes:
     """What a peer on this host opens the region with; empty: it cannot."""
     driver = _driver() if region.kind == "VRAM" else None
-    if driver is None or not _host():
+    if driver is None or not this_host():
         return b""
     with _on(driver, region.dev) as there:
         whole = _allocation(driver, region.addr) if there else None
         handle = _Handle()
         if whole is None or driver.cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(whole[0])) != 0:
             return b""
-    return _host() + bytes(handle) + (region.addr - whole[0]).to_bytes(OFFSET, "little")
+    return this_host() + bytes(handle) + (region.addr - whole[0]).to_bytes(OFFSET, "little")
 
 
 def _allocation(driver: Any, address: int) -> tuple[int, int] | None:
@@ -116,7 +116,7 @@ class DeviceMaps:
         shared = [each for each in whole if len(each.share) == HOST + HANDLE + OFFSET]
         if len(shared) < len(whole):
             self._why[peer] = "it names no handle of its memory: that is virtual, of a memory pool, or kept to itself"
-        shared = [each for each in shared if each.share[:HOST] == _host()]
+        shared = [each for each in shared if each.share[:HOST] == this_host()]
         if driver is None or not shared:
             return
         opened = self._opened.setdefault(peer, {})

@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from . import nixl_stripes
+from . import host_memory, nixl_stripes
 from .base import (
     Arrived,
     BackendUnavailable,
@@ -95,8 +95,9 @@ class _NixlWrite(InFlightWrite):
 class NixlTransport(WriteRecords[_NixlWrite]):
     """`instance` names the agent and must be new with every life (default: a UUID); `params` are NIXL's parameters of
     the UCX backend; `maps`: kernels may reach peers' device memory on this host, and peers' kernels ours
-    (`device_maps`); `workers`: threads that carry large writes from host memory to host memory, worth it between
-    processes of one host (`nixl_stripes`). Raises BackendUnavailable."""
+    (`device_maps`), and peers' workers host memory that is shared (`host_memory`); `workers`: threads that carry large
+    writes from host memory to host memory, worth it between processes of one host (`nixl_stripes`).
+    Raises BackendUnavailable."""
 
     def __init__(
         self, instance: str | None = None, params: Mapping[str, str] | None = None, *, maps: bool = True,
@@ -144,7 +145,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
                 self._stripes.attach(region)
         except self._errors as error:
             raise UsageError(f"NIXL cannot register {region}: {error!r}") from error
-        if self._maps is not None and (shared := share(region)):
+        if self._maps is not None and (shared := share(region) or host_memory.share(region)):
             self._shares[region.index] = shared
 
     def _detach(self, region: MemoryRegion) -> None:
@@ -167,7 +168,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         try:
             name = self._agent.add_remote_agent(new.blob)
             if self._stripes is not None:
-                self._stripes.link(new.blob)
+                self._stripes.link(new, maps=self._maps is not None)
         except self._errors as error:
             kind = self._fault(error).kind
             if kind == "peer_lost":

@@ -6,6 +6,8 @@ carried 10 GB/s there, four 16, and eight 21, of eight cores.  So a write of tha
 page goes in stripes to workers, each a thread with an agent of its own, and when all of these are over the last page
 goes by the transport's own agent, with the tag.  The loop that posts copies nothing, and goes on.
 
+Memory that the peer shares (`host_memory`) is mapped here, and a worker copies its stripe there by itself.
+
 A worker's agent writes and is never written to.  Who it is need not be told to anybody: it has our regions, and knows
 peers by what they say of themselves.
 """
@@ -13,6 +15,7 @@ peers by what they say of themselves.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +26,8 @@ import msgspec
 import numpy as np
 
 from .base import MemoryRegion, PeerId
+from .endpoint import InstanceDescription
+from .host_memory import Bytes, HostMaps
 from .regions import Request
 
 #: as many as carried most on a host of eight cores
@@ -57,6 +62,7 @@ class Stripes:
 
     def __init__(self, agents: list[Any], bindings: Any) -> None:
         """`agents`: NIXL's, each of a name that nobody else has, with a backend; `bindings`: NIXL's."""
+        self._maps = HostMaps()
         self._agents, self._nixl, self._closed = agents, bindings, Event()
         self._workers = [ThreadPoolExecutor(1, thread_name_prefix="kvproto-stripes") for _ in agents]
         self._regs: dict[int, list[Any]] = {}
@@ -72,16 +78,19 @@ class Stripes:
         for agent, reg in zip(self._agents, self._regs.pop(region.index, ()), strict=False):
             agent.deregister_memory(reg)
 
-    def link(self, blob: bytes) -> None:
+    def link(self, new: InstanceDescription, *, maps: bool) -> None:
         """Any thread: what a peer says of itself, which the transport's own agent has taken; raises NIXL's error."""
         for agent in self._agents:
-            agent.add_remote_agent(blob)
+            agent.add_remote_agent(new.blob)
+        if maps:
+            self._maps.open(PeerId(new.instance), new.regions)
 
     def unlink(self, peer: PeerId, errors: tuple[type[Exception], ...]) -> None:
         """Nothing is in flight to this peer, and nothing will be."""
         for agent in self._agents:
             with contextlib.suppress(*errors):
                 agent.remove_remote_agent(peer)
+        self._maps.close(peer)
 
     def takes(self, request: Request) -> bool:
         """Whether it is cut."""
@@ -93,10 +102,13 @@ class Stripes:
         most = (int(request.local[0, 1]) - 1) // PAGE  # so that something is left for the end
         count = min(len(self._agents), most * PAGE // GRAIN)
         cuts = [most * at // count * PAGE for at in range(count + 1)]
+        target, nbytes, _ = request.remote[0].tolist()
+        here = self._maps.find(peer, target, nbytes)
         stripes = [
-            worker.submit(self._carry, agent, peer, _part(request, first, end))
+            worker.submit(self._carry, agent, peer, _part(request, first, end)) if here is None
+            else worker.submit(self._copy, here[first:end], int(request.local[0, 0]) + first)
             for worker, agent, first, end in zip(self._workers, self._agents, cuts, cuts[1:], strict=False)
-        ]
+        ]  # fmt: skip
         return StripedWrite(stripes, _part(request, cuts[-1], int(request.local[0, 1])), tag)
 
     def _carry(self, agent: Any, peer: PeerId, request: Request) -> None:
@@ -112,6 +124,11 @@ class Stripes:
                 return  # it is stopped with its agent
             time.sleep(TICK_S)
         raw.releaseXferReq(handle)
+
+    def _copy(self, to: Bytes, source: int) -> None:
+        """On a worker's thread: one stripe into memory that is mapped; without the interpreter's lock."""
+        if not self._closed.is_set():
+            ctypes.memmove(to.ctypes.data, source, to.size)
 
     def close(self) -> None:
         """Stop what is in flight."""

@@ -1,0 +1,123 @@
+"""Host memory that other processes of this host map, so that a write into it is a plain copy.
+
+Between two processes UCX copies by the kernel (cross-memory attach), which looks each page of the target up: some 4.5
+GB/s a core.  Memory that both have mapped is copied by the processor alone.  So a ring on the host lies in a file
+without a name in any directory (`memfd`), and its region tells peers where that file is open: in which process, under
+which number, on which host (the kernel's boot id) and by what random name.  Who may open it there, finds the name as
+it was told and the file sealed against another size, maps it and writes by copying (`nixl_stripes`); everybody else
+writes as before.  The name is told to peers alone, so a number that means something else there opens nothing.
+
+A mapping keeps the memory, whatever becomes of the process that made it: a copy into what its owner has given up does
+no harm.  The file goes with the last who has it, so a process that is killed leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import secrets
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import MemoryRegion, PeerId
+from .device_maps import HOST, this_host
+from .endpoint import RegionEntry
+
+Bytes = npt.NDArray[np.uint8]
+#: process, its descriptor, where in the file, the file's random name
+_PLACE = struct.Struct("<IIQ16s")
+_NAME = "kvproto-"
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_made: WeakValueDictionary[int, SharedMemory] = WeakValueDictionary()
+
+
+class SharedMemory:
+    """`nbytes` of zeros that peers on this host can map, as long as this object lives; `view` may outlive it.
+
+    Raises OSError where there is no such memory, or not as much.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes, self.name = nbytes, secrets.token_bytes(16)
+        self.fd = os.memfd_create(_NAME + self.name.hex(), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, nbytes)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
+        self.view = mmap.mmap(self.fd, nbytes)
+        self.addr = int(np.frombuffer(self.view, np.uint8).ctypes.data)
+        _made[self.addr] = self
+
+    def __del__(self) -> None:
+        if "fd" in vars(self):
+            os.close(self.fd)
+
+
+def share(region: MemoryRegion) -> bytes:
+    """What a peer on this host maps the region with; empty: it cannot."""
+    for addr, memory in list(_made.items()) if region.kind == "DRAM" and this_host() else ():
+        if addr <= region.addr and region.addr + region.nbytes <= addr + memory.nbytes:
+            return this_host() + _PLACE.pack(os.getpid(), memory.fd, region.addr - addr, memory.name)
+    return b""
+
+
+class _Mapped(NamedTuple):
+    """A region of a peer: where it lies there, what it told of itself, and its bytes here."""
+
+    addr: int
+    share: bytes
+    here: Bytes
+
+
+class HostMaps:
+    """What is mapped of peers' host memory; of one transport. `open` and `close` from any thread, a peer at a time."""
+
+    def __init__(self) -> None:
+        self._of: dict[PeerId, tuple[_Mapped, ...]] = {}
+
+    def open(self, peer: PeerId, regions: Sequence[RegionEntry]) -> None:
+        """Map what can be of these, which are all that the peer has; what is mapped already stays so."""
+        known = {(each.addr, each.here.size, each.share): each for each in self._of.get(peer, ())}
+        wanted = [region for region in regions if region.kind == "DRAM" and region.share]
+        found = [known.get((each.addr, each.nbytes, each.share)) or _mapped(each) for each in wanted]
+        self._of[peer] = tuple(each for each in found if each is not None)
+
+    def find(self, peer: PeerId, addr: int, nbytes: int) -> Bytes | None:
+        """These bytes of the peer's, here: they stay mapped as long as the array lives; None: they are not mapped."""
+        for each in self._of.get(peer, ()):
+            first = addr - each.addr
+            if first >= 0 and first + nbytes <= each.here.size:
+                return each.here[first : first + nbytes]
+        return None
+
+    def close(self, peer: PeerId) -> None:
+        """Let go of what is mapped of this peer."""
+        self._of.pop(peer, None)
+
+
+def _mapped(region: RegionEntry) -> _Mapped | None:
+    """The region as it is here; None: it is of another host, or of no file that is what it was told to be."""
+    if len(region.share) != HOST + _PLACE.size or region.share[:HOST] != this_host():
+        return None
+    process, number, first, name = _PLACE.unpack(region.share[HOST:])
+    try:
+        file = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        # asked of what was opened, not of the path: a number may come to mean another file at any time
+        told = str(Path(f"/proc/self/fd/{file}").readlink()).startswith(f"/memfd:{_NAME}{name.hex()}")
+        sealed = told and fcntl.fcntl(file, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+        if not sealed or first + region.nbytes > os.fstat(file).st_size:
+            return None
+        whole = np.frombuffer(mmap.mmap(file, first + region.nbytes), np.uint8)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return _Mapped(region.addr, region.share, whole[first:])
