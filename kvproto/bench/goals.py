@@ -73,7 +73,7 @@ def _pipeline(rows: list[MeasuredRow], command: str) -> Iterator[Goal]:
     pinned = [row for row in rows if row.get("staging") == "pinned" and row["rooms"] > 1]
     if pinned:
         most = max(pinned, key=lambda row: float(row["gbs"]))
-        told = _listed((f"{row['workers']} workers", f"{row['gbs']:.1f}") for row in pinned)
+        told = _listed((f"{row['workers']} workers{', mapped' * bool(row.get('maps'))}", f"{row['gbs']:.1f}") for row in pinned)
         yield Goal(
             f"staging in pinned memory, between processes of one host: {PINNED} GB/s", f"{_pair(most)}: {told}",
             _listed((f"one write by {row['workers']}", f"{row['bulk_gbs']:.1f}") for row in pinned),

@@ -66,7 +66,8 @@ class Case:
     workers: int = WORKERS
     #: how parts travel (`Settings.route`); of `what` "slice": page to page
     route: Route = "staged"
-    #: kernels may store into the peer's pages, where the transport has them mapped (`kvproto.engine.mapped_pages`)
+    #: memory of the peer may be mapped: its pages, for kernels (`kvproto.engine.mapped_pages`), and its ring on the host,
+    #: for the workers (`kvproto.io.transports.host_memory`)
     maps: bool = False
     #: pages follow one another, as in a cache that nothing has been freed of
     fresh: bool = False
@@ -89,6 +90,9 @@ SHAPES = {
     "4-2w": PipelineShape(4, 2, (0, 1, 2, 3), (2, 0)),
     "2-4w": PipelineShape(2, 4, (0, 1), (1, 2, 0, 3)),
     "4-1w": PipelineShape(4, 1, (0, 1, 2, 0), (3,)),
+    "1-1s": PipelineShape(1, 1, (0,), (0,)),
+    "1-2s": PipelineShape(1, 2, (0,), (0, 0)),
+    "2-1s": PipelineShape(2, 1, (0, 0), (0,)),
     "tiny": PipelineShape(1, 2, (0,), (1, 1), layers=2, heads=4, dim=16),
 }
 
@@ -120,8 +124,9 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
         pairs = [(size, size >> cut) for size in (64, 256, 1024) for cut in range(7) if size >> cut >= 4]
         return [Case("one", size, chunk, repeats=repeats) for size, chunk in pairs]
     if what == "pinned":
-        some = Case("many", 1024, 64, rooms=4, repeats=5, ring=1024, staging="pinned", beside=True)
+        some = Case("many", 1024, 64, rooms=4, repeats=5, ring=1024, staging="pinned", beside=True, maps=True)
         rows = [replace(some, workers=workers) for workers in (8, 1, 4, 2)]
+        rows.append(replace(some, maps=False))
         return rows + [replace(some, what="one", size=256, chunk=chunk, rooms=1, ring=0) for chunk in (16, 64)]
     parts = max(SHAPES[name].prefill, SHAPES[name].decode)  # of a chunk: with more of them, larger chunks
     sizes = ((64, 16), (64, 32), (256, 32), (256, 64), (1024, 64), (1024, 128))

@@ -55,7 +55,8 @@ def case(row: MeasuredRow) -> str:
     """What a row of a pipeline moves."""
     if row["what"] == "slice":
         return "slices, " + (f"at most {row['max_descs']} a write" if row["max_descs"] else "as endpoints do it")
-    pinned = f", pinned, {row['workers']} workers" if row.get("staging") == "pinned" and "workers" in row else ""
+    shared = ", mapped" if row.get("maps") else ""
+    pinned = f", pinned{shared}, {row['workers']} workers" if row.get("staging") == "pinned" and "workers" in row else ""
     return ("one room" if row["rooms"] == 1 else f"{row['rooms']} rooms") + pinned
 
 
