@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from kvproto.bench.kernel_tables import Run
-from kvproto.bench.tables import MeasuredRow, markdown
+from kvproto.bench.tables import MeasuredRow, markdown, workers
 
 #: MiB of a room alone, and what it should reach of its bulk write
 ALONE = ((64, 0.6), (256, 0.85), (1024, 0.85))
@@ -73,10 +73,10 @@ def _pipeline(rows: list[MeasuredRow], command: str) -> Iterator[Goal]:
     pinned = [row for row in rows if row.get("staging") == "pinned" and row["rooms"] > 1]
     if pinned:
         most = max(pinned, key=lambda row: float(row["gbs"]))
-        told = _listed((f"{row['workers']} workers{', mapped' * bool(row.get('maps'))}", f"{row['gbs']:.1f}") for row in pinned)
+        told = _listed((workers(row), f"{row['gbs']:.1f}") for row in pinned)
         yield Goal(
             f"staging in pinned memory, between processes of one host: {PINNED} GB/s", f"{_pair(most)}: {told}",
-            _listed((f"one write by {row['workers']}", f"{row['bulk_gbs']:.1f}") for row in pinned),
+            _listed((f"one write by {workers(row)}", f"{row['bulk_gbs']:.1f}") for row in pinned),
             most["gbs"] >= PINNED, command,
         )  # fmt: skip
 

@@ -66,8 +66,8 @@ class Case:
     workers: int = WORKERS
     #: how parts travel (`Settings.route`); of `what` "slice": page to page
     route: Route = "staged"
-    #: memory of the peer may be mapped: its pages, for kernels (`kvproto.engine.mapped_pages`), and its ring on the host,
-    #: for the workers (`kvproto.io.transports.host_memory`)
+    #: memory of the peer may be mapped, where the transport has it: its pages for kernels
+    #: (`kvproto.engine.mapped_pages`), its ring on the host for the workers (`kvproto.io.transports.host_memory`)
     maps: bool = False
     #: pages follow one another, as in a cache that nothing has been freed of
     fresh: bool = False

@@ -51,12 +51,16 @@ def pipeline(rows: Sequence[MeasuredRow]) -> str:
     return markdown(head, cells) + wrong(rows)
 
 
+def workers(row: MeasuredRow) -> str:
+    """Who carries a write from host memory to host memory."""
+    return f"{row['workers']} workers" + (", mapped" if row.get("maps") else "")
+
+
 def case(row: MeasuredRow) -> str:
     """What a row of a pipeline moves."""
     if row["what"] == "slice":
         return "slices, " + (f"at most {row['max_descs']} a write" if row["max_descs"] else "as endpoints do it")
-    shared = ", mapped" if row.get("maps") else ""
-    pinned = f", pinned{shared}, {row['workers']} workers" if row.get("staging") == "pinned" and "workers" in row else ""
+    pinned = f", pinned, {workers(row)}" if row.get("staging") == "pinned" and "workers" in row else ""
     return ("one room" if row["rooms"] == 1 else f"{row['rooms']} rooms") + pinned
 
 
