@@ -169,7 +169,7 @@ def test_goals_stand_beside_what_was_measured_and_its_floor() -> None:
         "a room of 64 MiB alone": ("1->1 0.65 (mapped)", "1->1 0.90", "yes"),
         "a room of 256 MiB alone": ("1->1 0.80 (mapped)", "1->1 0.90", "**no**"),
         "staging in pinned memory, between processes of one host":
-            ("1->1: 8 workers 21.0", "one write by 8 25.0", "yes"),
+            ("1->1: 8 workers 21.0", "one write by 8 workers 25.0", "yes"),
         "after a forward": ("1024 tokens, 4 groups, mapped +0.40 ms", "1024 +0.25 ms", "**no**"),
         "the grid": ("30.0 to 30 times as fast, 2 cells", "the descriptors", "yes"),
         "produced to posted, 64 rooms, without the gather": ("30 / 90 / 300", "", "yes"),

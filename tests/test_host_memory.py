@@ -109,10 +109,19 @@ CHANGED: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
 def test_what_is_not_as_it_is_told_is_not_mapped(change: Callable[[bytes], bytes]) -> None:
-    entry = region_of(SharedMemory(NBYTES))
+    memory = SharedMemory(NBYTES)
+    entry = region_of(memory)
     told = RegionEntry(entry.index, entry.addr, entry.nbytes, "DRAM", 0, change(entry.share))
-    assert found(told) is None
+    assert found(entry) is not None and found(told) is None
+
+
+def test_what_is_said_to_be_a_device_s_or_longer_than_its_file_is_not_mapped() -> None:
+    memory = SharedMemory(NBYTES)
+    entry, last = region_of(memory), region_of(memory, NBYTES - 1)
     assert found(RegionEntry(entry.index, entry.addr, entry.nbytes, "VRAM", 0, entry.share)) is None
+    assert found(RegionEntry(entry.index, entry.addr, entry.nbytes + 1, "DRAM", 0, entry.share)) is None
+    assert found(last) is not None
+    assert found(RegionEntry(last.index, last.addr, 2, "DRAM", 0, last.share)) is None
 
 
 def test_a_file_that_could_become_shorter_is_not_mapped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ from kvproto.io.transports.base import (
     WritePart,
 )
 from kvproto.io.transports.endpoint import decode, encode
+from kvproto.io.transports.host_memory import SharedMemory
 from kvproto.io.transports.nixl import MAX_TAG, NixlTransport
 from kvproto.io.transports.regions import bulk
 from kvproto.testing.transport_contract import Ends, TransportContract
@@ -542,6 +543,44 @@ def test_a_worker_does_one_thing_after_the_other(library: Library, monkeypatch: 
     assert sorted(name for name, _ in library.called("postXferReq")) == ["w-0", "w-1"]
     world.writer.close(drain_s=0.0)
     assert len(library.called("postXferReq")) == 2, "what has not begun does not begin any more"
+
+
+@pytest.mark.parametrize("maps", [True, False])
+def test_workers_copy_by_themselves_where_the_peer_s_memory_is_mapped(
+    library: Library, monkeypatch: pytest.MonkeyPatch, maps: bool
+) -> None:  # fmt: skip
+    monkeypatch.setattr(nixl_stripes, "GRAIN", 16)
+    monkeypatch.setattr(nixl_stripes, "PAGE", 4)
+    world, shared = World(library, workers=2, maps=maps), SharedMemory(2 * SIZE)
+    far = np.frombuffer(shared.view, np.uint8)
+    world.reader.register(shared.addr, 2 * SIZE)
+    world.writer.connect(world.reader.endpoint())
+    world.near[:] = np.arange(SIZE) % 251
+    library.calls.clear()
+    world.writer.write(world.peer, world.region, world.writer.remote(world.peer, 1), bulk(10, SIZE, SIZE - 10), b"tag")
+    wait(lambda: (world.writer.poll(), not world.writer.busy())[1], "the write")
+    assert not far[:SIZE].any() and not far[2 * SIZE - 10 :].any()
+    assert far[SIZE : 2 * SIZE - 10].tolist() == [at % 251 for at in range(10, SIZE)]
+    assert {name for name, _ in library.called("postXferReq")} == ({"w"} if maps else {"w", "w-0", "w-1"})
+    assert world.reader.poll() == [Arrived(PeerId("w"), b"tag")]
+    region = world.writer.remote(world.peer, 1)
+    world.writer.disconnect(world.peer)
+    assert world.writer._stripes is not None
+    assert world.writer._stripes._maps.find(world.peer, region.addr, 1) is None, "nothing stays mapped of who is gone"
+    world.writer.close()
+
+
+def test_a_copy_that_has_not_begun_when_its_transport_closes_does_not_begin(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    stripes = striped(library, monkeypatch).writer._stripes
+    assert stripes is not None
+    near, far = np.full(8, 7, np.uint8), np.zeros(8, np.uint8)
+    stripes._copy(far[2:6], near.ctypes.data)
+    assert far.tolist() == [0, 0, 7, 7, 7, 7, 0, 0]
+    stripes.close()
+    stripes._copy(far, near.ctypes.data)
+    assert far.tolist() == [0, 0, 7, 7, 7, 7, 0, 0]
 
 
 def test_a_stripe_has_a_grain_at_least_however_many_workers_there_are(

@@ -3,11 +3,13 @@
 Between two processes UCX copies by the kernel (cross-memory attach), which looks each page of the target up: some 4.5
 GB/s a core.  Memory that both have mapped is copied by the processor alone: 6 GB/s a core on the host of an H200 in
 pieces of 1 to 128 MiB, and 10 where the C library stores around the caches, which it does by itself only with more than
-three quarters of the last level's bytes (`glibc.cpu.x86_non_temporal_threshold`); 33 by eight cores.  So a ring on the host lies in a file
-without a name in any directory (`memfd`), and its region tells peers where that file is open: in which process, under
-which number, on which host (the kernel's boot id) and by what random name.  Who may open it there, finds the name as
-it was told and the file sealed against another size, maps it and writes by copying (`nixl_stripes`); everybody else
-writes as before.  The name is told to peers alone, so a number that means something else there opens nothing.
+three quarters of the last level's bytes (`glibc.cpu.x86_non_temporal_threshold`); 33 by eight cores.
+
+So a ring on the host lies in a file without a name in any directory (`memfd`), and its region tells peers where that
+file is open: in which process, under which number, on which host (the kernel's boot id) and by what random name.  Who
+may open it there, finds the name as it was told and the file sealed against another size, maps it and writes by copying
+(`nixl_stripes`); everybody else writes as before.  The name is told to peers alone, so a number that means something
+else there opens nothing.
 
 A mapping keeps the memory, whatever becomes of the process that made it: a copy into what its owner has given up does
 no harm.  The file goes with the last who has it, so a process that is killed leaves nothing behind.
@@ -85,8 +87,7 @@ class HostMaps:
     def open(self, peer: PeerId, regions: Sequence[RegionEntry]) -> None:
         """Map what can be of these, which are all that the peer has; what is mapped already stays so."""
         known = {(each.addr, each.here.size, each.share): each for each in self._of.get(peer, ())}
-        wanted = [region for region in regions if region.kind == "DRAM" and region.share]
-        found = [known.get((each.addr, each.nbytes, each.share)) or _mapped(each) for each in wanted]
+        found = [known.get((each.addr, each.nbytes, each.share)) or _mapped(each) for each in regions]
         self._of[peer] = tuple(each for each in found if each is not None)
 
     def find(self, peer: PeerId, addr: int, nbytes: int) -> Bytes | None:
@@ -104,7 +105,7 @@ class HostMaps:
 
 def _mapped(region: RegionEntry) -> _Mapped | None:
     """The region as it is here; None: it is of another host, or of no file that is what it was told to be."""
-    if len(region.share) != HOST + _PLACE.size or region.share[:HOST] != this_host():
+    if region.kind != "DRAM" or len(region.share) != HOST + _PLACE.size or region.share[:HOST] != this_host():
         return None
     process, number, first, name = _PLACE.unpack(region.share[HOST:])
     try:
@@ -113,7 +114,7 @@ def _mapped(region: RegionEntry) -> _Mapped | None:
         return None
     try:
         # asked of what was opened, not of the path: a number may come to mean another file at any time
-        told = str(Path(f"/proc/self/fd/{file}").readlink()).startswith(f"/memfd:{_NAME}{name.hex()}")
+        told = str(Path(f"/proc/self/fd/{file}").readlink()) == f"/memfd:{_NAME}{name.hex()} (deleted)"
         sealed = told and fcntl.fcntl(file, fcntl.F_GET_SEALS) & _SEALS == _SEALS
         if not sealed or first + region.nbytes > os.fstat(file).st_size:
             return None
