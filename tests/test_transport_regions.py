@@ -31,7 +31,7 @@ from kvproto.io.transports.endpoint import (
     decode,
     encode,
 )
-from kvproto.io.transports.regions import RegionTable, as_descs, joined, request
+from kvproto.io.transports.regions import RegionTable, as_descs, joined, remote_table, request
 
 CAPS = TransportCaps("memory", ("DRAM", "VRAM"), 64, 100, 100, True, False)
 PEER = PeerId("peer")
@@ -157,6 +157,14 @@ def test_parts_are_one_request_in_order() -> None:
     assert out.sources == (0, 1)
 
 
+def test_a_request_of_two_parts_has_both() -> None:
+    t, other = table(), RemoteRegion(PEER, 4, 0x8000, 16, "DRAM", 0)
+    parts = [WritePart(t.regions()[0], DST, bulk(0, 1, 8)), WritePart(t.regions()[0], other, bulk(16, 2, 4))]
+    out = request(parts, b"", t, {3: DST, 4: other}, CAPS)
+    assert out.local.tolist() == [[0x1000, 8, 0], [0x1010, 4, 0]]
+    assert out.remote.tolist() == [[0x9001, 8, 0], [0x8002, 4, 0]]
+
+
 def test_a_write_knows_the_kind_of_each_side() -> None:
     t, device = table(), RemoteRegion(PEER, 3, 0x9000, 1000, "VRAM", 2)
     out = request([WritePart(t.regions()[0], device, bulk(0, 0, 1))], b"", t, {3: device}, CAPS)
@@ -241,6 +249,16 @@ def test_an_index_is_never_given_twice_and_every_change_has_a_serial() -> None:
 
 
 # -- endpoints
+
+
+def test_regions_are_told_and_learned_as_they_are() -> None:
+    t = table()
+    t.add(t.plan(0x2000, 8, "VRAM", 3))
+    told = t.entries({1: b"share"})
+    assert told == (RegionEntry(0, 0x1000, 500, "DRAM", 0), RegionEntry(1, 0x2000, 8, "VRAM", 3, b"share"))
+    assert remote_table(PEER, told) == {
+        0: RemoteRegion(PEER, 0, 0x1000, 500, "DRAM", 0), 1: RemoteRegion(PEER, 1, 0x2000, 8, "VRAM", 3),
+    }  # fmt: skip
 
 
 def test_an_endpoint_round_trips() -> None:
