@@ -81,7 +81,7 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver()
-    monkeypatch.setattr(device_maps, "_driver", lambda: made)
+    monkeypatch.setattr(device_maps, "cuda_driver", lambda: made)
     monkeypatch.setattr(device_maps, "this_host", lambda: BOOT)
     return made
 
@@ -180,7 +180,7 @@ def test_memory_without_an_allocation_or_a_handle_or_a_host_is_not_shared(
     with monkeypatch.context() as patch:
         patch.setattr(device_maps, "this_host", lambda: b"")
         assert device_maps.share(inside) == b""
-    monkeypatch.setattr(device_maps, "_driver", lambda: None)
+    monkeypatch.setattr(device_maps, "cuda_driver", lambda: None)
     assert device_maps.share(inside) == b""
     maps = DeviceMaps()
     maps.open(PEER, [region(0, 0, 64)], 0)
@@ -233,7 +233,7 @@ def test_the_driver_is_what_the_system_has_and_takes_handles_by_value(
         return library
 
     monkeypatch.setattr(ctypes, "CDLL", load)
-    found = device_maps._driver.__wrapped__()
+    found = device_maps.cuda_driver.__wrapped__()
     if library is None or not vars(library):
         assert found is None
     else:

@@ -67,7 +67,7 @@ class Case:
     #: how parts travel (`Settings.route`); of `what` "slice": page to page
     route: Route = "staged"
     #: memory of the peer may be mapped, where the transport has it: its pages for kernels
-    #: (`kvproto.engine.mapped_pages`), its ring on the host for the workers (`kvproto.io.transports.host_memory`)
+    #: (`kvproto.engine.mapped_pages`), its ring on the host for a copy engine (`kvproto.io.transports.copy_engine`)
     maps: bool = False
     #: pages follow one another, as in a cache that nothing has been freed of
     fresh: bool = False
@@ -125,8 +125,9 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
         return [Case("one", size, chunk, repeats=repeats) for size, chunk in pairs]
     if what == "pinned":
         some = Case("many", 1024, 64, rooms=4, repeats=5, ring=1024, staging="pinned", beside=True, maps=True)
-        rows = [replace(some, workers=workers) for workers in (8, 1, 4, 2)]
-        rows.append(replace(some, maps=False))
+        rows = [replace(some, workers=0), replace(some, maps=False), replace(some, maps=False, workers=0)]
+        rows += [replace(some, workers=0, chunk=chunk) for chunk in (16, 128)]
+        some = rows[0]
         return rows + [replace(some, what="one", size=256, chunk=chunk, rooms=1, ring=0) for chunk in (16, 64)]
     parts = max(SHAPES[name].prefill, SHAPES[name].decode)  # of a chunk: with more of them, larger chunks
     sizes = ((64, 16), (64, 32), (256, 32), (256, 64), (1024, 64), (1024, 128))

@@ -53,6 +53,8 @@ def pipeline(rows: Sequence[MeasuredRow]) -> str:
 
 def workers(row: MeasuredRow) -> str:
     """Who carries a write from host memory to host memory."""
+    if not row["workers"]:
+        return "copy engine" if row.get("maps") else "one thread"
     return f"{row['workers']} workers" + (", mapped" if row.get("maps") else "")
 
 

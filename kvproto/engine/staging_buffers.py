@@ -58,10 +58,11 @@ class Staging:
         if kind not in get_args(Kind):
             raise ArgumentError(f"staging is 'device' or 'pinned', not {kind!r}")
         self.lane, self.twins = lane, kind == "pinned" and lane.stream is not None
-        self._host = HostBuffer(nbytes, page_locked=self.twins) if kind == "pinned" else None
         new = partial(torch.empty, nbytes, dtype=torch.uint8, device=lane.device)
+        twin = new() if self.twins else None
+        self._host = HostBuffer(nbytes, page_locked=self.twins, twin=twin) if kind == "pinned" else None
         self.wire = self._host.bytes if self._host is not None else new()
-        self.near = new() if self.twins else self.wire
+        self.near = twin if twin is not None else self.wire
         #: bytes of `near`, by the first and how many they are
         self.parts = Parts(self.near)
         self._events = Events()

@@ -10,21 +10,24 @@ from typing import Any
 
 import torch
 
-from kvproto.io.transports.host_memory import SharedMemory
+from kvproto.io.transports.host_memory import SharedMemory, Twin
 
 
 class HostBuffer:
     """`nbytes` of zeros, `bytes` (uint8); they are shared and page-locked as long as this object lives.
 
+    `twin`: as many bytes on a device, which have what is here before a transport reads it, and live as long.
     Raises OSError where there is no such memory, and torch's error if it cannot be locked.
     """
 
-    def __init__(self, nbytes: int, *, page_locked: bool) -> None:
+    def __init__(self, nbytes: int, *, page_locked: bool, twin: torch.Tensor | None = None) -> None:
         self._memory, self._locked = SharedMemory(nbytes), False
         self.bytes = torch.frombuffer(self._memory.view, dtype=torch.uint8)
         if page_locked:
             torch.cuda.check_error(_driver().cudaHostRegister(self.bytes.data_ptr(), nbytes, 0))
             self._locked = True
+        if twin is not None:
+            self._memory.twin = Twin(twin.get_device(), twin.data_ptr())
 
     def __del__(self) -> None:
         if getattr(self, "_locked", False):

@@ -40,7 +40,7 @@ class _Handle(ctypes.Structure):
 
 
 @lru_cache(maxsize=1)
-def _driver() -> Any:
+def cuda_driver() -> Any:
     """The CUDA driver's library; None: there is none."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -60,7 +60,7 @@ def this_host() -> bytes:
 
 
 @contextmanager
-def _on(driver: Any, device: int) -> Iterator[bool]:
+def on_device(driver: Any, device: int) -> Iterator[bool]:
     """Within: the device's context is the thread's; whether it could be had."""
     context = ctypes.c_void_p()
     got = driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
@@ -76,10 +76,10 @@ def _on(driver: Any, device: int) -> Iterator[bool]:
 
 def share(region: MemoryRegion) -> bytes:
     """What a peer on this host opens the region with; empty: it cannot."""
-    driver = _driver() if region.kind == "VRAM" else None
+    driver = cuda_driver() if region.kind == "VRAM" else None
     if driver is None or not this_host():
         return b""
-    with _on(driver, region.dev) as there:
+    with on_device(driver, region.dev) as there:
         whole = _allocation(driver, region.addr) if there else None
         handle = _Handle()
         if whole is None or driver.cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(whole[0])) != 0:
@@ -111,7 +111,7 @@ class DeviceMaps:
         """
         self._addresses.pop(peer, None)
         self._why.pop(peer, None)
-        driver, found = _driver(), dict[int, int]()
+        driver, found = cuda_driver(), dict[int, int]()
         whole = [each for each in regions if each.kind == "VRAM"]
         shared = [each for each in whole if len(each.share) == HOST + HANDLE + OFFSET]
         if len(shared) < len(whole):
@@ -121,7 +121,7 @@ class DeviceMaps:
             return
         opened = self._opened.setdefault(peer, {})
         device = self._device.setdefault(peer, device)
-        with _on(driver, device) as there:
+        with on_device(driver, device) as there:
             for each in shared if there else ():
                 address, why = self._open(driver, opened, each)
                 if address:
@@ -141,7 +141,7 @@ class DeviceMaps:
 
     def close(self, peer: PeerId) -> None:
         """Let go of all that is mapped of this peer, in a while; nothing may be storing there."""
-        driver, opened = _driver(), self._opened.pop(peer, {})
+        driver, opened = cuda_driver(), self._opened.pop(peer, {})
         self._addresses.pop(peer, None)
         self._why.pop(peer, None)
         device = self._device.pop(peer, 0)
@@ -175,6 +175,6 @@ class DeviceMaps:
 
 
 def _unmap(driver: Any, device: int, opened: Sequence[int]) -> None:
-    with _on(driver, device) as there:
+    with on_device(driver, device) as there:
         for base in opened if there else ():
             driver.cuIpcCloseMemHandle(ctypes.c_uint64(base))

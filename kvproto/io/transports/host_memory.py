@@ -5,6 +5,9 @@ GB/s a core.  Memory that both have mapped is copied by the processor alone: 6 G
 pieces of 1 to 128 MiB, and 10 where the C library stores around the caches, which it does by itself only with more than
 three quarters of the last level's bytes (`glibc.cpu.x86_non_temporal_threshold`); 33 by eight cores.
 
+A region whose bytes lie on a device as well says where (`Twin`): what carries them by a copy engine starts there
+(`copy_engine`).
+
 So a ring on the host lies in a file without a name in any directory (`memfd`), and its region tells peers where that
 file is open: in which process, under which number, on which host (the kernel's boot id) and by what random name.  Who
 may open it there, finds the name as it was told and the file sealed against another size, maps it and writes by copying
@@ -22,8 +25,9 @@ import mmap
 import os
 import secrets
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -42,6 +46,13 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _made: WeakValueDictionary[int, SharedMemory] = WeakValueDictionary()
 
 
+class Twin(NamedTuple):
+    """Where the bytes of host memory lie on a device, too."""
+
+    device: int
+    addr: int
+
+
 class SharedMemory:
     """`nbytes` of zeros that peers on this host can map, as long as this object lives; `view` may outlive it.
 
@@ -49,6 +60,8 @@ class SharedMemory:
     """
 
     def __init__(self, nbytes: int) -> None:
+        #: who writes here has written the same there before it lets a transport read
+        self.twin: Twin | None = None
         self.nbytes, self.name = nbytes, secrets.token_bytes(16)
         self.fd = os.memfd_create(_NAME + self.name.hex(), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, nbytes)
@@ -64,10 +77,33 @@ class SharedMemory:
 
 def share(region: MemoryRegion) -> bytes:
     """What a peer on this host maps the region with; empty: it cannot."""
-    for addr, memory in list(_made.items()) if region.kind == "DRAM" and this_host() else ():
+    memory = _memory(region) if this_host() else None
+    if memory is None:
+        return b""
+    return this_host() + _PLACE.pack(os.getpid(), memory.fd, region.addr - memory.addr, memory.name)
+
+
+def twin(region: MemoryRegion) -> Twin | None:
+    """Where the region's bytes lie on a device, too."""
+    memory = _memory(region)
+    if memory is None or memory.twin is None:
+        return None
+    return Twin(memory.twin.device, memory.twin.addr + region.addr - memory.addr)
+
+
+def _memory(region: MemoryRegion) -> SharedMemory | None:
+    """What the region lies in."""
+    for addr, memory in list(_made.items()) if region.kind == "DRAM" else ():
         if addr <= region.addr and region.addr + region.nbytes <= addr + memory.nbytes:
-            return this_host() + _PLACE.pack(os.getpid(), memory.fd, region.addr - addr, memory.name)
-    return b""
+            return memory
+    return None
+
+
+class Part(NamedTuple):
+    """Bytes of a peer as they are mapped here, and what keeps them page-locked, if anything does."""
+
+    here: Bytes
+    lock: object | None
 
 
 class _Mapped(NamedTuple):
@@ -76,34 +112,42 @@ class _Mapped(NamedTuple):
     addr: int
     share: bytes
     here: Bytes
+    lock: object | None
+
+
+Lock = Callable[[Bytes], object | None]
+"""Page-locks what was mapped as long as what it returns lives; None: it does not."""
 
 
 class HostMaps:
     """What is mapped of peers' host memory; of one transport. `open` and `close` from any thread, a peer at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock: Lock = lambda _: None) -> None:
         self._of: dict[PeerId, tuple[_Mapped, ...]] = {}
+        self._lock = lock
 
     def open(self, peer: PeerId, regions: Sequence[RegionEntry]) -> None:
         """Map what can be of these, which are all that the peer has; what is mapped already stays so."""
         known = {(each.addr, each.here.size, each.share): each for each in self._of.get(peer, ())}
-        found = [known.get((each.addr, each.nbytes, each.share)) or _mapped(each) for each in regions]
+        found = [known.get((each.addr, each.nbytes, each.share)) or _mapped(each, self._lock) for each in regions]
         self._of[peer] = tuple(each for each in found if each is not None)
 
-    def find(self, peer: PeerId, addr: int, nbytes: int) -> Bytes | None:
-        """These bytes of the peer's, here: they stay mapped as long as the array lives; None: they are not mapped."""
+    def find(self, peer: PeerId, addr: int, nbytes: int) -> Part | None:
+        """These bytes of the peer's, here: they stay mapped as long as the part lives; None: they are not mapped."""
         for each in self._of.get(peer, ()):
             first = addr - each.addr
             if first >= 0 and first + nbytes <= each.here.size:
-                return each.here[first : first + nbytes]
+                return Part(each.here[first : first + nbytes], each.lock)
         return None
 
     def close(self, peer: PeerId) -> None:
-        """Let go of what is mapped of this peer."""
-        self._of.pop(peer, None)
+        """Let go of what is mapped of this peer; what is page-locked on a thread, since the driver takes its time."""
+        gone = list(self._of.pop(peer, ()))
+        if any(each.lock is not None for each in gone):
+            Thread(target=gone.clear, daemon=True).start()
 
 
-def _mapped(region: RegionEntry) -> _Mapped | None:
+def _mapped(region: RegionEntry, lock: Lock) -> _Mapped | None:
     """The region as it is here; None: it is of another host, or of no file that is what it was told to be."""
     if region.kind != "DRAM" or len(region.share) != HOST + _PLACE.size or region.share[:HOST] != this_host():
         return None
@@ -123,4 +167,4 @@ def _mapped(region: RegionEntry) -> _Mapped | None:
         return None
     finally:
         os.close(file)
-    return _Mapped(region.addr, region.share, whole[first:])
+    return _Mapped(region.addr, region.share, whole[first:], lock(whole))

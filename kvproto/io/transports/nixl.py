@@ -121,7 +121,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
 
         try:
             agent = new_agent(name)
-            self._stripes = nixl_stripes.make(workers, new_agent, self._nixl, name)
+            self._stripes = nixl_stripes.make(workers, new_agent, self._nixl, name, maps=maps)
         except refusals as error:
             raise BackendUnavailable(f"NIXL's UCX backend does not start here: {error!r}") from error
         mems = agent.get_backend_mem_types("UCX")
@@ -236,8 +236,10 @@ class NixlTransport(WriteRecords[_NixlWrite]):
 
     def _draft(self, draft: WriteDraft) -> int | Fault | None:
         """NIXL's handle, or why there cannot be one; None: it goes in stripes."""
-        if self._stripes is not None and self._stripes.takes(draft.request):
-            return None
+        striped = self._stripes is not None and self._stripes.takes(draft.peer, draft.request)
+        return None if striped else self._handle(draft)
+
+    def _handle(self, draft: WriteDraft) -> int | Fault:
         try:
             return self._make(self._raw, draft.peer, draft.request, draft.tag)
         except self._errors as error:
@@ -258,7 +260,9 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             assert self._stripes is not None
             write = _NixlWrite(handle, draft.peer, draft.request, 0)
             write.striped = self._stripes.start(draft.peer, draft.request, draft.tag)
-            return write
+            if write.striped is not None:
+                return write
+            made = self._handle(draft)
         if isinstance(made, Fault):
             return _NixlWrite(handle, draft.peer, draft.request, 0, made)
         return self._start(self._raw, _NixlWrite(handle, draft.peer, draft.request, made))

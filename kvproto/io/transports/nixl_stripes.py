@@ -6,7 +6,9 @@ carried 10 GB/s there, four 16, and eight 21, of eight cores.  So a write of tha
 page goes in stripes to workers, each a thread with an agent of its own, and when all of these are over the last page
 goes by the transport's own agent, with the tag.  The loop that posts copies nothing, and goes on.
 
-Memory that the peer shares (`host_memory`) is mapped here, and a worker copies its stripe there by itself.
+Memory that the peer shares (`host_memory`) is mapped here, and a worker copies its stripe there by itself.  If what is
+written lies on a device as well, a copy engine takes all of it at once (`copy_engine`), whether there are workers or
+none.
 
 A worker's agent writes and is never written to.  Who it is need not be told to anybody: it has our regions, and knows
 peers by what they say of themselves.
@@ -17,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 from typing import Any
@@ -26,8 +28,9 @@ import msgspec
 import numpy as np
 
 from .base import MemoryRegion, PeerId
+from .copy_engine import LEAST, CopyEngine, EngineCopy
 from .endpoint import InstanceDescription
-from .host_memory import Bytes, HostMaps
+from .host_memory import Bytes, HostMaps, Part
 from .regions import Request
 
 #: as many as carried most on a host of eight cores
@@ -45,7 +48,7 @@ class StripedWrite:
 
     __slots__ = ("_stripes", "tag", "tail")
 
-    def __init__(self, stripes: list[Future[None]], tail: Request, tag: bytes) -> None:
+    def __init__(self, stripes: Sequence[Future[None] | EngineCopy], tail: Request, tag: bytes) -> None:
         self._stripes, self.tail, self.tag = stripes, tail, tag
 
     def over(self) -> bool:
@@ -62,7 +65,8 @@ class Stripes:
 
     def __init__(self, agents: list[Any], bindings: Any) -> None:
         """`agents`: NIXL's, each of a name that nobody else has, with a backend; `bindings`: NIXL's."""
-        self._maps = HostMaps()
+        self._engine = CopyEngine()
+        self._maps = HostMaps(self._engine.lock)
         self._agents, self._nixl, self._closed = agents, bindings, Event()
         self._workers = [ThreadPoolExecutor(1, thread_name_prefix="kvproto-stripes") for _ in agents]
         self._regs: dict[int, list[Any]] = {}
@@ -72,9 +76,11 @@ class Stripes:
         if region.kind == "DRAM":
             row = [(region.addr, region.nbytes, region.dev, "")]
             self._regs[region.index] = [agent.register_memory(row, region.kind) for agent in self._agents]
+        self._engine.attach(region)
 
     def detach(self, region: MemoryRegion) -> None:
         """The same."""
+        self._engine.detach(region)
         for agent, reg in zip(self._agents, self._regs.pop(region.index, ()), strict=False):
             agent.deregister_memory(reg)
 
@@ -82,7 +88,7 @@ class Stripes:
         """Any thread: what a peer says of itself, which the transport's own agent has taken; raises NIXL's error."""
         for agent in self._agents:
             agent.add_remote_agent(new.blob)
-        if maps:
+        if maps and (self._agents or self._engine):
             self._maps.open(PeerId(new.instance), new.regions)
 
     def unlink(self, peer: PeerId, errors: tuple[type[Exception], ...]) -> None:
@@ -92,24 +98,36 @@ class Stripes:
                 agent.remove_remote_agent(peer)
         self._maps.close(peer)
 
-    def takes(self, request: Request) -> bool:
-        """Whether it is cut."""
-        kinds = request.local_kind == request.remote_kind == "DRAM"
-        return kinds and request.count == 1 and int(request.local[0, 1]) >= 2 * GRAIN + PAGE
+    def takes(self, peer: PeerId, request: Request) -> bool:
+        """Whether it does not go by the transport's own agent as it is."""
+        if request.count != 1 or not (self._agents or self._engine) or not _on_hosts(request):
+            return False
+        source, nbytes, _ = request.local[0].tolist()
+        large = nbytes >= 2 * GRAIN + PAGE and bool(self._agents)
+        return large or (nbytes >= LEAST and self._engine.takes(source, self._there(peer, request)))
 
-    def start(self, peer: PeerId, request: Request, tag: bytes) -> StripedWrite:
-        """Have the workers begin."""
-        most = (int(request.local[0, 1]) - 1) // PAGE  # so that something is left for the end
+    def start(self, peer: PeerId, request: Request, tag: bytes) -> StripedWrite | None:
+        """Have the copy engine begin, or the workers; None: neither can."""
+        (source, nbytes, _), there = request.local[0].tolist(), self._there(peer, request)
+        most = (nbytes - 1) // PAGE  # so that something is left for the end
+        tail = _part(request, most * PAGE, nbytes)
+        if there is not None:
+            whole = self._engine.start(source, Part(there.here[: most * PAGE], there.lock))
+            if whole is not None:
+                return StripedWrite([whole], tail, tag)
         count = min(len(self._agents), most * PAGE // GRAIN)
-        cuts = [most * at // count * PAGE for at in range(count + 1)]
-        target, nbytes, _ = request.remote[0].tolist()
-        here = self._maps.find(peer, target, nbytes)
+        cuts = [most * at // count * PAGE for at in range(count + 1)] if count else []
         stripes = [
-            worker.submit(self._carry, agent, peer, _part(request, first, end)) if here is None
-            else worker.submit(self._copy, here[first:end], int(request.local[0, 0]) + first)
+            worker.submit(self._carry, agent, peer, _part(request, first, end)) if there is None
+            else worker.submit(self._copy, there.here[first:end], source + first)
             for worker, agent, first, end in zip(self._workers, self._agents, cuts, cuts[1:], strict=False)
         ]  # fmt: skip
-        return StripedWrite(stripes, _part(request, cuts[-1], int(request.local[0, 1])), tag)
+        return StripedWrite(stripes, tail, tag) if stripes else None
+
+    def _there(self, peer: PeerId, request: Request) -> Part | None:
+        """Where it goes, if that is mapped here."""
+        target, nbytes, _ = request.remote[0].tolist()
+        return self._maps.find(peer, target, nbytes)
 
     def _carry(self, agent: Any, peer: PeerId, request: Request) -> None:
         """On a worker's thread: one stripe, to its end."""
@@ -133,15 +151,20 @@ class Stripes:
     def close(self) -> None:
         """Stop what is in flight."""
         self._closed.set()
+        self._engine.close()
         for worker in self._workers:
             worker.shutdown()
         self._agents.clear()
         self._regs.clear()
 
 
-def make(agents: int, one: Callable[[str], Any], bindings: Any, name: str) -> Stripes | None:
-    """So many workers of the transport of this name, each with the agent that `one` makes; None for none."""
-    return Stripes([one(f"{name}-{at}") for at in range(agents)], bindings) if agents else None
+def make(agents: int, one: Callable[[str], Any], bindings: Any, name: str, *, maps: bool) -> Stripes | None:
+    """So many workers of the transport of this name, each with the agent that `one` makes; None: it can do without."""
+    return Stripes([one(f"{name}-{at}") for at in range(agents)], bindings) if agents or maps else None
+
+
+def _on_hosts(request: Request) -> bool:
+    return request.local_kind == request.remote_kind == "DRAM"
 
 
 def _part(request: Request, first: int, end: int) -> Request:

@@ -1,0 +1,144 @@
+"""Writes into host memory that a peer shares, carried by a device's copy engine instead of a processor.
+
+What lies in a staging buffer in pinned memory lies on the device too, in the buffer's twin
+(`kvproto.engine.staging_buffers`).  Where a peer's ring is mapped into this process (`host_memory`) and page-locked
+here as well, one asynchronous copy carries bytes from the twin straight into the ring, at the rate of the bus; cores,
+which carry some 6 GB/s each from host to host, have nothing to do, and the thread that posts goes on.
+
+Whoever posts a write knows that the bytes are in the buffer, hence in the twin, and keeps both until the write is over.
+So a copy waits for nothing, and only one stream is needed.  Page-locking takes the driver a while (it looks at every
+page), and so does the end of it: both are done on the threads that wire peers up and let go of them.
+
+Nothing here raises where something cannot be had: then a write goes another way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from . import host_memory
+from .base import MemoryRegion
+from .device_maps import cuda_driver, on_device
+from .host_memory import Bytes, Part
+
+#: bytes from which a copy engine is worth its start, some 20 us
+LEAST = 1 << 18
+_NOT_READY = 600
+#: cudaHostRegister's "for every context", a stream that does not wait for the default one, an event without a time
+_PORTABLE, _NON_BLOCKING, _NO_TIMING = 1, 1, 2
+
+
+class PageLock:
+    """Bytes stay page-locked, and mapped, as long as this object lives."""
+
+    def __init__(self, whole: Bytes, device: int) -> None:
+        self._whole, self._device = whole, device
+
+    def __del__(self) -> None:
+        with on_device(cuda_driver(), self._device) as there:
+            if there:
+                cuda_driver().cuMemHostUnregister(ctypes.c_void_p(self._whole.ctypes.data))
+
+
+class EngineCopy:
+    """A copy under way, as a stripe is (`nixl_stripes`); it keeps what it writes into page-locked."""
+
+    def __init__(self, event: ctypes.c_void_p, to: Part) -> None:
+        self._event, self._to, self._code = event, to, _NOT_READY
+
+    def done(self) -> bool:
+        """Whether it moves no byte any more."""
+        if self._code == _NOT_READY:
+            self._code = cuda_driver().cuEventQuery(self._event)
+            if self._code != _NOT_READY:
+                cuda_driver().cuEventDestroy_v2(self._event)
+        return self._code != _NOT_READY
+
+    def exception(self) -> BaseException | None:
+        """What went wrong with it."""
+        return OSError(f"the device's copy failed (CUresult {self._code})") if self._code else None
+
+
+class CopyEngine:
+    """The copies of one transport, of all its regions that have twins; these are on one device."""
+
+    def __init__(self) -> None:
+        #: by index of the region: it, and where its twin begins
+        self._twins: dict[int, tuple[MemoryRegion, int]] = {}
+        #: of which device, and its stream, the driver's number; 0: there is none yet
+        self._device = self._stream = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is anything that it could carry."""
+        return bool(self._twins)
+
+    def attach(self, region: MemoryRegion) -> None:
+        """A region from now on."""
+        twin = host_memory.twin(region) if region.kind == "DRAM" and cuda_driver() is not None else None
+        if twin is None or (self._stream and twin.device != self._device):
+            return
+        self._device, self._stream = twin.device, self._stream or _new_stream(twin.device)
+        if self._stream:
+            self._twins[region.index] = region, twin.addr
+
+    def detach(self, region: MemoryRegion) -> None:
+        """It is one no longer, and nothing is carried of it."""
+        self._twins.pop(region.index, None)
+
+    def lock(self, whole: Bytes) -> PageLock | None:
+        """Any thread: page-lock what was mapped; None: it cannot be, or it is of no use."""
+        if not self:
+            return None
+        with on_device(cuda_driver(), self._device) as there:
+            place = ctypes.c_void_p(whole.ctypes.data), ctypes.c_size_t(whole.size)
+            locked = there and cuda_driver().cuMemHostRegister_v2(*place, _PORTABLE) == 0
+        return PageLock(whole, self._device) if locked else None
+
+    def start(self, source: int, to: Part) -> EngineCopy | None:
+        """Queue the copy of as many bytes as `to` has, from this address on; None: it cannot be."""
+        twin, event = self._twin(source, to.here.size), ctypes.c_void_p()
+        if twin is None or to.lock is None:
+            return None
+        cuda = cuda_driver()
+        with on_device(cuda, self._device) as there:
+            if not there or cuda.cuEventCreate(ctypes.byref(event), _NO_TIMING):
+                return None
+            stream, nbytes = ctypes.c_void_p(self._stream), ctypes.c_size_t(to.here.size)
+            addresses = ctypes.c_uint64(to.here.ctypes.data), ctypes.c_uint64(twin)
+            if cuda.cuMemcpyAsync(*addresses, nbytes, stream) or cuda.cuEventRecord(event, stream):
+                # a copy that was queued without an end that can be seen is waited for: it is some milliseconds
+                cuda.cuStreamSynchronize(stream)
+                cuda.cuEventDestroy_v2(event)
+                return None
+        return EngineCopy(event, to)
+
+    def takes(self, source: int, to: Part | None) -> bool:
+        """Whether a copy from this address on, to there, is for it."""
+        return to is not None and to.lock is not None and self._twin(source, to.here.size) is not None
+
+    def _twin(self, source: int, nbytes: int) -> int | None:
+        for region, addr in self._twins.values():
+            first = source - region.addr
+            if first >= 0 and first + nbytes <= region.nbytes:
+                return addr + first
+        return None
+
+    def close(self) -> None:
+        """Have what is under way end, which takes some milliseconds; nothing is begun any more."""
+        self._twins.clear()
+        if self._stream:
+            with on_device(cuda_driver(), self._device) as there:
+                if there:
+                    cuda_driver().cuStreamSynchronize(ctypes.c_void_p(self._stream))
+                    cuda_driver().cuStreamDestroy_v2(ctypes.c_void_p(self._stream))
+            self._stream = 0
+
+
+def _new_stream(device: int) -> int:
+    """A stream of the device, the driver's number; 0: there is none."""
+    stream = ctypes.c_void_p()
+    with on_device(cuda_driver(), device) as there:
+        made = there and cuda_driver().cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING) == 0
+    return stream.value or 0 if made else 0
+
+
