@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from support.cuda_driver import Contexts
 
 from kvproto.io.transports import device_maps
 from kvproto.io.transports.base import MemoryRegion, PeerId
@@ -21,19 +22,14 @@ PEER, BOOT = PeerId("peer"), b"this-host".ljust(device_maps.HOST)
 SIZE, FAR = 1 << 20, 1 << 40
 
 
-class Driver:
+class Driver(Contexts):
     """The calls of the driver that maps need, over two allocations of a peer's: a handle is an allocation's name."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.whole = {b"one".ljust(HANDLE): FAR, b"two".ljust(HANDLE): FAR + 8 * SIZE}
         self.opened: list[int] = []
         self.closed: list[int] = []
-        #: devices whose context is held, those where it is the thread's, and whether either can be had
-        self.held: list[int] = []
-        self.pushed = 0
-        self.retains = self.pushes = 0
-        #: devices that were asked for a context
-        self.asked: list[int] = []
 
     def cuIpcOpenMemHandle_v2(self, place: Any, handle: Any, _flags: int) -> int:  # noqa: N802
         base = self.whole.get(bytes(handle), 0)
@@ -55,26 +51,6 @@ class Driver:
 
     def cuIpcCloseMemHandle(self, base: ctypes.c_uint64) -> int:  # noqa: N802
         self.closed.append(base.value)
-        return 0
-
-    def cuDevicePrimaryCtxRetain(self, context: Any, device: int) -> int:  # noqa: N802
-        context._obj.value = 77
-        self.asked.append(device)
-        self.held += [device] * (self.retains == 0)
-        return self.retains
-
-    def cuDevicePrimaryCtxRelease_v2(self, device: int) -> int:  # noqa: N802
-        self.held.remove(device)
-        return 0
-
-    def cuCtxPushCurrent_v2(self, context: ctypes.c_void_p) -> int:  # noqa: N802
-        assert context.value == 77 and self.held
-        self.pushed += self.pushes == 0
-        return self.pushes
-
-    def cuCtxPopCurrent_v2(self, _context: Any) -> int:  # noqa: N802
-        assert self.pushed
-        self.pushed -= 1
         return 0
 
 

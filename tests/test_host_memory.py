@@ -39,7 +39,8 @@ def found(entry: RegionEntry) -> Bytes | None:
     """The whole region as who is told of it has it."""
     maps = HostMaps()
     maps.open(PEER, [entry])
-    return maps.find(PEER, entry.addr, entry.nbytes)
+    part = maps.find(PEER, entry.addr, entry.nbytes)
+    return None if part is None else part.here
 
 
 def test_it_is_zeros_and_what_is_stored_into_a_mapping_is_there() -> None:
@@ -59,7 +60,7 @@ def test_a_part_is_found_by_the_addresses_that_its_owner_has() -> None:
     here(memory)[:] = np.arange(NBYTES) % 251
     for first, nbytes in ((0, 1000), (0, 1), (999, 1), (17, 500)):
         part = maps.find(PEER, entry.addr + first, nbytes)
-        assert part is not None and part.tolist() == [(FIRST + first + at) % 251 for at in range(nbytes)]
+        assert part is not None and part.here.tolist() == [(FIRST + first + at) % 251 for at in range(nbytes)]
     for first, nbytes in ((-1, 2), (0, 1001), (999, 2), (1000, 1), (-1000, 1)):
         assert maps.find(PEER, entry.addr + first, nbytes) is None
     assert maps.find(OTHER, entry.addr, 1) is None
@@ -151,7 +152,7 @@ def test_a_newer_table_keeps_what_it_names_and_lets_go_of_the_rest() -> None:
     known = maps.find(PEER, first.addr, NBYTES)
     maps.open(PEER, [first, second])
     again = maps.find(PEER, first.addr, NBYTES)
-    assert known is not None and again is not None and known.ctypes.data == again.ctypes.data
+    assert known is not None and again is not None and known.here.ctypes.data == again.here.ctypes.data
     assert maps.find(PEER, second.addr, NBYTES) is not None
     maps.open(PEER, [second])
     assert maps.find(PEER, first.addr, 1) is None and maps.find(PEER, second.addr, 1) is not None
@@ -176,7 +177,7 @@ def test_what_is_mapped_lasts_as_long_as_somebody_copies_there_and_no_longer() -
     assert mappings() == 1
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
-    part[:] = 3  # its owner has given it up, and nobody is harmed
+    part.here[:] = 3  # its owner has given it up, and nobody is harmed
     assert region_is_gone(entry)
     del part
     assert mappings() == 0

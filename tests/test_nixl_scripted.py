@@ -217,11 +217,12 @@ def test_the_name_of_an_agent_is_text_or_bytes(world: World, monkeypatch: pytest
     assert world.writer.connect(world.reader.endpoint()) == "r"
 
 
-def test_a_peer_is_forgotten_by_every_agent(library: Library) -> None:
+@pytest.mark.parametrize("unwilling", ["w", "w-0"])
+def test_a_peer_is_forgotten_by_every_agent(library: Library, unwilling: str) -> None:
     world = World(library, workers=2)
     assert all(library.agents[name].known.keys() == {"r"} for name in ("w", "w-0", "w-1"))
-    library.agents["w-0"].known.clear()  # it has lost it already, and says so
-    library.agents["w-0"].remove_remote_agent = _refusing(library)  # type: ignore[method-assign]
+    library.agents[unwilling].known.clear()  # it has lost it already, and says so
+    library.agents[unwilling].remove_remote_agent = _refusing(library)  # type: ignore[method-assign]
     world.writer.disconnect(world.peer)
     assert all(library.agents[name].known == {} for name in ("w", "w-0", "w-1"))
     world.writer.close()

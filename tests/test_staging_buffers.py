@@ -27,6 +27,8 @@ class Device(FakeDevice):
         super().__init__()
         self.lane = SlowStreams(self, "P0")
         self.on_host: list[tuple[torch.Tensor, bool]] = []
+        #: what is said to lie on the device too
+        self.twin: torch.Tensor | None = None
         self.waited = 0
 
     def copies(self, _device: torch.device) -> FakeStream:
@@ -41,8 +43,9 @@ class Device(FakeDevice):
         assert device in (self.lane.device, ON_HOST.device)
         return torch.zeros(nbytes, dtype=dtype)
 
-    def host_buffer(self, nbytes: int, *, page_locked: bool) -> Any:
+    def host_buffer(self, nbytes: int, *, page_locked: bool, twin: torch.Tensor | None) -> Any:
         self.on_host.append((torch.zeros(nbytes, dtype=torch.uint8), page_locked))
+        self.twin = twin
         return SimpleNamespace(bytes=self.on_host[-1][0])
 
     def copy(self, to: torch.Tensor, source: torch.Tensor, first: int, last: int, stream: FakeStream) -> None:
@@ -71,6 +74,7 @@ def test_a_gather_is_over_when_its_copy_is_and_the_copy_waits_for_it(device: Dev
     staging = Staging(NBYTES, device.lane, "pinned")
     ((on_host, page_locked),) = device.on_host
     assert staging.twins and staging.wire is on_host and page_locked and staging.near is not staging.wire
+    assert device.twin is staging.near
     ticket = filled(staging, device)
     sent = staging.sent_off(FIRST, LAST, ticket if own else SimpleNamespace(done=lambda: True))
     assert device.ready() == ["P0 data"] and not sent.done()
@@ -103,7 +107,7 @@ def test_one_buffer_is_the_transport_s_and_the_kernels(device: Device, lane: str
     staging = Staging(NBYTES, device.lane if lane == "device" else ON_HOST, kind)
     assert staging.wire is staging.near and not staging.twins
     on_host = [(each is staging.wire, page_locked) for each, page_locked in device.on_host]
-    assert on_host == [(True, False)] * (kind == "pinned")
+    assert on_host == [(True, False)] * (kind == "pinned") and device.twin is None
     assert staging.sent_off(FIRST, LAST, ticket) is ticket
     staging.bring(FIRST, LAST)
     assert device.ready() == ["P0 data"], "nothing is copied"

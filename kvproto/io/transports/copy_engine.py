@@ -15,6 +15,7 @@ Nothing here raises where something cannot be had: then a write goes another way
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 from . import host_memory
 from .base import MemoryRegion
@@ -31,13 +32,13 @@ _PORTABLE, _NON_BLOCKING, _NO_TIMING = 1, 1, 2
 class PageLock:
     """Bytes stay page-locked, and mapped, as long as this object lives."""
 
-    def __init__(self, whole: Bytes, device: int) -> None:
-        self._whole, self._device = whole, device
+    def __init__(self, cuda: Any, whole: Bytes, device: int) -> None:
+        self._cuda, self._whole, self._device = cuda, whole, device
 
     def __del__(self) -> None:
-        with on_device(cuda_driver(), self._device) as there:
+        with on_device(self._cuda, self._device) as there:
             if there:
-                cuda_driver().cuMemHostUnregister(ctypes.c_void_p(self._whole.ctypes.data))
+                self._cuda.cuMemHostUnregister(ctypes.c_void_p(self._whole.ctypes.data))
 
 
 class EngineCopy:
@@ -89,10 +90,11 @@ class CopyEngine:
         """Any thread: page-lock what was mapped; None: it cannot be, or it is of no use."""
         if not self:
             return None
-        with on_device(cuda_driver(), self._device) as there:
+        cuda = cuda_driver()
+        with on_device(cuda, self._device) as there:
             place = ctypes.c_void_p(whole.ctypes.data), ctypes.c_size_t(whole.size)
-            locked = there and cuda_driver().cuMemHostRegister_v2(*place, _PORTABLE) == 0
-        return PageLock(whole, self._device) if locked else None
+            locked = there and cuda.cuMemHostRegister_v2(*place, _PORTABLE) == 0
+        return PageLock(cuda, whole, self._device) if locked else None
 
     def start(self, source: int, to: Part) -> EngineCopy | None:
         """Queue the copy of as many bytes as `to` has, from this address on; None: it cannot be."""

@@ -146,6 +146,10 @@ class HostMaps:
         if any(each.lock is not None for each in gone):
             Thread(target=gone.clear, daemon=True).start()
 
+    def close_all(self) -> None:
+        """Let go of everything; what that takes is waited for."""
+        self._of.clear()
+
 
 def _mapped(region: RegionEntry, lock: Lock) -> _Mapped | None:
     """The region as it is here; None: it is of another host, or of no file that is what it was told to be."""

@@ -228,7 +228,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
     def _unlink(self, link: TransportLink) -> None:
         if self._maps is not None:
             self._maps.close(link.peer)
-        self._agent.remove_remote_agent(link.peer)
+        with contextlib.suppress(*self._errors):  # what it does not let go of goes with the agent
+            self._agent.remove_remote_agent(link.peer)
         if self._stripes is not None:
             self._stripes.unlink(link.peer, self._errors)
 

@@ -149,11 +149,12 @@ class Stripes:
             ctypes.memmove(to.ctypes.data, source, to.size)
 
     def close(self) -> None:
-        """Stop what is in flight."""
+        """Stop what is in flight, and let go of everything."""
         self._closed.set()
         self._engine.close()
         for worker in self._workers:
             worker.shutdown()
+        self._maps.close_all()
         self._agents.clear()
         self._regs.clear()
 
