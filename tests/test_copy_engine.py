@@ -11,7 +11,16 @@ from support.cuda_driver import NOT_READY, Copies
 from support.nixl_library import Library
 
 from kvproto.io.transports import copy_engine, device_maps, nixl, nixl_stripes
-from kvproto.io.transports.base import Arrived, Completed, Failed, Handle, MemoryRegion, PeerId, TransportEvent
+from kvproto.io.transports.base import (
+    Arrived,
+    Completed,
+    Failed,
+    Handle,
+    MemoryRegion,
+    PeerId,
+    TransportEvent,
+    WritePart,
+)
 from kvproto.io.transports.copy_engine import CopyEngine
 from kvproto.io.transports.endpoint import RegionEntry
 from kvproto.io.transports.host_memory import HostMaps, Part, SharedMemory, Twin, share
@@ -294,6 +303,33 @@ def test_a_copy_that_fails_fails_its_write(library: Library, driver: Copies) -> 
     assert writer.posted() == [] and writer.reader.poll() == []
 
 
+def test_what_is_not_for_the_engine_is_made_ready_before_it_is_posted(library: Library, driver: Copies) -> None:
+    writer = Writer(library)
+    part = WritePart(writer.region, writer.writer.remote(writer.peer, 0), bulk(0, 0, 100))
+    assert writer.writer.prepare(writer.peer, [part], b"") is not None and not library.called("createXferReq")
+    driver.refuses["cuMemHostRegister_v2"] = 1
+    library.agents.clear()
+    writer = Writer(library)
+    part = WritePart(writer.region, writer.writer.remote(writer.peer, 0), bulk(0, 0, 100))
+    assert writer.writer.prepare(writer.peer, [part], b"") is not None and library.called("createXferReq")
+
+
+def test_a_region_that_is_given_back_is_not_the_engine_s(library: Library, driver: Copies) -> None:
+    writer = Writer(library)
+    writer.writer.deregister(writer.region)
+    writer.region = writer.writer.register(writer.side.on_device.ctypes.data, NBYTES)
+    writer.write(100)
+    assert writer.posted() == ["w"] and not any(driver.streams.values())
+    assert writer.writer._stripes is not None and not writer.writer._stripes._engine
+
+
+def test_where_there_is_nobody_to_copy_nothing_is_mapped(library: Library, driver: Copies) -> None:
+    driver.refuses["cuStreamCreate"] = 1
+    writer = Writer(library)
+    assert writer.writer._stripes is not None
+    assert writer.writer._stripes._maps.find(writer.peer, writer.far.addr, 1) is None
+
+
 @pytest.mark.parametrize("unmapped", ["no maps", "not locked", "nothing on a device"])
 def test_without_maps_or_locks_or_a_twin_it_is_the_library_s(library: Library, driver: Copies, unmapped: str) -> None:
     driver.refuses["cuMemHostRegister_v2"] = int(unmapped == "not locked")
@@ -311,7 +347,7 @@ def test_nothing_of_a_peer_stays_mapped_or_locked_when_it_or_the_transport_goes(
         assert driver.locked
         if closes:
             writer.writer.close()
-            assert not driver.locked
+            assert not driver.locked and len(driver.streams) == 1, "that of the other one, which was not closed"
         else:
             writer.writer.disconnect(writer.peer)
             wait(lambda: not driver.locked, "the thread that unlocks it")

@@ -7,9 +7,11 @@ import gc
 import mmap
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -181,6 +183,54 @@ def test_what_is_mapped_lasts_as_long_as_somebody_copies_there_and_no_longer() -
     assert region_is_gone(entry)
     del part
     assert mappings() == 0
+
+
+class Lock:
+    """Says on which thread it was let go of."""
+
+    def __init__(self, let_go: list[int]) -> None:
+        self.let_go = let_go
+
+    def __del__(self) -> None:
+        self.let_go.append(threading.get_ident())
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_loop_that_lets_go_of_what_is_locked_does_not_wait_and_nobody_waits_for_what_is_not(
+    monkeypatch: pytest.MonkeyPatch, locked: bool
+) -> None:
+    let_go, threads = list[int](), list[threading.Thread]()
+
+    def thread(*args: Any, **options: Any) -> threading.Thread:
+        threads.append(threading.Thread(*args, **options))
+        return threads[-1]
+
+    monkeypatch.setattr(host_memory, "Thread", thread)
+    both = [SharedMemory(NBYTES) for _ in range(2)]
+    maps = HostMaps(lambda _: Lock(let_go) if locked and not threads else None)
+    maps.open(PEER, [region_of(memory) for memory in both])
+    maps.close(PEER)
+    assert len(threads) == locked and all(thread.daemon for thread in threads), "a process that ends does not wait"
+    for each in threads:
+        each.join(10.0)
+    assert let_go == [each.ident for each in threads for _ in both]
+
+
+def test_a_lock_is_asked_for_the_whole_mapping_and_goes_with_the_end() -> None:
+    let_go, asked = list[int](), list[int]()
+    def lock(whole: Bytes) -> Lock:
+        asked.append(whole.size)
+        return Lock(let_go)
+
+    maps, memory = HostMaps(lock), SharedMemory(NBYTES)
+    entry = region_of(memory, FIRST)
+    maps.open(PEER, [entry])
+    part = maps.find(PEER, entry.addr, 1)
+    assert asked == [NBYTES] and part is not None and part.lock is not None
+    maps.close_all()
+    assert maps.find(PEER, entry.addr, 1) is None and not let_go, "it is still written to"
+    del part
+    assert let_go == [threading.get_ident()]
 
 
 def region_is_gone(entry: RegionEntry) -> bool:

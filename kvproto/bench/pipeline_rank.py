@@ -26,6 +26,7 @@ from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.room import Room
 from kvproto.engine.staging_buffers import Kind
 from kvproto.io.kernels.base import Pool
+from kvproto.io.kernels.host_buffer import HostBuffer
 from kvproto.io.transports import Completed, bulk
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.layout.plan import Plan
@@ -249,11 +250,13 @@ class PipelineRank:
         shares = plan.duties(self.index)
         sizes = [plan.part_bytes(share, tokens) for share in shares]
         if self.source is None or self.source[0].numel() < max(sizes):
-            buffer = seeded_bytes((max(sizes),), 1, self.device)
+            buffer, host = seeded_bytes((max(sizes),), 1, self.device), None
             if self.form.staging == "pinned" and buffer.is_cuda:
-                buffer = buffer.cpu().pin_memory()
-            kind = "VRAM" if buffer.is_cuda else "DRAM"
-            self.source = buffer, transport.register(buffer.data_ptr(), len(buffer), kind, max(buffer.get_device(), 0))
+                host = HostBuffer(len(buffer), page_locked=True, twin=buffer)
+            wire = buffer if host is None else host.bytes.copy_(buffer)
+            kind = "VRAM" if wire.is_cuda else "DRAM"
+            region = transport.register(wire.data_ptr(), len(wire), kind, max(wire.get_device(), 0))
+            self.source = buffer, region, host
         wanted = []
         for share, size in zip(shares, sizes, strict=True):
             peer = data.link_peer[rank.link_of[DECODE, share.reader]]

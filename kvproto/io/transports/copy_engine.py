@@ -75,7 +75,7 @@ class CopyEngine:
 
     def attach(self, region: MemoryRegion) -> None:
         """A region from now on."""
-        twin = host_memory.twin(region) if region.kind == "DRAM" and cuda_driver() is not None else None
+        twin = host_memory.twin(region) if cuda_driver() is not None else None
         if twin is None or (self._stream and twin.device != self._device):
             return
         self._device, self._stream = twin.device, self._stream or _new_stream(twin.device)
@@ -138,9 +138,9 @@ class CopyEngine:
 
 def _new_stream(device: int) -> int:
     """A stream of the device, the driver's number; 0: there is none."""
-    stream = ctypes.c_void_p()
+    stream = ctypes.c_uint64()
     with on_device(cuda_driver(), device) as there:
         made = there and cuda_driver().cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING) == 0
-    return stream.value or 0 if made else 0
+    return stream.value if made else 0
 
 

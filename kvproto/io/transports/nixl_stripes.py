@@ -100,7 +100,7 @@ class Stripes:
 
     def takes(self, peer: PeerId, request: Request) -> bool:
         """Whether it does not go by the transport's own agent as it is."""
-        if request.count != 1 or not (self._agents or self._engine) or not _on_hosts(request):
+        if request.count != 1 or not _on_hosts(request):
             return False
         source, nbytes, _ = request.local[0].tolist()
         large = nbytes >= 2 * GRAIN + PAGE and bool(self._agents)
