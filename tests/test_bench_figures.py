@@ -154,8 +154,9 @@ def test_goals_stand_beside_what_was_measured_and_its_floor() -> None:
     cell = {"pair": "1->1 on 2", "size": 256, "share": 0.8, "bulk_ms": 1.0, "floor_ms": 1.25, "faster": 30.0}
     latency = {"median": 30.0, "p99": 90.0, "p999": 300.0}
     pinned = room(1024, 0.9, rooms=4, staging="pinned", workers=8, bulk_gbs=25.0, gbs=21.0)
+    engine = pinned | {"workers": 0, "maps": True, "bulk_gbs": 55.0, "gbs": 19.0}
     figures = {
-        "pipeline": [room(64, 0.5), room(64, 0.65), room(256, 0.8), pinned],
+        "pipeline": [room(64, 0.5), room(64, 0.65), room(256, 0.8), engine | {"gbs": 30.0}, engine, pinned],
         "layers": [layer, layer | {"groups": 1, "after_ms": 0.2}], "grid": [cell, cell | {"size": 128}],
         "control": {"rows": [{"rooms": 64, "produced to posted, without the gather": latency}],
                     "rooms_a_second": [5000.0], "calls": {"prefill": {"room": 160.0}}},
@@ -169,7 +170,8 @@ def test_goals_stand_beside_what_was_measured_and_its_floor() -> None:
         "a room of 64 MiB alone": ("1->1 0.65 (mapped)", "1->1 0.90", "yes"),
         "a room of 256 MiB alone": ("1->1 0.80 (mapped)", "1->1 0.90", "**no**"),
         "staging in pinned memory, between processes of one host":
-            ("1->1: 8 workers 21.0", "one write by 8 workers 25.0", "yes"),
+            ("1->1 by 8 workers 21.0, 1->1 by copy engine 30.0",
+             "one write by 8 workers 25.0, one write by copy engine 55.0", "yes"),
         "after a forward": ("1024 tokens, 4 groups, mapped +0.40 ms", "1024 +0.25 ms", "**no**"),
         "the grid": ("30.0 to 30 times as fast, 2 cells", "the descriptors", "yes"),
         "produced to posted, 64 rooms, without the gather": ("30 / 90 / 300", "", "yes"),
@@ -179,6 +181,9 @@ def test_goals_stand_beside_what_was_measured_and_its_floor() -> None:
     }  # fmt: skip
     assert any(figure.startswith("0 of 1 cells; least 0.80 (1->1, 256 MiB)") for _, figure, *_ in lines)
     assert goals([]) == ""
+    other = engine | {"pair": "1->2 on 1", "gbs": 19.9}
+    slow = goals([{"bench": "pipeline", "command": "", "figures": [pinned, other]}])
+    assert "1->2 by copy engine 19.9" in slow and "**no**" in slow, "each pair has to reach it"
 
 
 # ---- the plot -------------------------------------------------------------------------------------------------------

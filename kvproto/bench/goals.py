@@ -72,12 +72,13 @@ def _pipeline(rows: list[MeasuredRow], command: str) -> Iterator[Goal]:
         yield Goal(f"rooms of {size} MiB together: {TOGETHER:g} of bulk writes", told, "the bulk write", met, command)
     pinned = [row for row in rows if row.get("staging") == "pinned" and row["rooms"] > 1]
     if pinned:
-        most = max(pinned, key=lambda row: float(row["gbs"]))
-        told = _listed((workers(row), f"{row['gbs']:.1f}") for row in pinned)
+        most = {(_pair(row), workers(row)): row for row in sorted(pinned, key=lambda row: float(row["gbs"]))}
+        writes = {workers(row): row["bulk_gbs"] for row in sorted(pinned, key=lambda row: float(row["bulk_gbs"]))}
         yield Goal(
-            f"staging in pinned memory, between processes of one host: {PINNED} GB/s", f"{_pair(most)}: {told}",
-            _listed((f"one write by {workers(row)}", f"{row['bulk_gbs']:.1f}") for row in pinned),
-            most["gbs"] >= PINNED, command,
+            f"staging in pinned memory, between processes of one host: {PINNED} GB/s",
+            _listed((f"{pair} by {who}", f"{most[pair, who]['gbs']:.1f}") for pair, who in sorted(most)),
+            _listed((f"one write by {who}", f"{writes[who]:.1f}") for who in sorted(writes)),
+            all(row["gbs"] >= PINNED for row in {pair: row for (pair, _), row in most.items()}.values()), command,
         )  # fmt: skip
 
 
