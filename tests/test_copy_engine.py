@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from kvproto.io.transports.base import (
     TransportEvent,
     WritePart,
 )
-from kvproto.io.transports.copy_engine import CopyEngine
+from kvproto.io.transports.copy_engine import CopyEngine, EngineCopy
 from kvproto.io.transports.endpoint import RegionEntry
 from kvproto.io.transports.host_memory import HostMaps, Part, SharedMemory, Twin, share
 from kvproto.io.transports.nixl import NixlTransport
@@ -63,6 +64,13 @@ class World:
         assert part is not None and part.lock is not None
         return part
 
+    def start(self, *rows: tuple[int, int, int]) -> EngineCopy | None:
+        """Copies from these offsets of the region to those of the peer's memory."""
+        parts, first = [self.there(to, nbytes) for _, to, nbytes in rows], self.side.region.addr
+        to = [part.here.ctypes.data for part in parts]
+        copied = [(first + source, there, nbytes) for (source, _, nbytes), there in zip(rows, to, strict=True)]
+        return self.engine.start(copied, parts)
+
     def landed(self) -> list[int]:
         return list(self.far.view[:])
 
@@ -73,7 +81,7 @@ def world(driver: Copies) -> World:  # it has to be there first
 
 
 def test_the_twin_s_bytes_land_where_they_are_to_and_nothing_waits_for_it(world: World, driver: Copies) -> None:
-    copy = world.engine.start(world.side.region.addr + 10, world.there(20, 500))
+    copy = world.start((10, 20, 500))
     assert copy is not None and not copy.done() and not any(world.landed())
     driver.run()
     assert copy.done() and copy.exception() is None
@@ -84,37 +92,37 @@ def test_the_twin_s_bytes_land_where_they_are_to_and_nothing_waits_for_it(world:
 
 
 def test_a_copy_that_fails_is_over_and_says_how(world: World, driver: Copies) -> None:
-    copy = world.engine.start(world.side.region.addr, world.there(0, 8))
+    copy = world.start((0, 0, 8))
     assert copy is not None
     driver.run(fault=700)
     assert copy.done() and "CUresult 700" in str(copy.exception())
 
 
 def test_one_stream_does_all_copies_in_their_order(world: World, driver: Copies) -> None:
-    copies = [world.engine.start(world.side.region.addr + at, world.there(0, 8)) for at in (1, 2)]
+    copies = [world.start((0, 50, 3), (at, 0, 8)) for at in (1, 2)]
     assert len(driver.streams) == 1
     driver.run()
     assert all(copy is not None and copy.done() for copy in copies) and world.landed()[:8] == list(range(102, 110))
+    assert world.landed()[50:53] == [100, 101, 102], "and each its rows"
 
 
-def test_what_is_taken_lies_inside_of_a_region_with_a_twin_and_goes_where_memory_is_locked(world: World) -> None:
-    first, size = world.side.region.addr, world.side.region.nbytes
-    for source, nbytes, taken in (
-        (first, size, True), (first, 1, True), (first + size - 1, 1, True),
-        (first - 1, 2, False), (first + 1, size, False), (first + size, 1, False),
+def test_what_lies_on_the_device_is_inside_of_a_region_with_a_twin(world: World, driver: Copies) -> None:
+    first, size, twin = world.side.region.addr, world.side.region.nbytes, world.side.on_device.ctypes.data + 100
+    for source, nbytes, there in (
+        (first, size, twin), (first, 1, twin), (first + size - 1, 1, twin + size - 1),
+        (first - 1, 2, None), (first + 1, size, None), (first + size, 1, None),
     ):  # fmt: skip
-        part = world.there(0, nbytes)
-        assert world.engine.takes(source, part) is taken
-        assert (world.engine.start(source, part) is not None) is taken
-    part = world.there(0, 8)
-    assert not world.engine.takes(first, None) and not world.engine.takes(first, Part(part.here, None))
-    assert world.engine.start(first, Part(part.here, None)) is None
+        assert world.engine.twin(source, nbytes) == there
+        row = source, world.far.addr, nbytes
+        assert (world.engine.start([row]) is not None) is (there is not None)
+        assert (world.engine.start([(first, world.far.addr, 1), row]) is not None) is (there is not None)
+    assert world.engine.lifts([4]) and world.engine.lifts([1, 4]) and not world.engine.lifts([1]) and driver.events
 
 
 def test_a_region_that_is_gone_is_not_carried(world: World) -> None:
     assert world.engine
     world.engine.detach(world.side.region)
-    assert not world.engine and not world.engine.takes(world.side.region.addr, world.there(0, 8))
+    assert not world.engine and not world.engine.lifts([4]) and world.engine.twin(world.side.region.addr, 8) is None
     world.engine.detach(world.side.region)
 
 
@@ -141,9 +149,7 @@ def test_all_its_regions_are_on_one_device(driver: Copies) -> None:
     engine.attach(replace(there.region, index=5))
     again = Side()
     engine.attach(replace(again.region, index=6))
-    part = Part(np.zeros(8, np.uint8), object())
-    takes = [engine.takes(side.region.addr, part) for side in (here, there, again)]
-    assert takes == [True, False, True] and len(driver.streams) == 1
+    assert [engine.lifts([index]) for index in (4, 5, 6)] == [True, False, True] and len(driver.streams) == 1
 
 
 @pytest.mark.parametrize("refused", ["retains", "pushes", "cuStreamCreate"])
@@ -167,7 +173,7 @@ def test_what_cannot_be_begun_leaves_nothing_behind_and_goes_another_way(
         setattr(driver, refused, 1)
     else:
         driver.refuses[refused] = 1
-    assert world.engine.start(world.side.region.addr, world.there(0, 8)) is None
+    assert world.start((0, 0, 8)) is None
     assert not driver.events and not any(driver.streams.values()), "nor does anything go on unseen"
     assert not driver.pushed
     driver.retains = driver.pushes = 0
@@ -175,7 +181,7 @@ def test_what_cannot_be_begun_leaves_nothing_behind_and_goes_another_way(
 
 def test_memory_is_locked_as_long_as_it_is_mapped_or_written_to(world: World, driver: Copies) -> None:
     assert list(driver.locked.values()) == [NBYTES]
-    copy = world.engine.start(world.side.region.addr, world.there(0, 8))
+    copy = world.start((0, 0, 8))
     world.maps.close_all()
     gc.collect()
     assert driver.locked and copy is not None and not copy.done()
@@ -204,10 +210,10 @@ def test_what_cannot_be_locked_is_mapped_all_the_same(driver: Copies, refused: s
 
 
 def test_the_end_waits_for_what_is_under_way_and_begins_nothing_more(world: World, driver: Copies) -> None:
-    copy, part = world.engine.start(world.side.region.addr, world.there(0, 8)), world.there(0, 8)
+    copy = world.start((0, 0, 8))
     world.engine.close()
     assert copy is not None and copy.done() and world.landed()[:8] == list(range(100, 108))
-    assert not driver.streams and not world.engine.takes(world.side.region.addr, part)
+    assert not driver.streams and not world.engine.lifts([4])
     world.engine.close()
     assert driver.events == {} and NOT_READY not in driver.events.values()
 
@@ -222,7 +228,7 @@ def test_an_end_without_its_context_asks_for_nothing(world: World, driver: Copie
 
 
 class Writer:
-    """A transport whose staging has a twin, and a peer whose ring is mapped; small writes are for the engine too."""
+    """A transport whose staging has a twin, and a peer whose ring is mapped."""
 
     def __init__(self, library: Library, **options: object) -> None:
         self.library, self.side, self.far = library, Side(), SharedMemory(NBYTES)
@@ -233,12 +239,26 @@ class Writer:
         self.peer = self.writer.connect(self.reader.endpoint())
         library.calls.clear()
 
-    def write(self, nbytes: int) -> Handle:
-        target = self.writer.remote(self.peer, 0)
-        return self.writer.write(self.peer, self.region, target, bulk(5, 7, nbytes), b"tag")
+    def write(self, *rows: tuple[int, int, int]) -> Handle:
+        return self.writer.write(self.peer, self.region, self.writer.remote(self.peer, 0), rows, b"tag")
 
-    def landed(self) -> list[int]:
-        return list(self.far.view[:])
+    def over(self) -> list[TransportEvent]:
+        """What is told of a write when it is over."""
+        events: list[TransportEvent] = []
+
+        def told() -> bool:
+            events.extend(self.writer.poll())
+            return bool(events)
+
+        wait(told, "the write")
+        return events
+
+    def landed(self, *rows: tuple[int, int, int]) -> bool:
+        """Whether what lies there is of the device, and all else as it was."""
+        expected = [0] * NBYTES
+        for source, to, nbytes in rows:
+            expected[to : to + nbytes] = [(100 + source + at) % 251 for at in range(nbytes)]
+        return list(self.far.view[:]) == expected
 
     def posted(self) -> list[str]:
         return [name for name, _ in self.library.called("postXferReq")]
@@ -249,94 +269,113 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     made = Library()
     monkeypatch.setattr(nixl, "load", lambda: (made.api, made.bindings))
     monkeypatch.setattr(nixl_stripes, "PAGE", 16)
-    monkeypatch.setattr(nixl_stripes, "LEAST", 64)
+    monkeypatch.setattr(nixl_stripes, "GRAIN", 16)
     return made
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_engine_carries_all_but_the_end_and_that_goes_with_the_tag(
-    library: Library, driver: Copies, workers: int
+@pytest.mark.parametrize("rows", [
+    [(5, 7, 100)], [(5, 7, 96)], [(0, 0, 16)], [(3, 0, 1)], [(0, 0, NBYTES - 200)], [(5, 500, 30), (900, 7, 33)],
+], ids=str)  # fmt: skip
+def test_the_device_s_bytes_go_straight_to_the_peer_but_for_the_end_which_goes_with_the_tag(
+    library: Library, driver: Copies, workers: int, rows: list[tuple[int, int, int]]
 ) -> None:
     writer = Writer(library, workers=workers)
-    handle = writer.write(100)
-    assert writer.writer.poll() == [] and writer.posted() == []
+    assert writer.writer.lifts(writer.region)
+    handle = writer.write(*rows)
+    assert writer.writer.poll() == [] and writer.posted() == [] and writer.landed()
     driver.run()
-    assert writer.landed() == [0] * 7 + [at % 251 for at in range(105, 201)] + [0] * (NBYTES - 103)
-    assert writer.reader.poll() == [] and writer.writer.poll() == [Completed(handle)] and writer.posted() == ["w"]
-    assert not any(writer.landed()[103:107]), "the last four are the host's, which nobody has filled here"
-    assert writer.reader.poll() == [Arrived(PeerId("w"), b"tag")]
-
-
-@pytest.mark.parametrize(("nbytes", "by_engine"), [(63, False), (64, True)])
-def test_what_is_small_goes_as_ever(library: Library, driver: Copies, nbytes: int, by_engine: bool) -> None:
-    writer = Writer(library)
-    writer.write(nbytes)
-    assert any(driver.streams.values()) is by_engine and writer.posted() == ["w"] * (not by_engine)
+    source, to, nbytes = rows[-1]
+    most = (nbytes - 1) // 16 * 16
+    assert writer.landed(*rows[:-1], (source, to, most)) and writer.reader.poll() == []
+    assert writer.writer.poll() == [Completed(handle)] and writer.posted() == ["w"]
+    assert writer.landed(*rows) and writer.reader.poll() == [Arrived(PeerId("w"), b"tag")]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_the_engine_does_not_begin_goes_as_without_it(
-    library: Library, driver: Copies, monkeypatch: pytest.MonkeyPatch, workers: int
+@pytest.mark.parametrize("rows", [[(5, 7, 100)], [(5, 7, 47)], [(5, 500, 30), (900, 7, 100)]], ids=str)
+def test_where_the_peer_is_not_locked_it_is_first_brought_here(
+    library: Library, driver: Copies, workers: int, rows: list[tuple[int, int, int]]
 ) -> None:
-    monkeypatch.setattr(nixl_stripes, "GRAIN", 16)
+    driver.refuses["cuMemHostRegister_v2"] = 1
     writer = Writer(library, workers=workers)
-    driver.refuses["cuMemcpyAsync"] = 1
-    np.frombuffer(writer.side.memory.view, np.uint8)[:] = 9
-    handle = writer.write(100)
-    events: list[TransportEvent] = []
-
-    def over() -> bool:
-        events.extend(writer.writer.poll())
-        return bool(events)
-
-    wait(over, "the write")
-    assert events == [Completed(handle)] and writer.landed() == [0] * 7 + [9] * 100 + [0] * (NBYTES - 107)
-    assert writer.posted() == ["w"] and writer.reader.poll() == [Arrived(PeerId("w"), b"tag")]
+    handle = writer.write(*rows)
+    assert writer.writer.poll() == [] and writer.posted() == [] and writer.landed()
+    driver.run()
+    assert writer.landed(), "it is here, and has not left"
+    assert writer.over() == [Completed(handle)] and writer.landed(*rows) and writer.posted() == ["w"]
+    assert writer.reader.poll() == [Arrived(PeerId("w"), b"tag")]
+    striped = [thread.name for thread in threading.enumerate() if thread.name.startswith("kvproto-stripes")]
+    assert bool(striped) is (workers > 0 and rows == [(5, 7, 100)]), "what is large enough is then the workers'"
+    writer.writer.close()
 
 
-def test_a_copy_that_fails_fails_its_write(library: Library, driver: Copies) -> None:
+def test_what_cannot_be_had_from_the_device_is_not_written(library: Library, driver: Copies) -> None:
+    for locked in (True, False):
+        driver.refuses["cuMemHostRegister_v2"] = int(not locked)
+        writer = Writer(library)
+        driver.refuses["cuMemcpyAsync"] = 1
+        handle = writer.write((0, 0, 100))
+        (failed,) = writer.writer.poll()
+        assert isinstance(failed, Failed) and failed.quiescent and "cannot be copied" in str(failed.error)
+        assert failed.handle == handle and writer.posted() == [] and writer.landed()
+        driver.refuses.clear()
+        library.agents.clear()
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_copy_that_fails_fails_its_write(library: Library, driver: Copies, locked: bool) -> None:
+    driver.refuses["cuMemHostRegister_v2"] = int(not locked)
     writer = Writer(library)
-    handle = writer.write(100)
+    handle = writer.write((0, 0, 100))
     driver.run(fault=700)
     (failed,) = writer.writer.poll()
     assert isinstance(failed, Failed) and failed.handle == handle and "CUresult 700" in str(failed.error)
     assert writer.posted() == [] and writer.reader.poll() == []
 
 
-def test_what_is_not_for_the_engine_is_made_ready_before_it_is_posted(library: Library, driver: Copies) -> None:
-    writer = Writer(library)
-    part = WritePart(writer.region, writer.writer.remote(writer.peer, 0), bulk(0, 0, 100))
-    assert writer.writer.prepare(writer.peer, [part], b"") is not None and not library.called("createXferReq")
-    driver.refuses["cuMemHostRegister_v2"] = 1
-    library.agents.clear()
-    writer = Writer(library)
-    part = WritePart(writer.region, writer.writer.remote(writer.peer, 0), bulk(0, 0, 100))
-    assert writer.writer.prepare(writer.peer, [part], b"") is not None and library.called("createXferReq")
+def test_parts_of_two_regions_are_each_taken_from_where_they_lie(library: Library, driver: Copies) -> None:
+    writer, plain = Writer(library), np.full(64, 255, np.uint8)
+    other = writer.writer.register(plain.ctypes.data, 64)
+    assert not writer.writer.lifts(other)
+    target = writer.writer.remote(writer.peer, 0)
+    parts = [WritePart(other, target, bulk(0, 0, 64)), WritePart(writer.region, target, bulk(0, 64, 50))]
+    handle = writer.writer.write_many(writer.peer, parts, b"")
+    driver.run()
+    assert writer.over() == [Completed(handle)]
+    assert list(writer.far.view[:115]) == [255] * 64 + [100 + at for at in range(50)] + [0]
 
 
-def test_a_region_that_is_given_back_is_not_the_engine_s(library: Library, driver: Copies) -> None:
+def test_only_what_is_not_for_the_device_is_made_ready_before_it_is_posted(library: Library, driver: Copies) -> None:
+    writer, plain = Writer(library), np.zeros(64, np.uint8)
+    target = writer.writer.remote(writer.peer, 0)
+    writer.writer.prepare(writer.peer, [WritePart(writer.region, target, bulk(0, 0, 64))], b"")
+    assert not library.called("createXferReq")
+    other = writer.writer.register(plain.ctypes.data, 64)
+    writer.writer.prepare(writer.peer, [WritePart(other, target, bulk(0, 0, 64))], b"")
+    assert library.called("createXferReq") and not driver.events
+
+
+def test_a_region_that_is_given_back_is_not_lifted(library: Library, driver: Copies) -> None:
     writer = Writer(library)
     writer.writer.deregister(writer.region)
+    assert not writer.writer.lifts(writer.region)
     writer.region = writer.writer.register(writer.side.on_device.ctypes.data, NBYTES)
-    writer.write(100)
+    writer.write((0, 0, 100))
     assert writer.posted() == ["w"] and not any(driver.streams.values())
-    assert writer.writer._stripes is not None and not writer.writer._stripes._engine
 
 
-def test_where_there_is_nobody_to_copy_nothing_is_mapped(library: Library, driver: Copies) -> None:
-    driver.refuses["cuStreamCreate"] = 1
-    writer = Writer(library)
-    assert writer.writer._stripes is not None
-    assert writer.writer._stripes._maps.find(writer.peer, writer.far.addr, 1) is None
-
-
-@pytest.mark.parametrize("unmapped", ["no maps", "not locked", "nothing on a device"])
-def test_without_maps_or_locks_or_a_twin_it_is_the_library_s(library: Library, driver: Copies, unmapped: str) -> None:
-    driver.refuses["cuMemHostRegister_v2"] = int(unmapped == "not locked")
-    driver.refuses["cuStreamCreate"] = int(unmapped == "nothing on a device")
-    writer = Writer(library, maps=unmapped != "no maps")
-    writer.write(100)
-    assert writer.posted() == ["w"] and not any(driver.streams.values())
+@pytest.mark.parametrize("without", ["maps", "a stream"])
+def test_without_maps_or_a_stream_nothing_is_lifted_and_nothing_mapped(
+    library: Library, driver: Copies, without: str
+) -> None:
+    driver.refuses["cuStreamCreate"] = int(without == "a stream")
+    writer = Writer(library, maps=without != "maps")
+    assert not writer.writer.lifts(writer.region)
+    writer.write((0, 0, 100))
+    assert writer.posted() == ["w"] and not driver.events and not driver.locked
+    stripes = writer.writer._stripes
+    assert stripes is None or stripes._maps.find(writer.peer, writer.far.addr, 1) is None
 
 
 def test_nothing_of_a_peer_stays_mapped_or_locked_when_it_or_the_transport_goes(

@@ -64,6 +64,7 @@ class PrefillData:
             transport, self.staging.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
         )
         self.regions, rank.placement = self.memory.regions, self.memory.told
+        self.staging.lifted = transport.lifts(self.regions[0])
         #: by link: who writes what to whom, the rank at its other end, where that one's rows lie if the layout does not
         #: say it, and the transport's name of it
         self.plans: dict[int, tuple[Plan, int]] = {}

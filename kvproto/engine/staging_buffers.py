@@ -58,6 +58,8 @@ class Staging:
         if kind not in get_args(Kind):
             raise ArgumentError(f"staging is 'device' or 'pinned', not {kind!r}")
         self.lane, self.twins = lane, kind == "pinned" and lane.stream is not None
+        #: the transport takes what it writes from `near` by itself
+        self.lifted = False
         new = partial(torch.empty, nbytes, dtype=torch.uint8, device=lane.device)
         twin = new() if self.twins else None
         self._host = HostBuffer(nbytes, page_locked=self.twins, twin=twin) if kind == "pinned" else None
@@ -70,7 +72,7 @@ class Staging:
 
     def sent_off(self, first: int, last: int, ticket: Ticket) -> Ticket:
         """A gather into bytes [first, last) of `near` was queued: its ticket, or that of the copy to `wire`."""
-        if not self.twins:
+        if not self.twins or self.lifted:
             return ticket
         if isinstance(ticket, EventTicket):
             ticket.lead(self._copies)

@@ -248,6 +248,10 @@ class Transport(Protocol):
     def unmapped(self, peer: PeerId) -> str:
         """Why memory of the peer is not here, though it may be of this host; empty: there is nothing to say."""
 
+    def lifts(self, region: MemoryRegion) -> bool:
+        """Whether what is written from this region, which has a twin on a device (`host_memory`), is taken from there,
+        so that it need not lie here as well. It is so as long as the region is registered, or never."""
+
     def run(self, peer: PeerId, launch: Callable[[], Ticket], sources: tuple[int, ...]) -> Handle:
         """A write that a kernel of the caller's does, from our regions of these indices into mapped ones of the peer.
         `launch` begins it; what that raises is raised, and nothing was written. It ends like a write, without a tag."""

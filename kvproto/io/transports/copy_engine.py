@@ -1,29 +1,29 @@
 """Writes into host memory that a peer shares, carried by a device's copy engine instead of a processor.
 
-What lies in a staging buffer in pinned memory lies on the device too, in the buffer's twin
-(`kvproto.engine.staging_buffers`).  Where a peer's ring is mapped into this process (`host_memory`) and page-locked
-here as well, one asynchronous copy carries bytes from the twin straight into the ring, at the rate of the bus; cores,
-which carry some 6 GB/s each from host to host, have nothing to do, and the thread that posts goes on.
+A staging buffer in pinned memory has a twin on the device, which kernels fill (`kvproto.engine.staging_buffers`).
+What is written from such a region is taken from its twin (`lifts`): where a peer's ring is mapped into this process
+(`host_memory`) and page-locked here as well, an asynchronous copy carries it straight into the ring, at the rate of the
+bus; cores, which carry some 6 GB/s each from host to host, have nothing to do, and the thread that posts goes on.
+Elsewhere it is first copied into the buffer, and goes on from there.
 
-Whoever posts a write knows that the bytes are in the buffer, hence in the twin, and keeps both until the write is over.
-So a copy waits for nothing, and only one stream is needed.  Page-locking takes the driver a while (it looks at every
-page), and so does the end of it: both are done on the threads that wire peers up and let go of them.
+Whoever posts a write knows that the bytes are in the twin, and keeps them there until the write is over.  So a copy
+waits for nothing, and only one stream is needed.  Page-locking takes the driver a while (it looks at every page), and
+so does the end of it: both are done on the threads that wire peers up and let go of them.
 
-Nothing here raises where something cannot be had: then a write goes another way.
+Nothing here raises where something cannot be had: then it is said, and there is no copy.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 from . import host_memory
 from .base import MemoryRegion
 from .device_maps import cuda_driver, on_device
-from .host_memory import Bytes, Part
+from .host_memory import Bytes
 
-#: bytes from which a copy engine is worth its start, some 20 us
-LEAST = 1 << 18
 _NOT_READY = 600
 #: cudaHostRegister's "for every context", a stream that does not wait for the default one, an event without a time
 _PORTABLE, _NON_BLOCKING, _NO_TIMING = 1, 1, 2
@@ -42,13 +42,13 @@ class PageLock:
 
 
 class EngineCopy:
-    """A copy under way, as a stripe is (`nixl_stripes`); it keeps what it writes into page-locked."""
+    """Copies under way, as a stripe is (`nixl_stripes`); it keeps what they write into page-locked."""
 
-    def __init__(self, event: ctypes.c_void_p, to: Part) -> None:
-        self._event, self._to, self._code = event, to, _NOT_READY
+    def __init__(self, event: ctypes.c_void_p, keep: object) -> None:
+        self._event, self._keep, self._code = event, keep, _NOT_READY
 
     def done(self) -> bool:
-        """Whether it moves no byte any more."""
+        """Whether they move no byte any more."""
         if self._code == _NOT_READY:
             self._code = cuda_driver().cuEventQuery(self._event)
             if self._code != _NOT_READY:
@@ -56,7 +56,7 @@ class EngineCopy:
         return self._code != _NOT_READY
 
     def exception(self) -> BaseException | None:
-        """What went wrong with it."""
+        """What went wrong with them."""
         return OSError(f"the device's copy failed (CUresult {self._code})") if self._code else None
 
 
@@ -96,29 +96,33 @@ class CopyEngine:
             locked = there and cuda.cuMemHostRegister_v2(*place, _PORTABLE) == 0
         return PageLock(cuda, whole, self._device) if locked else None
 
-    def start(self, source: int, to: Part) -> EngineCopy | None:
-        """Queue the copy of as many bytes as `to` has, from this address on; None: it cannot be."""
-        twin, event = self._twin(source, to.here.size), ctypes.c_void_p()
-        if twin is None or to.lock is None:
-            return None
-        cuda = cuda_driver()
+    def lifts(self, sources: Sequence[int]) -> bool:
+        """Whether a region among these has its bytes on the device, and perhaps only there."""
+        return any(index in self._twins for index in sources)
+
+    def start(self, rows: Sequence[tuple[int, int, int]], keep: object = None) -> EngineCopy | None:
+        """Queue copies of what lies on the device: the address here of its host memory, where to, bytes; None: it
+        cannot be.  `keep`: what has to live as long.
+        """
+        event, cuda = ctypes.c_void_p(), cuda_driver()
         with on_device(cuda, self._device) as there:
             if not there or cuda.cuEventCreate(ctypes.byref(event), _NO_TIMING):
                 return None
-            stream, nbytes = ctypes.c_void_p(self._stream), ctypes.c_size_t(to.here.size)
-            addresses = ctypes.c_uint64(to.here.ctypes.data), ctypes.c_uint64(twin)
-            if cuda.cuMemcpyAsync(*addresses, nbytes, stream) or cuda.cuEventRecord(event, stream):
+            stream = ctypes.c_void_p(self._stream)
+            if not all(self._queued(cuda, stream, *row) for row in rows) or cuda.cuEventRecord(event, stream):
                 # a copy that was queued without an end that can be seen is waited for: it is some milliseconds
                 cuda.cuStreamSynchronize(stream)
                 cuda.cuEventDestroy_v2(event)
                 return None
-        return EngineCopy(event, to)
+        return EngineCopy(event, keep)
 
-    def takes(self, source: int, to: Part | None) -> bool:
-        """Whether a copy from this address on, to there, is for it."""
-        return to is not None and to.lock is not None and self._twin(source, to.here.size) is not None
+    def _queued(self, cuda: Any, stream: ctypes.c_void_p, source: int, to: int, nbytes: int) -> bool:
+        twin = self.twin(source, nbytes)
+        copied = ctypes.c_uint64(to), ctypes.c_uint64(twin or 0), ctypes.c_size_t(nbytes), stream
+        return twin is not None and cuda.cuMemcpyAsync(*copied) == 0
 
-    def _twin(self, source: int, nbytes: int) -> int | None:
+    def twin(self, source: int, nbytes: int) -> int | None:
+        """Where these bytes of host memory lie on the device; None: they do not."""
         for region, addr in self._twins.values():
             first = source - region.addr
             if first >= 0 and first + nbytes <= region.nbytes:

@@ -215,6 +215,9 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         self._leave(write)
         return False
 
+    def lifts(self, region: MemoryRegion) -> bool:
+        return self._stripes is not None and self._stripes.lifts(region)
+
     def tell(self, peer: PeerId, tag: bytes) -> bool:
         link = self._links.get(peer)
         if link is None or link.lost is not None or not tag or len(tag) > MAX_TAG:
@@ -237,7 +240,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
 
     def _draft(self, draft: WriteDraft) -> int | Fault | None:
         """NIXL's handle, or why there cannot be one; None: it goes in stripes."""
-        striped = self._stripes is not None and self._stripes.takes(draft.peer, draft.request)
+        striped = self._stripes is not None and self._stripes.takes(draft.request)
         return None if striped else self._handle(draft)
 
     def _handle(self, draft: WriteDraft) -> int | Fault:
@@ -261,9 +264,9 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             assert self._stripes is not None
             write = _NixlWrite(handle, draft.peer, draft.request, 0)
             write.striped = self._stripes.start(draft.peer, draft.request, draft.tag)
-            if write.striped is not None:
-                return write
-            made = self._handle(draft)
+            if write.striped is None:
+                write.error = Fault("backend", "what is to be written cannot be copied from the device")
+            return write
         if isinstance(made, Fault):
             return _NixlWrite(handle, draft.peer, draft.request, 0, made)
         return self._start(self._raw, _NixlWrite(handle, draft.peer, draft.request, made))
@@ -331,6 +334,9 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         if error is not None or lost is not None:
             write.error = self._fault(error) if error is not None else lost
             return True
+        if striped.then is not None:
+            write.striped = striped.then()
+            return False
         try:
             write.raw = self._make(self._raw, write.peer, striped.tail, striped.tag)
             self._start(self._raw, write)

@@ -6,9 +6,10 @@ carried 10 GB/s there, four 16, and eight 21, of eight cores.  So a write of tha
 page goes in stripes to workers, each a thread with an agent of its own, and when all of these are over the last page
 goes by the transport's own agent, with the tag.  The loop that posts copies nothing, and goes on.
 
-Memory that the peer shares (`host_memory`) is mapped here, and a worker copies its stripe there by itself.  If what is
-written lies on a device as well, a copy engine takes all of it at once (`copy_engine`), whether there are workers or
-none.
+Memory that the peer shares (`host_memory`) is mapped here, and a worker copies its stripe there by itself.  What lies
+on a device is a copy engine's, whether there are workers or none (`copy_engine`): it carries all but the end into
+mapped memory, and that into the buffer here, from where it goes with the tag; where nothing is mapped it brings all of
+it here, and then it is a write as others are.
 
 A worker's agent writes and is never written to.  Who it is need not be told to anybody: it has our regions, and knows
 peers by what they say of themselves.
@@ -21,6 +22,7 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -28,9 +30,9 @@ import msgspec
 import numpy as np
 
 from .base import MemoryRegion, PeerId
-from .copy_engine import LEAST, CopyEngine, EngineCopy
+from .copy_engine import CopyEngine, EngineCopy
 from .endpoint import InstanceDescription
-from .host_memory import Bytes, HostMaps, Part
+from .host_memory import Bytes, HostMaps
 from .regions import Request
 
 #: as many as carried most on a host of eight cores
@@ -44,12 +46,15 @@ TICK_S = 50e-6
 
 
 class StripedWrite:
-    """A write whose stripes are under way, and what is left of it."""
+    """A write whose stripes are under way, and what is left of it: by an agent, or in stripes once more (`then`)."""
 
-    __slots__ = ("_stripes", "tag", "tail")
+    __slots__ = ("_stripes", "tag", "tail", "then")
 
-    def __init__(self, stripes: Sequence[Future[None] | EngineCopy], tail: Request, tag: bytes) -> None:
-        self._stripes, self.tail, self.tag = stripes, tail, tag
+    def __init__(
+        self, stripes: Sequence[Future[None] | EngineCopy], tail: Request, tag: bytes,
+        then: Callable[[], StripedWrite] | None = None,
+    ) -> None:  # fmt: skip
+        self._stripes, self.tail, self.tag, self.then = stripes, tail, tag, then
 
     def over(self) -> bool:
         """Whether no stripe moves a byte any more."""
@@ -98,36 +103,49 @@ class Stripes:
                 agent.remove_remote_agent(peer)
         self._maps.close(peer)
 
-    def takes(self, peer: PeerId, request: Request) -> bool:
+    def lifts(self, region: MemoryRegion) -> bool:
+        """Whether what is written from this region is taken from the device."""
+        return self._engine.lifts((region.index,))
+
+    def takes(self, request: Request) -> bool:
         """Whether it does not go by the transport's own agent as it is."""
-        if request.count != 1 or not _on_hosts(request):
-            return False
-        source, nbytes, _ = request.local[0].tolist()
-        large = nbytes >= 2 * GRAIN + PAGE and bool(self._agents)
-        return large or (nbytes >= LEAST and self._engine.takes(source, self._there(peer, request)))
+        return self._engine.lifts(request.sources) or self._large(request)
 
     def start(self, peer: PeerId, request: Request, tag: bytes) -> StripedWrite | None:
-        """Have the copy engine begin, or the workers; None: neither can."""
-        (source, nbytes, _), there = request.local[0].tolist(), self._there(peer, request)
-        most = (nbytes - 1) // PAGE  # so that something is left for the end
-        tail = _part(request, most * PAGE, nbytes)
-        if there is not None:
-            whole = self._engine.start(source, Part(there.here[: most * PAGE], there.lock))
-            if whole is not None:
-                return StripedWrite([whole], tail, tag)
+        """Have the copy engine begin, or the workers; None: it lies on a device, and cannot be had from there."""
+        if not self._engine.lifts(request.sources):
+            return self._cut(peer, request, tag)
+        near, last = request.local.tolist(), request.local[-1].tolist()
+        there = [self._maps.find(peer, addr, nbytes) for addr, nbytes, _ in request.remote.tolist()]
+        into = [part.here.ctypes.data for part in there if part is not None and part.lock is not None]
+        if len(into) == len(near) and all(self._engine.twin(addr, nbytes) is not None for addr, nbytes, _ in near):
+            most = (last[1] - 1) // PAGE * PAGE  # so that something is left for the end
+            rows = [(addr, to, nbytes) for (addr, nbytes, _), to in zip(near, into, strict=True)]
+            rows[-1:] = [(last[0], into[-1], most), (last[0] + most, last[0] + most, last[1] - most)]
+            copy = self._engine.start([row for row in rows if row[2]], there)
+            return StripedWrite([copy], _part(request, most, last[1]), tag) if copy is not None else None
+        rows = [(addr, addr, nbytes) for addr, nbytes, _ in near if self._engine.twin(addr, nbytes) is not None]
+        copy, then = self._engine.start(rows), partial(self._cut, peer, request, tag) if self._large(request) else None
+        return StripedWrite([copy], request, tag, then) if copy is not None else None
+
+    def _large(self, request: Request) -> bool:
+        """Whether workers are worth it."""
+        on_hosts = request.local_kind == request.remote_kind == "DRAM"
+        return on_hosts and request.count == 1 and bool(self._agents) and request.local[0, 1] >= 2 * GRAIN + PAGE
+
+    def _cut(self, peer: PeerId, request: Request, tag: bytes) -> StripedWrite:
+        """Have the workers begin."""
+        source, nbytes, _ = request.local[0].tolist()
+        most = (nbytes - 1) // PAGE
         count = min(len(self._agents), most * PAGE // GRAIN)
-        cuts = [most * at // count * PAGE for at in range(count + 1)] if count else []
+        cuts = [most * at // count * PAGE for at in range(count + 1)]
+        there = self._maps.find(peer, int(request.remote[0, 0]), nbytes)
         stripes = [
             worker.submit(self._carry, agent, peer, _part(request, first, end)) if there is None
             else worker.submit(self._copy, there.here[first:end], source + first)
             for worker, agent, first, end in zip(self._workers, self._agents, cuts, cuts[1:], strict=False)
         ]  # fmt: skip
-        return StripedWrite(stripes, tail, tag) if stripes else None
-
-    def _there(self, peer: PeerId, request: Request) -> Part | None:
-        """Where it goes, if that is mapped here."""
-        target, nbytes, _ = request.remote[0].tolist()
-        return self._maps.find(peer, target, nbytes)
+        return StripedWrite(stripes, _part(request, most * PAGE, nbytes), tag)
 
     def _carry(self, agent: Any, peer: PeerId, request: Request) -> None:
         """On a worker's thread: one stripe, to its end."""
@@ -164,13 +182,9 @@ def make(agents: int, one: Callable[[str], Any], bindings: Any, name: str, *, ma
     return Stripes([one(f"{name}-{at}") for at in range(agents)], bindings) if agents or maps else None
 
 
-def _on_hosts(request: Request) -> bool:
-    return request.local_kind == request.remote_kind == "DRAM"
-
-
 def _part(request: Request, first: int, end: int) -> Request:
-    """The bytes [first, end) of a write of one piece."""
-    local, remote = (rows.copy() for rows in (request.local, request.remote))
+    """The bytes [first, end) of the last piece of a write."""
+    local, remote = (rows[-1:].copy() for rows in (request.local, request.remote))
     for rows in (local, remote):
         rows[0, 0] += np.uint64(first)
         rows[0, 1] = end - first

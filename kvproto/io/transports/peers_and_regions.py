@@ -95,6 +95,9 @@ class PeersAndRegions(ABC):
     def unmapped(self, peer: PeerId) -> str:  # noqa: ARG002
         return ""
 
+    def lifts(self, region: MemoryRegion) -> bool:  # noqa: ARG002
+        return False
+
     def tell(self, peer: PeerId, tag: bytes) -> bool:  # noqa: ARG002
         return False
 
