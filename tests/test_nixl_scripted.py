@@ -490,15 +490,15 @@ def test_a_large_write_is_carried_by_workers_and_its_last_bytes_bring_the_tag(
     world.writer.close()
 
 
-def test_what_is_small_or_of_a_device_or_in_pieces_goes_whole(
+def test_what_is_small_or_of_a_device_or_in_too_many_pieces_goes_whole(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = striped(library, monkeypatch)
     least = 2 * 16 + 4
     world.writer.poll()
     world.write(nbytes=least - 1)
-    parts = [WritePart(world.region, world.writer.remote(world.peer, 0), [(0, 0, least), (2 * least, 0, least)])]  # type: ignore[arg-type]
-    world.writer.write_many(world.peer, parts, b"")
+    pieces = [(at, 2 * at, 1) for at in range(nixl_stripes.PIECES + 1)]
+    world.writer.write(world.peer, world.region, world.writer.remote(world.peer, 0), pieces, b"")
     assert {name for name, _ in library.called("postXferReq")} == {"w"}
     device = world.writer.register(1 << 40, 64, "VRAM", 0)
     assert [name for name, rows, _ in library.called("register_memory") if rows[0][0] == 1 << 40] == ["w"]
@@ -512,6 +512,37 @@ def test_what_is_small_or_of_a_device_or_in_pieces_goes_whole(
     world.write(nbytes=least)
     wait(lambda: len({name for name, _ in library.called("createXferReq")}) == 3, "two workers")
     world.writer.close(drain_s=0.0)
+
+
+@pytest.mark.parametrize(("pieces", "stripes"), [
+    ([(0, 0, 36), (100, 200, 36)], [(0, 16), (16, 20), (100, 16), (116, 16), (132, 4)]),
+    ([(0, 0, 64), (100, 200, 4)], [(0, 32), (32, 32), (100, 4)]),
+    ([(0, 0, 3), (100, 200, 33)], [(0, 3), (100, 16), (116, 16), (132, 1)]),
+    ([(at, 2 * at, 1) for at in range(nixl_stripes.PIECES)], [(at, 1) for at in range(nixl_stripes.PIECES)]),
+], ids=["two", "a last one of a page", "a first one that is small", "many"])  # fmt: skip
+def test_each_piece_is_cut_and_the_end_of_the_last_goes_with_the_tag(
+    library: Library, monkeypatch: pytest.MonkeyPatch, pieces: list[tuple[int, int, int]],
+    stripes: list[tuple[int, int]],
+) -> None:  # fmt: skip
+    world, posted = striped(library, monkeypatch), list[tuple[str, tuple[int, int]]]()
+    post = Agent.postXferReq
+
+    def noted(agent: Agent, handle: int, tag: bytes) -> None:
+        ((addr, nbytes, _),) = agent.transfers[handle].near.rows
+        posted.append((agent.name, (addr - world.near.ctypes.data, nbytes)))
+        post(agent, handle, tag)
+
+    monkeypatch.setattr(Agent, "postXferReq", noted)
+    world.near[:] = np.arange(SIZE) % 251
+    world.writer.write(world.peer, world.region, world.writer.remote(world.peer, 0), pieces, b"tag")
+    wait(lambda: (world.writer.poll(), not world.writer.busy())[1], "the write")
+    assert sorted(what for _, what in posted) == sorted(stripes)
+    assert posted[-1] == ("w", stripes[-1]) and {who for who, _ in posted[:-1]} == {"w-0", "w-1"}
+    expected = np.zeros(SIZE, np.uint8)
+    for source, to, nbytes in pieces:
+        expected[to : to + nbytes] = world.near[source : source + nbytes]
+    assert (world.far == expected).all() and world.reader.poll() == [Arrived(PeerId("w"), b"tag")]
+    world.writer.close()
 
 
 def test_a_page_at_most_goes_with_the_tag_and_at_least_a_byte(

@@ -16,6 +16,7 @@ from support.stories import layout
 from kvproto.engine.pool_memory import LINKS
 from kvproto.engine.prefill_effects import NoRouteError, PrefillData
 from kvproto.engine.room_entry import NO_TABLE, RoomEntry
+from kvproto.io.transports.base import MemoryRegion
 from kvproto.layout.costs import PROFILES
 from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan
@@ -57,6 +58,17 @@ def test_a_rank_begins_as_it_was_asked_to_and_with_nothing_to_do(pair: Pair) -> 
     assert not data.writes.others()
     data.gathers.launches.ask(ROOM, lambda: None)
     assert data.writes.others()
+    assert not data.staging.lifted
+    fresh.close()
+
+
+def test_slots_are_not_copied_where_the_transport_takes_them_from_the_device(pair: Pair) -> None:
+    transport, asked = pair.transport(), list[MemoryRegion]()
+    transport.lifts = lambda region: not asked.append(region)  # type: ignore[func-returns-value, method-assign]
+    pair.transport = lambda: transport  # type: ignore[method-assign]
+    fresh = pair.make_prefill(0)
+    data = inside(fresh).data
+    assert data.staging.lifted and [region.addr for region in asked] == [data.staging.wire.data_ptr()]
     fresh.close()
 
 

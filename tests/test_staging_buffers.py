@@ -84,6 +84,15 @@ def test_a_gather_is_over_when_its_copy_is_and_the_copy_waits_for_it(device: Dev
     assert sent.done() and staging.wire.tolist() == [0] * FIRST + [7] * (LAST - FIRST) + [0] * (NBYTES - LAST)
 
 
+def test_what_the_transport_takes_from_the_device_is_not_copied(device: Device) -> None:
+    staging = Staging(NBYTES, device.lane, "pinned")
+    staging.lifted = True
+    ticket = filled(staging, device)
+    assert staging.sent_off(FIRST, LAST, ticket) is ticket
+    device.run("P0 data")
+    assert device.ready() == [] and not staging.wire.any()
+
+
 def test_a_scatter_waits_for_the_copy_of_what_it_reads(device: Device) -> None:
     staging = Staging(NBYTES, device.lane, "pinned")
     staging.wire.fill_(5)

@@ -39,8 +39,10 @@ from .regions import Request
 WORKERS = 8
 #: bytes of a stripe, at least
 GRAIN = 1 << 20
-#: what stripes begin at multiples of, and the last piece's bytes, which go with the tag
+#: what stripes begin at multiples of, and the bytes of the end, which go with the tag
 PAGE = 4096
+#: pieces of a write whose bytes are cut: as many as are posted together
+PIECES = 64
 #: seconds between two looks at a stripe that was not copied by posting it
 TICK_S = 50e-6
 
@@ -115,37 +117,47 @@ class Stripes:
         """Have the copy engine begin, or the workers; None: it lies on a device, and cannot be had from there."""
         if not self._engine.lifts(request.sources):
             return self._cut(peer, request, tag)
-        near, last = request.local.tolist(), request.local[-1].tolist()
+        near, tail, then = request.local.tolist(), request, None
+        lifted = [(addr, nbytes) for addr, nbytes, _ in near if self._engine.twin(addr, nbytes) is not None]
         there = [self._maps.find(peer, addr, nbytes) for addr, nbytes, _ in request.remote.tolist()]
         into = [part.here.ctypes.data for part in there if part is not None and part.lock is not None]
-        if len(into) == len(near) and all(self._engine.twin(addr, nbytes) is not None for addr, nbytes, _ in near):
-            most = (last[1] - 1) // PAGE * PAGE  # so that something is left for the end
-            rows = [(addr, to, nbytes) for (addr, nbytes, _), to in zip(near, into, strict=True)]
-            rows[-1:] = [(last[0], into[-1], most), (last[0] + most, last[0] + most, last[1] - most)]
-            copy = self._engine.start([row for row in rows if row[2]], there)
-            return StripedWrite([copy], _part(request, most, last[1]), tag) if copy is not None else None
-        rows = [(addr, addr, nbytes) for addr, nbytes, _ in near if self._engine.twin(addr, nbytes) is not None]
-        copy, then = self._engine.start(rows), partial(self._cut, peer, request, tag) if self._large(request) else None
-        return StripedWrite([copy], request, tag, then) if copy is not None else None
+        if len(lifted) == len(into) == len(near):
+            rows = [(addr, to, nbytes) for (addr, nbytes), to in zip(lifted, into, strict=True)]
+            addr, to, nbytes = rows.pop()
+            most = (nbytes - 1) // PAGE * PAGE  # so that something is left for the end
+            rows += [(addr, to, most), (addr + most, addr + most, nbytes - most)]
+            tail = _part(request, -1, most, nbytes)
+        else:
+            rows = [(addr, addr, nbytes) for addr, nbytes in lifted]
+            then = partial(self._cut, peer, request, tag) if self._large(request) else None
+        copy = self._engine.start([row for row in rows if row[2]], there)
+        return StripedWrite([copy], tail, tag, then) if copy is not None else None
 
     def _large(self, request: Request) -> bool:
         """Whether workers are worth it."""
         on_hosts = request.local_kind == request.remote_kind == "DRAM"
-        return on_hosts and request.count == 1 and bool(self._agents) and request.local[0, 1] >= 2 * GRAIN + PAGE
+        few = on_hosts and bool(self._agents) and request.count <= PIECES
+        return few and int(request.local[:, 1].sum()) >= 2 * GRAIN + PAGE
 
     def _cut(self, peer: PeerId, request: Request, tag: bytes) -> StripedWrite:
         """Have the workers begin."""
-        source, nbytes, _ = request.local[0].tolist()
-        most = (nbytes - 1) // PAGE
-        count = min(len(self._agents), most * PAGE // GRAIN)
-        cuts = [most * at // count * PAGE for at in range(count + 1)]
-        there = self._maps.find(peer, int(request.remote[0, 0]), nbytes)
-        stripes = [
-            worker.submit(self._carry, agent, peer, _part(request, first, end)) if there is None
-            else worker.submit(self._copy, there.here[first:end], source + first)
-            for worker, agent, first, end in zip(self._workers, self._agents, cuts, cuts[1:], strict=False)
-        ]  # fmt: skip
-        return StripedWrite(stripes, _part(request, most * PAGE, nbytes), tag)
+        sizes, stripes = request.local[:, 1].tolist(), list[Future[None]]()
+        most = (sizes[-1] - 1) // PAGE * PAGE
+        for at, end in enumerate((*sizes[:-1], most)):
+            count = max(1, min(len(self._agents), end // GRAIN))
+            cuts = [end * cut // count // PAGE * PAGE for cut in range(count)]
+            for first, until in zip(cuts, (*cuts[1:], end), strict=True):
+                if first < until:
+                    stripes.append(self._stripe(len(stripes), peer, _part(request, at, first, until)))
+        return StripedWrite(stripes, _part(request, -1, most, sizes[-1]), tag)
+
+    def _stripe(self, number: int, peer: PeerId, request: Request) -> Future[None]:
+        """Have a worker carry this piece, whichever it is."""
+        (source, nbytes, _), (target, _, _) = request.local[0].tolist(), request.remote[0].tolist()
+        there, worker = self._maps.find(peer, target, nbytes), number % len(self._agents)
+        if there is None:
+            return self._workers[worker].submit(self._carry, self._agents[worker], peer, request)
+        return self._workers[worker].submit(self._copy, there.here, source)
 
     def _carry(self, agent: Any, peer: PeerId, request: Request) -> None:
         """On a worker's thread: one stripe, to its end."""
@@ -182,9 +194,9 @@ def make(agents: int, one: Callable[[str], Any], bindings: Any, name: str, *, ma
     return Stripes([one(f"{name}-{at}") for at in range(agents)], bindings) if agents or maps else None
 
 
-def _part(request: Request, first: int, end: int) -> Request:
-    """The bytes [first, end) of the last piece of a write."""
-    local, remote = (rows[-1:].copy() for rows in (request.local, request.remote))
+def _part(request: Request, piece: int, first: int, end: int) -> Request:
+    """The bytes [first, end) of a piece of a write."""
+    local, remote = (rows[[piece]] for rows in (request.local, request.remote))
     for rows in (local, remote):
         rows[0, 0] += np.uint64(first)
         rows[0, 1] = end - first
