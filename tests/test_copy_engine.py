@@ -230,9 +230,9 @@ def test_an_end_without_its_context_asks_for_nothing(world: World, driver: Copie
 class Writer:
     """A transport whose staging has a twin, and a peer whose ring is mapped."""
 
-    def __init__(self, library: Library, **options: object) -> None:
+    def __init__(self, library: Library, *, shares: bool = True, **options: object) -> None:
         self.library, self.side, self.far = library, Side(), SharedMemory(NBYTES)
-        self.writer, self.reader = NixlTransport("w", **options), NixlTransport("r")  # type: ignore[arg-type]
+        self.writer, self.reader = NixlTransport("w", **options), NixlTransport("r", maps=shares)  # type: ignore[arg-type]
         region = self.side.region
         self.region = self.writer.register(region.addr, region.nbytes)
         self.reader.register(self.far.addr, NBYTES)
@@ -294,21 +294,23 @@ def test_the_device_s_bytes_go_straight_to_the_peer_but_for_the_end_which_goes_w
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("rows", [[(5, 7, 100)], [(5, 7, 47)], [(5, 500, 30), (900, 7, 100)]], ids=str)
-def test_where_the_peer_is_not_locked_it_is_first_brought_here(
-    library: Library, driver: Copies, workers: int, rows: list[tuple[int, int, int]]
+@pytest.mark.parametrize("mapped", [True, False])
+def test_where_the_peer_is_not_locked_or_not_mapped_it_is_first_brought_here(
+    library: Library, driver: Copies, workers: int, rows: list[tuple[int, int, int]], mapped: bool
 ) -> None:
-    driver.refuses["cuMemHostRegister_v2"] = 1
-    writer = Writer(library, workers=workers)
+    driver.refuses["cuMemHostRegister_v2"] = int(mapped)
+    writer = Writer(library, shares=mapped, workers=workers)
     handle = writer.write(*rows)
     assert writer.writer.poll() == [] and writer.posted() == [] and writer.landed()
     driver.run()
     assert writer.landed(), "it is here, and has not left"
-    assert writer.over() == [Completed(handle)] and writer.landed(*rows) and writer.posted() == ["w"]
+    assert writer.over() == [Completed(handle)] and writer.landed(*rows)
     assert writer.reader.poll() == [Arrived(PeerId("w"), b"tag")]
-    striped = [thread.name for thread in threading.enumerate() if thread.name.startswith("kvproto-stripes")]
-    large = sum(nbytes for _, _, nbytes in rows) >= 48
-    assert bool(striped) is (workers > 0 and large), "what is large enough is then the workers'"
+    striped = {thread.name for thread in threading.enumerate() if thread.name.startswith("kvproto-stripes")}
     writer.writer.close()
+    large = workers > 0 and sum(nbytes for _, _, nbytes in rows) >= 48
+    assert bool(striped) is large, "what is large enough is then the workers'"
+    assert set(writer.posted()) == {"w", "w-0", "w-1"} if large and not mapped else {"w"}
 
 
 def test_what_cannot_be_had_from_the_device_is_not_written(library: Library, driver: Copies) -> None:

@@ -516,10 +516,11 @@ def test_what_is_small_or_of_a_device_or_in_too_many_pieces_goes_whole(
 
 @pytest.mark.parametrize(("pieces", "stripes"), [
     ([(0, 0, 36), (100, 200, 36)], [(0, 16), (16, 20), (100, 16), (116, 16), (132, 4)]),
+    ([(0, 0, 20), (100, 200, 36)], [(0, 20), (100, 16), (116, 16), (132, 4)]),
     ([(0, 0, 64), (100, 200, 4)], [(0, 32), (32, 32), (100, 4)]),
     ([(0, 0, 3), (100, 200, 33)], [(0, 3), (100, 16), (116, 16), (132, 1)]),
     ([(at, 2 * at, 1) for at in range(nixl_stripes.PIECES)], [(at, 1) for at in range(nixl_stripes.PIECES)]),
-], ids=["two", "a last one of a page", "a first one that is small", "many"])  # fmt: skip
+], ids=["two", "one that is not worth it", "a last one of a page", "a first one that is small", "many"])  # fmt: skip
 def test_each_piece_is_cut_and_the_end_of_the_last_goes_with_the_tag(
     library: Library, monkeypatch: pytest.MonkeyPatch, pieces: list[tuple[int, int, int]],
     stripes: list[tuple[int, int]],

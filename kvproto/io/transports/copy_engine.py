@@ -118,8 +118,10 @@ class CopyEngine:
 
     def _queued(self, cuda: Any, stream: ctypes.c_void_p, source: int, to: int, nbytes: int) -> bool:
         twin = self.twin(source, nbytes)
-        copied = ctypes.c_uint64(to), ctypes.c_uint64(twin or 0), ctypes.c_size_t(nbytes), stream
-        return twin is not None and cuda.cuMemcpyAsync(*copied) == 0
+        if twin is None:
+            return False
+        failed: int = cuda.cuMemcpyAsync(ctypes.c_uint64(to), ctypes.c_uint64(twin), ctypes.c_size_t(nbytes), stream)
+        return failed == 0
 
     def twin(self, source: int, nbytes: int) -> int | None:
         """Where these bytes of host memory lie on the device; None: they do not."""

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 from threading import Event
 from typing import Any
 
@@ -146,7 +147,7 @@ class Stripes:
         for at, end in enumerate((*sizes[:-1], most)):
             count = max(1, min(len(self._agents), end // GRAIN))
             cuts = [end * cut // count // PAGE * PAGE for cut in range(count)]
-            for first, until in zip(cuts, (*cuts[1:], end), strict=True):
+            for first, until in pairwise((*cuts, end)):
                 if first < until:
                     stripes.append(self._stripe(len(stripes), peer, _part(request, at, first, until)))
         return StripedWrite(stripes, _part(request, -1, most, sizes[-1]), tag)
