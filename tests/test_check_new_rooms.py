@@ -84,3 +84,31 @@ def test_what_a_rank_has_lost_is_told_by_the_way_there(lost: Callable[[Any, Any]
 def test_who_is_dead_or_alone_is_not_asked() -> None:
     met = of(Config(ring=1, chunks=1, engine=AT_ONCE, swift=True, restart=False, budget=Budget(crash=1)))
     assert {(p.life, d.life) for p, d in met} == {(0, 0)}
+
+
+@pytest.mark.parametrize("ended", ["interrupted", "limit", "memory"])
+def test_a_search_that_is_cut_off_among_new_rooms_is_not_taken_for_a_whole_one(
+    monkeypatch: pytest.MonkeyPatch, ended: str
+) -> None:
+    walk = NewRoomSearch._walk
+
+    def cut(self: NewRoomSearch, report: Any, begun: float) -> None:
+        walk(self, report, begun)
+        if ended == "interrupted":
+            raise KeyboardInterrupt
+        self.result.ended = ended
+
+    monkeypatch.setattr(NewRoomSearch, "_walk", cut)
+    result = RankSearch("world", LINK).run()
+    assert result.ended == ended and not result.violations
+
+
+def test_new_rooms_have_the_memory_that_their_search_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, begin = list[int](), NewRoomSearch.__init__
+
+    def noted(self: NewRoomSearch, config: Config, starts: Any, *, memory: int) -> None:
+        given.append(memory)
+        begin(self, config, starts, memory=memory)
+
+    monkeypatch.setattr(NewRoomSearch, "__init__", noted)
+    assert RankSearch("world", LINK, memory=9_000).run().ended == "exhausted" and given == [9_000]

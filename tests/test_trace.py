@@ -214,6 +214,31 @@ def test_clocks_that_disagree_do_not_disturb_the_order() -> None:
     assert sum(m.cause is not None for m in skewed) == sum(m.cause is not None for m in as_it_was)
 
 
+def test_what_a_write_carries_comes_after_it_by_any_clock() -> None:
+    early = [Log(log.head, [e if isinstance(e, SentEntry) else replace(e, time=e.time - 1000.0) for e in log.entries])
+             if log.head.side == "decode" else log for log in WELL]  # fmt: skip
+    skewed = merge(early)
+    carried = [m for m in skewed if m.message is not None and m.message.name == "STG_NOTIFY"]
+    assert carried and all(m.cause is not None and m.cause < m.index for m in carried)
+    assert not any(moment.way for moment in skewed)
+    assert len(skewed) == len(merge(WELL))
+
+
+def test_whether_it_was_heard_is_untold_where_the_receiver_s_log_is_not_there_or_begins_later() -> None:
+    alone = merge([log for log in WELL if log.head.side == "prefill"])
+    assert {m.way for m in alone if isinstance(m.entry, SentEntry)} == {"untold"}
+    assert "--)" in sequence(alone, list(rooms(alone))) and "--x" not in sequence(alone, list(rooms(alone)))
+    prefill = next(log for log in WELL if log.head.side == "prefill")
+    others = [log for log in WELL if log is not prefill]
+    heard = [i for i, e in enumerate(prefill.entries) if isinstance(e, HeardEntry)]
+    short = prefill.entries[heard[3] :]
+    story = merge([Log(replace(prefill.head, whole=False), short), *others])
+    assert [m.way for m in story if m.way and isinstance(m.entry, SentEntry)] == ["untold"] * 3
+    place = next(i for i, e in enumerate(short) if i and isinstance(e, HeardEntry))
+    story = merge([Log(replace(prefill.head, whole=False), [*short[:place], *short[place + 1 :]]), *others])
+    assert [m.way for m in story if m.way and isinstance(m.entry, SentEntry)] == ["untold"] * 3 + ["lost"]
+
+
 def test_lost_repeated_and_unseen_messages_are_told_as_such() -> None:
     (lost,) = (m for m in merge(next(s for s in SCENES if s.name == "repeated").logs()) if m.way)
     assert lost.way == "lost"

@@ -91,10 +91,10 @@ class OneRoom(Explorer):
 class NewRoomSearch(Search):
     """From these states of rest: a new room, and nothing that could go wrong."""
 
-    def __init__(self, config: Config, starts: Iterable[Rest]) -> None:
+    def __init__(self, config: Config, starts: Iterable[Rest], *, memory: int = 12_000) -> None:
         self.config = one_room(config)
         self.world = OneRoom(self.config)
-        super().__init__("new room", self.config, self.world)
+        super().__init__("new room", self.config, self.world, memory=memory)
         self.starts = [self._packed(nodes, k) for nodes in starts for k in range(self.config.rooms)]
         self.world.first = self.starts[0]
 
@@ -121,19 +121,36 @@ class NewRoomSearch(Search):
         self.result.violations.append((name, text))
 
 
-def first_failure(config: Config, found: dict[Rest, int]) -> tuple[int, str, str] | None:
-    """The number of a state of rest after which a new room does not succeed, the property, and how it fails."""
-    if not found or not _failure(config, found):
+class SearchCut(Exception):  # noqa: N818  # it is no error
+    """Not every state that new rooms come to was met; `ended` is how the search for them ended."""
+
+    def __init__(self, ended: str) -> None:
+        super().__init__(ended)
+        self.ended = ended
+
+
+def first_failure(config: Config, found: dict[Rest, int], *, memory: int = 12_000) -> tuple[int, str, str] | None:
+    """The number of a state of rest after which a new room does not succeed, the property, and how it fails.
+
+    Raises SearchCut, or KeyboardInterrupt as anything does that is interrupted.
+    """
+    if not found or not _failure(config, found, memory):
         return None
     for nodes, place in found.items():  # by itself, so that it is known which
-        failure = _failure(config, [nodes])
+        failure = _failure(config, [nodes], memory)
         if failure is not None:
             name, text = failure
             return place, name, f"after this, with a new room: {re.sub('room [0-9]+', 'the new room', text)}"
     raise AssertionError("what fails together has to fail alone")
 
 
-def _failure(config: Config, starts: Iterable[Rest]) -> tuple[str, str] | None:
-    search = NewRoomSearch(config, starts)
-    search.run()
-    return search.result.violations[0] if search.result.violations else None
+def _failure(config: Config, starts: Iterable[Rest], memory: int) -> tuple[str, str] | None:
+    result = NewRoomSearch(config, starts, memory=memory).run()
+    if result.violations:
+        name, text = result.violations[0]
+        return name, text
+    if result.ended == "interrupted":
+        raise KeyboardInterrupt
+    if result.ended != "exhausted":
+        raise SearchCut(result.ended)
+    return None

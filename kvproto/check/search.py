@@ -7,7 +7,7 @@ from typing import Any
 
 from kvproto.check.config import Config
 from kvproto.check.explorers import explorer
-from kvproto.check.new_rooms import first_failure, rests
+from kvproto.check.new_rooms import SearchCut, first_failure, rests
 from kvproto.check.step_wording import named
 from kvproto.check.story import RankTale, plain
 from kvproto.fsm import search
@@ -27,7 +27,13 @@ class RankSearch(search.Search):
     def _judge_ends(self) -> None:
         """And after the last fault a new room succeeds."""
         super()._judge_ends()
-        failed = None if self.result.violations else first_failure(self.config, rests(self.world, self.order))
+        if self.result.violations:
+            return
+        try:
+            failed = first_failure(self.config, rests(self.world, self.order), memory=self.memory)
+        except SearchCut as cut:
+            self.result.ended = cut.ended
+            return
         if failed is not None:
             place, name, text = failed
             self._violate(name, text, place)

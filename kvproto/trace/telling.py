@@ -117,7 +117,7 @@ class RankTelling(Telling):
 
     def clues(self, logs: Iterable[Any], names: Mapping[Any, str]) -> SenderClues:
         """Notifications that writes carry."""
-        return CarriedNotifications({names[self.identity(log.head)] for log in logs if log.head.tells})
+        return CarriedNotifications((names[self.identity(log.head)], log) for log in logs if log.head.tells)
 
     # -------------------------------------------------------------------------------------------- machines
     def key_of(self, table: Table[Any], event: Event) -> Key:

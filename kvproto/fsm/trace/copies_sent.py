@@ -94,9 +94,13 @@ class CopiesSent:
             return self._landed[known], ""
         return self._landed.get(known), "repeated" if known in self._landed else "unseen"
 
-    def under_way(self) -> Iterator[int]:
-        """What was sent and has not come."""
-        return (index for flights in self._flying.values() for _, index in flights)
+    def under_way(self) -> Iterator[tuple[int, Copy]]:
+        """What was sent and has not come, each by its moment."""
+        return ((index, Copy(*said, number)) for said, flights in self._flying.items() for number, index in flights)
+
+    def followed(self, copy: Copy) -> bool:
+        """Whether one that left before this one has come, so that this one would have been written down, too."""
+        return any(each.way == copy.way and each.number < copy.number for each in self._heard)
 
     def _number(self, copy: Copy) -> int:
         return 0 if copy.way in self._mixed else copy.number

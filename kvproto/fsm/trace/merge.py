@@ -6,7 +6,7 @@ Clocks (which differ between machines) only choose among what may come next.
 
 Of messages that say the same, word for word, the numbers of the copies tell which one came (`copies_sent`).  A copy
 that came twice is `repeated`; one whose sending no log has is `unseen`, and stops nobody.  Copies that were sent and
-never heard are `lost`.
+never heard are `lost`; whether they were is `untold` where the receiver's log is not there, or begins later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kvproto.fsm.trace.copies_sent import CopiesSent, Copy
 from kvproto.fsm.trace.records import HeardEntry, Log, SentEntry, StepEntry, TraceEntry
 from kvproto.fsm.trace.telling import Message, Subject, Telling
 
-Way = Literal["", "lost", "repeated", "unseen"]
+Way = Literal["", "lost", "untold", "repeated", "unseen"]
 
 
 class Moment(msgspec.Struct):
@@ -49,10 +49,13 @@ class _Merge:
         self.todo: dict[str, deque[TraceEntry]] = defaultdict(deque)
         self.said: dict[str, deque[Copy]] = defaultdict(deque)
         self.copies = CopiesSent()
+        #: whose logs are here, and whether they have all that there was
+        self.whole: dict[str, bool] = {}
         for log in sorted(logs, key=lambda log: self._first(log.entries)):  # a party's lives follow one another
             name, peers = names[telling.identity(log.head)], telling.peers(log.head, names)
             self.todo[name] += log.entries
             self.said[name] += self.copies.life(log.entries, name, peers, telling)
+            self.whole[name] = self.whole.get(name, True) and log.head.whole
         self.copies.compare()
         self.clues = telling.clues(logs, names)
         self.story: list[Moment] = []
@@ -64,8 +67,10 @@ class _Merge:
             ready = [name for name, entries in self.todo.items() if entries]
             free = [name for name in ready if not self._waits(name)]
             self._next_of(min(free or ready, key=lambda name: self.clock[name]))
-        for index in self.copies.under_way():
-            self.story[index].way = "lost"
+        for index, copy in self.copies.under_way():
+            receiver = copy.way[1]
+            told = receiver in self.whole and (self.whole[receiver] or self.copies.followed(copy))
+            self.story[index].way = "lost" if told else "untold"
         return self.story
 
     @staticmethod
@@ -73,7 +78,10 @@ class _Merge:
         return next((entry.time for entry in entries if not isinstance(entry, SentEntry)), 0.0)
 
     def _waits(self, name: str) -> bool:
-        return isinstance(self.todo[name][0], HeardEntry) and self.copies.comes_later(self.said[name][0])
+        if not isinstance(self.todo[name][0], HeardEntry):
+            return False
+        copy = self.said[name][0]
+        return self.copies.comes_later(copy) or (not copy.number and self.clues.comes_later(copy.message))
 
     def _next_of(self, name: str) -> None:
         entry = self.todo[name].popleft()

@@ -65,6 +65,11 @@ class SenderClues:
     def note(self, moment: Moment, step: StepEntry) -> None:
         """Hear of each step, in the story's order."""
 
+    def comes_later(self, message: Message) -> bool:
+        """Whether the story has still to tell of what led to this message."""
+        del message
+        return False
+
     def cause(self, message: Message) -> int | None:
         """The moment that led to this message; None: it came from nowhere."""
         del message
