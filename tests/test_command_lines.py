@@ -33,6 +33,13 @@ WRONG = [
     ("lint --tables kvproto.errors:ArgumentError", "not a Protocol"),
     ("lint --tables broken:X", "broken.py:1"),
     ("check abrot", "is it abort"),
+    ("check smoke --table t.md", "--table is of --mutants"),
+    ("check --gate --mutants", "one at a time"),
+    ("doctor --need nosuch", "nothing of the name 'nosuch' to be tried: python, msgspec, tables"),
+    ("demo --maps", "with --device cuda --transport nixl"),
+    ("torture --traces {}/t.jsonl", "is a file, and a directory is wanted"),
+    ("trace {}/t.jsonl --tables examples.two_phase_commit.parties:PROTOCOL", "another protocol's needs --tables"),
+    ("replay {}/t.jsonl --tables examples.two_phase_commit.parties:PROTOCOL", "another protocol's needs --tables"),
     ("check smoke --jobs 0", "--jobs: '0' is not from 1"),
     ("check smoke --jobs many", "--jobs: 'many' is no whole number"),
     ("check smoke --memory 0", "--memory: '0' is not from 1"),
@@ -113,12 +120,12 @@ WRONG = [
     ("demo --ring x", "--ring: 'x' is no number"),
     ("demo --patience inf", "--patience: 'inf' is not from"),
     ("bench nonsense", "there is no benchmark 'nonsense'"),
-    ("bench figures --results nofile", "No such file or directory: nofile"),
+    ("bench figures --results nofile", "nofile: there are no results here: --results FILE names some"),
     ("bench figures --results {}/bad.json", "run 1: Object missing required field"),
     ("bench figures --into {}/bad.json", "there is no <!-- figures -->"),
     ("bench figures --add nofile", "No such file or directory: nofile"),
     ("bench figures --plot {}/x.txt", "a plot is written as"),
-    ("bench suggest --results nofile", "No such file or directory: nofile"),
+    ("bench suggest --results nofile", "nofile: there are no results here: --results FILE names some"),
     ("bench suggest --pair 9->9", "no curve of this pair was measured"),
     ("bench suggest --pages 0:0", "--pages: '0' is not from 1"),
     ("bench suggest --layers 0", "--layers: '0' is not from 1"),
@@ -216,6 +223,37 @@ def shell(line: str, **more: Any) -> subprocess.CompletedProcess[str]:
 def test_an_output_that_nobody_reads_ends_quietly(command: str) -> None:
     done = shell(f"{{ sleep 1; kvproto {command}; echo $? >&2; }} | true")
     assert done.stderr.split() == [str(ending.UNREAD)]
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_an_output_that_is_closed_is_not_written_to(closed: str) -> None:
+    for command, code in (("lint", 0), ("lint nonsense", 2)):
+        asked = f"{shlex.quote(sys.executable)} -m kvproto {command} {closed}"
+        done = subprocess.run(["/bin/sh", "-c", asked], capture_output=True, text=True, check=False)
+        assert done.returncode == code and "Traceback" not in done.stderr
+
+
+WITHOUT = """
+import importlib.abc, sys
+
+class Without(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in {"z3", "prometheus_client", "pytest", "zmq", "rich", "torch", "nixl", "mooncake"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Without())
+from kvproto.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_what_a_command_is_for_is_told_without_its_extra(command: str) -> None:
+    asked = [sys.executable, "-c", WITHOUT, command, "--help"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr
+    what = cli.COMMANDS[command][1]
+    assert "usage: kvproto" in done.stdout or (what in done.stdout and "pip install 'kvproto[" in done.stdout)
 
 
 def test_a_full_disk_is_told_in_a_line() -> None:

@@ -159,6 +159,28 @@ def test_no_rank_outlives_the_parent(sign: int) -> None:
     parent.stdout.close()
 
 
+def test_a_rank_that_is_stopped_does_not_outlive_a_parent_that_is_terminated() -> None:
+    here = Path(__file__)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join((str(here.parents[1]), str(here.parent)))}
+    parent = subprocess.Popen([sys.executable, here], stdout=subprocess.PIPE, text=True, env=env)
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    os.kill(pids[0], signal.SIGSTOP)
+    parent.terminate()
+    assert parent.wait(30) == 128 + signal.SIGTERM and all(gone(pid) for pid in pids)
+    parent.stdout.close()
+
+
+def test_who_handles_its_own_termination_keeps_it() -> None:
+    own, before = (lambda *_: None), signal.getsignal(signal.SIGTERM)
+    for handler in (signal.SIG_DFL, own):
+        signal.signal(signal.SIGTERM, handler)
+        with ProcessGroup([]):
+            assert (signal.getsignal(signal.SIGTERM) is own) is (handler is own)
+        assert signal.getsignal(signal.SIGTERM) is handler
+    signal.signal(signal.SIGTERM, before)
+
+
 def test_the_parent_loads_neither_torch_nor_transformers() -> None:
     code = (
         "import sys, kvproto.demo.group, kvproto.demo.job, kvproto.demo.verify;"  # all that the parent needs

@@ -361,7 +361,11 @@ def curve_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _runs(path: Path) -> list[Any]:
-    data = document(path)
+    try:
+        data = document(path)
+    except FileNotFoundError as error:
+        told = "there are no results here: --results FILE names some, and `kvproto bench NAME --json FILE` writes them"
+        raise FileError(f"{path}: {told}") from error
     runs = data.get("runs", [data]) if isinstance(data, dict) else None
     if not isinstance(runs, list):
         raise FileError(f"{path}: not a file of results: an object with a list of runs is expected")

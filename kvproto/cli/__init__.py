@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 #: the extras that a command needs, where they are not the demonstration's
-EXTRAS = {"top": "metrics", "prove": "prove", "mutate": "test"}
+EXTRAS = {"top": "metrics", "prove": "prove", "mutate": "test", "keys": "control", "fuzz": "nixl"}
 
 
 FIRST_MINUTE = """\
@@ -99,4 +99,6 @@ def main(argv: list[str] | None = None) -> int:
         return ended("kvproto", lambda: _version(as_json="--json" in rest))
     if name not in COMMANDS:
         return ended("kvproto", lambda: _no_command(name))
-    return ended(f"kvproto {name}", lambda: run(COMMANDS[name][0], rest, extras=EXTRAS.get(name, "demo")))
+    module, what = COMMANDS[name]
+    about = f"kvproto {name}: {what}"
+    return ended(f"kvproto {name}", lambda: run(module, rest, extras=EXTRAS.get(name, "demo"), about=about))

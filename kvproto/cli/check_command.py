@@ -52,7 +52,12 @@ WHY = {
 
 def main(argv: list[str]) -> int:
     """`kvproto check`; the exit codes are at the end of its help."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.table and not args.mutants:
+        parser.error("--table is of --mutants")
+    if args.gate and args.mutants:
+        parser.error("--gate and --mutants ask different questions: one at a time")
     checker = args.tables.checked()
     if args.list:
         return _list(checker, as_json=args.json)

@@ -159,6 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = p.parse_args(argv)
     if args.device == "cuda":
         need_gpu()
+    if args.maps and (args.device, args.transport) != ("cuda", "nixl"):
+        p.error("--maps: kernels store into a peer's pages on GPUs, over NIXL: with --device cuda --transport nixl")
     with TemporaryDirectory() as folder:
         keys = str(make_pair(Path(folder), "demo")[0]) if args.curve else None
         return _main(p, args, keys)

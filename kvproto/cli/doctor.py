@@ -97,7 +97,7 @@ print(triton.__version__)
 """, "pip install triton (Linux); the torch kernels work without"),
     Trial("library", "transitions", "import transitions; print(transitions.__version__)",
           "pip install transitions (for kvproto.fsm.draw.transitions_bridge)"),
-    Trial("library", "hypothesis", "import hypothesis; print(hypothesis.__version__)", "pip install 'kvproto[test]'"),
+    Trial("library", "hypothesis", "import hypothesis; print(hypothesis.__version__)", "pip install 'kvproto[testing]'"),
     Trial("library", "transformers", "import transformers; print(transformers.__version__)",
           "pip install 'kvproto[demo]'"),
 )  # fmt: skip
@@ -120,6 +120,11 @@ def examine() -> Iterator[TrialResult]:
     free = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0  # noqa: PTH112, S108 - its free space
     yield TrialResult("machine", "shared memory", free >= 1 << 26, f"{free >> 20} MiB free in /dev/shm",
                   "give the container more: docker run --shm-size=1g")  # fmt: skip
+
+
+def known() -> list[str]:
+    """The names of all that is tried."""
+    return ["python", *(trial.name for trial in TRIALS), *(name for name, *_ in PROGRAMS), "shared memory"]
 
 
 def attempt(trial: Trial) -> TrialResult:
@@ -165,6 +170,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--need", action="append", default=[], metavar="NAME", help="fail unless this works, too")
     parser.add_argument("--json", action="store_true", help="one JSON document, for tools")
     args = parser.parse_args(argv)
+    if unknown := set(args.need).difference(names := known()):
+        parser.error(f"--need: there is nothing of the name {min(unknown)!r} to be tried: {', '.join(names)}")
     found = []
     for finding in examine():
         found.append(finding)

@@ -41,6 +41,7 @@ MEANINGS = {
 
 def ended(program: str, work: Callable[[], int]) -> int:
     """Do the work of this program; the exit code."""
+    _open_what_is_closed()
     try:
         try:
             return work()
@@ -61,14 +62,26 @@ def ended(program: str, work: Callable[[], int]) -> int:
         return _told(program, "a defect, of kvproto or of the tables that it was given: please report it", DEFECT)
 
 
-def run(module: str, argv: Sequence[str], extras: str) -> int:
-    """Load a command's module and run it.  `MissingExtraError` names the package of these extras that it lacks."""
+def _open_what_is_closed() -> None:
+    """Who starts us without standard output or error (`>&-`) wants nothing of it, and gets that."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # as long as the process lives
+
+
+def run(module: str, argv: Sequence[str], extras: str, about: str = "") -> int:
+    """Load a command's module and run it.  `MissingExtraError` names the package of these extras that it lacks; who
+    only asks what the command is for is told that much.
+    """
     try:
         code: int = importlib.import_module(module).main(argv)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in {"", "kvproto"}:
             raise
         missing = f"this needs {error.name}, which is not installed: pip install 'kvproto[{extras}]'"
+        if about and {"-h", "--help"}.intersection(argv):
+            sys.stdout.write(f"{about}\n\nTo tell what it takes, {missing}\n")
+            return WELL
         raise MissingExtraError(missing) from error
     return code
 

@@ -12,8 +12,6 @@ from kvproto.cli.ending import WELL
 
 def main(argv: list[str]) -> int:
     """`kvproto keys`."""
-    from kvproto.io.control.keys import make_pair
-
     parser = argparse.ArgumentParser(
         prog="kvproto keys",
         description="Make a pair of CURVE keys: FOLDER/NAME.key_secret (mode 0600) and FOLDER/NAME.key.",
@@ -24,6 +22,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("name", nargs="?", default="kvproto", help="of the pair (default: kvproto)")
     parser.add_argument("--json", action="store_true", help="the two files' names as one JSON document, for tools")
     args = parser.parse_args(argv)
+    from kvproto.io.control.keys import make_pair  # which needs pyzmq, and the help does not
+
     secret, public = make_pair(args.folder, args.name)
     if args.json:
         say(json.dumps({"secret": str(secret), "public": str(public)}))

@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from kvproto.arguments import real
 from kvproto.cli.console import say
 from kvproto.cli.ending import WELL
@@ -35,6 +33,8 @@ Ranks = dict[tuple[str, ...], ValueNumbers]
 
 def read(url: str) -> Ranks:
     """By rank: every number that is served there.  OSError, ValueError: it is not to be had, or is no such page."""
+    from prometheus_client.parser import text_string_to_metric_families  # the help does not need it
+
     with urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310  # the address is the operator's own
         text = answer.read().decode()
     found: Ranks = defaultdict(dict)

@@ -67,9 +67,16 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--soak", type=positive, metavar="ROOMS", help="so many rooms over one link, and RSS")
     p.add_argument("--attack", action="store_true", help="strangers at the door of ranks with keys, while rooms go on")
     p.add_argument("--minutes", type=real(0.01, 1e4), default=10.0, metavar="M", help="of --attack (default 10)")
-    p.add_argument("--traces", type=Path, default=Path("torture-traces"), metavar="DIR", help="(torture-traces)")
+    p.add_argument("--traces", type=_folder, default=Path("torture-traces"), metavar="DIR", help="(torture-traces)")
     p.add_argument("--json", action="store_true", help="one JSON document a run, and nothing else")
     return p
+
+
+def _folder(text: str) -> Path:
+    """It is made when there is something to put there."""
+    if (path := Path(text)).exists() and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a file, and a directory is wanted")
+    return path
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -98,6 +98,10 @@ class UnfitError(KvprotoError, RuntimeError):
     """This machine is not fit for what was asked for; a sentence, no traceback, is what there is to say."""
 
 
+def _terminated(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
 def _end_with_parent() -> None:
     if (parent := multiprocessing.parent_process()) is not None:
         wait([parent.sentinel])
@@ -140,7 +144,10 @@ class RankError(KvprotoError, RuntimeError):
 
 
 class ProcessGroup:
-    """A set of processes, as a context: on leaving it every one of them has ended, whatever happened."""
+    """A set of processes, as a context: on leaving it every one of them has ended, whatever happened.
+
+    A SIGTERM that nobody handles leaves the context, too: a rank that is stopped would not notice that its parent ends.
+    """
 
     def __init__(self, programs: Sequence[Program], *, warm: str = "kvproto.demo.warm") -> None:
         context = multiprocessing.get_context("forkserver")
@@ -233,10 +240,16 @@ class ProcessGroup:
             pipe.close()
 
     def __enter__(self) -> Self:
+        alone = threading.current_thread() is threading.main_thread()
+        self._handles = alone and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        if self._handles:
+            signal.signal(signal.SIGTERM, _terminated)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.kill()
+        if self._handles:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _next(self, timeout_s: float) -> list[tuple[str, str, Any]]:
         """Messages that have come, at least one unless time is over; raises RankError for a failure among them."""

@@ -98,7 +98,8 @@ def named(place: str, kind: type[T]) -> T:
     """The object that `"module:NAME"` names; modules of the working directory are found, too.  `ArgumentError`."""
     module, colon, name = place.partition(":")
     if not (module and colon and name):
-        raise ArgumentError(f"{place!r} names no object: write MODULE:NAME, such as examples.commit.protocol:COMMIT")
+        such = "such as examples.two_phase_commit.parties:PROTOCOL"
+        raise ArgumentError(f"{place!r} names no object: write MODULE:NAME, {such}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -159,7 +159,9 @@ def _take(data: Any, number: int, logs: list[Log], telling: Telling) -> None:
     if data.get("kind") == telling.party:
         logs.append(Log(_read_head(data, telling), []))
     elif not logs:
-        raise PlainError(f"the first line must name the {telling.party} (kind: {telling.party})")
+        kind = str(data.get("kind"))[:40]
+        remedy = "a trace of another protocol's needs --tables MODULE:NAME"
+        raise PlainError(f"the first line must name the {telling.party} (kind: {telling.party}, not {kind}); {remedy}")
     else:
         logs[-1].entries.append(_read(data, number, telling))
 
