@@ -114,6 +114,9 @@ class TransportContract:
         rank.buffers[0][:] = np.random.default_rng(1).integers(1, 256, len(rank.buffers[0]), dtype=np.uint8)
         return Rig(rank, peer)
 
+    def test_what_lies_here_and_nowhere_else_is_taken_from_here(self, rig: Rig) -> None:
+        assert not any(rig.transport.lifts(region) for region in rig.rank.regions)
+
     def test_one_bulk_write_is_there_whole_when_its_tag_is(self, rig: Rig) -> None:
         size = len(rig.source)
         handle = rig.write(bulk(0, 0, size), b"\x00\xff tag")
