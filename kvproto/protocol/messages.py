@@ -19,7 +19,7 @@ time.  Who answers what:
 | prefill | `AUX` | `AUX_ACK` |
 | decode | `ABORT` | `DRAINED` when nothing of the room is in flight |
 | prefill | `DRAINED` | `NOTED` |
-| prefill | anything of a room that the decode rank does not know | `GONE` |
+| prefill | a request of a room that the decode rank does not know | `GONE` |
 | either | `HEARTBEAT` of an epoch that the receiver does not know | `RESET` |
 """
 
