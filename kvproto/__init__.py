@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kvproto.io.transports.mooncake import MooncakeTransport
     from kvproto.io.transports.nixl import NixlTransport
     from kvproto.layout.plan import Plan
-    from kvproto.layout.sharding import Layout, LayoutError
+    from kvproto.layout.sharding import Layout, LayoutError, grid_tokens
     from kvproto.protocol.states import Cause
     from kvproto.protocol.tables import TABLES
     from kvproto.protocol.timing import Timing
@@ -45,7 +45,7 @@ __all__ = [
     "TABLES", "ArgumentError", "Cause", "DecodeEndpoint", "EndpointError", "Fabric", "Keys", "KvprotoError", "Layout",
     "LayoutError", "LinkError", "MemoryTransport", "MetricsExporter", "MissingExtraError", "MooncakeTransport",
     "NixlTransport", "NotFoundError", "Outcome", "Plan", "Pool", "PrefillEndpoint", "Room", "RoomSpans", "Settings",
-    "Status", "Timer", "Timing", "TransportError",
+    "Status", "Timer", "Timing", "TransportError", "grid_tokens",
 ]  # fmt: skip
 
 #: where each name is
@@ -56,7 +56,8 @@ _HOME = {
     "ArgumentError": "errors", "EndpointError": "errors", "KvprotoError": "errors", "LinkError": "errors",
     "MissingExtraError": "errors", "NotFoundError": "errors", "TransportError": "io.transports.base",
     "Timer": "fsm.timing", "Timing": "protocol.timing", "Settings": "rank.settings", "Cause": "protocol.states",
-    "TABLES": "protocol.tables", "Layout": "layout.sharding", "LayoutError": "layout.sharding", "Plan": "layout.plan",
+    "TABLES": "protocol.tables", "Layout": "layout.sharding", "LayoutError": "layout.sharding",
+    "Plan": "layout.plan", "grid_tokens": "layout.sharding",
     "Keys": "io.control.keys", "Pool": "io.kernels.pool", "Fabric": "io.transports.fabric",
     "MemoryTransport": "io.transports.memory",
     "MooncakeTransport": "io.transports.mooncake", "NixlTransport": "io.transports.nixl",

@@ -20,7 +20,7 @@ from kvproto.testing.pair import Pair
 
 ROOT = Path(__file__).parent.parent
 #: how a search and a witness say what they have found: no caller meets them
-FOUND = {"Violation", "BrokenProperty"}
+FOUND = {"Violation", "BrokenProperty", "SearchCut"}
 
 
 def said(code: str) -> str:
@@ -156,6 +156,9 @@ def test_what_an_engine_does_wrong_is_caught_by_the_root() -> None:
         ]  # fmt: skip
         for call in wrong:
             with pytest.raises(KvprotoError):
+                call()
+        for call in (lambda: kvproto.Room(1.5), lambda: prefill.aux(room, "text")):  # type: ignore[arg-type]
+            with pytest.raises(TypeError):
                 call()
         decode.close()
         with pytest.raises(EndpointError, match="closed"):
