@@ -147,6 +147,23 @@ def test_where_no_route_is_left_the_call_is_refused(ours: Settings, why: str) ->
         groups.connect()
 
 
+OVER_PAGES = "prefill group 1 takes 6144 bytes, the ring has 6143 (Settings.ring_bytes): it goes over pages"
+RINGS = [
+    (Settings(ring_bytes=6143), [OVER_PAGES]),
+    (Settings(ring_bytes=6143, route="staged"), [": it fails, since the pool of the decode rank is closed"]),
+    (Settings(ring_bytes=6144), []), (Settings(ring_bytes=6143, route="pages"), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("theirs", "said"), RINGS, ids=["open", "closed", "as large", "pages only"])
+def test_a_ring_that_holds_no_whole_chunk_is_told_of_when_it_connects(
+    theirs: Settings, said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with Groups(Cut(Form("BNHC")), Cut(Form("BNHC")), theirs=theirs).connect():
+        told = [each.getMessage() for each in caplog.records if "whole chunk" in each.getMessage()]
+    assert len(told) == len(said) and all(part in each for part, each in zip(said, told, strict=True))
+
+
 def test_a_part_that_the_ring_cannot_take_fails_with_a_reason_that_can_be_read() -> None:
     closed = Settings(ring_bytes=256, route="staged")
     with Groups(Cut(Form("BNHC")), Cut(Form("BNHC")), theirs=closed).connect() as groups:

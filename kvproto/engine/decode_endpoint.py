@@ -41,6 +41,7 @@ from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.kernels.digesting import Cell, Place
 from kvproto.io.transports.base import Transport
 from kvproto.layout.costs import layer_groups as groups_that_pay
+from kvproto.layout.placement import closed_between
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, cell, chunks
 from kvproto.protocol import effects as do
@@ -180,6 +181,10 @@ class DecodeEndpoint(Endpoint):
 
     def _call(self, group: int, plan: Plan, addresses: Sequence[str]) -> None:
         self._data.plans[group] = plan
+        chunk, ring = plan.grant_bytes(self._rank.index, plan.grid), self._rank.settings.ring_bytes
+        if chunk > ring and self._rank.settings.route != "pages":
+            closed = closed_between(None, self._data.memory.placement)
+            self._loop.logs.small_ring(f"prefill group {group}", chunk, ring, closed)
         for index in plan.linked_to(self._rank.index):
             self._take_call(group, index)
             self._said.pop(self._rank.link_of.get((group, index), 0), None)

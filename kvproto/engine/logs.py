@@ -124,6 +124,12 @@ class Logs:
         """What is written to this peer goes through its ring, as far as it can."""
         self.links.say(logging.INFO, "%s: to %s parts are staged: %s", self.name, what, short(why))
 
+    def small_ring(self, what: str, chunk: int, ring: int, closed: str) -> None:
+        """No whole chunk of this group fits the ring, so none is staged."""
+        fate = f"fails, since {short(closed)}" if closed else "goes over pages"
+        said = "%s: a whole chunk of %s takes %d bytes, the ring has %d (Settings.ring_bytes): it %s"
+        self.links.say(logging.WARNING, said, self.name, what, chunk, ring, fate)
+
     def unmapped(self, what: str, why: str) -> None:
         """No kernel of this rank can store into this peer's pages."""
         self.links.say(logging.INFO, "%s: the memory of %s is not mapped here: %s", self.name, what, short(why))
