@@ -320,8 +320,8 @@ def test_what_cannot_be_had_from_the_device_is_not_written(library: Library, dri
         driver.refuses["cuMemcpyAsync"] = 1
         handle = writer.write((0, 0, 100))
         (failed,) = writer.writer.poll()
-        assert isinstance(failed, Failed) and failed.quiescent and "cannot be copied" in str(failed.error)
-        assert failed.handle == handle and writer.posted() == [] and writer.landed()
+        assert isinstance(failed, Failed) and failed.quiescent and "cannot be copied" in failed.error.detail
+        assert (failed.handle, failed.error.kind) == (handle, "backend") and writer.posted() == [] and writer.landed()
         driver.refuses.clear()
         library.agents.clear()
 

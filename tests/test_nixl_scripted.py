@@ -438,9 +438,12 @@ def test_a_write_that_cannot_be_made_for_its_peer_is_gone_fails_later(world: Wor
     world.library.refuses["createXferReq"] = "nixlRemoteDisconnectError"
     draft, spare = (world.writer.prepare(world.peer, world.parts(), b"") for _ in range(2))
     world.writer.drop(spare)
+    assert len(world.library.called("createXferReq")) == 2, "it is known by then, and not tried again"
     first, second = world.writer.post(draft), world.write()
+    assert len(world.library.called("createXferReq")) == 3
     assert world.told() == [(first, "peer_lost", True), (second, "peer_lost", True), world.peer]
     assert not world.writer.busy() and not world.library.called("releaseXferReq")
+    assert len(world.library.called("createXferReq")) == 3
 
 
 def test_a_draft_is_the_transfer_that_is_posted(world: World) -> None:
