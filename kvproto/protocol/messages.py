@@ -19,7 +19,8 @@ time.  Who answers what:
 | prefill | `AUX` | `AUX_ACK` |
 | decode | `ABORT` | `DRAINED` when nothing of the room is in flight |
 | prefill | `DRAINED` | `NOTED` |
-| prefill | a request of a room that the decode rank does not know | `GONE` |
+| prefill | `STAGING_REQ`, `PAGES_REQ` of a room that the decode rank does not know | `GONE` |
+| prefill | these two, `STG_NOTIFY`, `AUX` of a room that is another group's | `GONE` |
 | either | `HEARTBEAT` of an epoch that the receiver does not know | `RESET` |
 """
 
