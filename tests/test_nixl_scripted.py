@@ -228,6 +228,28 @@ def test_a_peer_is_forgotten_by_every_agent(library: Library, unwilling: str) ->
     world.writer.close()
 
 
+def test_workers_look_at_their_agents_when_these_have_let_go_of_a_peer(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What closes its sockets, where no write would."""
+    monkeypatch.setattr(nixl_stripes, "LOOK_S", 0.0)
+    world = World(library, workers=2)
+    world.writer.disconnect(world.peer)
+    looks = nixl_stripes.LOOKS
+    wait(lambda: [name for (name,) in library.called("getNotifs")].count("w-0") == looks, "the first worker")
+    wait(lambda: [name for (name,) in library.called("getNotifs")].count("w-1") == looks, "the second worker")
+    called = [call for call, *args in library.calls if args and args[0] == "w-0" and call != "register_memory"]
+    assert called.index("remove_remote_agent") < called.index("getNotifs")
+    library.refuses["getNotifs"] = "nixlBackendError"
+    world.writer.connect(world.reader.endpoint())
+    world.writer.disconnect(world.peer)
+    world.writer.close()
+    before = len(library.called("getNotifs"))
+    assert world.writer._stripes is not None
+    world.writer._stripes._look(library.agents["w-0"], ())
+    assert len(library.called("getNotifs")) == before, "of a transport that is closed nobody looks"
+
+
 def _refusing(library: Library) -> Any:
     def refuse(_: object) -> None:
         raise library.errors["nixlNotFoundError"]

@@ -46,6 +46,8 @@ PAGE = 4096
 PIECES = 64
 #: seconds between two looks at a stripe that was not copied by posting it
 TICK_S = 50e-6
+#: how often, and at which intervals, a worker looks after it has let go of a peer
+LOOKS, LOOK_S = 20, 2e-4
 
 
 class StripedWrite:
@@ -101,9 +103,10 @@ class Stripes:
 
     def unlink(self, peer: PeerId, errors: tuple[type[Exception], ...]) -> None:
         """Nothing is in flight to this peer, and nothing will be."""
-        for agent in self._agents:
+        for worker, agent in zip(self._workers, self._agents, strict=True):
             with contextlib.suppress(*errors):
                 agent.remove_remote_agent(peer)
+            worker.submit(self._look, agent, errors)
         self._maps.close(peer)
 
     def lifts(self, region: MemoryRegion) -> bool:
@@ -173,6 +176,17 @@ class Stripes:
                 return  # it is stopped with its agent
             time.sleep(TICK_S)
         raw.releaseXferReq(handle)
+
+    def _look(self, agent: Any, errors: tuple[type[Exception], ...]) -> None:
+        """On a worker's thread, which else looks at its agent only while it writes: have that close what it has let go
+        of, or the sockets of a peer that has died stay half open, one a worker.
+        """
+        with contextlib.suppress(*errors):
+            for _ in range(LOOKS):
+                if self._closed.is_set():
+                    return
+                agent.agent.getNotifs({}, [])
+                time.sleep(LOOK_S)
 
     def _copy(self, to: Bytes, source: int) -> None:
         """On a worker's thread: one stripe into memory that is mapped; without the interpreter's lock."""
