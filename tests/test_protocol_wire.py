@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -140,63 +139,3 @@ def test_a_prefix_need_not_be_whole_pages_of_the_prefill_rank(prefix: int) -> No
         pair.finish(room)
         assert {cause.name for cause in pair.causes(room)} == {"NONE"}
         pair.check(room)
-
-
-# ------------------------------------------------------------------------------------ the transport's description
-def described(**other: object) -> bytes:
-    """A description as the page says, made without the transports' code."""
-    numbers = (7).to_bytes(4, "little") + (9).to_bytes(4, "little") + (4096).to_bytes(8, "little")
-    share = b"boot".ljust(36) + numbers + bytes(range(16))
-    regions = [[0, 4096, 64, "DRAM", 0, share], [3, 8192, 1, "VRAM", 2, b""]]
-    fields = {"backend": "nixl", "version": 2, "instance": "me", "serial": 5, "regions": regions, "blob": b"its own"}
-    told = msgspec.msgpack.encode(fields | other)
-    return told + hashlib.blake2b(told, digest_size=16).digest()
-
-
-def test_a_description_made_from_the_page_is_read_and_written_so() -> None:
-    endpoint = pytest.importorskip("kvproto.io.transports.endpoint")
-    read = endpoint.decode(described(), "nixl")
-    assert (read.instance, read.serial, read.blob) == ("me", 5, b"its own")
-    assert [(each.index, each.addr, each.nbytes, each.kind, each.dev, len(each.share)) for each in read.regions] == [
-        (0, 4096, 64, "DRAM", 0, 68), (3, 8192, 1, "VRAM", 2, 0)
-    ]  # fmt: skip
-    written = endpoint.encode(read)
-    fields = msgspec.msgpack.decode(written[:-16])
-    assert written[-16:] == hashlib.blake2b(written[:-16], digest_size=16).digest()
-    lines = section("The transport's description").splitlines()
-    assert [line.split("`")[1] for line in lines if line.startswith("| `")] == list(fields)
-    assert fields == msgspec.msgpack.decode(described()[:-16])
-
-
-@pytest.mark.parametrize(("other", "why"), [
-    ({"backend": "mooncake"}, "one backend"), ({"version": 3, "serial": "odd"}, "version 3"),
-    ({"instance": ""}, "malformed"), ({"instance": "x" * 129}, "malformed"), ({"serial": 2**63 - 1}, "malformed"),
-    ({"blob": bytes(1 << 20)}, "at most"), ({"regions": [[1, 1, 1, "DRAM", 0, b""]] * 2}, "occurs twice"),
-    ({"regions": [[2**31, 1, 1, "DRAM", 0]]}, "malformed"),
-    ({"regions": [[1, 1, 0, "DRAM", 0]]}, "malformed"), ({"regions": [[1, 2**63 - 9, 10, "DRAM", 0]]}, "address space"),
-    ({"regions": [[1, 1, 1, "ROM", 0]]}, "malformed"), ({"regions": [[1, 1, 1, "DRAM", 2**16]]}, "malformed"),
-    ({"regions": [[1, 1, 1, "DRAM", 0, bytes(129)]]}, "malformed"),
-    ({"regions": [[at, 1, 1, "DRAM", 0] for at in range(4097)]}, "at most 4096"),
-])  # fmt: skip
-def test_what_the_page_says_is_refused_is_refused(other: dict[str, object], why: str) -> None:
-    endpoint = pytest.importorskip("kvproto.io.transports.endpoint")
-    with pytest.raises(endpoint.BadEndpoint, match=why):
-        endpoint.decode(described(**other), "nixl")
-    with pytest.raises(endpoint.BadEndpoint, match="damaged"):
-        endpoint.decode(described()[:-1] + b"?", "nixl")
-
-
-def test_what_is_shared_is_told_as_the_page_says() -> None:
-    host_memory = pytest.importorskip("kvproto.io.transports.host_memory")
-    base = pytest.importorskip("kvproto.io.transports.base")
-    memory = host_memory.SharedMemory(8192)
-    told = host_memory.share(base.MemoryRegion(0, memory.addr + 100, 50, "DRAM", 0))
-    boot, numbers, name = told[:36], told[36:52], told[52:]
-    assert boot == Path("/proc/sys/kernel/random/boot_id").read_bytes().strip().ljust(36) and len(name) == 16
-    process, number, first = (int.from_bytes(numbers[at:end], "little") for at, end in ((0, 4), (4, 8), (8, 16)))
-    opened = Path(f"/proc/{process}/fd/{number}")
-    assert str(opened.readlink()) == f"/memfd:kvproto-{name.hex()} (deleted)" and first == 100
-    memory.view[100] = 77
-    with opened.open("rb") as file:
-        file.seek(first)
-        assert file.read(1) == bytes([77])
