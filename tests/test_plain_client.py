@@ -17,6 +17,7 @@ pytest.importorskip("zmq")
 import msgspec
 from support import plain_decode_rank
 from support.plain_decode_rank import PlainDecodeRank
+from support.plain_description import describe
 
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.room import Outcome, Room, Status
@@ -46,12 +47,13 @@ def two(*, notify: bool) -> Iterator[tuple[PrefillEndpoint, PlainDecodeRank, Mem
     ring = torch.zeros(bytes_each, dtype=torch.uint8)
     transport = MemoryTransport(fabric)
     transport.register(ring.data_ptr(), bytes_each, "DRAM", 0)
+    endpoint = describe("memory", transport.instance, 1, [[0, ring.data_ptr(), bytes_each, "DRAM", 0]], b"")
     prefill = PrefillEndpoint(
         OURS, 0, pool, MemoryTransport(fabric), grid=GRID, settings=Settings(window=CHUNKS, slots=CHUNKS)
     )
     layout = msgspec.to_builtins(THEIRS)
     peer = PlainDecodeRank(
-        prefill.address, layout, GRID, Timing().lease.period, transport.endpoint(), memoryview(ring.numpy())
+        prefill.address, layout, GRID, Timing().lease.period, endpoint, memoryview(ring.numpy())
     )
     try:
         yield prefill, peer, transport, pool

@@ -19,7 +19,7 @@ from kvproto.draw.ring_example import ring_md
 from kvproto.draw.scenes import SCENES
 from kvproto.draw.tables import messages_md, not_in_tables_md, settings_md
 from kvproto.draw.whole_worlds import whole_world_md
-from kvproto.draw.wire_tables import fields_md, release_times_md
+from kvproto.draw.wire_tables import description_md, fields_md, regions_md, release_times_md
 from kvproto.errors import KvprotoError
 from kvproto.fsm.draw.diagram import DiagramOptions, sketch
 from kvproto.fsm.draw.dot import dot
@@ -76,7 +76,7 @@ def _parts() -> dict[str, Callable[[], str]]:
         "facts": lambda: "\n".join(facts_md(fact) for fact in decode_routes.facts), "beside": not_in_tables_md,
         "ring": ring_md, "terms": lambda: struct_md(Terms), "layout": lambda: struct_md(Layout),
         "placement": lambda: struct_md(Placement), "strides": lambda: struct_md(Strides), "fields": fields_md,
-        "release times": release_times_md,
+        "release times": release_times_md, "description": description_md, "regions": regions_md,
     }  # fmt: skip
     for table in TABLES:
         parts[f"diagram {table.name}"] = lambda table=table: _fenced(mermaid(sketch(table)))  # type: ignore[misc]

@@ -1,4 +1,8 @@
-"""What fields mean and how long pages can stay away, as Markdown: read from the message classes and the formulas."""
+"""What fields mean and how long pages can stay away, as Markdown: read from the message classes and the formulas.
+
+The transport's description is read from the classes that write it; they need numpy, which who draws tables may lack, so
+they are imported when they are asked for.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ from collections.abc import Callable
 
 from kvproto.draw.message_exchanges import TALK
 from kvproto.fsm.codec import Body
-from kvproto.fsm.draw.describe import comments, sentence
+from kvproto.fsm.draw.describe import comments, kind_of, sentence
 from kvproto.fsm.draw.source import expression
-from kvproto.fsm.draw.tables import table_md
+from kvproto.fsm.draw.tables import struct_md, table_md
 from kvproto.fsm.trace.plain_json import hints
 from kvproto.protocol import release_times as times
 from kvproto.protocol.timing import Timing
@@ -34,6 +38,22 @@ def fields_md() -> str:
             where.setdefault((field, field_sentence(talk.body, field)), []).append(f"`{talk.name}`")
     lines = [(f"`{field}`", ", ".join(names), said) for (field, said), names in where.items()]
     return table_md(("field", "of", "meaning"), lines)
+
+
+def description_md() -> str:
+    """The fields of the transport's description, which `HELLO` carries as `endpoint`."""
+    from kvproto.io.transports.endpoint import Header, InstanceDescription
+
+    said = comments(Header) | comments(InstanceDescription)
+    lines = [(f"`{name}`", kind_of(hint), said[name]) for name, hint in hints(InstanceDescription).items()]
+    return table_md(("name", "type", "meaning"), lines)
+
+
+def regions_md() -> str:
+    """The fields of one of its regions."""
+    from kvproto.io.transports.endpoint import RegionEntry
+
+    return struct_md(RegionEntry)
 
 
 def release_times_md() -> str:

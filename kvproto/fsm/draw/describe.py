@@ -87,9 +87,10 @@ def _several(info: msgspec.inspect.UnionType | msgspec.inspect.TupleType | msgsp
 
 def _integer(info: msgspec.inspect.IntType) -> str:
     top = info.le if info.le is not None else None if info.lt is None else info.lt - 1
-    if info.ge == 0 and top is not None:
+    least = info.ge if info.ge is not None else None if info.gt is None else info.gt + 1
+    if least is not None and top is not None:
         bits = top.bit_length()
-        return f"u{bits}" if top == (1 << bits) - 1 else f"0 to {top}"
-    if info.ge == 0:
+        return f"u{bits}" if not least and top == (1 << bits) - 1 else f"{least} to {top}"
+    if least == 0:
         return "u64"
     return "int"

@@ -29,28 +29,39 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=_TOP - 1)]
 class RegionEntry(msgspec.Struct, frozen=True, array_like=True):
     """One row of the region table."""
 
+    #: the region's number, once in the table; an instance never gives it to another region
     index: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+    #: where the region begins, in the address space of its process
     addr: Count
+    #: how many bytes it has; its end is at 2^63 at most
     nbytes: Annotated[int, msgspec.Meta(gt=0, lt=_TOP - 1)]
+    #: host memory (`DRAM`), or a device's (`VRAM`)
     kind: Kind
+    #: the device, as its process counts them; of host memory 0
     dev: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
-    #: what another process of the same host maps it with (`device_maps`); empty: it cannot
+    #: what another process of the same host maps it with; empty, or left out: it cannot
     share: Annotated[bytes, msgspec.Meta(max_length=128)] = b""
 
 
 class Header(msgspec.Struct, frozen=True):
     """What every version has."""
 
+    #: what moves the bytes: `nixl`, `mooncake`, or `memory` within one process; the same on both sides
     backend: str
+    #: of this form; another one than the reader's is refused
     version: int
 
 
 class InstanceDescription(Header, frozen=True):
     """One life of one instance, as of `serial`."""
 
+    #: this life of this process, by a name that no other life has
     instance: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+    #: counts up with every change of the regions: of two descriptions of one instance the higher one holds
     serial: Count
+    #: memory that may be written to, and read from
     regions: tuple[RegionEntry, ...]
+    #: what the backend's library needs beside it to reach the instance
     blob: bytes
 
 
