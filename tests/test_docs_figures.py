@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
+
+import pytest
 
 from kvproto.check.configs import SUITES
 from kvproto.cli.check_command import EPILOG
@@ -30,3 +34,20 @@ def test_the_large_worlds_that_were_timed_are_those_of_the_suite() -> None:
     assert large.keys() <= set(SUITES["standard"])
     assert f"the {len(large)} worlds of two by two ranks with two rooms of two chunks" in said("docs/checker.md")
     assert f"chunks (`2p2d-2x2-…`), {states / 1e6:.1f} million states" in said("docs/checker.md")
+
+
+def test_every_extra_that_is_to_be_installed_is_one() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = [(path.name, each) for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+             for found in re.findall(r"pip\s+install '(?:kvproto|\.)\[([^\]…]+)\]'", path.read_text())
+             for each in found.split(",")]  # fmt: skip
+    assert ("README.md", "nixl") in named and [each for each in named if each[1] not in extras] == []
+
+
+def test_a_key_file_that_a_page_names_is_called_as_the_command_calls_it() -> None:
+    pytest.importorskip("zmq")
+    from kvproto.io.control.keys import PUBLIC, SECRET
+
+    for page in ("sglang", "security", "embedding", "guide", "operating"):
+        for name in re.findall(r"/etc/kvproto/([\w.]+)", said(f"docs/{page}.md")):
+            assert name.endswith((SECRET, PUBLIC)), (page, name)
