@@ -167,6 +167,12 @@ def test_pairs_refused_by_name_on_both_sides(fields: dict[str, Any], reason: Rea
         assert caught.value.reason == reason
 
 
+def test_a_grid_that_does_not_fit_is_refused_with_one_that_does() -> None:
+    with pytest.raises(LayoutError, match=r"pages of 16 \(prefill\) and 24 \(decode\): take a multiple of 48$"):
+        Plan(layout(page_size=16), layout(page_size=24), 128)
+    Plan(layout(page_size=16), layout(page_size=24), 96)
+
+
 def test_tp_pp_pages_and_order_may_differ() -> None:
     Plan(layout(4, pp=2, order="HND", page_size=16), layout(2, pp=3, page_size=64), 128)
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from math import lcm
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -221,10 +222,11 @@ def _agree(prefill: Layout, decode: Layout, grid: int) -> None:
         if ours != theirs:
             raise LayoutError(reason, f"{name} is {ours} on the prefill side and {theirs} on the decode side")
     if grid < 1:
-        raise LayoutError("grid-not-positive", f"the grid is {grid} tokens; derive it with grid_tokens()")
+        raise LayoutError("grid-not-positive", f"the grid is {grid} tokens; it must be whole pages of both sides")
     if grid % prefill.page_size or grid % decode.page_size:
         pages = f"pages of {prefill.page_size} (prefill) and {decode.page_size} (decode)"
-        raise LayoutError("grid-not-whole-pages", f"a grid of {grid} tokens is not whole {pages}; use grid_tokens()")
+        remedy = f"take a multiple of {lcm(prefill.page_size, decode.page_size)}"
+        raise LayoutError("grid-not-whole-pages", f"a grid of {grid} tokens is not whole {pages}: {remedy}")
 
 
 def _aligned(sizes: Sizes, tokens: int) -> int:

@@ -174,7 +174,7 @@ class Layout(msgspec.Struct, frozen=True):
 def chunks(tokens: int, prefix: int, grid: int, groups: int = 1) -> int:
     """The number of chunks of a room of `tokens` tokens of which the first `prefix` need no transfer."""
     if grid < 1:
-        raise LayoutError("grid-not-positive", f"the grid is {grid} tokens; derive it with grid_tokens()")
+        raise LayoutError("grid-not-positive", f"the grid is {grid} tokens; it must be whole pages of both sides")
     if not 0 <= prefix <= tokens:
         raise LayoutError("prefix-outside-room", f"prefix {prefix} of {tokens} tokens; it must lie within them")
     return -((prefix - tokens) // grid) * groups
