@@ -1,9 +1,10 @@
 """The errors: one root, and the kinds that are raised in more than one place.
 
 Whoever catches `KvprotoError` has caught every error that is meant for a caller.  Each kind is also the builtin that a
-reader of the call would expect, so that code which knows nothing of this module catches it, too; only a wrong type is a
-TypeError, as everywhere.  Kinds that one module alone raises are there: `LayoutError`, `WireError`, `KernelError`,
-`ControlError`, `TransportError` with kinds of its own, `TraceError` and others.
+reader of the call would expect, so that code which knows nothing of this module catches it, too; only a value of a
+wrong type raises what Python raises where it is first used (mostly a TypeError or an AttributeError).  Kinds that one
+module alone raises are there: `LayoutError`, `WireError`, `KernelError`, `ControlError`, `TransportError` with kinds of
+its own, `TraceError` and others.
 
 What is raised is a caller's mistake or a machine's lack.  How a *room* fails is no error: it is an `Outcome`.
 """

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.stories import layout
@@ -163,6 +164,30 @@ def test_what_an_engine_does_wrong_is_caught_by_the_root() -> None:
         decode.close()
         with pytest.raises(EndpointError, match="closed"):
             decode.open(room, 30, pages)
+        with pytest.raises(KvprotoError, match="closed") as polled:
+            decode.poll()
+        assert isinstance(polled.value, RuntimeError)
+
+
+def test_a_wrong_type_raises_what_python_raises_and_the_page_says_so() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    with Pair(layout(1), layout(1), grid=8) as pair:
+        prefill, room = pair.prefills[0], pair.name(30)
+        seven: Any = 7
+        broken: Any = 1.5
+        text: Any = "text"
+        prefill.open(room, 30, pair.tables[room][0])
+        calls: dict[str, tuple[Callable[[], object], type[Exception]]] = {
+            "`Room(1.5)`": (lambda: kvproto.Room(broken), TypeError),
+            "`open(7, …)`": (lambda: prefill.open(seven, 30, []), AttributeError),
+            '`aux(room, "text")`': (lambda: prefill.aux(room, text), TypeError),
+            "lists of different lengths": (lambda: prefill.open(kvproto.Room(9), 30, [[1], [1, 2]]), ValueError),
+        }
+        for said, (call, kind) in calls.items():
+            assert said in page
+            with pytest.raises(kind) as caught:
+                call()
+            assert not isinstance(caught.value, KvprotoError)
 
 
 def test_a_sentence_is_told_without_quotes() -> None:
