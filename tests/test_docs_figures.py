@@ -51,3 +51,12 @@ def test_a_key_file_that_a_page_names_is_called_as_the_command_calls_it() -> Non
     for page in ("sglang", "security", "embedding", "guide", "operating"):
         for name in re.findall(r"/etc/kvproto/([\w.]+)", said(f"docs/{page}.md")):
             assert name.endswith((SECRET, PUBLIC)), (page, name)
+
+
+def test_the_page_has_the_figures_of_the_kill_table() -> None:
+    table = (ROOT / "spec" / "code-kill-table.md").read_text()
+    sums = re.findall(r"^\| all \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", table, re.MULTILINE)
+    (every, killed, explained, left), *_ = sums
+    files = len(re.findall(r"^\| kvproto/", table, re.MULTILINE))
+    told = f"Of their {int(every):,} mutants tests kill {int(killed):,} and {explained} have a reason"
+    assert left == "0" and told in said("docs/checker.md") and f"{files} files have targets" in said("docs/checker.md")
