@@ -40,4 +40,4 @@ def test_what_two_faults_make_of_a_world_is_known(name: str) -> None:
 
 def test_every_configuration_of_the_suites_exists() -> None:
     assert {name for names in SUITES.values() for name in names} <= set(CONFIGS)
-    assert set(COUNTS) == set(SUITES["standard"]) and set(DEEP) == set(SUITES["deep"])
+    assert set(COUNTS) == {*SUITES["standard"], *SUITES["two-by-two"]} and set(DEEP) == set(SUITES["deep"])

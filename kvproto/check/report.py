@@ -141,7 +141,8 @@ def counts(results: Sequence[Result], known: Known) -> str:
     """
     lines = [
         "# How much there is of each configuration. A change of meaning changes these numbers: review it.",
-        "# Made by `kvproto check standard --counts spec/counts.toml`; `small` brings the small ones up to date.", "",
+        "# Made by `kvproto check standard two-by-two --counts spec/counts.toml`; `small` brings the small ones up to",
+        "# date.", "",
     ]  # fmt: skip
     found: Known = {
         r.name: {"states": r.states, "transitions": r.transitions, "depth": r.depth}

@@ -39,7 +39,7 @@ def line(name: str, found: list[dict[str, int]]) -> tuple[str, ...]:
 
 
 def checked_worlds_md() -> str:
-    """All that `standard` searches, by family."""
+    """All that `standard` and `two-by-two` search, by family."""
     families: dict[str, list[dict[str, int]]] = defaultdict(list)
     for name, found in golden().items():
         families[_family(name)].append(found)

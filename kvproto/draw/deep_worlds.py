@@ -1,7 +1,7 @@
 """What a deeper search was asked for, and what answers: a world, a test or a proof; and what nothing does.
 
 The numbers are those of `spec/deep-counts.toml`, which `kvproto check deep --counts` writes, with the time of one core
-that each world took; of worlds that are in `standard`, those of `spec/counts.toml`.
+that each world took; of worlds that are in `standard` or `two-by-two`, those of `spec/counts.toml`.
 """
 
 from __future__ import annotations
