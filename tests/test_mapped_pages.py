@@ -23,8 +23,11 @@ from kvproto.layout.costs import PROFILES, Costs
 from kvproto.layout.placement import Placement, Strides, dense
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
+from kvproto.protocol import events as ev
 from kvproto.protocol.messages import StgNotify
-from kvproto.protocol.states import Cause
+from kvproto.protocol.states import Cause, PSend, PWrite
+from kvproto.protocol.tables.prefill_send import notify, prefill_send
+from kvproto.protocol.tables.prefill_write import complete, drop, last_flies, prefill_write
 from kvproto.rank.settings import Settings
 from kvproto.testing import inside
 from kvproto.testing.fake_device import FakeEvent, Mark
@@ -93,6 +96,15 @@ def test_a_tag_that_is_lost_is_told_again_by_the_control_plane(monkeypatch: pyte
         pair.finish(room)
         pair.check(room)
         assert told(pair) == [2]
+
+
+def test_what_is_told_as_a_kernel_ends_is_what_the_rows_say_next() -> None:
+    (told_so,) = prefill_send.pairs()[PSend.SLICING, ev.WriteCompleted]
+    assert told_so.when is None and notify in told_so.do
+    last, other = prefill_write.pairs()[PWrite.IN_FLIGHT, ev.BatchCompleted]
+    assert last.when is last_flies and last.do == (complete,) and not other.do
+    (stopped,) = prefill_write.pairs()[PWrite.IN_FLIGHT, ev.WriteStopped]
+    assert stopped.target is PWrite.ENDING and drop in stopped.do, "it hears that nothing will be said"
 
 
 def test_groups_of_layers_go_one_by_one() -> None:

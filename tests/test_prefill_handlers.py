@@ -22,13 +22,12 @@ from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import PagesRsp, StagingRsp, StgNotify
-from kvproto.protocol.notification import make_tag
 from kvproto.testing.access import inside
 from kvproto.testing.pair import SMALL, Pair
 
 GRID, ROOM = 16, 5
 GATHER = do.LaunchGather(ROOM, 0, 0, 1, 1, 0, 0, 1, 0, GRID)
-PAGES = do.PreparePages(ROOM, 1, 0, 1, b"", GRID, GRID)
+PAGES = do.PreparePages(ROOM, 1, 0, 1, 7, b"", GRID, GRID)
 
 
 @pytest.fixture
@@ -125,11 +124,11 @@ def test_what_cannot_be_reached_is_not_mapped(data: Any) -> None:
     (link, peer), *_ = data.link_peer.items()
     asked = []
     data.mapped.get = lambda *about: asked.append(about)
-    data._mapped(do.PreparePages(ROOM, 0, 0, link, b"", 0, GRID))
+    data._mapped(do.PreparePages(ROOM, 0, 0, link, 7, b"", 0, GRID))
     assert [to for to, _ in asked] == [peer]
     for table in (data.link_peer, data.plans):
         kept = table.pop(link)
-        assert data._mapped(do.PreparePages(ROOM, 0, 0, link, b"", 0, GRID)) is None and len(asked) == 1
+        assert data._mapped(do.PreparePages(ROOM, 0, 0, link, 7, b"", 0, GRID)) is None and len(asked) == 1
         table[link] = kept
 
 
@@ -138,7 +137,7 @@ def test_a_part_for_a_peer_that_is_not_connected_is_unmade_and_says_why(data: An
     data.writes.unmade = lambda *what: told.append(what)
     (link,) = data.link_peer
     data.link_peer.clear()
-    data._prepare_pages(do.PreparePages(ROOM, 1, 0, link, b"", GRID, GRID))
+    data._prepare_pages(do.PreparePages(ROOM, 1, 0, link, 7, b"", GRID, GRID))
     (((room, chunk, reader), error),) = told
     assert (room, chunk, reader) == (ROOM, 1, 0) and "not connected" in str(error)
 
@@ -147,7 +146,7 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
     pages = np.arange(4, dtype=np.int64)
     data.entries[ROOM] = RoomEntry(GRID, torch.from_numpy(pages), pages, 4)
     ((link, peer),) = data.link_peer.items()
-    effect = do.PreparePages(ROOM, 0, 0, link, pages.astype("<u4").tobytes(), 0, GRID)
+    effect = do.PreparePages(ROOM, 0, 0, link, 7, pages.astype("<u4").tobytes(), 0, GRID)
     (part,) = data.plans[link][0].duties(0)
     for most, inflight in ((3, 100), (100, 3)):
         data.transport.caps = replace(data.transport.caps, max_descs=most, max_inflight_descs=inflight)
@@ -165,34 +164,26 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
     del data.entries[ROOM]
 
 
-def test_a_part_that_was_just_stored_is_told_of_by_the_transport_and_all_else_by_messages(data: Any) -> None:
-    tags, messages, takes = list[Any](), list[Any](), [True]
-
-    def tell(*what: Any) -> bool:
-        tags.append(what)
-        return takes[0]
-
-    data.transport.tell = tell
+def test_what_the_transport_has_told_is_not_said_once_more_and_all_else_is(data: Any) -> None:
+    messages = list[Any]()
     data.loop.connections.transmit = messages.append
     ((link, peer),) = data.link_peer.items()
-    note = do.Transmit(link, 7, ROOM, StgNotify(3, 4))
+    note = do.Transmit(link, 7, ROOM, StgNotify(3, 0))
     data._transmit(note)
-    data.writes.stored = {(ROOM, 3, 0)}
+    data.writes.told = {(peer, (7, ROOM, StgNotify(3, 0)))}
     data._transmit(note)
-    group, index = data.drafts.writer
-    assert messages == [note] and tags == [(peer, make_tag(group, index, [(7, ROOM, StgNotify(3, 4))]))]
-    others = [do.Transmit(link, 7, ROOM, StgNotify(4, 4)), do.Transmit(link, 7, ROOM, StagingRsp(3, 0, 0, 0, 0, 0, 0))]
+    assert messages == [note]
+    others = [
+        do.Transmit(link, 7, ROOM, StgNotify(4, 0)), do.Transmit(link, 7, ROOM, StgNotify(3, 1)),
+        do.Transmit(link, 8, ROOM, StgNotify(3, 0)), do.Transmit(link, 7, ROOM + 1, StgNotify(3, 0)),
+        do.Transmit(link + 1, 7, ROOM, StgNotify(3, 0)), do.Transmit(link, 7, ROOM, StagingRsp(3, 0, 0, 0, 0, 0, 0)),
+    ]  # fmt: skip
     for other in others:
         data._transmit(other)
-    takes[0] = False
-    data._transmit(note)
-    data.link_peer.clear()
-    data._transmit(note)
-    assert messages == [note, *others, note, note] and len(tags) == 2
-    data.link_peer[link] = peer
+    assert messages == [note, *others]
     data.poll()
     data._transmit(note)
-    assert messages[-1] is note and len(tags) == 2, "by the next look it may be told again, and that goes by messages"
+    assert messages[-1] is note and not data.writes.told, "what is said by the next look is said again"
 
 
 def test_a_link_is_told_whether_kernels_store_what_its_peer_is_owed(data: Any) -> None:
@@ -235,7 +226,7 @@ def test_a_part_over_pages_waits_for_the_forward_of_all_of_its_tokens_and_layers
         entry.mark(*mark)
     data._batches, data.writes.offer = lambda *_: deque(), lambda *what: asked.append(what)
     ((link, peer),) = data.link_peer.items()
-    data._prepare_pages(do.PreparePages(ROOM, chunk, 0, link, b"", chunk // groups * GRID, GRID, groups))
+    data._prepare_pages(do.PreparePages(ROOM, chunk, 0, link, 7, b"", chunk // groups * GRID, GRID, groups))
     assert asked == [((ROOM, chunk, 0), peer, deque(), waits)]
     del data.entries[ROOM]
 

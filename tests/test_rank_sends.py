@@ -58,12 +58,12 @@ def test_a_gather_and_a_write_name_their_link_their_region_and_their_tokens() ->
     cut = 37, 3, GROUPS
     assert made(rank, do.GatherChunk(*about, 2, 64, 7)) == [do.LaunchGather(*about, 4, epoch, 2, 64, 7, *cut)]
     assert made(rank, do.MakeWrite(*about, 2, 64, 7)) == [do.PrepareWrite(*about, 4, epoch, 2, 64, 7, *cut)]
-    assert made(rank, do.MakePages(*about, b"page")) == [do.PreparePages(*about, 4, b"page", *cut)]
+    assert made(rank, do.MakePages(*about, b"page")) == [do.PreparePages(*about, 4, epoch, b"page", *cut)]
     assert made(rank, do.MakePages(ROOM, 2, 0, b"page")) == [
-        do.PreparePages(ROOM, 2, 0, 3, b"page", PREFIX + GRID, GRID, GROUPS)
+        do.PreparePages(ROOM, 2, 0, 3, rank.links[3].epoch, b"page", PREFIX + GRID, GRID, GROUPS)
     ]
     rank.tombs[ROOM] = rank.rooms.pop(ROOM)
-    assert made(rank, do.MakePages(*about, b"page")) == [do.PreparePages(*about, 4, b"page", *cut)], "it drains"
+    assert made(rank, do.MakePages(*about, b"page")) == [do.PreparePages(*about, 4, epoch, b"page", *cut)], "it drains"
     del rank.link_of[SECOND, 1]
     assert made(rank, do.GatherChunk(*about, 2, 64, 7)) == [do.LaunchGather(*about, 0, 0, 2, 64, 7, *cut)]
 
@@ -89,8 +89,9 @@ def test_what_will_be_written_over_pages_is_foreseen_as_many_as_may_at_a_time(mo
     rank = with_room(page_writes=2)
     rank.sends[11] = {key(0, 0): WAITS, key(1, 1): replace(WAITS_PAGES, pages=b"page")}
     rank.sends[ROOM] = {key(5, 1): WAITS_PAGES, key(4, 0): WAITS_PAGES}
-    one = do.PreparePages(11, 1, 1, 2, b"page", GRID, GRID, 1)
-    assert rank.foreseen_pages() == [one, do.PreparePages(ROOM, 5, 1, 4, b"", 37, 3, GROUPS)]
+    one = do.PreparePages(11, 1, 1, 2, rank.links[2].epoch, b"page", GRID, GRID, 1)
+    two = do.PreparePages(ROOM, 5, 1, 4, rank.links[4].epoch, b"", 37, 3, GROUPS)
+    assert rank.foreseen_pages() == [one, two]
     monkeypatch.setattr(of_sends, "OLDEST", 1)
     assert rank.foreseen_pages() == [one]
 

@@ -21,7 +21,7 @@ from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 ROOM, LINK, EPOCH = 7, 3, 55
 BODY = msg.Heartbeat()
 WRITE = do.PrepareWrite(ROOM, 1, 0, LINK, EPOCH, 0, 0, 4, 0, GRID)
-PAGES = do.PreparePages(ROOM, 2, 0, LINK, b"", 0, GRID)
+PAGES = do.PreparePages(ROOM, 2, 0, LINK, EPOCH, b"", 0, GRID)
 
 
 class Scripted(PrefillRank):

@@ -205,7 +205,7 @@ def test_a_post_is_taken_waits_is_refused_fails_or_is_in_doubt() -> None:
 
 def test_a_write_is_one_batch_into_the_ring_and_a_few_over_pages_unless_it_cannot_be_made_ready() -> None:
     at = world()
-    node, staged, pages = at.nodes["P", 0], write_of(at), do.PreparePages(ROOM, 0, 0, 1, b"", 0, GRID)
+    node, staged, pages = at.nodes["P", 0], write_of(at), do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, GRID)
     at.chances = FaultChances(batches=3)
     assert {node.prepare(staged) for _ in range(50)} == {1} and {node.prepare(pages) for _ in range(50)} == {1, 2, 3}
     at.chances = FaultChances(batches=3, write_unmade=1.0)
@@ -293,7 +293,7 @@ def test_only_what_goes_into_the_ring_and_tells_is_told() -> None:
     for tells, staged, told in ((True, True, 1), (True, False, 0), (False, True, 0), (False, False, 0)):
         at = world(tells=tells)
         job = in_flight(at)
-        job.write = job.write if staged else do.PreparePages(ROOM, 0, 0, 1, b"", 0, GRID)
+        job.write = job.write if staged else do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, GRID)
         at.mail.clear()
         heard = list[tuple[Any, ...]]()
         job.node.interpreter.handle = lambda *said, heard=heard: heard.append(said)  # type: ignore[method-assign]
@@ -493,7 +493,7 @@ def test_a_part_that_lands_in_another_room_s_region_is_found() -> None:
     with pytest.raises(AssertionError, match=r"seed 11: .* into a region of None"):
         at.finish(job)
     at._landing(job.node, replace(job.write, epoch=job.write.epoch + 1))
-    at._landing(job.node, do.PreparePages(ROOM, 0, 0, 1, b"", 0, GRID))
+    at._landing(job.node, do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, GRID))
     link = decode.link_of.pop((PREFILL_GROUP, 0))
     at._landing(job.node, job.write)  # nobody whom it knows
     decode.link_of[PREFILL_GROUP, 0] = link

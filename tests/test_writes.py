@@ -22,13 +22,13 @@ from kvproto.io.transports.base import Busy, Completed, Failed, Fault, Handle, P
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import StgNotify
-from kvproto.protocol.notification import MAX_NOTES
+from kvproto.protocol.notification import MAX_NOTES, make_tag
 from kvproto.protocol.states import PWrite
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.protocol.timing import Timing
 
 KEY, OTHER = (7, 0, 1), (7, 1, 1)
-PEER = PeerId("peer")
+PEER, WRITER = PeerId("peer"), (4, 1)
 WHY = Fault("backend", "planted")
 LEASE_S = 30.0
 LAPSED = ev.WriteLapsed(*KEY)
@@ -61,12 +61,17 @@ class World:
         self.dropped: list[object] = []
         transport = stand_in(
             write_many=self.write_many, quiescent=lambda _: self.settled, drop=self.dropped.append, post=self.post,
-            run=self.run,
+            run=self.run, tell=self.note,
         )  # fmt: skip
+        #: notes that went alone, and whether the transport takes them
+        self.notes: list[tuple[PeerId, bytes]] = []
+        self.takes = True
         #: of staged writes: tags in the order of their posts; whose alone, and together with whose, is refused
         self.tags: list[list[int]] = []
         self.bad: set[int] = set()
-        self.writes = RankWrites(self.loop, transport, stand_in(parts=self.parts, tag=lambda writes: writes))
+        self.writes = RankWrites(
+            self.loop, transport, stand_in(parts=self.parts, tag=lambda writes: writes, writer=WRITER)
+        )
 
     @staticmethod
     def parts(writes: list[StagedWrite]) -> list[Any]:
@@ -76,6 +81,10 @@ class World:
         self.drafts.append(draft)
         self.posted.append(1)
         return Handle(len(self.posted) - 1)
+
+    def note(self, peer: PeerId, tag: bytes) -> bool:
+        self.notes.append((peer, tag))
+        return self.takes
 
     def run(self, *about: object) -> Handle:
         self.drafts.append(about)
@@ -436,22 +445,55 @@ def test_a_pass_posts_as_much_as_it_may_and_no_less(world: World, monkeypatch: p
     assert len(world.posted) == 3
 
 
-def test_what_a_kernel_stores_is_launched_for_its_peer_and_counted(world: World) -> None:
+NOTE = 9, KEY[0], StgNotify(KEY[1], 0)
+
+
+def stored_by_a_kernel(world: World) -> Any:
+    """A write that a kernel does, and is at: what is launched."""
     launch: Any = object()
     world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
-    world.writes.offer(KEY, PEER, deque([KernelBatch(launch, (1, 2), 50)]))
+    world.writes.offer(KEY, PEER, deque([KernelBatch(launch, (1, 2), 50, NOTE)]))
     world.submit([])
+    assert not world.notes and not world.writes.told
+    return launch
+
+
+def test_what_a_kernel_stores_is_launched_for_its_peer_and_told_when_it_ends(world: World) -> None:
+    launch = stored_by_a_kernel(world)
     assert world.drafts == [(PEER, launch, (1, 2))] and (world.writes.pieces, world.writes.nbytes) == (1, 50)
-    assert len(world.writes._kernels) == 1 and not world.writes.stored
     world.end(0)
     assert world.told == [DONE] and world.over()
-    assert world.writes.stored == {KEY} and not world.writes._kernels
+    assert world.notes == [(PEER, make_tag(*WRITER, [NOTE]))] and world.writes.told == {(PEER, NOTE)}
+    assert not world.writes._notes
 
 
-def test_what_a_kernel_could_not_store_is_not_told_as_stored(world: World) -> None:
-    launch: Any = object()
-    world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
-    world.writes.offer(KEY, PEER, deque([KernelBatch(launch, (1, 2), 50)]))
-    world.submit([])
+def test_a_note_that_the_transport_does_not_take_counts_as_not_told(world: World) -> None:
+    world.takes = False
+    stored_by_a_kernel(world)
+    world.end(0)
+    assert world.told == [DONE] and len(world.notes) == 1 and not world.writes.told
+
+
+def test_what_a_kernel_could_not_store_is_not_told(world: World) -> None:
+    stored_by_a_kernel(world)
     world.fail(0, settled=True)
-    assert world.told == [LOST] and not world.writes.stored and not world.writes._kernels
+    assert world.told == [LOST] and not world.notes and not world.writes.told and not world.writes._notes
+
+
+def test_what_a_kernel_stores_of_a_write_that_was_stopped_is_not_told(world: World) -> None:
+    stored_by_a_kernel(world)
+    world.tell(ev.WriteStopped(*KEY))
+    world.end(0)
+    assert world.told == [LOST] and world.over() and not world.notes and not world.writes._notes
+
+
+def test_each_of_two_that_kernels_store_is_told_when_it_ends_itself(world: World) -> None:
+    stored_by_a_kernel(world)
+    other, launch = (9, OTHER[0], StgNotify(OTHER[1], 0)), object()
+    world.tell(ev.PagesBegun(*OTHER, b"", LEASE_S))
+    world.writes.offer(OTHER, PEER, deque([KernelBatch(launch, (1, 2), 50, other)]))  # type: ignore[arg-type]
+    world.submit([])
+    world.end(1)
+    assert world.writes.told == {(PEER, other)}
+    world.end(0)
+    assert world.writes.told == {(PEER, other), (PEER, NOTE)}

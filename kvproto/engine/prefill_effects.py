@@ -36,7 +36,6 @@ from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesRsp, StagingRsp, StgNotify
-from kvproto.protocol.notification import make_tag
 from kvproto.rank.prefill import PrefillRank
 
 
@@ -112,8 +111,8 @@ class PrefillData:
 
     def poll(self) -> bool:
         """Finished gathers, ended writes, writes that found no room before."""
-        if self.writes.stored:
-            self.writes.stored.clear()
+        if self.writes.told:
+            self.writes.told.clear()
         moved = self.gathers.poll()
         news = self.transport.poll()
         for event in news:
@@ -221,7 +220,8 @@ class PrefillData:
             self.lane.await_tables()
             return made.launch(self.lane.stores, None)
 
-        return KernelBatch(launch, mapped.sources, made.end)
+        note = effect.epoch, effect.room, StgNotify(effect.chunk, 0)
+        return KernelBatch(launch, mapped.sources, made.end, note)
 
     def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
         caps, (plan, _), first = self.transport.caps, self._share_of(effect.link), effect.first
@@ -244,16 +244,10 @@ class PrefillData:
         )
 
     def _transmit(self, effect: do.Transmit) -> None:
-        """A part that a kernel has just stored is told of by the transport, as staged ones are; later by messages."""
-        body = effect.body
-        if not (self.writes.stored and isinstance(body, StgNotify) and self._noted(effect, body)):
+        """What the transport has just told, of a part that a kernel has stored, is not said once more."""
+        told, to = self.writes.told, self.link_peer.get(effect.link)
+        if not told or (to, (effect.epoch, effect.room, effect.body)) not in told:
             self.loop.connections.transmit(effect)
-
-    def _noted(self, effect: do.Transmit, body: StgNotify) -> bool:
-        key, to = (effect.room, body.chunk, self.plans[effect.link][1]), self.link_peer.get(effect.link)
-        if to is None or key not in self.writes.stored:
-            return False
-        return self.transport.tell(to, make_tag(*self.drafts.writer, [(effect.epoch, effect.room, body)]))
 
     # --------------------------------------------------------------------------------------------- links
     def learn(self, link: int, plan: Plan, rank: int, placement: Placement | None) -> None:

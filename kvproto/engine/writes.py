@@ -35,17 +35,18 @@ from kvproto.io.ticket import Ticket
 from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Transport, WritePart
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.notification import MAX_NOTES
+from kvproto.protocol.notification import MAX_NOTES, Note, make_tag
 from kvproto.protocol.states import Cause
 
 
 @dataclass(frozen=True, slots=True)
 class KernelBatch:
-    """A whole part that a kernel stores into the peer's pages; our regions that it reads, and its bytes."""
+    """A whole part that a kernel stores into the peer's pages; our regions that it reads, its bytes, and its note."""
 
     launch: Callable[[], Ticket]
     sources: tuple[int, ...]
     nbytes: int
+    note: Note
 
 
 Batch = StagedWrite | KernelBatch | list[WritePart]
@@ -74,9 +75,10 @@ class RankWrites:
         self.unposted: dict[Key, UnpostedWrite] = {}
         #: by write of the transport, until it is quiescent: those that it is made of
         self.flying: dict[Handle, tuple[Key, ...]] = {}
-        #: those that kernels did and that have ended since the last look: their notes may go by the transport
-        self.stored: set[Key] = set()
-        self._kernels: set[Handle] = set()
+        #: who was told what, since the last look, of those that kernels did
+        self.told: set[tuple[PeerId, Note]] = set()
+        #: of those that kernels do: whom to tell what, when they have ended
+        self._notes: dict[Key, tuple[PeerId, Note]] = {}
         #: by peer: what is posted when the events at hand are dealt with
         self._together: dict[PeerId, dict[Key, StagedWrite]] = {}
         #: failed writes whose bytes may still move
@@ -148,13 +150,12 @@ class RankWrites:
             return
         if isinstance(event, Completed):
             del self.flying[event.handle]
-            if event.handle in self._kernels:
-                self._kernels.remove(event.handle)
-                self.stored.update(keys)
+            if self._notes and (told := self._notes.pop(keys[0], None)) is not None:
+                self._tell(*told)
             for key in keys:
                 self.loop.raise_event(ev.BatchCompleted(*key))
             return
-        self._kernels.discard(event.handle)
+        self._notes.pop(keys[0], None)
         if event.quiescent:
             del self.flying[event.handle]
         else:
@@ -162,6 +163,11 @@ class RankWrites:
         for key in keys:
             self.loop.logs.part("write", key, Cause.WRITE_FAILED, str(event.error))
             self.loop.raise_event(ev.BatchFailed(*key, settled=event.quiescent))
+
+    def _tell(self, peer: PeerId, note: Note) -> None:
+        """Say by the transport what the write's end will have its rank say: nothing lies between the two."""
+        if self.transport.tell(peer, make_tag(*self.staged.writer, [note])):
+            self.told.add((peer, note))
 
     def _offer(self, key: Key, left: UnpostedWrite) -> None:
         try:
@@ -193,7 +199,7 @@ class RankWrites:
         try:
             if isinstance(batch, KernelBatch):
                 handle = self.transport.run(left.peer, batch.launch, batch.sources)
-                self._kernels.add(handle)
+                self._notes[key] = left.peer, batch.note
             else:
                 handle = self.transport.write_many(left.peer, batch, b"")
         except Busy:
@@ -261,6 +267,7 @@ class RankWrites:
 
     def _drop(self, effect: do.DropBatches) -> None:
         key = effect.room, effect.chunk, effect.peer
+        self._notes.pop(key, None)  # its rank will say nothing
         left = self.unposted.pop(key, None)
         if left is None:
             return

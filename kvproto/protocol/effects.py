@@ -190,6 +190,7 @@ class PreparePages(Effect, frozen=True):
     chunk: int
     peer: int
     link: int
+    epoch: int
     pages: bytes
     first: int
     tokens: int

@@ -112,14 +112,14 @@ class PrefillRank(PrefillQueues):
                     return found
                 if send.state is PSend.AWAIT_PAGES_KV:
                     chunk, peer = key >> 16, key & 0xFFFF
-                    link, _, *cut = self._where(room, chunk, peer)
-                    found.append(do.PreparePages(room, chunk, peer, link, send.pages, *cut))
+                    link, epoch, *cut = self._where(room, chunk, peer)
+                    found.append(do.PreparePages(room, chunk, peer, link, epoch, send.pages, *cut))
         return found
 
     def _make_pages(self, effect: do.MakePages) -> None:
         room, chunk, peer = effect.room, effect.chunk, effect.peer
-        link, _, *cut = self._where(room, chunk, peer)
-        self._out.append(do.PreparePages(room, chunk, peer, link, effect.pages, *cut))
+        link, epoch, *cut = self._where(room, chunk, peer)
+        self._out.append(do.PreparePages(room, chunk, peer, link, epoch, effect.pages, *cut))
 
     # ------------------------------------------------------------------------------------------- sends
     def kind_of(self, event: Event) -> str:
