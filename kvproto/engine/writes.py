@@ -77,7 +77,7 @@ class RankWrites:
         self.flying: dict[Handle, tuple[Key, ...]] = {}
         #: who was told what, since the last look, of those that kernels did
         self.told: set[tuple[PeerId, Note]] = set()
-        #: of those that kernels do: whom to tell what, when they have ended
+        #: of those that kernels do: whom to tell what, when they have ended well
         self._notes: dict[Key, tuple[PeerId, Note]] = {}
         #: by peer: what is posted when the events at hand are dealt with
         self._together: dict[PeerId, dict[Key, StagedWrite]] = {}
@@ -155,7 +155,6 @@ class RankWrites:
             for key in keys:
                 self.loop.raise_event(ev.BatchCompleted(*key))
             return
-        self._notes.pop(keys[0], None)
         if event.quiescent:
             del self.flying[event.handle]
         else:
