@@ -6,7 +6,8 @@ sender sees it to the note being in the decode rank's hands, from there to the s
 `produced` to the decode engine's outcome.  The post itself is one call of the transport, which is told apart.
 
 *Throughput*: rooms as fast as one link carries them, 64 at a time; every room is opened on both sides, announced,
-granted, gathered, written, scattered, confirmed and released.
+granted, gathered, written, scattered, confirmed and released.  In turns with it, the same rooms by hand
+(`control_bare`): the same messages, launches and writes, and nothing of a protocol.
 
 *Calls*: Python calls a room and a chunk on each side (`control_calls`), the same on every machine.
 
@@ -45,6 +46,7 @@ SPANS = (
 )  # fmt: skip
 #: what the protocol alone takes of the way from `produced` to the post
 PROTOCOL = "produced to posted, without the gather"
+BY_HAND = "by hand"
 
 
 def spread(spans: list[float]) -> dict[str, float]:
@@ -55,12 +57,12 @@ def spread(spans: list[float]) -> dict[str, float]:
 
 
 def throughput(tell: Callable[..., list[Any]], pairs: Sequence[str], rooms: int, gen: int) -> dict[str, list[float]]:
-    """Rooms a second through each pair's link, in turns."""
-    speeds: dict[str, list[float]] = {pair: [] for pair in pairs}
+    """Rooms a second through each pair's link, and by hand through the first one's, in turns."""
+    speeds: dict[str, list[float]] = {way: [] for way in (*pairs, BY_HAND)}
     for turn in range(3):
-        for pair in pairs:
-            told = tell(pair, "flood", rooms, gen + 1 + turn)
-            speeds[pair].append(rooms / (max(end for _, end in told) - min(begin for begin, _ in told)))
+        for way, found in speeds.items():
+            told = tell(pairs[0], "by_hand", rooms) if way == BY_HAND else tell(way, "flood", rooms, gen + 1 + turn)
+            found.append(rooms / (max(end for _, end in told) - min(begin for begin, _ in told)))
     return speeds
 
 
@@ -103,7 +105,10 @@ def bench(
         tell("d", "connect", *tell("p", "address"))
     pairs = ("PD",) if keys is None else ("PD", "pd")
     speeds = throughput(tell, pairs, rooms, gen)
-    found |= {"rooms_a_second": speeds["PD"], "rooms_a_second_with_keys": speeds.get("pd", [])}
+    found |= {
+        "rooms_a_second": speeds["PD"], "rooms_a_second_by_hand": speeds[BY_HAND],
+        "rooms_a_second_with_keys": speeds.get("pd", []),
+    }  # fmt: skip
     course.keep(found, f"rooms a second: {', '.join(f'{each:.0f}' for each in speeds['PD'])}")
     idle = tell("PD", "rest", 2.0)
     right = all(tell("Dd" if rooms >= max(LIVE) else "D", "right"))  # fewer leave pages as they were

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kvproto.bench.control_bare import BareDecode, BarePrefill
 from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.room import Room
@@ -162,10 +163,14 @@ class ControlRank:
                 where = {state: len(rooms) for state, rooms in self.endpoint.rooms().items()}
                 raise TimeoutError(f"after {longest:g} s: rooms {where}, reports {self.endpoint.reports()}")
 
-    def open(self, room: Room) -> None:
+    def pages(self, room: int) -> list[int]:
+        """Of the room with this id."""
         per = TOKENS // self.page
-        at = room.id % max(LIVE) * per
-        self.endpoint.open(room, TOKENS, list(range(at, at + per)))
+        at = room % max(LIVE) * per
+        return list(range(at, at + per))
+
+    def open(self, room: Room) -> None:
+        self.endpoint.open(room, TOKENS, self.pages(room.id))
         if self.prefill:
             self.endpoint.prefetch(room)
 
@@ -226,6 +231,15 @@ class ControlRank:
             if not moved and not self.spin:
                 self.endpoint.wait(0.001)
         return begin, time.perf_counter()
+
+    def by_hand(self, rooms: int) -> tuple[float, float]:
+        """As many rooms by hand: (begin, end)."""
+        tables = [self.pages(room) for room in range(max(LIVE))]
+        bare = (
+            BarePrefill(self.endpoint, tables, TOKENS) if self.prefill
+            else BareDecode(self.endpoint, tables, TOKENS, rooms, AT_WORK)
+        )  # fmt: skip
+        return bare.run(bare.look, rooms)
 
     def rest(self, seconds: float) -> float:
         """Processor seconds a second while nothing happens."""

@@ -144,7 +144,8 @@ def _control(found: MeasuredRow, command: str) -> Iterator[Goal]:
         )  # fmt: skip
     calls = _listed((side, f"{each['room']:.0f}") for side, each in found.get("calls", {}).items())
     speed = statistics.median(found["rooms_a_second"])
-    floor = f"Python calls a room: {calls}" if calls else ""
+    by_hand = found.get("rooms_a_second_by_hand")
+    floor = f"by hand {statistics.median(by_hand):.0f}" if by_hand else f"Python calls a room: {calls}" if calls else ""
     yield Goal(f"rooms a second through one link: {ROOMS}", f"{speed:.0f}", floor, speed >= ROOMS, command)
 
 

@@ -206,6 +206,7 @@ class ControlFigures(msgspec.Struct):
     idle: list[Speed]
     right: bool
     calls: dict[str, Spread] | UnsetType = UNSET
+    rooms_a_second_by_hand: list[Speed] | UnsetType = UNSET
 
 
 class DepartedRow(msgspec.Struct):
@@ -316,6 +317,7 @@ class MachineOfRun(msgspec.Struct):
     gpus: list[Name] | None = None
     gpu: Name | None = None
     torch: Name | None = None
+    python_ns: Speed | None = None
 
 
 class RunHead(msgspec.Struct):

@@ -42,7 +42,9 @@ def _goals(runs: list[Run]) -> Iterator[str]:
 
 def _machine(run: Run) -> str:
     gpus = run["machine"].get("gpus") or [run["machine"].get("gpu") or "no GPU"]
-    return f"{len(gpus)} x {gpus[0]}" + (f", {run['date']}" if "date" in run else "")
+    speed = run["machine"].get("python_ns")
+    turn = f", {speed:.0f} ns a turn of Python" if speed else ""
+    return f"{len(gpus)} x {gpus[0]}" + (f", {run['date']}" if "date" in run else "") + turn
 
 
 def _kernels(runs: list[Run]) -> Iterator[str]:

@@ -148,6 +148,8 @@ def control(found: MeasuredRow) -> str:
     speed = statistics.median(found["rooms_a_second"])
     keyed = found.get("rooms_a_second_with_keys")
     ratio = f", {statistics.median(keyed):.0f} with keys ({statistics.median(keyed) / speed:.2f})" if keyed else ""
+    bare = found.get("rooms_a_second_by_hand")
+    by_hand = f", {statistics.median(bare):.0f} by hand" if bare else ""
     idle = " and ".join(f"{100 * share:.2f} %" for share in found["idle"])
     alone = {row["rooms"]: row for row in found["rows"]}[64].get("produced to posted, without the gather")
     reached = "not measured"
@@ -159,7 +161,8 @@ def control(found: MeasuredRow) -> str:
         + latencies(found["rows"])
         + f"\n\nproduced to posted, without the gather, 64 rooms, median / p99 / p99.9: {reached}"
         + " (goal 40 / 100 / 400);"
-        + f"\n{speed:.0f} rooms a second through one link (goal 10000){ratio}; idle loops take {idle} of a core;"
+        + f"\n{speed:.0f} rooms a second through one link (goal 10000){ratio}{by_hand};"
+        + f" idle loops take {idle} of a core;"
         + f"\nPython calls a room and a further chunk: {calls or 'not counted'}."
         + ("" if found["right"] else "\nWRONG: the decode pool is not what the prefill pool is")
     )

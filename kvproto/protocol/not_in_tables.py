@@ -38,8 +38,8 @@ NOT_IN_TABLES = (
     Exemption(
         "by what a note travels",
         "The first notification of a part that a kernel has stored goes by the transport, where it can, and any other"
-        " by the control plane: it is the same message, and one that comes twice counts once. It leaves as the kernel is"
-        " seen to have ended, before the rows that say so: of a write that was not stopped they say that, and no less.",
+        " by the control plane: it is the same message, and one that comes twice counts once. It leaves as the kernel"
+        " is seen to have ended, before the rows that say so: of a write that was not stopped they say just that.",
         ("engine/prefill_effects.py:_transmit", "engine/writes.py:hear"),
         "tests/test_mapped_pages.py",
     ),
