@@ -121,8 +121,23 @@ def test_links_of_one_room_share_the_port_of_the_rank_that_has_most_of_them(
     assert {at_the_port(plan, share) for share in plan.shares} == {times}
 
 
+@pytest.mark.parametrize(("prefill", "decode"), [(1, 1), (2, 2), (2, 1), (1, 2), (2, 4), (4, 2)])
+@pytest.mark.parametrize(("mib", "way"), [(64, "mapped"), (256, "mapped"), (1024, "staged")])
+def test_small_rooms_are_stored_and_large_ones_go_by_the_ring_however_many_ranks_share_them(
+    prefill: int, decode: int, mib: int, way: str
+) -> None:
+    model = Layout(layers=32, heads=8, k_dim=128, v_dim=128, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
+    tokens, grid = mib * 8, 1024
+    plan = Plan(replace(model, tp=prefill), replace(model, tp=decode), grid)
+    for share in plan.shares:
+        nbytes, chunks = plan.part_bytes(share, tokens), -(-tokens // grid)
+        port = at_the_port(plan, share)
+        found = estimate(PROFILES["mapped"], nbytes, 0, chunks, mapped=True, port=port)
+        assert (found.way if found.pages < found.staged else "staged") == way, str(found)
+
+
 def test_what_two_ranks_store_into_a_third_is_staged_where_one_room_of_their_bytes_would_be() -> None:
-    size, costs = 512 << 20, PROFILES["mapped"]
+    size, costs = 320 << 20, PROFILES["mapped"]
     alone, together, whole = (
         estimate(costs, size * at, 1, 4 * at, mapped=True, port=port) for at, port in ((1, 1.0), (1, 2.0), (2, 1.0))
     )
