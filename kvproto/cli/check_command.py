@@ -34,7 +34,7 @@ examples:
   kvproto check                              the smallest world, in no time
   kvproto check quick                        ten small ones: after every change of a row
   kvproto check small --counts spec/counts.toml    all small ones, and how much there is in each
-  kvproto check standard --jobs 2            before a commit that changes a row; about half an hour on two cores
+  kvproto check standard --jobs 2            before a commit that changes a row; under half an hour on two cores
   kvproto check two-by-two --jobs 2          what a release has to pass as well; about an hour and a half on two cores
   kvproto check abort drop --json            for tools: states, transitions, states_per_s, violations
   kvproto check --mutants                    the mutants: is each planted hazard noticed, and by which property?
