@@ -72,7 +72,9 @@ def _control(found: list[MeasuredRow]) -> Iterator[Line]:
         speed = statistics.median(run["rooms_a_second"])
         yield (f"KV produced until its write is posted{but}, 64 rooms open",
                f"{posted['median']:.0f} us, p99 {posted['p99']:.0f} us (goal 40 and 100)")  # fmt: skip
-        yield "rooms a second through one link, hardly any KV", f"{speed:.0f}, bounded by the two loops' Python"
+        by_hand = run.get("rooms_a_second_by_hand")
+        told = f", by hand {statistics.median(by_hand):.0f}" if by_hand else ""
+        yield "rooms a second through one link, hardly any KV", f"{speed:.0f}, bounded by the two loops' Python{told}"
 
 
 def _demo(found: list[MeasuredRow]) -> Iterator[Line]:
