@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import partial
+from random import Random
 from typing import Any, cast
 
 import numpy as np
@@ -18,6 +20,7 @@ from kvproto.io.kernels.base import Done
 from kvproto.layout.plan import Plan
 from kvproto.protocol.effects import LaunchGather
 from kvproto.protocol.states import Cause
+from kvproto.rank.room_turns import RoomTurns, digits
 
 PLAN, OTHER = Plan(layout(2), layout(1), 16), Plan(layout(2), layout(1), 32)
 
@@ -175,6 +178,50 @@ def test_a_larger_room_s_turn_is_the_larger_room_s_wherever_it_stands() -> None:
     launches = Launches(cast("Any", loop), sized(64, 8, 8, 8, 8, 8))
     went = launched(loop, launches, 1, 2, 3, 4, 5, 0, 0)
     assert went == [1, 2, 3, 0, 4, 5, 0]
+
+
+def by_reading(tokens: dict[int, RoomEntry], asked: list[int]) -> list[int]:
+    """The order of turns, looked for among all that wait."""
+    left, order, turns, went = Counter(asked), list(dict.fromkeys(asked)), RoomTurns(), list[int]()
+    while order:
+        sizes = {room: digits(tokens[room].tokens) for room in order}
+        first = min(order, key=sizes.__getitem__)
+        larger = next((room for room in order if sizes[room] > sizes[first]), None)
+        room = turns.whose(first, larger)
+        turns.taken(before_larger=larger is not None and room == first)
+        went.append(room)
+        left[room] -= 1
+        order.remove(room)
+        order += [room] * (left[room] > 0)
+    return went
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_turns_are_those_that_a_look_at_all_that_wait_finds(seed: int) -> None:
+    chance = Random(seed)
+    tokens = sized(*(chance.choice((1, 8, 9, 64, 500)) for _ in range(9)))
+    asked = [chance.randrange(9) for _ in range(40)]
+    launches = Launches(cast("Any", loop := Still()), tokens)
+    assert launched(loop, launches, *asked) == by_reading(tokens, asked)
+    assert not launches._sizes and not launches
+
+
+class Counted(dict[int, RoomEntry]):
+    """Rooms that are looked up, so many times."""
+
+    looks = 0
+
+    def get(self, *about: Any) -> Any:
+        """One look more."""
+        self.looks += 1
+        return super().get(*about)
+
+
+def test_a_turn_asks_after_no_room_however_many_wait() -> None:
+    tokens = Counted(sized(*[8] * 300, *[64] * 300))
+    launches = Launches(cast("Any", loop := Still()), tokens)
+    launched(loop, launches, *range(600), *range(600))
+    assert tokens.looks == 600
 
 
 def test_a_room_that_is_alone_has_its_turn_and_nothing_is_owed_to_others() -> None:

@@ -7,7 +7,7 @@ launch.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -139,9 +139,11 @@ def standing(rank: PrefillQueues, effect: Any, free: Any = PrefillQueues._free_s
     free(rank, effect)
 
 
-def oldest_launch(launches: Launches, _room: int, launch: Callable[[], None], **_: bool) -> None:
+def oldest_launch(
+    launches: Launches, _room: int, launch: Callable[[], None], ask: Any = Launches.ask, **_: bool
+) -> None:
     """Launches as if they were all one room's."""
-    launches._rooms.setdefault(0, deque()).append(launch)
+    ask(launches, 0, launch)
 
 
 #: what is taken out: where it stands, what is there instead, and with how many slots it shows

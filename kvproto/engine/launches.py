@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from kvproto.engine.event_loop import EventLoop
@@ -33,8 +34,17 @@ LAUNCH_S: Final = 0.0005
 TOGETHER: Final = 8
 
 
+@dataclass(slots=True)
+class WaitingRoom:
+    """What a room has waiting, its size, and its place among all that wait: the smallest number is the first."""
+
+    size: int
+    place: int = 0
+    launches: deque[Callable[[], None]] = field(default_factory=deque)
+
+
 class Launches:
-    """Launches that wait, by room; the last thing that a pass does."""
+    """Launches that wait, by room; the last thing that a pass does.  A turn costs the same however many rooms wait."""
 
     def __init__(
         self, loop: EventLoop, entries: Mapping[int, RoomEntry], hungry: Callable[[bool], bool] | None = None,
@@ -44,7 +54,10 @@ class Launches:
         there is none.  `go` launches what was put aside to go together.
         """
         self.loop, self.entries, self.hungry, self.go = loop, entries, hungry, go
-        self._rooms: dict[int, deque[Callable[[], None]]] = {}
+        self._rooms: dict[int, WaitingRoom] = {}
+        #: by size: the rooms that wait, in their order
+        self._sizes: dict[int, dict[int, WaitingRoom]] = {}
+        self._places = 0
         #: of these rooms large ones wait
         self._large: set[int] = set()
         self.turns = RoomTurns()
@@ -61,7 +74,12 @@ class Launches:
                 launch()
                 return
             self._large.add(room)
-        self._rooms.setdefault(room, deque()).append(launch)
+        waiting = self._rooms.get(room)
+        if waiting is None:
+            entry = self.entries.get(room)
+            waiting = WaitingRoom(digits(entry.tokens if entry is not None else 0))
+            self._put_last(room, waiting)
+        waiting.launches.append(launch)
 
     def feed(self) -> bool:
         """Launch what waits as long as the device has too little to do; whether there was anything."""
@@ -78,10 +96,10 @@ class Launches:
         began = real()
         while self._rooms:
             room = self._turn() if len(self._rooms) > 1 or self.turns.passed else next(iter(self._rooms))
-            asked = self._rooms.pop(room)
-            asked.popleft()()
-            if asked:
-                self._rooms[room] = asked
+            waiting = self._take(room)
+            waiting.launches.popleft()()
+            if waiting.launches:
+                self._put_last(room, waiting)
             else:
                 self._large.discard(room)
             self.loop.settle()
@@ -94,13 +112,27 @@ class Launches:
 
     def _turn(self) -> int:
         """The room whose turn it is."""
-        entries = self.entries
-        tokens = {room: entries[room].tokens if room in entries else 0 for room in self._rooms}
-        first, larger = next(iter(tokens)), None
-        if len(set(tokens.values())) > 1:
-            sizes = {room: digits(many) for room, many in tokens.items()}
-            first = min(sizes, key=sizes.__getitem__)
-            larger = next((room for room in sizes if sizes[room] > sizes[first]), None)
+        least = min(self._sizes)
+        first, larger = next(iter(self._sizes[least])), None
+        if len(self._sizes) > 1:
+            firsts = [next(iter(rooms.items())) for size, rooms in self._sizes.items() if size != least]
+            larger = min(firsts, key=lambda each: each[1].place)[0]
         room = self.turns.whose(first, larger)
         self.turns.taken(before_larger=larger is not None and room is first)
         return room
+
+    def _put_last(self, room: int, waiting: WaitingRoom) -> None:
+        """Behind all that wait."""
+        self._places += 1
+        waiting.place = self._places
+        self._rooms[room] = waiting
+        self._sizes.setdefault(waiting.size, {})[room] = waiting
+
+    def _take(self, room: int) -> WaitingRoom:
+        """This room waits no more."""
+        waiting = self._rooms.pop(room)
+        alike = self._sizes[waiting.size]
+        del alike[room]
+        if not alike:
+            del self._sizes[waiting.size]
+        return waiting
