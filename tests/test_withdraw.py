@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from support.stories import layout
@@ -15,6 +16,7 @@ from kvproto.protocol.states import Cause, PSend
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send, reads_withdrawn
 from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import Settings
+from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 
 TOKENS, GRID = 45, 8
@@ -63,6 +65,22 @@ def test_the_kv_comes_from_where_it_was_computed_last(pair: Pair, computed: int,
     pair.pump(lambda: pair.over(room))
     assert pair.causes(room) == {Cause.NONE}
     pair.check(room)
+
+
+def test_what_is_withdrawn_before_the_loop_has_heard_of_it_is_told_to_nobody(pair: Pair) -> None:
+    room, event = pair.open(TOKENS), SimpleNamespace(query=lambda: True)
+    prefill, (_, loop, entries, _) = pair.prefills[0], inside(pair.prefills[0])
+    pair.pump(lambda: prefill.everybody(room))
+    prefill.produced(room, TOKENS, event)
+    prefill.withdraw(room, GRID)
+    told = list[int]()
+    for _ in range(20):
+        pair.turn()
+        work = loop.rank.rooms[room.key].work
+        told.append(work.produced if work is not None else 0)
+    assert max(told) <= GRID
+    entry = entries[room.key]
+    assert entry.marks == [(GRID, prefill.pool.layers, event)], "what is computed anew is not there with that event"
 
 
 def test_pages_that_are_still_read_are_not_replaced(pair: Pair) -> None:
