@@ -132,6 +132,23 @@ def test_no_room_goes_back_to_an_earlier_stage(pair: Pair, monkeypatch: pytest.M
     assert decode.status(room) is Status.TRANSFERRING
 
 
+def test_a_link_is_dialled_anew_for_every_other_address_and_for_the_former_one_again(pair: Pair) -> None:
+    decode = pair.decodes[0]
+    dial, (first, second) = inside(decode).loop.handlers[do.Dial], addresses(pair)
+    made = list[int]()
+    for address in (first, second, second, first, first):
+        dial(do.Dial(1, address))
+        made.append(sockets(decode)[0])
+    assert made == [2, 3, 3, 4, 4]
+
+
+def test_nobody_is_looked_after_whose_call_was_not_answered_when_the_link_is_forgotten(pair: Pair) -> None:
+    _, loop, _, data = inside(pair.decodes[0])
+    data.calling |= {1, 2}
+    loop.handlers[do.ForgetLink](do.ForgetLink(1))
+    assert data.calling == {2}
+
+
 def test_a_table_that_is_on_its_way_is_waited_for_whatever_is_produced_meanwhile(pair: Pair) -> None:
     room, event = pair.open(30), object()
     prefill = pair.prefills[0]
