@@ -10,7 +10,7 @@ from support.stories import layout
 from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.engine.endpoint import LOST
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Status
+from kvproto.engine.room import Room, Status
 from kvproto.io.clock import ManualClock
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import QueueOverflowed
@@ -142,11 +142,21 @@ def test_a_link_is_dialled_anew_for_every_other_address_and_for_the_former_one_a
     assert made == [2, 3, 3, 4, 4]
 
 
-def test_nobody_is_looked_after_whose_call_was_not_answered_when_the_link_is_forgotten(pair: Pair) -> None:
+def test_a_call_that_was_answered_or_whose_link_is_forgotten_needs_no_more_polls(pair: Pair) -> None:
     _, loop, _, data = inside(pair.decodes[0])
+    assert not data.calling, "both are up"
     data.calling |= {1, 2}
     loop.handlers[do.ForgetLink](do.ForgetLink(1))
     assert data.calling == {2}
+    loop.handlers[do.AnnounceLink](do.AnnounceLink(2, ""))
+    assert not data.calling
+
+
+def test_runs_of_pages_are_counted_of_those_that_are_to_be_written(pair: Pair) -> None:
+    decode, room = pair.decodes[0], Room(99)
+    decode.open(room, 24, [9, 2, 4, 5, 6, 7], prefix=8)
+    decode.poll()
+    assert inside(decode).rank.rooms[room.key].runs == 1
 
 
 def test_a_table_that_is_on_its_way_is_waited_for_whatever_is_produced_meanwhile(pair: Pair) -> None:

@@ -101,7 +101,7 @@ def test_what_went_wrong_first_on_a_rank_is_its_reason(pair: Pair) -> None:
     under_way(pair, room)
     for sentence in ("first", "second"):
         loop.logs.blame(room.key, Cause.KERNEL_FAILED, sentence)
-        loop.submit(rank.handle(RoomFailed(room.key, Cause.KERNEL_FAILED), loop.now))
+    loop.submit(rank.handle(RoomFailed(room.key, Cause.KERNEL_FAILED), loop.now))
     assert reasons(pair, room)["D0"] == "first"
 
 
