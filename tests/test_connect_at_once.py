@@ -110,12 +110,32 @@ def test_a_name_that_nobody_knows_is_told_and_looked_up_again(pair: Pair, server
 
 def test_a_name_that_leads_elsewhere_is_followed(pair: Pair, server: NameServer) -> None:
     decode = pair.decodes[0]
-    server.answers["prefill.test"] = "127.0.0.9"  # where nobody listens
+    server.let.set()
+    for number in ("127.0.0.9", "127.0.0.8"):  # where nobody listens
+        server.answers["prefill.test"] = number
+        if not decode._dialled:
+            decode.connect(pair.plan.prefill, [named(pair)])
+        passes(pair, lambda: any(number in address for address in decode._dialled.values()))  # noqa: B023
+    server.answers["prefill.test"] = "127.0.0.1"
+    passes(pair, decode.ready)
+
+
+def test_a_group_that_is_let_go_while_it_is_looked_up_again_is_not_called_either(
+    pair: Pair, server: NameServer
+) -> None:
+    decode, rank = pair.decodes[0], inside(pair.decodes[0]).rank
+    server.answers["prefill.test"] = "127.0.0.9"
     server.let.set()
     decode.connect(pair.plan.prefill, [named(pair)])
     passes(pair, lambda: bool(decode._dialled))
+    server.let.clear()
+    passes(pair, lambda: bool(decode._looking))
+    decode.disconnect()
+    passes(pair, lambda: not rank.links)
     server.answers["prefill.test"] = "127.0.0.1"
-    passes(pair, decode.ready)
+    server.let.set()
+    passes(pair, lambda: not decode._looking)
+    assert not rank.links and not decode._called
 
 
 def test_kernels_that_take_their_time_hold_nobody_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +169,7 @@ def test_kernels_that_cannot_be_made_are_told(pair: Pair, monkeypatch: pytest.Mo
 
 def test_one_is_prepared_after_the_other_and_none_after_the_end_which_waits_for_nobody() -> None:
     happened, begun, let = list[str](), threading.Event(), threading.Event()
-    done = CallPreparation(lambda then: then())
+    done, others = CallPreparation(lambda then: then()), set(threading.enumerate())
 
     def first() -> Callable[[], None]:
         begun.set()
@@ -165,7 +185,7 @@ def test_one_is_prepared_after_the_other_and_none_after_the_end_which_waits_for_
     done.submit(first)
     done.submit(second)
     assert begun.wait(PATIENCE_S)
-    (thread,) = [each for each in threading.enumerate() if each.name.startswith("kvproto-call")]
+    (thread,) = [each for each in threading.enumerate() if each not in others and each.name.startswith("kvproto-call")]
     done.close()
     happened.append("closed")
     let.set()

@@ -420,3 +420,14 @@ def test_what_is_known_of_addresses_is_bounded() -> None:
         assert len(asked.gate._sources) == SOURCES
         oldest = [b"10.0.99.1" in asked.gate._sources, b"10.0.100.1" in asked.gate._sources]
         assert oldest == [False, True], "the oldest are forgotten"
+        assert asked.ask("10.0.100.1") == asked.ask("10.9.9.1") == b"200"
+        known = [b"10.0.100.1" in asked.gate._sources, b"10.0.101.1" in asked.gate._sources]
+        assert known == [True, False], "who has come again is not the one who was quiet for longest"
+
+
+def test_who_is_put_off_because_of_all_others_has_as_much_room_as_before() -> None:
+    with Asked() as asked:
+        for at in range(BURST):
+            assert asked.ask(f"10.0.{at}.1") == b"200"
+        assert [asked.ask("10.1.0.1") for _ in range(BURST)] == [b"300"] * BURST
+        assert asked.away == {HASTY: BURST} and asked.gate._sources[b"10.1.0.1"].room == BURST / 2

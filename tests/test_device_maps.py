@@ -130,6 +130,16 @@ def test_what_is_shared_is_what_is_opened(driver: Driver) -> None:
     assert len(driver.opened) == 1
 
 
+def test_a_peer_that_was_let_go_of_is_opened_for_the_device_that_wants_it_then(driver: Driver) -> None:
+    maps = DeviceMaps()
+    for device in (2, 4):
+        maps.open(PEER, [region(0, 0, 64)], device)
+        assert driver.asked[-1] == device
+        maps.close(PEER)
+        maps.close_all()
+        assert driver.asked[-1] == device and driver.closed == driver.opened
+
+
 def test_a_device_is_asked_within_its_context_alone_and_that_is_given_back(driver: Driver) -> None:
     maps, ours = DeviceMaps(), MemoryRegion(3, FAR, 64, "VRAM", 5)
     assert len(device_maps.share(ours)) == device_maps.HOST + HANDLE + OFFSET

@@ -22,6 +22,7 @@ from kvproto.io.clock import ManualClock
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.plan import Plan
+from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause, DLink, DRoom, PLink
@@ -326,6 +327,9 @@ def test_the_engine_hears_of_a_link_that_was_forgotten() -> None:
         assert not inside(decode).rank.links
         with pytest.raises(LinkError, match=r"forgotten: .* call connect again"):
             decode.ready()
+        decode.disconnect()
+        decode.poll()
+        assert not decode._uncalled and not decode._forgotten, "of a group that is let go of nothing is known"
         pair.prefills.append(pair.make_prefill(0))
         pair.connect(0)
         pair.pump(decode.ready)
@@ -340,8 +344,11 @@ def test_of_the_calls_to_one_who_is_away_one_alone_waits() -> None:
             clock.advance(0.5)
             decode.poll()
         loop = inside(decode).loop
-        (peer,) = loop.connections.peer_of.values()
+        ((link, peer),) = loop.connections.peer_of.items()
         assert loop.control.outboxes.depth(peer)[0] == 1
+        for session in range(5):
+            loop.handlers[do.SayHello](do.SayHello(link, session))
+            assert loop.control.outboxes.depth(peer)[0] == 1, "a later call takes the place of the one that waits"
 
 
 # --------------------------------------------------------------------------------------------- the checker

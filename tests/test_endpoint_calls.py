@@ -8,9 +8,11 @@ import pytest
 from support.stories import layout
 
 from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.engine.endpoint import LOST
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Status
+from kvproto.engine.room import Room, Status
 from kvproto.io.clock import ManualClock
+from kvproto.protocol import effects as do
 from kvproto.protocol.events import QueueOverflowed
 from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.rank.settings import PREFILL_GROUP, Settings
@@ -111,6 +113,70 @@ def test_a_new_address_is_called_although_the_old_link_still_counts_as_up(pair: 
     pair.finish(room)
     pair.check(room)
     assert sockets(decode) == (3, 2, 2), "the former connection is closed"
+
+
+def test_what_waits_for_a_peer_is_given_up_with_a_link_that_is_lost_alone(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (_, loop, _, _), cleared = inside(pair.decodes[0]), list[int]()
+    monkeypatch.setattr(loop.connections, "clear", cleared.append)
+    for why in ("", "refused: planted", LOST):
+        loop.handlers[do.AnnounceLink](do.AnnounceLink(1, why))
+        assert cleared == ([1] if why == LOST else [])
+
+
+def test_no_room_goes_back_to_an_earlier_stage(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    room, decode = pair.open(30), pair.decodes[0]
+    pair.pump(lambda: decode.status(room) is Status.TRANSFERRING)
+    monkeypatch.setattr(decode, "_stage", lambda _: Status.WAITING)
+    assert decode.status(room) is Status.TRANSFERRING
+
+
+def test_a_link_is_dialled_anew_for_every_other_address_and_for_the_former_one_again(pair: Pair) -> None:
+    decode = pair.decodes[0]
+    dial, (first, second) = inside(decode).loop.handlers[do.Dial], addresses(pair)
+    made = list[int]()
+    for address in (first, second, second, first, first):
+        dial(do.Dial(1, address))
+        made.append(sockets(decode)[0])
+    assert made == [2, 3, 3, 4, 4]
+
+
+def test_a_call_that_was_answered_or_whose_link_is_forgotten_needs_no_more_polls(pair: Pair) -> None:
+    _, loop, _, data = inside(pair.decodes[0])
+    assert not data.calling, "both are up"
+    data.calling |= {1, 2}
+    loop.handlers[do.ForgetLink](do.ForgetLink(1))
+    assert data.calling == {2}
+    loop.handlers[do.AnnounceLink](do.AnnounceLink(2, ""))
+    assert not data.calling
+
+
+def test_runs_of_pages_are_counted_of_those_that_are_to_be_written(pair: Pair) -> None:
+    decode, room = pair.decodes[0], Room(99)
+    decode.open(room, 24, [9, 2, 4, 5, 6, 7], prefix=8)
+    decode.poll()
+    assert inside(decode).rank.rooms[room.key].runs == 1
+
+
+def test_a_table_that_is_on_its_way_is_waited_for_whatever_is_produced_meanwhile(pair: Pair) -> None:
+    room, event = pair.open(30), object()
+    prefill = pair.prefills[0]
+    entry = inside(prefill).entries[room.key]
+    entry.placed = event
+    prefill.produced(room, 0)
+    prefill.poll()
+    assert entry.placed is event
+
+
+def test_of_several_aux_rows_the_first_counts(pair: Pair) -> None:
+    room = pair.open(30)
+    pair.produce(room, 30, aux=None)
+    for prefill in pair.prefills:
+        prefill.aux(room, b"first")
+        prefill.aux(room, b"second")
+    pair.pump(lambda: pair.over(room))
+    assert pair.outcomes["D", 0, room].aux == b"first"
 
 
 def test_a_malformed_address_is_named_and_hinders_nothing_else(uncalled: Uncalled) -> None:

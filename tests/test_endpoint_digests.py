@@ -109,6 +109,18 @@ def test_what_goes_page_to_page_has_those_of_its_pages(ours: int, theirs: int) -
             assert differing(*(pair.seen[endpoint, each] for endpoint in pair.endpoints)) == []
 
 
+def test_so_has_what_was_announced_before_it_had_pages() -> None:
+    tiny = Settings(ring_bytes=256, slot_bytes=1 << 18)
+    with Compared(layout(1), layout(1), grid=GRID, settings=tiny) as pair:
+        room = pair.name(TOKENS)
+        pair.decodes[0].announce(room, TOKENS)
+        pair.open_decode(room)
+        pair.prefills[0].open(room, TOKENS, pair.tables[room][0])
+        pair.finish(room)
+        every = list(product(range(0, TOKENS, GRID), range(2), range(4)))
+        assert pair.places(pair.prefills, room) == pair.places(pair.decodes, room) == every
+
+
 @pytest.mark.parametrize(("ours", "theirs"), [(2, 1), (1, 2)])
 def test_what_is_stored_into_mapped_pages_has_those_of_its_pages_too(ours: int, theirs: int) -> None:
     class Mapped(Compared):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -205,6 +206,24 @@ def test_a_release_is_news_while_its_outcome_has_not_been_handed_out(
     assert [outcome.room for outcome in decode.finished()] == [room]
     assert decode.wait_news(0) and decode.released() == [room]
     assert decode.wait_news(0.01) is False
+
+
+def test_news_that_come_as_somebody_begins_to_wait_are_not_slept_through(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, awake = pair.decodes[0], list[bool]()
+
+    class Late(deque[Any]):
+        """What another thread puts in just after it was found empty."""
+
+        def __bool__(self) -> bool:
+            endpoint._tell()
+            return False
+
+    endpoint._finished = Late()
+    monkeypatch.setattr(endpoint._news, "wait", lambda _: awake.append(endpoint._news.is_set()))
+    assert not endpoint.wait_news(LONG)
+    assert awake == [True]
 
 
 def test_metrics_are_what_was_counted_and_what_is_held() -> None:

@@ -328,6 +328,16 @@ def test_frames_that_wait_count_among_those_of_the_next_pass(loop: ToldLoop, scr
     assert len(script.frames) == 9 - EVERY + 1 and loop.backlog == (0, LIMIT - EVERY + 1)
 
 
+def test_frames_that_wait_are_heard_before_those_that_came_later(loop: ToldLoop, script: Script) -> None:
+    sent = [("peer", bytes([number])) for number in range(2 * EVERY)]
+    script.cost, script.frames = PASS_S * 1.5, sent[: EVERY + 1]
+    loop.poll()
+    script.frames = sent[EVERY + 1 :]
+    while loop.backlog != (0, 0):
+        loop.poll()
+    assert script.told and of(script, "frame") == [("frame", *each) for each in sent]
+
+
 def test_what_is_said_leaves_in_the_middle_of_a_pass_when_it_has_been_held_too_long(
     loop: ToldLoop, script: Script
 ) -> None:

@@ -160,6 +160,13 @@ def test_a_table_that_was_put_off_is_placed_before_it_is_read(device: World) -> 
     assert device.launched() == 1 and device.entries[1].table is not NO_TABLE
 
 
+def test_one_that_was_made_ready_waits_for_its_table_and_its_forward_as_well(device: World) -> None:
+    device.gathers.ready(device.gather(3))
+    assert device.told == ["bound"]
+    device.ask(device.gather(3))
+    assert device.told[:3] == ["bound", ("table", 3), ("launched", "stream", device.marks[3])]
+
+
 def test_the_oldest_is_asked_after_a_large_launch_and_after_the_last_of_small_ones(device: World) -> None:
     device.sizes |= {1: LITTLE, 2: LITTLE}
     device.gathers.ahead = 1

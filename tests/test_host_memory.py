@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from kvproto.io.transports import host_memory
 from kvproto.io.transports.base import Kind, MemoryRegion, PeerId
@@ -162,6 +163,17 @@ def test_a_newer_table_keeps_what_it_names_and_lets_go_of_the_rest() -> None:
     maps.close(PEER)
     assert maps.find(PEER, second.addr, 1) is None and maps.find(OTHER, first.addr, 1) is not None
     maps.close(PEER)
+
+
+def test_other_memory_at_the_same_address_is_mapped_anew() -> None:
+    one, two, maps = SharedMemory(NBYTES), SharedMemory(NBYTES), HostMaps()
+    first = region_of(one)
+    maps.open(PEER, [first])
+    maps.open(PEER, [replace(region_of(two), addr=first.addr)])
+    part = maps.find(PEER, first.addr, 1)
+    assert part is not None
+    part.here[:] = 7
+    assert (one.view[0], two.view[0]) == (0, 7)
 
 
 def test_what_is_mapped_lasts_as_long_as_somebody_copies_there_and_no_longer() -> None:

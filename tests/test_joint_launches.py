@@ -71,6 +71,24 @@ def test_small_ones_go_together_when_they_are_told_and_each_has_the_same_ticket(
     assert len(world.told) == 2 and not world.joint.aside
 
 
+def test_what_is_asked_for_while_others_go_is_put_aside_anew() -> None:
+    world = World()
+    went = world.joint._went
+
+    def ask_once_more(whose: str, *about: Any) -> None:
+        went(whose, *about)
+        if whose == "a":
+            world.ask("c", LATE)
+
+    world.joint._went = ask_once_more
+    world.ask("a", EARLY)
+    world.ask("b", EARLY)
+    world.joint.go()
+    assert world.names() == ["a", "b"]
+    world.joint.go()
+    assert world.names() == ["a", "b", "c"]
+
+
 def test_enough_of_them_do_not_wait_to_be_told() -> None:
     world = World()
     for number in range(TOGETHER - 1):

@@ -218,6 +218,18 @@ def test_stores_are_ready_before_their_kv_is_and_forgotten_with_their_room() -> 
         assert not data.stores
 
 
+def test_what_was_made_for_memory_that_is_mapped_anew_is_made_anew() -> None:
+    with MappedPair(of(1), of(1), grid=GRID) as pair:
+        data = inside(pair.prefills[0]).data
+        ((link, peer),) = data.link_peer.items()
+        plan, share = data._share_of(link)
+        made = data.mapped.get(peer, share)
+        vars(data.transport)["_known"].clear()  # as after another connection
+        assert made is not None and data.mapped.get(peer, share) is None
+        data.mapped.make(peer, plan, [share], data.placements[link])
+        assert data.mapped.get(peer, share) not in (None, made)
+
+
 def test_nothing_is_stored_where_the_peers_memory_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
     with MappedPair(of(1), of(1), grid=GRID) as pair:
         room = pair.open(GRID)

@@ -9,6 +9,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -39,6 +40,7 @@ from kvproto.io.transports.base import (
 from kvproto.io.transports.endpoint import decode, encode
 from kvproto.io.transports.host_memory import SharedMemory
 from kvproto.io.transports.nixl import MAX_TAG, NixlTransport
+from kvproto.io.transports.nixl_stripes import StripedWrite
 from kvproto.io.transports.regions import bulk
 from kvproto.testing.transport_contract import Ends, TransportContract
 from kvproto.testing.transport_ends import LocalPeer, Rank, wait
@@ -119,6 +121,16 @@ def striped(library: Library, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(nixl_stripes, "GRAIN", 16)
     monkeypatch.setattr(nixl_stripes, "PAGE", 4)
     return World(library, workers=2)
+
+
+def test_of_stripes_the_first_that_failed_says_why_whichever_it_is() -> None:
+    good, bad, worse, tail = Future[None](), Future[None](), Future[None](), cast("Any", None)
+    good.set_result(None)
+    for each, error in ((bad, OSError("bad")), (worse, OSError("worse"))):
+        each.set_exception(error)
+    for stripes, first in (([bad, good], bad), ([good, bad, worse], bad), ([worse, bad, good], worse)):
+        assert StripedWrite(stripes, tail, b"").error() is first.exception()
+    assert StripedWrite([good], tail, b"").error() is None
 
 
 # -- how it starts, and ends

@@ -173,9 +173,10 @@ def test_what_waits_for_one_who_is_gone_is_lost_and_counted(made: Post) -> None:
     assert made.wait(0.0) == 2
     assert (A in made.boxes, B in made.boxes, made.counts.lost, made.emptied) == (False, True, 2, [])
     assert made.boxes.waiting() == (2, 2)
+    made.boxes.offer(B, b"z", urgent=True)
     made.boxes.forget(B)
     made.boxes.forget(B)
-    assert (made.counts.lost, made.boxes.waiting(), made.wait(1.0), made.boxes.due_in) == (4, (0, 0), 0, float("inf"))
+    assert (made.counts.lost, made.boxes.waiting(), made.wait(1.0), made.boxes.due_in) == (5, (0, 0), 0, float("inf"))
 
 
 def test_an_old_try_does_not_wake_a_new_outbox(made: Post) -> None:

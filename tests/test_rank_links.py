@@ -421,6 +421,10 @@ def test_terms_of_rooms_that_cut_their_cells_are_shared_and_bounded(monkeypatch:
     terms = rank.peers[1].terms
     assert terms is not None and rank.cut(terms, 1) is terms and rank.peers[3].terms is not terms
     assert rank.cut(terms, 2) is rank.cut(terms, 2) and rank.cut(terms, 2) == replace(terms, layer_groups=2)
+    others = replace(terms, writes=0b01)
+    assert rank.cut(others, 2) == replace(others, layer_groups=2), "the same group's, by another plan"
+    rank._cuts.clear()
+    rank.cut(terms, 2)
     monkeypatch.setattr(base, "CUTS", 3)
     sizes = [(rank.cut(terms, groups), len(rank._cuts))[1] for groups in (2, 3, 4, 5, 6)]
     assert sizes == [1, 2, 3, 1, 2]

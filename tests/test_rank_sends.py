@@ -64,6 +64,8 @@ def test_a_gather_and_a_write_name_their_link_their_region_and_their_tokens() ->
     ]
     rank.tombs[ROOM] = rank.rooms.pop(ROOM)
     assert made(rank, do.MakePages(*about, b"page")) == [do.PreparePages(*about, 4, epoch, b"page", *cut)], "it drains"
+    rank.rooms[ROOM], rank.tombs[ROOM] = rank.tombs[ROOM], replace(rank.tombs[ROOM], tokens=0)
+    assert made(rank, do.GatherChunk(*about, 2, 64, 7)) == [do.LaunchGather(*about, 4, epoch, 2, 64, 7, *cut)], "as now"
     del rank.link_of[SECOND, 1]
     assert made(rank, do.GatherChunk(*about, 2, 64, 7)) == [do.LaunchGather(*about, 0, 0, 2, 64, 7, *cut)]
 

@@ -14,7 +14,7 @@ from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.reasons import ABOUT, WORDS
 from kvproto.io.transports.fabric import Fabric
 from kvproto.protocol import effects as do
-from kvproto.protocol.events import QueueOverflowed
+from kvproto.protocol.events import QueueOverflowed, RoomFailed
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.rank.settings import PREFILL_GROUP, Settings
@@ -94,6 +94,15 @@ def test_a_kernel_that_fails_has_its_sentence_on_its_own_rank(pair: Pair, side: 
     whom = " for decode rank 0" if name == "gather" else ""
     assert told.pop(side) == f"{name} of room {room.id}, chunk 0{whom}: RuntimeError: planted"
     assert all(text.endswith(f"said: {WORDS[Cause.KERNEL_FAILED]}") for text in told.values())
+
+
+def test_what_went_wrong_first_on_a_rank_is_its_reason(pair: Pair) -> None:
+    room, (rank, loop, _, _) = pair.open(30), inside(pair.decodes[0])
+    under_way(pair, room)
+    for sentence in ("first", "second"):
+        loop.logs.blame(room.key, Cause.KERNEL_FAILED, sentence)
+    loop.submit(rank.handle(RoomFailed(room.key, Cause.KERNEL_FAILED), loop.now))
+    assert reasons(pair, room)["D0"] == "first"
 
 
 def test_a_handler_that_fails_is_named(pair: Pair) -> None:

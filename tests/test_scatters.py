@@ -124,6 +124,16 @@ def test_what_is_ready_for_a_device_is_launched_at_once_and_the_rest_after_the_f
     assert asked.data.stats["scatters"] == 1
 
 
+def test_one_that_was_made_ready_waits_for_its_table_and_its_bytes_as_well(asked: Asked) -> None:
+    waited, (entry, plan, made) = list[RoomEntry](), asked.bound()
+    asked.data.lane.await_table = waited.append  # type: ignore[assignment,method-assign]
+    asked.data.prepared.kept[asked.launch(asked.group)] = made
+    asked.parts.clear()
+    asked.data._scatter(asked.launch(asked.group))
+    assert not asked.parts, "it was ready"
+    assert waited == [entry] and asked.brought == [(REGION, REGION + plan.grant_bytes(0, GRID))]
+
+
 def test_a_small_region_is_read_with_the_others_of_its_moment_and_a_large_one_at_once(asked: Asked) -> None:
     data = asked.data
     data.together = JointLaunches[Any](data.kernels, "a stream", data._went)

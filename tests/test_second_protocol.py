@@ -36,6 +36,7 @@ from examples.two_phase_commit.worlds import CHECKER, SCENES, Commit
 from kvproto.cli import main
 from kvproto.engine.party_loop import PartyLoop
 from kvproto.fsm.codec import pack
+from kvproto.fsm.frozen import PartyValue, freeze
 from kvproto.fsm.hypothesis_machine import world_machine
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.scenario import Chances
@@ -46,6 +47,7 @@ from kvproto.fsm.table import Table
 from kvproto.fsm.trace.records import lines
 from kvproto.fsm.vocabulary import Transmit
 from kvproto.fsm.world import World
+from kvproto.fsm.world_steps import Steps
 from kvproto.fsm.world_tale import _StorySearch
 
 ROOT = Path(__file__).parent.parent
@@ -295,6 +297,18 @@ def test_a_member_speaks_to_whom_it_is_told() -> None:
     begun = member.handle(Begun(5, 0b100), 0.0)
     assert [(effect.peer, effect.body.txn) for effect in begun if isinstance(effect, Transmit)] == [(2, 5)]
     assert Routes.place(SenderIs.STRANGER) == 1
+
+
+def test_properties_see_a_machine_that_has_left_its_tombstone_as_it_is_now() -> None:
+    steps = Steps(Commit(Chances()))
+    first: PartyValue = steps.parties.values[steps.first(COORDINATOR).number]
+    member: Any = steps._member(COORDINATOR, first)
+    initial = member.stores["transactions"].machine.initial
+    over, again = replace(initial, state=C.ABORTED), replace(initial, state=C.AWAIT_VOTES)
+    member.tombs |= {1: over, 2: over}
+    member.transactions[1] = again
+    view = steps.view(COORDINATOR, steps.parties(first._replace(memory=freeze(member))))
+    assert view.values is not None and view.values["transactions"] == {1: again, 2: over}
 
 
 def test_a_stage_keeps_former_lives_and_timers_end_by_its_clock() -> None:

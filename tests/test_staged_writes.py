@@ -95,6 +95,13 @@ def test_a_shape_is_kept_as_long_as_its_plan_and_no_more_of_them_than_a_bound(
     assert sizes == [2, 3, 1, 2]
 
 
+def test_parts_of_rooms_that_are_cut_otherwise_have_their_own_shapes(world: World) -> None:
+    shapes = [world.writes.shape(gather(groups=groups)) for groups in (1, 2)]
+    share = PLAN.share(1, 0)
+    assert [part for part, _, _ in shapes] == [layers_of(share, 0, groups) for groups in (1, 2)]
+    assert shapes[0][0] != shapes[1][0] and shapes[0][2] == 2 * shapes[1][2]
+
+
 def test_what_was_made_ready_is_taken_with_its_draft(world: World) -> None:
     world.ready(gather())
     (first,) = world.drafts

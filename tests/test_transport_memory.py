@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
@@ -18,6 +18,7 @@ from kvproto.io.transports import (
     Completed,
     Failed,
     Handle,
+    MemoryRegion,
     PeerId,
     PeerLost,
     StaleEndpoint,
@@ -27,6 +28,7 @@ from kvproto.io.transports import (
     bulk,
 )
 from kvproto.io.transports.base import WriteDraft
+from kvproto.io.transports.endpoint import RegionEntry
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.links import TransportLink
 from kvproto.io.transports.memory import MemoryTransport
@@ -420,6 +422,23 @@ def test_an_endpoint_of_former_tables_is_refused_and_a_newer_one_taken() -> None
         p.transport.remote(peer, extra.index)
     with pytest.raises(StaleEndpoint, match="not in its current"):
         p.transport.write(peer, p.region, remote, bulk(0, 0, 1), b"")
+
+
+def test_an_endpoint_made_while_memory_is_registered_is_no_newer_than_what_it_names() -> None:
+    p, d = ends(Fabric())
+    table, extra = d.transport._table, list[MemoryRegion]()
+    entries = table.entries
+
+    def meanwhile(shares: Mapping[int, bytes]) -> tuple[RegionEntry, ...]:
+        found = entries(shares)
+        extra.append(d.transport.register(*_memory()))
+        return found
+
+    table.entries = meanwhile  # type: ignore[method-assign]
+    peer = p.transport.connect(d.transport.endpoint())
+    table.entries = entries  # type: ignore[method-assign]
+    p.transport.connect(d.transport.endpoint())
+    assert p.transport.remote(peer, extra[0].index).addr == extra[0].addr
 
 
 def test_back_pressure_is_busy_and_posts_nothing() -> None:

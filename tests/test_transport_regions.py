@@ -141,6 +141,14 @@ def test_a_few_pieces_become_what_many_do(monkeypatch: pytest.MonkeyPatch) -> No
         assert made[0] == made[1] and len(made[0][0]) == 1 + sum(gap != (0, 0) for gap in gaps[1:])
 
 
+def test_a_few_pieces_that_go_back_and_forth_are_joined_where_they_follow_one_another_alone() -> None:
+    t = table()
+    rows = [(100, 200, 10), (0, 0, 5), (110, 210, 10), (110, 5, 5), (5, 5, 5)]
+    out = request([WritePart(t.regions()[0], DST, as_descs(rows))], b"", t, {3: DST}, CAPS)
+    assert out.local.tolist() == [[0x1000 + src, nbytes, 0] for src, _, nbytes in rows]
+    assert out.remote.tolist() == [[0x9000 + dst, nbytes, 0] for _, dst, nbytes in rows]
+
+
 def test_parts_are_one_request_in_order() -> None:
     t = table()
     t.add(t.plan(0x4000, 100, "DRAM", 0))
@@ -177,6 +185,11 @@ def test_a_write_that_mixes_kinds_is_refused() -> None:
     host, device = t.regions()
     with pytest.raises(UsageError, match="kinds"):
         request([WritePart(host, DST, bulk(0, 0, 1)), WritePart(device, DST, bulk(0, 0, 1))], b"", t, {3: DST}, CAPS)
+    far = RemoteRegion(PEER, 4, 0xA000, 50, "VRAM", 0)
+    for src, first, second in ((host, DST, far), (device, far, DST)):
+        both = [WritePart(src, dst, bulk(0, 0, 1)) for dst in (first, second)]
+        with pytest.raises(UsageError, match="kinds"):
+            request(both, b"", t, {3: DST, 4: far}, CAPS)
 
 
 def test_limits_of_the_backend_are_named() -> None:

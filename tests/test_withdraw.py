@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.stories import layout
@@ -10,11 +13,13 @@ from support.stories import layout
 from kvproto.engine.room import Room
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.machine import Machine
+from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import Cause, PSend
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send, reads_withdrawn
 from kvproto.protocol.timing import Timing
 from kvproto.rank.settings import Settings
+from kvproto.testing import inside
 from kvproto.testing.pair import Pair
 
 TOKENS, GRID = 45, 8
@@ -63,6 +68,56 @@ def test_the_kv_comes_from_where_it_was_computed_last(pair: Pair, computed: int,
     pair.pump(lambda: pair.over(room))
     assert pair.causes(room) == {Cause.NONE}
     pair.check(room)
+
+
+def test_what_is_withdrawn_before_the_loop_has_heard_of_it_is_told_to_nobody(pair: Pair) -> None:
+    room, event = pair.open(TOKENS), SimpleNamespace(query=lambda: True)
+    prefill, (_, loop, entries, _) = pair.prefills[0], inside(pair.prefills[0])
+    pair.pump(lambda: prefill.everybody(room))
+    prefill.produced(room, TOKENS, event)
+    prefill.withdraw(room, GRID)
+    told = list[int]()
+    for _ in range(20):
+        pair.turn()
+        work = loop.rank.rooms[room.key].work
+        told.append(work.produced if work is not None else 0)
+    assert max(told) <= GRID
+    entry, value = entries[room.key], loop.rank.rooms[room.key]
+    prefill._announce(room.key, replace(entry), TOKENS, 1, entry.taken)
+    assert loop.rank.rooms[room.key] is value, "what was said of a former room of that name is not told either"
+    assert not entry.computed
+    assert entry.marks == [(GRID, prefill.pool.layers, event)], "what is computed anew is not there with that event"
+
+
+def test_nothing_is_withdrawn_before_all_sends_have_heard_of_all_of_it(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks is on another thread, so at any moment of the loop's."""
+    room, prefill, said = pair.open(TOKENS), pair.prefills[0], list[bool]()
+    rank, reads, happen = inside(prefill).rank, PSendValue(PSend.GATHERING, kv=True), prefill._happen
+    pair.pump(lambda: prefill.everybody(room))
+
+    def look(event: Event) -> None:
+        said.append(prefill.withdrawn(room))
+        happen(event)
+        said.append(prefill.withdrawn(room))
+
+    monkeypatch.setattr(prefill, "_happen", look)
+    prefill.withdraw(room, GRID)
+    prefill.withdraw(room, 0)
+    prefill.poll()
+    assert said == [False] * 4 and prefill.withdrawn(room), "the second is over when that has been heard, too"
+
+    class Sends(dict[int, Any]):
+        def get(self, key: int, default: Any = None) -> Any:
+            found = dict(super().get(key, default))
+            monkeypatch.setattr(rank, "sends", {})
+            prefill.poll()
+            return found
+
+    monkeypatch.setattr(rank, "sends", Sends({room.key: {0: reads}}))
+    prefill.withdraw(room, 0)
+    assert not prefill.withdrawn(room), "they had not heard of it when they were looked at"
 
 
 def test_pages_that_are_still_read_are_not_replaced(pair: Pair) -> None:

@@ -177,6 +177,7 @@ def test_a_write_ends_when_its_last_batch_has(world: World) -> None:
     assert not world.told and world.writes
     world.end(1)
     assert world.told == [DONE] and world.over()
+    assert not world.notes and not world.writes.told, "no kernel stored it"
 
 
 def test_a_pass_posts_a_bounded_number_of_pieces_and_the_next_one_goes_on(world: World) -> None:
@@ -361,6 +362,22 @@ def test_small_ones_wait_while_others_are_about_to_be_ready_but_few_and_not_for_
     world.stage(20, hold=True)
     world.next_pass()
     assert len(world.tags) == 2, "who is held now has not waited yet"
+    world.stage(*range(21, 20 + TOGETHER), hold=True)
+    world.next_pass()
+    assert world.tags[2:] == [[*range(20, 20 + TOGETHER)]]
+    at[0] += 2 * HOLD_S
+    world.stage(40, hold=True)
+    world.next_pass()
+    assert len(world.tags) == 3, "nor has who is held after those that were enough"
+
+
+def test_what_is_held_no_longer_goes_behind_what_waits_already(world: World) -> None:
+    world.full = True
+    world.stage(0)
+    world.stage(1, hold=True)
+    world.full = False
+    world.next_pass()
+    assert world.tags == [[0, 1]]
 
 
 def test_what_is_held_asks_for_its_lease_when_it_leaves(world: World) -> None:
@@ -371,8 +388,9 @@ def test_what_is_held_asks_for_its_lease_when_it_leaves(world: World) -> None:
 
 
 def test_a_tag_holds_so_many_notes_and_the_rest_is_a_write_of_its_own(world: World) -> None:
-    world.stage(*range(MAX_NOTES + 1))
-    assert [len(tag) for tag in world.tags] == [MAX_NOTES, 1]
+    world.stage(*range(2 * MAX_NOTES + 1))
+    assert [len(tag) for tag in world.tags] == [MAX_NOTES, MAX_NOTES, 1]
+    assert [chunk for tag in world.tags for chunk in tag] == [*range(2 * MAX_NOTES + 1)]
 
 
 @pytest.mark.parametrize("settled", [True, False])

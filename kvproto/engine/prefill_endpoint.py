@@ -216,14 +216,15 @@ class PrefillEndpoint(Endpoint):
         if not 0 <= upto <= entry.tokens:
             raise ArgumentError(f"{upto} tokens stay of {entry.tokens}")
         entry.given = min(entry.given, -(-upto // self._rank.layout.page_size))
-        entry.taken, entry.taking, entry.computed = entry.taken + 1, True, 0.0
+        taken = entry.taken = entry.taken + 1
+        entry.computed = 0.0
 
         entry.full, entry.ahead, entry.layers = min(entry.full, upto), 0, 0
 
         def take() -> None:
-            entry.taking = False
             entry.forget_marks(upto, self.pool.layers)
             self._happen(ev.TokensWithdrawn(room.key, upto))
+            entry.heard = taken
 
         self._loop.call(take)
 
@@ -232,8 +233,9 @@ class PrefillEndpoint(Endpoint):
         entry = self._entries.get(room.key)
         if entry is None:
             return True
-        sends = list(self._rank.sends.get(room.key, {}).values())
-        return not entry.taking and not any(map(reads_withdrawn, sends))
+        if entry.heard != entry.taken:  # first: until they have heard of it, sends do not know what they read
+            return False
+        return not any(map(reads_withdrawn, list(self._rank.sends.get(room.key, {}).values())))
 
     def _announce(self, key: int, entry: RoomEntry, tokens: int, cells: int, taken: int) -> None:
         """Tell the rank of a chunk, then of two, then of four, each time when a gather has ended.

@@ -85,7 +85,7 @@ class Steps:
             values = None
             if value.memory is not None:
                 stores = zip(self._member(i, value).stores, value.memory[0], strict=True)
-                values = {name: dict((*live, *tombs)) for name, (live, tombs) in stores}
+                values = {name: dict((*tombs, *live)) for name, (live, tombs) in stores}
             found = self._views[i, number] = View(self.scenario.names[i], value.around, values)
         return found
 
