@@ -137,7 +137,7 @@ HELD = 4
 
 @pytest.mark.parametrize(("full", "ahead", "layers", "upto", "said"), [
     (0, 0, 0, 8, None), (0, 0, 0, 8, 1), (0, 0, 0, 8, HELD), (0, 8, 2, 8, 3), (0, 8, 2, 8, 2), (0, 8, 2, 16, None),
-    (0, 8, 2, 4, None), (8, 8, 2, 16, 1), (8, 8, HELD, 4, 1),
+    (0, 8, 2, 4, None), (0, 8, 2, 4, HELD), (0, 8, 2, 16, HELD), (8, 8, 2, 16, 1), (8, 8, HELD, 4, 1),
 ])  # fmt: skip
 def test_layers_are_said_one_after_the_other(full: int, ahead: int, layers: int, upto: int, said: int | None) -> None:
     entry = RoomEntry(16, torch.from_numpy(NO_PAGES), NO_PAGES, 0, full=full, ahead=ahead, layers=layers)

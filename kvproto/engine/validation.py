@@ -14,7 +14,7 @@ import torch
 
 from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.logs import SECURITY
-from kvproto.engine.room_entry import NO_TABLE, HostPages, RoomEntry, as_table, need_pages
+from kvproto.engine.room_entry import NO_PAGES, NO_TABLE, HostPages, RoomEntry, as_table, need_pages
 from kvproto.errors import ArgumentError
 from kvproto.io.control.control import Control
 from kvproto.io.control.keys import Keys
@@ -95,6 +95,8 @@ def need_more_pages(layout: Layout, entry: RoomEntry, upto: int, pages: Any, poo
     upto, more = operator.index(upto), as_table(pages)
     if not 0 <= upto <= entry.tokens:
         raise ArgumentError(f"{upto} tokens produced of {entry.tokens}")
+    if more is NO_PAGES and entry.given == len(entry.pages):  # as most: all came with `open`
+        return more
     need_pages(layout, upto, more, pool.pages, entry.given)
     return more[: max(0, len(entry.pages) - entry.given)] if len(more) else more
 
@@ -104,7 +106,9 @@ def need_layers(room: object, entry: RoomEntry, upto: int, layers: int | None, h
 
     ArgumentError: the rank has not so many, or the forward that was begun before is not yet said to be over.
     """
-    layers = held if layers is None else operator.index(layers)
+    if layers is None:
+        return held
+    layers = operator.index(layers)
     if not 0 < layers <= held:
         raise ArgumentError(f"{layers} layers produced of the {held} that this rank holds")
     if layers < held and entry.ahead > entry.full and (upto, layers) < (entry.ahead, entry.layers):
