@@ -216,14 +216,13 @@ class PrefillEndpoint(Endpoint):
         if not 0 <= upto <= entry.tokens:
             raise ArgumentError(f"{upto} tokens stay of {entry.tokens}")
         entry.given = min(entry.given, -(-upto // self._rank.layout.page_size))
-        entry.taken, entry.taking, entry.computed = entry.taken + 1, True, 0.0
-
+        entry.taken, entry.computed = entry.taken + 1, 0.0
         entry.full, entry.ahead, entry.layers = min(entry.full, upto), 0, 0
 
         def take() -> None:
-            entry.taking = False
             entry.forget_marks(upto, self.pool.layers)
             self._happen(ev.TokensWithdrawn(room.key, upto))
+            entry.known += 1  # behind it: another thread may be asking `withdrawn`
 
         self._loop.call(take)
 
@@ -233,7 +232,7 @@ class PrefillEndpoint(Endpoint):
         if entry is None:
             return True
         sends = list(self._rank.sends.get(room.key, {}).values())
-        return not entry.taking and not any(map(reads_withdrawn, sends))
+        return entry.known == entry.taken and not any(map(reads_withdrawn, sends))
 
     def _announce(self, key: int, entry: RoomEntry, tokens: int, cells: int, taken: int) -> None:
         """Tell the rank of a chunk, then of two, then of four, each time when a gather has ended.

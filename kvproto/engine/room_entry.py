@@ -47,9 +47,9 @@ class RoomEntry:
     aux: bytes | None = None
     #: the group at which the decode engine has announced it, without pages as yet (0: it has not)
     announced: int = 0
-    #: how often the engine has taken KV back, and whether the loop has yet to hear of the last time
+    #: how often the engine has taken KV back, and of these times how many the room's sends know of
     taken: int = 0
-    taking: bool = False
+    known: int = 0
     #: what the engine has said of its KV: tokens in all layers, and tokens (`ahead`) in the first `layers` of them
     full: int = 0
     ahead: int = 0
