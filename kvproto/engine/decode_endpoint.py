@@ -357,17 +357,20 @@ class DecodeEndpoint(Endpoint):
     def _look_again(self, link: int) -> None:
         """A call by name was not answered: whoever has that name now may be elsewhere."""
         group, index = self._called.get(link, (0, 0))
-        plan, addresses = self._named.get(group, (None, ()))
-        if plan is None or link in self._looking or not is_name(addresses[index]):
+        said = self._named.get(group)
+        if said is None or link in self._looking or not is_name(said[1][index]):
             return
         self._looking.add(link)
+        plan, addresses = said
 
         def look() -> Callable[[], None]:
             found = numbered(addresses[index])
 
             def call() -> None:
                 self._looking.discard(link)
-                if self._called.get(link) == (group, index) and found != self._dialled.get(link, addresses[index]):
+                if self._named.get(group) is not said or self._called.get(link) != (group, index):
+                    return  # the engine has said otherwise meanwhile
+                if found != self._dialled.get(link, addresses[index]):
                     self._loop.submit(self._rank.call(group, index, plan, self._loop.now, found)[1])
 
             return call
