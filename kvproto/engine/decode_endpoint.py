@@ -26,6 +26,7 @@ from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import (
     as_traceparent,
     check_pool,
+    closed_if_it_fails,
     make_control,
     need_group,
     need_layer_groups,
@@ -82,9 +83,11 @@ class DecodeEndpoint(Endpoint):
             incarnation=incarnation or new_incarnation(),
             settings=settings,
         )
-        super().__init__(rank, pool, make_control(None, keys, insecure=insecure), clock or SteadyClock(STALL_S))
-        kernels = self._kernels(kernels, digests=digests)
-        self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging)
+        control = make_control(None, keys, insecure=insecure)
+        with closed_if_it_fails(control):
+            super().__init__(rank, pool, control, clock or SteadyClock(STALL_S))
+            kernels = self._kernels(kernels, digests=digests)
+            self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging)
         self._ages = GrantAges(rank.ring)
         self._loop.every_second.append(self._ages.look)
         #: calls (group, rank) that the loop has yet to take, and those that it could not

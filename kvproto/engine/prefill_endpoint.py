@@ -23,6 +23,7 @@ from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import (
     as_traceparent,
     check_pool,
+    closed_if_it_fails,
     make_control,
     need_group,
     need_layers,
@@ -82,9 +83,11 @@ class PrefillEndpoint(Endpoint):
             incarnation=incarnation or new_incarnation(),
             settings=settings,
         )
-        super().__init__(rank, pool, make_control(bind, keys, insecure=insecure), clock or MonotonicClock())
-        kernels = self._kernels(kernels, digests=digests)
-        self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging)
+        control = make_control(bind, keys, insecure=insecure)
+        with closed_if_it_fails(control):
+            super().__init__(rank, pool, control, clock or MonotonicClock())
+            kernels = self._kernels(kernels, digests=digests)
+            self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging)
         self._wire_up = WireUp(transport, self._wired)
         self._loop.handlers |= {
             do.Connect: self._connect, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,

@@ -6,6 +6,8 @@ import operator
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +161,13 @@ def make_control(bind: str | None, keys: Keys | str | Path | None, *, insecure: 
     if insecure and keys is None:
         SECURITY.warning("insecure=True: %s without keys, beyond loopback, too", bind or "connects")
     return Control(bind, max_frame=MAX_FRAME, keys=keys, insecure=insecure)
+
+
+@contextmanager
+def closed_if_it_fails(control: Control) -> Iterator[None]:
+    """An endpoint that cannot be made keeps no address: whoever mends what was wrong may want the same one."""
+    try:
+        yield
+    except BaseException:
+        control.close()
+        raise
