@@ -29,10 +29,10 @@ from kvproto.engine.validation import (
     closed_if_it_fails,
     make_control,
     need_group,
+    need_incarnation,
     need_layer_groups,
     need_room,
     need_secret,
-    new_incarnation,
 )
 from kvproto.errors import ArgumentError, LinkError, NotFoundError
 from kvproto.io.clock import Clock, SteadyClock
@@ -70,7 +70,9 @@ class DecodeEndpoint(Endpoint):
         """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides, where `connect` names no
         other; `group`: the engine instance's number (u64); the ring's size is in the settings; `staging`: where the
         ring is, "pinned" for a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see
-        `digests`; `keys`: the secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`.
+        `digests`; `keys`: the secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`;
+        `incarnation`: this life's number (u48), above those of all former lives of the rank in its group (default: by
+        the clock).
 
         ArgumentError: the pool is not this rank's share of the layout, or a file is no key.
         """
@@ -80,7 +82,7 @@ class DecodeEndpoint(Endpoint):
             index,
             group=need_group(group),
             grid=grid or 0,
-            incarnation=incarnation or new_incarnation(),
+            incarnation=need_incarnation(incarnation),
             settings=settings,
         )
         control = make_control(None, keys, insecure=insecure)

@@ -26,12 +26,12 @@ from kvproto.engine.validation import (
     closed_if_it_fails,
     make_control,
     need_group,
+    need_incarnation,
     need_layers,
     need_more_pages,
     need_room,
     need_seconds,
     need_secret,
-    new_incarnation,
 )  # fmt: skip
 from kvproto.errors import ArgumentError
 from kvproto.io.clock import Clock, MonotonicClock
@@ -69,7 +69,8 @@ class PrefillEndpoint(Endpoint):
         """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
         instance's number (u64); `bind`: where the control plane listens; `staging`: where the slots are, "pinned" for
         a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`; `keys`: the
-        secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`.
+        secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`; `incarnation`: this
+        life's number (u48), above those of all former lives of the rank in its group (default: by the clock).
 
         ArgumentError: the pool is not this rank's share of the layout, or a file is no key.  ControlError: the address
         cannot be had, or is beyond loopback and there are no keys.
@@ -80,7 +81,7 @@ class PrefillEndpoint(Endpoint):
             index,
             group=need_group(group),
             grid=grid,
-            incarnation=incarnation or new_incarnation(),
+            incarnation=need_incarnation(incarnation),
             settings=settings,
         )
         control = make_control(bind, keys, insecure=insecure)

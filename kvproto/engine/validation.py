@@ -30,6 +30,8 @@ from kvproto.protocol.messages import MAX_LAYER_GROUPS, MAX_SECRET
 TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
+#: what a message can say of a room's tokens (u32)
+MOST_TOKENS = (1 << 32) - 1
 #: the longest time that an engine may give a room: a month
 LONGEST_S = 31 * 86400.0
 
@@ -38,6 +40,14 @@ def new_incarnation() -> int:
     """A number (u48) higher than in any earlier life of this rank: milliseconds since 2020, and the process."""
     milliseconds = time.time_ns() // 1_000_000 - 1_577_836_800_000
     return (milliseconds & (1 << 40) - 1) << 8 | os.getpid() & 0xFF
+
+
+def need_incarnation(told: int | None) -> int:
+    """This life's number, a new one for None; ArgumentError unless it leaves links 16 of 64 bits to count on."""
+    number = new_incarnation() if told is None else operator.index(told)
+    if not 0 < number < 1 << 48:
+        raise ArgumentError(f"incarnation {number}: a life's number has 48 bits, no sign, and is not 0")
+    return number
 
 
 def pick_kernels(pool: Pool) -> Kernels:
@@ -79,8 +89,8 @@ def need_room(
     Unless it has to be `whole`, the table may lack pages, which come later.
     """
     tokens, host = operator.index(tokens), as_table(pages)
-    if tokens < 1:
-        raise ArgumentError(f"a room of {tokens} tokens: a prompt has at least one")
+    if not 0 < tokens <= MOST_TOKENS:
+        raise ArgumentError(f"a room of {tokens} tokens: a prompt has at least one, and at most {MOST_TOKENS}")
     need_pages(layout, tokens if whole else 0, host, pool.pages)
     given, missing = len(host), -(-tokens // layout.page_size) - len(host)
     if missing > 0:
