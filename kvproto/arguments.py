@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -89,3 +89,18 @@ def output_folder(text: str) -> Path:
 
 def _short(text: str, most: int = 40) -> str:
     return repr(text if len(text) <= most else f"{text[:most]}...")
+
+
+def only_with(parser: ArgumentParser, asked: Namespace, what: str, *options: str) -> None:
+    """The parser's error if one of these options is given, which mean nothing without `what`."""
+    for option in options:
+        if getattr(asked, option.lstrip("-").replace("-", "_")):
+            parser.error(f"{option} is of {what}")
+
+
+def one_question(parser: ArgumentParser, asked: Namespace, *options: str) -> str:
+    """Which of these options is given (none: empty); the parser's error if more than one is."""
+    given = [option for option in options if getattr(asked, option.lstrip("-").replace("-", "_"))]
+    if len(given) > 1:
+        parser.error(f"{given[0]} and {given[1]} ask different questions: one at a time")
+    return given[0] if given else ""

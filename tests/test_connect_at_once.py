@@ -138,6 +138,25 @@ def test_a_group_that_is_let_go_while_it_is_looked_up_again_is_not_called_either
     assert not rank.links and not decode._called
 
 
+def test_a_name_that_is_looked_up_when_the_engine_names_another_address_is_not_called_any_more(
+    pair: Pair, server: NameServer
+) -> None:
+    decode, address = pair.decodes[0], pair.prefills[0].address
+    server.let.set()
+    decode.connect(pair.plan.prefill, [named(pair, "gone.test")])
+    with pytest.raises(LinkError, match=r"nobody knows the name in .*gone\.test"):
+        passes(pair, lambda: decode.ready() is None)
+    passes(pair, lambda: not decode._looking)
+    server.let.clear()
+    passes(pair, lambda: bool(decode._looking))
+    decode.connect(pair.plan.prefill, [address])
+    passes(pair, decode.ready)
+    server.let.set()
+    passes(pair, lambda: not decode._looking)
+    pair.turn()
+    assert decode.ready() and [*decode._dialled.values()] == [address]
+
+
 def test_kernels_that_take_their_time_hold_nobody_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     decode, let, where = pair.decodes[0], threading.Event(), list[int]()
 

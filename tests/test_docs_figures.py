@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from kvproto.check.configs import SUITES
+from kvproto.check.deletion_mutants import questions
 from kvproto.cli.check_command import EPILOG
 from kvproto.draw.checked_worlds import golden
 
@@ -62,3 +66,43 @@ def test_the_page_has_the_figures_of_the_kill_table() -> None:
     files = len(re.findall(r"^\| kvproto/", table, re.MULTILINE))
     told = f"Of their {int(every):,} mutants tests kill {int(killed):,} and {explained} have a reason"
     assert left == "0" and told in said("docs/checker.md") and f"{files} files have targets" in said("docs/checker.md")
+
+
+def test_the_pages_have_the_figures_of_the_mutants_of_the_tables() -> None:
+    head, *rows = re.findall(r"^\|(.+)\|$", (ROOT / "spec" / "table-kill-table.md").read_text(), re.MULTILINE)
+    every = next(row for row in rows if row.startswith(" all "))
+    by = dict(zip([each.strip() for each in head.split("|")], [each.strip() for each in every.split("|")], strict=True))
+    n = {name: int(count) for name, count in by.items() if name != "operator"}
+    told = (f"of {n['mutants']:,} the lint notices {n['lint']}, proofs {n['proof']:,}, the small worlds "
+            f"{n['world'] + n['timed']}, tests {n['test']}; {n['equal']} are equal, {n['agreed']} to all who "
+            f"keep to the protocol, {n['explained']} have a reason")  # fmt: skip
+    assert n["survive"] == 0 and told in said("docs/checker.md")
+
+
+def test_how_many_mutants_there_are_is_said_to_the_hundred() -> None:
+    table = (ROOT / "spec" / "code-kill-table.md").read_text()
+    (every,) = re.findall(r"^Made by .*: (\d+) mutants", table, re.MULTILINE)
+    assert f"# of some {int(every) // 100 * 100:,}" in said("docs/checker.md")
+
+
+def test_how_much_the_gate_asks_is_said_as_it_is() -> None:
+    assert f"Of seven tables there are {len(questions([])):,} questions." in said("docs/checker.md")
+
+
+PRETEND = """
+import sys
+import pytest, torch
+torch.cuda.is_available = lambda: True
+torch.cuda.mem_get_info = lambda *_: (1 << 40, 1 << 40)
+sys.exit(pytest.main(["--collect-only", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/test_kernels_gpu.py"]))
+"""
+
+
+def test_the_page_in_front_says_how_many_tests_the_kernels_have_on_a_gpu() -> None:
+    for each in ("torch", "triton"):
+        pytest.importorskip(each)
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", PRETEND], cwd=ROOT, env=env, capture_output=True, text=True,
+                          timeout=120, check=False)  # fmt: skip
+    (count,) = re.findall(r"^(\d+) tests collected", done.stdout, re.MULTILINE) or [done.stdout + done.stderr]
+    assert f"tests/test_kernels_gpu.py # {count} tests" in said("README.md")

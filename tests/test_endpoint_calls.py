@@ -12,6 +12,8 @@ from kvproto.engine.endpoint import LOST
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.room import Room, Status
 from kvproto.io.clock import ManualClock
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import QueueOverflowed
 from kvproto.protocol.states import Cause, DLink, PLink
@@ -246,3 +248,20 @@ def test_a_link_that_is_forgotten_leaves_no_connection_and_no_plan() -> None:
         pair.connect(0)
         pair.pump(pair.decodes[0].ready)
         assert list(rank.links) == list(data.plans) == list(loop.connections.peer_of) == [2]
+
+
+def test_an_endpoint_that_cannot_be_made_leaves_its_address_to_the_next_one() -> None:
+    mine, kept = layout(1), []
+
+    def make(bind: str, slots: Settings) -> PrefillEndpoint:
+        pool, transport = noise(mine, 0, 16, 1), MemoryTransport(Fabric())
+        return PrefillEndpoint(mine, 0, pool, transport, grid=8, bind=bind, settings=slots)
+
+    with make("tcp://127.0.0.1:*", Settings()) as first:
+        address = first.address
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="allocate") as told:
+            make(address, Settings(slots=1 << 16, slot_bytes=1 << 40))
+        kept.append(told)  # with all that was made until then
+    with make(address, Settings()) as last:
+        assert last.address == address

@@ -129,6 +129,8 @@ def test_a_running_rank_writes_its_trace_as_it_goes(tmp_path: Path) -> None:
         prefill, path = pair.prefills[0], tmp_path / "p.jsonl"
         with pytest.raises(ArgumentError, match="every 1 to 3600 seconds"):
             prefill.follow_trace(path, every=0.0)
+        with pytest.raises(ArgumentError, match="there is no directory"):
+            prefill.follow_trace(path.parent / "nowhere" / path.name)
         prefill.follow_trace(path, every=2.0)
         sizes = []
         for _ in range(3):

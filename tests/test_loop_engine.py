@@ -356,6 +356,16 @@ def test_a_loop_of_its_own_does_not_wait_5_ms_for_every_turn(pair: Pair) -> None
         sys.setswitchinterval(before)
 
 
+def test_an_interval_that_is_none_is_refused_and_hinders_no_later_loop(pair: Pair) -> None:
+    before = sys.getswitchinterval()
+    for wrong in (0.0, -1.0, math.nan):
+        with pytest.raises(ArgumentError, match=r"a switch interval of .*: it is in seconds, more than 0"):
+            pair.prefills[0].start(switch_interval=wrong)
+    pair.prefills[0].start()
+    pair.close()
+    assert sys.getswitchinterval() == pytest.approx(before)
+
+
 def test_a_loop_of_its_own_has_its_cores_and_a_frozen_heap_while_it_runs(pair: Pair) -> None:
     first, second, core = pair.prefills[0], pair.decodes[0], min(os.sched_getaffinity(0))
     before, seen = gc.get_freeze_count(), list[set[int]]()

@@ -20,8 +20,10 @@ from kvproto.engine.validation import (
     LONGEST_S,
     as_traceparent,
     check_pool,
+    closed_if_it_fails,
     make_control,
     need_group,
+    need_incarnation,
     need_layer_groups,
     need_layers,
     need_more_pages,
@@ -32,6 +34,7 @@ from kvproto.engine.validation import (
     pick_kernels,
 )
 from kvproto.errors import ArgumentError
+from kvproto.io.control.control import LOOPBACK, ControlError
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, LayoutError
@@ -55,6 +58,27 @@ def test_a_later_life_has_a_higher_number_and_so_has_another_process(monkeypatch
 
     assert at(1, 0) == 1 << 8 and at(5, 0x1234) == (5 << 8) + 0x34
     assert at((1 << 40) + 3, 255) == (3 << 8) + 255 and at((1 << 40) - 1, 255) == (1 << 48) - 1
+
+
+def test_a_life_has_a_number_of_its_own_or_the_one_that_it_is_given() -> None:
+    assert need_incarnation(None) >= new_incarnation() - (1 << 16)
+    assert need_incarnation(cast("int", np.int64(1))) == 1 and need_incarnation((1 << 48) - 1) == (1 << 48) - 1
+    for wrong in (0, -1, 1 << 48):
+        with pytest.raises(ArgumentError, match=f"incarnation {wrong}: a life's number has 48 bits"):
+            need_incarnation(wrong)
+
+
+def test_what_is_made_of_a_control_plane_that_fails_closes_it() -> None:
+    kept, failed = (make_control(LOOPBACK, None, insecure=False) for _ in range(2))
+    with closed_if_it_fails(kept):
+        pass
+    with pytest.raises(MemoryError), closed_if_it_fails(failed):
+        raise MemoryError
+    assert kept.address is not None and failed.address is not None
+    with pytest.raises(ControlError, match="in use"):
+        make_control(kept.address, None, insecure=False)
+    make_control(failed.address, None, insecure=False).close()
+    kept.close()
 
 
 def test_a_gpu_has_kernels_of_its_own() -> None:
@@ -108,6 +132,13 @@ def test_a_room_has_its_pages_or_place_for_them() -> None:
             room(tokens, 3)
     with pytest.raises(ArgumentError, match="page 9 of a pool of 9"):
         room(9, PAGES, whole=False)
+
+
+def test_a_prompt_is_no_longer_than_a_message_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ArgumentError, match=r"a room of 4294967296 tokens: .* at most 4294967295"):
+        room(1 << 32, 3, whole=False)
+    monkeypatch.setattr(validation, "MOST_TOKENS", 9)
+    assert room(9, 3, whole=False).tokens == 9
 
 
 def test_on_a_device_a_table_that_is_all_there_goes_with_others_and_one_that_is_not_at_once() -> None:

@@ -141,6 +141,27 @@ def test_pages_that_are_still_read_are_not_replaced(pair: Pair) -> None:
         prefill.withdraw(Room(99), 0)
 
 
+def test_nobody_hears_that_pages_are_back_before_the_sends_know_that_they_were_taken(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, prefill, seen = pair.open(TOKENS), pair.prefills[0], list[bool]()
+    happen = prefill._happen
+
+    def looked(event: Event) -> None:
+        seen.append(prefill.withdrawn(room))  # as another thread may at this moment
+        happen(event)
+
+    pair.turn()
+    monkeypatch.setattr(prefill, "_happen", looked)
+    prefill.withdraw(room, 20)
+    prefill._loop.call(lambda: seen.append(prefill.withdrawn(room)))
+    prefill.withdraw(room, 8)
+    assert not prefill.withdrawn(room)
+    pair.turn()
+    assert seen == [False, False, False], "nor after the first time of two"
+    assert prefill.withdrawn(room)
+
+
 LOSE = {S: S for S in (PSend.AWAIT_CREDIT, PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK,
                        PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.SLICING)}  # fmt: skip
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kvproto.arguments import output_file, output_folder, positive
+from kvproto.arguments import one_question, only_with, output_file, output_folder, positive
 from kvproto.check import deletion_mutants, report
 from kvproto.check.parallel_search import spread
 from kvproto.cli.console import note, say
@@ -55,10 +55,14 @@ def main(argv: list[str]) -> int:
     """`kvproto check`; the exit codes are at the end of its help."""
     parser = _parser()
     args = parser.parse_args(argv)
-    if args.table and not args.mutants:
-        parser.error("--table is of --mutants")
-    if args.gate and args.mutants:
-        parser.error("--gate and --mutants ask different questions: one at a time")
+    question = one_question(parser, args, "--list", "--replay", "--gate", "--mutants")
+    if not args.mutants:
+        only_with(parser, args, "--mutants", "--table")
+    if question:
+        only_with(parser, args, f"a search, and {question} is none of its own",
+                  "--diagram", "--save", "--limit", "--counts", "--rows", "--plant")  # fmt: skip
+    if args.names and (args.list or args.replay):
+        parser.error(f"{question} takes no CONFIG, and {args.names[0]!r} is one")
     checker = args.tables.checked()
     if args.list:
         return _list(checker, as_json=args.json)

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
-from kvproto.arguments import output_folder, pages, positive, real, whole
+from kvproto.arguments import only_with, output_folder, pages, positive, real, whole
 from kvproto.cli.ending import FOUND, WELL, ended
 from kvproto.demo import by_layer
 from kvproto.demo.conduct import DemoResult, conduct
@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     shape.add_argument("--decode-tp", type=RANKS, help="the same on the decode side")
     shape.add_argument("--prefill-pp", type=RANKS, default=1, help="pipeline stages of the prefill side")
     shape.add_argument("--decode-pp", type=RANKS, default=1, help="the same of the decode side")
-    shape.add_argument("--page-size", type=pages, default=(16, 16), metavar="N|P:D", help="tokens a page")
+    shape.add_argument("--page-size", type=pages, default="16", metavar="N|P:D", help="tokens a page")
     shape.add_argument("--order", default="NHD:NHD", metavar="O|P:D", help="order inside a page, NHD or HND")
     shape.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where model and KV are")
     model = p.add_argument_group("the model")
@@ -161,6 +161,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         need_gpu()
     if args.maps and (args.device, args.transport) != ("cuda", "nixl"):
         p.error("--maps: kernels store into a peer's pages on GPUs, over NIXL: with --device cuda --transport nixl")
+    if not args.by_layer:
+        only_with(p, args, "--by-layer", "--lengths")
     with TemporaryDirectory() as folder:
         keys = str(make_pair(Path(folder), "demo")[0]) if args.curve else None
         return _main(p, args, keys)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kvproto.arguments import output_folder
+from kvproto.arguments import one_question, only_with, output_folder
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.cli.tables_option import add_tables
@@ -64,7 +64,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """`kvproto draw`."""
-    args = parser().parse_args(argv)
+    args = (made := parser()).parse_args(argv)
+    one_question(made, args, "--scene", "--write", "--check")
+    if args.machine and (args.scene or args.write or args.check):
+        made.error(f"{args.machine[0]!r} is a machine: --scene, --write and --check draw none by itself")
+    if not args.scene:
+        only_with(made, args, "--scene", "--states")
     if args.write or args.check:
         return refresh() if args.write else judge()
     tables, scenes = args.tables.chosen(args.machine), _scenes(args.tables, args.scene)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kvproto.arguments import output_file, positive, whole
+from kvproto.arguments import only_with, output_file, positive, whole
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.mutate import gate, table_gate, table_operators, trial_log, verdict_log
@@ -96,7 +96,9 @@ def _tell(count: int, name: Callable[[Any], str], *, as_json: bool) -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; exit code 1 if a mutant survives without a reason."""
-    asked = parser().parse_args(argv)
+    asked = (made := parser()).parse_args(argv)
+    if not asked.tables:
+        only_with(made, asked, "--tables", "--record")
     return _tables(asked, Path.cwd()) if asked.tables else _code(asked, Path.cwd())
 
 

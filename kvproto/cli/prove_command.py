@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kvproto.arguments import output_file, positive
+from kvproto.arguments import only_with, output_file, positive
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.prove import gate
@@ -38,9 +38,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--table", type=output_file, metavar="FILE", help="with --gate: write the verdicts there")
     args = parser.parse_args(argv)
     if args.gate:
+        only_with(parser, args, "the proofs, and --gate has its --table", "--page")
         return _gate(args)
-    if args.table:
-        parser.error("--table is of --gate")
+    only_with(parser, args, "--gate", "--table")
     if args.page and args.name:
         parser.error("--page is of all that there is: name no table")
     proofs = prove(args.name, args.jobs)

@@ -161,7 +161,8 @@ def main(argv: Sequence[str]) -> int:
             try:
                 ranks = read(asked.url)
             except (URLError, OSError, ValueError) as error:
-                raise ArgumentError(f"{asked.url}: {error}") from error
+                why = getattr(error, "reason", error)
+                raise ArgumentError(f"{asked.url}: {why}: does a MetricsExporter serve there?") from error
             if asked.json:
                 say(json.dumps(plain(ranks), indent=1))
             else:

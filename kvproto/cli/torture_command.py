@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from kvproto.arguments import positive, real, whole
+from kvproto.arguments import one_question, positive, real, whole
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.demo.group import RankError
@@ -81,7 +81,8 @@ def _folder(text: str) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`kvproto torture`."""
-    args = parser().parse_args(argv)
+    args = (asked_by := parser()).parse_args(argv)
+    one_question(asked_by, args, "--plan", "--soak", "--attack")
     seed = random.SystemRandom().randrange(1 << 31) if args.seed is None else args.seed
     size = SIZES[args.size]
     asked = {name: getattr(args, name) for name in ("rooms", "episodes", "at_once")}

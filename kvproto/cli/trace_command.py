@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from kvproto.arguments import output_file
+from kvproto.arguments import only_with, output_file
 from kvproto.cli.console import deliver
 from kvproto.cli.ending import WELL
 from kvproto.cli.tables_option import add_tables
@@ -48,6 +48,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=output_file, metavar="FILE", help="write to FILE, not to the terminal")
     add_tables(parser)
     args = parser.parse_args(argv)
+    if args.format != "mermaid":
+        only_with(parser, args, "--format mermaid", "--links", "--states")
     telling = args.tables.told()
     about = None if args.room is None else telling.subject_from(args.room)
     story = merge(load(*args.file, telling=telling), telling)

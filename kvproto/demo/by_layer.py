@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--by-layer", action="store_true",
                        help="rooms one at a time, as forwards end and layer by layer: first tokens")  # fmt: skip
     group.add_argument("--lengths", type=_lengths, metavar="N*TIMES,...", help="prompts, and how many of each length")
-    group.add_argument("--layer-groups", type=_ways, default=(0, 8), metavar="LIST",
+    group.add_argument("--layer-groups", type=_ways, default="0,8", metavar="LIST",
                        help="into how many rooms ask to be cut, of each length; 0: as many as pay")  # fmt: skip
 
 

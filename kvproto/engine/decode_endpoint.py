@@ -26,12 +26,13 @@ from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import (
     as_traceparent,
     check_pool,
+    closed_if_it_fails,
     make_control,
     need_group,
+    need_incarnation,
     need_layer_groups,
     need_room,
     need_secret,
-    new_incarnation,
 )
 from kvproto.errors import ArgumentError, LinkError, NotFoundError
 from kvproto.io.clock import Clock, SteadyClock
@@ -69,7 +70,9 @@ class DecodeEndpoint(Endpoint):
         """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides, where `connect` names no
         other; `group`: the engine instance's number (u64); the ring's size is in the settings; `staging`: where the
         ring is, "pinned" for a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see
-        `digests`; `keys`: the secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`.
+        `digests`; `keys`: the secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`;
+        `incarnation`: this life's number (u48), above those of all former lives of the rank in its group (default: by
+        the clock).
 
         ArgumentError: the pool is not this rank's share of the layout, or a file is no key.
         """
@@ -79,12 +82,14 @@ class DecodeEndpoint(Endpoint):
             index,
             group=need_group(group),
             grid=grid or 0,
-            incarnation=incarnation or new_incarnation(),
+            incarnation=need_incarnation(incarnation),
             settings=settings,
         )
-        super().__init__(rank, pool, make_control(None, keys, insecure=insecure), clock or SteadyClock(STALL_S))
-        kernels = self._kernels(kernels, digests=digests)
-        self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging)
+        control = make_control(None, keys, insecure=insecure)
+        with closed_if_it_fails(control):
+            super().__init__(rank, pool, control, clock or SteadyClock(STALL_S))
+            kernels = self._kernels(kernels, digests=digests)
+            self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging)
         self._ages = GrantAges(rank.ring)
         self._loop.every_second.append(self._ages.look)
         #: calls (group, rank) that the loop has yet to take, and those that it could not
@@ -357,17 +362,20 @@ class DecodeEndpoint(Endpoint):
     def _look_again(self, link: int) -> None:
         """A call by name was not answered: whoever has that name now may be elsewhere."""
         group, index = self._called.get(link, (0, 0))
-        plan, addresses = self._named.get(group, (None, ()))
-        if plan is None or link in self._looking or not is_name(addresses[index]):
+        said = self._named.get(group)
+        if said is None or link in self._looking or not is_name(said[1][index]):
             return
         self._looking.add(link)
+        plan, addresses = said
 
         def look() -> Callable[[], None]:
             found = numbered(addresses[index])
 
             def call() -> None:
                 self._looking.discard(link)
-                if self._called.get(link) == (group, index) and found != self._dialled.get(link, addresses[index]):
+                if self._named.get(group) is not said or self._called.get(link) != (group, index):
+                    return  # the engine has said otherwise meanwhile
+                if found != self._dialled.get(link, addresses[index]):
                     self._loop.submit(self._rank.call(group, index, plan, self._loop.now, found)[1])
 
             return call

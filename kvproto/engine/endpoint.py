@@ -107,7 +107,8 @@ class Endpoint:
         loops run.  Where it is that short already it stays as it is; infinity leaves it alone.  `freeze`: what is there
         now is kept from the collector's later passes (`gc.freeze`), unless the process has frozen something itself: a
         full pass over an engine's objects is the loop's longest pause.  `cores`: where the thread may run (Linux).
-        Interval and collector are put back when the last such loop has stopped.  ArgumentError: no such cores here.
+        Interval and collector are put back when the last such loop has stopped.  ArgumentError: no such cores here, no
+        such interval.
         """
         asks = OwnThread(switch_interval, freeze=freeze, cores=cores)
         self._loop.run(f"kvproto-{type(self).__name__}-{self._rank.index}", asks)
@@ -157,10 +158,12 @@ class Endpoint:
         """Write what the trace holds now, and again every so many seconds: `kvproto inspect --follow` reads it.
 
         The file is replaced each time, and holds `Settings.trace` entries at most.  ArgumentError: `every` is not
-        between 1 and 3600.
+        between 1 and 3600, or there is no such directory.
         """
         if not 1.0 <= every <= 3600.0:  # noqa: PLR2004 - as the docstring says
             raise ArgumentError(f"a trace is written every 1 to 3600 seconds, not every {every!r}")
+        if not Path(path).parent.is_dir():  # later nobody would hear of it
+            raise ArgumentError(f"a trace is written to {path}: there is no directory {Path(path).parent}")
         self._loop.every_second.append(TraceSnapshots(self._rank, Path(path), every).look)
 
     def close(self) -> None:

@@ -34,7 +34,9 @@ class OwnThread:
     def __init__(
         self, switch_interval: float = SWITCH_S, *, freeze: bool = False, cores: Iterable[int] | None = None
     ) -> None:  # fmt: skip
-        """ArgumentError: a core that this process may not run on, or none."""
+        """ArgumentError: a core that this process may not run on, or none; an interval that is none."""
+        if not switch_interval > 0.0:  # nan is not
+            raise ArgumentError(f"a switch interval of {switch_interval!r}: it is in seconds, more than 0")
         self.switch_interval, self.freeze = switch_interval, freeze
         self.cores = None if cores is None else {*cores}
         allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()

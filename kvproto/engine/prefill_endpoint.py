@@ -23,14 +23,15 @@ from kvproto.engine.staging_buffers import Kind
 from kvproto.engine.validation import (
     as_traceparent,
     check_pool,
+    closed_if_it_fails,
     make_control,
     need_group,
+    need_incarnation,
     need_layers,
     need_more_pages,
     need_room,
     need_seconds,
     need_secret,
-    new_incarnation,
 )  # fmt: skip
 from kvproto.errors import ArgumentError
 from kvproto.io.clock import Clock, MonotonicClock
@@ -68,7 +69,8 @@ class PrefillEndpoint(Endpoint):
         """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
         instance's number (u64); `bind`: where the control plane listens; `staging`: where the slots are, "pinned" for
         a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`; `keys`: the
-        secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`.
+        secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`; `incarnation`: this
+        life's number (u48), above those of all former lives of the rank in its group (default: by the clock).
 
         ArgumentError: the pool is not this rank's share of the layout, or a file is no key.  ControlError: the address
         cannot be had, or is beyond loopback and there are no keys.
@@ -79,12 +81,14 @@ class PrefillEndpoint(Endpoint):
             index,
             group=need_group(group),
             grid=grid,
-            incarnation=incarnation or new_incarnation(),
+            incarnation=need_incarnation(incarnation),
             settings=settings,
         )
-        super().__init__(rank, pool, make_control(bind, keys, insecure=insecure), clock or MonotonicClock())
-        kernels = self._kernels(kernels, digests=digests)
-        self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging)
+        control = make_control(bind, keys, insecure=insecure)
+        with closed_if_it_fails(control):
+            super().__init__(rank, pool, control, clock or MonotonicClock())
+            kernels = self._kernels(kernels, digests=digests)
+            self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging)
         self._wire_up = WireUp(transport, self._wired)
         self._loop.handlers |= {
             do.Connect: self._connect, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
@@ -218,7 +222,6 @@ class PrefillEndpoint(Endpoint):
         entry.given = min(entry.given, -(-upto // self._rank.layout.page_size))
         taken = entry.taken = entry.taken + 1
         entry.computed = 0.0
-
         entry.full, entry.ahead, entry.layers = min(entry.full, upto), 0, 0
 
         def take() -> None:

@@ -6,6 +6,8 @@ import operator
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ from kvproto.protocol.messages import MAX_LAYER_GROUPS, MAX_SECRET
 TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
+#: what a message can say of a room's tokens (u32)
+MOST_TOKENS = (1 << 32) - 1
 #: the longest time that an engine may give a room: a month
 LONGEST_S = 31 * 86400.0
 
@@ -36,6 +40,14 @@ def new_incarnation() -> int:
     """A number (u48) higher than in any earlier life of this rank: milliseconds since 2020, and the process."""
     milliseconds = time.time_ns() // 1_000_000 - 1_577_836_800_000
     return (milliseconds & (1 << 40) - 1) << 8 | os.getpid() & 0xFF
+
+
+def need_incarnation(told: int | None) -> int:
+    """This life's number, a new one for None; ArgumentError unless it leaves links 16 of 64 bits to count on."""
+    number = new_incarnation() if told is None else operator.index(told)
+    if not 0 < number < 1 << 48:
+        raise ArgumentError(f"incarnation {number}: a life's number has 48 bits, no sign, and is not 0")
+    return number
 
 
 def pick_kernels(pool: Pool) -> Kernels:
@@ -77,8 +89,8 @@ def need_room(
     Unless it has to be `whole`, the table may lack pages, which come later.
     """
     tokens, host = operator.index(tokens), as_table(pages)
-    if tokens < 1:
-        raise ArgumentError(f"a room of {tokens} tokens: a prompt has at least one")
+    if not 0 < tokens <= MOST_TOKENS:
+        raise ArgumentError(f"a room of {tokens} tokens: a prompt has at least one, and at most {MOST_TOKENS}")
     need_pages(layout, tokens if whole else 0, host, pool.pages)
     given, missing = len(host), -(-tokens // layout.page_size) - len(host)
     if missing > 0:
@@ -163,3 +175,13 @@ def make_control(bind: str | None, keys: Keys | str | Path | None, *, insecure: 
     if insecure and keys is None:
         SECURITY.warning("insecure=True: %s without keys, beyond loopback, too", bind or "connects")
     return Control(bind, max_frame=MAX_FRAME, keys=keys, insecure=insecure)
+
+
+@contextmanager
+def closed_if_it_fails(control: Control) -> Iterator[None]:
+    """An endpoint that cannot be made keeps no address: whoever mends what was wrong may want the same one."""
+    try:
+        yield
+    except BaseException:
+        control.close()
+        raise
