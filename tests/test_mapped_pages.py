@@ -222,7 +222,8 @@ def test_what_was_made_for_memory_that_is_mapped_anew_is_made_anew() -> None:
     with MappedPair(of(1), of(1), grid=GRID) as pair:
         data = inside(pair.prefills[0]).data
         ((link, peer),) = data.link_peer.items()
-        plan, share = data._share_of(link)
+        plan, _ = data.plans[link]
+        (share,) = plan.duties(0)
         made = data.mapped.get(peer, share)
         vars(data.transport)["_known"].clear()  # as after another connection
         assert made is not None and data.mapped.get(peer, share) is None

@@ -29,10 +29,10 @@ from kvproto.engine.writes import KernelBatch, RankWrites
 from kvproto.errors import KvprotoError
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.kernels.digesting import DigestingKernels
-from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError, WritePart
+from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, WritePart
 from kvproto.layout.byte_runs_numpy import PageRuns, batches
 from kvproto.layout.placement import Placement, closed_between
-from kvproto.layout.plan import Plan, Share, layers_of
+from kvproto.layout.plan import Plan, Share
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesRsp, StagingRsp, StgNotify
@@ -157,18 +157,6 @@ class PrefillData:
         return {**self._counts, "pieces": self.writes.pieces, "bytes": self.writes.nbytes}
 
     # -------------------------------------------------------------------------------------------- writes
-    def _share_of(self, link: int) -> tuple[Plan, Share]:
-        """What this rank writes to the link's peer."""
-        plan, reader = self.plans[link]
-        return plan, plan.share(self.rank.index, reader)
-
-    def _reach(self, link: int) -> tuple[PeerId, Plan, Share]:
-        """As `_share_of`, and the transport's name of the peer."""
-        to = self.link_peer.get(link)
-        if to is None:
-            raise TransportError("the transport is not connected to this peer")
-        return to, *self._share_of(link)
-
     def _prepare_write(self, effect: do.PrepareWrite) -> None:
         self._counts["writes"] += 1
         key = effect.room, effect.chunk, effect.peer
@@ -183,8 +171,7 @@ class PrefillData:
     def _prepare_pages(self, effect: do.PreparePages) -> None:
         key = effect.room, effect.chunk, effect.peer
         try:
-            peer, _, share = self._reach(effect.link)
-            part = layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups)
+            peer, (part, _, _) = self.drafts.to(effect.link), self.drafts.shape(effect)
             after = self.entries[effect.room].after(effect.first + effect.tokens, part.src_layer + part.layers)
             mapped = self.mapped.get(peer, part)
             made = self._batches(effect, peer, part) if mapped is None else deque((self._store(effect, peer, mapped),))
@@ -200,8 +187,7 @@ class PrefillData:
         to = self.link_peer.get(effect.link)
         if to is None or effect.link not in self.plans:
             return None
-        _, share = self._share_of(effect.link)
-        return self.mapped.get(to, layers_of(share, effect.chunk % effect.layer_groups, effect.layer_groups))
+        return self.mapped.get(to, self.drafts.shape(effect)[0])
 
     def _bind(self, effect: do.PreparePages, entry: RoomEntry, mapped: MappedPart) -> ReadyLaunch:
         if entry.table is NO_TABLE:
@@ -224,7 +210,7 @@ class PrefillData:
         return KernelBatch(launch, mapped.sources, made.end, note)
 
     def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
-        caps, (plan, _), first = self.transport.caps, self._share_of(effect.link), effect.first
+        caps, (plan, _), first = self.transport.caps, self.plans[effect.link], effect.first
         theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
         table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])
         target = self.placements[effect.link]

@@ -55,7 +55,14 @@ class PreparedWrites:
         #: by link, tokens, layer group and how many: as `shape` says, and the plan that it is so by
         self._shapes: dict[tuple[int, int, int, int], tuple[object, Share, int, int]] = {}
 
-    def shape(self, about: Guess) -> tuple[Share, int, int]:
+    def to(self, link: int) -> PeerId:
+        """Who is at this link's other end, as the transport knows it.  TransportError: it is not connected."""
+        found = self.peers.get(link)
+        if found is None:
+            raise TransportError("the transport is not connected to this peer")
+        return found
+
+    def shape(self, about: Guess | do.PreparePages) -> tuple[Share, int, int]:
         """What of the pool it is, where in its region it begins, and its bytes."""
         known, groups = self.plans[about.link], about.layer_groups
         kind = about.link, about.tokens, about.chunk % groups, groups
@@ -119,9 +126,6 @@ class PreparedWrites:
         return about.room, about.chunk, about.peer, about.link, about.epoch, about.offset, about.grant, to
 
     def _make(self, about: Guess) -> StagedWrite:
-        to = self.peers.get(about.link)
-        if to is None:
-            raise TransportError("the transport is not connected to this peer")
-        _, start, length = self.shape(about)
+        to, (_, start, length) = self.to(about.link), self.shape(about)
         piece = about.slot * self.slot_bytes, about.offset + start, length
         return StagedWrite(to, piece, (about.epoch, about.room, StgNotify(about.chunk, about.grant)))
