@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, get_args
+from types import SimpleNamespace
+from typing import Any, cast, get_args
 
 import pytest
 import torch
 
 from kvproto.adapters.geometry import GeometryError, Reason, Shards, geometry
-from kvproto.engine.pool_memory import place
+from kvproto.engine.pool_memory import costs_profile, open_memory, place
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.pool import Pool
 from kvproto.layout.placement import Placement, Strides, dense
@@ -149,7 +150,33 @@ def test_views_of_two_blocks_are_two_regions_in_the_order_of_their_planes() -> N
     assert [region for region, _ in placement.planes] == [1, 2, 1, 2]
 
 
+def test_regions_are_in_the_order_of_the_first_planes_in_them() -> None:
+    outer, inner = zeros(2, 9, 16, 4, 8), zeros(2, 9, 16, 4, 8)
+    joined = [torch.stack((*each,), 1) for each in (outer, inner)]
+    pool = Pool([joined[0][:, 0], joined[1][:, 0]], [joined[1][:, 1], joined[0][:, 1]])
+    spans, placement = place(pool)
+    assert [address for address, _ in spans] == [each.data_ptr() for each in joined]
+    assert [region for region, _ in placement.planes] == [1, 2, 2, 1]
+
+
+def test_memory_of_the_host_is_of_device_0() -> None:
+    asked = list[tuple[Any, ...]]()
+    caps = SimpleNamespace(kinds=("DRAM",), backend="told")
+    transport = cast("Any", SimpleNamespace(register=lambda *what: asked.append(what), caps=caps))
+    made, staging = geometry([zeros(9, 16, 4, 8)], "BNHC", Shards(4, 1)), zeros(64, dtype=torch.uint8)
+    assert open_memory(transport, staging, made.pool, made.layout, 0).told is None
+    pool = (made.pool.k[0].data_ptr(), 9 * 16 * 4 * 8 * 2, "DRAM", 0)
+    assert asked == [(staging.data_ptr(), 64, "DRAM", 0), pool]
+
+
+def test_a_device_s_memory_is_reached_as_a_device_s_whatever_the_transport_is() -> None:
+    caps = cast("Any", SimpleNamespace(backend="mooncake"))
+    pools = [cast("Any", SimpleNamespace(k=[torch.zeros(1, device=device)])) for device in ("meta", "cpu")]
+    assert [costs_profile(caps, pool) for pool in pools] == ["cuda_ipc", "tcp"]
+
+
 LATENT = zeros(9, 16, 1, 24)
+FLAT, BYTES = zeros(400), zeros(200, dtype=torch.uint8)
 ALIASED = {
     "the same twice": Pool([PAIR[0]], [PAIR[0]]),
     "the same for two layers": Pool([PAIR[0], PAIR[0]], []),
@@ -157,7 +184,11 @@ ALIASED = {
     "a page later": Pool([PAIR[0][:-1]], [PAIR[0][1:]]),
     "a token later": Pool([PAIR[0][:, :-1]], [PAIR[0][:, 1:]]),
     "half a row later": Pool([LATENT[..., :16]], [LATENT[..., 8:]]),
-}
+    "a byte of the next row": Pool([BYTES.as_strided((4, 4, 1, 4), (32, 8, 4, 1))],
+                                   [BYTES.as_strided((4, 4, 1, 5), (32, 8, 5, 1), 4)]),
+    "pages of two strides": Pool([FLAT.as_strided((9, 1, 1, 8), (16, 8, 8, 1))],
+                                 [FLAT.as_strided((9, 1, 1, 8), (17, 8, 8, 1), 8)]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("pool", ALIASED.values(), ids=ALIASED)
@@ -173,7 +204,11 @@ APART = {
     "rows of two widths": Pool([LATENT[..., :16]], [LATENT[..., 16:]]),
     "pages in turn": Pool([PAIR[0][:8:2]], [PAIR[0][1:9:2]]),
     "blocks with room for both": Pool([WIDE[:, :512].view(9, 16, 4, 8)], [WIDE[:, 512:896].view(9, 16, 4, 6)]),
-}
+    "one page with a step that nobody takes": Pool([FLAT.as_strided((1, 16, 1, 8), (300, 16, 8, 1))],
+                                                   [FLAT.as_strided((1, 16, 1, 8), (299, 16, 8, 1), 8)]),
+    "where a page after the last would be": Pool([FLAT.as_strided((2, 2, 1, 8), (40, 24, 8, 1))],
+                                                 [FLAT.as_strided((2, 2, 1, 16), (40, 24, 16, 1), 48)]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("pool", APART.values(), ids=APART)

@@ -11,11 +11,11 @@ from support.stories import layout
 from support.wiretap import Stranger, Tap
 
 from kvproto.engine.event_loop import PERIOD
-from kvproto.engine.logs import BURST, KEPT, LONGEST, Logs
+from kvproto.engine.logs import BURST, KEPT, KINDS, LONGEST, Logs, short
 from kvproto.io.clock import ManualClock
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import encode
-from kvproto.protocol.events import QueueOverflowed
+from kvproto.protocol.events import QueueOverflowed, room_key
 from kvproto.protocol.states import Cause
 from kvproto.rank.settings import PREFILL_GROUP
 from kvproto.testing import inside
@@ -95,6 +95,78 @@ def test_a_handler_s_fault_has_a_traceback_once_a_kind(logs: Logs, said: pytest.
     assert [text.rpartition(": ")[2] for text in logs.reports] == ["one", "two", "three"]
 
 
+def test_every_sentence_word_for_word_with_its_logger_and_level(logs: Logs, said: pytest.LogCaptureFixture) -> None:
+    blamed = list[tuple[int, Cause, str]]()
+    logs.blame = lambda *what: blamed.append(what)
+    key, error = room_key(31, 2), OSError("planted")
+    logs.frame("rank 1", "no frame")
+    logs.stranger("link 4")
+    logs.link("link 1", "")
+    logs.link("link 1", "lost")
+    logs.staged("rank 2", "re-sliced")
+    logs.small_ring("group 2", 64, 48, "")
+    logs.small_ring("group 2", 64, 48, "no way")
+    logs.unmapped("rank 3", "another host")
+    logs.left("link 5")
+    logs.wire("rank 4", "no route")
+    logs.part("write", (key, 6, 7), Cause.WRITE_FAILED, "broken")
+    logs.part("scatter", (key, 8), Cause.KERNEL_FAILED, "torn")
+    logs.fault("Dial(link=1)", error)
+    logs.room(key, Cause.NONE, "")
+    logs.room(key, Cause.STALLED, "nothing moved")
+    logs.room(key, Cause.DECODE_ABORTED, "given up")
+    write = "write of room 31 (gen 2), chunk 6 for decode rank 7: broken"
+    scatter = "scatter of room 31 (gen 2), chunk 8: torn"
+    fault, small = "Dial(link=1): OSError: planted", "a whole chunk of group 2 takes 64 bytes, the ring has 48"
+    assert [(each.name.removeprefix("kvproto."), each.levelname, each.message) for each in said.records] == [
+        (subject, level, f"prefill rank 0: {text}") for subject, level, text in (
+            ("frames", "WARNING", "rank 1: no frame"),
+            ("frames", "WARNING", "a message from link 4, to which no link is bound"),
+            ("links", "INFO", "link 1 is up"),
+            ("links", "WARNING", "link 1 is lost"),
+            ("links", "INFO", "to rank 2 parts are staged: re-sliced"),
+            ("links", "WARNING", f"{small} (Settings.ring_bytes): it goes over pages"),
+            ("links", "WARNING", f"{small} (Settings.ring_bytes): it fails, since no way"),
+            ("links", "INFO", "the memory of rank 3 is not mapped here: another host"),
+            ("links", "INFO", "link 5 is forgotten: the engine has let go of it"),
+            ("transport", "WARNING", "the transport does not connect to rank 4: no route"),
+            ("transport", "WARNING", write),
+            ("transport", "WARNING", scatter),
+            ("loop", "ERROR", fault),
+            ("rooms", "INFO", "room 31 (gen 2) is done"),
+            ("rooms", "WARNING", "room 31 (gen 2) failed: nothing moved"),
+            ("rooms", "INFO", "room 31 (gen 2) failed: given up"),
+        )
+    ]  # fmt: skip
+    assert list(logs.reports) == ["rank 1: no frame", write, scatter, fault]
+    assert blamed == [(key, Cause.WRITE_FAILED, write), (key, Cause.KERNEL_FAILED, scatter)]
+
+
+def test_what_is_counted_is_told_once_with_what_is_new_of_it(said: pytest.LogCaptureFixture) -> None:
+    unheard, away = Counter({"late": 2}), Counter({"strange": 3})
+    logs = Logs("prefill rank 0", unheard)
+    logs.sum_up(0.0)
+    logs.sum_up(1.0)
+    unheard.update({"late": 5, "early": 1})
+    logs.sum_up(2.0)
+    assert lines(said, "frames") == [
+        ("INFO", "prefill rank 0: not heard: 2 late"), ("INFO", "prefill rank 0: not heard: 5 late, 1 early"),
+    ]  # fmt: skip
+    logs.away(away, "")
+    logs.away(away, "")
+    away.update({"strange": 1})
+    logs.away(away, "k")
+    assert lines(said, "security") == [
+        ("WARNING", "prefill rank 0: turned away: 3 strange"),
+        ("WARNING", "prefill rank 0: turned away: 1 strange; the last key: k"),
+    ]
+
+
+def test_a_reason_is_whole_or_says_that_it_is_not() -> None:
+    whole, longer = "x" * LONGEST, "y" * (LONGEST + 1)
+    assert short(whole) == whole and short(longer) == "y" * (LONGEST - 3) + "..."
+
+
 # -------------------------------------------------------------------------------------------- nobody floods it
 def test_a_flood_is_a_burst_and_then_one_line_a_second(said: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
@@ -148,7 +220,7 @@ def test_kinds_of_faults_and_what_is_kept_of_them_are_bounded(logs: Logs) -> Non
     for number in range(2 * KEPT):
         logs.fault(f"Kind{number}(" + "x" * 10_000, RuntimeError("planted"))
         logs.part("write", (1, 0, 0), Cause.WRITE_FAILED, "y" * 10_000)
-    assert len(logs.reports) == KEPT and len(logs._kinds) < KEPT
+    assert len(logs.reports) == KEPT and len(logs._kinds) == KINDS
     assert max(map(len, logs.reports)) < 2 * LONGEST
 
 

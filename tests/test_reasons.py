@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from support.stories import layout
+from test_rank_links import prefill
 
 from kvproto import Outcome, Room, Timer, Timing
 from kvproto.engine.logs import LONGEST
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.reasons import ABOUT, WORDS
+from kvproto.engine.reasons import ABOUT, WORDS, reason
 from kvproto.io.transports.fabric import Fabric
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import QueueOverflowed, RoomFailed
@@ -60,6 +61,14 @@ def test_what_succeeds_has_no_reason(pair: Pair) -> None:
     pair.finish(room)
     assert set(reasons(pair, room).values()) == {""}
     assert Outcome(room, Cause.NONE).reason == ""
+
+
+def test_what_is_known_counts_for_its_own_cause_alone_and_no_cause_lacks_words() -> None:
+    rank, known = prefill(), (Cause.KERNEL_FAILED, "known")
+    told = {cause: reason(rank, do.AnnounceOutcome(11, cause, 1), known) for cause in Cause}
+    assert told[Cause.NONE] == "" and told[Cause.KERNEL_FAILED] == "known"
+    assert told[Cause.WRITE_FAILED] == "the write to decode rank 1 failed or did not end in time"
+    assert told[Cause.STALLED] == WORDS[Cause.STALLED]
 
 
 def test_an_abort_is_told_as_the_engine_s_that_gave_up(pair: Pair) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.stories import layout
 
-from kvproto.engine.room import Room
+from kvproto.engine.room import Outcome, Room
 from kvproto.protocol.states import Cause
 from kvproto.testing.pair import Pair
 
@@ -133,3 +134,35 @@ def test_a_failure_is_an_error_of_its_span_and_an_abort_is_none(exported: Any) -
     assert by_cause["DECODE_ABORTED"].status.status_code.name == "UNSET"
     failed = by_cause["NOT_ENTITLED"].status
     assert failed.status_code.name == "ERROR" and "another secret" in failed.description
+
+
+def test_a_span_says_when_who_and_what_and_a_transfer_there_is_where_kv_was_produced(
+    exported: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kvproto import RoomSpans
+    from kvproto.engine import spans
+
+    provider, memory = exported
+    now = 1_000_000_000_000_000_000
+    monkeypatch.setattr(spans, "time", SimpleNamespace(time_ns=lambda: now))
+    made, name = RoomSpans(provider), Room(2**64 - 1, 3)
+    rank = cast("Any", SimpleNamespace(side="prefill", group=2**64 - 2, index=5))
+    entry = cast("Any", SimpleNamespace(opened=8.0, computed=9.25, ended=10.5, tokens=20))
+    made.ended(rank, Outcome(name, Cause.NONE, traceparent=PREFILL), entry)
+    transfer, room = memory.get_finished_spans()
+    assert (room.name, room.kind.name, room.start_time, room.end_time) == (
+        "kvproto room", "PRODUCER", now - 2_500_000_000, now,
+    )  # fmt: skip
+    assert dict(room.attributes) == {
+        "kvproto.room": str(2**64 - 1), "kvproto.gen": 3, "kvproto.tokens": 20, "kvproto.side": "prefill",
+        "kvproto.group": str(2**64 - 2), "kvproto.rank": 5, "kvproto.outcome": "NONE",
+    }  # fmt: skip
+    assert format(room.parent.span_id, "016x") == PREFILL.split("-")[2] and room.status.status_code.name == "UNSET"
+    assert (transfer.name, transfer.start_time, transfer.end_time) == ("kvproto transfer", now - 1_250_000_000, now)
+    assert transfer.parent.span_id == room.context.span_id
+    memory.clear()
+    rank.side, entry.computed = "decode", 0.0
+    made.ended(rank, Outcome(name, Cause.STALLED, reason="why"), entry)
+    (room,) = memory.get_finished_spans()
+    assert (room.name, room.kind.name, room.parent) == ("kvproto room", "CONSUMER", None)
+    assert (room.status.status_code.name, room.status.description) == ("ERROR", "why")

@@ -1,0 +1,97 @@
+"""What a loop asks of its process: which cores it may name, and whose frozen heap is given back."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from kvproto.engine import own_thread
+from kvproto.engine.own_thread import OwnThread
+from kvproto.errors import ArgumentError
+
+
+class ToldCollector:
+    """A collector that tells what it is asked to do."""
+
+    def __init__(self) -> None:
+        self.told, self.frozen = list[str](), 0
+
+    def get_freeze_count(self) -> int:
+        return self.frozen
+
+    def collect(self) -> None:
+        self.told.append("collect")
+
+    def freeze(self) -> None:
+        self.told.append("freeze")
+        self.frozen = 9
+
+    def unfreeze(self) -> None:
+        self.told.append("unfreeze")
+        self.frozen = 0
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> ToldCollector:
+    told = ToldCollector()
+    monkeypatch.setattr(own_thread, "gc", told)
+    monkeypatch.setattr(own_thread, "_frozen", 0)
+    return told
+
+
+def asking() -> OwnThread:
+    """A loop that asks for a frozen heap alone."""
+    return OwnThread(math.inf, freeze=True)
+
+
+def test_cores_are_some_or_all_of_those_that_this_process_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = {0: {2, 3}}
+    monkeypatch.setattr(own_thread, "os", SimpleNamespace(sched_getaffinity=lambda process: allowed[process]))
+    assert OwnThread(cores=[3, 2, 2]).cores == {2, 3} and OwnThread().cores is None
+    for cores, said in (([], r"\[\]"), ([1], r"\[1\]"), ([2, 4], r"\[2, 4\]")):
+        with pytest.raises(ArgumentError, match=rf"^cores {said}: this process may run on \[2, 3\]$"):
+            OwnThread(cores=cores)
+
+
+def test_where_nobody_says_which_cores_there_are_none_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_thread, "os", SimpleNamespace())
+    assert OwnThread().cores is None
+    with pytest.raises(ArgumentError, match=r"may run on \[\]"):
+        OwnThread(cores=[0])
+
+
+def test_the_heap_is_cleared_and_frozen_by_the_first_and_given_back_by_the_last(collector: ToldCollector) -> None:
+    first, second = asking(), asking()
+    first.begin()
+    assert collector.told == ["collect", "freeze"]
+    second.begin()
+    first.end()
+    assert collector.told == ["collect", "freeze"]
+    second.end()
+    assert collector.told == ["collect", "freeze", "unfreeze"]
+
+
+def test_what_somebody_has_given_back_meanwhile_is_not_frozen_again(collector: ToldCollector) -> None:
+    first, second = asking(), asking()
+    first.begin()
+    collector.frozen = 0
+    second.begin()
+    first.end()
+    assert collector.told == ["collect", "freeze"]
+    second.end()
+    assert collector.told == ["collect", "freeze", "unfreeze"]
+
+
+def test_a_heap_that_somebody_else_has_frozen_is_theirs(collector: ToldCollector) -> None:
+    collector.frozen = 7
+    loop = asking()
+    loop.begin()
+    loop.end()
+    assert not collector.told and collector.frozen == 7
+    collector.frozen = 0
+    loop = asking()
+    loop.begin()
+    loop.end()
+    assert collector.told == ["collect", "freeze", "unfreeze"]
