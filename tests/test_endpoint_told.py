@@ -45,7 +45,11 @@ def alone(kind: type[PrefillEndpoint | DecodeEndpoint], **given: Any) -> Prefill
 # ------------------------------------------------------------------------------------------------ how it is made
 def test_code_is_written_when_a_rank_is_made_and_not_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = list[Driver]()
-    monkeypatch.setattr(Driver, "prepare", lambda self: prepared.append(self))
+
+    def prepare(rank: Driver) -> None:
+        prepared.append(rank)
+
+    monkeypatch.setattr(Driver, "prepare", prepare)
     for kind in KINDS:
         with alone(kind) as made:
             assert prepared.pop() is inside(made).rank
@@ -123,6 +127,17 @@ def test_where_a_room_is_from_before_it_is_open_until_it_is_long_over(pair: Pair
         assert endpoint.status(room) is Status.SUCCESS and endpoint.status(failed) is Status.FAILED
 
 
+def test_a_prefill_rank_s_room_waits_for_the_forward_when_everybody_is_there(pair: Pair) -> None:
+    room, prefill = pair.name(20), pair.prefills[0]
+    prefill.open(room, 20, pair.tables[room][0])
+    pair.open_decode(room)
+    pair.pump(lambda: prefill.everybody(room))
+    assert prefill.status(room) is Status.WAITING
+    prefill.prefetch(room)
+    prefill.poll()
+    assert prefill.status(room) is Status.TRANSFERRING
+
+
 def test_a_room_is_over_when_its_engine_can_be_told_why(pair: Pair) -> None:
     """The rank knows sooner than the outcome is there: to the engine it is under way until then."""
     for endpoint in pair.endpoints:
@@ -174,3 +189,22 @@ def test_what_is_said_of_a_room_that_is_not_open_here_is_told_to_nobody(pair: Pa
     handlers[do.AnnounceOutcome](do.AnnounceOutcome(99, Cause.STALLED))
     handlers[do.AnnounceReleased](do.AnnounceReleased(99))
     assert decode.finished() == [] == decode.released()
+
+
+# ------------------------------------------------------------------------------------------------ news
+def test_who_waits_for_news_sleeps_while_there_is_none_and_not_after(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, decode, slept = pair.open(20), pair.decodes[0], list[tuple[float | None, bool]]()
+    loop = inside(decode).loop
+    decode._news.set()
+    monkeypatch.setattr(decode._news, "wait", lambda timeout: slept.append((timeout, decode._news.is_set())))
+    assert not decode.wait_news(0.5) and not decode.wait_news()
+    assert slept == [(0.5, False), (None, False)]
+    loop.handlers[do.AnnounceOutcome](do.AnnounceOutcome(room.key, Cause.STALLED))
+    assert decode.wait_news() and decode.finished(), "an outcome"
+    loop.handlers[do.AnnounceReleased](do.AnnounceReleased(room.key))
+    assert decode.wait_news() and decode.released(), "a release"
+    monkeypatch.setattr(loop, "broken", RuntimeError("planted"))
+    assert decode.wait_news(), "the loop has broken"
+    assert len(slept) == 2
