@@ -1,0 +1,246 @@
+"""What an engine says to its prefill endpoint: of rooms that are over, at the bounds, and in what steps it is passed
+on; who waits for a room, and what is said to those who call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock, call
+
+import msgspec
+import pytest
+from support.stories import layout
+
+from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.engine.room import Caller, Room
+from kvproto.errors import ArgumentError, NotFoundError
+from kvproto.fsm.vocabulary import Event
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.states import Cause
+from kvproto.rank.settings import DECODE_GROUP
+from kvproto.testing import inside
+from kvproto.testing.pair import SMALL, Pair
+
+GRID, TOKENS = 8, 45
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Pair(layout(1), layout(1), grid=GRID) as made:
+        yield made
+
+
+def heard(prefill: PrefillEndpoint, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """What its rank is told from now on."""
+    said, happen = list[Event](), prefill._happen
+
+    def note(event: Event) -> None:
+        said.append(event)
+        happen(event)
+
+    monkeypatch.setattr(prefill, "_happen", note)
+    return said
+
+
+# ------------------------------------------------------------------------------------------------ rooms
+def test_of_a_room_that_was_handed_out_nothing_is_said_any_more(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    room, prefill = pair.open(TOKENS), pair.prefills[0]
+    pair.finish(room)
+    pair.rest()
+    called = list[object]()
+    monkeypatch.setattr(inside(prefill).loop, "call", called.append)
+    prefill.prefetch(room)
+    prefill.produced(room, TOKENS)
+    prefill.withdraw(room, 0)
+    prefill.aux(room, b"late")
+    prefill.abort(room)
+    assert not called and prefill.withdrawn(room)
+    for late in (prefill.prefetch, lambda it: prefill.produced(it, 1), lambda it: prefill.aux(it, b"")):
+        with pytest.raises(NotFoundError, match="is not open here"):
+            late(Room(99))
+
+
+def test_chunks_are_told_one_then_two_then_four_as_gathers_end(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefill, later = pair.prefills[0], list[Any]()
+    said = heard(prefill, monkeypatch)
+    monkeypatch.setattr(inside(prefill).data.gathers, "later", later.append)
+    room = pair.open(77, prefix=8)
+    pair.pump(lambda: prefill.everybody(room))
+    prefill.produced(room, 4)
+    prefill.poll()
+    prefill.produced(room, 77)
+    prefill.poll()
+    while later:
+        later.pop()()
+    assert said == [ev.TokensProduced(room.key, upto) for upto in (4, 16, 32, 64, 77)]
+    said.clear()
+    prefill.produced(room, 77)
+    prefill.poll()
+    assert said == [ev.TokensProduced(room.key, 77)] and not later
+
+
+def test_what_was_to_be_told_later_is_not_told_of_a_room_that_is_gone(pair: Pair) -> None:
+    room, prefill = pair.open(TOKENS), pair.prefills[0]
+    entry = inside(prefill).entries[room.key]
+    pair.finish(room)
+    assert not inside(prefill).entries
+    prefill._announce(room.key, entry, TOKENS, 1, entry.taken)
+    inside(prefill).rank.tombs.clear()
+    inside(prefill).entries[room.key] = entry
+    prefill._announce(room.key, entry, TOKENS, 1, entry.taken)
+    assert not prefill.reports()
+
+
+def test_layers_of_a_forward_are_told_with_their_depth(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    room, prefill = pair.open(TOKENS), pair.prefills[0]
+    entry, event = inside(prefill).entries[room.key], SimpleNamespace(query=lambda: True)
+    said = heard(prefill, monkeypatch)
+    prefill.produced(room, GRID, event, layers=1)
+    assert (entry.full, entry.ahead, entry.layers, entry.computed) == (0, GRID, 1, 0.0)
+    prefill.poll()
+    assert said == [ev.TokensProduced(room.key, 0, GRID, 1)] and entry.marks == [(GRID, 1, event)]
+    prefill.produced(room, GRID)
+    prefill.poll()
+    assert entry.marks == [(GRID, 1, event)], "no event was given"
+    said.clear()
+    prefill.produced(room, 2 * GRID, layers=1)
+    prefill.withdraw(room, 0)
+    prefill.poll()
+    assert said == [ev.TokensWithdrawn(room.key, 0)], "the layers were taken back before the loop heard of them"
+    said.clear()
+    prefill.produced(room, 0, layers=1)
+    inside(prefill).entries[room.key] = replace(entry)
+    prefill.poll()
+    assert not said, "it is the room of another attempt"
+    inside(prefill).entries[room.key] = entry
+
+
+def test_when_all_of_it_was_computed_is_noted_once(pair: Pair) -> None:
+    room, prefill = pair.open(TOKENS), pair.prefills[0]
+    entry = inside(prefill).entries[room.key]
+    prefill.produced(room, TOKENS - 1)
+    assert entry.full == TOKENS - 1 and not entry.computed
+    prefill.produced(room, GRID)
+    assert entry.full == TOKENS - 1, "less has been said before"
+    prefill.produced(room, TOKENS)
+    entry.computed = computed = entry.computed - 1.0
+    assert computed > 0
+    prefill.produced(room, TOKENS)
+    assert entry.computed == computed
+
+
+@pytest.mark.parametrize(("upto", "given", "full"), [(0, 0, 0), (7, 2, 7), (8, 2, 8), (40, 5, 10), (TOKENS, 5, 10)])
+def test_what_is_taken_back_has_no_pages_and_is_not_computed(pair: Pair, upto: int, given: int, full: int) -> None:
+    room, prefill = pair.name(TOKENS), pair.prefills[0]
+    prefill.open(room, TOKENS, pair.tables[room][0][:5])
+    entry = inside(prefill).entries[room.key]
+    prefill.produced(room, 10)
+    prefill.produced(room, 20, layers=1)
+    entry.computed = 1.0
+    for turn in (1, 2):
+        prefill.withdraw(room, upto)
+        assert (entry.given, entry.full, entry.ahead, entry.layers) == (given, full, 0, 0)
+        assert entry.taken == turn and entry.computed == 0.0 and not prefill.withdrawn(room)
+        prefill.poll()
+        assert entry.heard == turn and prefill.withdrawn(room)
+
+
+def test_an_aux_row_has_a_bound(pair: Pair) -> None:
+    room, prefill = pair.open(TOKENS), pair.prefills[0]
+    with pytest.raises(ArgumentError, match=f"{msg.MAX_AUX + 1} bytes, more than {msg.MAX_AUX}"):
+        prefill.aux(room, bytes(msg.MAX_AUX + 1))
+    prefill.aux(room, bytes(msg.MAX_AUX))
+    pair.produce(room, aux=None)
+    pair.pump(lambda: pair.over(room))
+    assert pair.outcomes["D", 0, room].aux == bytes(msg.MAX_AUX)
+
+
+def test_runs_of_pages_are_counted_where_all_are_there(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefill, called = pair.prefills[0], list[Any]()
+    monkeypatch.setattr(inside(prefill).loop, "call", called.append)
+    for number, pages in enumerate(([1, 2, 7], [1, 2], [])):
+        prefill.open(Room(50 + number), 12, pages, within=4.5)
+    assert [(event.runs, event.tokens) for event in called] == [(2, 12), (0, 12), (0, 12)]
+
+
+# ------------------------------------------------------------------------------------------------ who waits
+def test_who_waits_for_a_room_is_known_when_all_of_it_does() -> None:
+    with Pair(layout(1), layout(2, page=8), grid=GRID) as pair:
+        (prefill,), room = pair.prefills, Room(5)
+        rank = inside(prefill).rank
+        assert prefill.caller(room) is None and prefill.prefix(room) is None
+        prefill.open(Room(6), 24, [1, 2, 3, 4, 5, 6])
+        prefill.poll()
+        assert prefill.caller(Room(6)) is None, "nobody has said a word of it"
+        pair.decodes[1].open(room, 24, [1, 2, 3], prefix=8)
+        pair.pump(lambda: rank.value_of(room.key) is not None)
+        assert prefill.caller(room) is None and not prefill.everybody(room), "one of two"
+        pair.decodes[0].open(room, 24, [1, 2, 3], prefix=8)
+        pair.pump(lambda: prefill.everybody(room))
+        assert prefill.caller(room) == Caller(DECODE_GROUP, tokens=24, prefix=8, page_size=8)
+        assert prefill.prefix(room) == 8
+        for link in list(rank.peers):
+            peer = rank.peers[link]
+            peer.plan, plan = None, peer.plan
+            assert (prefill.caller(room) is None) == (peer.rank == 0), "the first of them is asked for the layout"
+            if peer.rank == 0:
+                assert (DECODE_GROUP, 0) not in prefill.routes()
+            peer.plan = plan
+        pair.decodes[0].abort(room)
+        pair.pump(lambda: not prefill.everybody(room))
+        told = prefill.caller(room)
+        assert told is not None and told.cause is Cause.DECODE_ABORTED and prefill.prefix(room) is None
+        rank.peers.clear()
+        assert prefill.caller(room) is None, "who has left cannot be asked"
+
+
+# ------------------------------------------------------------------------------------------------ links
+def test_kernels_for_what_is_owed_are_made_before_a_link_is_up_unless_nothing_is_staged() -> None:
+    for route in ("cost", "pages"):
+        settings = msgspec.structs.replace(SMALL, route=route, layer_groups=2)
+        with Pair(layout(2), layout(2), grid=GRID, settings=settings, ready=False) as pair:
+            made = [Mock(), Mock()]
+            for prefill, prepare in zip(pair.prefills, made, strict=True):
+                inside(prefill).data.kernels = SimpleNamespace(prepare=prepare)
+            pair.pump(lambda: all(each.ready() for each in pair.decodes))
+            for index, (prefill, prepare) in enumerate(zip(pair.prefills, made, strict=True)):
+                owed = [call(prefill.pool, "gather", shares) for shares in pair.plan.cuts(pair.plan.duties(index), 2)]
+                assert prepare.mock_calls == (owed if route == "cost" else []) and len(owed) > 1
+
+
+def test_what_the_helper_thread_says_wakes_the_loop(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefill, woken = pair.prefills[0], list[bool]()
+    loop, said = inside(prefill).loop, list[tuple[str, str]]()
+    monkeypatch.setattr(loop.control, "wake", lambda: woken.append(True))
+    monkeypatch.setattr(loop.logs, "wire", lambda *told: said.append(told))
+    events: list[ev.WireFailed | ev.WiredUp] = [ev.WireFailed(1, 7, "planted"), ev.WiredUp(1, 7, "peer")]
+    told = heard(prefill, monkeypatch)
+    for event in events:
+        prefill._wired(event)
+    assert woken
+    prefill.poll()
+    assert told == events and said == [("link 1 to rank 0 of group 2", "planted")]
+
+
+def test_a_refusal_is_cut_to_what_a_frame_may_say(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefill, sent = pair.prefills[0], list[tuple[Any, ...]]()
+    loop = inside(prefill).loop
+    monkeypatch.setattr(loop.connections, "send", lambda *given: sent.append(given))
+    loop.handlers[do.SayRefusal](do.SayRefusal(1, 7, "x" * 2000))
+    assert sent == [(1, 0, 0, msg.Refusal(7, "x" * 1024))]
+    loop.handlers[do.SayWelcome](do.SayWelcome(1, 7, 3))
+    assert sent[1] == (1, 3, 0, inside(prefill).rank.welcome(7, 3))
+
+
+def test_an_aux_row_that_was_never_given_is_empty(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefill, room, sent = pair.prefills[0], pair.open(TOKENS), list[tuple[Any, ...]]()
+    loop = inside(prefill).loop
+    monkeypatch.setattr(loop.connections, "send", lambda *given: sent.append(given))
+    for row in (None, b"row"):
+        inside(prefill).entries[room.key].aux = row
+        loop.handlers[do.TransmitAux](do.TransmitAux(1, 3, room.key, b"trace"))
+    assert sent == [(1, 3, room.key, msg.Aux(row, b"trace")) for row in (b"", b"row")]
