@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -21,7 +22,7 @@ from support.stories import layout
 from kvproto import MetricsExporter
 from kvproto.cli import COMMANDS, main
 from kvproto.cli.top_command import Ranks, ValueNumbers, read, screen
-from kvproto.engine import snapshots
+from kvproto.engine import metrics, snapshots
 from kvproto.engine.durations import Durations
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.grant_ages import GrantAges
@@ -30,9 +31,11 @@ from kvproto.fsm.vocabulary import State
 from kvproto.io.clock import ManualClock
 from kvproto.io.control.gate import CROWDING, HASTY, STRANGE, UNLISTED
 from kvproto.io.control.unread import ENDLESS
+from kvproto.layout.costs import NO_ROUTE
 from kvproto.protocol import states
 from kvproto.protocol.events import QueueOverflowed
 from kvproto.protocol.ring import Ring
+from kvproto.protocol.states import DGrant
 from kvproto.protocol.timing import Timing
 from kvproto.testing import inside
 from kvproto.testing.pair import SMALL, Pair
@@ -195,6 +198,9 @@ def test_a_histogram_counts_what_was_not_longer() -> None:
         durations.note(seconds)
     assert durations.buckets() == [("0.1", 2.0), ("1.0", 3.0), ("+Inf", 4.0)]
     assert durations.total == pytest.approx(7.65)
+    kept = durations.copy()
+    durations.note(0.05)
+    assert kept.buckets() == [("0.1", 2.0), ("1.0", 3.0), ("+Inf", 4.0)] and kept.total == pytest.approx(7.65)
 
 
 # ---------------------------------------------------------------------------------------------- what it costs
@@ -232,6 +238,96 @@ def test_a_loop_that_nobody_polls_has_its_last_numbers_told_and_is_asked_once(pa
         assert age.value >= 0.05
     decode.poll()
     assert inside(decode).loop.backlog[0] == 0
+
+
+def test_a_loop_that_has_told_its_numbers_is_asked_anew_by_whoever_asks_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, rank = list[Any](), SimpleNamespace(side="decode", group=2, index=0)
+
+    def call(what: Any) -> None:
+        calls.append(what)
+        what()
+
+    loop = SimpleNamespace(check=lambda: None, mine=False, call=call)
+    monkeypatch.setattr(snapshots, "measure", lambda _: [Measured("calls", (), len(calls))])
+    source = snapshots.Snapshots(cast("Any", SimpleNamespace(_rank=rank, _loop=loop)))
+    told = [source.take(5.0) for _ in range(3)]
+    assert [(runs, snapshot and snapshot.measured[0].value) for runs, snapshot in told] == [
+        (True, 1), (True, 2), (True, 3),
+    ]  # fmt: skip
+
+
+def test_an_exporter_ends_its_server_once() -> None:
+    told, exporter = list[str](), MetricsExporter()
+    exporter.close()
+    exporter._server = SimpleNamespace(
+        shutdown=lambda: told.append("shutdown"), server_close=lambda: told.append("server_close")
+    )
+    exporter.close()
+    exporter.close()
+    assert told == ["shutdown", "server_close"]
+
+
+def test_of_an_endpoint_without_numbers_only_that_it_is_down_is_told(pair: Pair) -> None:
+    first, second = pair.prefills[0], pair.decodes[0]
+    exporter = MetricsExporter(first, second)
+    first.close()
+    up, age, *_ = exporter.collect()
+    assert [sample.value for sample in up.samples] == [0.0, 1.0]
+    assert [sample.labels["side"] for sample in age.samples] == ["decode"]
+
+
+def test_what_a_loop_and_both_kinds_of_ranks_have_counted_is_told_under_its_own_name() -> None:
+    rank = cast("Any", SimpleNamespace(peers={}, sends={}, entered={(State, "A", "B", "C"): 4}, slot_of={1: 2},
+                                       free_slots=[3, 4], slot_queue=[5], credit_queues={1: [1, 2], 2: [3]},
+                                       permit_queue=[1, 2], watch={1: [1], 2: [2, 3]}))  # fmt: skip
+    stats = {"writes": 1, "slices": 2, "direct": 3, "mapped": 4}
+    data = SimpleNamespace(stats=stats, writes=SimpleNamespace(unposted=[1]))
+    assert {each[:2]: each.value for each in metrics._prefill(rank, data)} == {
+        ("kvproto_parts", ("staged",)): 1, ("kvproto_parts", ("slices",)): 2, ("kvproto_parts", ("direct",)): 3,
+        ("kvproto_parts", ("mapped",)): 4, ("kvproto_fallbacks", ("A", "B")): 4, ("kvproto_slots", ("held",)): 1,
+        ("kvproto_slots", ("free",)): 2, ("kvproto_slot_queue", ()): 1, ("kvproto_credit_queue", ()): 3,
+        ("kvproto_permit_queue", ()): 2, ("kvproto_watermark_waits", ()): 3, ("kvproto_unposted_writes", ()): 1,
+    }  # fmt: skip
+    outboxes = SimpleNamespace(waiting=lambda: (5, 600))
+    loop = SimpleNamespace(
+        connections=SimpleNamespace(said={}), heard={}, control=SimpleNamespace(outboxes=outboxes), backlog=(7, 8),
+        passes=Durations(()),
+    )  # fmt: skip
+    told = [each for each in metrics._loop(loop) if each.name != "kvproto_pass_seconds"]
+    assert told == [
+        ("kvproto_outbox", ("frames",), 5), ("kvproto_outbox", ("bytes",), 600),
+        ("kvproto_inbox", ("calls",), 7), ("kvproto_inbox", ("frames",), 8),
+    ]  # fmt: skip
+
+
+def test_what_a_rank_its_loop_and_its_gate_count_is_all_told(pair: Pair) -> None:
+    rank, loop, _, _ = inside(pair.decodes[0])
+    rank.counts["of the rank"], loop.counts["of the loop"], loop.control.counts.away["of the gate"] = 1, 2, 3
+    (told,) = numbers(pair.decodes[0])
+    assert [told["counts_total", (f"of the {what}",)] for what in ("rank", "loop", "gate")] == [1, 2, 3]
+
+
+def test_a_route_that_there_is_not_has_no_seconds() -> None:
+    estimates = {1: SimpleNamespace(staged=0.25, way="slices", pages=NO_ROUTE)}
+    rank = cast("Any", SimpleNamespace(peers={1: SimpleNamespace(group=2, rank=0, estimates=estimates),
+                                              2: SimpleNamespace(group=1, rank=3, estimates={})}))  # fmt: skip
+    assert list(metrics._estimates(rank)) == [("kvproto_route_seconds", ("2", "0", "staged"), 0.25)]
+
+
+def test_a_ring_s_bytes_by_what_has_become_of_its_regions() -> None:
+    given = SimpleNamespace(grant=1, state=DGrant.FILLING)
+    quarantined, gone = (SimpleNamespace(grant=grant, state=DGrant.QUARANTINED) for grant in (3, 9))
+    spans = {1: (0, 100), 2: (100, 150), 3: (150, 157), 4: (157, 160)}
+    live = {grant: SimpleNamespace(grant=grant, offset=a, end=b) for grant, (a, b) in spans.items()}
+    ring = SimpleNamespace(live=live, freed={4}, blocked={2}, size=1000, mark=(3, 400), round=5, head=30)
+    rank = cast("Any", SimpleNamespace(grants={1: {1: quarantined, 2: given, 3: gone}}, ring=ring, space_queue=[1, 2]))
+    endpoint = SimpleNamespace(_ages=SimpleNamespace(oldest=lambda now: now / 2), _loop=SimpleNamespace(now=9.0))
+    told = {each[:2]: each.value for each in metrics._decode(rank, endpoint) if each.name != "kvproto_grants"}
+    assert told == {
+        ("kvproto_ring_bytes", ("size",)): 1000, ("kvproto_ring_bytes", ("used",)): 107,
+        ("kvproto_ring_bytes", ("promised",)): 50, ("kvproto_ring_bytes", ("quarantined",)): 7,
+        ("kvproto_ring_lag_bytes", ()): 1630, ("kvproto_oldest_grant_seconds", ()): 4.5, ("kvproto_space_queue", ()): 2,
+    }  # fmt: skip
 
 
 def test_an_endpoint_that_was_closed_is_down(pair: Pair) -> None:
