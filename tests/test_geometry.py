@@ -169,6 +169,23 @@ def test_memory_of_the_host_is_of_device_0() -> None:
     assert asked == [(staging.data_ptr(), 64, "DRAM", 0), pool]
 
 
+def test_of_a_pool_that_is_closed_the_staging_memory_alone_is_registered_and_the_reason_told() -> None:
+    made, staging = geometry([zeros(9, 16, 4, 8)], "BNHC", Shards(4, 1)), zeros(64, dtype=torch.uint8)
+    for closed, kind, why in (
+        (True, "DRAM", 'Settings.route is "staged"'), (False, "VRAM", "told reaches VRAM here, and the pool is on cpu"),
+    ):  # fmt: skip
+        caps = SimpleNamespace(kinds=(kind,), backend="told")
+        transport = cast("Any", SimpleNamespace(register=lambda *what: what, caps=caps))
+        memory = open_memory(transport, staging, made.pool, made.layout, 0, closed=closed)
+        assert cast("Any", memory.regions) == [(staging.data_ptr(), 64, "DRAM", 0)]
+        assert memory.told == memory.placement == Placement((), (), why)
+
+
+def test_a_pool_of_two_pages_is_open_to_its_end() -> None:
+    spans, _ = place(geometry([zeros(2, 2, 2, 8)], "BNHC", Shards(2, 1)).pool)
+    assert [size for _, size in spans] == [2 * 2 * 2 * 8 * 2]
+
+
 def test_a_device_s_memory_is_reached_as_a_device_s_whatever_the_transport_is() -> None:
     caps = cast("Any", SimpleNamespace(backend="mooncake"))
     pools = [cast("Any", SimpleNamespace(k=[torch.zeros(1, device=device)])) for device in ("meta", "cpu")]
