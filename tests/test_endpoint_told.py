@@ -93,16 +93,14 @@ def test_how_often_a_trace_may_be_written(tmp_path: Path) -> None:
 def test_the_trace_of_a_room_that_fails_is_written_where_the_engine_says(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    saved = list[tuple[Any, ...]]()
+    saved, decode = list[tuple[Any, ...]](), pair.decodes[0]
     monkeypatch.setattr(FailureTraces, "save", lambda _, *given: saved.append(given))
     for where in (None, tmp_path):
-        for endpoint in pair.endpoints:
-            endpoint.trace_dir = where
+        decode.trace_dir = where
         done, failed = pair.open(20), pair.open(20)
-        pair.decodes[0].abort(failed)
-        pair.finish(done)
-        pair.pump(lambda room=failed: pair.over(room))  # type: ignore[misc]
-        assert saved == ([] if where is None else [(tmp_path, failed.key)] * len(pair.endpoints))
+        for room, cause in ((done, Cause.NONE), (failed, Cause.STALLED)):
+            inside(decode).loop.handlers[do.AnnounceOutcome](do.AnnounceOutcome(room.key, cause))
+        assert saved == ([] if where is None else [(tmp_path, failed.key)])
 
 
 # ------------------------------------------------------------------------------------------------ where a room is
@@ -125,6 +123,14 @@ def test_where_a_room_is_from_before_it_is_open_until_it_is_long_over(pair: Pair
     for endpoint in pair.endpoints:
         assert not inside(endpoint).entries
         assert endpoint.status(room) is Status.SUCCESS and endpoint.status(failed) is Status.FAILED
+
+
+def test_what_goes_well_so_far_has_not_failed_whoever_keeps_an_entry_of_it(pair: Pair) -> None:
+    room, prefill = pair.open(20), pair.prefills[0]
+    pair.pump(lambda: prefill.status(room) is Status.TRANSFERRING)
+    entry = inside(prefill).entries.pop(room.key)
+    assert prefill.status(room) is Status.TRANSFERRING
+    inside(prefill).entries[room.key] = entry
 
 
 def test_a_prefill_rank_s_room_waits_for_the_forward_when_everybody_is_there(pair: Pair) -> None:
@@ -170,6 +176,15 @@ def test_a_room_that_was_handed_out_takes_no_calls_and_is_not_opened_again(pair:
         endpoint.abort(Room(99))
 
 
+def test_how_long_a_transfer_took_is_known_of_rooms_that_were_computed(pair: Pair) -> None:
+    prefill, aborted = pair.prefills[0], pair.open(20)
+    prefill.abort(aborted)
+    pair.pump(lambda: pair.over(aborted))
+    assert [sum(prefill._phases[name].counts) for name in ("open", "transfer")] == [1, 0]
+    pair.finish(pair.open(20))
+    assert [sum(prefill._phases[name].counts) for name in ("open", "transfer")] == [2, 1]
+
+
 # ------------------------------------------------------------------------------------------------ said twice
 def test_outcome_and_release_are_told_once_however_often_the_rank_says_them(pair: Pair) -> None:
     room, decode = pair.open(20), pair.decodes[0]
@@ -179,7 +194,7 @@ def test_outcome_and_release_are_told_once_however_often_the_rank_says_them(pair
         handlers[do.AnnounceReleased](do.AnnounceReleased(room.key))
     assert decode.status(room) is Status.FAILED
     (outcome,) = decode.finished()
-    assert outcome.cause is Cause.STALLED and decode.released() == [room]
+    assert outcome.cause is Cause.STALLED and outcome.aux == b"" and decode.released() == [room]
     assert decode.finished() == [] == decode.released()
 
 
@@ -188,6 +203,7 @@ def test_what_is_said_of_a_room_that_is_not_open_here_is_told_to_nobody(pair: Pa
     handlers = inside(decode).loop.handlers
     handlers[do.AnnounceOutcome](do.AnnounceOutcome(99, Cause.STALLED))
     handlers[do.AnnounceReleased](do.AnnounceReleased(99))
+    inside(decode).loop.logs.blame(99, Cause.STALLED, "planted")
     assert decode.finished() == [] == decode.released()
 
 
@@ -202,9 +218,9 @@ def test_who_waits_for_news_sleeps_while_there_is_none_and_not_after(
     assert not decode.wait_news(0.5) and not decode.wait_news()
     assert slept == [(0.5, False), (None, False)]
     loop.handlers[do.AnnounceOutcome](do.AnnounceOutcome(room.key, Cause.STALLED))
-    assert decode.wait_news() and decode.finished(), "an outcome"
+    assert decode._news.is_set() and decode.wait_news() and decode.finished(), "an outcome"
     loop.handlers[do.AnnounceReleased](do.AnnounceReleased(room.key))
-    assert decode.wait_news() and decode.released(), "a release"
+    assert decode._news.is_set() and decode.wait_news() and decode.released(), "a release"
     monkeypatch.setattr(loop, "broken", RuntimeError("planted"))
     assert decode.wait_news(), "the loop has broken"
     assert len(slept) == 2

@@ -20,6 +20,7 @@ from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
+from kvproto.protocol.codec import encode
 from kvproto.protocol.states import Cause
 from kvproto.rank.settings import DECODE_GROUP
 from kvproto.testing import inside
@@ -81,6 +82,43 @@ def test_chunks_are_told_one_then_two_then_four_as_gathers_end(pair: Pair, monke
     prefill.produced(room, 77)
     prefill.poll()
     assert said == [ev.TokensProduced(room.key, 77)] and not later
+
+
+def test_of_chunks_of_one_token_the_first_is_told_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pair(layout(1, page=1), layout(1, page=1), grid=1) as pair:
+        (prefill,), later, room = pair.prefills, list[Any](), pair.open(4)
+        pair.pump(lambda: prefill.everybody(room))
+        said = heard(prefill, monkeypatch)
+        monkeypatch.setattr(inside(prefill).data.gathers, "later", later.append)
+        prefill.produced(room, 4)
+        prefill.poll()
+        while later:
+            later.pop()()
+        assert said == [ev.TokensProduced(room.key, upto) for upto in (1, 3, 4)]
+
+
+def test_what_needs_no_other_pages_waits_for_no_withdrawal(pair: Pair) -> None:
+    room, prefill = pair.open(TOKENS), pair.prefills[0]
+    prefill.withdraw(room, 16)
+    prefill.produced(room, 16)
+    assert not prefill.withdrawn(room) and inside(prefill).entries[room.key].full == 16
+
+
+def test_a_room_is_known_here_if_its_engine_has_spoken_of_it(pair: Pair) -> None:
+    (prefill,), refused, asked = pair.prefills, pair.name(20), pair.name(20)
+    prefill.refuse(refused)
+    pair.open_decode(asked)
+    pair.pump(lambda: prefill.everybody(asked))
+    for room in (refused, asked):
+        assert not prefill._knows_room(room.key)
+        with pytest.raises(NotFoundError, match="is not open here"):
+            prefill.prefetch(room)
+        pair.open_prefill(room)
+        prefill.poll()
+    assert prefill._knows_room(asked.key)
+    prefill.open(Room(98), 20, range(5))
+    prefill.poll()
+    assert inside(prefill).rank.rooms[98].work is None and prefill._knows_room(98)
 
 
 def test_what_was_to_be_told_later_is_not_told_of_a_room_that_is_gone(pair: Pair) -> None:
@@ -176,13 +214,13 @@ def test_who_waits_for_a_room_is_known_when_all_of_it_does() -> None:
         prefill.open(Room(6), 24, [1, 2, 3, 4, 5, 6])
         prefill.poll()
         assert prefill.caller(Room(6)) is None, "nobody has said a word of it"
-        pair.decodes[1].open(room, 24, [1, 2, 3], prefix=8)
+        pair.decodes[1].open(room, 24, [1, 2, 3], prefix=16)
         pair.pump(lambda: rank.value_of(room.key) is not None)
         assert prefill.caller(room) is None and not prefill.everybody(room), "one of two"
-        pair.decodes[0].open(room, 24, [1, 2, 3], prefix=8)
+        pair.decodes[0].open(room, 24, [1, 2, 3], prefix=16)
         pair.pump(lambda: prefill.everybody(room))
-        assert prefill.caller(room) == Caller(DECODE_GROUP, tokens=24, prefix=8, page_size=8)
-        assert prefill.prefix(room) == 8
+        assert prefill.caller(room) == Caller(DECODE_GROUP, tokens=24, prefix=16, page_size=8)
+        assert prefill.prefix(room) == 16
         for link in list(rank.peers):
             peer = rank.peers[link]
             peer.plan, plan = None, peer.plan
@@ -194,22 +232,27 @@ def test_who_waits_for_a_room_is_known_when_all_of_it_does() -> None:
         pair.pump(lambda: not prefill.everybody(room))
         told = prefill.caller(room)
         assert told is not None and told.cause is Cause.DECODE_ABORTED and prefill.prefix(room) is None
+        pair.decodes[1].open(Room(7), 24, [1, 2, 3])
+        pair.pump(lambda: rank.value_of(7) is not None)
+        pair.decodes[1].abort(Room(7))
+        pair.pump(lambda: (it := prefill.caller(Room(7))) is not None and it.cause is Cause.DECODE_ABORTED, 2.0)
         rank.peers.clear()
         assert prefill.caller(room) is None, "who has left cannot be asked"
 
 
 # ------------------------------------------------------------------------------------------------ links
-def test_kernels_for_what_is_owed_are_made_before_a_link_is_up_unless_nothing_is_staged() -> None:
-    for route in ("cost", "pages"):
-        settings = msgspec.structs.replace(SMALL, route=route, layer_groups=2)
-        with Pair(layout(2), layout(2), grid=GRID, settings=settings, ready=False) as pair:
-            made = [Mock(), Mock()]
-            for prefill, prepare in zip(pair.prefills, made, strict=True):
-                inside(prefill).data.kernels = SimpleNamespace(prepare=prepare)
-            pair.pump(lambda: all(each.ready() for each in pair.decodes))
-            for index, (prefill, prepare) in enumerate(zip(pair.prefills, made, strict=True)):
-                owed = [call(prefill.pool, "gather", shares) for shares in pair.plan.cuts(pair.plan.duties(index), 2)]
-                assert prepare.mock_calls == (owed if route == "cost" else []) and len(owed) > 1
+@pytest.mark.parametrize("route", ["cost", "pages"])
+def test_kernels_for_what_is_owed_are_made_before_a_link_is_up_unless_nothing_is_staged(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, route: Any
+) -> None:
+    (prefill,), made = pair.prefills, Mock()
+    rank, loop, _, data = inside(prefill)
+    monkeypatch.setattr(rank, "settings", msgspec.structs.replace(SMALL, route=route, layer_groups=2))
+    monkeypatch.setattr(data.kernels, "prepare", made)
+    monkeypatch.setattr(prefill._wire_up, "connect", lambda *given: given[3]())
+    loop.handlers[do.Connect](do.Connect(1, 7, DECODE_GROUP, 0, b"", pair.plan, rank.peers[1].placement))
+    owed = [call(prefill.pool, "gather", shares) for shares in pair.plan.cuts(pair.plan.duties(0), 2)]
+    assert len(owed) == 3 and made.mock_calls == (owed if route == "cost" else [])
 
 
 def test_what_the_helper_thread_says_wakes_the_loop(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +277,15 @@ def test_a_refusal_is_cut_to_what_a_frame_may_say(pair: Pair, monkeypatch: pytes
     assert sent == [(1, 0, 0, msg.Refusal(7, "x" * 1024))]
     loop.handlers[do.SayWelcome](do.SayWelcome(1, 7, 3))
     assert sent[1] == (1, 3, 0, inside(prefill).rank.welcome(7, 3))
+
+
+def test_a_stranger_s_refusal_goes_where_he_is_and_is_cut_too(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefill, sent = pair.prefills[0], list[tuple[Any, ...]]()
+    loop = inside(prefill).loop
+    monkeypatch.setattr(loop.control, "send", lambda *given: sent.append(given))
+    (peer,) = loop.connections.peer_of.values()
+    loop.handlers[do.RefuseCall](do.RefuseCall(peer.place, 7, "x" * 2000))
+    assert sent == [(peer, encode(0, 0, msg.Refusal(7, "x" * 1024)))]
 
 
 def test_an_aux_row_that_was_never_given_is_empty(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
