@@ -21,12 +21,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from kvproto.engine.event_loop import EventLoop
 from kvproto.engine.room_entry import RoomEntry
-from kvproto.rank.room_turns import RoomTurns, digits
+from kvproto.rank.room_turns import RoomTurns
 
 #: seconds of launches after which a pass begins no other
 LAUNCH_S: Final = 0.0005
@@ -34,13 +35,12 @@ LAUNCH_S: Final = 0.0005
 TOGETHER: Final = 8
 
 
-@dataclass(slots=True)
-class WaitingRoom:
+class WaitingRoom(msgspec.Struct):
     """What a room has waiting, its size, and its place among all that wait: the smallest number is the first."""
 
     size: int
-    place: int = 0
-    launches: deque[Callable[[], None]] = field(default_factory=deque)
+    place: int
+    launches: deque[Callable[[], None]]
 
 
 class Launches:
@@ -77,8 +77,10 @@ class Launches:
         waiting = self._rooms.get(room)
         if waiting is None:
             entry = self.entries.get(room)
-            waiting = WaitingRoom(digits(entry.tokens if entry is not None else 0))
-            self._put_last(room, waiting)
+            size = entry.tokens.bit_length() if entry is not None else 0  # `digits`, without a call
+            self._places += 1
+            waiting = self._rooms[room] = WaitingRoom(size, self._places, deque())
+            self._sizes.setdefault(size, {})[room] = waiting
         waiting.launches.append(launch)
 
     def feed(self) -> bool:
@@ -96,10 +98,16 @@ class Launches:
         began = real()
         while self._rooms:
             room = self._turn() if len(self._rooms) > 1 or self.turns.passed else next(iter(self._rooms))
-            waiting = self._take(room)
+            waiting = self._rooms.pop(room)
+            alike = self._sizes[waiting.size]
+            del alike[room]
+            if not alike:
+                del self._sizes[waiting.size]
             waiting.launches.popleft()()
-            if waiting.launches:
-                self._put_last(room, waiting)
+            if waiting.launches:  # behind all that wait
+                self._places += 1
+                waiting.place = self._places
+                self._rooms[room] = self._sizes.setdefault(waiting.size, {})[room] = waiting
             else:
                 self._large.discard(room)
             self.loop.settle()
@@ -120,19 +128,3 @@ class Launches:
         room = self.turns.whose(first, larger)
         self.turns.taken(before_larger=larger is not None and room is first)
         return room
-
-    def _put_last(self, room: int, waiting: WaitingRoom) -> None:
-        """Behind all that wait."""
-        self._places += 1
-        waiting.place = self._places
-        self._rooms[room] = waiting
-        self._sizes.setdefault(waiting.size, {})[room] = waiting
-
-    def _take(self, room: int) -> WaitingRoom:
-        """This room waits no more."""
-        waiting = self._rooms.pop(room)
-        alike = self._sizes[waiting.size]
-        del alike[room]
-        if not alike:
-            del self._sizes[waiting.size]
-        return waiting

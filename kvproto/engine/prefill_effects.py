@@ -22,14 +22,14 @@ from kvproto.engine.loop import Loop
 from kvproto.engine.mapped_pages import MappedPages, MappedPart
 from kvproto.engine.pool_memory import costs_profile, open_memory
 from kvproto.engine.prepared_launches import PreparedLaunches, ReadyLaunch
-from kvproto.engine.prepared_writes import PreparedWrites
+from kvproto.engine.prepared_writes import NOT_CONNECTED, PreparedWrites
 from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.engine.writes import KernelBatch, RankWrites
 from kvproto.errors import KvprotoError
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.kernels.digesting import DigestingKernels
-from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, WritePart
+from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError, WritePart
 from kvproto.layout.byte_runs_numpy import PageRuns, batches
 from kvproto.layout.placement import Placement, closed_between
 from kvproto.layout.plan import Plan, Share
@@ -169,9 +169,12 @@ class PrefillData:
         self.writes.offer(key, write.peer, deque((write,)), hold=hold)
 
     def _prepare_pages(self, effect: do.PreparePages) -> None:
-        key = effect.room, effect.chunk, effect.peer
+        key, peer = (effect.room, effect.chunk, effect.peer), self.link_peer.get(effect.link)
+        if peer is None:
+            self.writes.unmade(key, TransportError(NOT_CONNECTED))
+            return
         try:
-            peer, (part, _, _) = self.drafts.to(effect.link), self.drafts.shape(effect)
+            part, _, _ = self.drafts.shape(effect)
             after = self.entries[effect.room].after(effect.first + effect.tokens, part.src_layer + part.layers)
             mapped = self.mapped.get(peer, part)
             made = self._batches(effect, peer, part) if mapped is None else deque((self._store(effect, peer, mapped),))

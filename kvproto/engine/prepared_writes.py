@@ -24,6 +24,7 @@ from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.notification import Note, make_tag
 
 Guess = do.LaunchGather | do.PrepareWrite
+NOT_CONNECTED = "the transport is not connected to this peer"
 #: shapes of parts that are kept
 SHAPES = 4096
 #: bytes of a write that is rather posted with others than as soon as it can be
@@ -54,13 +55,6 @@ class PreparedWrites:
         self._kept: dict[int, tuple[tuple[object, ...], StagedWrite]] = {}
         #: by link, tokens, layer group and how many: as `shape` says, and the plan that it is so by
         self._shapes: dict[tuple[int, int, int, int], tuple[object, Share, int, int]] = {}
-
-    def to(self, link: int) -> PeerId:
-        """Who is at this link's other end, as the transport knows it.  TransportError: it is not connected."""
-        found = self.peers.get(link)
-        if found is None:
-            raise TransportError("the transport is not connected to this peer")
-        return found
 
     def shape(self, about: Guess | do.PreparePages) -> tuple[Share, int, int]:
         """What of the pool it is, where in its region it begins, and its bytes."""
@@ -126,6 +120,9 @@ class PreparedWrites:
         return about.room, about.chunk, about.peer, about.link, about.epoch, about.offset, about.grant, to
 
     def _make(self, about: Guess) -> StagedWrite:
-        to, (_, start, length) = self.to(about.link), self.shape(about)
+        to = self.peers.get(about.link)
+        if to is None:
+            raise TransportError(NOT_CONNECTED)
+        _, start, length = self.shape(about)
         piece = about.slot * self.slot_bytes, about.offset + start, length
         return StagedWrite(to, piece, (about.epoch, about.room, StgNotify(about.chunk, about.grant)))
