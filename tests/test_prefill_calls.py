@@ -86,7 +86,9 @@ def test_chunks_are_told_one_then_two_then_four_as_gathers_end(pair: Pair, monke
 
 def test_of_chunks_of_one_token_the_first_is_told_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     with Pair(layout(1, page=1), layout(1, page=1), grid=1) as pair:
-        (prefill,), later, room = pair.prefills, list[Any](), pair.open(4)
+        (prefill,), later, room = pair.prefills, list[Any](), pair.name(4)
+        prefill.open(room, 4, pair.tables[room][0])
+        pair.open_decode(room)
         pair.pump(lambda: prefill.everybody(room))
         said = heard(prefill, monkeypatch)
         monkeypatch.setattr(inside(prefill).data.gathers, "later", later.append)
@@ -95,6 +97,15 @@ def test_of_chunks_of_one_token_the_first_is_told_alone(monkeypatch: pytest.Monk
         while later:
             later.pop()()
         assert said == [ev.TokensProduced(room.key, upto) for upto in (1, 3, 4)]
+
+
+def test_pages_that_come_later_are_waited_for_by_the_first_launch(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    (prefill,), room, event = pair.prefills, pair.name(TOKENS), object()
+    prefill.open(room, TOKENS)
+    monkeypatch.setattr(inside(prefill).data.lane, "extend", lambda *_: event)
+    prefill.produced(room, 4, pages=[3])
+    prefill.poll()
+    assert inside(prefill).entries[room.key].placed is event
 
 
 def test_what_needs_no_other_pages_waits_for_no_withdrawal(pair: Pair) -> None:
@@ -253,6 +264,13 @@ def test_kernels_for_what_is_owed_are_made_before_a_link_is_up_unless_nothing_is
     loop.handlers[do.Connect](do.Connect(1, 7, DECODE_GROUP, 0, b"", pair.plan, rank.peers[1].placement))
     owed = [call(prefill.pool, "gather", shares) for shares in pair.plan.cuts(pair.plan.duties(0), 2)]
     assert len(owed) == 3 and made.mock_calls == (owed if route == "cost" else [])
+
+
+def test_the_helper_thread_ends_with_its_endpoint(pair: Pair) -> None:
+    (prefill,) = pair.prefills
+    assert not prefill._wire_up._pool._shutdown
+    prefill.close()
+    assert prefill._wire_up._pool._shutdown
 
 
 def test_what_the_helper_thread_says_wakes_the_loop(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
