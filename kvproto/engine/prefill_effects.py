@@ -234,8 +234,8 @@ class PrefillData:
 
     def _transmit(self, effect: do.Transmit) -> None:
         """What the transport has just told, of a part that a kernel has stored, is not said once more."""
-        told, to = self.writes.told, self.link_peer.get(effect.link)
-        if not told or (to, (effect.epoch, effect.room, effect.body)) not in told:
+        told = self.writes.told
+        if not told or (self.link_peer.get(effect.link), (effect.epoch, effect.room, effect.body)) not in told:
             self.loop.connections.transmit(effect)
 
     # --------------------------------------------------------------------------------------------- links
