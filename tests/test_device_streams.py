@@ -183,8 +183,36 @@ def test_the_first_launch_that_reads_a_table_waits_unless_it_is_there(lane: Devi
 
 
 def test_a_store_waits_for_tables_that_are_on_their_way(lane: DeviceStreams) -> None:
+    def place(room: RoomEntry) -> None:
+        lane.put_off(room)
+        lane.place_all()
+
+    lane.await_tables()
+    assert not lane.stores.waited, "none was sent"
+    room = entry(3, 1, 4, given=2)
+    place(room)
     lane.await_tables()
     assert lane.stores.waited == [lane._tables]
+    lane.extend(room, np.array([4], np.int64))
+    for _ in range(2):
+        lane.await_tables()
+        assert len(lane.stores.waited) == 2, "the second time it is behind them already"
     lane._tables.idle = True
+    place(entry(5))
     lane.await_tables()
-    assert len(lane.stores.waited) == 1 and not lane.stream.waited
+    lane._tables.idle = False
+    lane.await_tables()
+    assert len(lane.stores.waited) == 2 and not lane.stream.waited, "they are there"
+
+
+def test_a_table_that_is_said_to_be_sent_late_is_waited_for_all_the_same(lane: DeviceStreams) -> None:
+    """Of two threads the one that sent first says so last."""
+    events = []
+    for room in (entry(3), entry(5)):
+        lane.put_off(room)
+        lane.place_all()
+        events.append(lane._sent)
+    lane.await_tables()
+    lane._sent = events[0]
+    lane.await_tables()
+    assert lane.stores.waited == [lane._tables] * 2

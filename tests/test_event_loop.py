@@ -445,3 +445,17 @@ def test_another_thread_s_loop_is_not_polled(loop: ToldLoop) -> None:
     for asked in cast("list[Callable[[], object]]", [loop.poll, loop.wait]):
         with pytest.raises(EndpointError):
             asked()
+
+
+@pytest.mark.parametrize(
+    ("cost", "held", "flushes"), [(LOOK_S * 1.5, True, 1), (LOOK_S, True, 0), (LOOK_S * 1.5, False, 0)]
+)
+def test_what_calls_said_leaves_before_the_sources_are_looked_at_if_they_took_their_time(
+    loop: ToldLoop, script: Script, cost: float, held: bool, flushes: int
+) -> None:
+    loop.sources.append(cast("Any", script))
+    script.cost, script.outboxes.held = cost, held
+    loop.call(lambda: script.told.append("call"))
+    loop.poll()
+    told = script.told[: script.told.index("source")]
+    assert told == ["call"] + ["flush"] * flushes

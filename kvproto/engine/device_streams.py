@@ -64,6 +64,9 @@ class DeviceStreams:
         self.unplaced: deque[RoomEntry] = deque()
         self._placing = Lock()
         self._awaited: Any = None
+        #: the event of the table that was sent last, and of the one that the stores are behind
+        self._sent: Any = None
+        self._stored: Any = None
         #: the device's number
         self.index = device.index or 0
         if device.type == "cuda":
@@ -83,6 +86,7 @@ class DeviceStreams:
             event.record(self._tables)
         placed.record_stream(self.stream)
         placed.record_stream(self.stores)
+        self._sent = event
         return placed, event
 
     def extend(self, entry: RoomEntry, more: HostPages) -> Any:
@@ -104,6 +108,7 @@ class DeviceStreams:
             entry.table[at : entry.given].copy_(torch.from_numpy(more), non_blocking=True)
             event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(self._tables)
+        self._sent = event
         return event
 
     def put_off(self, entry: RoomEntry) -> None:
@@ -148,5 +153,9 @@ class DeviceStreams:
 
     def await_tables(self) -> None:
         """What is stored next reads tables: have it wait for those that are on their way."""
-        if self.stores is not None and not self._tables.query():
+        sent = self._sent
+        if sent is self._stored:
+            return
+        if not self._tables.query():  # all of them: two threads may have sent theirs and said so in the other order
             self.stores.wait_stream(self._tables)
+        self._stored = sent

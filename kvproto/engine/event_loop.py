@@ -11,7 +11,8 @@ The bound of calls and frames is a count and a cost: a pass that has taken `PASS
 and the next one begins with the rest.  So however dear those of a burst are, timers fire and answers leave in between.
 Last in a pass comes a little of what is dear by nature (`bulk`); while some of it is left the loop does not sleep.
 
-What a pass says leaves at its end, in one message for each peer, and no later than `HELD_S` after a look at the clock.
+What a pass says leaves at its end, in one message for each peer, and no later than `HELD_S` after a look at the clock;
+what its calls have said leaves behind them, if they have taken `LOOK_S`.
 
 Nothing of a protocol is here: an effect is looked up by its type and carried out, whatever the state.  What frames say,
 and what a fault of a handler comes to, a subclass knows.
@@ -221,6 +222,8 @@ class EventLoop(LoopThread):
                 self._fault("a call of the engine", error)
             if self._events:
                 self.submit([])
+        if self.control.outboxes.held and self.clock.real() - self._began > LOOK_S:
+            self.control.flush()  # a peer need not wait for what the sources have
         return count > 0
 
     def _take_sources(self) -> bool:

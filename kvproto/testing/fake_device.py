@@ -190,7 +190,8 @@ class SlowStreams(DeviceStreams):
             table[first:end] = torch.from_numpy(pages)
             coming.remove(where)
 
-        return self.tables.put(("table", first, end), copy)
+        self._sent = sent = self.tables.put(("table", first, end), copy)
+        return sent
 
 
 class SlowKernels(Kernels):
