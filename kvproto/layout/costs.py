@@ -21,13 +21,14 @@ with `kvproto bench route`.
 
 Where a peer's pages are mapped, as those of another process of the host can be (`kvproto.engine.mapped_pages`), one
 kernel stores a chunk straight into them, in as many pieces as it likes: a piece costs nothing, and on two H200s such
-stores go at 358 GB/s where one large write goes at 390.  A room alone gains what gather and scatter take: 64 MiB took
-0.49 ms (staged 0.76), 256 MiB 1.00 (1.16), and 1 GiB 3.23 (3.25).  Of several large rooms at once the ring carries
-more (0.98 of the bulk write, where stores reach 0.89), and so it does where two ranks of a side have one GPU, on which
-their kernels take turns: two ranks to two, 8 rooms of 1 GiB, 0.83 by stores.  So the rate of `mapped` is given as less
-than it is: shares of more than some 450 MiB go by the ring.  Where several links carry one room, to one rank or from
-one, they share that rank's port: what counts is the room's bytes at the busier of the two ends (`at_the_port`), else
-two ranks that write 256 MiB each to a third would both store, at 326 GB/s where the ring carries 385.
+stores go at 367 GB/s where one large write goes at 390.  A room alone gains what gather and scatter take: 64 MiB takes
+0.58 ms (staged 0.76), 256 MiB 1.03 (1.16), and 1 GiB 3.26 (3.44).  Of several large rooms at once the ring carries
+more (8 rooms of 1 GiB 0.96 of the bulk write, where stores reach 0.93), and so it does where two ranks of a side have
+one GPU, on which their kernels take turns: two ranks to two, 8 rooms of 1 GiB, 0.83 by stores.  So the rate of `mapped`
+is given as less than it is: shares of more than some 450 MiB go by the ring.  Where several links carry one room, to
+one rank or from one, they share that rank's port: what counts is the room's bytes at the busier of the two ends
+(`at_the_port`), else two ranks that write 256 MiB each to a third would both store, at 326 GB/s where the ring carries
+385.
 
 *Layer groups.*  A cell that is cut into groups of layers leaves while the forward computes the next ones, and what is
 left when the forward ends is the last group.  Each group costs the two kernels and the control path once more, so it

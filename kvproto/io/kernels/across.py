@@ -7,8 +7,8 @@ of the link.  Nothing is gathered before, and nothing scattered after.
 
 Both sides are paged, so what is counted along is the share: *units*, the largest power of two bytes that divides what
 is contiguous on both sides (all heads of the share at a token, or one of them).  A program takes tiles of units in
-turn, `programs` tiles apart.  A link is slower than the device's memory, so a few programs fill it; more would only
-hold back whoever computes meanwhile.
+turn, `programs` tiles apart.  A link is slower than the device's memory, so a program a multiprocessor fills it; more
+would only hold back whoever computes meanwhile.
 
 How a peer's rows lie it says itself, and anew when it calls again, so its strides are arguments at run time: what is
 compiled is one of a few forms (pages' tokens, units, alignment), however many strides there are.
@@ -43,15 +43,16 @@ class AcrossTuning:
     """How work is cut into programs; results never depend on it.
 
     On two H200s 1 GiB went at 367 GB/s by 132 programs or more, 358 by 64, 351 by 32 and 315 by 16 of this form; tiles
-    of 8 KiB by 4 warps reach 367 with 132 programs, 206 with 16.  Matrix products of 7.0 ms took 10.2 beside a GiB
-    that 528 programs of 4 warps stored, and 8.8 beside 32 of this form: where forwards are dearer than transfers, take
-    fewer. Through endpoints a room of 1 GiB alone takes 3.26 ms by 132 programs and 3.40 by 64 (staged 3.44, its bulk
-    write 2.84), eight of 256 MiB 6.16 and 6.29 (6.22, 5.55), eight of 1 GiB 23.7 and 24.3 (22.8, 21.9).
+    of 8 KiB by 4 warps reach 367 with 132 programs, 206 with 16. Through endpoints a room of 1 GiB alone takes 3.26 ms
+    by 132 programs and 3.40 by 64 (staged 3.44, its bulk write 2.84), eight of 256 MiB 6.16 and 6.29 (6.22, 5.55).
+    Matrix products of 25.2 ms take 28.5 beside 3 GiB that 132 programs store, 28.1 beside 64, 27.2 beside 32 and 29.9
+    beside 264 (two H100s, medians that differ by 0.5 from turn to turn), and the stores 12.7, 12.5, 13.9 and 10.7:
+    where forwards are dearer than transfers, take fewer.
     """
 
     tile: int = 32768
     warps: int = 16
-    programs: int = 64
+    programs: int = 132
 
 
 def _across(
