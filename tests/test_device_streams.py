@@ -162,8 +162,7 @@ def test_tables_of_one_pass_are_one_copy(lane: DeviceStreams) -> None:
     assert lane.run() and not lane.run() and len(lane) == 0
     assert [room.table.tolist() for room in rooms] == [[3, 1], [5], [9, 8, 7]]
     assert rooms[0].placed is rooms[1].placed is rooms[2].placed is not None
-    lane.put_off(alone := entry(4, 2))
-    lane.place_all()
+    place(lane, alone := entry(4, 2))
     assert alone.table.tolist() == [4, 2] and alone.placed is not rooms[0].placed
 
 
@@ -182,15 +181,17 @@ def test_the_first_launch_that_reads_a_table_waits_unless_it_is_there(lane: Devi
     assert lane.stream.waited == [event] and there.placed is None
 
 
-def test_a_store_waits_for_tables_that_are_on_their_way(lane: DeviceStreams) -> None:
-    def place(room: RoomEntry) -> None:
-        lane.put_off(room)
-        lane.place_all()
+def place(lane: DeviceStreams, room: RoomEntry) -> None:
+    """Send the room's table, and no other."""
+    lane.put_off(room)
+    lane.place_all()
 
+
+def test_a_store_waits_for_tables_that_are_on_their_way(lane: DeviceStreams) -> None:
     lane.await_tables()
     assert not lane.stores.waited, "none was sent"
     room = entry(3, 1, 4, given=2)
-    place(room)
+    place(lane, room)
     lane.await_tables()
     assert lane.stores.waited == [lane._tables]
     lane.extend(room, np.array([4], np.int64))
@@ -198,7 +199,7 @@ def test_a_store_waits_for_tables_that_are_on_their_way(lane: DeviceStreams) -> 
         lane.await_tables()
         assert len(lane.stores.waited) == 2, "the second time it is behind them already"
     lane._tables.idle = True
-    place(entry(5))
+    place(lane, entry(5))
     lane.await_tables()
     lane._tables.idle = False
     lane.await_tables()
@@ -209,8 +210,7 @@ def test_a_table_that_is_said_to_be_sent_late_is_waited_for_all_the_same(lane: D
     """Of two threads the one that sent first says so last."""
     events = []
     for room in (entry(3), entry(5)):
-        lane.put_off(room)
-        lane.place_all()
+        place(lane, room)
         events.append(lane._sent)
     lane.await_tables()
     lane._sent = events[0]

@@ -82,12 +82,17 @@ class DeviceStreams:
             return table, None
         with CurrentStream(self._tables, self.index):
             placed = table.to(self.device, non_blocking=True)
-            event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record(self._tables)
+            event = self._mark_sent()
         placed.record_stream(self.stream)
         placed.record_stream(self.stores)
-        self._sent = event
         return placed, event
+
+    def _mark_sent(self) -> Any:
+        """The event after which the table is there whose copy was queued just now."""
+        event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(self._tables)
+        self._sent = event
+        return event
 
     def extend(self, entry: RoomEntry, more: HostPages) -> Any:
         """Put more pages at the table's end; the event after which they are on the device (None: now).
@@ -106,10 +111,7 @@ class DeviceStreams:
                 return None
         with CurrentStream(self._tables, self.index):
             entry.table[at : entry.given].copy_(torch.from_numpy(more), non_blocking=True)
-            event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record(self._tables)
-        self._sent = event
-        return event
+            return self._mark_sent()
 
     def put_off(self, entry: RoomEntry) -> None:
         """Have the room's table, whose pages are all given, on the device with others; any thread."""
