@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +14,7 @@ import torch
 from kvproto.engine import device_streams
 from kvproto.engine.device_streams import CurrentStream, DeviceStreams
 from kvproto.engine.room_entry import NO_TABLE, RoomEntry
+from kvproto.io.kernels import current_device
 
 GPU = 1
 
@@ -59,8 +62,11 @@ class Cuda:
         self.made.append((stream, priority))
         return stream
 
-    def set_device(self, index: int) -> None:
-        self.device = index
+    @contextmanager
+    def on(self, index: int) -> Iterator[None]:
+        before, self.device = self.device, index
+        yield
+        self.device = before
 
     def set_stream(self, stream: Stream) -> None:
         assert self.device == stream.index
@@ -71,8 +77,8 @@ class Cuda:
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     made = Cuda()
     monkeypatch.setattr(device_streams, "new_stream", made.new_stream)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: made.device)
-    monkeypatch.setattr(torch.cuda, "set_device", made.set_device)
+    monkeypatch.setattr(current_device, "current_device", lambda: made.device)
+    monkeypatch.setattr(torch.cuda, "device", made.on)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index: made.current[index])
     monkeypatch.setattr(torch.cuda, "set_stream", made.set_stream)
     monkeypatch.setattr(torch.cuda, "Event", Event)

@@ -17,7 +17,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, Thread
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -245,11 +244,12 @@ else:
     def test_what_the_kernel_of_a_crossing_is_told_and_what_is_too_much_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
         forms, told = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
 
-        def launcher(constants: tuple[int, ...], warps: int) -> Any:
+        def launcher(place: int, function: Any, arguments: int, constants: tuple[int, ...], warps: int) -> Any:
+            assert (place, function, arguments) == (-1, across.across, len(across.RUN_TIME))
             forms.append((constants, warps))
             return lambda *given: told.append(given)
 
-        monkeypatch.setattr(across, "_launcher", launcher)
+        monkeypatch.setattr(across, "compile_kernel", launcher)
 
         def made(crossing: Crossing, **tuning: int) -> Any:
             return across.PagesAcross(crossing, torch.device("cpu"), AcrossTuning(**tuning))
@@ -260,10 +260,10 @@ else:
         assert forms == [((8, 4096, 512, 128, 4, 3, 32, 2, 2, 8, 16), 4)]
         strided.bind(111, 222, 10, 20)(7)
         # pages there from the third on; 120 units are 60 tiles a plane
-        assert told == [(5, 7, strided._table.data_ptr(), 111, 222, 10, 20, 2, 60, 120, 5, 2048, 512, 128)]
+        assert told == [(5, 1, 1, 7, strided._table.data_ptr(), 111, 222, 10, 20, 2, 60, 120, 5, 2048, 512, 128)]
         assert strided._table.tolist() == [1 << 20, 1 << 21, 4096, 8192]
         strided.bind(111, 222, 0, 1)(7)
-        assert told[1][:2] == (5, 7) and told[1][7:11] == (0, 3, 6, 5)
+        assert told[1][:4] == (5, 1, 1, 7) and told[1][9:13] == (0, 3, 6, 5)
         rows = Rows(1 << 16, 4096, 512, 16)
         dense = made(Crossing(512, 8, rows, rows, ((16, 32),)), programs=64)
         assert forms[1] == ((16, 1 << 16, 4096, 4096, 16, 1, 4096, 1, 8, 8, 16), 16)
@@ -289,25 +289,6 @@ else:
         with pytest.raises(KernelError, match="too many for one call"):
             last.bind(1, 2, most - 1, 1)
 
-    def test_on_a_device_a_form_is_compiled_once_and_launched_with_what_it_is_given(
-        monkeypatch: pytest.MonkeyPatch
-    ) -> None:  # fmt: skip
-        calls = list[Any]()
-        kernel = SimpleNamespace(run=lambda *given: calls.append(given), function="f", packed_metadata="p")
-
-        def warmup(*given: int, **how: Any) -> Any:
-            calls.append((given, how))
-            return kernel
-
-        monkeypatch.setattr(across, "INTERPRETED", False)
-        monkeypatch.setattr(across, "across", SimpleNamespace(warmup=warmup))
-        launch = across._launcher.__wrapped__((7, 8), 4)
-        launch(3, 99, 11, 12)
-        assert calls == [
-            ((0,) * len(across.RUN_TIME) + (7, 8), {"grid": (1,), "num_warps": 4}),
-            (3, 1, 1, 99, "f", "p", None, None, None, 11, 12, 7, 8),
-        ]
-
     def test_heads_are_one_run_if_they_are_on_both_sides() -> None:
         tight, loose = Rows(512, 64, 32, 8), Rows(1024, 128, 64, 8)
         for row, heads, ours, theirs, dense in (
@@ -316,9 +297,9 @@ else:
         ):  # fmt: skip
             assert Crossing(row, heads, ours, theirs, ()).dense is dense
 
-    def test_a_peer_whose_strides_are_others_has_nothing_compiled_anew() -> None:
-        near, pool = Rows(512, 64, 32, 8), Pool([torch.zeros((1, 1, 1, 1))], [])
+    def test_a_peer_whose_strides_are_others_has_nothing_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+        near, pool, made = Rows(512, 64, 32, 8), Pool([torch.zeros((1, 1, 1, 1))], []), list[Any]()
         forms = [Crossing(32, 2, near, Rows(512 * more, 64 * more, 32, 8), ((0, 0),)) for more in range(1, 9)]
-        made = across._launcher.cache_info().misses
+        monkeypatch.setattr(across, "compile_kernel", lambda *given: made.append(given))
         TritonKernels().cross(pool, forms)
-        assert across._launcher.cache_info().misses <= made + 1
+        assert len(made) == len(forms) and len(set(made)) == 1, "Triton finds what it has compiled"

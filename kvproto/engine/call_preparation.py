@@ -49,15 +49,19 @@ def numbered(address: str) -> str:
 class CallPreparation:
     """One thread, made when it is needed."""
 
-    def __init__(self, hand_over: Callable[[Callable[[], None]], None]) -> None:
-        """`hand_over` has something done by the loop; EndpointError: there is none any more."""
-        self._hand_over = hand_over
+    def __init__(
+        self, hand_over: Callable[[Callable[[], None]], None], begin: Callable[[], None] = lambda: None
+    ) -> None:  # fmt: skip
+        """`hand_over` has something done by the loop; EndpointError: there is none any more.  `begin` is called on the
+        thread before all else.
+        """
+        self._hand_over, self._begin = hand_over, begin
         self._pool: ThreadPoolExecutor | None = None
 
     def submit(self, work: Callable[[], Callable[[], None]]) -> None:
         """Do this work on the thread, and what it returns on the loop's."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvproto-call")
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvproto-call", initializer=self._begin)
         self._pool.submit(self._do, work)
 
     def _do(self, work: Callable[[], Callable[[], None]]) -> None:

@@ -23,14 +23,17 @@ WARM_S = 2.0
 class WireUp:
     """Connects a transport to peers, off the loop."""
 
-    def __init__(self, transport: Transport, answer: Callable[[WiredUp | WireFailed], None]) -> None:
-        """`answer` is called on the helper thread with the event."""
+    def __init__(
+        self, transport: Transport, answer: Callable[[WiredUp | WireFailed], None],
+        begin: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """On the helper thread `begin` is called before all else, and `answer` with each event."""
         self._transport = transport
         self._answer = answer
         #: by link: the call that waits for the thread; both threads change it
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[int, bytes, Callable[[], None], Callable[[str], None]]] = {}
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvproto-wire-up")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvproto-wire-up", initializer=begin)
 
     def connect(
         self, link: int, session: int, endpoint: bytes, prepare: Callable[[], None],

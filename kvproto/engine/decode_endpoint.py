@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from kvproto.io.clock import Clock, SteadyClock
 from kvproto.io.control.control import ControlError
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.kernels.current_device import keep_device, use_device
 from kvproto.io.kernels.digesting import Cell, Place
 from kvproto.io.transports.base import Transport
 from kvproto.layout.costs import layer_groups as groups_that_pay
@@ -86,7 +88,7 @@ class DecodeEndpoint(Endpoint):
             settings=settings,
         )
         control = make_control(None, keys, insecure=insecure)
-        with closed_if_it_fails(control):
+        with closed_if_it_fails(control), use_device(pool.place):
             super().__init__(rank, pool, control, clock or SteadyClock(STALL_S))
             kernels = self._kernels(kernels, digests=digests)
             self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging)
@@ -106,7 +108,7 @@ class DecodeEndpoint(Endpoint):
         #: by link: the session of its last call; links whose name is being looked up
         self._said: dict[int, int] = {}
         self._looking: set[int] = set()
-        self._preparation = CallPreparation(self._loop.call)
+        self._preparation = CallPreparation(self._loop.call, partial(keep_device, pool.place))
         connections = self._loop.connections
         self._loop.control.outboxes.emptied = lambda peer: self._call_left(connections.link_at.get(peer, 0))
         self._loop.handlers |= {

@@ -25,12 +25,13 @@ import numpy.typing as npt
 import torch
 
 from kvproto.engine.room_entry import NO_TABLE, HostPages, RoomEntry
+from kvproto.io.kernels.current_device import use_device
 
 new_stream: Callable[..., Any] = torch.cuda.Stream
 
 
 class CurrentStream:
-    """What `torch.cuda.stream` does, at a fifth of its time for a thread whose device it is: by number, not by name."""
+    """Make a stream current for a block, as `torch.cuda.stream` does, at a fifth of its cost where the device is."""
 
     __slots__ = ("_before", "_device", "_index", "_stream")
 
@@ -39,16 +40,14 @@ class CurrentStream:
         self._stream, self._index = stream, index
 
     def __enter__(self) -> None:
-        self._device = torch.cuda.current_device()
-        if self._device != self._index:
-            torch.cuda.set_device(self._index)
+        self._device = use_device(self._index)
+        self._device.__enter__()
         self._before = torch.cuda.current_stream(self._index)
         torch.cuda.set_stream(self._stream)
 
     def __exit__(self, *_: object) -> None:
         torch.cuda.set_stream(self._before)
-        if self._device != self._index:
-            torch.cuda.set_device(self._device)
+        self._device.__exit__(None, None, None)
 
 
 class DeviceStreams:

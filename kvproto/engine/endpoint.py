@@ -40,6 +40,7 @@ from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock
 from kvproto.io.control.control import Control
 from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.kernels.current_device import use_device
 from kvproto.io.kernels.digesting import Cell, DigestingKernels, Place
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -91,7 +92,10 @@ class Endpoint:
     # -------------------------------------------------------------------------------------- driving it
     def poll(self) -> bool:
         """One bounded pass; whether anything happened."""
-        return self._loop.poll()
+        if self.pool.place < 0:  # on a CPU no call more
+            return self._loop.poll()
+        with use_device(self.pool.place):
+            return self._loop.poll()
 
     def wait(self, timeout: float = 1.0) -> None:
         """Sleep until there may be something to do, `timeout` seconds at most."""
@@ -110,7 +114,7 @@ class Endpoint:
         Interval and collector are put back when the last such loop has stopped.  ArgumentError: no such cores here, no
         such interval.
         """
-        asks = OwnThread(switch_interval, freeze=freeze, cores=cores)
+        asks = OwnThread(switch_interval, freeze=freeze, cores=cores, place=self.pool.place)
         self._loop.run(f"kvproto-{type(self).__name__}-{self._rank.index}", asks)
 
     def adopt(self) -> None:
@@ -168,7 +172,8 @@ class Endpoint:
 
     def close(self) -> None:
         """Stop, and let go of everything; rooms that are open are simply gone.  No other thread may be polling."""
-        self._loop.close()
+        with use_device(self.pool.place):
+            self._loop.close()
 
     def __enter__(self) -> Self:
         return self
@@ -290,8 +295,9 @@ class Endpoint:
         entry = self._entries.get(room.key)
         if entry is None:
             raise NotFoundError(f"{room} is unknown, or was handed out by released: ask for its digests before")
-        found = self._digesting.read(entry.table)
-        return self._digesting.of_pages(self.pool, entry.pages, self._by_pages(entry, found)) | found
+        with use_device(self.pool.place):
+            found = self._digesting.read(entry.table)
+            return self._digesting.of_pages(self.pool, entry.pages, self._by_pages(entry, found)) | found
 
     def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> Iterable[Cell]:
         """What of the room went page to page; places that are `known` did not."""

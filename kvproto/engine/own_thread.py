@@ -3,7 +3,7 @@
 Two things are the process's and not the thread's: how long the interpreter lets one thread run before another may, and
 whether the collector looks at what has been there since the start.  Each is changed while loops run that ask for it,
 and put back when the last of them has stopped, unless somebody else has changed it meanwhile.  Which cores a loop may
-run on is its thread's alone, and ends with it.
+run on, and which GPU is current there, is its thread's alone, and ends with it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,16 @@ class OwnThread:
     """What one loop asks for, while it runs."""
 
     def __init__(
-        self, switch_interval: float = SWITCH_S, *, freeze: bool = False, cores: Iterable[int] | None = None
+        self, switch_interval: float = SWITCH_S, *, freeze: bool = False, cores: Iterable[int] | None = None,
+        place: int = -1,
     ) -> None:  # fmt: skip
-        """ArgumentError: a core that this process may not run on, or none; an interval that is none."""
+        """`place`: the GPU that the thread works on (-1: none).
+
+        ArgumentError: a core that this process may not run on, or none; an interval that is none.
+        """
         if not switch_interval > 0.0:  # nan is not
             raise ArgumentError(f"a switch interval of {switch_interval!r}: it is in seconds, more than 0")
-        self.switch_interval, self.freeze = switch_interval, freeze
+        self.switch_interval, self.freeze, self.place = switch_interval, freeze, place
         self.cores = None if cores is None else {*cores}
         allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
         if self.cores is not None and not (self.cores and self.cores <= allowed):
@@ -63,6 +67,10 @@ class OwnThread:
         """On the loop's thread, before its first pass."""
         if self.cores is not None:
             os.sched_setaffinity(0, self.cores)
+        if self.place >= 0:
+            from kvproto.io.kernels.current_device import keep_device  # other protocols' loops need no torch
+
+            keep_device(self.place)
 
     def end(self) -> None:
         """The loop has stopped."""

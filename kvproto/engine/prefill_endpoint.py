@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Container
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from kvproto.io.clock import Clock, MonotonicClock
 from kvproto.io.control.control import LOOPBACK, Peer
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.kernels.current_device import keep_device, use_device
 from kvproto.io.kernels.digesting import Cell, Place
 from kvproto.io.transports.base import PeerId, Transport
 from kvproto.layout.sharding import Layout
@@ -85,11 +87,11 @@ class PrefillEndpoint(Endpoint):
             settings=settings,
         )
         control = make_control(bind, keys, insecure=insecure)
-        with closed_if_it_fails(control):
+        with closed_if_it_fails(control), use_device(pool.place):
             super().__init__(rank, pool, control, clock or MonotonicClock())
             kernels = self._kernels(kernels, digests=digests)
             self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging)
-        self._wire_up = WireUp(transport, self._wired)
+        self._wire_up = WireUp(transport, self._wired, partial(keep_device, pool.place))
         self._loop.handlers |= {
             do.Connect: self._connect, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
             do.RefuseCall: self._refuse_call, do.TransmitAux: self._send_aux,

@@ -185,7 +185,7 @@ class Sender(Request):
         event, self._early_send_wait_event = self._early_send_wait_event, None
         if event is None and self.endpoint.pool.device.type == "cuda":
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record()
+            event.record(torch.cuda.current_stream(self.endpoint.pool.device))
         return event
 
     def get_transfer_metric(self) -> Any:

@@ -207,7 +207,7 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
         orders, after = self._get_connector_metadata().orders, None
         if orders and self.worker.endpoint.pool.device.type == "cuda":
             after = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            after.record()
+            after.record(torch.cuda.current_stream(self.worker.endpoint.pool.device))
         self.worker.after(orders, after)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from math import gcd
 from typing import Any
 
@@ -29,13 +28,10 @@ import torch
 import triton
 import triton.language as tl
 
+from kvproto.io.kernels.compiled import compile_kernel
 from kvproto.io.kernels.crossing import Crossing
 from kvproto.io.kernels.pool import need
 from kvproto.io.kernels.tile import aimed
-
-#: compiled forms that are kept
-FORMS = 256
-INTERPRETED = not isinstance(aimed, triton.runtime.JITFunction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +105,8 @@ class PagesAcross:
             theirs.page_size, self._groups, unit, self._pieces, self._rows, min(align, 8), align,
         )  # fmt: skip
         self._strides = theirs.page, theirs.token, theirs.head * heads
-        self._launch = _launcher(constants, tuning.warps)
+        place = -1 if device.index is None else device.index
+        self._launch = compile_kernel(place, across, len(RUN_TIME), constants, tuning.warps)
 
     def bind(self, ours: int, theirs: int, first: int, tokens: int) -> Callable[[int], None]:
         """The copy of these tokens, to be queued on the raw stream that is given to it. `ours` is the address of the
@@ -124,18 +121,4 @@ class PagesAcross:
             self._table.data_ptr(), ours, theirs, first, tokens, first // self._page, tiles, total, programs,
             *self._strides,
         )  # fmt: skip
-        return lambda stream: self._launch(programs, stream, *arguments)
-
-
-@lru_cache(maxsize=FORMS)
-def _launcher(constants: tuple[int, ...], warps: int) -> Callable[..., None]:
-    """The kernel compiled for these constants, launched without Triton's look at each argument."""
-    if INTERPRETED:
-        return lambda programs, _, *arguments: across[(programs,)](*arguments, *constants, num_warps=warps)
-    kernel = across.warmup(*[0] * len(RUN_TIME), *constants, grid=(1,), num_warps=warps)
-    run, function, packed = kernel.run, kernel.function, kernel.packed_metadata
-
-    def launch(programs: int, stream: int, *arguments: int) -> None:
-        run(programs, 1, 1, stream, function, packed, None, None, None, *arguments, *constants)
-
-    return launch
+        return lambda stream: self._launch(programs, 1, 1, stream, *arguments)

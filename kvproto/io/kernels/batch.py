@@ -2,9 +2,6 @@
 
 The compiled kernel depends on the cut and on how the staged parts are aligned. Parts at multiples of 16 bytes, as
 grants give them, move in words of 16 bytes; anything else moves in the widest words that fit it.
-
-A launch takes a dozen integers and hands them to the compiled kernel by itself. Triton's own launch path would look
-at each argument again to find the kernel it found last time, which costs more than everything else in a call.
 """
 
 from __future__ import annotations
@@ -12,26 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
-from threading import Lock
-from typing import Any
 
 import torch
-import triton
 
 from kvproto.io.kernels.cells import move_cells
+from kvproto.io.kernels.compiled import Launcher, compile_kernel
 from kvproto.io.kernels.pool import Pool, Side, Slice
 from kvproto.io.kernels.tile import MAX_PARTS, move
 
-INTERPRETED = not isinstance(move, triton.runtime.JITFunction)
 RUN_TIME_ARGUMENTS, CELL_ARGUMENTS = 7 + MAX_PARTS, 2 + 4 * MAX_PARTS
 MAX_ROWS = 1024
 """Units in a program; so many only where units are of a few bytes."""
 MAX_UNITS = 2**31 - 2**16
 """Units of one layer in one call, and tokens of a table, that 32-bit counting bears."""
-
-
-COMPILING = Lock()
-"""Triton shares a compiled kernel, which is half loaded while another thread loads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +79,8 @@ class Batch:
     """Up to eight parts of a cut: constants, the table of addresses, and the compiled kernels, by alignment."""
 
     def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: KernelTuning, *, digests: bool) -> None:
-        self.parts, self._layers, self._warps = len(slices), max(part.layers for part in slices), tuning.warps
+        self.parts, self._layers = len(slices), max(part.layers for part in slices)
+        self._place, self._warps = pool.place, tuning.warps
         dense = not digests and all(grain.head == grain.row for grain in pool.grains)
         group = gcd(*(part.heads for part in slices)) if dense else 1
         groups = [part.heads // group for part in slices]
@@ -129,7 +120,8 @@ class Batch:
         found = self._launchers.get(low_bits)
         if found is None:
             constants = *self._constants, *self._aligned(low_bits)
-            found = self._launchers.setdefault(low_bits, _launcher(move, RUN_TIME_ARGUMENTS, constants, self._warps))
+            made = compile_kernel(self._place, move, RUN_TIME_ARGUMENTS, constants, self._warps)
+            found = self._launchers.setdefault(low_bits, made)
         return found
 
     def _aligned(self, low_bits: int) -> tuple[int, int]:
@@ -140,7 +132,7 @@ class Batch:
         """Make what `join` needs, where it can be of use."""
         if self._most > 1 and self._cells is None:
             constants = self._most, *self._constants, *self._aligned(0)
-            self._cells = _launcher(move_cells, CELL_ARGUMENTS, constants, self._warps)
+            self._cells = compile_kernel(self._place, move_cells, CELL_ARGUMENTS, constants, self._warps)
 
     def join(self, copies: Sequence[Copy]) -> list[Callable[[int], None]] | None:
         """These copies, all of this batch, in as few launches as can be; None: nothing was made ready for that."""
@@ -174,10 +166,6 @@ class Batch:
         return Copy(self, self.launcher(bits & 15), not bits & 15, programs * self.parts // together, arguments)
 
 
-Launcher = Callable[..., None]
-"""Takes the grid's three sizes, the raw stream and the kernel's run-time arguments, one after the other."""
-
-
 def _addresses(pool: Pool, slices: Sequence[Slice], layers: int) -> list[int]:
     """The pool's address of each (part, K or V, layer), its first head included; 0 where a part has fewer layers."""
     return [
@@ -186,17 +174,3 @@ def _addresses(pool: Pool, slices: Sequence[Slice], layers: int) -> list[int]:
         for tensors, grain in zip(pool.kinds, pool.grains, strict=True)
         for layer in range(layers)
     ]
-
-
-def _launcher(function: Any, arguments: int, constants: tuple[Any, ...], warps: int) -> Launcher:
-    """The kernel compiled for these constants, launched without Triton's look at each argument."""
-    if INTERPRETED:
-        return lambda x, y, z, _, *given: function[x, y, z](*given, *constants, num_warps=warps)
-    with COMPILING:
-        kernel = function.warmup(*[0] * arguments, *constants, grid=(1, 1, 1), num_warps=warps)
-        run, compiled, packed = kernel.run, kernel.function, kernel.packed_metadata
-
-    def launch(x: int, y: int, z: int, stream: int, *given: int) -> None:
-        run(x, y, z, stream, compiled, packed, None, None, None, *given, *constants)
-
-    return launch

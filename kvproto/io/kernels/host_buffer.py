@@ -10,13 +10,15 @@ from typing import Any
 
 import torch
 
+from kvproto.io.kernels.current_device import current_device, use_device
 from kvproto.io.transports.host_memory import SharedMemory, Twin
 
 
 class HostBuffer:
     """`nbytes` of zeros, `bytes` (uint8); they are shared and page-locked as long as this object lives.
 
-    `twin`: as many bytes on a device, which have what is here before a transport reads it, and live as long.
+    They are locked for the device that is current now. `twin`: as many bytes on a device, which have what is here
+    before a transport reads it, and live as long.
     Raises OSError where there is no such memory, and torch's error if it cannot be locked.
     """
 
@@ -25,13 +27,14 @@ class HostBuffer:
         self.bytes = torch.frombuffer(self._memory.view, dtype=torch.uint8)
         if page_locked:
             torch.cuda.check_error(_driver().cudaHostRegister(self.bytes.data_ptr(), nbytes, 0))
-            self._locked = True
+            self._locked, self._place = True, current_device()
         if twin is not None:
             self._memory.twin = Twin(twin.get_device(), twin.data_ptr())
 
     def __del__(self) -> None:
         if getattr(self, "_locked", False):
-            _driver().cudaHostUnregister(self.bytes.data_ptr())
+            with use_device(self._place):  # the collector may call this on any thread
+                _driver().cudaHostUnregister(self.bytes.data_ptr())
 
 
 def _driver() -> Any:

@@ -11,6 +11,7 @@ pool's heads with their cut, and on a CPU where in its pages a run of tokens lie
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import gcd
@@ -33,7 +34,8 @@ class TorchKernels(Kernels):
     """The reference implementation; see `Kernels`."""
 
     def __init__(self) -> None:
-        self._events = Events()
+        #: by device
+        self._events: defaultdict[int, Events] = defaultdict(Events)
 
     def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
         del digests  # made or not, it is the same code
@@ -80,7 +82,9 @@ class TorchKernels(Kernels):
                         rows = staged.to(digest.device).view(torch.uint8)
                         digest[0, at : at + part.heads] += digest_rows(rows, first, layer // part.layers)
                 entry += part.layers * part.heads
-            return Done() if pool.device.type != "cuda" else self._events.ticket(torch.cuda.current_stream())
+            if pool.device.type != "cuda":
+                return Done()
+            return self._events[pool.place].ticket(torch.cuda.current_stream(pool.device))  # the work is queued there
 
 
 def _places(pool: Pool, table: torch.Tensor, first: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,8 +9,8 @@ With TRITON_INTERPRET=1, set before Triton is imported, the same code runs on CP
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -30,8 +30,10 @@ from kvproto.io.kernels.base import (
     check_call,
     need,
 )
-from kvproto.io.kernels.batch import BEST, INTERPRETED, MAX_UNITS, Batch, Copy, KernelTuning
+from kvproto.io.kernels.batch import BEST, MAX_UNITS, Batch, Copy, KernelTuning
+from kvproto.io.kernels.compiled import INTERPRETED
 from kvproto.io.kernels.crossing import Crossing, PagesCopy
+from kvproto.io.kernels.current_device import use_device
 from kvproto.io.kernels.tile import MAX_PARTS
 from kvproto.layout.plan import Share
 
@@ -67,13 +69,9 @@ class DeviceLaunch:
 ALONE = "alone"
 """Marks what was prepared of a single share, for scatters of some of them."""
 
-SAME: AbstractContextManager[object] = nullcontext()
-#: the current device's index, a fifth of the time of `torch.cuda.current_device`
-_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)  # noqa: SLF001
-
 
 class TritonKernels:
-    """Gather and scatter on one CUDA device; see `Kernels`.
+    """Gather and scatter on CUDA devices, each pool on its own, whichever is the caller's current one; see `Kernels`.
 
     What two threads make of one cut at a time is made twice, and the first stays: its table may be in use by then.
     """
@@ -82,20 +80,21 @@ class TritonKernels:
         power = tuning.tile & (tuning.tile - 1) == 0
         need(power and tuning.tile >= 16, f"a tile is a power of two of bytes, 16 or more, not {tuning.tile}")
         self._tuning, self._across = tuning, across
-        self._events = Events()
-        self._streams: dict[int, Any] = {}
+        #: by device
+        self._events: defaultdict[int, Events] = defaultdict(Events)
+        #: by device and the stream's handle: every device has a stream 0
+        self._streams: dict[tuple[int, int], Any] = {}
 
     def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
         alone = [(share,) for share in shares] if side == "scatter" and len(shares) > 1 else []
-        with nullcontext() if INTERPRETED else torch.cuda.device(pool.place):
-            for some in (tuple(shares), *alone):
-                cut = pool.cut(side, some)
-                found = cut.plans.get((self, digests)) or self._make(pool, side, cut, digests=digests)
-                for batch in found:
-                    batch.launcher(0)
-                    batch.prepare_cells()
-                if some in alone:
-                    cut.plans[self, digests, ALONE] = found
+        for some in (tuple(shares), *alone):
+            cut = pool.cut(side, some)
+            found = cut.plans.get((self, digests)) or self._make(pool, side, cut, digests=digests)
+            for batch in found:
+                batch.launcher(0)
+                batch.prepare_cells()
+            if some in alone:
+                cut.plans[self, digests, ALONE] = found
 
     def gather(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
@@ -118,8 +117,7 @@ class TritonKernels:
         return self._move("scatter", pool, table, first, tokens, shares, buffers, stream, after, digest)
 
     def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
-        with self._at(pool.place):
-            copies = [PagesAcross(each, pool.device, self._across) for each in crossings]
+        copies = [PagesAcross(each, pool.device, self._across) for each in crossings]
         return DeviceCopy(partial(DeviceLaunch, self, pool.place), copies)
 
     def _make(self, pool: Pool, side: Side, cut: SliceCopy, *, digests: bool) -> list[Batch]:
@@ -165,18 +163,17 @@ class TritonKernels:
     ) -> Launch:  # fmt: skip
         cut = pool.cut(side, shares)
         check_call(pool, cut, table, first, tokens, buffers, digest)
-        with self._at(pool.place):
-            batches = self._batches(pool, side, shares, cut, digests=digest is not None)
-            pages, staged = table.data_ptr(), [buffer.data_ptr() for buffer in buffers]
-            digests, copies, at = 0 if digest is None else digest.data_ptr(), list[Copy](), 0
-            for batch in batches:
-                if tokens > batch.max_tokens or first + tokens > MAX_UNITS:
-                    last = first + tokens - 1
-                    raise KernelError(f"tokens {first}..{last} are too many for one call: use a smaller grid")
-                ours = staged[at : at + batch.parts]
-                copies.append(batch.bind(pages, first, tokens, ours, digests, cut.entries))
-                at += batch.parts
-                digests += 8 * batch.entries if digests else 0
+        batches = self._batches(pool, side, shares, cut, digests=digest is not None)
+        pages, staged = table.data_ptr(), [buffer.data_ptr() for buffer in buffers]
+        digests, copies, at = 0 if digest is None else digest.data_ptr(), list[Copy](), 0
+        for batch in batches:
+            if tokens > batch.max_tokens or first + tokens > MAX_UNITS:
+                last = first + tokens - 1
+                raise KernelError(f"tokens {first}..{last} are too many for one call: use a smaller grid")
+            ours = staged[at : at + batch.parts]
+            copies.append(batch.bind(pages, first, tokens, ours, digests, cut.entries))
+            at += batch.parts
+            digests += 8 * batch.entries if digests else 0
         return DeviceLaunch(self, pool.place, copies, (table, buffers, digest))
 
     def join(self, launches: Sequence[Launch]) -> Launch | None:
@@ -193,7 +190,7 @@ class TritonKernels:
             for copy in copies:
                 copy(0)
             return Done()
-        with self._at(place):
+        with use_device(place):
             if stream is None:
                 stream = self._current(place)
             if after is not None:
@@ -201,22 +198,15 @@ class TritonKernels:
             try:
                 for copy in copies:
                     copy(stream.cuda_stream)
-                return self._events.ticket(stream)
+                return self._events[place].ticket(stream)
             except Exception:
                 stream.synchronize()  # to the caller nothing was launched, and a copy before this one may be under way
                 raise
 
-    @staticmethod
-    def _at(place: int) -> AbstractContextManager[object]:
-        """Make that device the current one, if it is not."""
-        if INTERPRETED or _device() == place:
-            return SAME
-        return torch.cuda.device(place)
-
     def _current(self, device: int) -> Any:
         """The caller's stream. Asking torch for it by name is slow; asking for its handle is not."""
         handle = torch._C._cuda_getCurrentRawStream(device)  # noqa: SLF001 (what Triton itself asks)
-        found = self._streams.get(handle)
+        found = self._streams.get((device, handle))
         if found is None:
-            found = self._streams[handle] = torch.cuda.current_stream(device)
+            found = self._streams[device, handle] = torch.cuda.current_stream(device)
         return found
