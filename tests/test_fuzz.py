@@ -49,7 +49,7 @@ def test_what_nobody_documents_is_found_and_found_again() -> None:
 
 
 def test_the_command_counts_inputs_and_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fuzz", "control", "address", "--inputs", "50", "--json"]) == 0
+    assert main(["fuzz", "control", "address of", "--inputs", "50", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [each["decoder"] for each in told] == ["control frame", "address of a rank"]
     assert all(each["inputs"] == 50 == each["taken"] + each["documented"] for each in told)

@@ -11,12 +11,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.nixl_library import CONNECTION, field, metadata
 
 from kvproto.io.transports.base import BackendUnavailable, BadEndpoint
 from kvproto.io.transports.endpoint import InstanceDescription, decode, encode
 from kvproto.io.transports.mooncake import _address
-from kvproto.io.transports.nixl_metadata import MAX_ADDRESS, MAX_SECTIONS, FormError, check, read, readable
+from kvproto.io.transports.nixl_metadata import MAX_ADDRESS, MAX_SECTIONS, check, read, readable
+from kvproto.io.transports.ucx_address import FormError, checksum
+from kvproto.torture.nixl_samples import KEY, connection, field, metadata
 
 NUMBER = struct.Struct("<Q").pack
 
@@ -37,10 +38,12 @@ def test_this_release_of_nixl_writes_what_is_read_here(transport: Any) -> None:
     memory = torch.zeros(8192, dtype=torch.uint8)
     regions = [transport.register(memory.data_ptr() + at, size) for at, size in ((0, 4096), (5000, 3))]
     told = decode(transport.endpoint(), "nixl")
-    agent, rows = read(told.blob, 4)
-    assert transport._form and agent == transport.instance
-    assert sorted(rows) == [(memory.data_ptr(), 4096, 0), (memory.data_ptr() + 5000, 3, 0)]
-    check(told.blob, told.instance, told.regions)
+    said = read(told.blob, 4)
+    assert transport.checks_metadata and said.agent == transport.instance
+    assert sorted(said.regions) == [("DRAM", memory.data_ptr(), 4096, 0), ("DRAM", memory.data_ptr() + 5000, 3, 0)]
+    assert {checksum(b"self"), checksum(b"tcp")} < {entry.name for entry in said.addresses[0].entries}
+    with pytest.raises(FormError, match="own worker"):  # all else of it is as it has to be
+        check(told.blob, told.instance, told.regions, told.blob)
     for region in regions:
         transport.deregister(region)
 
@@ -77,10 +80,10 @@ def test_no_metadata_is_more_than_no_metadata(data: st.DataObject) -> None:
         at = data.draw(st.integers(0, len(whole) - 1))
         whole[at : at + data.draw(st.integers(0, 8))] = data.draw(st.binary(max_size=8))
     try:
-        agent, rows = read(bytes(whole), 4)
+        said = read(bytes(whole), 4)
     except FormError:
         return
-    assert len(agent) <= 128 and len(rows) <= 4 and readable(bytes(whole))
+    assert len(said.agent) <= 128 and len(said.regions) == len(said.keys) <= 4 and readable(bytes(whole))
 
 
 @given(at=st.integers(0, 2000), bit=st.integers(0, 7))
@@ -106,7 +109,7 @@ def test_what_is_no_host_and_port_never_reaches_mooncake(blob: bytes) -> None:
 
 def test_a_part_of_it_is_none() -> None:
     whole = metadata()
-    assert read(whole, 1) == ("me", [(4096, 64, 0)])
+    assert read(whole, 1)[::2] == ("me", (("DRAM", 4096, 64, 0),))
     for end in range(len(whole)):
         with pytest.raises(FormError):
             read(whole[:end], 1)
@@ -115,7 +118,7 @@ def test_a_part_of_it_is_none() -> None:
 @pytest.mark.parametrize(
     "before",
     [
-        field(b"Agent", b"me"), field(b"Conns", NUMBER(1)), field(b"t", b"UCX"), field(b"c", CONNECTION),
+        field(b"Agent", b"me"), field(b"Conns", NUMBER(1)), field(b"t", b"UCX"), field(b"c", connection()),
         field(b"", b"MemSection"), field(b"nixlSecElms", NUMBER(1)), field(b"bknd", b"UCX"),
         field(b"nixlDList", b"nixlSDList"), field(b"t", bytes(4)), field(b"n", NUMBER(1)),
     ],
@@ -131,18 +134,22 @@ def test_a_field_of_another_name_is_none(before: bytes) -> None:
 
 @pytest.mark.parametrize("word", [b"MemSection", b"nixlSDList"])
 def test_a_section_is_of_memory_and_a_list(word: bytes) -> None:
-    with pytest.raises(FormError, match=r"no memory section|no list"):
+    with pytest.raises(FormError, match=f"in the place of {word.decode()}"):
         read(metadata().replace(word, word[:-1] + b"?"), 1)
 
 
 def test_lengths_and_numbers_are_bounded() -> None:
-    long = field(b"c", bytes(MAX_ADDRESS))
-    assert readable(metadata().replace(field(b"c", CONNECTION), long))
-    assert not readable(metadata().replace(field(b"c", CONNECTION), field(b"c", bytes(MAX_ADDRESS + 1))))
+    with pytest.raises(FormError, match="begins with 00"):
+        read(metadata(address=bytes(MAX_ADDRESS)), 1)
+    with pytest.raises(FormError, match=f"{MAX_ADDRESS + 1} bytes"):
+        read(metadata(address=bytes(MAX_ADDRESS + 1)), 1)
     assert readable(metadata(b"a" * 128)) and not readable(metadata(b"a" * 129))
-    row = field(b"", struct.pack("<QQQ", 4096, 64, 0) + bytes(11))
-    for size, fits in ((23, False), (24, True), (4096, True), (4097, False)):
-        assert readable(metadata().replace(row, field(b"", bytes(size)))) is fits
+    begin, distance = struct.pack("<QQQ", 4096, 64, 0), bytes(3)
+    row = field(b"", begin + KEY)
+    most = 4096 - len(begin + KEY)
+    for key, fits in ((b"", False), (KEY[:-1] + b"\x01" + distance * (most // 3), True), (KEY + bytes(4096), False)):
+        assert readable(metadata().replace(row, field(b"", begin + key))) is fits
+    assert not readable(metadata().replace(row, field(b"", begin[:-1])))
     kind = field(b"t", bytes(4))
     assert not readable(metadata().replace(kind, field(b"t", bytes(5))))
     for name in (b"Conns", b"nixlSecElms", b"n"):
@@ -164,6 +171,8 @@ def test_there_may_be_as_many_sections_as_are_counted_up_to_a_bound() -> None:
             made = counted + section * count + whole[end:]
             assert readable(made) is (count <= MAX_SECTIONS), (name, count)
             assert not readable(counted + section * (count + 1) + whole[end:])
-    assert len(read(metadata(rows=((4096, 64, 0), (8192, 1, 3))), 2)[1]) == 2
+    two = metadata(rows=((4096, 64, 0),), devices=((8192, 1, 3),))
+    assert read(two, 1).regions == (("DRAM", 4096, 64, 0), ("VRAM", 8192, 1, 3))
+    assert not readable(two.replace(field(b"t", NUMBER(1)[:4]), field(b"t", NUMBER(2)[:4])))
     with pytest.raises(FormError, match="up to 1"):
         read(metadata(rows=((4096, 64, 0), (8192, 1, 3))), 1)

@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from support.nixl_library import Agent, Library, metadata
+from support.nixl_library import Agent, Library
 
 pytest.register_assert_rewrite("kvproto.testing.transport_contract")
 
@@ -44,6 +44,7 @@ from kvproto.io.transports.nixl_stripes import StripedWrite
 from kvproto.io.transports.regions import bulk
 from kvproto.testing.transport_contract import Ends, TransportContract
 from kvproto.testing.transport_ends import LocalPeer, Rank, wait
+from kvproto.torture.nixl_samples import metadata
 
 SIZE = 4096
 KINDS = {

@@ -11,7 +11,6 @@ Nothing is random but the seed, and each input has its number: what is found is 
 from __future__ import annotations
 
 import random
-import struct
 import time
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
@@ -22,7 +21,7 @@ import msgspec
 from kvproto.fsm.codec import WireError
 from kvproto.io.control.keys import beyond_loopback, split_key
 from kvproto.io.transports import endpoint as endpoints
-from kvproto.io.transports import nixl_metadata
+from kvproto.io.transports import nixl_metadata, ucx_address
 from kvproto.io.transports.base import BadEndpoint
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
@@ -32,6 +31,7 @@ from kvproto.protocol.notification import make_tag, read_tag
 from kvproto.protocol.states import Cause
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
+from kvproto.torture.nixl_samples import KEY, connection, metadata
 from kvproto.trace import TraceError, lines, log_of, parse
 
 #: findings of one decoder that are told
@@ -147,7 +147,10 @@ def decoders() -> Iterator[Decoder]:
     said = description()
     yield Decoder("transport endpoint", _endpoint, (BadEndpoint,), (said,))
     yield Decoder("transport endpoint, its sum made anew", _endpoint, (BadEndpoint,), (said,), _summed)
-    yield Decoder("NIXL metadata", _metadata, (nixl_metadata.FormError,), (metadata(), metadata(regions=3)))
+    more = metadata(rows=((0, 64, 0), (4096, 64, 0)), devices=((8192, 64, 1),))
+    yield Decoder("NIXL metadata", _metadata, (ucx_address.FormError,), (metadata(), more))
+    yield Decoder("UCX worker address", ucx_address.read_address, (ucx_address.FormError,), (connection(),))
+    yield Decoder("UCX key", ucx_address.read_key, (ucx_address.FormError,), (KEY, KEY + b"\x01\x02\x03\xff"))
     places = b"tcp://127.0.0.1:4000", b"tcp://10.0.0.1:4000#" + b"ab" * 32, b"ipc:///tmp/x", b"tcp://[::1]:1"
     yield Decoder("address of a rank", _address, (ValueError,), places)
     yield Decoder("recorded trace", _trace, (TraceError,), tuple(traces()))
@@ -172,22 +175,6 @@ def description() -> bytes:
     """What a transport says of itself."""
     table = tuple(endpoints.RegionEntry(at, 4096 * (at + 1), 4096, "DRAM", 0) for at in range(3))
     return endpoints.encode(endpoints.InstanceDescription("nixl", endpoints.VERSION, "me", 1, table, metadata()))
-
-
-def metadata(regions: int = 1) -> bytes:
-    """In the form of NIXL's."""
-
-    def field(name: bytes, data: bytes) -> bytes:
-        return name + struct.pack("<Q", len(data)) + data + b"|"
-
-    def number(value: int) -> bytes:
-        return struct.pack("<Q", value)
-
-    said = nixl_metadata.MAGIC + field(b"Agent", b"me") + field(b"Conns", number(1)) + field(b"t", b"UCX")
-    said += field(b"c", bytes(range(40))) + field(b"", b"MemSection") + field(b"nixlSecElms", number(1))
-    said += field(b"bknd", b"UCX") + field(b"nixlDList", b"nixlSDList") + field(b"t", bytes(4))
-    said += field(b"n", number(regions))
-    return said + b"".join(field(b"", struct.pack("<QQQ", 4096 * at, 64, 0) + bytes(11)) for at in range(regions))
 
 
 def traces() -> Iterator[bytes]:

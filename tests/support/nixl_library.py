@@ -9,36 +9,19 @@ answer that it is through, and whoever releases one in flight has made a mistake
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from kvproto.torture.nixl_samples import Row, metadata
+
 ERRORS = (
     "nixlRemoteDisconnectError", "nixlCancelledError", "nixlBackendError", "nixlUnknownError", "nixlNotFoundError",
     "nixlNotAllowedError", "nixlInvalidParamError", "nixlMismatchError", "nixlNotPostedError", "nixlRepostActiveError",
     "nixlNotSupportedError",
 )  # fmt: skip
-#: a worker address, shortened
-CONNECTION = bytes(range(40))
-Row = tuple[int, int, int]
-
-
-def field(name: bytes, data: bytes) -> bytes:
-    """A field of the metadata."""
-    return name + struct.pack("<Q", len(data)) + data + b"|"
-
-
-def metadata(agent: bytes = b"me", rows: tuple[Row, ...] = ((4096, 64, 0),)) -> bytes:
-    """In NIXL's form."""
-    number = struct.Struct("<Q").pack
-    said = b"nixlSerDes|" + field(b"Agent", agent) + field(b"Conns", number(1)) + field(b"t", b"UCX")
-    said += field(b"c", CONNECTION) + field(b"", b"MemSection") + field(b"nixlSecElms", number(1))
-    said += field(b"bknd", b"UCX") + field(b"nixlDList", b"nixlSDList") + field(b"t", bytes(4))
-    said += field(b"n", number(len(rows)))
-    return said + b"".join(field(b"", struct.pack("<QQQ", *row) + bytes(11)) for row in rows)
 
 
 class Library:
@@ -54,7 +37,7 @@ class Library:
         self.forgets = False
         self.mems = ["DRAM_SEG", "VRAM_SEG"]
         #: how the metadata of an agent is written
-        self.form: Callable[[bytes, tuple[Row, ...]], bytes] = metadata
+        self.form: Callable[[bytes, tuple[Row, ...], tuple[Row, ...]], bytes] = metadata
         #: calls that change something, in their order
         self.calls: list[tuple[Any, ...]] = []
         self.errors = {name: type(name, (Exception,), {}) for name in ERRORS}
@@ -116,6 +99,7 @@ class Agent:
     def __init__(self, library: Library, name: str) -> None:
         self.library, self.name, self.agent = library, name, self
         self.regions: list[Row] = []
+        self.devices: set[Row] = set()
         #: by peer: its regions, with those that it had before
         self.known: dict[str, list[Row]] = {}
         self.transfers: dict[int, Transfer] = {}
@@ -147,14 +131,18 @@ class Agent:
         self._ask("register_memory", self.name, rows, kind)
         ((addr, nbytes, dev, _),) = rows
         self.regions.append((addr, nbytes, dev))
+        if kind == "VRAM":
+            self.devices.add((addr, nbytes, dev))
         return addr, nbytes, dev
 
     def deregister_memory(self, reg: Any) -> None:
         self._ask("deregister_memory", self.name, reg)
         self.regions.remove(reg)
+        self.devices.discard(reg)
 
     def get_agent_metadata(self) -> bytes:
-        return self.library.form(self.name.encode(), tuple(self.regions))
+        hosts = tuple(row for row in self.regions if row not in self.devices)
+        return self.library.form(self.name.encode(), hosts, tuple(self.devices))
 
     def add_remote_agent(self, blob: bytes) -> bytes:
         self._ask("add_remote_agent", self.name)

@@ -28,6 +28,7 @@ it is read here (`nixl_metadata`), for a few wrong bytes of it end the process.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 import uuid
 from collections.abc import Mapping
@@ -56,11 +57,13 @@ from .device_maps import DeviceMaps, share
 from .endpoint import InstanceDescription
 from .links import InFlightWrite, TransportLink
 from .nixl_load import load
-from .nixl_metadata import FormError, check, readable
+from .nixl_metadata import check, readable
 from .nixl_stripes import StripedWrite
 from .regions import Request
+from .ucx_address import FormError
 from .write_records import WriteRecords
 
+_LOG = logging.getLogger("kvproto.security")
 MAX_TAG = 8192  # one eager fragment
 MAX_DESCS = 1 << 20
 MAX_INFLIGHT_DESCS = 1 << 17  # posting one takes some 3 us: half a second in which the loop does nothing else
@@ -132,8 +135,13 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         self._mems = {"DRAM": self._nixl.DRAM_SEG, "VRAM": self._nixl.VRAM_SEG}
         self._regs: dict[int, Any] = {}
         self._maps = DeviceMaps() if maps else None
-        #: what peers say of themselves can be checked: this NIXL writes it in the form that is known here
-        self._form = readable(self._blob())
+        #: whether a peer's metadata is parsed here before NIXL loads it: this NIXL writes it in the form that is known
+        self.checks_metadata = readable(self._blob())
+        if not self.checks_metadata:
+            _LOG.warning(
+                "this release of NIXL, or its UCX_ settings, write metadata in a form that cannot be checked: a peer's "
+                "metadata reaches NIXL unread, and can end this process (docs/security.md)"
+            )
 
     # -- regions
 
@@ -160,9 +168,9 @@ class NixlTransport(WriteRecords[_NixlWrite]):
     # -- peers
 
     def _link(self, new: InstanceDescription) -> None:
-        if self._form:
+        if self.checks_metadata:
             try:
-                check(new.blob, new.instance, new.regions)
+                check(new.blob, new.instance, new.regions, self._blob())
             except FormError as error:
                 raise BadEndpoint(f"the metadata of {new.instance} is not NIXL's: {error}") from error
         try:
