@@ -38,6 +38,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
+@pytest.fixture(params=["first GPU", "another GPU"])
+def gpu(request: pytest.FixtureRequest) -> str:
+    """The name of a GPU: of the thread's current one, and of one that is not."""
+    import torch  # most tests need none
+
+    at = torch.cuda.device_count() - 1 if request.param == "another GPU" else 0
+    if request.param == "another GPU" and at < 1:
+        pytest.skip(f"this needs two GPUs, torch sees {at + 1}")
+    return f"cuda:{at}"
+
+
 @pytest.fixture
 def opened() -> Iterator[Callable[..., Control]]:
     """Make Controls that are closed at the end."""

@@ -197,7 +197,7 @@ def untouched_around(whole: torch.Tensor, nbytes: int, shift: int = 0) -> bool:
 
 def synchronize(device: str) -> Callable[[], object]:
     """What waits for the device; nothing to wait for on a CPU."""
-    return torch.cuda.synchronize if device != "cpu" else object
+    return (lambda: torch.cuda.synchronize(device)) if device != "cpu" else object
 
 
 def unlike(layout: Layout, shares: Callable[[int], Sequence[Share]], *, ours: bool) -> list[int]:

@@ -28,9 +28,9 @@ def region(buffer: HostBuffer) -> MemoryRegion:
     return MemoryRegion(0, buffer.bytes.data_ptr(), NBYTES, "DRAM", 0)
 
 
-def test_it_is_begun_and_seen_to_its_end_on_threads_without_a_context() -> None:
-    twin = torch.arange(NBYTES, device="cuda", dtype=torch.int64).to(torch.uint8)
-    torch.cuda.synchronize()
+def test_it_is_begun_and_seen_to_its_end_on_threads_without_a_context(gpu: str) -> None:
+    twin = torch.arange(NBYTES, device=gpu, dtype=torch.int64).to(torch.uint8)
+    torch.cuda.synchronize(gpu)
     near, far = HostBuffer(NBYTES, page_locked=True, twin=twin), HostBuffer(NBYTES, page_locked=True)
     engine = CopyEngine()
     engine.attach(region(near))
@@ -60,10 +60,10 @@ def test_it_is_begun_and_seen_to_its_end_on_threads_without_a_context() -> None:
 
 @pytest.mark.parametrize("maps", [True, False], ids=["mapped", "brought"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_a_transport_writes_is_what_the_device_has(maps: bool, workers: int) -> None:
+def test_what_a_transport_writes_is_what_the_device_has(maps: bool, workers: int, gpu: str) -> None:
     pytest.importorskip("nixl._api")
-    twin = torch.randint(0, 256, (NBYTES,), device="cuda", dtype=torch.uint8)
-    torch.cuda.synchronize()
+    twin = torch.randint(0, 256, (NBYTES,), device=gpu, dtype=torch.uint8)
+    torch.cuda.synchronize(gpu)
     near, far = HostBuffer(NBYTES, page_locked=True, twin=twin), HostBuffer(NBYTES, page_locked=True)
     writer, reader = NixlTransport(workers=workers), NixlTransport(maps=maps)  # who does not share is not mapped
     source, expected = writer.register(near.bytes.data_ptr(), NBYTES), np.zeros(NBYTES, np.uint8)

@@ -36,7 +36,9 @@ GROUPS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"tp": 1}, {"tp": 2}), ({"tp": 2}, {"tp": 1}), ({"tp": 2}, {"tp": 2}), ({"tp": 2, "size": 8}, {"tp": 4}),
     ({"stages": (2, 1)}, {"stages": (1, 2)}),
 ]  # fmt: skip
-CASES = [(*pair, *GROUPS[at % len(GROUPS)]) for at, pair in enumerate(PAIRS)]
+#: source, target, both groups, and whether the loops have threads of their own
+CASES = [(*pair, *GROUPS[at % len(GROUPS)], at % 2 > 0) for at, pair in enumerate(PAIRS)]
+NAMES = "source", "target", "ours", "theirs", "start"
 RING = Settings(ring_bytes=1 << 20)
 
 
@@ -48,7 +50,8 @@ class DeviceFabric(Fabric):
         copy = ctypes.CDLL("libcuda.so.1").cuMemcpy
         copy.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t)
         assert copy(target, source, length) == 0
-        torch.cuda.synchronize()
+        for place in range(torch.cuda.device_count()):
+            torch.cuda.synchronize(place)
         del cargo.pieces[piece]
 
 
@@ -61,27 +64,29 @@ class DeviceTransport(MemoryTransport):
         self._table = RegionTable(self.caps.kinds)
 
 
-@pytest.mark.parametrize(("source", "target", "ours", "theirs"), CASES, ids=str)
-def test_staged_through_the_host(source: Form, target: Form, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    made = Groups(Cut(source, **ours), Cut(target, **theirs), settings=RING, device="cuda", staging="pinned")
-    with made.connect() as groups:
+@pytest.mark.parametrize(NAMES, CASES, ids=str)
+def test_staged_through_the_host(
+    source: Form, target: Form, ours: dict[str, Any], theirs: dict[str, Any], start: bool, gpu: str
+) -> None:  # fmt: skip
+    made = Groups(Cut(source, **ours), Cut(target, **theirs), settings=RING, device=gpu, staging="pinned")
+    with made.connect(start=start) as groups:
         assert set(groups.prefills[0].routes().values()) == {
-            "the pool of the prefill rank is closed: memory reaches DRAM here, and the pool is on cuda:0"
+            f"the pool of the prefill rank is closed: memory reaches DRAM here, and the pool is on {gpu}"
         }
         assert all(outcome.ok for outcome in groups.move(29))
         assert groups.right == [True] * len(groups.decodes)
 
 
-@pytest.mark.parametrize(("source", "target", "ours", "theirs"), CASES, ids=str)
+@pytest.mark.parametrize(NAMES, CASES, ids=str)
 @pytest.mark.parametrize("pages", [False, True], ids=["staged or direct", "pages"])
 def test_between_device_addresses(
-    source: Form, target: Form, ours: dict[str, Any], theirs: dict[str, Any], pages: bool
+    source: Form, target: Form, ours: dict[str, Any], theirs: dict[str, Any], start: bool, pages: bool, gpu: str
 ) -> None:
     made = Groups(
-        Cut(source, **ours), Cut(target, **theirs), device="cuda",
+        Cut(source, **ours), Cut(target, **theirs), device=gpu,
         settings=replace(RING, route="pages" if pages else "cost"),
         fabric=DeviceFabric(auto=True), transport=DeviceTransport,
     )  # fmt: skip
-    with made.connect() as groups:
+    with made.connect(start=start) as groups:
         assert all(outcome.ok for outcome in groups.move(29, prefix=8))
         assert groups.right == [True] * len(groups.decodes)

@@ -73,8 +73,11 @@ class Groups:
             for rank, each in enumerate(sides[1])
         ]  # fmt: skip
 
-    def connect(self) -> Self:
-        """Every link is up; LinkError if one is refused."""
+    def connect(self, *, start: bool = False) -> Self:
+        """Every link is up, with `start` by loops on threads of their own; LinkError if one is refused."""
+        self._started = start
+        for each in (*self.prefills, *self.decodes) if start else ():
+            each.start()
         for decode in self.decodes:
             decode.connect(inside(self.prefills[0]).rank.layout, [each.address for each in self.prefills])
         self.pump(lambda: all(each.ready() for each in self.decodes))
@@ -84,7 +87,7 @@ class Groups:
         """Poll all until `done()`; AssertionError with what rooms wait for."""
         end = time.monotonic() + seconds
         while not done():
-            for each in (*self.prefills, *self.decodes):
+            for each in (*self.prefills, *self.decodes) if not self._started else ():
                 each.poll()
             assert time.monotonic() < end, [each.explain(ROOM) for each in (*self.prefills, *self.decodes)]
 
@@ -103,6 +106,7 @@ class Groups:
         if spoil is not None:
             spoil(self.ours[0])
         units, had = self.geometry.units(tokens, whole=True), self.geometry.units(prefix)
+        before = [memory_of(cache) for cache in self.theirs]
         for decode in self.decodes:
             decode.open(ROOM, units, pages[1], prefix=had)
         for prefill in self.prefills:
@@ -116,7 +120,6 @@ class Groups:
             outcomes.extend(outcome for each in self.decodes for outcome in each.finished())
             return len(outcomes) == len(self.decodes)
 
-        before = [memory_of(cache) for cache in self.theirs]
         self.pump(over)
         if beside is not None:
             beside(self.theirs[0])
