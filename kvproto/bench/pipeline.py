@@ -236,7 +236,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command_line("pipeline", __doc__)
     parser.add_argument("--pairs", default="1-1", metavar="LIST",
                         help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPES)} (w: over more GPUs, "
-                        "s: all on one; tiny: little KV, to see that it works; default 1-1)")  # fmt: skip
+                        "r: prefill on the second, s: all on one; tiny: little KV, to see that it works; "
+                        "default 1-1)")  # fmt: skip
     parser.add_argument(
         "--what",
         choices=("figures", "goals", "sweep", "pieces", "slice", "pinned"),

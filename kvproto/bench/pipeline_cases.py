@@ -90,6 +90,7 @@ SHAPES = {
     "4-2w": PipelineShape(4, 2, (0, 1, 2, 3), (2, 0)),
     "2-4w": PipelineShape(2, 4, (0, 1), (1, 2, 0, 3)),
     "4-1w": PipelineShape(4, 1, (0, 1, 2, 0), (3,)),
+    "1-1r": PipelineShape(1, 1, (1,), (0,)),
     "1-1s": PipelineShape(1, 1, (0,), (0,)),
     "1-2s": PipelineShape(1, 2, (0,), (0, 0)),
     "2-1s": PipelineShape(2, 1, (0, 0), (0,)),
