@@ -153,6 +153,11 @@ WRONG = [
     ("bench pipeline --pairs 9-9", "--pairs '9-9': there are"),
     ("bench kernels --mib 0", "--mib: '0' is not from 1"),
     ("bench pinned --repeats 0", "--repeats: '0' is not from 1"),
+    ("bench trace {}/absent.jsonl", "absent.jsonl"),
+    ("bench trace {}/bad.json", "bad.json: line 1: Object missing required field `timestamp`: mend or remove the line"),
+    ("bench trace {}/bad.json --prefill 2:x", "--prefill: 'x' is no whole number"),
+    ("bench trace {}/bad.json --decode 1:3", "tp must divide the heads"),
+    ("bench trace {}/bad.json --ways ring", "--ways: 'ring' is none of prefetch, no prefetch, pages"),
 ]
 
 

@@ -26,6 +26,7 @@ from kvproto.bench.result_types import checked_results, checked_run
 from kvproto.bench.summary import demo, summary
 from kvproto.bench.tables import churn, control, grid, layers, pinned, pipeline, route, transport
 from kvproto.bench.torture_table import torture
+from kvproto.bench.trace_report import told
 from kvproto.errors import ArgumentError, KvprotoError
 from kvproto.fsm.bounded_files import FileError, document, text_of
 
@@ -35,7 +36,7 @@ LEFT_OUT = ("all_ms", "all_bulk_ms", "odd", "shape")
 TABLES: dict[str, Callable[[Any], str]] = {
     "kernels": kernels, "pipeline": pipeline, "pinned": pinned, "control": control, "transport": transport,
     "demo": demo, "layers": layers, "route": route, "grid": grid, "churn": churn,
-    "torture": torture, "step": step.fenced, "conformance": conformance.fenced,
+    "torture": torture, "step": step.fenced, "conformance": conformance.fenced, "trace": told,
 }  # fmt: skip
 
 

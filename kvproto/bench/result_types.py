@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from kvproto.bench.torture_table import TortureRow
+from kvproto.bench.trace_report import TraceRow
 from kvproto.fsm.bounded_files import FileError, decoded, document
 
 Speed = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
@@ -334,7 +335,7 @@ FIGURES: dict[str, Any] = {
     "kernels": KernelFigures, "pipeline": list[PipelineRow], "pinned": list[PinnedRow],
     "transport": list[TransportRow], "control": ControlFigures, "demo": DemoFigures, "layers": list[LayersRow],
     "route": list[RouteRow], "grid": list[GridRow], "churn": ChurnFigures, "torture": list[TortureRow],
-    "step": StepFigures, "conformance": ConformanceFigures,
+    "step": StepFigures, "conformance": ConformanceFigures, "trace": list[TraceRow],
 }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ BENCHES: dict[str, tuple[str, str]] = {
     "layers": ("kvproto.bench.layers", "how long after a forward its KV has arrived, by layer groups"),
     "grid": ("kvproto.bench.grid", "prompt lengths, pages, batches: staged beside descriptors beside bulk"),
     "suggest": ("kvproto.bench.pieces", "how large a chunk should be, from what `pipeline --what pieces` measured"),
+    "trace": ("kvproto.bench.trace", "a trace of requests in simulated time: latencies, with prefetch and without"),
     "figures": ("kvproto.bench.figures", "results as tables in Markdown, or as a plot"),
 }
 

@@ -20,7 +20,6 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.settings import PREFILL_GROUP
 from kvproto.sim.interpreter import Write
 from kvproto.sim.member import FaultChances, MessageUnderWay, PendingWork, Side, SimulatedRank
 
@@ -111,16 +110,38 @@ class Environment:
         body = msg.StgNotify(write.chunk, write.grant)
         self.mail.append(MessageUnderWay("D", write.peer, node.place, write.epoch, write.room, body))
 
+    def reader_of(self, node: SimulatedRank, write: Write) -> DecodeRank:
+        """Return the decode rank that this write of a prefill rank goes to."""
+        return self.decode(write.peer)
+
     def _landing(self, node: SimulatedRank, write: Write) -> None:
         """The region that a staged part lands in is still its own."""
         if not isinstance(write, do.PrepareWrite):
             return
-        target = self.decode(write.peer)
-        here = target.links.get(target.link_of.get((PREFILL_GROUP, node.rank.index), 0))
+        target = self.reader_of(node, write)
+        here = target.links.get(target.link_of.get((node.rank.group, node.rank.index), 0))
         if here is None or write.epoch != here.epoch or here.state.name != "UP":
             return  # the decode rank has quarantined, or is another life; the lease decides, which needs real time
         held = target.chunk_of.get(write.grant)
         assert held == (write.room, write.chunk), f"seed {self.seed}: {write} into a region of {held}"
+
+    def idle(self) -> list[str]:
+        """What is left where nothing should be: empty when every room is over and drained."""
+        found: list[str] = []
+        for node in self.nodes.values():
+            rank = node.rank
+            left: dict[str, object] = {"rooms": rank.rooms}
+            if isinstance(rank, PrefillRank):
+                slots = rank.settings.slots - len(rank.free_slots)
+                left |= {"sends": rank.sends, "slots": slots, "slot_of": rank.slot_of, "queue": rank.slot_queue}
+                left |= {"permits": rank.permits, "writers": rank.permit_queue}
+                left |= {"credits": rank.credits, "askers": rank.credit_queues}
+                left |= {"writes": rank.writes, "unposted": node.interpreter.unposted}
+            else:
+                left |= {"grants": rank.grants, "ring": rank.ring.live, "queue": rank.space_queue}
+                left |= {"regions": rank.chunk_of, "blocked": rank.ring.blocked, "freed": rank.ring.freed}
+            found += [f"{node.name}: {what}: {it}" for what, it in left.items() if it]
+        return found
 
     def _harvest(self, node: SimulatedRank) -> None:
         """What has fired is counted before the trace forgets it."""

@@ -182,24 +182,6 @@ class SimulatedWorld(Environment):
             seen = (value.mark_round, value.mark_tail)  # type: ignore[attr-defined]
             assert seen <= peer.rank.ring.mark, f"seed {self.seed}: a watermark of {seen} beyond {peer.rank.ring.mark}"
 
-    def idle(self) -> list[str]:
-        """What is left where nothing should be: empty when every room is over and drained."""
-        found: list[str] = []
-        for node in self.nodes.values():
-            rank = node.rank
-            left: dict[str, object] = {"rooms": rank.rooms}
-            if isinstance(rank, PrefillRank):
-                slots = self.settings.slots - len(rank.free_slots)
-                left |= {"sends": rank.sends, "slots": slots, "slot_of": rank.slot_of, "queue": rank.slot_queue}
-                left |= {"permits": rank.permits, "writers": rank.permit_queue}
-                left |= {"credits": rank.credits, "askers": rank.credit_queues}
-                left |= {"writes": rank.writes, "unposted": node.interpreter.unposted}
-            else:
-                left |= {"grants": rank.grants, "ring": rank.ring.live, "queue": rank.space_queue}
-                left |= {"regions": rank.chunk_of, "blocked": rank.ring.blocked, "freed": rank.ring.freed}
-            found += [f"{node.name}: {what}: {it}" for what, it in left.items() if it]
-        return found
-
     def rows(self) -> set[Row]:
         """Every row that any rank, of any life, has fired."""
         for node in self.nodes.values():
