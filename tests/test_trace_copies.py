@@ -16,7 +16,7 @@ from kvproto.fsm.draw.scene import Scene
 from kvproto.fsm.trace.merge import Moment
 from kvproto.fsm.trace.merge import merge as merge_any
 from kvproto.protocol import messages as msg
-from kvproto.trace import HeardEntry, Log, SentEntry, log_of, merge
+from kvproto.trace import HeardEntry, Log, SentEntry, StepEntry, log_of, merge
 from kvproto.trace.telling import TELLING
 
 Told = dict[tuple[str, str, int, bool, int], list[float]]
@@ -42,7 +42,7 @@ def told(story: list[Moment]) -> Told:
             found[moment.cause][1].append(moment.time)
             assert (moment.way == "repeated") == (len(found[moment.cause][1]) > 1)
     for index, (_, times) in found.items():
-        assert (story[index].way == "lost") == (not times)
+        assert (story[index].way in {"lost", "ended"}) == (not times)
     return dict(found.values())
 
 
@@ -108,6 +108,46 @@ def test_a_trace_that_begins_later_than_the_others_pairs_nothing_wrongly() -> No
         short = [Log(log.head, log.entries[cut:] if log.head.side == "prefill" else log.entries) for log in logs]
         found = {key: times for key, times in _known(merge(short)).items() if times}
         assert all(set(times) <= set(wanted[key]) for key, times in found.items())
+
+
+@every_scene
+def test_nothing_that_arrived_is_lost_where_the_receiver_s_trace_ends_before(scene: Scene) -> None:
+    """Each rank writes its trace when its own room fails, so the traces of one failure end at different moments."""
+    stage = scene.play()
+    logs, wanted = scene.traces(stage), carried(stage)
+    ended = 0
+    last = {log.head.name: place for place, log in enumerate(logs)}  # only the last life of a rank can end early
+    for place in last.values():
+        log = logs[place]
+        for end in range(1, len(log.entries), 7):
+            short = [*logs[:place], Log(log.head, log.entries[:end]), *logs[place + 1 :]]
+            for moment in merge(short):
+                if isinstance(moment.entry, SentEntry) and moment.way:
+                    key = _key(moment)
+                    assert moment.way != "lost" or not wanted[key], (end, moment)
+                    ended += moment.way == "ended"
+    assert ended
+
+
+def test_what_was_sent_before_a_long_silence_is_lost_though_nothing_came_after_it() -> None:
+    """A trace that goes on for longer than a message may be under way proves the loss without a later message."""
+    stage = next(scene for scene in SCENES if scene.name == "well").play()
+    logs = logs_of(stage)
+    place = next(i for i, log in enumerate(logs) if log.head.side == "prefill")
+    log = logs[place]
+    heard = [i for i, e in enumerate(log.entries) if isinstance(e, HeardEntry)]
+    deaf = [e for i, e in enumerate(log.entries) if i < heard[-1] or not isinstance(e, HeardEntry)]
+    last = deaf[-1]
+    assert isinstance(last, StepEntry)
+    for more, way in ((1.0, "ended"), (6.0, "lost")):
+        later = [*logs[:place], Log(log.head, [*deaf, replace(last, time=last.time + more)]), *logs[place + 1 :]]
+        assert [m.way for m in merge(later) if m.way] == [way], more
+
+
+def _key(moment: Moment) -> tuple[str, str, int, bool, int]:
+    assert moment.message is not None and isinstance(moment.entry, SentEntry)
+    epoch, room = TELLING.era(moment.entry)
+    return moment.message.sender, moment.message.receiver, epoch, room, moment.entry.number
 
 
 def _known(story: list[Moment]) -> Told:

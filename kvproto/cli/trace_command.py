@@ -28,9 +28,9 @@ examples:
   kvproto trace *.jsonl --room 7 --format json         every moment with its cause, for tools
 
 A trace is written by kvproto.trace.save(rank, path), or by an endpoint when something fails.  The ranks' clocks need
-not agree: the story is ordered by what caused what.  A message is (lost) if its receiver's trace has not heard it,
-(untold) if that trace is not given or begins later, (unseen) if no trace that is given has sent it, and (repeated) if
-it had come before.
+not agree: the story is ordered by what caused what.  A message is (lost) if its receiver's trace goes on and has not
+heard it, (ended) if that trace ends before the message can have arrived, (untold) if that trace is not given or begins
+later, (unseen) if no trace that is given has sent it, and (repeated) if it had come before.
 """
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from kvproto.fsm.codec import Body
 from kvproto.fsm.table import Output, Table
+from kvproto.fsm.timing import Timer
 from kvproto.fsm.trace.merge import Moment
 from kvproto.fsm.trace.plain_json import FieldForm
 from kvproto.fsm.trace.records import HeardEntry, SentEntry, StepEntry
@@ -106,6 +107,11 @@ class RankTelling(Telling):
             link: names.get((side, group, index), f"{side[0].upper()}{index}")
             for link, (group, index) in head.links.items()
         }
+
+    def longest_flight(self, head: RankLogHead) -> float:
+        """Return the silence after which a link is lost: what comes later is of an epoch that is over."""
+        beats: Timer = head.timing.heartbeat
+        return beats.period * beats.tries
 
     def title(self, party: str) -> str:
         """`prefill rank 0`."""

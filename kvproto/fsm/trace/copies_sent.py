@@ -42,6 +42,10 @@ class CopiesSent:
         self._later: dict[Said, Counter[int]] = defaultdict(Counter)
         self._flying: dict[Said, list[tuple[int, int]]] = defaultdict(list)
         self._landed: dict[Copy, int] = {}
+        #: by sender and receiver: the moment of the newest copy that came; and the receiver's clock less the sender's,
+        #: with the time under way of the quickest copy
+        self._newest: dict[tuple[str, str], int] = {}
+        self._offset: dict[tuple[str, str], float] = {}
 
     def life(
         self, entries: Iterable[TraceEntry], name: str, peers: Mapping[int, str], telling: Telling
@@ -93,6 +97,21 @@ class CopiesSent:
             self._landed[known] = flights.pop(place)[1]
             return self._landed[known], ""
         return self._landed.get(known), "repeated" if known in self._landed else "unseen"
+
+    def arrive(self, copy: Copy, sent: int, seconds: float) -> None:
+        """Record that the copy sent at this moment was heard so many seconds later, by two clocks that need not agree."""
+        pair = copy.way[:2]
+        self._newest[pair] = max(sent, self._newest.get(pair, sent))
+        self._offset[pair] = min(seconds, self._offset.get(pair, seconds))
+
+    def outlived(self, copy: Copy, sent: int, seconds: float) -> bool:
+        """Whether the receiver's log proves that the copy, sent at this moment, should have been heard.
+
+        It does if a copy that the sender sent later has been heard, or if the receiver's log goes on for more than
+        `seconds` after the sending.  `seconds` is by the two clocks, so the quickest copy that was heard corrects it.
+        """
+        pair = copy.way[:2]
+        return pair in self._newest and (sent < self._newest[pair] or seconds > self._offset[pair])
 
     def under_way(self) -> Iterator[tuple[int, Copy]]:
         """What was sent and has not come, each by its moment."""

@@ -6,11 +6,14 @@ Clocks (which differ between machines) only choose among what may come next.
 
 Of messages that say the same, word for word, the numbers of the copies tell which one came (`copies_sent`).  A copy
 that came twice is `repeated`; one whose sending no log has is `unseen`, and stops nobody.  Copies that were sent and
-never heard are `lost`; whether they were is `untold` where the receiver's log is not there, or begins later.
+never heard are `lost` only if the receiver's log proves it: a copy sent later was heard, or the log goes on for longer
+than a message may be under way.  Otherwise they are `ended`: the receiver's log ends before they could arrive.  They
+are `untold` where the receiver's log is not there, or begins later.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import Literal
@@ -21,7 +24,7 @@ from kvproto.fsm.trace.copies_sent import CopiesSent, Copy
 from kvproto.fsm.trace.records import HeardEntry, Log, SentEntry, StepEntry, TraceEntry
 from kvproto.fsm.trace.telling import Message, Subject, Telling
 
-Way = Literal["", "lost", "untold", "repeated", "unseen"]
+Way = Literal["", "lost", "ended", "untold", "repeated", "unseen"]
 
 
 class Moment(msgspec.Struct):
@@ -51,11 +54,16 @@ class _Merge:
         self.copies = CopiesSent()
         #: whose logs are here, and whether they have all that there was
         self.whole: dict[str, bool] = {}
+        #: when each party's log ends, by its own clock, and for how long a message to it may be under way
+        self.ends: dict[str, float] = {}
+        self.flight: dict[str, float] = {}
         for log in sorted(logs, key=lambda log: self._first(log.entries)):  # a party's lives follow one another
             name, peers = names[telling.identity(log.head)], telling.peers(log.head, names)
             self.todo[name] += log.entries
             self.said[name] += self.copies.life(log.entries, name, peers, telling)
             self.whole[name] = self.whole.get(name, True) and log.head.whole
+            self.ends[name] = max(self.ends.get(name, -math.inf), self._first(reversed(log.entries)))
+            self.flight[name] = telling.longest_flight(log.head)
         self.copies.compare()
         self.clues = telling.clues(logs, names)
         self.story: list[Moment] = []
@@ -68,10 +76,16 @@ class _Merge:
             free = [name for name in ready if not self._waits(name)]
             self._next_of(min(free or ready, key=lambda name: self.clock[name]))
         for index, copy in self.copies.under_way():
-            receiver = copy.way[1]
-            told = receiver in self.whole and (self.whole[receiver] or self.copies.followed(copy))
-            self.story[index].way = "lost" if told else "untold"
+            self.story[index].way = self._fate(index, copy)
         return self.story
+
+    def _fate(self, index: int, copy: Copy) -> Way:
+        """Say what became of a copy that was sent at this moment and never heard."""
+        receiver = copy.way[1]
+        if not (receiver in self.whole and (self.whole[receiver] or self.copies.followed(copy))):
+            return "untold"
+        after = self.ends.get(receiver, -math.inf) - self.story[index].time - self.flight[receiver]
+        return "lost" if self.copies.outlived(copy, index, after) else "ended"
 
     @staticmethod
     def _first(entries: Iterable[TraceEntry]) -> float:
@@ -106,7 +120,12 @@ class _Merge:
             self.copies.leave(copy, moment.index)
             return
         clue = None if copy.number else self.clues.cause(copy.message)
-        moment.cause, moment.way = (clue, "") if clue is not None else self.copies.come(copy)
+        if clue is not None:
+            moment.cause = clue
+            return
+        moment.cause, moment.way = self.copies.come(copy)
+        if moment.cause is not None:
+            self.copies.arrive(copy, moment.cause, moment.time - self.story[moment.cause].time)
 
     def _step(self, moment: Moment, step: StepEntry) -> None:
         self.clues.note(moment, step)

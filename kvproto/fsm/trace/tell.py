@@ -99,7 +99,7 @@ def _joined(lines: Iterable[str]) -> Iterator[str]:
 
 def _mail_lines(moment: Moment, telling: Telling) -> Iterator[str]:
     if isinstance(moment.entry, SentEntry) and moment.message is not None:
-        arrow = {"lost": "--x", "untold": "--)"}.get(moment.way, "->>")
+        arrow = {"lost": "--x", "ended": "--)", "untold": "--)"}.get(moment.way, "->>")
         yield f"    {moment.party}{arrow}{moment.message.receiver}: {telling.said(moment.message).replace(';', ',')}"
 
 

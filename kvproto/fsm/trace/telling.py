@@ -10,6 +10,7 @@ name, and whose messages leave as `Transmit`; one with more to say overrides wha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from enum import Enum
 from types import ModuleType
@@ -137,6 +138,11 @@ class Telling:
         del names
         peers: dict[int, str] = head.peers
         return peers
+
+    def longest_flight(self, head: Any) -> float:
+        """Return for how many seconds a message to this party may be under way; one that takes longer is lost."""
+        del head
+        return math.inf
 
     def title(self, party: str) -> str:
         """What stands over the party's column."""
