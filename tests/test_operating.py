@@ -281,8 +281,9 @@ def test_what_a_loop_and_both_kinds_of_ranks_have_counted_is_told_under_its_own_
                                        free_slots=[3, 4], slot_queue=[5], credit_queues={1: [1, 2], 2: [3]},
                                        permit_queue=[1, 2], watch={1: [1], 2: [2, 3]}))  # fmt: skip
     stats = {"writes": 1, "slices": 2, "direct": 3, "mapped": 4}
-    data = SimpleNamespace(stats=stats, writes=SimpleNamespace(unposted=[1]))
+    data = SimpleNamespace(stats=stats, writes=SimpleNamespace(unposted=[1], written={"staged": 5}))
     assert {each[:2]: each.value for each in metrics._prefill(rank, data)} == {
+        ("kvproto_bytes", ("staged",)): 5,
         ("kvproto_parts", ("staged",)): 1, ("kvproto_parts", ("slices",)): 2, ("kvproto_parts", ("direct",)): 3,
         ("kvproto_parts", ("mapped",)): 4, ("kvproto_fallbacks", ("A", "B")): 4, ("kvproto_slots", ("held",)): 1,
         ("kvproto_slots", ("free",)): 2, ("kvproto_slot_queue", ()): 1, ("kvproto_credit_queue", ()): 3,
@@ -321,9 +322,11 @@ def test_a_ring_s_bytes_by_what_has_become_of_its_regions() -> None:
     live = {grant: SimpleNamespace(grant=grant, offset=a, end=b) for grant, (a, b) in spans.items()}
     ring = SimpleNamespace(live=live, freed={4}, blocked={2}, size=1000, mark=(3, 400), round=5, head=30)
     rank = cast("Any", SimpleNamespace(grants={1: {1: quarantined, 2: given, 3: gone}}, ring=ring, space_queue=[1, 2]))
-    endpoint = SimpleNamespace(_ages=SimpleNamespace(oldest=lambda now: now / 2), _loop=SimpleNamespace(now=9.0))
+    ages, loop = SimpleNamespace(oldest=lambda now: now / 2), SimpleNamespace(now=9.0)
+    endpoint = SimpleNamespace(_ages=ages, _loop=loop, _data=SimpleNamespace(moved={"pages": 8}))
     told = {each[:2]: each.value for each in metrics._decode(rank, endpoint) if each.name != "kvproto_grants"}
     assert told == {
+        ("kvproto_bytes", ("pages",)): 8,
         ("kvproto_ring_bytes", ("size",)): 1000, ("kvproto_ring_bytes", ("used",)): 107,
         ("kvproto_ring_bytes", ("promised",)): 50, ("kvproto_ring_bytes", ("quarantined",)): 7,
         ("kvproto_ring_lag_bytes", ()): 1630, ("kvproto_oldest_grant_seconds", ()): 4.5, ("kvproto_space_queue", ()): 2,

@@ -69,6 +69,8 @@ class DecodeData:
         self.calling: set[int] = set()
         self.compiles = torch.device(pool.device).type != "cpu"
         self.stats = {"scatters": 0}
+        #: bytes of KV in the pages, by the route on which they came
+        self.moved = {"staged": 0, "pages": 0}
         loop.handlers |= {do.LaunchScatter: self._ask_scatter, do.TransmitPages: self._send_pages}
         loop.sources.append(self)
 
@@ -156,14 +158,30 @@ class DecodeData:
             return
         self.together.ask(effect, made, None, small=made.end - made.first <= self.small)
 
-    def _went(self, effect: do.LaunchScatter, _made: ReadyLaunch, ticket: Ticket | Exception, _alone: bool) -> None:  # noqa: FBT001
+    def _went(self, effect: do.LaunchScatter, made: ReadyLaunch, ticket: Ticket | Exception, _alone: bool) -> None:  # noqa: FBT001
         key = effect.room, effect.chunk
         if isinstance(ticket, Exception):
             self._scatter_failed(key, ticket)
             return
         self.stats["scatters"] += 1
+        self._count(effect, made.entry)
         if not self._scattered(key, ticket):
             self.scatters[key] = ticket
+
+    def _count(self, effect: do.LaunchScatter, entry: RoomEntry) -> None:
+        plan, index, groups = self.plans[effect.group], self.rank.index, effect.layer_groups
+        shares = [share for share in plan.writers(index) if effect.writers >> share.writer & 1]
+        parts = [layers_of(share, effect.chunk % groups, groups) for share in shares]
+        nbytes = sum(plan.part_bytes(part, effect.tokens) for part in parts)
+        entry.staged += nbytes
+        self.moved["staged"] += nbytes
+
+    def arrived(self, entry: RoomEntry) -> None:
+        """Count what of a room that has succeeded did not come through the ring: it was written into the pages."""
+        assert entry.carried is not None
+        plan, prefix = entry.carried
+        whole = sum(plan.part_bytes(share, entry.tokens - prefix) for share in plan.writers(self.rank.index))
+        self.moved["pages"] += whole - entry.staged
 
     def _scattered(self, key: tuple[int, int], ticket: Ticket) -> bool:
         try:

@@ -436,6 +436,11 @@ class DecodeEndpoint(Endpoint):
         self._data.calling.discard(effect.link)
         super()._link(effect)
 
+    def _time_outcome(self, entry: RoomEntry, cause: Cause) -> None:
+        super()._time_outcome(entry, cause)
+        if not cause:
+            self._data.arrived(entry)
+
     def _deliver_aux(self, effect: do.DeliverAux) -> None:
         entry = self._entries.get(effect.room)
         if entry is not None:

@@ -332,8 +332,8 @@ class Endpoint:
         entry.ended = self._loop.clock.real()
         self._ends[cause] += 1
         self._phases["open"].note(entry.ended - entry.opened)
-        if entry.computed:
-            self._phases["transfer"].note(entry.ended - entry.computed)
+        if (transfer := entry.transfer) is not None:
+            self._phases["transfer"].note(transfer[1] - transfer[0])
 
     def _release(self, effect: do.AnnounceReleased) -> None:
         if self._data.prepared.kept:

@@ -45,8 +45,14 @@ class Measured(NamedTuple):
 METRICS: dict[str, Metric] = {
     "kvproto_rooms": Metric("gauge", ("state",), "Rooms that are not over, by their machine's state."),
     "kvproto_outcomes": Metric("counter", ("cause",), "Rooms that ended, by cause (NONE: success)."),
-    "kvproto_room_seconds": Metric("histogram", ("phase",), "What a room took: open (until its outcome), transfer"
-                                   " (from all of its KV produced to its outcome), release (from outcome to release)."),
+    "kvproto_room_seconds": Metric("histogram", ("phase",), "Duration of a room's phases: open (until its outcome);"
+                                   " transfer (prefill, rooms that succeed: from the later of all KV produced and every"
+                                   " decode rank open until the last part is written); release (from outcome to"
+                                   " release)."),
+    "kvproto_bytes": Metric("counter", ("route",), "Bytes of KV moved, by route: staged (through the decode rank's"
+                            " ring), pages (written into its pages piece by piece), mapped (stored there by a kernel of"
+                            " the prefill rank; a decode rank counts these as pages). Prefill counts a write when it"
+                            " ends; decode counts staged bytes when they are scattered, pages when the room succeeds."),
     "kvproto_entries": Metric("gauge", (), "Rooms that the engine has yet to be handed the outcome or the release of."),
     "kvproto_sends": Metric("gauge", ("state",), "Prefill: sends that are not over, by state."),
     "kvproto_grants": Metric("gauge", ("state",), "Decode: chunks under way, by state."),
@@ -117,6 +123,7 @@ def _loop(loop: Any) -> Iterator[Measured]:
 
 def _prefill(rank: PrefillRank, data: Any) -> Iterator[Measured]:
     yield from _by_state("kvproto_sends", (send for parts in rank.sends.values() for send in parts.values()))
+    yield from _counted("kvproto_bytes", data.writes.written)
     routes = {"staged": "writes", "slices": "slices", "direct": "direct", "mapped": "mapped"}
     yield from _counted("kvproto_parts", {route: data.stats[name] for route, name in routes.items()})
     yield from _counted("kvproto_fallbacks", {key[1:3]: count for key, count in rank.entered.items()})
@@ -139,6 +146,7 @@ def _estimates(rank: PrefillRank) -> Iterator[Measured]:
 
 def _decode(rank: DecodeRank, endpoint: Any) -> Iterator[Measured]:
     yield from _by_state("kvproto_grants", (grant for parts in rank.grants.values() for grant in parts.values()))
+    yield from _counted("kvproto_bytes", endpoint._data.moved)  # noqa: SLF001
     ring = rank.ring
     size = {region.grant: region.end - region.offset for region in ring.live.values()}
     held = {grant: nbytes for grant, nbytes in size.items() if grant not in ring.freed}

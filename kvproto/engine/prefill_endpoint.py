@@ -91,6 +91,7 @@ class PrefillEndpoint(Endpoint):
             super().__init__(rank, pool, control, clock or MonotonicClock())
             kernels = self._kernels(kernels, digests=digests)
             self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging)
+        rank.met, self._data.writes.arrived = self._met, self._arrived
         self._wire_up = WireUp(transport, self._wired, partial(keep_device, pool.place))
         self._loop.handlers |= {
             do.Connect: self._connect, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
@@ -290,6 +291,14 @@ class PrefillEndpoint(Endpoint):
     def _knows_room(self, key: int) -> bool:
         value = self._rank.value_of(key)
         return value.state.name != "AWAIT_ENGINE" and (value.work is None or value.work.owned)
+
+    def _met(self, room: int) -> None:
+        if (entry := self._entries.get(room)) is not None:
+            entry.met = self._loop.clock.real()
+
+    def _arrived(self, room: int) -> None:
+        if (entry := self._entries.get(room)) is not None:
+            entry.written = self._loop.clock.real()
 
     def _connect(self, effect: do.Connect) -> None:
         plan, index = effect.plan, self._rank.index

@@ -69,10 +69,27 @@ class RoomEntry:
     placed: Any = None
     #: what went wrong first on this rank: the cause that it would be, and the sentence
     fault: tuple[Cause, str] | None = None
-    #: when (by `Clock.real`) it was opened, all of its KV was produced (0: not yet), and its outcome was told
+    #: when (by `Clock.real`; 0: not yet) it was opened, all of its KV was produced, every decode rank had opened it,
+    #: its newest part had been written, and its outcome was told
     opened: float = 0.0
     computed: float = 0.0
+    met: float = 0.0
+    written: float = 0.0
     ended: float = 0.0
+    #: decode: bytes of its parts that have come through the ring and are in its pages
+    staged: int = 0
+
+    @property
+    def transfer(self) -> tuple[float, float] | None:
+        """When this prefill rank's transfer began and ended; None: it has no end, or there was nothing to write.
+
+        It begins when all of the KV is there and every decode rank has opened the room, and ends with the last part.
+        The forward, a decode instance without pages and an aux row that comes late are other waits.
+        """
+        begun = max(self.computed, self.met)
+        if self.cause is not Cause.NONE or not (self.computed and self.met and self.written):
+            return None
+        return begun, max(begun, self.written)
 
     def mark(self, tokens: int, layers: int, event: Any) -> None:
         """Once this event has passed, the KV of these first tokens and layers is in the pages; of old ones the later

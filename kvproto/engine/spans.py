@@ -4,7 +4,8 @@
     decode.open(room, ..., traceparent=header) # the request's context, as it came with the request
 
 A room that has ended becomes a span, `kvproto room`, from its `open` on this rank to its outcome; on a prefill rank it
-has a child, `kvproto transfer`, from the moment at which all of its KV was produced.  Its parent is the room's
+has a child, `kvproto transfer`: from the moment at which all of its KV was produced and every decode rank had opened
+the room, until the last part was written.  Its parent is the room's
 `traceparent`: the one with which this engine has opened it, or else the one that the other side has said.  So prefill,
 decode and the transfer are one trace as soon as one of the two engines gives its context.
 
@@ -40,7 +41,8 @@ class RoomSpans:
     def ended(self, rank: Rank, outcome: Outcome, entry: RoomEntry) -> None:
         """The room has its outcome; on the loop's thread."""
         end = time.time_ns()
-        begun, computed = (end - round((entry.ended - when) * 1e9) for when in (entry.opened, entry.computed))
+        transfer = entry.transfer or (entry.ended, entry.ended)
+        begun, first, last = (end - round((entry.ended - when) * 1e9) for when in (entry.opened, *transfer))
         parent = PROPAGATOR.extract({"traceparent": outcome.traceparent})
         about: dict[str, str | int] = {
             # ids have 64 bits without a sign, an attribute 63 and one
@@ -51,9 +53,9 @@ class RoomSpans:
         span = self._tracer.start_span(
             "kvproto room", parent, KINDS[rank.side], about, start_time=begun, record_exception=False
         )
-        if entry.computed:
+        if entry.transfer is not None:
             inner = set_span_in_context(span, parent)
-            self._tracer.start_span("kvproto transfer", inner, start_time=computed).end(end)
+            self._tracer.start_span("kvproto transfer", inner, start_time=first).end(last)
         if outcome.cause and not outcome.cause.aborted:
             span.set_status(Status(StatusCode.ERROR, outcome.reason))
         span.end(end)

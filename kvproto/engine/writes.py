@@ -50,6 +50,8 @@ class KernelBatch:
 
 
 Batch = StagedWrite | KernelBatch | list[WritePart]
+#: ways by which bytes reach a peer: its ring, its pages piece by piece, its pages by a kernel's stores
+ROUTES = ("staged", "pages", "mapped")
 #: pieces that one pass posts: some 50 ms
 BUDGET = 16384
 #: small writes that wait for one another, and for how many seconds at most
@@ -75,6 +77,11 @@ class RankWrites:
         self.unposted: dict[Key, UnpostedWrite] = {}
         #: by write of the transport, until it is quiescent: those that it is made of
         self.flying: dict[Handle, tuple[Key, ...]] = {}
+        #: by write of the transport, until it is over: route and bytes; and the bytes that were written by each route
+        self._sizes: dict[Handle, tuple[str, int]] = {}
+        self.written = dict.fromkeys(ROUTES, 0)
+        #: called with the room of each part's batch that has been written
+        self.arrived: Callable[[int], None] = lambda _room: None
         #: who was told what, since the last look, of those that kernels did
         self.told: set[tuple[PeerId, Note]] = set()
         #: of those that kernels do: whom to tell what, when they have ended well
@@ -148,11 +155,15 @@ class RankWrites:
         keys = self.flying.get(event.handle)
         if keys is None:
             return
+        size = self._sizes.pop(event.handle, None)
         if isinstance(event, Completed):
+            if size is not None:
+                self.written[size[0]] += size[1]
             del self.flying[event.handle]
             if self._notes and (told := self._notes.pop(keys[0], None)) is not None:
                 self._tell(*told)
             for key in keys:
+                self.arrived(key[0])
                 self.loop.raise_event(ev.BatchCompleted(*key))
             return
         if event.quiescent:
@@ -207,7 +218,7 @@ class RankWrites:
         except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
             self._refused(key, error)
             return
-        self._posted(handle, (key,), *_size(batch))
+        self._posted(handle, (key,), "mapped" if isinstance(batch, KernelBatch) else "pages", *_size(batch))
         left.batches.popleft()
         if left.batches:
             self._offer(key, left)
@@ -244,10 +255,10 @@ class RankWrites:
             return
         for key in keys:
             del self.unposted[key]
-        self._posted(handle, keys, len(parts), sum(part.piece[2] for part in parts))
+        self._posted(handle, keys, "staged", len(parts), sum(part.piece[2] for part in parts))
 
-    def _posted(self, handle: Handle, keys: tuple[Key, ...], pieces: int, nbytes: int) -> None:
-        self.flying[handle] = keys
+    def _posted(self, handle: Handle, keys: tuple[Key, ...], route: str, pieces: int, nbytes: int) -> None:
+        self.flying[handle], self._sizes[handle] = keys, (route, nbytes)
         self._left -= pieces
         self.pieces += pieces
         self.nbytes += nbytes

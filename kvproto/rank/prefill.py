@@ -6,6 +6,7 @@ number, `chunk` above 16 bits of peer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
@@ -55,6 +56,8 @@ class PrefillRank(PrefillQueues):
         self.write_machine: Machine[PWriteValue] = self.add("writes", self.WRITE, by_write)
         #: staged writes carry their own notification: the transport's word, before the first link
         self.tells = False
+        #: called with a room whose first window opens: every decode rank has opened it, and the engine is at work
+        self.met: Callable[[int], None] = lambda _room: None
         self.inner |= {
             do.OpenWindow: self._open_window, do.GatherChunk: self._gather, do.MakeWrite: self._make_write,
             do.MakePages: self._make_pages, do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux,
@@ -143,6 +146,8 @@ class PrefillRank(PrefillQueues):
 
     def _open_window(self, effect: do.OpenWindow) -> None:
         room, value, put = effect.room, self.rooms[effect.room], self._queue.append
+        if effect.aux:  # the first window: the aux sends are opened once
+            self.met(room)
         work, terms, chunks = value.work, value.terms, range(effect.first, effect.last)
         if (terms.writes and chunks) or (terms.aux and effect.aux):
             self._groups[room] = terms.group

@@ -99,7 +99,7 @@ class CopiesSent:
         return self._landed.get(known), "repeated" if known in self._landed else "unseen"
 
     def arrive(self, copy: Copy, sent: int, seconds: float) -> None:
-        """Record that the copy sent at this moment was heard so many seconds later, by two clocks that need not agree."""
+        """Record that the copy sent at this moment was heard so many seconds later, by two clocks that may differ."""
         pair = copy.way[:2]
         self._newest[pair] = max(sent, self._newest.get(pair, sent))
         self._offset[pair] = min(seconds, self._offset.get(pair, seconds))
