@@ -108,7 +108,7 @@ NOT_IN_TABLES = (
         ("engine/endpoint.py:status", "engine/prefill_endpoint.py:caller", "engine/endpoint.py:_outcome",
          "engine/prefill_endpoint.py:_knows_room",
          "engine/decode_endpoint.py:_stage", "engine/decode_endpoint.py:_by_pages",
-         "engine/room_entry.py:transfer", "engine/decode_endpoint.py:_time_outcome",
+         "engine/room_entry.py:transfer",
          "engine/room.py:ok", "engine/metrics.py:_decode", "engine/spans.py:ended",
          "rank/explain.py:_prefill", "rank/explain.py:_decode", "rank/explain.py:_over", "rank/explain.py:_last",
          "rank/explain.py:unlinked", "rank/explain.py:_leaving", "rank/explain.py:_down", "rank/explain.py:_plain"),
