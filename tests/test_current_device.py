@@ -73,6 +73,11 @@ def test_a_device_is_current_for_a_block_and_the_callers_afterwards(devices: Dev
     assert devices.current == 0
     keep_device(OURS)
     assert devices.current == OURS
+    with use_device(0):
+        assert devices.current == 0, "the first device is one, too"
+    assert devices.current == OURS
+    keep_device(0)
+    assert devices.current == 0
 
 
 # ------------------------------------------------------------------------------- the endpoints' calls and threads
@@ -81,6 +86,7 @@ class Watched(MemoryTransport):
 
     seen: Counter[tuple[str, int]]
     devices: Devices
+    ours: int
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("register", "endpoint", "connect", "warm", "poll", "close"):
@@ -96,7 +102,7 @@ class WatchedKernels(TorchKernels):
         super().prepare(*given, **more)
 
 
-class OnSecondDevice(Pair):
+class OnADevice(Pair):
     """A pair whose pools say that they are on a GPU, as far as they are asked for its number; prefill is known by
     its host's name, which is looked up on a thread."""
 
@@ -108,14 +114,15 @@ class OnSecondDevice(Pair):
         self.decodes[index].connect(self.plan.prefill, named)
 
 
-@pytest.fixture
-def pair(devices: Devices, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnSecondDevice]:
-    Watched.seen, Watched.devices = Counter(), devices
+@pytest.fixture(params=[0, OURS], ids=["first", "second"])
+def pair(devices: Devices, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnADevice]:
+    Watched.seen, Watched.devices, Watched.ours = Counter(), devices, request.param
+    devices.current = 1 - Watched.ours
     monkeypatch.setattr("kvproto.engine.validation.pick_kernels", lambda _pool: WatchedKernels())
     monkeypatch.setattr("kvproto.engine.endpoint.pick_kernels", lambda _pool: WatchedKernels())
     monkeypatch.setattr("kvproto.testing.pair.noise", numbered)
     form = Layout(layers=1, heads=1, k_dim=4, v_dim=4, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
-    made = OnSecondDevice(form, form, grid=4, ready=False)
+    made = OnADevice(form, form, grid=4, ready=False)
     try:
         yield made
     finally:
@@ -124,15 +131,15 @@ def pair(devices: Devices, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnSecond
 
 def numbered(*given: Any) -> Any:
     pool = noise(*given)
-    pool.place = OURS
+    pool.place = Watched.ours
     return pool
 
 
 def test_every_call_and_every_thread_of_an_endpoint_works_on_the_pools_device(
-    pair: OnSecondDevice, devices: Devices
-) -> None:  # fmt: skip
+    pair: OnADevice, devices: Devices
+) -> None:
     pair.pump(lambda: all(each.ready() for each in pair.decodes))
-    assert devices.current == 0, "what the caller had"
+    assert devices.current == 1 - Watched.ours, "what the caller had"
     turns = [inside(each).loop.turns for each in pair.endpoints]
     for each in pair.endpoints:
         each.start()
@@ -144,9 +151,10 @@ def test_every_call_and_every_thread_of_an_endpoint_works_on_the_pools_device(
         time.sleep(0.001)
     for each in pair.endpoints:
         each.close()
-    assert devices.current == 0
+    assert devices.current == 1 - Watched.ours
     on = {name: {place for known, place in Watched.seen if known == name} for name, _ in Watched.seen}
-    assert on == {each: {OURS} for each in ("register", "endpoint", "connect", "warm", "poll", "close", "prepare")}
+    names = "register", "endpoint", "connect", "warm", "poll", "close", "prepare"
+    assert on == {name: {Watched.ours} for name in names}
 
 
 # ------------------------------------------------------------------------------------ what is kept of each device
