@@ -1,8 +1,8 @@
 """The errors: one root, and the kinds that are raised in more than one place.
 
 Whoever catches `KvprotoError` has caught every error that is meant for a caller.  Each kind is also the builtin that a
-reader of the call would expect, so that code which knows nothing of this module catches it, too; only a value of a
-wrong type raises what Python raises where it is first used (mostly a TypeError or an AttributeError).  Kinds that one
+reader of the call would expect, so that code which knows nothing of this module catches it, too.  A value of a wrong
+type is an ArgumentError at every public constructor and method of an endpoint (`call_arguments`).  Kinds that one
 module alone raises are there: `LayoutError`, `WireError`, `KernelError`, `ControlError`, `TransportError` with kinds of
 its own, `TraceError` and others.
 

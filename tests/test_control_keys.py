@@ -126,6 +126,36 @@ def test_no_file_is_more_than_no_key(tmp_path_factory: pytest.TempPathFactory, t
         Keys.load(path)
 
 
+@pytest.mark.parametrize("damaged", ["secret", "a peer's"])
+def test_a_damaged_file_is_named_with_what_makes_another(tmp_path: Path, damaged: str) -> None:
+    """Cut off anywhere, or with a byte that is another: it is the same keys, or our own error."""
+    secret, public = make_pair(tmp_path, "one")
+    path = secret if damaged == "secret" else public
+    whole, keys, refused = path.read_bytes(), Keys.load(secret), 0
+    taken = 0
+    for at in range(len(whole)):
+        for data in (whole[:at], whole[:at] + b"\n" + whole[at + 1 :], whole[:at] + b"=" + whole[at:]):
+            path.write_bytes(data)
+            try:
+                assert Keys.load(secret).secret == keys.secret or damaged == "secret"
+            except ArgumentError as error:
+                refused += path.name in str(error)
+            else:
+                taken += 1
+    assert refused + taken == 3 * len(whole) and refused > len(whole)
+
+
+@pytest.mark.parametrize(
+    "line", ["public-key", "public-key =", 'public-key = "abc"', 'public-key = "' + "~" * 40 + '"']
+)
+def test_a_line_without_a_key_is_no_key(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "one.key_secret"
+    path.write_text(f"metadata\ncurve\n    {line}\n")
+    path.chmod(0o600)
+    with pytest.raises(ArgumentError, match=r"one\.key_secret is no key: .*kvproto keys makes them"):
+        Keys.load(path)
+
+
 # -------------------------------------------------------------------------------------------------- addresses
 @pytest.mark.parametrize(
     ("address", "beyond"),

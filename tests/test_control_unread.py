@@ -7,6 +7,7 @@ sender.  No assertion measures speed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import struct
@@ -262,3 +263,63 @@ def test_what_is_no_connection_is_not_watched() -> None:
     watch.look(1.0)
     watch.add(fd)
     assert not len(watch)
+
+
+@pytest.fixture
+def accepted() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+        one, _ = listener.accept()
+        with one:
+            yield one
+
+
+@contextmanager
+def no_descriptors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing can be opened for a moment."""
+
+    def refuse(_fd: int) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as moment:
+        moment.setattr(os, "dup", refuse)
+        yield
+
+
+def test_a_connection_is_watched_on_after_a_moment_without_descriptors(
+    accepted: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    watched = Unread(MAX_FRAME, Counter())
+    watched.add(accepted.fileno())
+    with no_descriptors(monkeypatch):
+        watched.look(100.0)
+        assert len(watched) == 1
+    watched.look(200.0)
+    assert len(watched) == 1 and watched._connections[accepted.fileno()].looked == 200.0
+
+
+def test_a_connection_that_comes_in_a_moment_without_descriptors_is_watched_later(
+    accepted: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    watched = Unread(MAX_FRAME, Counter())
+    with no_descriptors(monkeypatch):
+        watched.add(accepted.fileno())
+    assert len(watched) == 1 and not watched._connections
+    watched.look(100.0)
+    assert len(watched) == 1 and list(watched._connections) == [accepted.fileno()]
+    watched.remove(accepted.fileno())
+    assert not watched
+
+
+def test_a_suspect_is_hung_up_on_after_a_moment_without_descriptors(
+    accepted: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    away = Counter[str]()
+    watched, fd = Unread(MAX_FRAME, away), accepted.fileno()
+    watched.add(fd)
+    watched._suspects[fd] = watched._connections[fd]
+    watched._connections[fd].sent += 2 * (MAX_FRAME + ADDED)
+    with no_descriptors(monkeypatch):
+        watched.judge(emptied=True)
+    assert not away and len(watched) == 1
+    watched.judge(emptied=True)
+    assert away == {ENDLESS: 1} and not watched and accepted.recv(1) == b""

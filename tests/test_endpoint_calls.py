@@ -11,6 +11,7 @@ from kvproto.engine.decode_endpoint import DecodeEndpoint
 from kvproto.engine.endpoint import LOST
 from kvproto.engine.prefill_endpoint import PrefillEndpoint
 from kvproto.engine.room import Room, Status
+from kvproto.errors import ArgumentError
 from kvproto.io.clock import ManualClock
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
@@ -260,7 +261,7 @@ def test_an_endpoint_that_cannot_be_made_leaves_its_address_to_the_next_one() ->
     with make("tcp://127.0.0.1:*", Settings()) as first:
         address = first.address
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="allocate") as told:
+        with pytest.raises(ArgumentError, match="cannot be had") as told:
             make(address, Settings(slots=1 << 16, slot_bytes=1 << 40))
         kept.append(told)  # with all that was made until then
     with make(address, Settings()) as last:

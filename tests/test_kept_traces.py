@@ -17,6 +17,10 @@ from kvproto.rank.prefill import PrefillRank
 from kvproto.trace import lines, log_of
 
 
+def told_fault(what: str, error: Exception) -> None:
+    raise AssertionError(what) from error
+
+
 class ToldThread:
     """A thread that begins when it is told to: what it is to do is carried out by the test."""
 
@@ -61,7 +65,7 @@ def test_a_failed_room_s_file_has_what_the_trace_held_at_that_moment(
     rank: PrefillRank, tmp_path: Path, threads: list[ToldThread]
 ) -> None:
     then = text_of(rank)
-    FailureTraces(rank).save(tmp_path, room_key(11, 3))
+    FailureTraces(rank, told_fault).save(tmp_path, room_key(11, 3))
     open_rooms(rank)
     (thread,) = threads
     assert thread.daemon, "a process that ends does not wait for a disk"
@@ -73,7 +77,7 @@ def test_a_failed_room_s_file_has_what_the_trace_held_at_that_moment(
 def test_no_more_files_are_written_than_there_may_be(
     rank: PrefillRank, tmp_path: Path, threads: list[ToldThread]
 ) -> None:
-    traces = FailureTraces(rank)
+    traces = FailureTraces(rank, told_fault)
     for room in range(2 * MAX_TRACES):
         traces.save(tmp_path, room)
     assert len(threads) == MAX_TRACES == 64
@@ -84,7 +88,7 @@ def test_a_trace_is_written_at_once_and_then_when_it_is_time(
     rank: PrefillRank, tmp_path: Path, threads: list[ToldThread]
 ) -> None:
     path, then = tmp_path / "trace.jsonl", text_of(rank)
-    snapshots = TraceSnapshots(rank, path, 2.0)
+    snapshots = TraceSnapshots(rank, path, 2.0, told_fault)
     snapshots.look(0.5)
     open_rooms(rank)
     assert len(threads) == 1 and threads[0].daemon
@@ -102,7 +106,7 @@ def test_a_trace_is_written_at_once_and_then_when_it_is_time(
 def test_the_first_look_writes_and_none_while_a_slow_disk_still_writes(
     rank: PrefillRank, tmp_path: Path, threads: list[ToldThread]
 ) -> None:
-    snapshots = TraceSnapshots(rank, tmp_path / "trace.jsonl", 2.0)
+    snapshots = TraceSnapshots(rank, tmp_path / "trace.jsonl", 2.0, told_fault)
     snapshots.look(0.0)
     snapshots.look(9.0)
     assert len(threads) == 1
@@ -115,12 +119,25 @@ def test_a_disk_that_takes_nothing_is_told_until_it_does(
     rank: PrefillRank, tmp_path: Path, threads: list[ToldThread]
 ) -> None:
     path = tmp_path / "none" / "trace.jsonl"
-    snapshots = TraceSnapshots(rank, path, 2.0)
-    snapshots.look(0.0)
-    assert snapshots.fault == ""
-    threads[0].finish()
-    assert "No such file" in snapshots.fault
+    told = list[str]()
+    snapshots = TraceSnapshots(rank, path, 2.0, lambda what, error: told.append(f"{what}: {error}"))
+    for turn in range(3):
+        snapshots.look(2.0 * turn)
+        threads[turn].finish()
+        assert "No such file" in snapshots.fault
+    assert len(told) == 1 and str(path) in told[0] and "follow_trace" in told[0]
     path.parent.mkdir()
-    snapshots.look(2.0)
-    threads[1].finish()
+    snapshots.look(6.0)
+    threads[3].finish()
     assert snapshots.fault == "" and path.read_text() == text_of(rank)
+
+
+def test_a_trace_that_cannot_be_written_is_reported_with_its_path(
+    rank: PrefillRank, threads: list[ToldThread], tmp_path: Path
+) -> None:
+    told = list[tuple[str, Exception]]()
+    FailureTraces(rank, lambda what, error: told.append((what, error))).save(tmp_path / "gone", room_key(7, 0))
+    threads[0].finish()
+    ((what, error),) = told
+    assert what == "the trace of room 7 is not written (endpoint.trace_dir)"
+    assert isinstance(error, FileNotFoundError) and str(tmp_path / "gone") in str(error)

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "kvproto"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("fsm",),
     ("errors", "arguments", "version"),
-    ("layout",),
+    ("layout", "call_arguments"),
     ("protocol", "io"),
     ("rank",),
     ("trace", "sim"),
@@ -35,8 +35,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 ONLY: dict[str, set[str]] = {
     "adapters": {"engine", "errors", "fsm", "io", "layout", "protocol", "rank", "trace"},
     "mutate": {"check", "errors", "fsm", "protocol", "prove"},
-    "errors": {"fsm"}, "layout": {"errors"}, "io": {"errors", "layout"},
-    "engine": {"errors", "fsm", "layout", "protocol", "rank", "io", "trace"},
+    "errors": {"fsm"}, "layout": {"errors"}, "io": {"call_arguments", "errors", "layout"},
+    "call_arguments": {"errors"},
+    "engine": {"call_arguments", "errors", "fsm", "layout", "protocol", "rank", "io", "trace"},
 }  # fmt: skip
 FLAT = 8
 Imports = dict[str, set[str]]

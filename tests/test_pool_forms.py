@@ -6,17 +6,21 @@ form all of them occur.  Which bytes are right is said by the engines' tensors t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
+import torch
 from msgspec.structs import replace
 from support.engine_groups import ROOM, SETTINGS, Cut, Groups
 from support.engine_pools import Cache, Form, table
 
+from kvproto import DecodeEndpoint, Fabric, Layout, Pool, PrefillEndpoint, Room
 from kvproto.errors import LinkError
+from kvproto.io.kernels.pool import KernelError
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.placement import Placement, Strides
 from kvproto.protocol.states import Cause
@@ -252,3 +256,43 @@ def test_the_judge_notices_a_byte_that_nobody_should_have_written() -> None:
     with Groups(Cut(Form("BNHC")), Cut(Form("BNHC"))).connect() as groups:
         groups.move(29, beside=write_beside)
         assert groups.right == [False]
+
+
+@pytest.mark.parametrize("route", ["staged", "pages"])
+@pytest.mark.parametrize("digests", [False, True])
+def test_the_stride_of_a_dimension_of_one_element_does_not_matter(route: Any, digests: bool) -> None:
+    """A window of one head of a wider row: an odd stride that is never taken."""
+    cut = Layout(layers=1, heads=1, k_dim=8, v_dim=8, itemsize=1, dtype="int8", page_size=16, tp=1)
+    wide = [torch.arange(16 * 16 * 2 * 9, dtype=torch.int64).to(torch.int8).view(16, 16, 2, 9) + at for at in range(2)]
+    source = Pool([wide[0][:, :, :1, :8]], [wide[1][:, :, :1, :8]])
+    target = Pool([torch.zeros(16, 16, 1, 8, dtype=torch.int8)], [torch.zeros(16, 16, 1, 8, dtype=torch.int8)])
+    assert source.k[0].data_ptr() == wide[0].data_ptr(), "the same memory"
+    fabric, settings = Fabric(auto=True), Settings(ring_bytes=1 << 16, route=route)
+    outcomes = list[Any]()
+    prefill = PrefillEndpoint(cut, 0, source, MemoryTransport(fabric), grid=32, settings=settings, digests=digests)
+    decode = DecodeEndpoint(cut, 0, target, MemoryTransport(fabric), settings=settings, digests=digests)
+    decode.connect(cut, [prefill.address], grid=32)
+    room = Room(1)
+    decode.open(room, 32, [1, 2])
+    prefill.open(room, 32, [5, 6])
+    prefill.produced(room, 32)
+    prefill.aux(room, b"row")
+    deadline = time.monotonic() + 30.0
+    while not outcomes and time.monotonic() < deadline:
+        for end in (prefill, decode):
+            end.poll()
+        outcomes = decode.finished()
+    assert [(each.cause, each.reason) for each in outcomes] == [(Cause.NONE, "")]
+    for ours, theirs in zip(wide, (*target.k, *target.v), strict=True):
+        assert torch.equal(theirs[1:3], ours[5:7, :, :1, :8])
+    assert not digests or prefill.digests(room) == decode.digests(room) != {}
+    for end in (prefill, decode):
+        end.close()
+
+
+def test_layers_may_differ_in_strides_that_are_never_taken() -> None:
+    odd, even = (torch.zeros(16, 16, 2, dim, dtype=torch.int8)[:, :, :1, :8] for dim in (9, 8))
+    with pytest.raises(KernelError, match="layer 1 differs"):  # from token to token it is another way
+        Pool([odd, even], [])
+    one = torch.zeros(1, 16, 1, 8, dtype=torch.int8)
+    assert Pool([one, one.as_strided(one.shape, (3, 8, 5, 1))], []).grains[0].align == 8

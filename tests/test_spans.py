@@ -168,3 +168,19 @@ def test_a_span_says_when_who_and_what_and_a_transfer_there_is_where_kv_was_prod
     (room,) = memory.get_finished_spans()
     assert (room.name, room.kind.name, room.parent) == ("kvproto room", "CONSUMER", None)
     assert (room.status.status_code.name, room.status.description) == ("ERROR", "why")
+
+
+def test_spans_that_raise_are_reported_as_such_and_cost_no_room_its_outcome() -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("no exporter")
+
+    with Pair(layout(1), layout(1), grid=8) as pair:
+        for end in (*pair.prefills, *pair.decodes):
+            end.spans = cast("Any", SimpleNamespace(ended=refuse))
+        rooms = [opened(pair, "", "", decode_first=True) for _ in range(2)]
+        pair.finish(*rooms)
+        assert all(pair.causes(room) == {Cause.NONE} for room in rooms)
+        for end in (*pair.prefills, *pair.decodes):
+            told = [text for text in end.reports() if "no exporter" in text]
+            assert len(told) == len(rooms)
+            assert told[0].startswith("the span of Room(id=") and "endpoint.spans" in told[0]

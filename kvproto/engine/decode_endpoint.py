@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvproto.call_arguments import checked, explained
 from kvproto.engine.call_preparation import CallPreparation, is_name, numbered
 from kvproto.engine.decode_effects import DecodeData
 from kvproto.engine.endpoint import Endpoint
@@ -63,6 +64,7 @@ class DecodeEndpoint(Endpoint):
     _data: DecodeData
     _abort_cause = Cause.DECODE_ABORTED
 
+    @checked
     def __init__(
         self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int | None = None,
         group: int = DECODE_GROUP, settings: Settings | None = None, kernels: Kernels | None = None,
@@ -117,6 +119,7 @@ class DecodeEndpoint(Endpoint):
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------ the engine's calls
+    @checked
     def connect(
         self, layout: Layout, addresses: Sequence[str], *, group: int = PREFILL_GROUP, grid: int | None = None
     ) -> None:  # fmt: skip
@@ -204,6 +207,7 @@ class DecodeEndpoint(Endpoint):
                 self._uncalled.pop((group, index), None)
                 self._loop.submit(effects)
 
+    @checked
     def disconnect(self, group: int = PREFILL_GROUP) -> None:
         """Let go of a prefill group; NotFoundError: it is not connected.
 
@@ -219,6 +223,7 @@ class DecodeEndpoint(Endpoint):
 
         self._loop.call(leave)
 
+    @checked
     def ready(self, group: int = PREFILL_GROUP) -> bool:
         """Whether every link to the group is up; LinkError names the link that was refused, and why."""
         self._loop.check()
@@ -239,6 +244,7 @@ class DecodeEndpoint(Endpoint):
             raise NotFoundError(f"prefill group {group} is not connected: call connect first")
         return self._data.plans[group]
 
+    @explained
     def open(
         self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b"",
         traceparent: str = "", layer_groups: int | None = None,
@@ -300,6 +306,7 @@ class DecodeEndpoint(Endpoint):
         layer = own.local_heads * own.cell_bytes * min(tokens, plan.grid)
         return groups_that_pay(self._data.costs, layer * own.layers // own.pp, most)
 
+    @explained
     def announce(
         self, room: Room, tokens: int, *, group: int = PREFILL_GROUP, secret: bytes = b"", traceparent: str = ""
     ) -> None:  # fmt: skip
@@ -319,11 +326,13 @@ class DecodeEndpoint(Endpoint):
 
         self._enter(room, entry, begin)
 
+    @explained
     def renew(self, room: Room) -> None:
         """Announce the room once more: its time to wait begins anew, on both sides.  Nothing happens if it is open."""
         if self._entry(room) is not None:
             self._loop.call(ev.RoomRenewed(room.key))
 
+    @explained
     def aux(self, room: Room) -> bytes:
         """The aux row; NotFoundError until it has landed, and after the room was handed out by `released`."""
         entry = self._entry(room)

@@ -26,6 +26,7 @@ from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from kvproto.call_arguments import checked, explained
 from kvproto.engine.durations import ROOM_BOUNDS, Durations
 from kvproto.engine.failure_traces import FailureTraces
 from kvproto.engine.loop import Loop
@@ -79,7 +80,7 @@ class Endpoint:
         self._loop.ended = self._news.set
         #: where the trace is written when a room fails (None: nowhere), for the first 64 failures
         self.trace_dir: Path | None = None
-        self._traces = FailureTraces(rank)
+        self._traces = FailureTraces(rank, self._loop.logs.fault)
         #: who makes a span of each room that ends (None: nobody)
         self.spans: RoomSpans | None = None
         #: how rooms ended, and what they took
@@ -97,10 +98,12 @@ class Endpoint:
         with use_device(self.pool.place):
             return self._loop.poll()
 
+    @checked
     def wait(self, timeout: float = 1.0) -> None:
         """Sleep until there may be something to do, `timeout` seconds at most."""
         self._loop.wait(timeout)
 
+    @checked
     def start(
         self, switch_interval: float = SWITCH_S, *, freeze: bool = False, cores: Iterable[int] | None = None
     ) -> None:  # fmt: skip
@@ -154,10 +157,12 @@ class Endpoint:
         said = [explain_link(self._rank, link) for link in list(self._rank.links)]
         return [text for text in said if text]
 
+    @checked
     def save_trace(self, path: Path) -> None:
         """Write what the trace holds now (its newest `Settings.trace` entries), as `kvproto trace` reads it."""
         save(self._rank, path)
 
+    @checked
     def follow_trace(self, path: Path, every: float = 5.0) -> None:
         """Write what the trace holds now, and again every so many seconds: `kvproto inspect --follow` reads it.
 
@@ -168,7 +173,7 @@ class Endpoint:
             raise ArgumentError(f"a trace is written every 1 to 3600 seconds, not every {every!r}")
         if not Path(path).parent.is_dir():  # later nobody would hear of it
             raise ArgumentError(f"a trace is written to {path}: there is no directory {Path(path).parent}")
-        self._loop.every_second.append(TraceSnapshots(self._rank, Path(path), every).look)
+        self._loop.every_second.append(TraceSnapshots(self._rank, Path(path), every, self._loop.logs.fault).look)
 
     def close(self) -> None:
         """Stop, and let go of everything; rooms that are open are simply gone.  No other thread may be polling."""
@@ -206,6 +211,7 @@ class Endpoint:
             raise NotFoundError(f"{room} is not open here: open it first (or it has been over for long)")
         return entry
 
+    @explained
     def status(self, room: Room) -> Status:
         """Where the room is; NotFoundError for one that is unknown or long over."""
         entry = self._entries.get(room.key)
@@ -260,6 +266,7 @@ class Endpoint:
         self._released.extendleft(reversed(early))
         return rooms
 
+    @checked
     def wait_news(self, timeout: float | None = None) -> bool:
         """Wait until an outcome or a release is there to be handed out; for an engine whose loop has its own thread.
 
@@ -268,9 +275,10 @@ class Endpoint:
         """
         self._news.clear()
         if not (self._finished or self._released or self._loop.broken or self._loop.closed):
-            self._news.wait(timeout)
+            self._news.wait(timeout if timeout is None else min(timeout, threading.TIMEOUT_MAX))
         return bool(self._finished or self._released or self._loop.broken)
 
+    @explained
     def abort(self, room: Room) -> None:
         """Give the room up; nothing happens if it is over."""
         cause = self._abort_cause
@@ -279,10 +287,12 @@ class Endpoint:
 
     _abort_cause: Cause
 
+    @explained
     def explain(self, room: Room) -> str:
         """What the room waits for, from whom, since when."""
         return explain(self._rank, room.key, self._loop.now)
 
+    @explained
     def digests(self, room: Room) -> dict[Place, int]:
         """{(first token of a chunk, layer, head): 64-bit digest} of what this rank gathered or scattered, and of what
         its pages hold where that went page to page; waits for the device. Ask after the outcome and before `released`
@@ -322,11 +332,19 @@ class Endpoint:
             outcome = Outcome(entry.room, effect.cause, entry.aux or b"", why, trace)
             self._finished.append(outcome)
             self._tell()
-            if self.spans is not None:
-                self.spans.ended(self._rank, outcome, entry)
+            self._end_span(outcome, entry)
             self._loop.logs.room(effect.room, effect.cause, why)
             if effect.cause and self.trace_dir is not None:
                 self._traces.save(self.trace_dir, effect.room)
+
+    def _end_span(self, outcome: Outcome, entry: RoomEntry) -> None:
+        """Make the room's span; an exporter that raises is reported as such, and the room's outcome stays as it is."""
+        if self.spans is None:
+            return
+        try:
+            self.spans.ended(self._rank, outcome, entry)
+        except Exception as error:  # noqa: BLE001 - a library's own: the room is over, and was handed out
+            self._loop.logs.fault(f"the span of {outcome.room} (endpoint.spans)", error)
 
     def _time_outcome(self, entry: RoomEntry, cause: Cause) -> None:
         entry.ended = self._loop.clock.real()

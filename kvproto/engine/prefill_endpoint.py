@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kvproto.call_arguments import checked, explained
 from kvproto.engine.connector import WireUp
 from kvproto.engine.endpoint import Endpoint
 from kvproto.engine.prefill_effects import PrefillData
@@ -62,6 +63,7 @@ class PrefillEndpoint(Endpoint):
     _data: PrefillData
     _abort_cause = Cause.PREFILL_ABORTED
 
+    @checked
     def __init__(
         self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = PREFILL_GROUP,
         bind: str = LOOPBACK, settings: Settings | None = None, kernels: Kernels | None = None,
@@ -118,6 +120,7 @@ class PrefillEndpoint(Endpoint):
         return found
 
     # ------------------------------------------------------------------------------------ the engine's calls
+    @explained
     def open(
         self, room: Room, tokens: int, pages: Any = (), *, group: int = DECODE_GROUP, secret: bytes = b"",
         within: float | None = None, traceparent: str = "",
@@ -138,6 +141,7 @@ class PrefillEndpoint(Endpoint):
         key = room.key
         self._enter(room, entry, ev.EngineOpened(key, entry.tokens, claim, trace, seconds, runs))
 
+    @explained
     def prefix(self, room: Room) -> int | None:
         """Tokens that every decode rank of the room has already; None: not all have opened it, or it has failed.
 
@@ -150,6 +154,7 @@ class PrefillEndpoint(Endpoint):
         """Whether every decode rank of the room has opened it (and it has not failed); any thread."""
         return self.prefix(room) is not None
 
+    @explained
     def caller(self, room: Room) -> Caller | None:
         """The decode instance that waits for a room that is not open here; None: there is none, or not all of it.
 
@@ -167,11 +172,13 @@ class PrefillEndpoint(Endpoint):
     def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> list[Cell]:  # noqa: ARG002  # it knows itself
         return entry.by_pages
 
+    @explained
     def prefetch(self, room: Room) -> None:
         """The forward is scheduled: ask for grants now, so that they are there when the KV is."""
         if self._entry(room) is not None:
             self._loop.call(ev.ForwardScheduled(room.key))
 
+    @explained
     def produced(
         self, room: Room, tokens: int, after: Any = None, *, pages: Any = (), layers: int | None = None
     ) -> None:  # fmt: skip
@@ -211,6 +218,7 @@ class PrefillEndpoint(Endpoint):
 
         self._loop.call(begin)
 
+    @explained
     def withdraw(self, room: Room, upto: int) -> None:
         """Take back the pages behind those of the first `upto` tokens, as a preemption does; the room goes on.
 
@@ -234,6 +242,7 @@ class PrefillEndpoint(Endpoint):
 
         self._loop.call(take)
 
+    @explained
     def withdrawn(self, room: Room) -> bool:
         """Whether nothing of what was withdrawn is being read any more; any thread."""
         entry = self._entries.get(room.key)
@@ -258,6 +267,7 @@ class PrefillEndpoint(Endpoint):
         if upto < tokens:
             self._data.gathers.later(lambda: self._announce(key, entry, tokens, 2 * cells, taken))
 
+    @explained
     def aux(self, room: Room, row: bytes | bytearray | memoryview) -> None:
         """The aux row, such as the first token: it travels with the KV.  Every rank may give it; leads send it."""
         row = bytes(memoryview(row))
@@ -271,6 +281,7 @@ class PrefillEndpoint(Endpoint):
             entry.aux = row
         self._loop.call(ev.AuxProvided(room.key))
 
+    @explained
     def refuse(self, room: Room, cause: Cause = Cause.DECLINED) -> None:
         """Say no to a room, whether or not it was opened here; a decode rank that asks, now or later, fails at once.
 

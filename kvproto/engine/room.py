@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from enum import IntEnum
 
 import msgspec
 from msgspec.structs import force_setattr
 
+from kvproto.call_arguments import whole
 from kvproto.errors import ArgumentError
 from kvproto.protocol.states import Cause
 
@@ -34,7 +34,7 @@ class Room(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if type(self.id) is not int or type(self.gen) is not int:
             for name in ("id", "gen"):  # a numpy integer is as good; msgspec's encoder wants a plain one
-                force_setattr(self, name, operator.index(getattr(self, name)))
+                force_setattr(self, name, whole(f"Room.{name}", getattr(self, name)))
         if not 0 <= self.id < 1 << 64 or not 0 <= self.gen < 1 << 32:
             raise ArgumentError(f"room {self.id} gen {self.gen}: an id has 64 bits, a gen 32, and neither a sign")
 

@@ -51,17 +51,26 @@ class Parts(dict[tuple[int, int], torch.Tensor]):
         return found
 
 
+def _allocate(nbytes: int, device: torch.device) -> torch.Tensor:
+    """A buffer; torch's errors (out of memory among them) name neither the setting nor the remedy."""
+    try:
+        return torch.empty(nbytes, dtype=torch.uint8, device=device)
+    except (RuntimeError, TypeError, MemoryError) as error:
+        remedy = "lower Settings.ring_bytes of a decode rank; slots, slot_bytes or the grid of a prefill rank"
+        raise ArgumentError(f"{nbytes} bytes of staging on {device} cannot be had: {remedy} ({error})") from error
+
+
 class Staging:
     """A buffer of `nbytes`: `wire` is the transport's, `near` the kernels'."""
 
     def __init__(self, nbytes: int, lane: DeviceStreams, kind: Kind) -> None:
-        """ArgumentError for a kind that there is not."""
+        """ArgumentError: there is no such kind, or the machine has not so much memory."""
         if kind not in get_args(Kind):
             raise ArgumentError(f"staging is 'device' or 'pinned', not {kind!r}")
         self.lane, self.twins = lane, kind == "pinned" and lane.stream is not None
         #: the transport takes what it writes from `near` by itself
         self.lifted = False
-        new = partial(torch.empty, nbytes, dtype=torch.uint8, device=lane.device)
+        new = partial(_allocate, nbytes, lane.device)
         twin = new() if self.twins else None
         self._host = HostBuffer(nbytes, page_locked=self.twins, twin=twin) if kind == "pinned" else None
         self.wire = self._host.bytes if self._host is not None else new()

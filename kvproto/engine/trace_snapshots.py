@@ -7,6 +7,7 @@ the loop no slower.  Whoever reads it has a whole one always, for the new one ta
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -18,11 +19,12 @@ from kvproto.trace import lines, log_of
 class TraceSnapshots:
     """Those of one rank, at one path."""
 
-    def __init__(self, rank: Rank, path: Path, every: float) -> None:
-        """`every`: seconds from one to the next, at least."""
+    def __init__(self, rank: Rank, path: Path, every: float, told: Callable[[str, Exception], None]) -> None:
+        """`every`: seconds from one to the next, at least; `told`: what cannot be written and why, once each."""
         self.rank, self.path, self.every = rank, path, every
         #: when the next one is due; what went wrong with the last one (empty: nothing)
         self.next_write, self.fault = 0.0, ""
+        self._told = told
         self._writer: Thread | None = None
 
     def look(self, now: float) -> None:
@@ -40,4 +42,6 @@ class TraceSnapshots:
             new.replace(self.path)
             self.fault = ""
         except OSError as error:  # a full disk is no reason to stop a rank
-            self.fault = str(error)
+            if self.fault != (fault := str(error)):
+                self.fault = fault
+                self._told(f"the trace is not written to {self.path} (follow_trace)", error)

@@ -20,11 +20,11 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         """ArgumentError: the period is not a time, or the timer could never end."""
-        if isinstance(self.period, bool) or not 0.0 < self.period < math.inf:
+        if not _is_number(self.period) or not 0.0 < self.period < math.inf:
             raise ArgumentError(f"a timer's period is {self.period!r}: it is in seconds, finite, and more than 0")
         if type(self.tries) is not int or self.tries < 1:
             raise ArgumentError(f"a timer's tries are {self.tries!r}: a whole number, at least 1")
-        if isinstance(self.longest, bool) or not 0.0 <= self.longest < math.inf:
+        if not _is_number(self.longest) or not 0.0 <= self.longest < math.inf:
             raise ArgumentError(
                 f"a timer's longest period is {self.longest!r}: it is in seconds, finite, and not under 0"
             )
@@ -32,6 +32,10 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
     def after(self, times: int) -> float:
         """The period that follows when it has ended so often, in seconds."""
         return max(self.period, min(self.period * 2.0 ** min(times, 64), self.longest))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class Timers(msgspec.Struct, frozen=True):

@@ -40,6 +40,7 @@ from kvproto.layout.sharding import Layout, LayoutError, Reason, chunks
 __all__ = ["Plan", "Share", "Sizes", "layers_of", "plan_between"]
 
 PART_ALIGNMENT: Final = 256  #: bytes; every part of a grant starts at a multiple, so every grant does
+MAX_GRID: Final = (1 << 32) - 1  #: tokens a cell; no room has more
 _AGREED: Final[tuple[tuple[str, Reason], ...]] = (
     ("layers", "layers-differ"),
     ("heads", "heads-differ"),
@@ -217,12 +218,18 @@ def plan_between(prefill: Layout, decode: Layout, grid: int) -> Plan:
 
 
 def _agree(prefill: Layout, decode: Layout, grid: int) -> None:
+    for side, layout in (("prefill", prefill), ("decode", decode)):
+        if not isinstance(layout, Layout):
+            raise LayoutError("bad-field", f"the {side} side's layout is {layout!r}; it must be a Layout")
+    if isinstance(grid, bool) or not isinstance(grid, int):
+        raise LayoutError("bad-field", f"the grid is {grid!r}; it must be a whole number of tokens")
     for name, reason in _AGREED:
         ours, theirs = getattr(prefill, name), getattr(decode, name)
         if ours != theirs:
             raise LayoutError(reason, f"{name} is {ours} on the prefill side and {theirs} on the decode side")
-    if grid < 1:
-        raise LayoutError("grid-not-positive", f"the grid is {grid} tokens; it must be whole pages of both sides")
+    if not 1 <= grid <= MAX_GRID:
+        most = f"it must be whole pages of both sides, up to {MAX_GRID}"
+        raise LayoutError("grid-not-positive", f"the grid is {grid} tokens; {most}")
     if grid % prefill.page_size or grid % decode.page_size:
         pages = f"pages of {prefill.page_size} (prefill) and {decode.page_size} (decode)"
         remedy = f"take a multiple of {lcm(prefill.page_size, decode.page_size)}"

@@ -114,7 +114,7 @@ class Layout(msgspec.Struct, frozen=True):
             raise LayoutError("too-many-ranks", f"tp {self.tp} x pp {self.pp}; a group has at most {MAX_RANKS} ranks")
         if self.layers < self.pp:
             raise LayoutError("fewer-layers-than-stages", f"{self.layers} layers cannot fill {self.pp} stages")
-        if self.stages != ():
+        if not isinstance(self.stages, tuple) or self.stages:
             self._check_stages()
         if self.tp <= self.heads and self.heads % self.tp:
             raise LayoutError("heads-do-not-divide", f"{self.heads} heads on tp {self.tp}; tp must divide the heads")

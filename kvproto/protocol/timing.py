@@ -53,6 +53,9 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         """ArgumentError names two timers that cannot be as they are beside each other, and why."""
+        for name in self.__struct_fields__:
+            if not isinstance(timer := getattr(self, name), Timer):
+                raise ArgumentError(f"Timing.{name} is {timer!r}: it is a Timer")
         lease = self.lease.period
         asked = "nothing could be asked for twice before it ends"
         if self.heartbeat.tries < 2:  # noqa: PLR2004  # one is no patience at all

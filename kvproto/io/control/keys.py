@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -109,7 +110,7 @@ def _read(path: Path) -> tuple[bytes, bytes | None]:
     try:
         pair = zmq.auth.load_certificate(path)
         public, secret = (None if each is None else z85.decode(each) for each in pair)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, LookupError, struct.error) as error:  # of a damaged line pyzmq has no check
         raise ArgumentError(f"{path} is no key: {error}; kvproto keys makes them") from error
     for key in (public, secret):
         if key is not None and len(key) != KEY_BYTES:

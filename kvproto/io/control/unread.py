@@ -22,6 +22,7 @@ looked at.  Linux and TCP only; elsewhere nothing is watched.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import socket
@@ -37,6 +38,8 @@ LOOK_S, SOON_S = 0.25, 0.01
 LOOKS, ADDED = 8, 1 << 16
 #: whole messages that may wait in libzmq, with one that is being read and one that has no room
 WAITING = 66
+#: this process, or the machine, has no descriptor left for a moment: nothing is wrong with the connection
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 #: why a connection was ended, in words
 ENDLESS = "connections ended in a message without end"
 _COOKIE = 57
@@ -59,29 +62,40 @@ class Unread:
         """`max_message`: bytes of the frames of a message; `away` counts those that were ended."""
         self.most, self._away = max_message + ADDED, away
         self._connections, self._suspects = OrderedDict[int, _Connection](), dict[int, _Connection]()
+        #: connections that could not be held when they came, for want of a descriptor
+        self._late = set[int]()
         #: descriptors over which messages have come, while somebody is suspected; None: nobody is
         self.spoken: set[int] | None = None
         #: when to look again
         self.due = 0.0
 
     def __len__(self) -> int:
-        """Connections that are watched."""
-        return len(self._connections)
+        """Connections that are watched, or will be."""
+        return len(self._connections) + len(self._late)
 
     def add(self, fd: int) -> None:
         """A connection has come."""
-        if sys.platform == "linux":
-            with contextlib.suppress(OSError), _held(fd) as held:
+        if sys.platform != "linux":
+            return
+        self._late.discard(fd)
+        try:
+            with _held(fd) as held:
                 sent = _sent(held)
                 self._connections[fd] = _Connection(_cookie(held), sent, sent)
+        except OSError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                self._late.add(fd)
 
     def remove(self, fd: int) -> None:
         """It has gone."""
+        self._late.discard(fd)
         self._connections.pop(fd, None)
         self._suspects.pop(fd, None)
 
     def look(self, now: float) -> None:
         """Note what suspects have sent, and some of the others: those first that were not looked at for longest."""
+        for fd in tuple(self._late):
+            self.add(fd)
         for fd in tuple(self._suspects):
             self._note(fd, now)
         for _ in range(min(LOOKS, len(self._connections))):
@@ -99,7 +113,10 @@ class Unread:
         try:
             with _held(fd) as held:
                 same, sent = _cookie(held) == connection.cookie, _sent(held)
-        except OSError:
+        except OSError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                connection.looked = now  # it is still there, and is looked at again when others are
+                return
             same, sent = False, 0
         if not same:
             self.remove(fd)
@@ -121,11 +138,15 @@ class Unread:
         self.spoken = set() if self._suspects else None
 
     def _end(self, fd: int, connection: _Connection) -> None:
+        try:
+            with _held(fd) as held:
+                if _cookie(held) == connection.cookie:
+                    held.shutdown(socket.SHUT_RDWR)
+                    self._away[ENDLESS] += 1
+        except OSError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                return  # it stays a suspect until it can be held
         self.remove(fd)
-        with contextlib.suppress(OSError), _held(fd) as held:
-            if _cookie(held) == connection.cookie:
-                held.shutdown(socket.SHUT_RDWR)
-                self._away[ENDLESS] += 1
 
 
 @contextlib.contextmanager

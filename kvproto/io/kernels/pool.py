@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import torch
 
+from kvproto.call_arguments import checked
 from kvproto.errors import KvprotoError
 from kvproto.layout.plan import Share
 
@@ -57,9 +58,11 @@ class Pool:
     """A rank's paged KV.
 
     `k` and `v` hold one tensor a local layer, shaped as `order` says; `v` is empty where the model keeps no V. K and
-    V may differ in dim. Raises KernelError if the tensors disagree with each other or with `page_size`.
+    V may differ in dim. The stride of a dimension of one element does not matter, whatever it is. Raises KernelError if
+    the tensors disagree with each other or with `page_size`.
     """
 
+    @checked
     def __init__(
         self,
         k: Sequence[torch.Tensor],
@@ -70,13 +73,13 @@ class Pool:
         need(len(k) > 0, "a pool needs the K tensor of at least one layer")
         need(len(v) in (0, len(k)), f"{len(k)} K tensors but {len(v)} V tensors: give one V a layer, or none")
         need(order in ("NHD", "HND"), f"order is 'NHD' or 'HND', not {order!r}")
-        self.k, self.v, self.order = list(k), list(v), order
+        self.k, self.v, self.order = [_plain(each) for each in k], [_plain(each) for each in v], order
         self.kinds: tuple[list[torch.Tensor], ...] = (self.k, self.v) if self.v else (self.k,)
         for name, tensors in zip("KV", self.kinds, strict=False):
             _alike(name, tensors)
         token_axis, head_axis = (1, 2) if order == "NHD" else (2, 1)
         self.axes = (0, token_axis, head_axis, 3)
-        first = k[0]
+        first = self.k[0]
         self.device, self.itemsize, self.layers = first.device, first.element_size(), len(k)
         self.dtype = first.dtype
         self.place = first.get_device()
@@ -114,6 +117,18 @@ class Pool:
     def part_bytes(self, share: Share, tokens: int) -> int:
         """Bytes of the staged part of a share."""
         return share.layers * share.heads * tokens * sum(grain.row for grain in self.grains)
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The same bytes, with a usual stride for each dimension of one element.
+
+    Such a stride is never taken, yet torch refuses to view a tensor as wider elements if it is odd.
+    """
+    row = tensor.shape[-1] if tensor.dim() else 0
+    usual = [row] * (tensor.dim() - 1) + [1]
+    dimensions = zip(tensor.shape, tensor.stride(), usual, strict=False)
+    strides = [want if size == 1 else has for size, has, want in dimensions]
+    return tensor if strides == list(tensor.stride()) else tensor.as_strided(tensor.shape, strides)
 
 
 def _alike(name: str, tensors: Sequence[torch.Tensor]) -> None:

@@ -1,0 +1,175 @@
+"""Every argument of every public constructor and method, with wrong values of every kind: refused by name."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+
+import kvproto
+from kvproto import (
+    ArgumentError,
+    DecodeEndpoint,
+    Fabric,
+    KvprotoError,
+    Layout,
+    LayoutError,
+    MemoryTransport,
+    Plan,
+    Pool,
+    PrefillEndpoint,
+    Room,
+    Settings,
+    Timer,
+    Timing,
+)
+from kvproto.call_arguments import WrongTypeError, checked, explained, whole
+
+LAYOUT: dict[str, Any] = {
+    "layers": 1, "heads": 1, "k_dim": 8, "v_dim": 8, "itemsize": 1, "dtype": "int8", "page_size": 16, "tp": 1,
+}  # fmt: skip
+ODD: tuple[Any, ...] = (
+    1 << 40, 1 << 64, -(1 << 70), -1, 0, 1.5, 16.0, math.nan, math.inf, True, False, "x", b"x", [], (), {}, [object()],
+    np.float32(2.0), np.int64(-3), object(), object, 1j,
+)  # fmt: skip
+
+
+def pool() -> Pool:
+    k, v = ([torch.zeros((16, 16, 1, 8), dtype=torch.int8)] for _ in "kv")
+    return Pool(k, v)
+
+
+def made(call: type, given: dict[str, Any]) -> Any:
+    """An endpoint with its own parts, or whatever the call makes of what is given."""
+    if call in (PrefillEndpoint, DecodeEndpoint):
+        parts = {"layout": Layout(**LAYOUT), "index": 0, "pool": pool()}
+        given = {**parts, "transport": MemoryTransport(Fabric(auto=True)), **given}
+    return call(**given)
+
+
+#: a public call, and what else it is given
+CONSTRUCTORS: dict[type, Callable[[], dict[str, Any]]] = {
+    Layout: lambda: LAYOUT,
+    Plan: lambda: {"prefill": Layout(**LAYOUT), "decode": Layout(**LAYOUT), "grid": 16},
+    Room: lambda: {"id": 1}, Timer: lambda: {"period": 1.0}, Timing: dict, Settings: dict,
+    Pool: lambda: {"k": pool().k, "v": pool().v},
+    PrefillEndpoint: lambda: {"grid": 16}, DecodeEndpoint: dict, Fabric: dict,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CONSTRUCTORS, ids=lambda call: call.__name__)
+def test_a_constructor_refuses_by_name_what_it_cannot_use(call: type) -> None:
+    """It may take a value; what else comes out of it is our own error."""
+    wrong = []
+    for name in inspect.signature(call).parameters:
+        for value in ODD:
+            try:
+                result = made(call, {**CONSTRUCTORS[call](), name: value})
+            except KvprotoError:
+                continue
+            except Exception as error:  # noqa: BLE001 - what is looked for
+                wrong.append(f"{call.__name__}({name}={value!r}): {type(error).__name__}: {error}")
+            else:
+                if isinstance(result, PrefillEndpoint | DecodeEndpoint):
+                    result.close()
+    assert not wrong, "\n".join(wrong)
+
+
+def methods() -> Iterator[tuple[type, str]]:
+    for side in (PrefillEndpoint, DecodeEndpoint):
+        for name, method in inspect.getmembers(side, inspect.isfunction):
+            if not name.startswith("_") and len(inspect.signature(method).parameters) > 1:
+                yield side, name
+
+
+#: what a call is given where it is not told: a value by the name of its parameter
+USUAL: dict[str, Any] = {
+    "room": Room(1), "tokens": 20, "pages": [1, 2], "upto": 16, "row": b"row", "addresses": ["tcp://127.0.0.1:9"],
+    "layout": Layout(**LAYOUT), "grid": 32, "path": "/nowhere/at/all", "every": 1.0, "timeout": 0.0, "prefix": 0,
+    "group": 5, "cause": kvproto.Cause.DECLINED, "secret": b"", "within": 1.0, "traceparent": "", "layers": 1,
+}  # fmt: skip
+#: values that the loop would carry out: an idle endpoint of no thread need not be started for this
+LEFT_OUT = {"start", "adopt"}
+LONGEST_WAIT_S = 0.0
+
+
+@pytest.mark.parametrize(("side", "name"), [each for each in methods() if each[1] not in LEFT_OUT])
+def test_a_method_refuses_by_name_what_it_cannot_use(side: type, name: str) -> None:
+    wrong = []
+    signature = inspect.signature(getattr(side, name)).parameters
+    parameters = [each for each in signature if each != "self"]
+    needed = [each for each in parameters if signature[each].default is inspect.Parameter.empty]
+    for parameter in parameters:
+        for value in ODD:
+            if parameter == "timeout" and isinstance(value, int | float) and value > LONGEST_WAIT_S:
+                continue  # it waits
+            end = made(side, CONSTRUCTORS[side]())
+            try:
+                if name not in ("open", "announce"):
+                    if side is PrefillEndpoint:
+                        end.open(Room(1), 20, [1, 2])
+                    end.poll()
+                getattr(end, name)(**{**{each: USUAL[each] for each in needed}, parameter: value})
+                end.poll()
+            except (KvprotoError, FileNotFoundError):
+                continue
+            except Exception as error:  # noqa: BLE001 - what is looked for
+                wrong.append(f"{name}({parameter}={value!r}): {type(error).__name__}: {error}")
+            finally:
+                end.close()
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("grid", [1 << 40, 1 << 64, 16.0, True, "16", None])
+def test_a_grid_is_a_number_of_tokens_that_a_room_can_have(grid: Any) -> None:
+    with pytest.raises((ArgumentError, LayoutError), match="grid"):
+        made(PrefillEndpoint, {"grid": grid})
+
+
+def test_staging_that_the_machine_cannot_hold_is_refused_with_its_size() -> None:
+    with pytest.raises(ArgumentError, match=r"bytes .* cannot be had.*lower"):
+        made(DecodeEndpoint, {"settings": Settings(ring_bytes=(1 << 48) - 4096)})
+
+
+def test_what_a_signature_says_is_what_is_refused() -> None:
+    @checked
+    def call(
+        count: int, name: str | None, how: Literal["a", "b"] = "a", rest: Any = None, *, period: float = 1.0
+    ) -> int:  # fmt: skip
+        return count
+
+    three: Any = np.int64(3)
+    assert call(three, None) == 3 and call(1, "x", "b", object(), period=2) == 1
+    cases: list[tuple[Any, Any, str]] = [
+        ((True, None), {}, "count is True, of type bool: it is a whole number"),
+        ((1.0, None), {}, "count is 1.0, of type float: it is a whole number"),
+        ((1, b"x"), {}, "name is b'x', of type bytes: it is str or None"),
+        ((1, None, "c"), {}, "how is 'c', of type str: it is 'a' or 'b'"),
+        ((1, None), {"period": "long" * 50}, "of type str: it is a number"),
+    ]  # fmt: skip
+    for args, kwargs, told in cases:
+        with pytest.raises(WrongTypeError, match=told) as raised:
+            call(*args, **kwargs)
+        assert len(str(raised.value)) < 250
+    with pytest.raises(TypeError, match="missing"):
+        call(1)  # type: ignore[call-arg]
+
+
+def test_a_call_that_fails_by_itself_keeps_its_error() -> None:
+    @explained
+    def call(count: int) -> int:
+        return len(count) if count == 1 else count + 1  # type: ignore[arg-type]
+
+    assert call(2) == 3
+    with pytest.raises(TypeError, match="has no len"):
+        call(1)
+    with pytest.raises(ArgumentError, match="count is 'x'"):
+        call("x")  # type: ignore[arg-type]
+    assert whole("n", np.int64(7)) == 7
+    with pytest.raises(ArgumentError, match=r"n is 7\.0"):
+        whole("n", 7.0)
