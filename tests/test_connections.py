@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from kvproto.engine import loop as loops
+from kvproto.engine.blames import Blames
 from kvproto.engine.connections import Connections
 from kvproto.engine.loop import CALLS, Loop
 from kvproto.fsm.codec import WireError
@@ -79,7 +81,7 @@ def script() -> Script:
 @pytest.fixture
 def links(script: Script) -> Connections:
     at: Any = SimpleNamespace(control=script)
-    return Connections(at, script.counts, lambda link: script.told.append(("lost", link)))
+    return Connections(at, script.counts, lambda link: script.told.append(("lost", link)), Blames(Mock()))
 
 
 def test_a_link_has_one_connection_and_its_former_one_is_taken_down(links: Connections, script: Script) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from support.stories import layout
@@ -20,6 +21,7 @@ from kvproto.adapters.sglang.pools import Instance, layout_of
 from kvproto.check.mutations import MUTANTS
 from kvproto.check.report import ELSEWHERE
 from kvproto.draw.properties import HAZARDS
+from kvproto.engine.blames import Blames
 from kvproto.engine.connections import Connections
 from kvproto.errors import ArgumentError
 from kvproto.fsm.table_patching import TablePatch
@@ -59,7 +61,8 @@ def leaving() -> list[type[msg.Message]]:
         return Sent.TAKEN
 
     boxes = Outboxes(post, Counts(), 1 << 10, 1 << 20, 1 << 20)
-    links = Connections(SimpleNamespace(control=SimpleNamespace(send=boxes.offer)), Counter(), lambda _: None)
+    control = SimpleNamespace(send=boxes.offer)
+    links = Connections(SimpleNamespace(control=control), Counter(), lambda _: None, Blames(Mock()))
     links.bind(1, peer)
     for chunk in range(100):
         links.send(1, 9, ROOM, msg.StagingReq(chunk))

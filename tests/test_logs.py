@@ -138,7 +138,9 @@ def test_every_sentence_word_for_word_with_its_logger_and_level(logs: Logs, said
             ("rooms", "INFO", "room 31 (gen 2) failed: given up"),
         )
     ]  # fmt: skip
-    assert list(logs.reports) == ["rank 1: no frame", write, scatter, fault]
+    assert list(logs.reports) == [
+            "rank 1: no frame", "link 1 is lost", write, scatter, fault, "room 31 (gen 2) failed: nothing moved",
+        ]  # fmt: skip
     assert blamed == [(key, Cause.WRITE_FAILED, write), (key, Cause.KERNEL_FAILED, scatter)]
 
 

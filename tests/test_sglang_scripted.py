@@ -92,6 +92,18 @@ def test_refused_at_prefill_before_decode_has_heard_of_it() -> None:
         stage.idle()
 
 
+def test_a_request_that_sglang_rejects_at_prefill_is_told_as_rejected() -> None:
+    """SGLang replaces the prompt of a request that it rejects with a stub of one token, and lets it run to its end."""
+    with Stage(2, 1) as stage:
+        stage.ask(1, 90, prefill=False)
+        stage.ask(1, 1, decode=False)
+        stage.run(seconds=5.0)
+        rejected = "SGLang has rejected the request here: it computes 8 tokens of a prompt of 96"
+        assert rejected in stage.prefill.ended[1]
+        assert rejected in stage.decode.ended[1] and "another length" not in stage.decode.ended[1]
+        stage.idle()
+
+
 def test_a_room_twice_at_a_time_does_not_touch_the_first() -> None:
     with Stage(1, 1) as stage:
         stage.ask(1, 60)

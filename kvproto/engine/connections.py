@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
+from kvproto.engine.blames import BLAMING, Blames
 from kvproto.io.control.control import Control, Peer, Sent
 from kvproto.protocol import effects as do
 from kvproto.protocol.codec import encode
@@ -30,8 +31,8 @@ class HasControl(Protocol):
 class Connections:
     """Links and peers, one to one; `lost` is told of a link whose peer's outbox is full."""
 
-    def __init__(self, at: HasControl, counts: Counter[str], lost: Callable[[int], None]) -> None:
-        self.at, self.counts, self.lost = at, counts, lost
+    def __init__(self, at: HasControl, counts: Counter[str], lost: Callable[[int], None], blames: Blames) -> None:
+        self.at, self.counts, self.lost, self.blames = at, counts, lost, blames
         self.peer_of: dict[int, Peer] = {}
         self.link_at: dict[Peer, int] = {}
         #: messages that were sent, by kind
@@ -71,7 +72,9 @@ class Connections:
         if peer is None:
             self.counts["messages to nobody"] += 1
             return
-        self.said[type(body)] += 1
+        self.said[kind := type(body)] += 1
+        if kind in BLAMING:
+            body = self.blames.put(room, body)
         control = self.at.control
         if control.send(peer, encode(epoch, room, body), urgent=not room, later=epoch > 0) is Sent.FULL:
             self.counts["queue full"] += 1

@@ -136,7 +136,8 @@ class Endpoint:
         return {**self._data.stats, **counted, **held}
 
     def reports(self) -> list[str]:
-        """What went wrong, in words, newest last: refused events, frames that cannot be read, faults; any thread.
+        """What went wrong, in words, newest last: refused events, frames that cannot be read, faults, rooms that failed
+        by no engine's wish, links that were lost or refused; any thread.
 
         The newest 256 are kept.
         """
@@ -326,7 +327,11 @@ class Endpoint:
         if entry is not None and entry.room is not None and entry.cause is None:
             entry.cause = effect.cause
             self._time_outcome(entry, effect.cause)
-            why = reason(self._rank, effect, entry.fault) if effect.cause else ""
+            blames = self._loop.blames
+            blame = blames.find(effect.room, effect.cause)
+            why = reason(self._rank, effect, entry.fault, blame, entry.tokens)
+            if effect.cause:
+                blames.fail(effect.room, effect.cause, why)
             value = self._rank.value_of(effect.room)
             trace = value.traceparent.decode("ascii", "replace") if value is not None else ""
             outcome = Outcome(entry.room, effect.cause, entry.aux or b"", why, trace)

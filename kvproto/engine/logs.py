@@ -21,6 +21,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from kvproto.protocol.events import room_name
+from kvproto.protocol.messages import MAX_REASON
 from kvproto.protocol.states import Cause
 
 logging.getLogger("kvproto").addHandler(logging.NullHandler())
@@ -31,7 +32,7 @@ BURST = 10
 #: reports that are kept; kinds of faults whose traceback is written
 KEPT, KINDS = 256, 64
 #: characters of a reason
-LONGEST = 300
+LONGEST = MAX_REASON
 
 
 def short(text: str) -> str:
@@ -118,6 +119,8 @@ class Logs:
     def link(self, what: str, why: str) -> None:
         """A link is up (`why` empty), lost, refused, or forgotten."""
         level = logging.WARNING if why else logging.INFO
+        if why:
+            self.reports.append(f"{what} is {short(why)}")
         self.links.say(level, "%s: %s is %s", self.name, what, why or "up")
 
     def staged(self, what: str, why: str) -> None:
@@ -164,5 +167,7 @@ class Logs:
     def room(self, room: int, cause: Cause, reason: str) -> None:
         """A room is over; `reason` is empty if it succeeded."""
         level = logging.WARNING if reason and not cause.aborted else logging.INFO
+        if level == logging.WARNING:
+            self.reports.append(f"{room_name(room)} failed: {reason}")
         if ROOMS.isEnabledFor(level):
             ROOMS.log(level, "%s: %s %s", self.name, room_name(room), f"failed: {reason}" if reason else "is done")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from kvproto.engine.blames import BLAMING, Blames
 from kvproto.engine.connections import Connections
 from kvproto.engine.event_loop import EventLoop
 from kvproto.engine.logs import Logs, named
@@ -33,7 +34,9 @@ class Loop(EventLoop):
     def __init__(self, rank: Rank, control: Control, clock: Clock) -> None:
         super().__init__(rank, control, clock)
         self.rank = rank
-        self.connections = Connections(self, self.counts, lambda link: self.raise_event(ev.QueueOverflowed(link)))
+        self.blames = Blames(rank)
+        overflown = lambda link: self.raise_event(ev.QueueOverflowed(link))  # noqa: E731
+        self.connections = Connections(self, self.counts, overflown, self.blames)
         self.handlers |= {
             do.Transmit: self.connections.transmit, Report: self._report, do.BindLink: self._bind,
             do.SayReset: self._say_reset,
@@ -68,6 +71,8 @@ class Loop(EventLoop):
         self.now = self.clock.again()
         unheard = 0 if link else self.rank.counts.total()
         place = b"" if room else peer.place
+        if kind in BLAMING:
+            body = self.blames.take(link, room, body)
         self.submit(self.rank.receive(link, epoch, room, body, self.now, place))
         if not link and self.rank.counts.total() > unheard:
             self.logs.stranger(str(peer))

@@ -18,6 +18,7 @@ from typing import Any
 from kvproto.call_arguments import checked, explained
 from kvproto.engine.connector import WireUp
 from kvproto.engine.endpoint import Endpoint
+from kvproto.engine.logs import short
 from kvproto.engine.prefill_effects import PrefillData
 from kvproto.engine.room import Caller, Room
 from kvproto.engine.room_entry import RoomEntry, page_runs_of
@@ -282,16 +283,23 @@ class PrefillEndpoint(Endpoint):
         self._loop.call(ev.AuxProvided(room.key))
 
     @explained
-    def refuse(self, room: Room, cause: Cause = Cause.DECLINED) -> None:
+    def refuse(self, room: Room, cause: Cause = Cause.DECLINED, why: str = "") -> None:
         """Say no to a room, whether or not it was opened here; a decode rank that asks, now or later, fails at once.
 
+        `why`: what the decode engine reads as the reason of its outcome (default: the words of the cause).
         Remembered as long as a room that is over (`Settings.tombstones` of them).  On an open room it is `abort`;
         again, or when the room is over, nothing happens.  If the engine opens it after all, it is over at once.
         ArgumentError: the cause is neither `DECLINED` nor `PREFILL_ABORTED`.
         """
         if not cause.refusal:
             raise ArgumentError(f"{room} refused as {cause.name}: it is DECLINED, or PREFILL_ABORTED")
-        self._loop.call(ev.EngineRefused(room.key, cause))
+
+        def begin() -> None:
+            if why:
+                self._loop.blames.fail(room.key, cause, short(why))
+            self._happen(ev.EngineRefused(room.key, cause))
+
+        self._loop.call(begin)
 
     def close(self) -> None:
         """Stop, and let go of everything."""

@@ -1,13 +1,14 @@
 """Why a room failed, in words: its cause, and what this rank knows of it.
 
-The words are made here, on the rank that is told the outcome; what travels is the cause alone.  So the rank where a
-write, a gather or a scatter broke has the library's sentence, and the others say whose cause it is.
+The rank where a write, a gather or a scatter broke has the library's sentence.  It travels beside the cause with the
+rank that it began on (`blames`), so the others name that rank and repeat its sentence, whoever told them.
 """
 
 from __future__ import annotations
 
 from kvproto.engine.logs import short
 from kvproto.protocol import effects as do
+from kvproto.protocol.messages import Blame
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.rank.explain import link_of, unlinked
@@ -32,12 +33,12 @@ WORDS = {
     Cause.DISCONNECTED: "the decode engine let go of the prefill group",
     Cause.DECLINED: "the prefill engine said no to the room",
 }
-#: where the rank that it was about is known; {why}: of its link
+#: where the rank that it was about is known; {why}: of its link; {tokens}: that this engine named
 ABOUT = {
     Cause.NO_ANSWER: "{peer} did not answer",
     Cause.LINK_LOST: "the link to {peer} was lost",
     Cause.REFUSED: "there is no link to {peer}: {why}",
-    Cause.PLAN_MISMATCH: "{peer} named another length or prefix for the room than this engine",
+    Cause.PLAN_MISMATCH: "{peer} named another length or prefix for the room than this engine with {tokens} tokens",
     Cause.WRITE_FAILED: "the write to {peer} failed or did not end in time",
     Cause.KERNEL_FAILED: "the gather for {peer} failed or did not end in time",
     Cause.FORGOTTEN: "{peer} no longer knew the room",
@@ -46,17 +47,31 @@ ABOUT = {
 UNLINKED = frozenset({Cause.NO_ANSWER, Cause.PEERS_MISSING, Cause.STALLED})
 
 
-def reason(rank: Rank, effect: do.AnnounceOutcome, fault: Fault | None) -> str:
-    """One sentence of at most `LONGEST` characters; empty for a room that succeeded."""
+def reason(
+    rank: Rank, effect: do.AnnounceOutcome, fault: Fault | None, blame: Blame | None = None, tokens: int = 0
+) -> str:  # fmt: skip
+    """One sentence of at most `LONGEST` characters; empty for a room that succeeded.
+
+    Args:
+        rank: the rank that is told the outcome
+        effect: the outcome
+        fault: what went wrong first on this rank
+        blame: the rank that the failure began on, if it began elsewhere
+        tokens: the length of the prompt, as this engine named it
+
+    """
     cause = effect.cause
     if not cause:
         return ""
     peer = f"{rank.other_side} rank {effect.peer}"
+    if not effect.told and fault is not None and fault[0] is cause:
+        return short(fault[1])
+    if blame is not None:
+        return short(f"{blame.side} rank {blame.rank} said: {blame.why or WORDS[cause]}")
     if effect.told:
         return f"{peer} said: {WORDS[cause]}"
-    if fault is not None and fault[0] is cause:
-        return short(fault[1])
     if effect.peer >= 0 and cause in ABOUT:
-        return short(ABOUT[cause].format(peer=peer, why=link_of(rank, effect.room, effect.peer).why))
+        why = link_of(rank, effect.room, effect.peer).why
+        return short(ABOUT[cause].format(peer=peer, why=why, tokens=tokens))
     missing = unlinked(rank, effect.room) if cause in UNLINKED else ""
     return short(f"{WORDS[cause]}: there is no link to {missing}") if missing else WORDS[cause]

@@ -26,8 +26,9 @@ time.  Who answers what:
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from kvproto.fsm.codec import U32, U64, Body
@@ -48,6 +49,9 @@ Secret = Annotated[bytes, Meta(max_length=MAX_SECRET)]
 MAX_TRACEPARENT = 55
 TraceParent = Annotated[bytes, Meta(max_length=MAX_TRACEPARENT)]
 Why = Annotated[str, Meta(max_length=1024)]
+#: characters of a sentence about a failure
+MAX_REASON = 300
+Reason = Annotated[str, Meta(max_length=MAX_REASON)]
 #: `part:hash` of each part that two builds must have in common
 Digest = Annotated[str, Meta(max_length=1024)]
 
@@ -262,12 +266,24 @@ class AuxAck(Body, tag="AUX_ACK", frozen=True):
     """The aux row has landed."""
 
 
+class Blame(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a room's failure began, for people: no table reads it."""
+
+    #: the side and the index of the rank on which it began
+    side: Literal["prefill", "decode"]
+    rank: U32
+    #: that rank's sentence; empty: the cause says it all
+    why: Reason = ""
+
+
 class Abort(Body, tag="ABORT", frozen=True):
     """Stop writing for this room, and tell me when nothing is in flight any more."""
 
     #: why the room is over; never `NONE`
     cause: Cause
     secret: Secret = b""
+    #: where the failure began; nothing: on the sender
+    blame: Blame | None = None
 
 
 class Drained(Body, tag="DRAINED", frozen=True):
@@ -275,6 +291,8 @@ class Drained(Body, tag="DRAINED", frozen=True):
 
     #: why the room is over here; `NONE`: it succeeded
     cause: Cause
+    #: where the failure began; nothing: on the sender
+    blame: Blame | None = None
 
 
 class Noted(Body, tag="NOTED", frozen=True):

@@ -166,8 +166,9 @@ def bodies() -> list[Any]:
         msg.StagingReq(1), msg.StagingRsp(1, 2, 256, 3, 512, 4, 128), msg.StagingRefused(1), msg.PagesReq(2),
         msg.StagingQueued(1, 2, 256),
         msg.PagesRsp(2, bytes(range(16))), msg.Watermark(3, 256), msg.WatermarkReq(), msg.StgNotify(1, 2),
-        msg.ChunkAck(1), msg.Aux(b"row", b"00-1"), msg.AuxAck(), msg.Abort(Cause.DECODE_ABORTED, b"secret"),
-        msg.Drained(Cause.STALLED), msg.Noted(), msg.Gone(),
+        msg.ChunkAck(1), msg.Aux(b"row", b"00-1"), msg.AuxAck(),
+        msg.Abort(Cause.DECODE_ABORTED, b"secret", msg.Blame("prefill", 1, "why")),
+        msg.Drained(Cause.STALLED, msg.Blame("decode", 2)), msg.Noted(), msg.Gone(),
     ]  # fmt: skip
 
 

@@ -76,7 +76,8 @@ class RankTelling(Telling):
         do.LaunchGather, do.LaunchScatter, do.PostBatch, do.AnnounceOutcome, do.AnnounceReleased, do.DeliverAux, Report
     )  # fmt: skip
     claims: ClassVar = {claims.table.name: claims for claims in TRACEABLE}
-    untold = frozenset({"room", "terms", "writers", "body", "within", "runs", "ahead", "layers", "asked"})
+    untold = frozenset({"room", "terms", "writers", "body", "within", "runs", "ahead", "layers", "asked",
+                        "blame"})  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__(TABLES, Timing, tables_digest, (ev, do, msg), Body)

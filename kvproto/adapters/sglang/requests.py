@@ -166,7 +166,10 @@ class Sender(Request):
             assert self.caller is not None
             self.prefix = self.caller.prefix
             self.tokens = padded(self.prefix + self.value.total * page, page, self.caller.page_size)
-            self.open(self.tokens, [0] * (self.prefix // page), group=self.caller.group)
+            if self.tokens < self.caller.tokens:
+                self._reject(self.caller.tokens)
+            else:
+                self.open(self.tokens, [0] * (self.prefix // page), group=self.caller.group)
         elif isinstance(effect, t.Prefetch):
             mine.prefetch(self.room)
         elif isinstance(effect, t.HandOver):
@@ -180,6 +183,13 @@ class Sender(Request):
             mine.refuse(self.room)
         else:
             super().carry_out(effect)
+
+    def _reject(self, wanted: int) -> None:
+        """SGLang has rejected the request: it keeps a stub of the prompt, which goes through the queues to its end."""
+        self.why = f"SGLang has rejected the request here: it computes {self.tokens} tokens of a prompt of {wanted}"
+        self.endpoint.refuse(self.room, why=self.why)
+        self.hear(t.Ended(well=False))
+        self.hear(t.Released())
 
     def _event(self) -> Any:
         event, self._early_send_wait_event = self._early_send_wait_event, None

@@ -1,0 +1,65 @@
+"""Origins of failures: which rank a room's failure began on, and in which words, on every rank that hears of it.
+
+A failure crosses ranks as a cause: prefill rank 1 tells decode rank 0, and that one tells prefill rank 0.  ABORT and
+DRAINED carry beside the cause where it began and the sentence of that rank (`messages.Blame`).  No table reads it: it
+is taken off a message before the rank hears it, and put on a message as it leaves.
+
+The first blame of a room counts, and only for its own cause.  As many are kept as the rank keeps tombstones: a
+tombstone may have to repeat its answer.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.protocol.messages import Abort, Blame, Drained, Message
+from kvproto.protocol.states import Cause
+from kvproto.rank.base import Rank
+
+#: messages that say that a room has failed
+BLAMING = frozenset({Abort, Drained})
+
+
+class Blames:
+    """The blames that one rank knows, by room key."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        self._known: dict[int, tuple[Cause, Blame]] = {}
+
+    def find(self, room: int, cause: Cause) -> Blame | None:
+        """Return the origin of the room's failure with this cause; None: unknown."""
+        known = self._known.get(room)
+        return known[1] if known is not None and known[0] is cause else None
+
+    def note(self, room: int, cause: Cause, blame: Blame) -> None:
+        """Remember the origin, unless an earlier one is known."""
+        if room not in self._known:
+            self._known[room] = cause, blame
+            if len(self._known) > self.rank.settings.tombstones:
+                del self._known[next(iter(self._known))]
+
+    def fail(self, room: int, cause: Cause, why: str) -> None:
+        """Remember that the room failed on this rank, in these words."""
+        self.note(room, cause, Blame(self.rank.side, self.rank.index, why))
+
+    def take(self, link: int, room: int, body: Message) -> Message:
+        """Take the blame off a message that came by this link, and return what the rank is to hear."""
+        assert isinstance(body, Abort | Drained)
+        peer = self.rank.peers.get(link)
+        if peer is not None and body.cause:
+            self.note(room, body.cause, _readable(body.blame or Blame(self.rank.other_side, peer.rank)))
+        return replace(body, blame=None) if body.blame is not None else body
+
+    def put(self, room: int, body: Message) -> Message:
+        """Put the blame on a message that leaves, if one is known."""
+        assert isinstance(body, Abort | Drained)
+        blame = self.find(room, body.cause)
+        return body if blame is None else replace(body, blame=blame)
+
+
+def _readable(blame: Blame) -> Blame:
+    """A peer's words as one line: they are written into logs."""
+    if blame.why.isprintable():
+        return blame
+    return replace(blame, why="".join(c if c.isprintable() else " " for c in blame.why))
