@@ -26,7 +26,7 @@ time.  Who answers what:
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -270,7 +270,7 @@ class Blame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where a room's failure began, for people: no table reads it."""
 
     #: the side and the index of the rank on which it began
-    side: Literal["prefill", "decode"]
+    side: Annotated[str, Meta(pattern="^(prefill|decode)$", max_length=7)]
     rank: U32
     #: that rank's sentence; empty: the cause says it all
     why: Reason = ""

@@ -76,8 +76,7 @@ class RankTelling(Telling):
         do.LaunchGather, do.LaunchScatter, do.PostBatch, do.AnnounceOutcome, do.AnnounceReleased, do.DeliverAux, Report
     )  # fmt: skip
     claims: ClassVar = {claims.table.name: claims for claims in TRACEABLE}
-    untold = frozenset({"room", "terms", "writers", "body", "within", "runs", "ahead", "layers", "asked",
-                        "blame"})  # fmt: skip
+    untold = frozenset({"room", "terms", "writers", "body", "within", "runs", "ahead", "layers", "asked"})
 
     def __init__(self) -> None:
         super().__init__(TABLES, Timing, tables_digest, (ev, do, msg), Body)
@@ -217,11 +216,11 @@ class RankTelling(Telling):
         return None if kind in LINK_BODIES and not room else room
 
     def spoken(self, body: Body) -> tuple[str, tuple[tuple[str, object], ...]]:
-        """Of a call or its answer only the session; when something was asked goes without saying."""
+        """Of a call or its answer only the session; when something was asked, and a blame, go without saying."""
         if isinstance(body, msg.Hello | msg.Welcome | msg.Refusal):
             return str(type(body).__struct_config__.tag), (("session", body.session),)
         name, fields = super().spoken(body)
-        return name, tuple(each for each in fields if each[0] != "asked")
+        return name, tuple(each for each in fields if each[0] not in {"asked", "blame"})
 
     def aside(self, message: Message) -> bool:
         """What is said about a link, but for the beats."""
